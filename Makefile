@@ -1,0 +1,81 @@
+# All that is needed is Python 3.11+ and make; everything else is installed into .venv.
+# Another interpreter: make test PYTHON=python3.13
+
+PYTHON ?= python3
+BIN := .venv/bin
+UV := UV_PYTHON_DOWNLOADS=never $(BIN)/uv
+LOCK := UV_CUSTOM_COMPILE_COMMAND="make lock" $(UV) pip compile --quiet --universal --upgrade \
+	--python-version 3.11 --generate-hashes --no-emit-index-url
+SYSTEM := strace
+
+# Tests and benchmarks start many processes, which start twice as fast with their bytecode cached.
+unexport PYTHONDONTWRITEBYTECODE
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test lint types bench lock clean system
+
+help: ## show this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+demo: .venv/ready ## kill a running job half way, start it again, and see it go on
+	@$(BIN)/python -m holdfast.demo
+
+# Coverage slows what it watches, so the tests that measure time run without it, and alone.
+test: .venv/ready system ## run all tests and print the branch coverage
+	@status=0; \
+	$(BIN)/pytest -m "not serial" -n 2 --dist loadgroup --cov --cov-report= --cov-fail-under=0 \
+		|| status=1; \
+	$(BIN)/pytest -m serial || status=1; \
+	$(BIN)/coverage report || status=1; \
+	exit $$status
+
+lint: .venv/ready ## check style, format and the lock files
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	@! grep -n '://' requirements/*.txt || { echo "a lock file names a host: make lock"; exit 1; }
+
+types: .venv/ready ## check the types
+	$(BIN)/mypy --strict src
+
+bench: .venv-bench/ready ## measure, beside other libraries doing the same work
+	@.venv-bench/bin/python -m benchmarks
+
+lock: .venv/bin/uv ## pin the newest versions of all dependencies, with hashes
+	$(LOCK) --group bootstrap -o requirements/bootstrap.txt
+	$(LOCK) pyproject.toml --all-extras --group dev -o requirements/dev.txt
+	$(LOCK) pyproject.toml --all-extras --group bench -o requirements/bench.txt
+
+clean: ## remove the environments and everything that was built
+	rm -rf .venv .venv-bench build dist .coverage .coverage.* .hypothesis
+	rm -rf .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+system:
+	@for name in $(SYSTEM); do \
+		command -v $$name >/dev/null && continue; \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			echo "installing $$name"; \
+			(apt-get -qq update && apt-get -qq install -y $$name) >/dev/null && continue; \
+		fi; \
+		echo "$$name is not installed: the tests that need it will be skipped"; \
+	done
+
+.venv/bin/uv: requirements/bootstrap.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "Holdfast needs Python 3.11 or newer, and $(PYTHON) is not: make PYTHON=python3.12"; \
+		exit 1; }
+	@$(PYTHON) -m venv --clear .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	@touch $@
+
+.venv/ready: .venv/bin/uv requirements/dev.txt pyproject.toml
+	@$(UV) pip sync --quiet --python $(BIN)/python --require-hashes requirements/dev.txt
+	@$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
+	@touch $@
+
+.venv-bench/ready: .venv/bin/uv requirements/bench.txt pyproject.toml
+	@$(UV) venv --quiet --clear --python $(BIN)/python .venv-bench
+	@$(UV) pip sync --quiet --python .venv-bench/bin/python --require-hashes requirements/bench.txt
+	@$(UV) pip install --quiet --python .venv-bench/bin/python --no-deps --no-build-isolation -e .
+	@touch $@

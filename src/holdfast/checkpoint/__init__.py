@@ -1,0 +1,1 @@
+"""The engine: what turns states into records and records into states."""

@@ -1,0 +1,421 @@
+"""The journal's writing side: states become records, and records one durable commit."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from holdfast.checkpoint.reading import Loaded, Reader, delta_weight
+from holdfast.checkpoint.sealing import Sealer, checkpoint_body
+from holdfast.checkpoint.subject import Saveable, Subject
+from holdfast.core.frozen import Nature
+from holdfast.core.ids import new_id
+from holdfast.core.patch import Base, Lazy, changes, whole
+from holdfast.core.record import Header, Record, seal
+from holdfast.core.state import Place, State
+from holdfast.errors import ConflictError, HoldfastError
+from holdfast.storage.base import Batch, Storage
+
+__all__ = ["Journal", "Note", "Outcome", "Request"]
+
+_RUNS_REMEMBERED = 1024
+_KEYFRAME_FACTOR = 2
+"""A keyframe is due when the deltas since the last weigh this many times as much as it."""
+_SHORT_CHAIN = 8192
+"""A chain of deltas that weighs no more than this is left to grow, however small the state."""
+_TRIES = 64
+"""How often a batch is sealed anew because only notes came between."""
+
+
+class Note(msgspec.Struct, frozen=True, kw_only=True):
+    """A record that is no checkpoint, before it is sealed."""
+
+    kind: str
+    content: Any
+    scope: str = ""
+    step: int = 0
+    node: str | None = None
+    parent: str | None = None
+    name: str = ""
+    tags: tuple[str, ...] = ()
+    metadata: dict[str, Any] = {}
+
+
+class Request(msgspec.Struct, kw_only=True):
+    """What is to be written to one run in one atomic batch."""
+
+    run_id: str
+    subject: Subject | None = None
+    force: bool = False
+    """Write the checkpoint even if nothing changed."""
+    notes: Sequence[Note] = ()
+    """Written after the checkpoint."""
+    hide: Callable[[Header], Mapping[str, Sequence[int]]] | None = None
+    """Told the checkpoint, says which seqs of which runs stop being visible in the same commit."""
+
+
+class Outcome(msgspec.Struct, kw_only=True):
+    """What became of a request."""
+
+    header: Header | None = None
+    """The checkpoint it was saved as, or the earlier one that says the same."""
+    written: tuple[Header, ...] = ()
+    hidden: Mapping[str, Sequence[int]] = {}
+    error: HoldfastError | None = None
+
+
+class _Tip(msgspec.Struct, frozen=True):
+    """A checkpoint that the next one of its scope can be a delta to."""
+
+    header: Header
+    form: str
+    base: Base
+    key_seq: int
+    key_weight: int
+    chain_weight: int
+
+
+class _Cursor(msgspec.Struct):
+    """Where a run's journal stands, as far as this process knows."""
+
+    seq: int
+    digest: str
+    name: str
+    tips: dict[str, _Tip]
+    conflict: ConflictError | None = None
+
+    def copy(self) -> _Cursor:
+        return _Cursor(self.seq, self.digest, self.name, dict(self.tips), self.conflict)
+
+
+class Journal:
+    """Seals what is to be written and appends it, many runs in one commit."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        sealer: Sealer,
+        *,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self.storage = storage
+        self.reader = Reader(storage, sealer)
+        self.epochs: dict[str, int] = {}
+        """The leases this process holds, by run."""
+        self._sealer = sealer
+        self._clock = clock
+        self._cursors: OrderedDict[str, _Cursor] = OrderedDict()
+        self._lock = threading.RLock()
+
+    def commit(self, requests: Sequence[Request]) -> list[Outcome]:
+        """Carry out the requests in one append; each succeeds or fails alone.
+
+        A `StorageError` is raised: nothing was acknowledged, and all may be tried again.
+        """
+        with self._lock:
+            before = {
+                r.run_id: c.copy() for r in requests if (c := self._cursors.get(r.run_id))
+            }
+            outcomes = [Outcome() for _ in requests]
+            batches: list[Batch] = []
+            places: list[int] = []
+            for place, request in enumerate(requests):
+                for batch in self._prepare(request, outcomes[place]):
+                    batches.append(batch)
+                    places.append(place)
+            if batches:
+                try:
+                    results = self.storage.append(batches)
+                except BaseException:
+                    for request in requests:
+                        self.forget(request.run_id)
+                    raise
+                self._settle(requests, outcomes, places, results, before)
+            for request, outcome in zip(requests, outcomes, strict=True):
+                if outcome.error is None and request.subject and outcome.header:
+                    request.subject.lineage.checkpoint_id = outcome.header.id
+            return outcomes
+
+    def _settle(
+        self,
+        requests: Sequence[Request],
+        outcomes: list[Outcome],
+        places: list[int],
+        results: list[ConflictError | None],
+        before: dict[str, _Cursor],
+    ) -> None:
+        for place, conflict in zip(places, results, strict=True):
+            if conflict is None:
+                continue
+            request = requests[place]
+            self._restore(request.run_id, before)
+            outcomes[place] = self._again(request, conflict)
+
+    def _restore(self, run_id: str, before: dict[str, _Cursor]) -> None:
+        if run_id in before:
+            self._cursors[run_id] = before.pop(run_id)
+        self._sealer.forget_key(run_id)
+
+    def _again(self, request: Request, conflict: ConflictError) -> Outcome:
+        """Seal on the new head and try again, as long as all that came between are notes."""
+        cursor = self._cursor(request.run_id)
+        for _ in range(_TRIES):
+            head = self._notes_only(request.run_id, cursor)
+            if head is None or conflict.facts.get("epoch") is not None:
+                break
+            cursor.seq, cursor.digest = head.seq, head.digest
+            saved = cursor.copy()
+            outcome = Outcome()
+            batches = self._prepare(request, outcome)
+            if not batches:
+                return outcome
+            result = self.storage.append(batches)[0]
+            if result is None:
+                return outcome
+            conflict = result
+            self._cursors[request.run_id] = cursor = saved
+        cursor.conflict = conflict
+        return Outcome(error=conflict)
+
+    def _notes_only(self, run_id: str, cursor: _Cursor) -> Header | None:
+        """The newest header, if all records after the cursor are notes."""
+        run = self.reader.run(run_id)
+        if run is None or run.seq <= cursor.seq:
+            return None
+        newest = None
+        for record in self.reader.records(run_id, cursor.seq + 1, run.seq):
+            if record.header.frame != "note":
+                return None
+            newest = record.header
+        return newest
+
+    def _prepare(self, request: Request, outcome: Outcome) -> list[Batch]:
+        """Seal what *request* asks for on the run's head; the run's own batch comes first."""
+        try:
+            cursor = self._cursor(request.run_id)
+            if cursor.conflict is not None:
+                raise cursor.conflict
+            records: list[Record] = []
+            if request.subject is not None:
+                self._checkpoint(cursor, request, records, outcome)
+            for note in request.notes:
+                self._note(cursor, request.run_id, note, records)
+        except HoldfastError as error:
+            outcome.error = error
+            self.forget(request.run_id, unless_conflict=True)
+            return []
+        if not records:
+            return []
+        hide: Mapping[str, Sequence[int]] = {}
+        if request.hide is not None and outcome.header is not None:
+            hide = request.hide(outcome.header)
+        outcome.written = tuple(record.header for record in records)
+        outcome.hidden = hide
+        own = Batch(
+            run_id=request.run_id,
+            records=tuple(records),
+            epoch=self.epochs.get(request.run_id),
+            hide=tuple(hide.get(request.run_id, ())),
+        )
+        others = [
+            Batch(run_id=run_id, records=(), hide=tuple(seqs))
+            for run_id, seqs in hide.items()
+            if run_id != request.run_id and seqs
+        ]
+        return [own, *others]
+
+    def _checkpoint(
+        self, cursor: _Cursor, request: Request, records: list[Record], outcome: Outcome
+    ) -> None:
+        subject = request.subject
+        assert subject is not None
+        place = subject.place
+        tip = self._tip(cursor, subject)
+        if tip is None or tip.form != subject.form:
+            patch, state, base = None, *whole(subject.values, subject.natures)
+        else:
+            patch, base = changes(tip.base, subject.values, subject.natures)
+            if patch is None and not request.force and _same_place(tip.header, subject):
+                outcome.header = tip.header
+                cursor.tips[place.scope] = tip
+                return
+            state = None
+            weight = tip.chain_weight + delta_weight(patch or b"")
+            if weight > max(_KEYFRAME_FACTOR * tip.key_weight, _SHORT_CHAIN):
+                state, base = whole(subject.values, subject.natures)
+        key_note = self._sealer.new_key(request.run_id)
+        if key_note is not None:
+            self._append(cursor, self._key_header(cursor, request), key_note, records)
+        now = self._clock()
+        header = Header(
+            run_id=place.run_id,
+            seq=cursor.seq + 1,
+            id=subject.id or new_id(time.time_ns(), os.urandom(8)),
+            frame="delta" if state is None else "key",
+            saved_at=now,
+            name=place.name or cursor.name,
+            scope=place.scope,
+            parent=tip.header.id if tip else subject.lineage.checkpoint_id,
+            base_seq=tip.header.seq if tip and state is None else None,
+            key_seq=tip.key_seq if tip and state is None else None,
+            step=place.step,
+            node=place.node,
+            kind=place.kind,
+            status=place.status,
+            metadata=place.metadata or {},
+            tags=place.tags,
+            fingerprint=subject.fingerprint,
+            schema=subject.schema,
+            size=base.size,
+            epoch=self.epochs.get(request.run_id, 0),
+        )
+        text = checkpoint_body(subject.form, state, patch)
+        record = self._append(cursor, header, text, records)
+        weighs = delta_weight(text)
+        cursor.name = record.header.name
+        cursor.tips[place.scope] = _Tip(
+            record.header,
+            subject.form,
+            base,
+            key_seq=record.header.seq if state is not None else header.key_seq or 0,
+            key_weight=len(state) if state is not None else tip.key_weight if tip else 0,
+            chain_weight=0 if state is not None else (tip.chain_weight if tip else 0) + weighs,
+        )
+        outcome.header = record.header
+
+    def _note(
+        self, cursor: _Cursor, run_id: str, note: Note, records: list[Record]
+    ) -> None:
+        header = Header(
+            run_id=run_id,
+            seq=cursor.seq + 1,
+            id=new_id(time.time_ns(), os.urandom(8)),
+            frame="note",
+            saved_at=self._clock(),
+            name=note.name or cursor.name,
+            scope=note.scope,
+            parent=note.parent,
+            step=note.step,
+            node=note.node,
+            kind=note.kind,
+            tags=note.tags,
+            metadata=note.metadata,
+            epoch=self.epochs.get(run_id, 0),
+        )
+        self._append(cursor, header, msgspec.json.encode(note.content), records)
+
+    def _key_header(self, cursor: _Cursor, request: Request) -> Header:
+        assert request.subject is not None
+        return Header(
+            run_id=request.run_id,
+            seq=cursor.seq + 1,
+            id=new_id(time.time_ns(), os.urandom(8)),
+            frame="note",
+            saved_at=self._clock(),
+            name=request.subject.place.name or cursor.name,
+            kind="key",
+            epoch=self.epochs.get(request.run_id, 0),
+        )
+
+    def _append(
+        self, cursor: _Cursor, header: Header, text: bytes, records: list[Record]
+    ) -> Record:
+        header = msgspec.structs.replace(header, prev=cursor.digest)
+        record = seal(header, self._sealer.close(header, text), prev=cursor.digest)
+        cursor.seq, cursor.digest = record.header.seq, record.header.digest
+        records.append(record)
+        return record
+
+    def _cursor(self, run_id: str) -> _Cursor:
+        cursor = self._cursors.get(run_id)
+        if cursor is None:
+            run = self.reader.run(run_id)
+            cursor = _Cursor(0, "", "", {}) if run is None else _Cursor(run.seq, run.digest, run.name, {})
+            self._cursors[run_id] = cursor
+            if len(self._cursors) > _RUNS_REMEMBERED:
+                self._cursors.popitem(last=False)
+        else:
+            self._cursors.move_to_end(run_id)
+        return cursor
+
+    def _tip(self, cursor: _Cursor, subject: Subject) -> _Tip | None:
+        """The checkpoint that the subject's state came from, to be its base."""
+        wanted = subject.lineage.checkpoint_id
+        known = cursor.tips.get(subject.place.scope)
+        if known is not None and wanted in (None, known.header.id):
+            return known
+        if cursor.seq == 0:
+            return None
+        run = self.reader.run(subject.place.run_id)
+        newest = self.reader.newest(run, subject.place.scope) if run is not None else None
+        if newest is None:
+            return None
+        if wanted not in (None, newest.id):
+            if not any(header.run_id == newest.run_id for header in self.storage.find(wanted or "")):
+                return self._loaded_tip(newest)
+            raise ConflictError(
+                f"run {newest.run_id!r} has gone on to step {newest.step} since this state was read",
+                run_id=newest.run_id,
+                seq=cursor.seq + 1,
+                head=newest.seq,
+            )
+        return self._loaded_tip(newest)
+
+    def _loaded_tip(self, header: Header) -> _Tip:
+        return _tip_of(self.reader.load(header), None)
+
+    def at(self, loaded: Loaded, state: Saveable) -> None:
+        """Go on from a checkpoint that was just read: what is saved next is a delta to it."""
+        with self._lock:
+            run = self.reader.run(loaded.header.run_id)
+            if run is None:
+                return
+            cursor = self._cursors.get(run.run_id)
+            if cursor is None or cursor.digest != run.digest or cursor.conflict is not None:
+                self._cursors[run.run_id] = cursor = _Cursor(run.seq, run.digest, run.name, {})
+            cursor.tips[loaded.header.scope] = _tip_of(loaded, state)
+
+    def forget(self, run_id: str, *, unless_conflict: bool = False) -> None:
+        """Look the run up in the storage again before the next save."""
+        with self._lock:
+            cursor = self._cursors.get(run_id)
+            if cursor is None or (unless_conflict and cursor.conflict is not None):
+                return
+            del self._cursors[run_id]
+            self._sealer.forget_key(run_id)
+
+
+def _same_place(header: Header, subject: Subject) -> bool:
+    place: Place = subject.place
+    return (
+        (header.step, header.node, header.kind, header.status, header.tags)
+        == (place.step, place.node, place.kind, place.status, place.tags)
+        and header.metadata == place.metadata
+        and header.fingerprint == subject.fingerprint
+        and subject.id is None
+    )
+
+
+def _tip_of(loaded: Loaded, state: Saveable | None) -> _Tip:
+    """The tip that a loaded checkpoint is; the values of *state*, if it is frozen, are its base."""
+    header = loaded.header
+    values: dict[str, Any] = {key: Lazy(text) for key, text in loaded.texts.items()}
+    texts: dict[str, bytes] = {}
+    if isinstance(state, State):
+        values, natures = state.for_saving()
+        texts = {k: loaded.texts[k] for k, nature in natures.items() if nature is Nature.LIVE}
+    return _Tip(
+        header,
+        loaded.form,
+        Base(values, texts, header.size),
+        key_seq=header.seq if header.frame == "key" else header.key_seq or 0,
+        key_weight=loaded.key_weight,
+        chain_weight=loaded.chain_weight,
+    )

@@ -1,0 +1,270 @@
+"""Retention in motion: what is visible, what is marked, what goes and how its space is freed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from holdfast.checkpoint.journal import Journal, Note, Outcome
+from holdfast.core.record import Header
+from holdfast.core.retention import drop_beyond_last, newest_keys, plan_prune
+from holdfast.core.rules import Rules
+from holdfast.storage.base import RecordQuery, RunInfo, matches
+
+__all__ = ["Erasure", "Keeper", "Marks"]
+
+_ERASE_AFTER = 64
+"""So many hidden records are freed together, so that freeing costs little per save."""
+
+
+class Marks(msgspec.Struct):
+    """What notes say about a run's checkpoints, by seq."""
+
+    pinned: set[int] = msgspec.field(default_factory=set)
+    released: set[int] = msgspec.field(default_factory=set)
+    tags: dict[int, tuple[str, ...]] = msgspec.field(default_factory=dict)
+
+
+class Erasure(msgspec.Struct, frozen=True):
+    """Which records of a run go for good, and the note that says so beforehand."""
+
+    note: Note
+    seqs: tuple[int, ...]
+
+
+class _Group(msgspec.Struct):
+    """The visible checkpoints that are counted together, newest first."""
+
+    visible: list[Header]
+
+
+class Keeper:
+    """Applies retention rules to runs as they are saved, or when asked."""
+
+    def __init__(self, journal: Journal, rules: Rules, clock: Callable[[], datetime]) -> None:
+        self.rules = rules
+        self.active = not rules.empty
+        self._only_last = rules.only_last
+        self._storage = journal.storage
+        self._reader = journal.reader
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._groups: dict[tuple[str, str], _Group] = {}
+        self._marks: dict[str, Marks] = {}
+        self._hidden: dict[str, int] = {}
+
+    # While saving
+
+    def hide(self, header: Header) -> Mapping[str, Sequence[int]]:
+        """The seqs, by run, that the rules drop once *header* is stored."""
+        with self._lock:
+            group = self._group(header)
+            visible = [header, *group.visible]
+            gone: dict[str, list[int]] = {}
+            for one in self._dropped(visible):
+                gone.setdefault(one.run_id, []).append(one.seq)
+            return gone
+
+    def saved(self, outcome: Outcome) -> None:
+        """Take note of a checkpoint that was stored, and of what was hidden with it."""
+        header = outcome.header
+        if header is None or not self.active:
+            return
+        with self._lock:
+            group = self._group(header)
+            gone = {(run, seq) for run, seqs in outcome.hidden.items() for seq in seqs}
+            kept = [one for one in group.visible if (one.run_id, one.seq) not in gone]
+            if not kept or kept[0].id != header.id:
+                kept.insert(0, header)
+            group.visible = kept
+            for run_id, seqs in outcome.hidden.items():
+                self._hidden[run_id] = self._hidden.get(run_id, 0) + len(seqs)
+
+    def runs_to_erase(self) -> list[str]:
+        """The runs of which records were hidden, once there are enough to be worth freeing."""
+        with self._lock:
+            if sum(self._hidden.values()) < _ERASE_AFTER:
+                return []
+            runs = [*self._hidden]
+            self._hidden.clear()
+            return runs
+
+    def _dropped(self, visible: Sequence[Header]) -> list[Header]:
+        count = self._only_last
+        if count is not None and len(visible) <= count:
+            return []
+        runs = {header.run_id for header in visible}
+        marks = {run_id: self.marks(run_id) for run_id in runs}
+        pinned = {(run, seq) for run, mark in marks.items() for seq in mark.pinned}
+        if count is not None:
+            stay = pinned.union(newest_keys(visible, self.rules.group_by))
+            keys = [(header.run_id, header.seq) for header in visible]
+            gone = set(drop_beyond_last(keys, count, stay))
+            return [header for header in visible if (header.run_id, header.seq) in gone]
+        released = {(run, seq) for run, mark in marks.items() for seq in mark.released}
+        headers = [self._tagged(header, marks[header.run_id]) for header in visible]
+        plan = plan_prune(headers, self.rules, self._clock(), pinned=pinned, released=released)
+        return [decision.header for decision in plan if not decision.keep]
+
+    def _group(self, header: Header) -> _Group:
+        by = self.rules.group_by
+        key = ("run", header.run_id)
+        query = RecordQuery(run_id=header.run_id)
+        if by == "name" and header.name:
+            key, query = ("name", header.name), RecordQuery(name=header.name)
+        elif by == "all":
+            key, query = ("all", ""), RecordQuery()
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = _Group(list(self._storage.headers(query)))
+        return group
+
+    # When asked
+
+    def hide_now(self, runs: Sequence[RunInfo]) -> int:
+        """Apply the rules to these runs now; gives how many checkpoints went."""
+        if not self.active:
+            return 0
+        self.forget_all()
+        count = 0
+        with self._lock:
+            headers: list[Header] = []
+            if self.rules.group_by == "all":
+                headers = list(self._storage.headers(RecordQuery()))
+            else:
+                for run in runs:
+                    headers += self._storage.headers(RecordQuery(run_id=run.run_id))
+            gone: dict[str, list[int]] = {}
+            for header in self._dropped_of_groups(headers):
+                gone.setdefault(header.run_id, []).append(header.seq)
+            for run_id, seqs in gone.items():
+                self._storage.delete(run_id, hide=seqs)
+                count += len(seqs)
+        return count
+
+    def _dropped_of_groups(self, headers: Sequence[Header]) -> list[Header]:
+        groups: dict[tuple[str, str], list[Header]] = {}
+        for header in headers:
+            by_name = self.rules.group_by == "name" and header.name
+            key = ("name", header.name) if by_name else ("run", header.run_id)
+            groups.setdefault(("", "") if self.rules.group_by == "all" else key, []).append(header)
+        return [header for group in groups.values() for header in self._dropped(group)]
+
+    # Freeing
+
+    def plan_erasure(self, run_id: str) -> Erasure | None:
+        """All records before the oldest keyframe that a visible checkpoint needs, keys excepted."""
+        run = self._reader.run(run_id)
+        if run is None:
+            return None
+        visible = self._storage.headers(RecordQuery(run_id=run_id))
+        needed = min((header.key_seq or header.seq for header in visible), default=run.seq + 1)
+        seqs: list[int] = []
+        edges: dict[int, tuple[int, str]] = {}
+        for record in self._storage.read(run_id, last=needed - 1):
+            header = record.header
+            if header.frame == "note" and header.kind == "key":
+                continue
+            if header.frame == "note" and header.kind == "prune":
+                for hole in msgspec.json.decode(record.body)["erased"]:
+                    edges[hole["first"]] = (hole["last"], hole["digest"])
+            seqs.append(header.seq)
+            edges[header.seq] = (header.seq, header.digest)
+        if not seqs:
+            return None
+        content = {"erased": _joined(edges)}
+        return Erasure(Note(kind="prune", content=content), tuple(seqs))
+
+    def erase(self, run_id: str, plan: Erasure) -> int:
+        """Carry the plan out, its note being stored."""
+        return self._storage.delete(run_id, erase=plan.seqs)
+
+    def is_empty(self, run_id: str) -> bool:
+        """Whether retention has left a run no checkpoint at all, so that it can go whole."""
+        return next(iter(self._storage.headers(RecordQuery(run_id=run_id, limit=1))), None) is None
+
+    # Marks
+
+    def marks(self, run_id: str) -> Marks:
+        """What notes say of a run's checkpoints."""
+        marks = self._marks.get(run_id)
+        if marks is None:
+            marks = self._marks[run_id] = Marks()
+            for kind in ("pin", "release", "tag"):
+                query = RecordQuery(run_id=run_id, kind=kind, notes=True)
+                for header in reversed(list(self._storage.headers(query))):
+                    _mark(marks, header)
+        return marks
+
+    def with_tags(self, header: Header) -> Header:
+        """The header with the tags that it has now."""
+        return self._tagged(header, self.marks(header.run_id))
+
+    def _tagged(self, header: Header, marks: Marks) -> Header:
+        delta = marks.tags.get(header.seq)
+        return header if delta is None else msgspec.structs.replace(header, tags=delta)
+
+    def listed(self, query: RecordQuery) -> list[Header]:
+        """The headers that *query* wants, tags given or taken later considered."""
+        if query.tag is None:
+            return [self.with_tags(header) for header in self._storage.headers(query)]
+        only_tag = RecordQuery(run_id=query.run_id, name=query.name, tag=query.tag, notes=True)
+        found: dict[tuple[str, int], Header] = {}
+        for header in self._storage.headers(only_tag):
+            for target in self._targets(header):
+                found[target.run_id, target.seq] = self.with_tags(target)
+        wanted = [header for header in found.values() if matches(header, query)]
+        wanted.sort(key=lambda header: (header.saved_at, header.seq), reverse=True)
+        return _page(wanted, query)
+
+    def _targets(self, header: Header) -> Iterable[Header]:
+        if header.frame != "note":
+            return [header]
+        found = self._storage.find(header.parent or "")
+        return [one for one in found if one.run_id == header.run_id]
+
+    def forget(self, run_id: str, name: str) -> None:
+        """Look the run up again."""
+        with self._lock:
+            for key in (("run", run_id), ("name", name), ("all", "")):
+                self._groups.pop(key, None)
+            self._marks.pop(run_id, None)
+
+    def forget_all(self) -> None:
+        """Look every run up again."""
+        with self._lock:
+            self._groups.clear()
+            self._marks.clear()
+
+
+def _mark(marks: Marks, header: Header) -> None:
+    fact: dict[str, Any] = header.metadata
+    target = fact["target"]
+    if header.kind == "tag":
+        marks.tags[target] = tuple(fact["tags"])
+    else:
+        place = marks.pinned if header.kind == "pin" else marks.released
+        (place.add if fact["on"] else place.discard)(target)
+
+
+def _joined(edges: Mapping[int, tuple[int, str]]) -> list[dict[str, Any]]:
+    """Neighbouring ranges as one, each with the digest of its last record."""
+    joined: list[dict[str, Any]] = []
+    for first, (last, digest) in sorted(edges.items()):
+        if joined and joined[-1]["last"] + 1 >= first:
+            if last > joined[-1]["last"]:
+                joined[-1].update(last=last, digest=digest)
+        else:
+            joined.append({"first": first, "last": last, "digest": digest})
+    return joined
+
+
+def _page(headers: list[Header], query: RecordQuery) -> list[Header]:
+    if query.before is not None:
+        places = [n for n, header in enumerate(headers) if header.id == query.before]
+        headers = headers[places[0] + 1 :] if places else []
+    return headers if query.limit is None else headers[: query.limit]

@@ -1,0 +1,111 @@
+"""Holding a run: taken when it starts, renewed while it goes on, given back at the end."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from holdfast.checkpoint.journal import Journal
+from holdfast.core.lease import Lease
+from holdfast.errors import ConflictError, HoldfastError
+from holdfast.storage.base import Leasing, this_process
+
+__all__ = ["LEASE_SECONDS", "HeldRun"]
+
+logger = logging.getLogger("holdfast.leases")
+
+LEASE_SECONDS = 30.0
+"""How long a run stays taken after its process was last heard of from another host."""
+
+
+class HeldRun:
+    """A run that this process holds, for as long as the block lasts.
+
+    Everything the journal writes to the run meanwhile carries the lease's epoch, so that nothing
+    is appended once another process has taken over. *on_lost* is called from the renewing thread
+    if that happens. A storage that cannot lease gives every run away freely.
+    """
+
+    def __init__(
+        self,
+        journal: Journal,
+        run_id: str,
+        *,
+        seconds: float = LEASE_SECONDS,
+        on_lost: Callable[[HoldfastError], None] | None = None,
+    ) -> None:
+        self._journal = journal
+        self._run_id = run_id
+        self._seconds = seconds
+        self._on_lost = on_lost
+        self._lease: Lease | None = None
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.lost: HoldfastError | None = None
+
+    @property
+    def epoch(self) -> int:
+        """How often the run was taken, this time included; 0 where there are no leases."""
+        return self._lease.epoch if self._lease is not None else 0
+
+    def take(self) -> HeldRun:
+        """Take the run, or raise `LeaseHeldError` if a live process has it."""
+        storage = self._journal.storage
+        if isinstance(storage, Leasing):
+            self._lease = storage.take_lease(
+                self._run_id, this_process(), now=time.time(), ttl=self._seconds
+            )
+            self._journal.forget(self._run_id)
+            self._journal.epochs[self._run_id] = self._lease.epoch
+            self._thread = threading.Thread(
+                target=self._renew, name=f"holdfast-lease-{self._run_id[:20]}", daemon=True
+            )
+            self._thread.start()
+        return self
+
+    def give_back(self) -> None:
+        """End the renewing and let others have the run."""
+        self._stop.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+        self._thread = None
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            storage = self._journal.storage
+            if isinstance(storage, Leasing) and self.lost is None:
+                storage.release_lease(lease)
+            if self._journal.epochs.get(self._run_id) == lease.epoch:
+                del self._journal.epochs[self._run_id]
+
+    def _renew(self) -> None:
+        storage = self._journal.storage
+        assert isinstance(storage, Leasing)
+        while not self._stop.wait(self._seconds / 3):
+            lease = self._lease
+            if lease is None:
+                return
+            try:
+                self._lease = storage.renew_lease(lease, now=time.time(), ttl=self._seconds)
+            except ConflictError as error:
+                self._lose(error)
+                return
+            except HoldfastError as error:
+                logger.warning("run %s: its lease was not renewed: %s", self._run_id, error)
+                if time.time() > lease.expires_at:
+                    self._lose(error)
+                    return
+
+    def _lose(self, error: HoldfastError) -> None:
+        self.lost = error
+        if self._on_lost is not None:
+            self._on_lost(error)
+
+    def __enter__(self) -> HeldRun:
+        return self.take()
+
+    def __exit__(self, *_: object) -> None:
+        self.give_back()
+
+

@@ -1,0 +1,492 @@
+"""What a manager does: save, load, resume, fork and look, as steps for either kind of manager."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import msgspec
+
+from holdfast.checkpoint import views
+from holdfast.checkpoint.hooks import HookEvent, HookManager, pre_outcome
+from holdfast.checkpoint.journal import Journal, Note, Outcome, Request
+from holdfast.checkpoint.keeping import Keeper
+from holdfast.checkpoint.metrics import Metrics
+from holdfast.checkpoint.reading import Loaded
+from holdfast.checkpoint.sealing import Keys, Sealer
+from holdfast.checkpoint.steps import Commit, Fire, Pause, Steps, Work
+from holdfast.checkpoint.subject import Saveable, Subject, saved, state_of, subject_of
+from holdfast.checkpoint.views import Change, CheckpointMetadata, HistoryEntry, Verdict
+from holdfast.core.agent_state import StateSnapshot
+from holdfast.core.ids import check_run_id
+from holdfast.core.record import Header, read_status
+from holdfast.core.rules import Rules
+from holdfast.core.state import Lineage, read_tags
+from holdfast.core.triggers import Clockwork, Triggers
+from holdfast.errors import HoldfastError, NotFoundError, StorageError, UsageError
+from holdfast.storage.base import RecordQuery, RunInfo, RunQuery, Storage
+
+__all__ = ["Operations"]
+
+logger = logging.getLogger("holdfast.checkpoint")
+
+OnSaveFailure = Literal["fail", "warn", "retry"]
+_RETRIES = 5
+_FIRST_PAUSE = 0.05
+
+
+class Operations:
+    """The steps of every operation, over one storage."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        *,
+        hooks: HookManager | None,
+        triggers: Triggers,
+        rules: Rules,
+        keys: Keys | None,
+        on_save_failure: OnSaveFailure,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        if on_save_failure not in ("fail", "warn", "retry"):
+            raise UsageError(
+                f"on_save_failure is {on_save_failure!r}", hint="one of 'fail', 'warn', 'retry'"
+            )
+        self.storage = storage
+        self.hooks = hooks
+        self.metrics = Metrics()
+        self.journal = Journal(storage, Sealer(storage, keys), clock=clock)
+        self.reader = self.journal.reader
+        self.keeper = Keeper(self.journal, rules, clock)
+        self._triggers = triggers
+        self._clocks: dict[str, Clockwork] = {}
+        self._on_save_failure = on_save_failure
+        self._clock = clock
+
+    # Saving
+
+    def should_checkpoint(
+        self, name_or_run_id: str, current_step: int, current_time: float | None = None
+    ) -> bool:
+        """Whether a trigger says that it is time to save."""
+        now = time.monotonic() if current_time is None else current_time
+        clock = self._clocks.get(name_or_run_id)
+        if clock is None:
+            clock = self._clocks[name_or_run_id] = Clockwork(self._triggers)
+        return clock.due(current_step, now) is not None
+
+    def _count_save(self, place: Any) -> None:
+        """Triggers count from here, whether they are asked by run or by name."""
+        now = time.monotonic()
+        for key in (place.run_id, place.name):
+            if key and not self._triggers.every_step:
+                clock = self._clocks.setdefault(key, Clockwork(self._triggers))
+                clock.saved(place.step, now)
+
+    def save(self, state: Saveable, *, force: bool = False) -> Steps[str | None]:
+        """Save a state; gives the checkpoint's id, or None if a failure was only warned of."""
+        subject = subject_of(state)
+        header = yield from self.save_subject(subject, state, force=force)
+        if header is None:
+            return None
+        saved(state, header)
+        return header.id
+
+    def save_subject(
+        self,
+        subject: Subject,
+        state: Saveable | None = None,
+        *,
+        force: bool = False,
+        notes: tuple[Note, ...] = (),
+    ) -> Steps[Header | None]:
+        """Hooks, append, hooks, retention. *state* is what hooks are shown; made if not given."""
+        started = time.perf_counter()
+        if self._hears(HookEvent.PRE_CHECKPOINT_SAVE):
+            state = state or state_of(subject)
+            data = _save_data(subject, state)
+            results = yield Fire(HookEvent.PRE_CHECKPOINT_SAVE, subject.place.name, data)
+            new = pre_outcome(state, results).unwrap(run_id=subject.place.run_id)
+            if new is not state:
+                subject = _replaced(subject, subject_of(new, new_run_id=subject.place.run_id))
+        request = Request(
+            run_id=subject.place.run_id,
+            subject=subject,
+            force=force,
+            notes=notes,
+            hide=self.keeper.hide if self.keeper.active else None,
+        )
+        outcome = yield from self._commit(request)
+        if outcome is None:
+            return None
+        header = outcome.header
+        assert header is not None
+        self._count_save(subject.place)
+        if outcome.written:
+            self.metrics.saved(
+                time.perf_counter() - started, logical=header.size, stored=header.stored
+            )
+            self.keeper.saved(outcome)
+            for run_id in self.keeper.runs_to_erase() if self.keeper.active else ():
+                yield from self._erase(run_id)
+        if self._hears(HookEvent.POST_CHECKPOINT_SAVE):
+            data = _save_data(subject, state or state_of(subject))
+            data["checkpoint_id"] = header.id
+            yield Fire(HookEvent.POST_CHECKPOINT_SAVE, header.name, data)
+        return header
+
+    def _commit(self, request: Request) -> Steps[Outcome | None]:
+        """Commit, and do about a failure of the medium what the policy says."""
+        pause = _FIRST_PAUSE
+        for attempt in range(_RETRIES + 1):
+            try:
+                outcome: Outcome = yield Commit(request)
+                if outcome.error is not None:
+                    raise outcome.error
+                return outcome
+            except StorageError as error:
+                self.metrics.save_failed()
+                last = attempt == _RETRIES
+                if self._on_save_failure == "retry" and error.retryable and not last:
+                    yield Pause(pause)
+                    pause *= 2
+                    continue
+                if self._on_save_failure == "warn":
+                    logger.warning("run %s: a checkpoint was not saved: %s", request.run_id, error)
+                    return None
+                raise
+            except HoldfastError:
+                self.metrics.save_failed()
+                raise
+        raise AssertionError("unreachable")
+
+    def _erase(self, run_id: str) -> Steps[int]:
+        """Free what was hidden: a note that says so, then the records; an empty run goes whole."""
+        if (yield Work(lambda: self.keeper.is_empty(run_id))):
+            self.journal.forget(run_id)
+            return (yield Work(lambda: self.storage.delete(run_id)))  # type: ignore[no-any-return]
+        plan = yield Work(lambda: self.keeper.plan_erasure(run_id))
+        if plan is None:
+            return 0
+        yield from self._commit(Request(run_id=run_id, notes=(plan.note,)))
+        return (yield Work(lambda: self.keeper.erase(run_id, plan)))  # type: ignore[no-any-return]
+
+    # Loading
+
+    def load(self, checkpoint_id: str, *, run_id: str | None = None) -> Steps[Saveable]:
+        """The state saved as that checkpoint (or unique prefix of one)."""
+        return (yield from self._load(lambda: self.reader.resolve(checkpoint_id, run_id=run_id)))
+
+    def _load(self, find: Callable[[], Header]) -> Steps[Saveable]:
+        started = time.perf_counter()
+        header = yield Work(find)
+        data = _header_data(header)
+        if self._hears(HookEvent.PRE_CHECKPOINT_LOAD):
+            yield Fire(HookEvent.PRE_CHECKPOINT_LOAD, header.name, data)
+        try:
+            state: Saveable = yield Work(lambda: self._go_on_from(self.reader.load(header)))
+        except HoldfastError:
+            self.metrics.load_failed()
+            raise
+        self.metrics.loaded(time.perf_counter() - started)
+        if self._hears(HookEvent.POST_CHECKPOINT_LOAD):
+            yield Fire(HookEvent.POST_CHECKPOINT_LOAD, header.name, {**data, "state": state})
+        return state
+
+    def _go_on_from(self, loaded: Loaded) -> Saveable:
+        state = loaded.state()
+        self.journal.at(loaded, state)
+        return state
+
+    def resume(self, name_or_run_id: str, *, scope: str = "") -> Steps[Saveable | None]:
+        """The newest state of that run, or of the newest run of that name not completed."""
+        check_run_id(name_or_run_id, "name_or_run_id")
+        header = yield Work(lambda: self._newest(name_or_run_id, scope))
+        if header is None:
+            return None
+        if self._hears(HookEvent.PRE_RESUME):
+            yield Fire(HookEvent.PRE_RESUME, header.name, _header_data(header))
+        try:
+            state = yield from self._load(lambda: header)
+        except HoldfastError as error:
+            self.metrics.resumed(type(error).__name__, succeeded=False)
+            raise
+        self.metrics.resumed(header.status)
+        self._count_save(header)
+        if self._hears(HookEvent.POST_RESUME):
+            yield Fire(
+                HookEvent.POST_RESUME, header.name, {**_header_data(header), "state": state}
+            )
+        return state
+
+    def _newest(self, name_or_run_id: str, scope: str) -> Header | None:
+        run = self.reader.to_resume(name_or_run_id)
+        return self.reader.newest(run, scope) if run is not None else None
+
+    def latest(self, name_or_run_id: str) -> Steps[CheckpointMetadata | None]:
+        """The newest checkpoint that a resume would take, without its state."""
+        header = yield Work(lambda: self._newest(check_run_id(name_or_run_id, "name"), ""))
+        return None if header is None else views.metadata_of(self.keeper.with_tags(header))
+
+    def exists(self, checkpoint_id: str) -> Steps[bool]:
+        """Whether there is a checkpoint with exactly that id."""
+        found = yield Work(lambda: self.storage.find(checkpoint_id) if checkpoint_id else [])
+        return any(header.id == checkpoint_id for header in found)
+
+    def list(
+        self,
+        name_or_run_id: str | None,
+        *,
+        scope: str | None,
+        kind: str | None,
+        status: str | None,
+        tag: str | None,
+        metadata: Mapping[str, Any] | None,
+        since: datetime | None,
+        until: datetime | None,
+        before: str | None,
+        limit: int | None,
+    ) -> Steps[list[CheckpointMetadata]]:
+        """Checkpoints, newest first."""
+        query = RecordQuery(
+            scope=scope,
+            kind=kind,
+            status=None if status is None else read_status(status),
+            tag=tag,
+            metadata=metadata,
+            since=_aware(since, "since"),
+            until=_aware(until, "until"),
+            before=before,
+            limit=limit,
+        )
+        headers = yield Work(lambda: self.keeper.listed(self._about(name_or_run_id, query)))
+        return [views.metadata_of(header) for header in headers]
+
+    def _about(self, name_or_run_id: str | None, query: RecordQuery) -> RecordQuery:
+        if name_or_run_id is None:
+            return query
+        if self.reader.run(name_or_run_id) is not None:
+            return msgspec.structs.replace(query, run_id=name_or_run_id)
+        return msgspec.structs.replace(query, name=name_or_run_id)
+
+    # Forking
+
+    def fork(self, checkpoint_id: str, run_id: str | None = None) -> Steps[Saveable]:
+        """A new run that begins with the state of that checkpoint."""
+        header = yield Work(lambda: self.reader.resolve(checkpoint_id))
+        new_id = str(uuid.uuid4()) if run_id is None else check_run_id(run_id)
+        if (yield Work(lambda: self.reader.run(new_id))) is not None:
+            raise UsageError(f"there is a run {new_id!r} already", hint="fork to another run_id")
+        data = {**_header_data(header), "new_run_id": new_id}
+        if self._hears(HookEvent.PRE_FORK):
+            yield Fire(HookEvent.PRE_FORK, header.name, data)
+        loaded: Loaded = yield Work(lambda: self.reader.load(header))
+        subject = _forked(loaded, new_id)
+        yield from self._commit(Request(run_id=new_id, subject=subject))
+        self.metrics.forked()
+        made = yield from self._load(lambda: self._newest(new_id, header.scope) or header)
+        if self._hears(HookEvent.POST_FORK):
+            yield Fire(HookEvent.POST_FORK, header.name, {**data, "state": made})
+        return made
+
+    # Looking
+
+    def snapshot(self, state: Saveable, reason: str = "manual") -> StateSnapshot:
+        """A copy of *state* as it is now, with a summary. It is not stored."""
+        return StateSnapshot(copy.deepcopy(state), self._clock(), reason)
+
+    def diff(self, a: str, b: str) -> Steps[tuple[Change, ...]]:
+        """What turns the state of checkpoint *a* into that of *b*."""
+
+        def work() -> tuple[Change, ...]:
+            first, second = (self.reader.load(self.reader.resolve(one)) for one in (a, b))
+            return views.changes_between(first, second)
+
+        return (yield Work(work))  # type: ignore[no-any-return]
+
+    def tree(self, name_or_run_id: str) -> Steps[dict[str | None, list[str]]]:
+        """The ids of each checkpoint's children, by the id of their parent."""
+        query = yield Work(lambda: self._about(name_or_run_id, RecordQuery()))
+        return (yield Work(lambda: views.tree(self.storage.headers(query))))  # type: ignore[no-any-return]
+
+    def history(self, name_or_run_id: str, scope: str = "") -> Steps[list[HistoryEntry]]:
+        """The checkpoints of a run, oldest first, with what each changed."""
+        run = yield from self._run(name_or_run_id)
+        return (yield Work(lambda: list(views.history(self.reader, run, scope))))  # type: ignore[no-any-return]
+
+    def blame(self, name_or_run_id: str, path: str, scope: str = "") -> Steps[CheckpointMetadata | None]:
+        """The checkpoint that last wrote the value at *path*."""
+        run = yield from self._run(name_or_run_id)
+        return (yield Work(lambda: views.blame(self.reader, run, path, scope)))  # type: ignore[no-any-return]
+
+    def verify(self, name_or_run_id: str | None = None) -> Steps[list[Verdict]]:
+        """Recompute the digests of one run, the runs of a name, or all."""
+
+        def work() -> list[Verdict]:
+            if name_or_run_id is None:
+                runs = self.storage.runs(_ALL_RUNS)
+            else:
+                runs = self.reader.runs_of(name_or_run_id)
+            return [views.verify(self.reader, run) for run in runs]
+
+        verdicts: list[Verdict] = yield Work(work)
+        if name_or_run_id is not None and not verdicts:
+            raise _no_run(name_or_run_id)
+        for _ in range(sum(len(verdict.problems) for verdict in verdicts)):
+            self.metrics.integrity_error()
+        return verdicts
+
+    def _run(self, name_or_run_id: str) -> Steps[RunInfo]:
+        run = yield Work(lambda: next(iter(self.reader.runs_of(name_or_run_id)), None))
+        if run is None:
+            raise _no_run(name_or_run_id)
+        return run  # type: ignore[no-any-return]
+
+    # Deleting and keeping
+
+    def delete(self, checkpoint_id: str) -> Steps[bool]:
+        """Remove one checkpoint; what is built on it stays loadable."""
+
+        def hide() -> str:
+            header = self.reader.resolve(checkpoint_id)
+            self.storage.delete(header.run_id, hide=[header.seq])
+            self.keeper.forget(header.run_id, header.name)
+            self.journal.forget(header.run_id)
+            return header.run_id
+
+        run_id = yield Work(hide)
+        yield from self._erase(run_id)
+        return True
+
+    def delete_run(self, run_id: str) -> Steps[int]:
+        """Remove a run and all its records; gives how many there were."""
+
+        def work() -> int:
+            count = self.storage.delete(run_id)
+            self.journal.forget(run_id)
+            self.keeper.forget_all()
+            return count
+
+        count: int = yield Work(work)
+        if not count:
+            raise _no_run(run_id)
+        return count
+
+    def cleanup(self, name_or_run_id: str) -> Steps[int]:
+        """Apply the retention rules now, free the space, and give how many checkpoints went."""
+        runs: list[RunInfo] = yield Work(lambda: list(self.reader.runs_of(name_or_run_id)))
+        data = {"agent_id": name_or_run_id, "run_ids": [run.run_id for run in runs]}
+        if self._hears(HookEvent.PRE_PRUNE):
+            yield Fire(HookEvent.PRE_PRUNE, name_or_run_id, data)
+        count: int = yield Work(lambda: self.keeper.hide_now(runs))
+        for run in runs:
+            yield from self._erase(run.run_id)
+        yield Work(self.storage.compact)
+        self.metrics.pruned(count)
+        if self._hears(HookEvent.POST_PRUNE):
+            yield Fire(HookEvent.POST_PRUNE, name_or_run_id, {**data, "removed": count})
+        return count
+
+    def mark(self, checkpoint_id: str, kind: str, on: bool) -> Steps[str]:
+        """Pin or release a checkpoint, or take that back. Gives the checkpoint's id."""
+        header: Header = yield Work(lambda: self.reader.resolve(checkpoint_id))
+        return (yield from self._mark(header, kind, (), {"on": on}))
+
+    def tag(
+        self, checkpoint_id: str, tags: Sequence[str], remove: Sequence[str]
+    ) -> Steps[str]:
+        """Give a checkpoint tags, or take some away. Gives the checkpoint's id."""
+        new, old = read_tags(tags), read_tags(remove)
+        header: Header = yield Work(
+            lambda: self.keeper.with_tags(self.reader.resolve(checkpoint_id))
+        )
+        after = tuple(t for t in dict.fromkeys((*header.tags, *new)) if t not in old)
+        return (yield from self._mark(header, "tag", after, {"tags": list(after)}))
+
+    def _mark(
+        self, header: Header, kind: str, tags: tuple[str, ...], content: dict[str, Any]
+    ) -> Steps[str]:
+        note = Note(
+            kind=kind,
+            content={},
+            scope=header.scope,
+            step=header.step,
+            parent=header.id,
+            tags=tags,
+            metadata={"target": header.seq, **content},
+        )
+        yield from self._commit(Request(run_id=header.run_id, notes=(note,)))
+        yield Work(lambda: self.keeper.forget(header.run_id, header.name))
+        return header.id
+
+    def _hears(self, event: HookEvent) -> bool:
+        return self.hooks is not None and self.hooks.has(event)
+
+
+def _save_data(subject: Subject, state: Saveable) -> dict[str, Any]:
+    place = subject.place
+    return {
+        "agent_id": place.name,
+        "run_id": place.run_id,
+        "step_number": place.step,
+        "status": place.status,
+        "timestamp": datetime.now(UTC),
+        "state": state,
+    }
+
+
+def _header_data(header: Header) -> dict[str, Any]:
+    return {
+        "agent_id": header.name,
+        "run_id": header.run_id,
+        "checkpoint_id": header.id,
+        "step_number": header.step,
+        "status": header.status,
+        "timestamp": header.saved_at,
+    }
+
+
+def _replaced(old: Subject, new: Subject) -> Subject:
+    """What a hook made of the values, at the place and of the lineage that they had."""
+    return msgspec.structs.replace(old, values=new.values, natures=new.natures)
+
+
+def _forked(loaded: Loaded, run_id: str) -> Subject:
+    header = loaded.header
+    subject = subject_of(loaded.state(), new_run_id=run_id)
+    origin = {"run_id": header.run_id, "checkpoint_id": header.id, "step": header.step}
+    place = msgspec.structs.replace(
+        subject.place,
+        run_id=run_id,
+        kind="fork",
+        status="running",
+        tags=(),
+        metadata={"forked_from": origin},
+    )
+    return msgspec.structs.replace(
+        subject,
+        place=place,
+        lineage=Lineage(header.id),
+        id=None,
+        fingerprint=header.fingerprint,
+        schema=header.schema,
+    )
+
+
+def _no_run(name: str) -> NotFoundError:
+    return NotFoundError(f"no run or name {name!r}", hint="check the spelling", run_id=name)
+
+
+def _aware(moment: datetime | None, what: str) -> datetime | None:
+    if moment is not None and moment.tzinfo is None:
+        raise UsageError(f"{what} has no time zone", hint="give datetime.now(UTC)")
+    return moment
+
+
+_ALL_RUNS = RunQuery()

@@ -1,0 +1,179 @@
+"""From records back to states, with every digest and link on the way checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from holdfast.checkpoint.sealing import Sealer, read_body
+from holdfast.checkpoint.subject import Saveable, rebuild
+from holdfast.core.patch import Rebuilt
+from holdfast.core.record import Header, Record
+from holdfast.errors import CorruptError, NotFoundError, UsageError
+from holdfast.storage.base import RecordQuery, RunInfo, RunQuery, Storage
+
+__all__ = ["Loaded", "Reader"]
+
+_NEAR = 256
+"""How far behind the newest record a checkpoint may be for all between to be read and checked."""
+
+
+_LIGHTEST = 512
+"""What a delta weighs at least: reading a record costs something, however little is in it."""
+
+
+def delta_weight(text: bytes) -> int:
+    """What a delta adds to the cost of loading the states after it."""
+    return max(len(text), _LIGHTEST)
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    """A state as text, and what its record and its chain of bases weigh."""
+
+    header: Header
+    form: str
+    texts: dict[str, bytes]
+    key_weight: int
+    chain_weight: int
+
+    def state(self) -> Saveable:
+        """The object that was saved."""
+        return rebuild(self.form, self.header, self.texts)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the state as JSON text."""
+        return self.header.size
+
+
+class Reader:
+    """Finds checkpoints in a storage and rebuilds their states."""
+
+    def __init__(self, storage: Storage, sealer: Sealer) -> None:
+        self.storage = storage
+        self.sealer = sealer
+
+    def run(self, run_id: str) -> RunInfo | None:
+        """What is known of a run, or None if there is no such run."""
+        return next(iter(self.storage.runs(RunQuery(run_id=run_id, limit=1))), None)
+
+    def runs_of(self, name_or_run_id: str) -> Iterator[RunInfo]:
+        """The run with exactly that id or, if there is none, the runs of that name, newest first."""
+        run = self.run(name_or_run_id)
+        if run is not None:
+            yield run
+        else:
+            yield from self.storage.runs(RunQuery(name=name_or_run_id))
+
+    def to_resume(self, name_or_run_id: str) -> RunInfo | None:
+        """The run to go on with: that id, or the newest of that name that is not completed."""
+        run = self.run(name_or_run_id)
+        if run is None:
+            query = RunQuery(name=name_or_run_id, not_status="completed", limit=1)
+            run = next(iter(self.storage.runs(query)), None)
+        return run
+
+    def newest(self, run: RunInfo, scope: str = "") -> Header | None:
+        """The newest visible checkpoint of a run's scope, checked against the run's head."""
+        query = RecordQuery(run_id=run.run_id, scope=scope, limit=1)
+        found = next(iter(self.storage.headers(query)), None)
+        first = found.seq if found and run.seq - found.seq <= _NEAR else run.seq
+        last = None
+        for last in self.records(run.run_id, first, run.seq):
+            header = last.header
+            later = found is None or header.seq > found.seq
+            if later and header.frame != "note" and header.scope == scope and found is not None:
+                if next(iter(self.storage.find(header.id)), None) == header:
+                    raise self._damaged(run.run_id, header.seq, "is missing from its index")
+        if last is None or last.header.digest != run.digest:
+            raise self._damaged(run.run_id, run.seq, "is not the newest that the run's head names")
+        return found
+
+    def records(self, run_id: str, first: int, last: int) -> Iterator[Record]:
+        """The records from *first* to *last*, each checked to follow the one before it."""
+        before: Header | None = None
+        for record in self.storage.read(run_id, first=first, last=last):
+            header = record.header
+            if header.run_id != run_id:
+                raise self._damaged(run_id, header.seq, f"belongs to run {header.run_id!r}")
+            if before is not None and before.seq + 1 == header.seq:
+                if header.prev != before.digest:
+                    raise self._damaged(run_id, header.seq, "does not follow the one before it")
+            elif before is not None and header.seq <= before.seq:
+                raise self._damaged(run_id, header.seq, "is out of order")
+            before = header
+            yield record
+
+    def load(self, target: Header) -> Loaded:
+        """The state at a checkpoint, rebuilt from its keyframe through its chain of bases."""
+        first = target.seq if target.frame == "key" else target.key_seq
+        if first is None:
+            raise self._damaged(target.run_id, target.seq, "is a delta without a keyframe")
+        chain = {}
+        for record in self.records(target.run_id, first, target.seq):
+            header = record.header
+            if header.frame != "note" and header.scope == target.scope:
+                chain[header.seq] = record
+        way = self._way(chain, target)
+        return self._rebuild(way)
+
+    def _way(self, chain: dict[int, Record], target: Header) -> list[Record]:
+        way = []
+        seq: int | None = target.seq
+        while True:
+            record = chain.get(seq) if seq is not None else None
+            if record is None:
+                raise self._damaged(target.run_id, seq, f"is missing, and {target.seq} needs it")
+            way.append(record)
+            if record.header.frame == "key":
+                break
+            seq = record.header.base_seq
+        if way[0].header.digest != target.digest:
+            raise self._damaged(target.run_id, target.seq, "is not the one that was asked for")
+        return way[::-1]
+
+    def _rebuild(self, way: list[Record]) -> Loaded:
+        target = way[-1].header
+        key = read_body(self.sealer.open(way[0]), way[0].header)
+        weight = 0
+        try:
+            made = Rebuilt(bytes(key.state))
+            for record in way[1:]:
+                text = self.sealer.open(record)
+                weight += delta_weight(text)
+                made.apply(bytes(read_body(text, record.header).patch))
+            texts = made.texts()
+        except (msgspec.MsgspecError, LookupError, ValueError, TypeError) as error:
+            raise self._damaged(target.run_id, target.seq, "cannot be rebuilt") from error
+        return Loaded(target, key.form, texts, len(key.state), weight)
+
+    def resolve(self, checkpoint_id: str, *, run_id: str | None = None) -> Header:
+        """The checkpoint with that id or unique prefix of one."""
+        if not isinstance(checkpoint_id, str) or not checkpoint_id:
+            raise UsageError(f"a checkpoint id is a non-empty string, not {checkpoint_id!r}")
+        found = [
+            header
+            for header in self.storage.find(checkpoint_id)
+            if run_id is None or header.run_id == run_id
+        ]
+        if not found:
+            raise NotFoundError(
+                f"no checkpoint {checkpoint_id!r}",
+                hint="list_checkpoints() shows those there are",
+                checkpoint_id=checkpoint_id,
+            )
+        if len(found) > 1:
+            names = ", ".join(f"{h.id} (run {h.run_id})" for h in found[:5])
+            raise UsageError(
+                f"{checkpoint_id!r} is not unique: {names}{', ...' if len(found) > 5 else ''}",
+                hint="give more of the id",
+                checkpoint_id=checkpoint_id,
+                candidates=[header.id for header in found],
+            )
+        return found[0]
+
+    def _damaged(self, run_id: str, seq: int | None, what: str) -> CorruptError:
+        return CorruptError(
+            f"record {seq} of run {run_id!r} {what}", run_id=run_id, seq=seq
+        )

@@ -1,0 +1,126 @@
+"""How the classes that can be saved look to the engine, and how they are made again."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+
+from holdfast.core.agent_state import AgentState
+from holdfast.core.codec import decode
+from holdfast.core.frozen import Nature
+from holdfast.core.ids import check_run_id
+from holdfast.core.record import Header, read_status
+from holdfast.core.state import Lineage, Place, State, read_metadata
+from holdfast.errors import UsageError
+
+__all__ = ["Saveable", "Subject", "rebuild", "saved", "state_of", "subject_of"]
+
+Saveable = State | AgentState
+
+_IN_HEADER = frozenset(
+    ["checkpoint_id", "agent_id", "run_id", "step_number", "parent_checkpoint_id", "status"]
+)
+_IN_BODY = [f.name for f in dataclasses.fields(AgentState) if f.name not in _IN_HEADER]
+_LIVE = {name: Nature.LIVE for name in _IN_BODY}
+
+
+class Subject(msgspec.Struct, frozen=True):
+    """What the engine needs to know of something that is saved."""
+
+    form: str
+    """Which class comes back: "" for State, "agent" for AgentState."""
+    place: Place
+    values: dict[str, Any]
+    natures: Mapping[str, Nature]
+    lineage: Lineage
+    id: str | None = None
+    """The id it is to be saved under, where the caller gives one."""
+    fingerprint: str | None = None
+    schema: int = 0
+
+
+def subject_of(state: Saveable, *, new_run_id: str | None = None) -> Subject:
+    """*state* as the engine sees it.
+
+    An agent's state without a run gets *new_run_id*, or else one that nobody has.
+    """
+    if isinstance(state, State):
+        values, natures = state.for_saving()
+        return Subject("", state.place, values, natures, state.lineage)
+    if not isinstance(state, AgentState):
+        raise UsageError(
+            f"a {type(state).__name__} cannot be saved", hint="save a State or an AgentState"
+        )
+    check_run_id(state.agent_id, "agent_id")
+    lineage = lineage_of(state)
+    place = Place(
+        run_id=check_run_id(state.run_id or new_run_id or str(uuid4())),
+        name=state.agent_id,
+        step=state.step_number,
+        status=read_status(state.status),
+    )
+    values = {name: getattr(state, name) for name in _IN_BODY}
+    given = state.checkpoint_id if state.checkpoint_id != lineage.checkpoint_id else None
+    return Subject("agent", place, values, _LIVE, lineage, given or None)
+
+
+def state_of(subject: Subject) -> State:
+    """The `State` that a subject of that form stands for."""
+    made = State.new(subject.values, run_id=subject.place.run_id)
+    return made.placed(subject.place)
+
+
+def lineage_of(state: AgentState) -> Lineage:
+    """The agent state's lineage, begun on first use. It is no field: it is not compared or copied."""
+    lineage = state.__dict__.get("_lineage")
+    if lineage is None:
+        lineage = state.__dict__["_lineage"] = Lineage(state.parent_checkpoint_id)
+    return lineage  # type: ignore[no-any-return]
+
+
+def saved(state: Saveable, header: Header) -> None:
+    """Note on an agent's state where it was saved. A `State` learns it through its lineage."""
+    if isinstance(state, AgentState):
+        state.run_id = header.run_id
+        state.checkpoint_id = header.id
+        state.parent_checkpoint_id = header.parent
+
+
+def rebuild(form: str, header: Header, texts: Mapping[str, bytes]) -> Saveable:
+    """The state that was saved as this record."""
+    place = place_of(header)
+    if form == "":
+        return State.restore(texts, place, header.saved_at, header.id)
+    values = {key: decode(text) for key, text in texts.items()}
+    extra = {key: values.pop(key) for key in [*values] if key not in _LIVE}
+    state = AgentState(
+        **values,
+        checkpoint_id=header.id,
+        agent_id=header.name,
+        run_id=header.run_id,
+        step_number=header.step,
+        parent_checkpoint_id=header.parent,
+        status=header.status,
+    )
+    state.extra.update(extra)
+    state.__dict__["_lineage"] = Lineage(header.id)
+    return state
+
+
+def place_of(header: Header) -> Place:
+    """Where the state of this record stood."""
+    return Place(
+        run_id=header.run_id,
+        name=header.name,
+        scope=header.scope,
+        step=header.step,
+        node=header.node,
+        kind=header.kind,
+        status=header.status,
+        tags=header.tags,
+        metadata=read_metadata(header.metadata),
+    )

@@ -1,0 +1,60 @@
+"""Names of records and runs: sortable ones to give, and safe ones for a medium."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+__all__ = ["check_run_id", "medium_name", "new_id"]
+
+from holdfast.errors import UsageError
+
+_SAFE = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")
+_DEVICES = frozenset(
+    ["con", "prn", "aux", "nul", *(f"{d}{n}" for d in ("com", "lpt") for n in range(10))]
+)
+_LONGEST = 1 << 16
+
+
+def new_id(unix_ns: int, entropy: bytes) -> str:
+    """A UUIDv7: sortable by *unix_ns*, made unique by eight bytes of *entropy*.
+
+    >>> new_id(1_700_000_000_000_000_000, bytes(8))
+    '018bcfe5-6800-7000-8000-000000000000'
+    """
+    milliseconds, rest = divmod(unix_ns, 1_000_000)
+    fraction = (rest << 12) // 1_000_000
+    value = (milliseconds & (1 << 48) - 1) << 80 | 0x7 << 76 | fraction << 64
+    value |= 0b10 << 62 | int.from_bytes(entropy[:8]) & (1 << 62) - 1
+    text = f"{value:032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def check_run_id(run_id: str, what: str = "run_id") -> str:
+    """Return *run_id* if it can name a run, else raise a `UsageError` that says why not."""
+    if not isinstance(run_id, str):
+        raise UsageError(f"{what} must be a string, not {type(run_id).__name__}")
+    if not run_id:
+        raise UsageError(f"{what} is empty", hint="leave it out to get a new one")
+    if "\0" in run_id:
+        raise UsageError(f"{what} contains a NUL character", hint="take it out")
+    if len(run_id) > _LONGEST:
+        raise UsageError(f"{what} is {len(run_id):,} characters long", hint="65,536 is the limit")
+    try:
+        run_id.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"{what} is not valid Unicode: it holds half a surrogate pair") from None
+    return run_id
+
+
+def medium_name(name: str) -> str:
+    """What *name* is called on a medium whose names are paths: itself if harmless, else a hash.
+
+    A hashed name starts with ``=``, which no harmless name does, so the two never meet.
+
+    >>> medium_name("agent-1"), medium_name("../x")[:9]
+    ('agent-1', '=d6b96a97')
+    """
+    if _SAFE.fullmatch(name) and name not in _DEVICES:
+        return name
+    return "=" + hashlib.sha256(name.encode()).hexdigest()[:40]

@@ -1,0 +1,166 @@
+"""The record: a header, a sealed body, and the digests that tie a journal together.
+
+A header names the digest of its own body and of the record before it (`prev`), and its own digest
+is taken over its exact text. So a header proves itself without its body, a body is proved by its
+header, and a journal is proved by following `prev`. No key is needed for any of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+
+from holdfast.errors import CorruptError
+
+__all__ = [
+    "FORMAT",
+    "KINDS",
+    "STATUSES",
+    "Frame",
+    "Header",
+    "Record",
+    "digest_of",
+    "open_header",
+    "open_record",
+    "read_status",
+    "seal",
+]
+
+FORMAT = 1
+"""The version of the record format; a header that says a newer one is refused."""
+
+Frame = Literal["key", "delta", "note"]
+
+KINDS = ("routine", "pre_operation", "recovery", "interrupt", "final", "manual", "fork")
+"""Why a checkpoint is taken. Other words are allowed."""
+
+STATUSES = (
+    "running",
+    "completed",
+    "failed",
+    "interrupted",
+    "stalled",
+    "max_rounds_reached",
+    "max_cycles_reached",
+    "budget_exhausted",
+)
+
+_ALIASES = {"in_progress": "running", "error": "failed"}
+
+
+def read_status(status: str) -> str:
+    """*status* in our words: other systems' spellings are taken as well.
+
+    >>> read_status("in_progress"), read_status("completed")
+    ('running', 'completed')
+    """
+    return _ALIASES.get(status, status)
+
+
+class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is known of a record without opening its body."""
+
+    run_id: str
+    seq: int
+    """Its place in the run's journal, counted from 1 without gaps. This is the order."""
+    id: str
+    frame: Frame
+    saved_at: datetime
+    """UTC wall-clock time, for people. Nothing is ordered by it."""
+    name: str = ""
+    scope: str = ""
+    parent: str | None = None
+    """The id of the checkpoint this state came from."""
+    base_seq: int | None = None
+    """A delta's base: the seq of the record it changes."""
+    key_seq: int | None = None
+    """A delta's keyframe: the seq of the record where its chain of bases begins."""
+    step: int = 0
+    node: str | None = None
+    kind: str = "routine"
+    """Why a checkpoint was taken; for a note, what it notes (effect, tag, prune, ...)."""
+    status: str = "running"
+    metadata: dict[str, Any] = {}
+    tags: tuple[str, ...] = ()
+    fingerprint: str | None = None
+    schema: int = 0
+    size: int = 0
+    """Bytes of the whole state as JSON text."""
+    stored: int = 0
+    """Bytes of the sealed body."""
+    epoch: int = 0
+    """The lease under which it was written; 0 for none."""
+    format: int = 1
+    prev: str = ""
+    """Digest of the record before it in the journal; empty for the first."""
+    body: str = ""
+    """Digest of the sealed body."""
+    digest: str = ""
+    """Digest of this header's text, itself left out."""
+
+
+class Record(msgspec.Struct, frozen=True):
+    """A sealed record: its header, the header's exact text, and the sealed body."""
+
+    header: Header
+    text: bytes
+    body: bytes
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Header).decode
+
+
+def digest_of(data: bytes) -> str:
+    """The first 128 bits of SHA-256, in hex."""
+    return hashlib.sha256(data).hexdigest()[:32]
+
+
+def seal(header: Header, body: bytes, *, prev: str) -> Record:
+    """Close *body* under *header* as the record that follows the one with digest *prev*.
+
+    >>> from datetime import datetime, timezone
+    >>> header = Header(run_id="r", seq=1, id="a", frame="key", saved_at=datetime.now(timezone.utc))
+    >>> record = seal(header, b'{"state":{}}', prev="")
+    >>> open_record(record.text, record.header.digest, record.body) == record
+    True
+    """
+    header = msgspec.structs.replace(
+        header, prev=prev, body=digest_of(body), stored=len(body), digest=""
+    )
+    text = _encode(header)
+    return Record(msgspec.structs.replace(header, digest=digest_of(text)), text, body)
+
+
+def open_header(text: bytes, digest: str) -> Header:
+    """The header whose text this is, or a `CorruptError`."""
+    if digest_of(text) != digest:
+        raise CorruptError("a record's header does not match its digest", digest=digest)
+    try:
+        header = _decode(text)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise CorruptError("a record's header cannot be read", digest=digest) from error
+    if header.format > FORMAT:
+        raise CorruptError(
+            f"record {header.id} has format {header.format}; this version reads up to {FORMAT}",
+            hint="update holdfast",
+            run_id=header.run_id,
+            seq=header.seq,
+        )
+    return msgspec.structs.replace(header, digest=digest)
+
+
+def open_record(text: bytes, digest: str, body: bytes) -> Record:
+    """The record made of these parts, or a `CorruptError` that names it."""
+    header = open_header(text, digest)
+    if digest_of(body) != header.body:
+        raise CorruptError(
+            f"the body of record {header.seq} of run {header.run_id!r} does not match its digest",
+            run_id=header.run_id,
+            seq=header.seq,
+            id=header.id,
+        )
+    return Record(header, text, body)

@@ -1,0 +1,1 @@
+"""Media that keep sealed records, all behind `base.Storage`."""

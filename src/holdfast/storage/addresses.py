@@ -1,0 +1,131 @@
+"""Addresses of storages: URLs taken apart, and shown without their passwords."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from pathlib import PurePath
+from types import MappingProxyType
+from urllib.parse import parse_qsl, quote, unquote
+
+from holdfast.errors import UsageError
+
+__all__ = ["StorageURL", "has_scheme", "mask_url", "nearest", "url_for_path"]
+
+_URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]+):(?P<rest>.*)", re.IGNORECASE | re.DOTALL)
+_CREDENTIALS = re.compile(r"(^(?:[^:/?#]*://)?[^:/?#@]*:)(?!//).*@", re.DOTALL)
+_SECRETS = re.compile(
+    r"((?:^|[?&;])[^=&;]*(?:pass|pwd|secret|token|key|credential|sig)[^=&;]*=)[^&;#]*",
+    re.IGNORECASE,
+)
+_DATABASES = (".db", ".db3", ".sqlite", ".sqlite3")
+
+
+def mask_url(url: str) -> str:
+    """*url* with every password replaced, fit to be shown.
+
+    In doubt it hides more: a password may hold any character, an ``@`` too.
+
+    >>> mask_url("postgresql://me:p@ss/word@host/db?sslpassword=x&timeout=3")
+    'postgresql://me:***@host/db?sslpassword=***&timeout=3'
+    """
+    return _SECRETS.sub(r"\1***", _CREDENTIALS.sub(r"\1***@", url))
+
+
+class StorageURL:
+    """The URL of a storage, taken apart. As text it is masked.
+
+    >>> url = StorageURL.parse("file:///srv/my%20runs?compress=gzip")
+    >>> url.scheme, url.host, url.path, dict(url.options)
+    ('file', '', '/srv/my runs', {'compress': 'gzip'})
+    """
+
+    def __init__(
+        self, scheme: str, host: str | None, path: str, options: Mapping[str, str], full: str
+    ) -> None:
+        self.scheme = scheme
+        self.host = host
+        """What stands between ``//`` and the path, as it was given; None if there is no ``//``.
+
+        User and password are part of it.
+        """
+        self.path = path
+        """Percent-decoded, its leading slash included."""
+        self.options = MappingProxyType(dict(options))
+        self.full = full
+        """The URL as it was given, passwords included: to connect with, not to be shown."""
+
+    @classmethod
+    def parse(cls, text: str) -> StorageURL:
+        """Take *text* apart; a `UsageError` says what of it is not a URL."""
+        found = _URL.fullmatch(text)
+        if found is None:
+            raise UsageError(f"{mask_url(text)!r} is not a URL", hint=url_for_path(text))
+        rest, _, query = found["rest"].partition("?")
+        host = None
+        if rest.startswith("//"):
+            host, slash, path = rest[2:].partition("/")
+            rest = slash + path
+        if "#" in rest or "#" in query:
+            raise UsageError(
+                f"{mask_url(text)!r} holds a '#', which ends a URL", hint="write it as %23"
+            )
+        return cls(found["scheme"].lower(), host, unquote(rest), _options(query, text), text)
+
+    def check_options(self, *known: str) -> None:
+        """Raise a `UsageError` if the URL has an option that is not one of *known*."""
+        for option in self.options:
+            if option not in known:
+                have = f"they have: {', '.join(known)}" if known else "they have none"
+                raise UsageError(
+                    f"{self.scheme}: storages have no option {option!r}",
+                    hint=nearest(option, known) + have,
+                    option=option,
+                )
+
+    def __repr__(self) -> str:
+        return f"StorageURL({mask_url(self.full)!r})"
+
+    def __str__(self) -> str:
+        return mask_url(self.full)
+
+
+def _options(query: str, text: str) -> dict[str, str]:
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
+    except ValueError:
+        raise UsageError(
+            f"the options of {mask_url(text)!r} are not of the form key=value&key=value"
+        ) from None
+    options = dict(pairs)
+    if len(options) < len(pairs):
+        raise UsageError(f"an option of {mask_url(text)!r} is given twice")
+    return options
+
+
+def has_scheme(text: str) -> bool:
+    """Whether *text* begins as a URL does. A drive letter is not a scheme."""
+    return _URL.fullmatch(text) is not None
+
+
+def url_for_path(path: str) -> str:
+    """A hint that spells the URL of a file or a directory.
+
+    >>> url_for_path("runs.db"), url_for_path("/srv/runs")
+    ('write sqlite:///runs.db', 'write file:///srv/runs')
+    """
+    shown = quote(mask_url(path).replace("\\", "/"), safe="/:.~*@")
+    if PurePath(path).suffix.lower() in _DATABASES:
+        return f"write sqlite:///{shown}"
+    return f"write file://{shown}" if shown.startswith("/") else f"write file:{shown}"
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The start of a hint that names what of *known* was likely meant; empty if nothing is near.
+
+    >>> nearest("sqlit", ["file", "sqlite"])
+    'did you mean sqlite? '
+    """
+    near = get_close_matches(word, list(known), n=1)
+    return f"did you mean {near[0]}? " if near else ""

@@ -1,0 +1,242 @@
+"""The port that every medium implements, and the values that pass through it.
+
+A storage moves sealed records and understands nothing of what is in them. What it promises is
+written on the methods of `Storage`; `holdfast.testing.StorageContract` holds it to that.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Protocol, Self, runtime_checkable
+
+import msgspec
+
+from holdfast.core.lease import Lease, Owner
+from holdfast.core.record import Header, Record
+from holdfast.errors import ConflictError, UsageError
+from holdfast.storage.owners import this_process
+
+__all__ = [
+    "Batch",
+    "Lease",
+    "Leasing",
+    "Owner",
+    "RecordQuery",
+    "RunInfo",
+    "RunQuery",
+    "Storage",
+    "matches",
+    "open_storage",
+    "this_process",
+]
+
+logger = logging.getLogger("holdfast.storage")
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True):
+    """Records of one run that are stored together or not at all. Without any, it only hides."""
+
+    run_id: str
+    records: tuple[Record, ...]
+    epoch: int | None = None
+    """The lease it is written under, None for a writer without one."""
+    hide: tuple[int, ...] = ()
+    """Earlier seqs that stop being visible in the same commit."""
+
+
+class RecordQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which headers are wanted. Every field narrows; None means any."""
+
+    run_id: str | None = None
+    name: str | None = None
+    scope: str | None = None
+    kind: str | None = None
+    status: str | None = None
+    tag: str | None = None
+    metadata: Mapping[str, Any] | None = None
+    """Top-level keys and the values they must have."""
+    since: datetime | None = None
+    until: datetime | None = None
+    before: str | None = None
+    """The id of a record: only what is listed after it, for the next page.
+
+    It may be a note or have been hidden since; one that is not there is a `NotFoundError`.
+    """
+    limit: int | None = None
+    notes: bool = False
+    """True: notes as well as checkpoints."""
+
+    def __post_init__(self) -> None:
+        _check_limit(self.limit)
+
+
+class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which runs are wanted. Every field narrows; None means any."""
+
+    run_id: str | None = None
+    name: str | None = None
+    status: str | None = None
+    not_status: str | None = None
+    before: int | None = None
+    """Only runs whose ordinal is smaller, for the next page."""
+    limit: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_limit(self.limit)
+
+
+class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A run as its head entry knows it, without reading its journal."""
+
+    run_id: str
+    name: str
+    ordinal: int
+    """Given by the storage in the order in which runs begin; never reused, not a clock."""
+    seq: int
+    """The newest record's seq."""
+    digest: str
+    """The newest record's digest."""
+    checkpoints: int
+    """How many are visible."""
+    stored: int
+    """Bytes of all sealed bodies, hidden ones included."""
+    step: int
+    """This, node, kind and status are those of the newest visible checkpoint of scope ""."""
+    node: str | None
+    kind: str
+    status: str
+    started_at: datetime
+    saved_at: datetime
+
+
+class Storage(ABC):
+    """A medium for journals. Blocking; every method may be called from any thread."""
+
+    body_compression: str | None = None
+    """How bodies are to be compressed before they come here; None if the medium does its own."""
+
+    @abstractmethod
+    def append(self, batches: Sequence[Batch]) -> list[ConflictError | None]:
+        """Store the batches, and tell of each whether it was stored (None) or why not.
+
+        - A batch is stored whole or not at all, and survives power loss once this returns.
+        - Nothing is overwritten. A batch must start at the run's next seq and follow its newest
+          digest; where that seq is taken, or it leaves a gap, the batch is a `ConflictError` with
+          `.run_id`, `.seq` and `.head` (the seq that is newest there). If the records there have
+          the same ids and digests, it is a retry of what had succeeded, and is None.
+        - An `epoch` older than that of the run's newest lease is a `ConflictError` as well. The
+          comparison is part of the same atomic step.
+        - All batches of one call share one commit; each succeeds or conflicts alone. Several may
+          be of the same run, in order.
+        - A `StorageError` means that nothing was acknowledged.
+        """
+
+    @abstractmethod
+    def read(
+        self, run_id: str, *, first: int | None = None, last: int | None = None
+    ) -> Iterator[Record]:
+        """The records of a run by seq, oldest first, hidden ones included, digests checked."""
+
+    @abstractmethod
+    def headers(self, query: RecordQuery) -> Iterator[Header]:
+        """Visible headers, newest first, digests checked.
+
+        Within a run the order is by seq; between runs it is that of their commits, as well as
+        the medium can tell.
+        """
+
+    @abstractmethod
+    def find(self, id_prefix: str) -> list[Header]:
+        """Visible checkpoints whose id starts so, in any run; an exact id gives only its own.
+
+        Where an id was used again within a run and scope, only the newest counts.
+        """
+
+    @abstractmethod
+    def runs(self, query: RunQuery) -> Iterator[RunInfo]:
+        """Runs, the one that began last first."""
+
+    @abstractmethod
+    def delete(
+        self, run_id: str, *, hide: Sequence[int] | None = None, erase: Sequence[int] | None = None
+    ) -> int:
+        """Hide some seqs, erase some, or delete the whole run (neither given).
+
+        Hidden records leave `headers`, `find` and the counts of `runs` but can still be read as
+        bases of deltas. Erased ones are gone. What is already so is passed over; returns how many
+        records were affected. The newest record of a run cannot be erased.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release what the storage holds. Closing twice is allowed; using it after is an error."""
+
+    def compact(self) -> None:
+        """Give freed space back to the system, where the medium does not do so by itself."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+@runtime_checkable
+class Leasing(Protocol):
+    """A storage that can give a run to one process at a time."""
+
+    def take_lease(self, run_id: str, owner: Owner, *, now: float, ttl: float) -> Lease:
+        """Give the run to *owner* until ``now + ttl``, with a higher epoch.
+
+        A lease of another that has not expired and whose owner is not known to be dead is a
+        `LeaseHeldError` with `.owner` and `.until`. The run need not exist yet.
+        """
+
+    def renew_lease(self, lease: Lease, *, now: float, ttl: float) -> Lease:
+        """Prolong a lease that is still the newest; else a `ConflictError`."""
+
+    def release_lease(self, lease: Lease) -> None:
+        """Give the run back. The epoch stays. A lease that was taken over is left alone."""
+
+    def lease_of(self, run_id: str) -> Lease | None:
+        """The newest lease, expired or not; `.owner` is None once released."""
+
+
+def _check_limit(limit: int | None) -> None:
+    if limit is not None and limit < 0:
+        raise UsageError(f"limit is {limit}", hint="give 0 or more, or leave it out")
+
+
+def matches(header: Header, query: RecordQuery) -> bool:
+    """Whether *query* wants this header; `before` and `limit` are the medium's business."""
+    return (
+        (query.notes or header.frame != "note")
+        and (query.run_id is None or header.run_id == query.run_id)
+        and (query.name is None or header.name == query.name)
+        and (query.scope is None or header.scope == query.scope)
+        and (query.kind is None or header.kind == query.kind)
+        and (query.status is None or header.status == query.status)
+        and (query.tag is None or query.tag in header.tags)
+        and (query.since is None or header.saved_at >= query.since)
+        and (query.until is None or header.saved_at <= query.until)
+        and all(
+            key in header.metadata and header.metadata[key] == value
+            for key, value in (query.metadata or {}).items()
+        )
+    )
+
+
+def open_storage(address: Storage | str | None = None) -> Storage:
+    """The storage at an address (see `holdfast.storage.registry.open_storage`)."""
+    from holdfast.storage import registry
+
+    return registry.open_storage(address)

@@ -1,0 +1,424 @@
+"""Journals in plain files, one run a file, that can be read with `cat`, `zcat` and `jq`."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import islice, pairwise
+from pathlib import Path
+from weakref import WeakSet
+
+import msgspec
+
+from holdfast.core.ids import check_run_id, medium_name
+from holdfast.core.lease import check_free
+from holdfast.core.record import Header, Record, open_record
+from holdfast.errors import (
+    ConflictError,
+    CorruptError,
+    LeaseHeldError,
+    StorageError,
+    StorageUnavailableError,
+    UsageError,
+)
+from holdfast.storage.base import (
+    Batch,
+    Lease,
+    Owner,
+    RecordQuery,
+    RunInfo,
+    RunQuery,
+    Storage,
+    logger,
+)
+from holdfast.storage.files import Folder, open_root, os_errors
+from holdfast.storage.journal_files import JournalFiles, Writer
+from holdfast.storage.journals import (
+    Journal,
+    Key,
+    copy_of,
+    heads,
+    key_before,
+    newest_first,
+    newest_of,
+)
+from holdfast.storage.lease_files import drop_released, read_lease, same_lease, write_lease
+from holdfast.storage.owners import is_dead
+from holdfast.storage.run_files import folder_of
+from holdfast.storage.segments import Codec
+
+__all__ = ["FilesystemStorage"]
+
+_PAGE = 100
+_PAGE_BYTES = 1 << 20
+_CODECS: dict[bool | str, Codec] = {False: "", True: "gzip", "gzip": "gzip", "zstd": "zstd"}
+
+
+class FilesystemStorage(Storage):
+    """Keeps journals under *base_dir*, made when the first record is stored. It can lease runs.
+
+    *compress* is False, True or ``"gzip"``, or ``"zstd"``; it may change from one opening to the
+    next, and a directory with files of all kinds is read as one. `notices` tells of writes that
+    were cut short by a crash: they were never acknowledged, and the next save removes them.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as directory:
+    ...     with FilesystemStorage(directory, compress="zstd") as storage:
+    ...         list(storage.runs(RunQuery()))
+    []
+    """
+
+    def __init__(
+        self,
+        base_dir: str | os.PathLike[str] = ".holdfast/checkpoints",
+        compress: bool | str = False,
+    ) -> None:
+        if not isinstance(compress, bool | str) or compress not in _CODECS:
+            raise UsageError(f"compress is {compress!r}", hint='give False, True, "gzip" or "zstd"')
+        self.notices: list[str] = []
+        self._path = Path(os.path.abspath(base_dir))
+        self._files = JournalFiles(_CODECS[compress], self._notice)
+        self._commit = 0
+        self._closed = False
+        self._mutex = threading.RLock()
+        _storages.add(self)
+        with self._reading() as root:
+            if root is not None:
+                self._files.sweep(root)
+
+    def append(self, batches: Sequence[Batch]) -> list[ConflictError | None]:
+        groups: dict[str, list[_Numbered]] = {}
+        for index, batch in enumerate(batches):
+            if records := _checked(batch):
+                groups.setdefault(batch.run_id, []).append((index, batch, records))
+        results: list[ConflictError | None] = [None] * len(batches)
+        with self._writing() as root:
+            # The batches of a call are listed in its order, whichever run they are of.
+            floor = max(self._commit + 1, time.time_ns())
+            for run_id, group in groups.items():
+                with self._files.lock(root, medium_name(run_id)):
+                    self._append(root, run_id, group, results, floor)
+        return results
+
+    def read(
+        self, run_id: str, *, first: int | None = None, last: int | None = None
+    ) -> Iterator[Record]:
+        with self._reading() as root:
+            journals = self._journals(root, run_id)
+        return self._read(run_id, first or 1, last, journals[0].seq) if journals else iter(())
+
+    def headers(self, query: RecordQuery) -> Iterator[Header]:
+        with self._reading() as root:
+            journals = self._journals(root, query.run_id, query.name)
+            newest = max((journal.commit for journal in journals), default=0)
+            below = (newest + 1, 0, 0) if query.before is None else key_before(journals, query)
+        return self._headers(query, below)
+
+    def find(self, id_prefix: str) -> list[Header]:
+        with self._reading() as root:
+            journals = self._journals(root)
+            for journal in journals:
+                journal.check()
+            found = newest_of(journals, id_prefix, exact=True)
+            found = found or newest_of(journals, id_prefix, exact=False)
+            return [copy_of(header) for header in found]
+
+    def runs(self, query: RunQuery) -> Iterator[RunInfo]:
+        with self._reading() as root:
+            journals = self._journals(root, query.run_id, query.name)
+            return heads(journals, query)
+
+    def delete(
+        self, run_id: str, *, hide: Sequence[int] | None = None, erase: Sequence[int] | None = None
+    ) -> int:
+        with self._reading() as root:
+            if root is None or not self._journals(root, run_id):
+                return 0
+            medium = medium_name(run_id)
+            with self._files.lock(root, medium):
+                journal = self._files.to_write(root, medium)
+                if journal is None:
+                    return 0
+                if hide is None and erase is None:
+                    self._files.remove(root, medium)
+                    drop_released(root, run_id)
+                    return len(journal.entries)
+                return self._delete(root, journal, set(hide or ()), set(erase or ()))
+
+    def compact(self) -> None:
+        """Pack the lines of every run that no live process holds; plain files stay as they are."""
+        with self._reading() as root:
+            for journal in self._journals(root):
+                if root is not None and _is_idle(read_lease(root, journal.run_id)):
+                    self._repack(root, journal, last=True)
+
+    def close(self) -> None:
+        with self._mutex:
+            if self._closed:
+                return
+            try:
+                self._pack_completed()
+            except (StorageError, CorruptError) as error:
+                # What was saved is safe either way, it only takes more room.
+                self._notice(f"lines could not be packed together: {error}")
+            self._closed = True
+            self._files = JournalFiles("", self._notice)
+
+    def take_lease(self, run_id: str, owner: Owner, *, now: float, ttl: float) -> Lease:
+        check_run_id(run_id)
+        with self._writing() as root, self._files.lock(root, medium_name(run_id)):
+            held = read_lease(root, run_id)
+            check_free(held, now=now, owner_is_dead=_owner_is_dead(held))
+            lease = Lease(run_id, held.epoch + 1 if held else 1, owner, now + ttl)
+            write_lease(root, lease)
+            return lease
+
+    def renew_lease(self, lease: Lease, *, now: float, ttl: float) -> Lease:
+        with self._writing() as root, self._files.lock(root, medium_name(lease.run_id)):
+            newest = read_lease(root, lease.run_id)
+            if newest is None or not same_lease(newest, lease):
+                raise ConflictError(
+                    f"the lease of run {lease.run_id!r} with epoch {lease.epoch} was lost",
+                    run_id=lease.run_id,
+                    epoch=newest.epoch if newest else 0,
+                )
+            renewed = msgspec.structs.replace(newest, expires_at=now + ttl)
+            write_lease(root, renewed)
+            return renewed
+
+    def release_lease(self, lease: Lease) -> None:
+        with self._writing() as root, self._files.lock(root, medium_name(lease.run_id)):
+            newest = read_lease(root, lease.run_id)
+            if newest is not None and same_lease(newest, lease):
+                write_lease(root, msgspec.structs.replace(newest, owner=None))
+
+    def lease_of(self, run_id: str) -> Lease | None:
+        with self._reading() as root:
+            return None if root is None else read_lease(root, run_id)
+
+    @contextmanager
+    def _reading(self, *, create: bool = False) -> Iterator[Folder | None]:
+        """One operation at a time; None if there is no directory yet."""
+        with self._mutex:
+            if self._closed:
+                raise UsageError("this FilesystemStorage is closed", hint="open a new one")
+            with os_errors(self._path), open_root(self._path, create=create) as root:
+                yield root
+
+    @contextmanager
+    def _writing(self) -> Iterator[Folder]:
+        """The same, with a directory that is made if it is missing."""
+        with self._reading(create=True) as root:
+            if root is None:
+                raise StorageUnavailableError(f"{self._path} was removed", path=str(self._path))
+            if root.is_empty():
+                with self._files.lock_beginnings(root):
+                    root.put(".gitignore", b"*\n")
+            yield root
+
+    def _notice(self, text: str) -> None:
+        self.notices.append(text)
+        logger.warning("%s: %s", self._path, text)
+
+    def _journals(
+        self, root: Folder | None, run_id: str | None = None, name: str | None = None
+    ) -> list[Journal]:
+        """The journals of a run, of a name, or of all; a name may bring some that are not its."""
+        if root is None:
+            return []
+        if run_id is None:
+            return self._files.journals(root, None if name is None else folder_of(name))
+        journal = self._files.journal(root, medium_name(run_id))
+        return [] if journal is None else [journal]
+
+    def _append(
+        self,
+        root: Folder,
+        run_id: str,
+        group: Sequence[_Numbered],
+        results: list[ConflictError | None],
+        floor: int,
+    ) -> None:
+        medium = medium_name(run_id)
+        journal = self._files.to_write(root, medium) or Journal(medium, 0)
+        leased = any(batch.epoch is not None for _, batch, _ in group)
+        lease = read_lease(root, run_id) if leased else None
+        with Writer(self._files, root, journal) as writer:
+            for index, batch, records in group:
+                if journal.holds(records):
+                    writer.confirm()
+                    continue
+                results[index] = _refusal(journal, lease, batch, records)
+                if results[index] is None:
+                    if not journal.segments:
+                        journal.ordinal = self._files.new_ordinal(root)
+                    line = journal.next_line(records, batch.hide, commit=floor + index)
+                    writer.put(folder_of(records[0].header.name), line)
+        self._commit = max(self._commit, journal.commit)
+
+    def _read(self, run_id: str, first: int, last: int | None, end: int) -> Iterator[Record]:
+        while True:
+            with self._reading() as root:
+                page = self._page(root, run_id, first, last, end)
+            if not page:
+                return
+            yield from page
+            first = page[-1].header.seq + 1
+
+    def _page(
+        self, root: Folder | None, run_id: str, first: int, last: int | None, end: int
+    ) -> list[Record]:
+        """Some records from *first* on, none if there are no more."""
+        if root is None:
+            return []
+        medium = medium_name(run_id)
+        journal = self._files.journal(root, medium)
+        with suppress(CorruptError, FileNotFoundError):
+            return self._records(root, journal, first, last, end)
+        # Another process may have written the file anew since it was looked at.
+        with self._files.lock_to_read(root, medium):
+            self._files.forget(medium)
+            journal = self._files.journal(root, medium, locked=True)
+            return self._records(root, journal, first, last, end)
+
+    def _records(
+        self, root: Folder, journal: Journal | None, first: int, last: int | None, end: int
+    ) -> list[Record]:
+        if journal is None:
+            return []
+        lost = journal.lost(first, last)
+        stop = end if last is None else min(last, end)
+        if lost is not None:
+            stop = min(stop, lost - 1)
+        entries = journal.between(first, stop, most=_PAGE, most_bytes=_PAGE_BYTES)
+        if not entries and lost is not None:
+            raise journal.loss(lost)
+        return self._files.records(root, entries)
+
+    def _headers(self, query: RecordQuery, below: Key) -> Iterator[Header]:
+        left = query.limit
+        page: list[tuple[Key, Header]] | None = None
+        while left != 0 and page != []:
+            size = _PAGE if left is None else min(left, _PAGE)
+            with self._reading() as root:
+                journals = self._journals(root, query.run_id, query.name)
+                page = list(islice(newest_first(journals, query, below), size))
+            for key, header in page:
+                below = key
+                yield copy_of(header)
+            left = None if left is None else left - len(page)
+
+    def _delete(self, root: Folder, journal: Journal, hide: set[int], erase: set[int]) -> int:
+        journal.check()
+        erase &= journal.entries.keys()
+        if journal.seq in erase:
+            raise UsageError(
+                f"record {journal.seq} of run {journal.run_id!r} is its newest and stays",
+                hint="hide it, or delete the whole run",
+                run_id=journal.run_id,
+                seq=journal.seq,
+            )
+        line = journal.next_line((), hide - erase, commit=time.time_ns())
+        if line.fields.hide:
+            with Writer(self._files, root, journal) as writer:
+                writer.put(journal.segments[-1].folder, line)
+        touched = {id(journal.entries[seq].place.segment) for seq in erase}
+        for segment in journal.segments:
+            if id(segment) in touched:
+                self._files.rewrite(root, journal, segment, erase)
+        return len(line.fields.hide) + len(erase)
+
+    def _pack_completed(self) -> None:
+        with self._reading() as root:
+            for medium in sorted(self._files.written):
+                journal = root and self._files.journal(root, medium)
+                if root and journal and not journal.damages:
+                    completed = journal.info().status == "completed"
+                    self._repack(root, journal, last=completed)
+
+    def _repack(self, root: Folder, journal: Journal, *, last: bool) -> None:
+        if journal.damages or not journal.loose(last=last):
+            return
+        with self._files.lock(root, journal.medium):
+            now = self._files.to_write(root, journal.medium)
+            if now is not None:
+                for segment in now.loose(last=last):
+                    self._files.rewrite(root, now, segment)
+
+
+_Numbered = tuple[int, Batch, list[Record]]
+
+
+def _checked(batch: Batch) -> list[Record]:
+    """The batch's records, read from their own bytes; a batch that is not one run's is refused."""
+    check_run_id(batch.run_id)
+    records = [open_record(r.text, r.header.digest, r.body) for r in batch.records]
+    for record in records:
+        if record.header.run_id != batch.run_id:
+            raise UsageError(f"a batch of run {batch.run_id!r} holds a record of another run")
+        if record.header.name != records[0].header.name or b"\n" in record.text:
+            raise UsageError(
+                f"a batch of run {batch.run_id!r} cannot be one line of one name's file",
+                hint="give records of different names in batches of their own",
+            )
+    for one, following in pairwise(record.header for record in records):
+        if (following.seq, following.prev) != (one.seq + 1, one.digest):
+            raise UsageError(
+                f"seq {following.seq} does not follow seq {one.seq} in a batch of "
+                f"run {batch.run_id!r}"
+            )
+    return records
+
+
+def _refusal(
+    journal: Journal, lease: Lease | None, batch: Batch, records: Sequence[Record]
+) -> ConflictError | None:
+    first, seq, why = records[0].header, journal.seq, ""
+    if journal.broken:
+        # Raised, it would fail the batches of all other runs as well.
+        why = f"its newest record is not known: {journal.loss(seq + 1)}"
+    elif first.seq != seq + 1:
+        why = f"seq {first.seq} does not follow its newest, {seq}"
+    elif first.prev != journal.digest:
+        why = f"seq {first.seq} was sealed on another record than {seq}"
+    elif lease is not None and batch.epoch is not None and batch.epoch < lease.epoch:
+        why = f"epoch {batch.epoch} was followed by {lease.epoch}"
+    if not why:
+        return None
+    run_id = batch.run_id
+    return ConflictError(f"run {run_id!r}: {why}", run_id=run_id, seq=first.seq, head=seq)
+
+
+def _owner_is_dead(lease: Lease | None) -> bool:
+    return lease is not None and lease.owner is not None and is_dead(lease.owner)
+
+
+def _is_idle(lease: Lease | None) -> bool:
+    try:
+        check_free(lease, now=time.time(), owner_is_dead=_owner_is_dead(lease))
+    except LeaseHeldError:
+        return False
+    return True
+
+
+_storages: WeakSet[FilesystemStorage] = WeakSet()
+_forking = threading.local()
+
+
+def _hold_all() -> None:
+    """Before a fork: the child must not get half an operation, or a lock that a thread holds."""
+    _forking.held = list(_storages)
+    for storage in _forking.held:
+        storage._mutex.acquire()
+
+
+def _let_go() -> None:
+    for storage in _forking.held:
+        storage._mutex.release()
+    _forking.held = []
+
+
+os.register_at_fork(before=_hold_all, after_in_parent=_let_go, after_in_child=_let_go)

@@ -1,0 +1,68 @@
+"""Leases of `FilesystemStorage`: a small file each, replaced as a whole under the run's lock."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import msgspec
+
+from holdfast.core.ids import medium_name
+from holdfast.core.lease import Lease
+from holdfast.core.record import digest_of
+from holdfast.errors import CorruptError
+from holdfast.storage.files import Folder
+
+__all__ = ["drop_released", "read_lease", "same_lease", "write_lease"]
+
+_LEASES = ".leases"
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    lease: msgspec.Raw
+    digest: str
+
+
+def _file(run_id: str) -> str:
+    return f"{medium_name(run_id)}.json"
+
+
+def read_lease(root: Folder, run_id: str) -> Lease | None:
+    """The run's newest lease."""
+    data = None
+    with suppress(FileNotFoundError), root.folder(_LEASES) as folder:
+        data = folder.read(_file(run_id))
+    if data is None:
+        return None
+    try:
+        kept = msgspec.json.decode(data, type=_Kept)
+        if digest_of(bytes(kept.lease)) == kept.digest:
+            return msgspec.json.decode(kept.lease, type=Lease)
+    except msgspec.MsgspecError:
+        pass
+    raise CorruptError(
+        f"the lease of run {run_id!r} is damaged",
+        hint=f"stop what runs it, then remove {_LEASES}/{_file(run_id)}",
+        run_id=run_id,
+    )
+
+
+def write_lease(root: Folder, lease: Lease) -> None:
+    """Make this the run's newest lease. The run is held."""
+    text = msgspec.json.encode(lease)
+    data = msgspec.json.encode(_Kept(msgspec.Raw(text), digest_of(text)))
+    with root.folder(_LEASES, create=True) as folder:
+        folder.put(_file(lease.run_id), data + b"\n")
+
+
+def drop_released(root: Folder, run_id: str) -> None:
+    """Forget the lease of a run that is gone, unless someone holds it still."""
+    lease = read_lease(root, run_id)
+    if lease is not None and lease.owner is None:
+        with root.folder(_LEASES) as folder:
+            folder.drop(_file(run_id))
+            folder.sync()
+
+
+def same_lease(newest: Lease, lease: Lease) -> bool:
+    """Whether *lease* is still the newest, whenever it expires."""
+    return newest.owner is not None and (newest.epoch, newest.owner) == (lease.epoch, lease.owner)

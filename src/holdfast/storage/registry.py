@@ -1,0 +1,262 @@
+"""Which storage an address means: by URL, by a name that was registered, or by default."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from importlib.metadata import EntryPoint, entry_points
+
+from holdfast.errors import HoldfastError, NotFoundError, UsageError
+from holdfast.storage.addresses import StorageURL, has_scheme, mask_url, nearest, url_for_path
+from holdfast.storage.base import Storage
+
+__all__ = [
+    "DEFAULT_ADDRESS",
+    "StorageURL",
+    "checkpoint_stores",
+    "get_checkpoint_store",
+    "mask_url",
+    "open_storage",
+    "register_checkpoint_store",
+]
+
+DEFAULT_ADDRESS = "sqlite:///.holdfast/holdfast.db"
+_VARIABLE = "HOLDFAST_STORAGE"
+_GROUP = "holdfast.storages"
+_LATER = ("az", "cosmos", "gs", "postgresql", "redis", "s3")
+_SPELLINGS = {"postgres": "postgresql", "rediss": "redis", "sqlite3": "sqlite", "mem": "memory"}
+
+
+def open_storage(address: str | Storage | None = None) -> Storage:
+    """The storage that *address* names.
+
+    - ``memory://``: a new one in memory. The name ``memory``: the one that this process shares.
+    - ``sqlite:///runs.db``, relative to the working directory; ``sqlite:////srv/runs.db``.
+    - ``file:runs`` or ``file://./runs``, relative; ``file:///srv/runs``.
+    - Both take ``?compress=gzip`` or ``zstd``.
+    - a name given to `register_checkpoint_store`, or a scheme that an installed package brings.
+    - None: what the environment variable HOLDFAST_STORAGE says, else `DEFAULT_ADDRESS`.
+    - a storage: itself.
+
+    Every call with a URL opens the storage anew, and whoever called closes it. Anything else is a
+    `NotFoundError` or a `UsageError` that says what there is.
+    """
+    if isinstance(address, Storage):
+        return address
+    if address is not None:
+        return _open(address)
+    given = os.environ.get(_VARIABLE)
+    try:
+        return _open(given or DEFAULT_ADDRESS)
+    except HoldfastError as error:
+        if given:
+            error.add_note(f"the address is that of the environment variable {_VARIABLE}")
+        raise
+
+
+def _open(address: str) -> Storage:
+    if isinstance(address, os.PathLike):
+        raise _is_a_path(os.fsdecode(address))
+    if not isinstance(address, str):
+        raise UsageError(f"a storage's address is no {type(address).__name__}", hint=_examples())
+    if has_scheme(address):
+        return _open_url(StorageURL.parse(address))
+    return get_checkpoint_store(address)
+
+
+def register_checkpoint_store(name: str, storage: Storage | Callable[[], Storage]) -> None:
+    """Make *storage* known as *name*; an earlier one of that name is replaced, not closed.
+
+    A factory is called when the name is first used, and once.
+
+    >>> from holdfast.storage.memory import MemoryStorage
+    >>> register_checkpoint_store("scratch", MemoryStorage)
+    >>> get_checkpoint_store("scratch") is open_storage("scratch")
+    True
+    """
+    if not isinstance(name, str):
+        raise UsageError(f"the name of a storage must be a string, not {type(name).__name__}")
+    if not name.strip():
+        raise UsageError("the name of a storage must not be empty")
+    if ":" in name:
+        raise UsageError(f"{mask_url(name)!r} reads as a URL", hint="choose a name without a colon")
+    if not isinstance(storage, Storage) and not callable(storage):
+        raise UsageError(
+            f"{name!r} must be a Storage or a function that makes one, not {type(storage).__name__}"
+        )
+    entry = _Named(name, storage)
+    with _lock:
+        _named[name] = entry
+
+
+def get_checkpoint_store(name: str) -> Storage:
+    """The storage registered as *name*; else a `NotFoundError` that lists those that are."""
+    with _lock:
+        entry = _named.get(name)
+    if entry is None:
+        raise _unknown_name(name)
+    return entry.open()
+
+
+def checkpoint_stores() -> tuple[str, ...]:
+    """The registered names, sorted.
+
+    >>> "memory" in checkpoint_stores()
+    True
+    """
+    with _lock:
+        return tuple(sorted(_named))
+
+
+class _Named:
+    """A registered storage, or one to be made on first use."""
+
+    def __init__(self, name: str, storage: Storage | Callable[[], Storage]) -> None:
+        self._name = name
+        self._storage = storage
+        self._lock = threading.RLock()
+
+    def open(self) -> Storage:
+        with self._lock:
+            if not isinstance(self._storage, Storage):
+                self._storage = _checked(self._storage(), f"the factory of {self._name!r}")
+            return self._storage
+
+
+def _memory() -> Storage:
+    from holdfast.storage.memory import MemoryStorage
+
+    return MemoryStorage()
+
+
+_lock = threading.Lock()
+_named: dict[str, _Named] = {"memory": _Named("memory", _memory)}
+
+
+def _open_memory(url: StorageURL) -> Storage:
+    url.check_options()
+    if url.host or url.path:
+        raise UsageError(
+            f"{url} names a place, and memory has none",
+            hint="memory:// opens a new one; the name memory is the one that this process shares",
+        )
+    return _memory()
+
+
+def _compression(url: StorageURL) -> bool | str:
+    url.check_options("compress")
+    compress = url.options.get("compress", "false")
+    if compress not in _COMPRESS:
+        raise UsageError(
+            f"compress={compress} is not known",
+            hint=f"{nearest(compress, _COMPRESS)}it can be: {', '.join(_COMPRESS)}",
+            option="compress",
+        )
+    return _COMPRESS[compress]
+
+
+def _open_sqlite(url: StorageURL) -> Storage:
+    compress = _compression(url)
+    file = url.path.removeprefix("/")
+    if url.host != "" or not file or file.endswith("/"):
+        right = str(url).partition(":")[2].strip("/") or "runs.db"
+        raise UsageError(
+            f"{url} names no file",
+            hint=f"write sqlite:///{right}, with a fourth slash for a path from the root",
+        )
+    if file == ":memory:":
+        raise UsageError(f"{url} would be lost on closing", hint="write memory://")
+    from holdfast.storage.sqlite import SQLiteStorage
+
+    return SQLiteStorage(file, compress=compress)
+
+
+def _open_file(url: StorageURL) -> Storage:
+    compress = _compression(url)
+    path = f"{url.host}{url.path}" if url.host in (".", "..") else url.path
+    if url.host not in (None, "", ".", "..") or not path.strip("/"):
+        right = str(url).partition("?")[0].partition(":")[2].strip("/") or "runs"
+        raise UsageError(
+            f"{url} names no directory of this machine",
+            hint=f"write file:{right}, or file:///{right} for a path from the root",
+        )
+    from holdfast.storage.filesystem import FilesystemStorage
+
+    return FilesystemStorage(path, compress=compress)
+
+
+_COMPRESS: dict[str, bool | str] = {"false": False, "true": True, "gzip": "gzip", "zstd": "zstd"}
+_SCHEMES: dict[str, Callable[[StorageURL], Storage]] = {
+    "file": _open_file,
+    "memory": _open_memory,
+    "sqlite": _open_sqlite,
+}
+
+
+def _open_url(url: StorageURL) -> Storage:
+    opener = _SCHEMES.get(url.scheme)
+    if opener is not None:
+        return opener(url)
+    for plugin in entry_points(group=_GROUP, name=url.scheme):
+        return _open_plugin(plugin, url)
+    raise _unknown_scheme(url)
+
+
+def _open_plugin(plugin: EntryPoint, url: StorageURL) -> Storage:
+    try:
+        factory = plugin.load()
+    except Exception as error:
+        package = plugin.dist.name if plugin.dist else plugin.value
+        raise UsageError(
+            f"the storage {plugin.name}: of the package {package} cannot be loaded: {error!r}",
+            hint=f"repair or uninstall {package}; other storages are not touched by it",
+            scheme=plugin.name,
+        ) from error
+    return _checked(factory(url), f"the storage {plugin.name}:")
+
+
+def _checked(storage: Storage, who: str) -> Storage:
+    if not isinstance(storage, Storage):
+        raise UsageError(f"{who} gave a {type(storage).__name__}, which is not a Storage")
+    return storage
+
+
+def _schemes() -> list[str]:
+    return sorted({*_SCHEMES, *(plugin.name for plugin in entry_points(group=_GROUP))})
+
+
+def _unknown_scheme(url: StorageURL) -> NotFoundError:
+    known = _schemes()
+    scheme = _SPELLINGS.get(url.scheme, url.scheme)
+    if scheme in _LATER:
+        return NotFoundError(
+            f"this version of Holdfast has no {scheme} storage",
+            hint=f"it has: {', '.join(known)}; a package can bring others",
+            scheme=url.scheme,
+        )
+    return NotFoundError(
+        f"no storage has the scheme {url.scheme!r}",
+        hint=f"{nearest(scheme, known)}there are: {', '.join(known)}",
+        scheme=url.scheme,
+    )
+
+
+def _unknown_name(name: str) -> NotFoundError | UsageError:
+    names = checkpoint_stores()
+    if any(mark in name for mark in "/\\.~"):
+        return _is_a_path(name)
+    hint = f"{nearest(name, names)}registered: {', '.join(names)}; or {_examples()}"
+    return NotFoundError(
+        f"no storage is registered as {mask_url(name)!r}", hint=hint, storage=mask_url(name)
+    )
+
+
+def _is_a_path(path: str) -> UsageError:
+    return UsageError(
+        f"{mask_url(path)!r} is a path, and a storage has a URL", hint=url_for_path(path)
+    )
+
+
+def _examples() -> str:
+    return "a URL such as sqlite:///runs.db, file:runs or memory://"

@@ -1,0 +1,380 @@
+"""Connections to one database file: one that writes, a few that read, and none across a fork."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from weakref import WeakSet
+
+import apsw
+
+from holdfast.errors import (
+    CorruptError,
+    HoldfastError,
+    SchemaError,
+    StorageError,
+    StorageFullError,
+    StorageUnavailableError,
+    UsageError,
+)
+from holdfast.storage.sqlite_pages import PAGE, RESERVED, checked_pages, peek
+
+__all__ = ["Pool"]
+
+_APPLICATION = 0x484F4C44
+_VERSION = 1
+_LOG_PAGES = 64
+"""How long the write-ahead log grows before it is brought into the database."""
+_FULL = 2
+_SETTINGS = {
+    "synchronous": _FULL,
+    "temp_store": "memory",
+    "cell_size_check": True,
+    "wal_autocheckpoint": _LOG_PAGES,
+    "journal_size_limit": _LOG_PAGES * PAGE,
+}
+_IDLE_READERS = 4
+_HEADER = 100
+_RIGHTS = "this user needs the right to write to the file and to its directory"
+_DISK = "the disk or its driver failed: look into the system's log"
+_UNTOUCHED = "give another path; this file was left as it is"
+
+_SCHEMA = """
+CREATE TABLE runs(
+    pk INTEGER PRIMARY KEY AUTOINCREMENT,
+    run_id TEXT NOT NULL UNIQUE,
+    name TEXT NOT NULL,
+    status TEXT NOT NULL,
+    seq INTEGER NOT NULL,
+    digest BLOB NOT NULL,
+    latest INTEGER,
+    checkpoints INTEGER NOT NULL,
+    stored INTEGER NOT NULL,
+    started_at TEXT NOT NULL,
+    saved_at TEXT NOT NULL
+);
+CREATE INDEX runs_by_name ON runs(name);
+CREATE INDEX runs_by_status ON runs(status);
+CREATE INDEX runs_to_resume ON runs(name) WHERE status <> 'completed';
+CREATE TABLE records(
+    ord INTEGER PRIMARY KEY,
+    run INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    state INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    digest BLOB NOT NULL,
+    header TEXT NOT NULL
+);
+CREATE UNIQUE INDEX records_of_run ON records(run, seq);
+CREATE TABLE bodies(ord INTEGER PRIMARY KEY, body BLOB NOT NULL);
+CREATE TABLE marks(
+    key BLOB NOT NULL, note INTEGER NOT NULL, ord INTEGER NOT NULL, PRIMARY KEY(key, note, ord)
+) WITHOUT ROWID;
+CREATE TABLE erased(
+    run INTEGER NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL, PRIMARY KEY(run, first)
+) WITHOUT ROWID;
+CREATE TABLE leases(
+    run_id TEXT PRIMARY KEY, epoch INTEGER NOT NULL, expires_at REAL NOT NULL, owner TEXT
+) WITHOUT ROWID;
+"""
+
+_opening = threading.RLock()
+"""Held while a file is made or a process forks."""
+
+
+class Pool:
+    """Lends connections to the database at *path*, which is made if it is missing.
+
+    Whatever goes wrong while one is lent comes out as an error of Holdfast's.
+    """
+
+    def __init__(self, path: Path, busy_timeout: float) -> None:
+        self._path = path
+        self._busy_timeout = busy_timeout
+        self._closed = False
+        self._pid: int | None = None
+        self._errors = _Errors(path, busy_timeout)
+        self._renew_locks()
+        self._writer: apsw.Connection | None = None
+        self._idle: list[apsw.Connection] = []
+        with self._errors, _opening:
+            _prepare(path)
+            self._writer = self._connect()
+            _make_schema(self._writer, path)
+            _use_log(self._writer, path)
+            _watched_for_forks().add(self)
+
+    @contextmanager
+    def reading(self) -> Iterator[apsw.Connection]:
+        """A connection to read with. Statements must have ended when it is given back."""
+        with self._errors:
+            reader = self._borrow()
+            try:
+                if reader is None:
+                    reader = self._connect()
+                    reader.pragma("query_only", True)
+                yield reader
+            except BaseException:
+                if reader is not None:
+                    reader.close(force=True)
+                    reader = None
+                raise
+            finally:
+                self._give_back(reader)
+
+    @contextmanager
+    def writing(self) -> Iterator[apsw.Connection]:
+        """A transaction, alone among all threads and processes: kept whole, or on error not at all.
+
+        What it wrote survives power loss once this returns.
+        """
+        with self._errors, self._writing:
+            writer = self._open_writer()
+            writer.execute("BEGIN IMMEDIATE")
+            try:
+                yield writer
+                writer.execute("COMMIT")
+            except BaseException:
+                if writer.in_transaction:
+                    writer.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def maintaining(self) -> Iterator[apsw.Connection]:
+        """The connection that writes, without a transaction."""
+        with self._errors, self._writing:
+            yield self._open_writer()
+
+    def check_open(self) -> None:
+        if self._closed:
+            raise UsageError(f"the storage on {self._path} is closed", hint="open a new one")
+
+    def close(self) -> None:
+        """Bring the log into the database, if no other process uses it, and let go of the file."""
+        with self._errors, self._writing, self._state:
+            self._closed = True
+            self._state.wait_for(lambda: self._lent == 0)
+            self._disconnect()
+
+    def _check(self) -> None:
+        self.check_open()
+        if self._pid not in (None, os.getpid()):
+            raise StorageError(
+                f"{self._path} was in use when the process forked",
+                hint="fork while no call to the storage is under way",
+                path=str(self._path),
+            )
+
+    def _open_writer(self) -> apsw.Connection:
+        self._check()
+        if self._writer is None:
+            self._writer = self._connect()
+        return self._writer
+
+    def _borrow(self) -> apsw.Connection | None:
+        with self._state:
+            self._check()
+            self._lent += 1
+            return self._idle.pop() if self._idle else None
+
+    def _give_back(self, reader: apsw.Connection | None) -> None:
+        with self._state:
+            self._lent -= 1
+            if reader is not None and len(self._idle) < _IDLE_READERS:
+                self._idle.append(reader)
+            elif reader is not None:
+                reader.close()
+            if self._lent == 0:
+                self._state.notify_all()
+
+    def _connect(self) -> apsw.Connection:
+        connection = apsw.Connection(str(self._path), vfs=checked_pages())
+        self._pid = os.getpid()
+        connection.set_busy_timeout(int(self._busy_timeout * 1000))
+        for setting, value in _SETTINGS.items():
+            connection.pragma(setting, value)
+        if connection.pragma("synchronous") != _FULL:
+            raise StorageError("this SQLite does not sync its commits", path=str(self._path))
+        return connection
+
+    def _disconnect(self) -> None:
+        """Close all connections, the last of which leaves no log behind."""
+        while self._idle:
+            self._idle.pop().close()
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+        self._pid = None
+
+    def _renew_locks(self) -> None:
+        self._writing = threading.Lock()
+        self._state = threading.Condition()
+        self._lent = 0
+
+    def pause(self) -> None:
+        """Close everything before the process forks, and let nobody in until `resume`.
+
+        A child that inherits a connection believes in locks that it does not hold: once its
+        parent closes, the log is deleted under it, and what the child saves is lost.
+        """
+        self._writing.acquire()
+        self._state.acquire()
+        if self._state.wait_for(lambda: self._lent == 0, timeout=2 * self._busy_timeout):
+            self._disconnect()
+
+    def resume(self, *, in_child: bool) -> None:
+        if in_child:
+            self._renew_locks()
+        else:
+            self._state.release()
+            self._writing.release()
+
+
+class _Errors:
+    """Turns what SQLite and the system raise within into what it means."""
+
+    def __init__(self, path: Path, busy_timeout: float) -> None:
+        self._path = str(path)
+        self._waited = f"it was waited for {busy_timeout:g} s; try again"
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+    ) -> None:
+        if error is not None and (meaning := self._meaning(error)) is not None:
+            raise meaning from error
+
+    def _meaning(self, error: BaseException) -> HoldfastError | None:
+        path = self._path
+        match error:
+            case apsw.CorruptError() | apsw.NotADBError():
+                return CorruptError(f"{path} is damaged: {error}", path=path)
+            case apsw.FullError():
+                return StorageFullError(f"no room left for {path}", path=path)
+            case apsw.BusyError() | apsw.LockedError() | apsw.ProtocolError():
+                message = f"{path} is locked by another process: {error}"
+                return StorageUnavailableError(message, hint=self._waited, path=path)
+            case apsw.CantOpenError() | apsw.ReadOnlyError() | apsw.PermissionsError():
+                return StorageError(f"{path}: {error}", hint=_RIGHTS, path=path)
+            case apsw.IOError():
+                return StorageError(f"{path}: {error}", hint=_DISK, path=path)
+            case apsw.Error():
+                return StorageError(f"SQLite failed on {path}: {error}", path=path)
+            case OSError(errno=errno.ENOSPC | errno.EDQUOT):
+                return StorageFullError(f"no room left for {path}", path=path)
+            case OSError():
+                return StorageError(f"{path}: {error.strerror}", hint=_RIGHTS, path=path)
+            case UnicodeEncodeError() | OverflowError():
+                return UsageError(f"this can be neither stored nor asked for: {error}")
+        return None
+
+
+def _prepare(path: Path) -> None:
+    """See that there is a file that may become or is a database of ours; refuse any other."""
+    if _make_directory(path.parent):
+        _make_file(path.parent / ".gitignore", b"*\n")
+    _make_file(path, b"")
+    if Path(f"{path}-journal").exists():
+        return
+    header = peek(str(path), _HEADER)
+    if header and not header.startswith(b"SQLite format 3\0"):
+        raise CorruptError(f"{path} is not a SQLite database", hint=_UNTOUCHED, path=str(path))
+    if header and (header[20], header[68:72]) != (RESERVED, _APPLICATION.to_bytes(4)):
+        raise CorruptError(
+            f"{path} is a SQLite database, but not one of Holdfast's",
+            hint=_UNTOUCHED,
+            path=str(path),
+        )
+
+
+def _make_directory(directory: Path) -> bool:
+    """Make a directory, and those above it, for this user alone; False if it was there."""
+    if directory.is_dir():
+        return False
+    _make_directory(directory.parent)
+    with suppress(FileExistsError):
+        directory.mkdir(0o700)
+    _sync(directory.parent)
+    return True
+
+
+def _make_file(path: Path, content: bytes) -> None:
+    """Make a file for this user alone, unless there is one."""
+    with suppress(FileExistsError):
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(fd, content)
+        finally:
+            os.close(fd)
+        _sync(path.parent)
+
+
+def _sync(directory: Path) -> None:
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _make_schema(writer: apsw.Connection, path: Path) -> None:
+    version = writer.pragma("user_version")
+    if version == 0:
+        writer.reserve_bytes("main", RESERVED)
+        writer.pragma("page_size", PAGE)
+        writer.pragma("auto_vacuum", "incremental")
+        writer.execute("BEGIN IMMEDIATE")
+        if writer.pragma("user_version") == 0:
+            writer.execute(_SCHEMA)
+            writer.pragma("application_id", _APPLICATION)
+            writer.pragma("user_version", _VERSION)
+        writer.execute("COMMIT")
+    elif version > _VERSION:
+        raise SchemaError(
+            f"{path} was written by a newer Holdfast (format {version}, this one knows {_VERSION})",
+            hint="update holdfast",
+            path=str(path),
+            version=version,
+        )
+
+
+def _use_log(writer: apsw.Connection, path: Path) -> None:
+    mode = writer.pragma("journal_mode", "wal")
+    if mode != "wal":
+        raise StorageError(
+            f"SQLite keeps no write-ahead log beside {path} (journal_mode is {mode!r})",
+            hint="the file system must offer shared memory; a network file system does not",
+            path=str(path),
+        )
+
+
+@cache
+def _watched_for_forks() -> WeakSet[Pool]:
+    """The pools that are open; asking for them the first time makes forks stop at them."""
+    pools: WeakSet[Pool] = WeakSet()
+    paused: list[Pool] = []
+
+    def before() -> None:
+        _opening.acquire()
+        paused.extend(pools)
+        for pool in paused:
+            pool.pause()
+
+    def after(*, in_child: bool) -> None:
+        while paused:
+            paused.pop().resume(in_child=in_child)
+        _opening.release()
+
+    os.register_at_fork(
+        before=before,
+        after_in_parent=lambda: after(in_child=False),
+        after_in_child=lambda: after(in_child=True),
+    )
+    return pools

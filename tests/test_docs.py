@@ -1,0 +1,282 @@
+"""What the documentation shows is run, and does what it shows.
+
+In `README.md`, the pages beside it and `docs/`, the blocks of one file run from top to bottom, in
+one empty directory:
+
+- ```` ```python ```` blocks share their names, and may use `await`. One that starts with `>>>` is
+  a doctest, so its output is compared.
+- ```` ```console ```` and ```` ```bash ```` blocks are commands. In a console block each command
+  starts with `$ `, and lines below it are its output, `...` standing for anything; a command
+  without such lines may print what it likes. Every command must succeed.
+- `<!-- no-run: reason -->` on the line above keeps a shell block from being run. That is for
+  installing and for make, nothing else.
+
+The doctests of all modules are run as well, and so is every file of `examples/`.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import doctest
+import importlib
+import inspect
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SRC = ROOT / "src"
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md"))]
+EXAMPLES = sorted(ROOT.glob("examples/*.py"))
+MODULES = [path for path in sorted(SRC.rglob("*.py")) if ">>> " in path.read_text("utf-8")]
+
+FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,})(?P<language>\w*)[^`\n]*$")
+NO_RUN = re.compile(r"^ *<!-- no-run: \S.* -->$")
+NEED_NOT_RUN = re.compile(r"(sudo )?((uv )?(pip|tool|add)|pipx|apt(-get)?|git clone|cd|make)\b")
+FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+LANGUAGES = {"python", "console", "bash"}
+OTHER_SPELLINGS = {"py", "python3", "pycon", "sh", "shell", "zsh"}
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a document."""
+
+    path: Path
+    line: int
+    language: str
+    text: str
+    marked: bool
+
+    @property
+    def where(self) -> str:
+        return f"{self.path.name}:{self.line}"
+
+
+def blocks_of(path: Path, text: str) -> Iterator[Block]:
+    """The blocks of *text* that are to be run, and those marked not to be."""
+    lines = text.splitlines()
+    number = 0
+    while number < len(lines):
+        opening = FENCE.match(lines[number])
+        number += 1
+        if not opening:
+            continue
+        first, indent = number, len(opening["indent"])
+        while number < len(lines) and lines[number].strip() != opening["ticks"]:
+            number += 1
+        language = opening["language"]
+        assert language not in OTHER_SPELLINGS, f"{path}:{first}: use one of {LANGUAGES}"
+        if language in LANGUAGES:
+            above = lines[first - 2] if first >= 2 else ""
+            body = "".join(f"{line[indent:]}\n" for line in lines[first:number])
+            yield Block(path, first + 1, language, body, bool(NO_RUN.match(above)))
+        number += 1
+
+
+def commands_of(block: Block) -> Iterator[tuple[str, str]]:
+    """The commands of a shell block, each with the output that is shown ("" for none)."""
+    if block.language == "bash":
+        yield block.text, ""
+        return
+    chunks = re.split(r"^\$ ", block.text, flags=re.MULTILINE)
+    assert not chunks[0].strip(), f"{block.where}: a console block starts with `$ `"
+    for chunk in chunks[1:]:
+        lines = chunk.splitlines(keepends=True)
+        length = 1
+        while lines[length - 1].endswith("\\\n") and length < len(lines):
+            length += 1
+        yield "".join(lines[:length]), "".join(lines[length:])
+
+
+class Reader:
+    """Somebody who follows a document, doing all that it says."""
+
+    def __init__(self, directory: Path, main: ModuleType, loop: asyncio.Runner) -> None:
+        self.directory = directory
+        self.names = vars(main)
+        self.loop = loop
+
+    def follow(self, block: Block) -> None:
+        if block.language != "python":
+            self.run_commands(block)
+        elif block.text.lstrip().startswith(">>> "):
+            self.run_doctest(block)
+        else:
+            self.run_python(block)
+
+    def run_python(self, block: Block) -> None:
+        source = "\n" * (block.line - 1) + block.text
+        code = compile(
+            source, str(block.path), "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True
+        )
+        result = eval(code, self.names)
+        if inspect.iscoroutine(result):
+            self.loop.run(result)
+
+    def run_doctest(self, block: Block) -> None:
+        test = doctest.DocTestParser().get_doctest(
+            block.text, {}, block.where, str(block.path), block.line - 1
+        )
+        test.globs = self.names
+        report: list[str] = []
+        doctest.DocTestRunner(optionflags=FLAGS).run(test, out=report.append, clear_globs=False)
+        assert not report, "".join(report)
+
+    def run_commands(self, block: Block) -> None:
+        for command, shown in commands_of(block):
+            done = execute(["bash", "-euo", "pipefail", "-c", command], self.directory)
+            assert done.returncode == 0, f"{block.where}: {command}{done.stdout}"
+            if shown.strip():
+                assert doctest.OutputChecker().check_output(shown, done.stdout, FLAGS), (
+                    f"{block.where}: {command}shown:\n{shown}\nprinted:\n{done.stdout}"
+                )
+
+
+def execute(command: list[str], directory: Path) -> subprocess.CompletedProcess[str]:
+    """Run *command* where this interpreter's own commands are found first."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(
+        command,
+        cwd=directory,
+        env=os.environ | {"PATH": path, "COLUMNS": "100"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+
+@pytest.fixture
+def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reader]:
+    main = ModuleType("__main__")
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    monkeypatch.chdir(tmp_path)
+    with asyncio.Runner() as loop:
+        yield Reader(tmp_path, main, loop)
+
+
+def label(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=label)
+def test_a_document_does_what_it_shows(path: Path, reader: Reader) -> None:
+    for block in blocks_of(path, path.read_text("utf-8")):
+        if not block.marked:
+            reader.follow(block)
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=label)
+def test_only_installing_is_kept_from_being_run(path: Path) -> None:
+    for block in blocks_of(path, path.read_text("utf-8")):
+        if block.marked:
+            assert block.language != "python", f"{block.where}: Python is always run"
+            for line in block.text.replace("\\\n", " ").splitlines():
+                command = line.removeprefix("$ ").strip()
+                assert not command or NEED_NOT_RUN.match(command), f"{block.where}: {line}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=label)
+def test_the_examples_of_a_module_are_true(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    parts = path.relative_to(SRC).with_suffix("").parts
+    module = importlib.import_module(".".join(part for part in parts if part != "__init__"))
+    result = doctest.testmod(module, optionflags=doctest.ELLIPSIS)
+    assert result.attempted > 0
+    assert result.failed == 0
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=label)
+def test_an_example_runs(path: Path, tmp_path: Path) -> None:
+    done = execute([sys.executable, str(path)], tmp_path)
+    assert done.returncode == 0, done.stdout
+
+
+DOCUMENT = """\
+# A title
+
+```python
+import asyncio
+count = 1
+```
+text, and a fence inside a list:
+
+- item
+  ```python
+  count += 1
+  await asyncio.sleep(0)
+  open("left-behind", "w").close()
+  ```
+
+```python
+>>> count
+2
+```
+
+```console
+$ ls
+left-behind
+$ printf 'took %s ms\\n' \\
+    17
+took ... ms
+```
+
+<!-- no-run: it installs -->
+```bash
+pip install holdfast
+```
+
+```json
+{"not": "run"}
+```
+"""
+
+
+def test_the_blocks_of_a_document_are_found_in_order() -> None:
+    found = list(blocks_of(Path("a.md"), DOCUMENT))
+    assert [(block.language, block.line, block.marked) for block in found] == [
+        ("python", 4, False),
+        ("python", 11, False),
+        ("python", 17, False),
+        ("console", 22, False),
+        ("bash", 31, True),
+    ]
+    assert found[1].text.startswith("count += 1\n")
+
+
+def test_a_reader_gets_through_a_true_document(reader: Reader) -> None:
+    for block in blocks_of(Path("a.md"), DOCUMENT):
+        if not block.marked:
+            reader.follow(block)
+    assert reader.names["count"] == 2
+
+
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("python", "assert 1 == 2\n"),
+        ("python", "assert await nothing\n"),
+        ("python", ">>> 1 + 1\n3\n"),
+        ("console", "$ echo one\ntwo\n"),
+        ("console", "$ false\n"),
+        ("console", "echo no dollar\n"),
+        ("bash", "false\ntrue\n"),
+        ("bash", "false | true\n"),
+    ],
+)
+def test_a_reader_notices_what_is_not_so(reader: Reader, language: str, text: str) -> None:
+    with pytest.raises((AssertionError, NameError)):
+        reader.follow(Block(Path("a.md"), 1, language, text, False))

@@ -1,0 +1,88 @@
+"""What `import holdfast` gives, and what it costs."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import holdfast
+
+HEAVY = {
+    *("asyncio", "sqlite3", "ssl", "logging.config"),
+    *("apsw", "cryptography", "opentelemetry", "prompt_toolkit", "pydantic", "rich", "stamina"),
+    *("typer", "yaml", "zstandard"),
+}
+"""Modules that must not be loaded before something needs them."""
+
+
+def run(code: str, **environment: str) -> str:
+    """What a fresh interpreter prints when it runs *code*."""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    return done.stdout
+
+
+def test_public_names_are_sorted_and_unique() -> None:
+    assert holdfast.__all__ == sorted(set(holdfast.__all__))
+
+
+@pytest.mark.parametrize("name", holdfast.__all__)
+def test_every_public_name_exists_and_says_what_it_is(name: str) -> None:
+    value = getattr(holdfast, name)
+    if inspect.isclass(value) or inspect.isroutine(value):
+        assert vars(value).get("__doc__") if inspect.isclass(value) else value.__doc__
+
+
+def test_type_checkers_see_the_names_that_exist() -> None:
+    tree = ast.parse(Path(holdfast.__file__).read_text("utf-8"))
+    seen = {
+        alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.asname == alias.name
+    }
+    assert seen == set(holdfast.__all__)
+
+
+def test_dir_shows_every_public_name() -> None:
+    assert set(holdfast.__all__) <= set(dir(holdfast))
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no_such_name"):
+        holdfast.no_such_name  # noqa: B018
+
+
+def test_importing_holdfast_loads_no_heavy_module() -> None:
+    loaded = set(run("import holdfast, sys; print(*sys.modules)").split())
+    assert loaded & HEAVY == set()
+
+
+@pytest.mark.serial
+def test_importing_holdfast_costs_a_few_times_a_bare_interpreter(tmp_path: Path) -> None:
+    """A bare start takes 12 ms where `import holdfast` takes up to 100."""
+    cached = {"PYTHONPYCACHEPREFIX": str(tmp_path), "PYTHONDONTWRITEBYTECODE": ""}
+
+    def seconds(code: str) -> float:
+        started = time.perf_counter()
+        run(code, **cached)
+        return time.perf_counter() - started
+
+    seconds("import holdfast")  # fills the cache
+    pairs = [(seconds("pass"), seconds("import holdfast")) for _ in range(9)]
+    bare, ours = (min(times) for times in zip(*pairs, strict=True))
+    assert ours <= 8 * bare
