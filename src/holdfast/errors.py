@@ -194,9 +194,19 @@ class InDoubtError(RunError):
 class Signal(BaseException):
     """Not a failure. It derives from BaseException so that `except Exception` lets it pass."""
 
+    def __init__(self, message: str = "", **facts: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.facts = facts
+        for name, value in facts.items():
+            setattr(self, name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"{type(self).__name__} carries no fact {name!r}")
+
 
 class Interrupted(Signal):
-    """The run is parked: it waits for an answer from outside."""
+    """The run is parked: it waits for an answer from outside; `.waiting` says for which."""
 
 
 class Drained(Signal):

@@ -74,7 +74,11 @@ def as_handler(function: Callable[[HookContext], Any], sort: str) -> Any:
         return handler
     if sort == "returns an awaitable":
         inner = as_handler(function, "async")
-        return lambda context: inner(context)
+
+        def plain(context: HookContext) -> Any:
+            return inner(context)
+
+        return plain
     if sort == "partial of async":
         inner = as_handler(function, "async")
 
@@ -650,16 +654,20 @@ def test_each_kind_of_failure_of_each_handler_is_logged_once(
 ) -> None:
     manager = HookManager(timeout=0.05)
     turn = iter([raise_value_error, fail, lambda context: gate.wait(), fail, raise_system_exit])
-    manager.register(POST, lambda context: next(turn)(context))
+
+    def fickle(context: HookContext) -> Any:
+        return next(turn)(context)
+
+    manager.register(POST, fickle)
     manager.register(POST, fail)
     for _ in range(5):
         manager.fire(POST)
     texts = [record.getMessage().partition("; from now on")[0] for record in caplog.records]
     assert texts == [
-        "hook <lambda> on post_checkpoint_save: raised ValueError",
+        "hook fickle on post_checkpoint_save: raised ValueError",
         "hook fail on post_checkpoint_save: not today",
-        "hook <lambda> on post_checkpoint_save: not today",
-        "hook <lambda> on post_checkpoint_save: no answer within 0.05 s",
+        "hook fickle on post_checkpoint_save: not today",
+        "hook fickle on post_checkpoint_save: no answer within 0.05 s",
     ]
 
 
@@ -987,3 +995,70 @@ def test_the_private_loop_ends_with_its_manager() -> None:
     del manager
     thread.join(timeout=10)
     assert not thread.is_alive()
+
+
+def test_idle_threads_end_and_others_take_their_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.checkpoint.hook_calls._IDLE_SECONDS", 0.01)
+    manager = HookManager()
+    threads: list[threading.Thread] = []
+    manager.register(POST, lambda context: threads.append(threading.current_thread()))
+    for _ in range(3):
+        assert manager.fire(POST)[0].success
+        threads[-1].join(timeout=10)
+        assert not threads[-1].is_alive()
+    assert len(set(threads)) == 3
+
+
+@pytest.mark.parametrize("sort", ["plain", "async"])
+def test_a_system_without_threads_to_give_is_a_failure_and_no_more(
+    monkeypatch: pytest.MonkeyPatch, sort: str
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    manager = HookManager()
+    manager.register(POST, as_handler(lambda context: None, sort))
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        (result,) = manager.fire(POST)
+        assert result.error == "RuntimeError: can't start new thread"
+    assert manager.fire(POST)[0].success
+
+
+async def test_a_handler_whose_task_is_cancelled_from_outside_has_failed() -> None:
+    manager = HookManager()
+
+    async def victim(context: HookContext) -> None:
+        await asyncio.sleep(10**6)
+
+    async def killer() -> None:
+        mine = {asyncio.current_task(), firing}
+        for task in asyncio.all_tasks() - mine - {main}:
+            task.cancel()
+
+    main = asyncio.current_task()
+    manager.register(POST, victim)
+    firing = asyncio.create_task(manager.trigger(POST))
+    await asyncio.sleep(0)
+    await asyncio.create_task(killer())
+    (result,) = await firing
+    assert result.error is not None and result.error.startswith("CancelledError")
+
+
+def test_a_handler_that_stops_the_private_loop_stops_only_itself() -> None:
+    manager = HookManager(timeout=0.1)
+    told: list[int] = []
+
+    async def stopper(context: HookContext) -> None:
+        asyncio.get_running_loop().stop()
+
+    async def well_behaved(context: HookContext) -> None:
+        await asyncio.sleep(0.001)
+        told.append(1)
+
+    manager.register(POST, stopper)
+    manager.register(POST, well_behaved)
+    for _ in range(30):
+        manager.fire(POST)
+    assert len(told) == 30
+    assert manager.get_stats()["stopper"]["call_count"] == 30

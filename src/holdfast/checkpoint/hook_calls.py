@@ -237,7 +237,7 @@ class _PrivateLoop:
             ended = Outcome(error=asyncio.CancelledError()) if task.cancelled() else task.result()
             future.set_result(ended)
 
-        loop.call_soon_threadsafe(begin)
+        _ask(loop, begin)
         try:
             return future.result(timeout)
         except TimeoutError:
@@ -247,14 +247,13 @@ class _PrivateLoop:
                 accepted.set()
                 tasks[0].cancel()
 
-            loop.call_soon_threadsafe(cancel)
-            if not accepted.wait(_GRACE_SECONDS):
+            if not (_ask(loop, cancel) and accepted.wait(_GRACE_SECONDS)):
                 self._give_up(loop)
             return Outcome(pending=future)
 
     def _current(self) -> asyncio.AbstractEventLoop:
         with self._lock:
-            if self._loop is None:
+            if self._loop is None or self._loop.is_closed():
                 loop = asyncio.new_event_loop()
                 thread = threading.Thread(
                     target=_run_for_ever, args=(loop,), name="holdfast-hook-loop", daemon=True
@@ -295,5 +294,13 @@ def _retire(loop: asyncio.AbstractEventLoop) -> None:
 
         loop.create_task(stop())
 
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(begin)
+    _ask(loop, begin)
+
+
+def _ask(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> bool:
+    """Have *loop* call *callback*; False if it is closed, as a handler may have stopped it."""
+    try:
+        loop.call_soon_threadsafe(callback)
+    except RuntimeError:
+        return False
+    return True

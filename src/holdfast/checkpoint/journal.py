@@ -276,16 +276,20 @@ class Journal:
             size=base.size,
             epoch=self.epochs.get(request.run_id, 0),
         )
-        text = checkpoint_body(subject.form, state, patch)
+        extra = subject.extra(state is not None) if subject.extra is not None else None
+        text = checkpoint_body(subject.form, state, patch, extra)
         record = self._append(cursor, header, text, records)
         weighs = delta_weight(text)
+        key_weight = tip.key_weight if tip else 0
+        if state is not None:
+            key_weight = len(state) + len(extra or b"")
         cursor.name = record.header.name
         cursor.tips[place.scope] = _Tip(
             record.header,
             subject.form,
             base,
             key_seq=record.header.seq if state is not None else header.key_seq or 0,
-            key_weight=len(state) if state is not None else tip.key_weight if tip else 0,
+            key_weight=key_weight,
             chain_weight=0 if state is not None else (tip.chain_weight if tip else 0) + weighs,
         )
         outcome.header = record.header

@@ -12,6 +12,7 @@ from typing import Any, Self, TypeVar
 
 from holdfast.checkpoint.gathering import Gatherer
 from holdfast.checkpoint.hooks import HookManager
+from holdfast.checkpoint.journal import Note
 from holdfast.checkpoint.keys import Key, load_keys
 from holdfast.checkpoint.metrics import Metrics
 from holdfast.checkpoint.operations import OnSaveFailure, Operations
@@ -143,10 +144,20 @@ class CheckpointManager(_Manager):
         """
         return _said(self._drive(self.operations.save(state, force=force)))
 
-    def save_subject(self, subject: Subject) -> str:
-        """Save what stands for a state, for those who keep one of their own kind."""
-        header = self._drive(self.operations.save_subject(subject))
+    def save_subject(
+        self, subject: Subject, *, force: bool = False, notes: Sequence[Note] = ()
+    ) -> str:
+        """Save what stands for a state, and notes, in one atomic append.
+
+        For those who keep a state of their own kind. Returns the checkpoint's id.
+        """
+        steps = self.operations.save_subject(subject, force=force, notes=tuple(notes))
+        header = self._drive(steps)
         return header.id if header is not None else ""
+
+    def append_notes(self, run_id: str, notes: Sequence[Note]) -> None:
+        """Append notes to a run; whatever the policy for checkpoints, a failure is raised."""
+        self._drive(self.operations.append_notes(run_id, notes))
 
     def load_checkpoint(self, checkpoint_id: str) -> Saveable:
         """The state saved as *checkpoint_id*, or as the one id that begins so."""
@@ -333,6 +344,18 @@ class StateManager(_Manager):
     async def save_checkpoint(self, state: Saveable, force: bool = False) -> str:
         """See `CheckpointManager.save_checkpoint`."""
         return _said(await self._drive(self.operations.save(state, force=force)))
+
+    async def save_subject(
+        self, subject: Subject, *, force: bool = False, notes: Sequence[Note] = ()
+    ) -> str:
+        """See `CheckpointManager.save_subject`."""
+        steps = self.operations.save_subject(subject, force=force, notes=tuple(notes))
+        header = await self._drive(steps)
+        return header.id if header is not None else ""
+
+    async def append_notes(self, run_id: str, notes: Sequence[Note]) -> None:
+        """See `CheckpointManager.append_notes`."""
+        await self._drive(self.operations.append_notes(run_id, notes))
 
     async def load_checkpoint(self, checkpoint_id: str) -> Saveable:
         """See `CheckpointManager.load_checkpoint`."""

@@ -141,6 +141,13 @@ class Operations:
             yield Fire(HookEvent.POST_CHECKPOINT_SAVE, header.name, data)
         return header
 
+    def append_notes(self, run_id: str, notes: Sequence[Note]) -> Steps[None]:
+        """Append notes in one batch. What they say must not be lost, so a failure is raised."""
+        if (yield from self._commit(Request(run_id=run_id, notes=notes))) is None:
+            raise StorageError(
+                f"run {run_id!r}: a {notes[0].kind} note could not be stored", run_id=run_id
+            )
+
     def _commit(self, request: Request) -> Steps[Outcome | None]:
         """Commit, and do about a failure of the medium what the policy says."""
         pause = _FIRST_PAUSE

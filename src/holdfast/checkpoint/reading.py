@@ -36,6 +36,8 @@ class Loaded(msgspec.Struct, frozen=True):
     texts: dict[str, bytes]
     key_weight: int
     chain_weight: int
+    extras: tuple[bytes, ...] = ()
+    """What a runtime kept beside the state, from the keyframe to this record."""
 
     def state(self) -> Saveable:
         """The object that was saved."""
@@ -139,14 +141,18 @@ class Reader:
         weight = 0
         try:
             made = Rebuilt(bytes(key.state))
+            extras = [bytes(key.extra)]
             for record in way[1:]:
                 text = self.sealer.open(record)
                 weight += delta_weight(text)
-                made.apply(bytes(read_body(text, record.header).patch))
+                body = read_body(text, record.header)
+                made.apply(bytes(body.patch))
+                extras.append(bytes(body.extra))
             texts = made.texts()
         except (msgspec.MsgspecError, LookupError, ValueError, TypeError) as error:
             raise self._damaged(target.run_id, target.seq, "cannot be rebuilt") from error
-        return Loaded(target, key.form, texts, len(key.state), weight)
+        key_weight = len(key.state) + len(key.extra)
+        return Loaded(target, key.form, texts, key_weight, weight, tuple(extras))
 
     def resolve(self, checkpoint_id: str, *, run_id: str | None = None) -> Header:
         """The checkpoint with that id or unique prefix of one."""

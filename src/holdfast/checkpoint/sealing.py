@@ -32,12 +32,16 @@ class Body(msgspec.Struct, frozen=True):
     state: msgspec.Raw = msgspec.Raw()
     patch: msgspec.Raw = msgspec.Raw()
     form: str = ""
+    extra: msgspec.Raw = msgspec.Raw()
+    """What a runtime keeps beside the state: whole in a keyframe, else what was added."""
 
 
 _read_body = msgspec.json.Decoder(Body).decode
 
 
-def checkpoint_body(form: str, state: bytes | None, patch: bytes | None) -> bytes:
+def checkpoint_body(
+    form: str, state: bytes | None, patch: bytes | None, extra: bytes | None = None
+) -> bytes:
     """The text of a checkpoint's body."""
     parts = []
     if form:
@@ -45,6 +49,8 @@ def checkpoint_body(form: str, state: bytes | None, patch: bytes | None) -> byte
     if state is not None:
         parts.append(b'"state":%b' % state)
     parts.append(b'"patch":%b' % (patch or b"[]"))
+    if extra is not None:
+        parts.append(b'"extra":%b' % extra)
     return b"{%b}" % b",".join(parts)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from uuid import uuid4
 
@@ -41,6 +41,9 @@ class Subject(msgspec.Struct, frozen=True):
     """The id it is to be saved under, where the caller gives one."""
     fingerprint: str | None = None
     schema: int = 0
+    extra: Callable[[bool], bytes] | None = None
+    """Gives what its runtime keeps beside the values, as JSON: all of it if told True, for a
+    keyframe; else what came after the checkpoint that this one is built on."""
 
 
 def subject_of(state: Saveable, *, new_run_id: str | None = None) -> Subject:

@@ -6,6 +6,7 @@ by identity, and a list that only grew by its lineage, so that a save costs what
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable
 from enum import IntEnum
 from math import isfinite
@@ -18,14 +19,24 @@ __all__ = [
     "FrozenDict",
     "FrozenList",
     "FrozenSet",
+    "Leaf",
     "Nature",
+    "at_path",
     "freeze",
     "nature_of",
     "thaw",
+    "too_deep",
+    "unknown_type",
 ]
 
-DEPTH_LIMIT = 200
+DEPTH_LIMIT = 100
+"""Levels of containers in a value. It leaves room on the stack to read back all that is stored."""
+
 _INT_MIN, _INT_MAX = -(1 << 63), (1 << 64) - 1
+_SCALAR = -1
+"""The height of a value that is no container."""
+_LONGEST_PATH = 200
+_LONGEST_KEY = 60
 
 
 class Nature(IntEnum):
@@ -47,34 +58,50 @@ def _refuse(hint: str) -> Callable[..., NoReturn]:
 
 
 _APPEND = _refuse('use state.append("key", item), or list(value) for a copy you may change')
-_SET = _refuse('use state.set("key", value), or dict(value) or list(value) for a copy')
+_SET = _refuse('use state.set("key", value), or dict(value), list(value) or set(value) for a copy')
 
 
 class FrozenList(list[Any]):
-    """A list whose mutators raise. It knows which shorter lists it grew from."""
+    """A list whose mutators raise. It knows which shorter lists it grew from.
 
-    __slots__ = ("_lineage", "nature")
+    Called like a class it makes an ordinary list, as `dataclasses.asdict` and the like expect.
+    """
+
+    __slots__ = ("_claim", "_lineage", "height", "nature")
 
     nature: Nature
-    _lineage: list[int]
+    height: int
+    """How many levels of containers are below it."""
+    _lineage: object
+    _claim: list[None]
+
+    def __new__(cls, items: Iterable[Any] = ()) -> list[Any]:  # type: ignore[misc]
+        return list(items)
 
     @classmethod
-    def of(cls, items: Iterable[Any], nature: Nature) -> FrozenList:
-        made = cls(items)
+    def of(cls, items: Iterable[Any], nature: Nature, height: int = 0) -> FrozenList:
+        made = list.__new__(cls)
+        list.__init__(made, items)
         made.nature = nature
-        made._lineage = [len(made)]
+        made.height = height
+        made._lineage = made._claim = [None]
         return made
 
-    def grown(self, items: Iterable[Any], nature: Nature) -> FrozenList:
+    def grown(self, items: FrozenList) -> FrozenList:
         """A new list of these items and then *items*."""
-        made = FrozenList(self)
+        made = list.__new__(FrozenList)
+        list.__init__(made, self)
         list.extend(made, items)
-        made.nature = max(self.nature, nature)
-        if self._lineage[0] == len(self):
+        made.nature = max(self.nature, items.nature)
+        made.height = max(self.height, items.height)
+        made._claim = [None]
+        # Two threads may grow one list at once. A pop is atomic, so only one of them goes on with
+        # the lineage, and two lists of a lineage are always one the beginning of the other.
+        try:
+            self._claim.pop()
             made._lineage = self._lineage
-            made._lineage[0] = len(made)
-        else:
-            made._lineage = [len(made)]
+        except IndexError:
+            made._lineage = made._claim
         return made
 
     def grew_from(self, other: FrozenList) -> bool:
@@ -82,59 +109,71 @@ class FrozenList(list[Any]):
         return self._lineage is other._lineage and len(self) >= len(other)
 
     append = insert = extend = __iadd__ = _APPEND
-    __setitem__ = __delitem__ = __imul__ = _SET
+    __init__ = __setitem__ = __delitem__ = __imul__ = _SET
     pop = remove = clear = sort = reverse = _SET
 
     def __copy__(self) -> list[Any]:
         return list(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> list[Any]:
-        return thaw(self)  # type: ignore[no-any-return]
+        return [copy.deepcopy(item, memo) for item in self]
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         return list, (list(self),)
 
 
 class FrozenDict(dict[Any, Any]):
-    """A dict whose mutators raise."""
+    """A dict whose mutators raise. Called like a class it makes an ordinary dict."""
 
-    __slots__ = ("nature",)
+    __slots__ = ("height", "nature")
 
     nature: Nature
+    height: int
+
+    def __new__(cls, *args: Any, **items: Any) -> dict[Any, Any]:  # type: ignore[misc]
+        return dict(*args, **items)
 
     @classmethod
-    def of(cls, items: Any, nature: Nature) -> FrozenDict:
-        made = cls(items)
+    def of(cls, items: Any, nature: Nature, height: int = 0) -> FrozenDict:
+        made = dict.__new__(cls)
+        dict.update(made, items)
         made.nature = nature
+        made.height = height
         return made
 
-    __setitem__ = __delitem__ = __ior__ = _SET
+    __init__ = __setitem__ = __delitem__ = __ior__ = _SET
     pop = popitem = clear = update = setdefault = _SET
 
     def __copy__(self) -> dict[Any, Any]:
         return dict(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> dict[Any, Any]:
-        return thaw(self)  # type: ignore[no-any-return]
+        return {copy.deepcopy(k, memo): copy.deepcopy(v, memo) for k, v in self.items()}
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         return dict, (dict(self),)
 
 
 class FrozenSet(set[Any]):
-    """A set whose mutators raise."""
+    """A set whose mutators raise. Called like a class it makes an ordinary set."""
 
-    __slots__ = ("nature",)
+    __slots__ = ("height", "nature")
 
     nature: Nature
+    height: int
+
+    def __new__(cls, items: Iterable[Any] = ()) -> set[Any]:  # type: ignore[misc]
+        return set(items)
 
     @classmethod
-    def of(cls, items: Iterable[Any], nature: Nature) -> FrozenSet:
-        made = cls(items)
+    def of(cls, items: Iterable[Any], nature: Nature, height: int = 0) -> FrozenSet:
+        made = set.__new__(cls)
+        set.update(made, items)
         made.nature = nature
+        made.height = height
         return made
 
-    add = discard = remove = pop = clear = update = _SET
+    __init__ = add = discard = remove = pop = clear = update = _SET
     difference_update = intersection_update = symmetric_difference_update = _SET
     __ior__ = __iand__ = __isub__ = __ixor__ = _SET
 
@@ -142,96 +181,126 @@ class FrozenSet(set[Any]):
         return set(self)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> set[Any]:
-        return set(self)
+        return {copy.deepcopy(item, memo) for item in self}
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         return set, (set(self),)
 
 
-Leaf = Callable[[Any], tuple[Any, Nature] | None]
-"""How a value of any other type is taken in: its frozen form and nature, or None for unknown."""
+Leaf = Callable[[Any, int], tuple[Any, Nature] | None]
+"""How a value of any other type at that depth is taken in: its frozen form and nature, or None."""
 
 
-def freeze(value: Any, leaf: Leaf, depth: int = 0) -> tuple[Any, Nature]:
+def freeze(value: Any, leaf: Leaf) -> tuple[Any, Nature]:
     """A frozen copy of *value* and its nature; an `EncodeError` names the path to what cannot be.
 
-    >>> freeze({"a": [1, 2]}, lambda value: None)
+    >>> freeze({"a": [1, 2]}, lambda value, depth: None)
     ({'a': [1, 2]}, <Nature.PLAIN: 0>)
     """
+    return _freeze(value, leaf, 0)[:2]
+
+
+def _freeze(value: Any, leaf: Leaf, depth: int) -> tuple[Any, Nature, int]:
+    """The frozen copy, its nature and its height."""
     kind = type(value)
     if kind is str or kind is bool or value is None:
-        return value, Nature.PLAIN
+        return value, Nature.PLAIN, _SCALAR
     if kind is int:
-        return value, Nature.PLAIN if _INT_MIN <= value <= _INT_MAX else Nature.TAGGED
+        return value, Nature.PLAIN if _INT_MIN <= value <= _INT_MAX else Nature.TAGGED, _SCALAR
     if kind is float:
-        return value, Nature.PLAIN if isfinite(value) else Nature.TAGGED
+        return value, Nature.PLAIN if isfinite(value) else Nature.TAGGED, _SCALAR
     if kind is FrozenList or kind is FrozenDict or kind is FrozenSet:
-        return value, value.nature
-    if depth > DEPTH_LIMIT:
-        raise EncodeError(f"nested more than {DEPTH_LIMIT} levels deep, or contains itself", path="")
+        if depth + value.height > DEPTH_LIMIT:
+            raise too_deep()
+        return value, value.nature, value.height
     if kind is dict:
         return _freeze_dict(value, leaf, depth)
-    if kind is list or kind is tuple:
-        items, nature = _freeze_items(value, leaf, depth)
-        if kind is list:
-            return FrozenList.of(items, nature), nature
-        return tuple(items), max(nature, Nature.TAGGED)
-    if kind is set or kind is frozenset:
-        items, nature = _freeze_items(value, leaf, depth)
+    if kind is list:
+        items, nature, height = _freeze_items(value, leaf, depth)
+        return FrozenList.of(items, nature, height), nature, height
+    if kind is tuple or kind is set or kind is frozenset:
+        items, nature, height = _freeze_items(value, leaf, depth)
         nature = max(nature, Nature.TAGGED)
-        return (FrozenSet.of(items, nature) if kind is set else frozenset(items)), nature
-    taken = leaf(value)
+        made = FrozenSet.of(items, nature, height) if kind is set else kind(items)
+        return made, nature, height
+    taken = leaf(value, depth)
     if taken is None:
         raise unknown_type(value)
-    return taken
+    return *taken, _SCALAR
 
 
-def _freeze_dict(value: dict[Any, Any], leaf: Leaf, depth: int) -> tuple[FrozenDict, Nature]:
+def _freeze_dict(value: dict[Any, Any], leaf: Leaf, depth: int) -> tuple[Any, Nature, int]:
+    if depth > DEPTH_LIMIT:
+        raise too_deep()
     nature = Nature.TAGGED if "$t" in value else Nature.PLAIN
-    made = FrozenDict()
-    put = dict.__setitem__
+    highest = _SCALAR
+    made = {}
     key: Any = None
     try:
         for key, item in value.items():
             kind = type(item)
+            place = key
             if type(key) is not str:
-                put(made, freeze(key, leaf, depth + 1)[0], freeze(item, leaf, depth + 1)[0])
-                nature = max(nature, Nature.TAGGED, nature_of(item, leaf, depth + 1))
-            elif kind is str or kind is bool or item is None:
-                put(made, key, item)
-            else:
-                frozen, inner = freeze(item, leaf, depth + 1)
-                put(made, key, frozen)
-                if inner > nature:
-                    nature = inner
+                place, inner, height = _freeze(key, leaf, depth + 1)
+                nature = max(nature, Nature.TAGGED, inner)
+                highest = max(highest, height)
+            if kind is str or kind is bool or item is None:
+                made[place] = item
+                continue
+            made[place], inner, height = _freeze(item, leaf, depth + 1)
+            if inner > nature:
+                nature = inner
+            if height > highest:
+                highest = height
     except EncodeError as error:
-        raise at_path(error, key) from None
-    made.nature = nature
-    return made, nature
+        at_path(error, key)
+        raise
+    return FrozenDict.of(made, nature, highest + 1), nature, highest + 1
 
 
-def _freeze_items(value: Iterable[Any], leaf: Leaf, depth: int) -> tuple[list[Any], Nature]:
+def _freeze_items(
+    value: Iterable[Any], leaf: Leaf, depth: int
+) -> tuple[list[Any], Nature, int]:
+    if depth > DEPTH_LIMIT:
+        raise too_deep()
     nature = Nature.PLAIN
+    highest = _SCALAR
     made: list[Any] = []
     try:
         for item in value:
-            frozen, inner = freeze(item, leaf, depth + 1)
+            frozen, inner, height = _freeze(item, leaf, depth + 1)
             made.append(frozen)
             if inner > nature:
                 nature = inner
+            if height > highest:
+                highest = height
     except EncodeError as error:
-        raise at_path(error, len(made)) from None
-    return made, nature
+        at_path(error, len(made))
+        raise
+    return made, nature, highest + 1
 
 
-def at_path(error: EncodeError, key: object) -> EncodeError:
-    """The same error, one container further out. Deep paths are cut: their end says enough."""
-    path = str(error.facts.get("path", ""))
-    part = f"[{key}]" if isinstance(key, int) else f".{key}"
-    if len(path) < 200:
-        path = part + path
-    plain = str(error.facts.get("plain", error.message))
-    return EncodeError(f"{path.lstrip('.')}: {plain}", hint=error.hint, path=path, plain=plain)
+def at_path(error: EncodeError, key: object) -> None:
+    """Note on the error that it is one container further in than it says, at *key*.
+
+    Deep paths and long keys are cut: the end of a path says enough.
+    """
+    facts = error.facts
+    path = str(facts.get("path", ""))
+    if len(path) < _LONGEST_PATH:
+        part = f"[{key}]" if isinstance(key, int) else str(key)
+        if len(part) > _LONGEST_KEY:
+            part = part[:_LONGEST_KEY] + "..."
+        path = part + ("." if path and path[0] != "[" else "") + path
+    what = facts.setdefault("what", error.message)
+    facts["path"] = error.path = path
+    error.message = f"{path}: {what}"
+    error.args = (error.message,)
+
+
+def too_deep() -> EncodeError:
+    """The error for a value that is nested too deep."""
+    return EncodeError(f"nested more than {DEPTH_LIMIT} levels deep, or contains itself")
 
 
 def unknown_type(value: Any) -> EncodeError:
@@ -240,19 +309,20 @@ def unknown_type(value: Any) -> EncodeError:
     return EncodeError(
         f"{cls.__module__}.{cls.__qualname__} is not a type that can be stored",
         hint=f"holdfast.register_type({cls.__qualname__}), or store plain values of it",
-        path="",
     )
 
 
 def nature_of(value: Any, leaf: Leaf, depth: int = 0) -> Nature:
-    """What `freeze` would say of *value*'s nature, without copying anything."""
+    """What `freeze` would say of *value*'s nature, without copying lists and dicts."""
     kind = type(value)
     if kind is str or kind is bool or value is None:
         return Nature.PLAIN
-    if kind is dict and depth <= DEPTH_LIMIT:
+    if kind is dict:
         return _nature_of_dict(value, leaf, depth)
-    if kind is not list or depth > DEPTH_LIMIT:
-        return freeze(value, leaf, depth)[1]
+    if kind is not list:
+        return _freeze(value, leaf, depth)[1]
+    if depth > DEPTH_LIMIT:
+        raise too_deep()
     nature = Nature.PLAIN
     index = 0
     try:
@@ -264,14 +334,15 @@ def nature_of(value: Any, leaf: Leaf, depth: int = 0) -> Nature:
             if inner > nature:
                 nature = inner
     except EncodeError as error:
-        raise at_path(error, index) from None
+        at_path(error, index)
+        raise
     return nature
 
 
 def _nature_of_dict(value: dict[Any, Any], leaf: Leaf, depth: int) -> Nature:
-    nature = Nature.TAGGED if "$t" in value else Nature.PLAIN
     if depth > DEPTH_LIMIT:
-        freeze(value, leaf, depth)
+        raise too_deep()
+    nature = Nature.TAGGED if "$t" in value else Nature.PLAIN
     key: Any = None
     try:
         for key, item in value.items():
@@ -285,24 +356,24 @@ def _nature_of_dict(value: dict[Any, Any], leaf: Leaf, depth: int) -> Nature:
                 continue
             inner = nature_of(item, leaf, depth + 1)
             if type(key) is not str:
-                nature_of(key, leaf, depth + 1)
-                inner = max(inner, Nature.TAGGED)
+                inner = max(inner, Nature.TAGGED, nature_of(key, leaf, depth + 1))
             if inner > nature:
                 nature = inner
     except EncodeError as error:
-        raise at_path(error, key) from None
+        at_path(error, key)
+        raise
     return nature
 
 
-def thaw(value: Any) -> Any:
-    """A copy of *value* made of ordinary lists, dicts and sets."""
+def thaw(value: Any, leaf: Callable[[Any], Any]) -> Any:
+    """A copy of *value* made of ordinary lists, dicts and sets; *leaf* copies all the rest."""
     kind = type(value)
     if kind is FrozenList or kind is list:
-        return [thaw(item) for item in value]
+        return [thaw(item, leaf) for item in value]
     if kind is FrozenDict or kind is dict:
-        return {key: thaw(item) for key, item in value.items()}
-    if kind is tuple:
-        return tuple([thaw(item) for item in value])
-    if kind is FrozenSet:
-        return set(value)
-    return value
+        return {thaw(key, leaf): thaw(item, leaf) for key, item in value.items()}
+    if kind is tuple or kind is frozenset:
+        return kind(thaw(item, leaf) for item in value)
+    if kind is FrozenSet or kind is set:
+        return {thaw(item, leaf) for item in value}
+    return leaf(value)

@@ -214,6 +214,10 @@ state.append("key", item), or list(value) for a copy you may change)
                 raise at_path(error, key) from None
         return self._with(made, natures)
 
+    def with_values_of(self, other: State) -> Self:
+        """This state, of its own run and place, with the values of *other* instead of its own."""
+        return self._with(other._values, other._natures)
+
     def append(self, key: str, *items: Any) -> Self:
         """The state with *items* added to the list at *key*, which is made if there is none."""
         old = self.get(key)

@@ -18,7 +18,7 @@ import msgspec
 from holdfast.core.lease import Lease, Owner
 from holdfast.core.record import Header, Record
 from holdfast.errors import ConflictError, UsageError
-from holdfast.storage.owners import this_process
+from holdfast.storage.owners import is_dead, this_process
 
 __all__ = [
     "Batch",
@@ -29,6 +29,7 @@ __all__ = [
     "RunInfo",
     "RunQuery",
     "Storage",
+    "is_dead",
     "matches",
     "open_storage",
     "this_process",

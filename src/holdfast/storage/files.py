@@ -94,11 +94,16 @@ class Folder:
     @contextmanager
     def folder(self, name: str, *, create: bool = False) -> Iterator[Folder]:
         """The directory *name* within this one, made if it is missing and wanted."""
-        if create:
+        flags = _DIRECTORY | os.O_NOFOLLOW
+        try:
+            fd = os.open(name, flags, dir_fd=self._fd)
+        except FileNotFoundError:
+            if not create:
+                raise
             with suppress(FileExistsError):
                 os.mkdir(name, 0o700, dir_fd=self._fd)
-                os.fsync(self._fd)
-        fd = os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=self._fd)
+            os.fsync(self._fd)
+            fd = os.open(name, flags, dir_fd=self._fd)
         try:
             yield Folder(fd)
         finally:

@@ -35,16 +35,10 @@ from holdfast.storage.base import (
     logger,
 )
 from holdfast.storage.files import Folder, open_root, os_errors
-from holdfast.storage.journal_files import JournalFiles, Writer
-from holdfast.storage.journals import (
-    Journal,
-    Key,
-    copy_of,
-    heads,
-    key_before,
-    newest_first,
-    newest_of,
-)
+from holdfast.storage.journal_files import JournalFiles
+from holdfast.storage.journal_queries import copy_of, find, heads, key_before, newest_first
+from holdfast.storage.journal_writer import Writer
+from holdfast.storage.journals import Journal, Key
 from holdfast.storage.lease_files import drop_released, read_lease, same_lease, write_lease
 from holdfast.storage.owners import is_dead
 from holdfast.storage.run_files import folder_of
@@ -54,7 +48,6 @@ __all__ = ["FilesystemStorage"]
 
 _PAGE = 100
 _PAGE_BYTES = 1 << 20
-_CODECS: dict[bool | str, Codec] = {False: "", True: "gzip", "gzip": "gzip", "zstd": "zstd"}
 
 
 class FilesystemStorage(Storage):
@@ -76,11 +69,9 @@ class FilesystemStorage(Storage):
         base_dir: str | os.PathLike[str] = ".holdfast/checkpoints",
         compress: bool | str = False,
     ) -> None:
-        if not isinstance(compress, bool | str) or compress not in _CODECS:
-            raise UsageError(f"compress is {compress!r}", hint='give False, True, "gzip" or "zstd"')
         self.notices: list[str] = []
         self._path = Path(os.path.abspath(base_dir))
-        self._files = JournalFiles(_CODECS[compress], self._notice)
+        self._files = JournalFiles(_codec(compress), self._notice)
         self._commit = 0
         self._closed = False
         self._mutex = threading.RLock()
@@ -119,12 +110,7 @@ class FilesystemStorage(Storage):
 
     def find(self, id_prefix: str) -> list[Header]:
         with self._reading() as root:
-            journals = self._journals(root)
-            for journal in journals:
-                journal.check()
-            found = newest_of(journals, id_prefix, exact=True)
-            found = found or newest_of(journals, id_prefix, exact=False)
-            return [copy_of(header) for header in found]
+            return [copy_of(header) for header in find(self._journals(root), id_prefix)]
 
     def runs(self, query: RunQuery) -> Iterator[RunInfo]:
         with self._reading() as root:
@@ -251,7 +237,7 @@ class FilesystemStorage(Storage):
                 if journal.holds(records):
                     writer.confirm()
                     continue
-                results[index] = _refusal(journal, lease, batch, records)
+                results[index] = journal.refusal(batch, records, lease)
                 if results[index] is None:
                     if not journal.segments:
                         journal.ordinal = self._files.new_ordinal(root)
@@ -352,6 +338,16 @@ class FilesystemStorage(Storage):
 _Numbered = tuple[int, Batch, list[Record]]
 
 
+def _codec(compress: object) -> Codec:
+    if compress is False:
+        return ""
+    if compress is True or compress == "gzip":
+        return "gzip"
+    if compress == "zstd":
+        return "zstd"
+    raise UsageError(f"compress is {compress!r}", hint='give False, True, "gzip" or "zstd"')
+
+
 def _checked(batch: Batch) -> list[Record]:
     """The batch's records, read from their own bytes; a batch that is not one run's is refused."""
     check_run_id(batch.run_id)
@@ -371,25 +367,6 @@ def _checked(batch: Batch) -> list[Record]:
                 f"run {batch.run_id!r}"
             )
     return records
-
-
-def _refusal(
-    journal: Journal, lease: Lease | None, batch: Batch, records: Sequence[Record]
-) -> ConflictError | None:
-    first, seq, why = records[0].header, journal.seq, ""
-    if journal.broken:
-        # Raised, it would fail the batches of all other runs as well.
-        why = f"its newest record is not known: {journal.loss(seq + 1)}"
-    elif first.seq != seq + 1:
-        why = f"seq {first.seq} does not follow its newest, {seq}"
-    elif first.prev != journal.digest:
-        why = f"seq {first.seq} was sealed on another record than {seq}"
-    elif lease is not None and batch.epoch is not None and batch.epoch < lease.epoch:
-        why = f"epoch {batch.epoch} was followed by {lease.epoch}"
-    if not why:
-        return None
-    run_id = batch.run_id
-    return ConflictError(f"run {run_id!r}: {why}", run_id=run_id, seq=first.seq, head=seq)
 
 
 def _owner_is_dead(lease: Lease | None) -> bool:

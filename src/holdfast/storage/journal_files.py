@@ -22,8 +22,6 @@ import time
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from types import TracebackType
-from typing import Self
 
 from holdfast.core.record import Record, open_header
 from holdfast.errors import CorruptError
@@ -32,13 +30,14 @@ from holdfast.storage.journals import Entry, Journal, Segment
 from holdfast.storage.run_files import Listing, file_name, left_behind
 from holdfast.storage.segments import Codec, Line, lines_of, members, pack, parse, thin
 
-__all__ = ["JournalFiles", "Writer"]
+__all__ = ["JournalFiles", "stat_of"]
 
 _LOCKS, _HEADS = ".locks", ".heads"
 _STRIPES = 64
 
 
-def _stat_of(fd: int) -> tuple[int, int, int]:
+def stat_of(fd: int) -> tuple[int, int, int]:
+    """By what a change of an open file is noticed."""
     stat = os.fstat(fd)
     return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
@@ -108,7 +107,7 @@ class JournalFiles:
                 )
                 os.ftruncate(fd, segment.end)
                 sync(fd)
-                segment.stat = _stat_of(fd)
+                segment.stat = stat_of(fd)
         return journal
 
     def forget(self, medium: str) -> None:
@@ -129,14 +128,17 @@ class JournalFiles:
         If that is the first of all, it is a `CorruptError`.
         """
         read: list[Record] = []
-        member: tuple[int, int, int] | None = None
+        lines: dict[tuple[int, int], list[bytes]] = {}
+        parsed: dict[tuple[int, int, int], Line] = {}
         for entry in entries:
             place = entry.place
+            member = id(place.segment), place.start
             try:
-                if member != (id(place.segment), place.start, place.end):
-                    lines = self._lines(root, place.segment, place.start, place.end)
-                    member = id(place.segment), place.start, place.end
-                record = parse(lines[place.line]).parts[place.part].record()
+                if (*member, place.line) not in parsed:
+                    if member not in lines:
+                        lines = {member: self._lines(root, place.segment, place.start, place.end)}
+                    parsed = {(*member, place.line): parse(lines[member][place.line])}
+                record = parsed[*member, place.line].parts[place.part].record()
                 if record.header.digest != entry.header.digest:
                     raise CorruptError("another record stands in its place")
             except (CorruptError, IndexError) as error:
@@ -196,7 +198,7 @@ class JournalFiles:
                 root.sync()
             opened.put(file, data)
             with opened.open(file) as fd:
-                stat = _stat_of(fd)
+                stat = stat_of(fd)
         segment = Segment(folder, file, self.codec)
         journal.segments.append(segment)
         journal.read(segment, data, stat)
@@ -265,7 +267,8 @@ class JournalFiles:
             return None
         self._journals[medium] = journal
         segment = journal.segments[-1]
-        if journal.torn and (segment.file, segment.end) not in self._noticed:
+        cut_short = journal.torn and not journal.broken
+        if cut_short and (segment.file, segment.end) not in self._noticed:
             self._noticed.add((segment.file, segment.end))
             self._notice(
                 f"{segment.folder}/{segment.file} ends in {segment.stat[1] - segment.end} bytes of "
@@ -284,7 +287,7 @@ class JournalFiles:
             if now and (now.st_ino, now.st_size, now.st_mtime_ns) == segment.stat:
                 continue
             with root.folder(segment.folder) as folder, folder.open(segment.file) as fd:
-                stat = _stat_of(fd)
+                stat = stat_of(fd)
                 if segment is not segments[-1] or journal.is_odd:
                     return False
                 if stat[0] != segment.stat[0] or stat[1] <= segment.end:
@@ -303,93 +306,13 @@ class JournalFiles:
         for file in files:
             segment = Segment(file.folder, file.file, file.codec)
             with root.folder(file.folder) as folder, folder.open(file.file) as fd:
-                stat = _stat_of(fd)
+                stat = stat_of(fd)
                 data = read_at(fd, 0, stat[1])
             journal.segments.append(segment)
             journal.read(segment, data, stat)
             journal.end_of(segment, last=file is files[-1])
         journal.check_head(acknowledged)
         return journal
-
-
-class Writer:
-    """Appends to a run that is held. What was put lasts once its block is left without an error.
-
-    After an error none of it counts, and as much as the system allows is taken back.
-    """
-
-    def __init__(self, files: JournalFiles, root: Folder, journal: Journal) -> None:
-        self._files = files
-        self._root = root
-        self._journal = journal
-        self._stack = ExitStack()
-        self._open: tuple[int, int] | None = None
-        """The last segment, if it is not synced, and its length when it was."""
-        self._used = False
-
-    def put(self, folder: str, line: Line) -> None:
-        """Append *line* to the segment that lies in *folder*, or begin one there."""
-        journal, codec = self._journal, self._files.codec
-        self._used = True
-        data = pack([line.text()], codec)
-        segment = journal.segments[-1] if journal.segments else None
-        if segment is None or (segment.folder, segment.codec) != (folder, codec):
-            self._sync()
-            self._files.create(self._root, journal, folder, data)
-            return
-        fd = self._opened(segment)
-        write_at(fd, data, segment.end)
-        journal.read(segment, data, _stat_of(fd))
-
-    def confirm(self) -> None:
-        """Make sure of what is there already: it may be of a write that was not acknowledged."""
-        segment = self._journal.segments[-1]
-        self._used = True
-        self._opened(segment)
-        with self._root.folder(segment.folder) as folder:
-            folder.sync()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        with self._stack:
-            try:
-                if error is None:
-                    self._sync()
-            except BaseException:
-                self._take_back()
-                raise
-            if error is not None:
-                self._take_back()
-        if error is None and self._used:
-            self._files.acknowledge(self._root, self._journal)
-
-    def _opened(self, segment: Segment) -> int:
-        if self._open is None:
-            folder = self._stack.enter_context(self._root.folder(segment.folder))
-            fd = self._stack.enter_context(folder.open(segment.file, os.O_RDWR))
-            self._open = fd, segment.end
-        return self._open[0]
-
-    def _sync(self) -> None:
-        if self._open is not None:
-            sync(self._open[0])
-            self._open = None
-
-    def _take_back(self) -> None:
-        self._files.forget(self._journal.medium)
-        if self._open is not None:
-            fd, good = self._open
-            try:
-                os.ftruncate(fd, good)
-            except OSError:
-                self._files.suspect.add(self._journal.medium)
 
 
 def _damaged(entry: Entry, error: CorruptError | IndexError) -> CorruptError:

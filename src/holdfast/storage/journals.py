@@ -4,31 +4,18 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
-from copy import deepcopy
 from datetime import datetime
-from heapq import merge
-from operator import attrgetter, itemgetter
 from pathlib import PurePath
 
 import msgspec
 
 from holdfast.core.ids import medium_name
 from holdfast.core.record import Header, Record, open_header
-from holdfast.errors import CorruptError, NotFoundError, UsageError
-from holdfast.storage.base import RecordQuery, RunInfo, RunQuery, matches
+from holdfast.errors import ConflictError, CorruptError
+from holdfast.storage.base import Batch, Lease, RunInfo
 from holdfast.storage.segments import PACK, Codec, Fields, Line, Part, lines_of, members, parse
 
-__all__ = [
-    "Entry",
-    "Journal",
-    "Key",
-    "Segment",
-    "copy_of",
-    "heads",
-    "key_before",
-    "newest_first",
-    "newest_of",
-]
+__all__ = ["Entry", "Journal", "Key", "Segment"]
 
 
 class Segment(msgspec.Struct, eq=False):
@@ -144,7 +131,10 @@ class Journal:
         """Compare with the newest commit that was acknowledged."""
         if self.commit < commit:
             newest = self.segments[-1]
-            self._damaged("records that were acknowledged are missing", newest, newest.end)
+            why = (
+                "what was acknowledged is missing at the end of the file, or its head is of another"
+            )
+            self._damaged(why, newest, newest.end)
 
     def add(self, line: Line, place: Place) -> str:
         """Take in a line, and tell what is wrong with its place in the journal, if anything.
@@ -223,6 +213,25 @@ class Journal:
             most_bytes -= found[-1].header.stored
         return found
 
+    def refusal(
+        self, batch: Batch, records: Sequence[Record], lease: Lease | None
+    ) -> ConflictError | None:
+        """Why *records*, which are not stored yet, cannot be appended."""
+        first, why = records[0].header, ""
+        if self.broken:
+            # Raised, it would fail the batches of all other runs as well.
+            why = f"its newest record is not known: {self.loss(self.seq + 1)}"
+        elif first.seq != self.seq + 1:
+            why = f"seq {first.seq} does not follow its newest, {self.seq}"
+        elif first.prev != self.digest:
+            why = f"seq {first.seq} was sealed on another record than {self.seq}"
+        elif lease is not None and batch.epoch is not None and batch.epoch < lease.epoch:
+            why = f"epoch {batch.epoch} was followed by {lease.epoch}"
+        if not why:
+            return None
+        run_id = batch.run_id
+        return ConflictError(f"run {run_id!r}: {why}", run_id=run_id, seq=first.seq, head=self.seq)
+
     def newest_first(self, below: Key) -> Iterator[tuple[Key, Header]]:
         """Visible headers in descending order of their keys, from the first below *below*."""
         end = bisect_left(self.seqs, below, key=lambda seq: self.key_of(self.entries[seq]))
@@ -233,15 +242,19 @@ class Journal:
 
     def next_line(self, records: Sequence[Record], hide: Iterable[int], *, commit: int) -> Line:
         """The line that appends *records* and hides what is visible of *hide*."""
-        seqs = {record.header.seq for record in records}
-        seqs |= {seq for seq, entry in self.entries.items() if not entry.hidden} if hide else set()
+        own = {record.header.seq for record in records}
+        hidden = {
+            seq
+            for seq in hide
+            if seq in own or (seq in self.entries and not self.entries[seq].hidden)
+        }
         begins = not self.segments
         fields = Fields(
             commit=max(commit, self.commit + 1),
             after=self.commit,
             began=self.ordinal if begins else 0,
             started=records[0].header.saved_at if begins else None,
-            hide=tuple(sorted(seqs.intersection(hide))),
+            hide=tuple(sorted(hidden)),
         )
         return Line(fields, tuple(map(Part.of, records)))
 
@@ -325,89 +338,3 @@ class Journal:
         file = str(PurePath(segment.folder, segment.file))
         self.damages.append(Damage(why, file, offset, self.seq + 1))
         self.broken = broken
-
-
-def newest_first(
-    journals: Iterable[Journal], query: RecordQuery, below: Key
-) -> Iterator[tuple[Key, Header]]:
-    """The headers that *query* wants, and where each stands, from the first below *below*."""
-    for journal in journals:
-        journal.check()
-    merged = merge(*(j.newest_first(below) for j in journals), key=itemgetter(0), reverse=True)
-    return ((key, header) for key, header in merged if matches(header, query))
-
-
-def key_before(journals: Iterable[Journal], query: RecordQuery) -> Key:
-    """Where the record that *query* calls `before` stands."""
-    found: dict[tuple[str, str], Key] = {}
-    for journal in journals:
-        for seq in journal.ids.get(query.before or "", ()):
-            entry = journal.entries[seq]
-            header = entry.header
-            if query.name in (None, header.name) and query.scope in (None, header.scope):
-                found[header.run_id, header.scope] = journal.key_of(entry)
-    if not found:
-        raise NotFoundError(
-            f"there is no record {query.before!r} to go on from",
-            hint="list again from the start",
-            id=query.before,
-        )
-    if len(found) > 1:
-        raise UsageError(
-            f"{query.before!r} names records of several runs and scopes: {sorted(found)}",
-            hint="give run_id and scope as well as before",
-            id=query.before,
-        )
-    return next(iter(found.values()))
-
-
-def newest_of(journals: Iterable[Journal], id_: str, *, exact: bool) -> list[Header]:
-    """The visible checkpoints of this id, or with this start of one, that are not superseded."""
-    found: dict[tuple[str, str, str], tuple[Key, Header]] = {}
-    for journal in journals:
-        ids = [id_] if exact else [known for known in journal.ids if known.startswith(id_)]
-        for known in ids:
-            for seq in journal.ids.get(known, ()):
-                entry = journal.entries[seq]
-                header = entry.header
-                if header.frame != "note" and not entry.hidden:
-                    found[known, header.run_id, header.scope] = journal.key_of(entry), header
-    return [header for _, header in sorted(found.values(), key=itemgetter(0), reverse=True)]
-
-
-def heads(journals: Iterable[Journal], query: RunQuery) -> Iterator[RunInfo]:
-    """The runs that *query* wants, the one that began last first.
-
-    A run that is damaged is a `CorruptError` when its turn comes.
-    """
-    found: list[RunInfo] = []
-    damaged: Journal | None = None
-    for journal in sorted(journals, key=attrgetter("ordinal"), reverse=True):
-        if query.limit is not None and len(found) >= query.limit:
-            break
-        if query.before is not None and journal.ordinal >= query.before:
-            continue
-        if journal.damages:
-            damaged = journal
-            break
-        info = journal.info()
-        if (
-            query.name in (None, info.name)
-            and query.status in (None, info.status)
-            and query.not_status != info.status
-        ):
-            found.append(info)
-    return _told(found, damaged)
-
-
-def _told(found: list[RunInfo], damaged: Journal | None) -> Iterator[RunInfo]:
-    yield from found
-    if damaged is not None:
-        damaged.check()
-
-
-def copy_of(header: Header) -> Header:
-    """A header that shares nothing that can be changed with *header*."""
-    if not header.metadata:
-        return header
-    return msgspec.structs.replace(header, metadata=deepcopy(header.metadata))

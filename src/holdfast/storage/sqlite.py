@@ -81,7 +81,9 @@ class SQLiteStorage(Storage):
         busy_timeout: float = 10.0,
     ) -> None:
         if str(path) in ("", ":memory:"):
-            raise UsageError(f"{str(path)!r} is no file", hint="MemoryStorage() keeps no file")
+            raise UsageError(f"{str(path)!r} is no file", hint="MemoryStorage() needs none")
+        if busy_timeout < 0:
+            raise UsageError(f"busy_timeout is {busy_timeout}", hint="give 0 or more seconds")
         if compress not in _COMPRESSIONS:
             raise UsageError(f"compress is {compress!r}", hint='give False, True, "gzip" or "zstd"')
         self.body_compression = _COMPRESSIONS[compress]

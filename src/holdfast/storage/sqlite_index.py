@@ -54,7 +54,8 @@ def state_of(header: Header) -> int:
 def marks_of(header: Header, run: int) -> Iterator[bytes]:
     """The keys under which a visible record is found; the first, by its id, hidden ones too."""
     yield id_key(header.id)
-    yield _key(b"n", header.name)
+    if header.name:
+        yield _key(b"n", header.name)
     if header.frame != "note" and header.scope:
         yield _scope_key(run, header.scope)
     if header.kind != _MOST_KINDS:
@@ -99,11 +100,13 @@ def listing(query: RecordQuery, run: int | None) -> Listing:
     values = _values(keys)
     if not keys:
         wanted = _conditions(query, 0, 0, values)
-        rows = f"{_ROW} FROM records r CROSS JOIN runs u ON u.pk = r.run WHERE r.ord < :bound"
-        return Listing(f"{rows} AND {wanted} ORDER BY r.ord DESC LIMIT :size", values)
+        rows = f"SELECT r.ord, {_ROW} FROM records r CROSS JOIN runs u ON u.pk = r.run"
+        return Listing(
+            f"{rows} WHERE r.ord < :bound AND {wanted} ORDER BY r.ord DESC LIMIT :size", values
+        )
     wanted = _conditions(query, 1, len(keys), values)
     arms = (
-        f"{_ROW} FROM marks m CROSS JOIN records r ON r.ord = m.ord"
+        f"SELECT m.ord, {_ROW} FROM marks m CROSS JOIN records r ON r.ord = m.ord"
         f" CROSS JOIN runs u ON u.pk = r.run"
         f" WHERE m.key = :key0 AND m.note = {note} AND m.ord < :bound AND {wanted}"
         for note in ((0, NOTE) if query.notes else (0,))
@@ -111,7 +114,7 @@ def listing(query: RecordQuery, run: int | None) -> Listing:
     return Listing(f"{' UNION ALL '.join(arms)} ORDER BY 1 DESC LIMIT :size", values)
 
 
-_ROW = "SELECT r.ord, r.seq, r.digest, u.run_id, CAST(r.header AS BLOB)"
+_ROW = "r.seq, r.digest, u.run_id, CAST(r.header AS BLOB)"
 _RUN = """FROM runs u CROSS JOIN records r ON r.run = u.pk
 WHERE u.pk = :run AND r.seq < :bound"""
 
@@ -133,8 +136,7 @@ def _of_run_itself(query: RecordQuery, run: int, keys: list[bytes]) -> Listing:
     values = _values(keys) | {"run": run}
     wanted = _conditions(query, 0, len(keys), values)
     sql = (
-        "SELECT r.seq, r.seq, r.digest, u.run_id, CAST(r.header AS BLOB)"
-        f" {_RUN} AND r.seq <= u.latest AND r.state = 0 AND {wanted}"
+        f"SELECT r.seq, {_ROW} {_RUN} AND r.seq <= u.latest AND r.state = 0 AND {wanted}"
         " ORDER BY r.seq DESC LIMIT :size"
     )
     return Listing(sql, values, by_seq=True)
@@ -172,7 +174,7 @@ def _keys_in(query: RecordQuery) -> Iterator[bytes]:
         yield _key(b"k", query.kind)
     if query.status not in (None, _MOST_STATUSES):
         yield _key(b"s", query.status)
-    if query.name is not None:
+    if query.name:
         yield _key(b"n", query.name)
 
 

@@ -28,17 +28,20 @@ __all__ = ["Pool"]
 
 _APPLICATION = 0x484F4C44
 _VERSION = 1
-_LOG_PAGES = 64
+_LOG_PAGES = 48
 """How long the write-ahead log grows before it is brought into the database."""
 _FULL = 2
 _SETTINGS = {
     "synchronous": _FULL,
     "temp_store": "memory",
     "cell_size_check": True,
+    "cache_size": -16_384,
     "wal_autocheckpoint": _LOG_PAGES,
     "journal_size_limit": _LOG_PAGES * PAGE,
 }
 _IDLE_READERS = 4
+_PATIENCE = 30.0
+"""Seconds a fork waits for calls that are under way. Only the forking thread's own take longer."""
 _HEADER = 100
 _RIGHTS = "this user needs the right to write to the file and to its directory"
 _DISK = "the disk or its driver failed: look into the system's log"
@@ -98,6 +101,7 @@ class Pool:
         self._busy_timeout = busy_timeout
         self._closed = False
         self._pid: int | None = None
+        self._file: tuple[int, int] | None = None
         self._errors = _Errors(path, busy_timeout)
         self._renew_locks()
         self._writer: apsw.Connection | None = None
@@ -105,8 +109,13 @@ class Pool:
         with self._errors, _opening:
             _prepare(path)
             self._writer = self._connect()
-            _make_schema(self._writer, path)
-            _use_log(self._writer, path)
+            try:
+                _make_schema(self._writer, path)
+                _use_log(self._writer, path)
+            except BaseException:
+                self._disconnect()
+                raise
+            self._file = self._file_now()
             _watched_for_forks().add(self)
 
     @contextmanager
@@ -159,7 +168,8 @@ class Pool:
         with self._errors, self._writing, self._state:
             self._closed = True
             self._state.wait_for(lambda: self._lent == 0)
-            self._disconnect()
+            if self._pid == os.getpid():
+                self._disconnect()
 
     def _check(self) -> None:
         self.check_open()
@@ -169,11 +179,28 @@ class Pool:
                 hint="fork while no call to the storage is under way",
                 path=str(self._path),
             )
+        if self._file != self._file_now():
+            raise StorageError(
+                f"{self._path} was deleted or replaced while it was open",
+                hint="put it back, or open the storage again",
+                path=str(self._path),
+            )
+
+    def _file_now(self) -> tuple[int, int] | None:
+        """Which file stands at the path. What is saved in one that is gone would be lost."""
+        try:
+            stat = os.stat(self._path)
+        except FileNotFoundError:
+            return None
+        return stat.st_dev, stat.st_ino
 
     def _open_writer(self) -> apsw.Connection:
         self._check()
         if self._writer is None:
             self._writer = self._connect()
+        if self._writer.in_transaction:
+            # An interrupt came before the block that would have ended it.
+            self._writer.execute("ROLLBACK")
         return self._writer
 
     def _borrow(self) -> apsw.Connection | None:
@@ -195,11 +222,15 @@ class Pool:
     def _connect(self) -> apsw.Connection:
         connection = apsw.Connection(str(self._path), vfs=checked_pages())
         self._pid = os.getpid()
-        connection.set_busy_timeout(int(self._busy_timeout * 1000))
-        for setting, value in _SETTINGS.items():
-            connection.pragma(setting, value)
-        if connection.pragma("synchronous") != _FULL:
-            raise StorageError("this SQLite does not sync its commits", path=str(self._path))
+        try:
+            connection.set_busy_timeout(int(self._busy_timeout * 1000))
+            for setting, value in _SETTINGS.items():
+                connection.pragma(setting, value)
+            if connection.pragma("synchronous") != _FULL:
+                raise StorageError("this SQLite does not sync its commits", path=str(self._path))
+        except BaseException:
+            connection.close(force=True)
+            raise
         return connection
 
     def _disconnect(self) -> None:
@@ -215,6 +246,7 @@ class Pool:
         self._writing = threading.Lock()
         self._state = threading.Condition()
         self._lent = 0
+        self._paused = False
 
     def pause(self) -> None:
         """Close everything before the process forks, and let nobody in until `resume`.
@@ -222,15 +254,21 @@ class Pool:
         A child that inherits a connection believes in locks that it does not hold: once its
         parent closes, the log is deleted under it, and what the child saves is lost.
         """
-        self._writing.acquire()
+        if not self._writing.acquire(timeout=_PATIENCE):
+            return
         self._state.acquire()
-        if self._state.wait_for(lambda: self._lent == 0, timeout=2 * self._busy_timeout):
+        if self._state.wait_for(lambda: self._lent == 0, timeout=_PATIENCE):
             self._disconnect()
+            self._paused = True
+        else:
+            self._state.release()
+            self._writing.release()
 
     def resume(self, *, in_child: bool) -> None:
         if in_child:
             self._renew_locks()
-        else:
+        elif self._paused:
+            self._paused = False
             self._state.release()
             self._writing.release()
 
@@ -278,6 +316,8 @@ class _Errors:
 
 def _prepare(path: Path) -> None:
     """See that there is a file that may become or is a database of ours; refuse any other."""
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "it is a directory", str(path))
     if _make_directory(path.parent):
         _make_file(path.parent / ".gitignore", b"*\n")
     _make_file(path, b"")

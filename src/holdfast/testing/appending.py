@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from holdfast.core.record import Record, seal
-from holdfast.errors import ConflictError, HoldfastError
+from holdfast.errors import ConflictError, HoldfastError, UsageError
 from holdfast.storage.base import Batch, RunQuery, Storage
 from holdfast.testing.journal import JournalWriter, make_records
 from holdfast.testing.medium import Medium, infos, seqs, stored
@@ -84,6 +85,11 @@ class AppendPromises(Medium):
 
     def test_nothing_to_append_is_nothing(self, storage: Storage) -> None:
         assert storage.append([]) == []
+        assert infos(storage) == []
+
+    def test_a_batch_without_records_begins_no_run(self, storage: Storage) -> None:
+        with suppress(UsageError):
+            assert storage.append([Batch(run_id="run", records=())]) == [None]
         assert infos(storage) == []
 
     def test_a_batch_is_stored_whole_or_not_at_all(self, storage: Storage, directory: Path) -> None:

@@ -268,13 +268,13 @@ class IsolationPromises(Medium):
     def test_leases_of_any_spelling_are_kept_apart(self, storage: Storage) -> None:
         leasing = self.leasing(storage)
         for n, run_id in enumerate(HOSTILE.values()):
-            for _ in range(n + 1):
+            for _ in range(n % 3 + 1):
                 lease = leasing.take_lease(run_id, _OWNER, now=0, ttl=10)
                 leasing.release_lease(lease)
         for n, run_id in enumerate(HOSTILE.values()):
             lease_now = leasing.lease_of(run_id)
             assert lease_now is not None
-            assert (lease_now.run_id, lease_now.epoch) == (run_id, n + 1)
+            assert (lease_now.run_id, lease_now.epoch) == (run_id, n % 3 + 1)
 
     @pytest.mark.parametrize("run_id", ["", "a\0b"], ids=["empty", "NUL"])
     def test_an_id_that_names_no_run_is_refused_or_kept_apart(

@@ -6,13 +6,14 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from holdfast.errors import ConflictError, LeaseHeldError
-from holdfast.storage.base import Lease, Owner, Storage, this_process
+from holdfast.storage.base import Lease, Leasing, Owner, Storage, this_process
 from holdfast.testing.journal import JournalWriter
 from holdfast.testing.medium import Medium, infos, stored
 
@@ -98,20 +99,13 @@ class LeasePromises(Medium):
         assert (leasing.lease_of("one"), leasing.lease_of("two")) == (one, two)
 
     def test_of_threads_that_take_a_free_run_one_gets_it(self, storage: Storage) -> None:
-        leasing, start = self.leasing(storage), threading.Barrier(6)
+        _check_one_takes([self.leasing(storage)] * 6)
 
-        def attempt(n: int) -> Lease | LeaseHeldError:
-            start.wait(30)
-            try:
-                return leasing.take_lease("run", Owner(f"host-{n}", "", n, ""), now=0, ttl=30)
-            except LeaseHeldError as held:
-                return held
-
-        with ThreadPoolExecutor(6) as pool:
-            results = list(pool.map(attempt, range(6)))
-        (lease,) = [result for result in results if isinstance(result, Lease)]
-        assert leasing.lease_of("run") == lease
-        assert {r.owner for r in results if isinstance(r, LeaseHeldError)} == {lease.owner}
+    def test_of_storages_that_take_a_free_run_one_gets_it(self, directory: Path) -> None:
+        self.must_survive()
+        with ExitStack() as stack:
+            opened = [stack.enter_context(self.open(directory)) for _ in range(6)]
+            _check_one_takes([self.leasing(storage) for storage in opened])
 
     def test_a_renewed_lease_lasts_longer_and_keeps_its_epoch(
         self, storage: Storage, directory: Path
@@ -234,3 +228,21 @@ class LeasePromises(Medium):
         assert storage.append([writer.batch(epoch=epoch) for epoch in epochs]) == [None] * 4
         for view in self.views(storage, directory):
             assert len(stored(view)) == 4
+
+
+def _check_one_takes(takers: list[Leasing]) -> None:
+    """All of them try at once to take one free run: one gets it, and the others are told who."""
+    start = threading.Barrier(len(takers))
+
+    def attempt(n: int) -> Lease | LeaseHeldError:
+        start.wait(30)
+        try:
+            return takers[n].take_lease("run", Owner(f"host-{n}", "", n, ""), now=0, ttl=30)
+        except LeaseHeldError as held:
+            return held
+
+    with ThreadPoolExecutor(len(takers)) as pool:
+        results = list(pool.map(attempt, range(len(takers))))
+    (lease,) = [result for result in results if isinstance(result, Lease)]
+    assert {r.owner for r in results if isinstance(r, LeaseHeldError)} == {lease.owner}
+    assert [taker.lease_of("run") for taker in takers] == [lease] * len(takers)

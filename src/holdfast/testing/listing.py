@@ -304,6 +304,24 @@ class FindPromises(Medium):
         assert _found(storage, "ab") == ["ab"]
         assert _found(storage, "a") == ["ab", "abc", "abcd"]
 
+    def test_find_keeps_up_with_what_comes_and_goes(
+        self, storage: Storage, directory: Path
+    ) -> None:
+        writer = JournalWriter()
+        # 7 and 100 have no factor in common: every id from 00 to 99 comes once, out of order.
+        records = [writer.record(id=f"id-{n * 7 % 100:02}") for n in range(100)]
+        assert storage.append([writer.batch(records)]) == [None]
+        assert _found(storage, "id-4") == [f"id-4{n}" for n in range(10)]
+        writer.save(storage, id="id-4x")
+        writer.save(storage, id="id-40")
+        gone = [r.header.seq for r in records if r.header.id in ("id-40", "id-41", "id-49")]
+        assert storage.delete("run", erase=gone) == 3
+        writer.save(storage, id="id-50")
+        assert storage.delete("run", erase=[writer.seq - 2]) == 1
+        for view in self.views(storage, directory):
+            assert _found(view, "id-4") == ["id-40", *(f"id-4{n}" for n in range(2, 9))]
+            assert [header.seq for header in view.find("id-50")] == [writer.seq]
+
     def test_find_gives_whole_headers(self, storage: Storage) -> None:
         record = JournalWriter().save(storage, id="x", metadata={"a": [1]}, tags=("t",))
         assert storage.find("x") == [record.header]

@@ -1,0 +1,168 @@
+"""What happened inside a step that is not completed yet: effects, items, questions, answers.
+
+Each is a note in the journal. All that counts for a resume stands after the run's newest
+checkpoint: a checkpoint that completes a step makes the notes of that step past, and one that is
+taken in the middle of a step carries them along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from holdfast.checkpoint.journal import Note
+from holdfast.checkpoint.reading import Reader
+from holdfast.core.record import Header
+
+__all__ = ["Answer", "Effect", "Item", "Ledger", "Question", "read_notes"]
+
+
+class Effect(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A call to the outside world: that it was begun, and once it has ended, how."""
+
+    id: str
+    """Where it stands in the run: unique, the same each time the run comes by."""
+    name: str
+    key: str
+    """The idempotency key that goes with the call."""
+    args: str = ""
+    """A digest of the arguments."""
+    policy: str = "ask"
+    began: str = ""
+    done: bool = False
+    repeat: bool = False
+    """Someone said that it did not happen, and that it may be called again."""
+    value: msgspec.Raw = msgspec.Raw()
+    error: tuple[str, str] | None = None
+    """The type and the text of the exception that it ended with."""
+    seconds: float = 0.0
+    tokens: int = 0
+    dollars: float = 0.0
+
+
+class Item(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A completed item of a parallel node."""
+
+    id: str
+    args: str
+    value: msgspec.Raw
+
+
+class Question(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What a node waits to be told."""
+
+    id: str
+    text: msgspec.Raw
+    """The question, as the codec writes it."""
+    schema: Any = None
+    """The JSON Schema of the answers that fit, if the node said so."""
+    problem: str = ""
+    """Why the last answer did not fit."""
+
+
+class Answer(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What a node was told."""
+
+    id: str
+    value: msgspec.Raw
+
+
+Entry = Effect | Item | Question | Answer
+_E = TypeVar("_E", Effect, Item, Question, Answer)
+_KINDS: dict[str, type[Any]] = {
+    "effect": Effect,
+    "item": Item,
+    "question": Question,
+    "answer": Answer,
+}
+_NAMES = {kind: name for name, kind in _KINDS.items()}
+
+
+class Ledger:
+    """The open notes of one run, and the way to write more of them."""
+
+    def __init__(self, append: Callable[[Sequence[Note]], Awaitable[None]]) -> None:
+        self._append = append
+        self._open: dict[tuple[str, str], Note] = {}
+        self.given: dict[str, Any] = {}
+        """Answers that came with this resume, by the question's id."""
+        self.refused: Exception | None = None
+        """Why one of them did not fit."""
+
+    def take(self, notes: Iterable[Note]) -> None:
+        """Go on with these, read from the journal."""
+        for note in notes:
+            self._put(note)
+
+    def _put(self, note: Note) -> None:
+        self._open[note.kind, note.content.id] = note
+        if note.kind == "answer":
+            self._open.pop(("question", note.content.id), None)
+
+    def find(self, kind: type[_E], id: str) -> _E | None:
+        """The newest entry of that kind with that id."""
+        note = self._open.get((_NAMES[kind], id))
+        return note.content if note is not None else None
+
+    async def write(self, entry: Entry, *, scope: str, step: int, node: str) -> None:
+        """Append *entry* to the journal; it is durable when this returns."""
+        note = Note(kind=_NAMES[type(entry)], content=entry, scope=scope, step=step, node=node)
+        await self._append((note,))
+        self._put(note)
+
+    def ask(self, question: Question, *, scope: str, step: int, node: str) -> None:
+        """Have *question* written with the checkpoint that parks the run."""
+        self._put(Note(kind="question", content=question, scope=scope, step=step, node=node))
+
+    def carried(self, *, failed: bool) -> tuple[Note, ...]:
+        """What a checkpoint in the middle of a step takes along.
+
+        After a failure, the calls that ended with an exception are left behind, to be made again.
+        """
+        return tuple(
+            note
+            for note in self._open.values()
+            if not (failed and note.kind == "effect" and note.content.error is not None)
+        )
+
+    def clear(self) -> None:
+        """The steps that these notes are of are completed."""
+        self._open.clear()
+
+    def waiting(self) -> list[Note]:
+        """Questions without an answer, and effects that no one knows the outcome of."""
+        return [note for note in self._open.values() if waits(note)]
+
+    def effects(self) -> list[Note]:
+        """All effects of the open steps."""
+        return [note for note in self._open.values() if note.kind == "effect"]
+
+    def items(self) -> list[Note]:
+        """All completed items of the open steps."""
+        return [note for note in self._open.values() if note.kind == "item"]
+
+
+def waits(note: Note) -> bool:
+    """Whether someone outside has to say something about it."""
+    if note.kind == "effect":
+        return not note.content.done and not note.content.repeat
+    return note.kind == "question"
+
+
+def read_notes(reader: Reader, after: Header, head: int) -> list[Note]:
+    """The notes of a ledger between a checkpoint and the record with seq *head*."""
+    return [
+        Note(
+            kind=record.header.kind,
+            content=msgspec.json.decode(
+                reader.sealer.open(record), type=_KINDS[record.header.kind]
+            ),
+            scope=record.header.scope,
+            step=record.header.step,
+            node=record.header.node,
+        )
+        for record in reader.records(after.run_id, after.seq + 1, head)
+        if record.header.frame == "note" and record.header.kind in _KINDS
+    ]

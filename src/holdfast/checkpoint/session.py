@@ -1,0 +1,194 @@
+"""One run while it is executed: its lease, its saves, and where in it the code is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
+from typing import Any
+
+from holdfast.checkpoint.journal import Note
+from holdfast.checkpoint.leases import HeldRun
+from holdfast.checkpoint.ledger import Ledger, read_notes
+from holdfast.checkpoint.manager import StateManager
+from holdfast.checkpoint.reading import Loaded
+from holdfast.checkpoint.subject import Subject
+from holdfast.core.record import Header
+from holdfast.core.state import Lineage, State
+from holdfast.errors import ConflictError, HoldfastError, UsageError
+
+__all__ = ["HERE", "Emit", "Here", "Session"]
+
+Emit = Callable[[str, Mapping[str, Any]], None]
+
+
+class Session:
+    """A run that this process holds and executes."""
+
+    def __init__(self, manager: StateManager, run_id: str, *, lease_seconds: float) -> None:
+        self.manager = manager
+        self.run_id = run_id
+        self.ledger = Ledger(self._append)
+        self.floor = 0
+        """Records of nested scopes up to this seq are of steps that are completed."""
+        self.resumed = False
+        """Whether the journal held anything when this execution began."""
+        self.lost: HoldfastError | None = None
+        """Why the run is no longer this process's."""
+        self._journal = manager.operations.journal
+        self._reader = manager.operations.reader
+        self._held = HeldRun(
+            self._journal, run_id, seconds=lease_seconds, on_lost=self._on_lost
+        )
+        self._task: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]] | None = None
+
+    @property
+    def epoch(self) -> int:
+        """The lease's epoch: outside systems can refuse a smaller one than they have seen."""
+        return self._held.epoch
+
+    async def open(self) -> None:
+        """Take the run, or raise `LeaseHeldError`. The current task is cancelled if it is lost."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._task = (asyncio.get_running_loop(), task)
+        taking = asyncio.ensure_future(asyncio.to_thread(self._held.take))
+        try:
+            await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            await taking
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Let others have the run."""
+        self._task = None
+        await asyncio.shield(asyncio.to_thread(self._held.give_back))
+
+    def _on_lost(self, error: HoldfastError) -> None:
+        self.lost = error
+        if self._task is not None:
+            loop, task = self._task
+            loop.call_soon_threadsafe(task.cancel, "the run's lease was lost")
+
+    def taken_over(self) -> ConflictError:
+        """The error of one whose lease another process has taken."""
+        return ConflictError(
+            f"run {self.run_id!r} was taken over by another process",
+            hint="this process was away for longer than the lease; let the other go on",
+            run_id=self.run_id,
+        )
+
+    async def _append(self, notes: Sequence[Note]) -> None:
+        if self.lost is not None:
+            raise self.taken_over() from self.lost
+        await self.manager.append_notes(self.run_id, notes)
+
+    async def save(
+        self,
+        state: State,
+        lineage: Lineage,
+        *,
+        fingerprint: str | None = None,
+        schema: int = 0,
+        extra: Callable[[bool], bytes] | None = None,
+        force: bool = False,
+        notes: Sequence[Note] = (),
+    ) -> str:
+        """Save *state* at its place with *notes*; the id, or "" if a failure was only warned of."""
+        if self.lost is not None:
+            raise self.taken_over() from self.lost
+        values, natures = state.for_saving()
+        subject = Subject(
+            "", state.place, values, natures, lineage, None, fingerprint, schema, extra
+        )
+        return await self.manager.save_subject(subject, force=force, notes=notes)
+
+    def load(
+        self, header: Header, lineage: Lineage, *, notes: bool = False
+    ) -> tuple[Loaded, State]:
+        """The checkpoint, to be gone on from. With *notes*, the ledger takes up what follows it."""
+        loaded = self._reader.load(header)
+        state = loaded.state()
+        if not isinstance(state, State):
+            raise UsageError(
+                f"run {self.run_id!r} holds an agent's state", hint="resume it with its agent"
+            )
+        self._journal.at(loaded, state)
+        lineage.checkpoint_id = header.id
+        if notes:
+            run = self._reader.run(self.run_id)
+            assert run is not None
+            self.ledger.take(read_notes(self._reader, header, run.seq))
+        return loaded, state
+
+    def newest(self, scope: str) -> Header | None:
+        """The newest checkpoint of a nested scope that is of a step still open."""
+        run = self._reader.run(self.run_id)
+        header = self._reader.newest(run, scope) if run is not None else None
+        return header if header is not None and header.seq > self.floor else None
+
+
+class Here:
+    """Where in a run the code is: what `effect` and `interrupt` find out about themselves."""
+
+    __slots__ = ("children", "counts", "emit", "node", "scope", "session", "step", "triggers")
+
+    def __init__(
+        self,
+        session: Session | None,
+        scope: str,
+        emit: Emit | None,
+        *,
+        step: int = 0,
+        node: str = "",
+        triggers: Any = None,
+    ) -> None:
+        self.session = session
+        self.scope = scope
+        self.emit = emit
+        self.step = step
+        self.node = node
+        self.triggers = triggers
+        self.counts: dict[str, int] | None = None
+        self.children = 0
+
+    def enter(self, step: int, node: str) -> None:
+        """Begin a step."""
+        self.step = step
+        self.node = node
+        self.counts = None
+        self.children = 0
+
+    def position(self, name: str, key: str | None = None) -> str:
+        """The next place of that name in this step: ``charge@4``, then ``charge@4.1``."""
+        stem = self._at(name)
+        if key is not None:
+            return f"{stem}[{key}]"
+        counts = self.counts
+        if counts is None:
+            counts = self.counts = {}
+        count = counts.get(name, 0)
+        counts[name] = count + 1
+        return f"{stem}.{count}" if count else stem
+
+    def child(self) -> str:
+        """The scope of the next thing in this step that has steps of its own."""
+        stem = self._at(self.node)
+        self.children += 1
+        return stem if self.children == 1 else f"{stem}.{self.children - 1}"
+
+    def _at(self, name: str) -> str:
+        if "/" in name or "@" in name or "%" in name:
+            name = name.replace("%", "%25").replace("/", "%2F").replace("@", "%40")
+        return f"{self.scope}/{name}@{self.step}" if self.scope else f"{name}@{self.step}"
+
+    def say(self, kind: str, **data: Any) -> None:
+        """Tell the observers."""
+        if self.emit is not None:
+            self.emit(kind, data)
+
+
+HERE: ContextVar[Here | None] = ContextVar("holdfast_here", default=None)
+
+

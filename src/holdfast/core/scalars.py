@@ -1,0 +1,175 @@
+"""The values without parts that JSON cannot say, and how each is written and read.
+
+A writer gives the whole tree of a value, with its tag if it needs one; a reader gets what stands
+beside the tag.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Callable
+from datetime import date, datetime, time, timedelta, timezone, tzinfo
+from decimal import Decimal
+from math import isfinite
+from pathlib import Path, PosixPath, PurePath, PurePosixPath, PureWindowsPath, WindowsPath
+from typing import Any
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+from holdfast.core.frozen import unknown_type
+from holdfast.errors import EncodeError
+
+__all__ = ["READERS", "WRITERS", "check_zone", "write_str"]
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+def write_str(value: str) -> Any:
+    """A string: itself if it is valid Unicode."""
+    if value.isascii():
+        return value
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return {"$t": "str", "v": b64encode(value.encode("utf-16-le", "surrogatepass")).decode()}
+    return value
+
+
+def _read_str(tree: Any) -> str:
+    return b64decode(tree, validate=True).decode("utf-16-le", "surrogatepass")
+
+
+def _write_int(value: int) -> Any:
+    return value if -(1 << 63) <= value < 1 << 64 else {"$t": "int", "v": hex(value)}
+
+
+def _write_float(value: float) -> Any:
+    return value if isfinite(value) else {"$t": "float", "v": repr(value)}
+
+
+def _read_float(tree: Any) -> float:
+    if tree not in ("nan", "inf", "-inf"):
+        raise ValueError(f"{tree!r} is no float that needs a tag")
+    return float(tree)
+
+
+def _write_complex(value: complex) -> Any:
+    return {"$t": "complex", "v": [repr(value.real), repr(value.imag)]}
+
+
+def _read_complex(tree: Any) -> complex:
+    real, imaginary = tree
+    return complex(float(real), float(imaginary))
+
+
+def _fixed(zone: tzinfo) -> timezone | None:
+    """The fixed zone that *zone* is or equals."""
+    if type(zone) is timezone:
+        return zone
+    offset = zone.utcoffset(None)
+    same = timezone(offset) if offset is not None else None
+    return same if same == zone else None
+
+
+def check_zone(value: datetime | time) -> None:
+    """Raise an `EncodeError` if the value's zone cannot be stored."""
+    zone = value.tzinfo
+    if zone is None or type(zone) is timezone:
+        return
+    if type(zone) is not ZoneInfo:
+        if _fixed(zone) is None:
+            raise unknown_type(zone)
+    elif zone.key is None:
+        raise EncodeError("a ZoneInfo made from a file has no name to store")
+
+
+def _write_moment(value: datetime | time) -> Any:
+    """ISO text, or a list of it, the key of a zone, the fold, and the name of a fixed zone."""
+    zone, fold = value.tzinfo, value.fold
+    if not fold and (zone is None or zone is timezone.utc):
+        return value.isoformat()
+    check_zone(value)
+    if type(zone) is ZoneInfo:
+        return [value.replace(tzinfo=None, fold=0).isoformat(), zone.key, fold]
+    fixed = _fixed(zone) if zone is not None else None
+    text = value.replace(tzinfo=fixed, fold=0).isoformat()
+    if fixed is not None:
+        name = fixed.tzname(None)
+        if name != timezone(fixed.utcoffset(None)).tzname(None):
+            return [text, None, fold, write_str(name)]
+    return [text, None, fold] if fold else text
+
+
+def _read_moment(read: Callable[[str], Any]) -> Callable[[Any], Any]:
+    def moment(tree: Any) -> Any:
+        if isinstance(tree, str):
+            return read(tree)
+        text, key, fold, *named = tree
+        made = read(text).replace(fold=fold)
+        if key is not None:
+            return made.replace(tzinfo=ZoneInfo(key))
+        if named:
+            name = named[0] if isinstance(named[0], str) else _read_str(named[0]["v"])
+            return made.replace(tzinfo=timezone(made.utcoffset(), name))
+        return made
+
+    return moment
+
+
+def _write_timedelta(value: timedelta) -> Any:
+    return [value.days, value.seconds, value.microseconds]
+
+
+_PATHS: dict[str, tuple[type[PurePath], type[PurePath]]] = {
+    "path": (PosixPath, PurePosixPath),
+    "windows-path": (WindowsPath, PureWindowsPath),
+    "pure-path": (PurePosixPath, PurePosixPath),
+    "pure-windows-path": (PureWindowsPath, PureWindowsPath),
+}
+"""Tag, class, and what stands in for the class on a system that does not have it."""
+
+
+def _read_path(cls: type[PurePath]) -> Callable[[Any], PurePath]:
+    return lambda tree: cls(tree if isinstance(tree, str) else _read_str(tree["v"]))
+
+
+def _tagged(tag: str, write: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: {"$t": tag, "v": write(value)}
+
+
+WRITERS: dict[type, Callable[[Any], Any]] = {
+    type(None): _itself,
+    bool: _itself,
+    str: write_str,
+    int: _write_int,
+    float: _write_float,
+    complex: _write_complex,
+    bytes: _tagged("bytes", lambda value: b64encode(value).decode()),
+    datetime: _tagged("datetime", _write_moment),
+    date: _tagged("date", date.isoformat),
+    time: _tagged("time", _write_moment),
+    timedelta: _tagged("timedelta", _write_timedelta),
+    Decimal: _tagged("decimal", str),
+    UUID: _tagged("uuid", str),
+    **{cls: _tagged(tag, lambda path: write_str(str(path))) for tag, (cls, _) in _PATHS.items()},
+}
+
+READERS: dict[str, Callable[[Any], Any]] = {
+    "str": _read_str,
+    "int": lambda tree: int(tree, 16),
+    "float": _read_float,
+    "complex": _read_complex,
+    "bytes": lambda tree: b64decode(tree, validate=True),
+    "datetime": _read_moment(datetime.fromisoformat),
+    "date": date.fromisoformat,
+    "time": _read_moment(time.fromisoformat),
+    "timedelta": lambda tree: timedelta(*tree),
+    "decimal": Decimal,
+    "uuid": UUID,
+    **{
+        tag: _read_path(cls if issubclass(type(Path()), cls) else pure)
+        for tag, (cls, pure) in _PATHS.items()
+    },
+}

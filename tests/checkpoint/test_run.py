@@ -1,0 +1,171 @@
+"""`holdfast.run`: killed or failed at any moment, it goes on where it was."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast import AgentState, CheckpointManager, MemoryStorage
+from holdfast.errors import ConflictError, LeaseHeldError, UsageError
+
+
+@pytest.fixture(params=["sqlite:///{}/runs.db", "file:///{}/runs", "file:///{}/z?compress=zstd"])
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return str(request.param).format(tmp_path)
+
+
+def work(address: str, pages: int, fail_at: int | None = None, error: type = ValueError) -> list[int]:
+    """Does the pages that are left, and returns which they were."""
+    done = []
+    with holdfast.run("nightly", storage=address) as run:
+        for page in range(run.state.get("done", 0), pages):
+            if page == fail_at:
+                raise error("broken")
+            done.append(page)
+            run.checkpoint(done=page + 1)
+    return done
+
+
+def test_a_run_that_failed_goes_on_where_it_was(address: str) -> None:
+    with pytest.raises(ValueError, match="broken"):
+        work(address, 10, fail_at=4)
+    with CheckpointManager(address) as manager:
+        newest = manager.latest("nightly")
+        assert newest is not None
+        assert (newest.status, newest.kind, newest.step) == ("failed", "recovery", 4)
+        assert newest.metadata == {"error": "ValueError"}
+    assert work(address, 10) == [4, 5, 6, 7, 8, 9]
+
+
+def test_ctrl_c_leaves_an_interrupted_checkpoint(address: str) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        work(address, 10, fail_at=2, error=KeyboardInterrupt)
+    with CheckpointManager(address) as manager:
+        newest = manager.latest("nightly")
+        assert newest is not None
+        assert (newest.status, newest.kind) == ("interrupted", "interrupt")
+    assert work(address, 10) == [2, 3, 4, 5, 6, 7, 8, 9]
+
+
+def test_a_completed_run_says_so_and_gives_its_final_state(address: str) -> None:
+    assert work(address, 3) == [0, 1, 2]
+    with holdfast.run("nightly", storage=address) as run:
+        assert run.completed
+        assert (run.state, run.step) == ({"done": 3}, 3)
+        with pytest.raises(UsageError, match="completed"):
+            run.checkpoint(done=4)
+    with CheckpointManager(address) as manager:
+        statuses = [entry.status for entry in manager.list_checkpoints("nightly")]
+        assert statuses == ["completed", "running", "running", "running"]
+
+
+def test_the_state_is_plain_and_may_be_changed_in_place(address: str) -> None:
+    with holdfast.run("nightly", storage=address) as run:
+        run.state["log"] = []
+        for number in range(5):
+            run.state["log"].append({"n": number})
+            run.checkpoint()
+            run.state["log"][0]["last"] = number
+    with holdfast.run("nightly", storage=address) as run:
+        assert run.state["log"] == [{"n": 0, "last": 4}, *({"n": n} for n in range(1, 5))]
+
+
+def test_triggers_decide_which_steps_are_saved(address: str) -> None:
+    with holdfast.run("nightly", storage=address, checkpoint_frequency=3) as run:
+        saved = [run.checkpoint(n=n) is not None for n in range(7)]
+    assert saved == [False, False, True, False, False, True, False]
+    with CheckpointManager(address) as manager:
+        assert [e.step for e in manager.list_checkpoints("nightly")] == [7, 6, 3]
+
+
+async def test_it_works_with_async_with(address: str) -> None:
+    async with holdfast.run("nightly", storage=address) as run:
+        run.checkpoint(n=1)
+    async with holdfast.run("nightly", storage=address) as run:
+        assert run.completed
+        assert run.state == {"n": 1}
+
+
+def test_a_run_in_use_is_refused_and_free_afterwards(address: str) -> None:
+    with holdfast.run("nightly", storage=address) as run:
+        run.checkpoint(n=1)
+        with pytest.raises(LeaseHeldError) as caught, holdfast.run("nightly", storage=address):
+            pass
+        assert caught.value.owner.pid == os.getpid()
+    with holdfast.run("nightly", storage=address) as run:
+        assert run.attempt == 2
+
+
+def test_a_process_that_lost_its_lease_can_append_nothing_more(tmp_path: Path) -> None:
+    manager = CheckpointManager(f"sqlite:///{tmp_path}/a.db")
+    other = CheckpointManager(f"sqlite:///{tmp_path}/a.db")
+    with pytest.raises(ConflictError), holdfast.run("r", storage=manager, lease_seconds=0.05) as run:
+        run.checkpoint(n=1)
+        assert run._held is not None
+        run._held._stop.set()  # as if the process had been stopped
+        time.sleep(0.1)
+        with holdfast.run("r", storage=other) as second:
+            assert second.state == {"n": 1}
+            run.checkpoint(n=2)
+    assert other.resume_from_latest("r")["n"] == 1
+    manager.close()
+    other.close()
+
+
+def test_mistakes_are_told_before_anything_is_written(tmp_path: Path) -> None:
+    run = holdfast.run("r", storage=MemoryStorage())
+    with pytest.raises(UsageError, match="not open"):
+        run.checkpoint(n=1)
+    with pytest.raises(UsageError, match="empty"):
+        holdfast.run("", storage="memory://")
+    with pytest.raises(UsageError, match="frequency"):
+        holdfast.run("r", storage="memory://", checkpoint_frequency=0)
+    manager = CheckpointManager(MemoryStorage())
+    manager.save_checkpoint(AgentState(agent_id="a", run_id="agents"))
+    with pytest.raises(UsageError, match="agent"), holdfast.run("agents", storage=manager):
+        pass
+    with holdfast.run("other", storage=manager) as run:
+        assert not run.resumed
+
+
+CHILD = """
+    import sys, holdfast
+    address, counts = sys.argv[1], open(sys.argv[2], "a", buffering=1)
+    with holdfast.run("nightly", storage=address) as run:
+        for page in range(run.state.get("done", 0), 200):
+            counts.write(f"{page}\\n")
+            run.checkpoint(done=page + 1)
+            print(page, flush=True)
+"""
+
+
+def test_a_killed_run_started_again_at_once_goes_on_after_the_last_saved_step(
+    address: str, tmp_path: Path
+) -> None:
+    script, counts = tmp_path / "child.py", tmp_path / "counts"
+    script.write_text(textwrap.dedent(CHILD))
+    command = [sys.executable, str(script), address, str(counts)]
+    acknowledged = -1
+    for target in (20, 50, 90, 199):
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+            assert child.stdout is not None
+            first = int(child.stdout.readline())
+            assert acknowledged < first <= acknowledged + 2
+            for line in child.stdout:
+                if int(line) == target:
+                    break
+            if target != 199:
+                child.send_signal(signal.SIGKILL)
+            acknowledged = max([target, *map(int, child.stdout.read().split())])
+    begun = [int(line) for line in counts.read_text().split()]
+    assert sorted(set(begun)) == list(range(200))
+    assert len(begun) <= 200 + 3
+    assert work(address, 200) == []
