@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from holdfast import errors as errors
+    from holdfast.checkpoint.effects import effect as effect
     from holdfast.checkpoint.hooks import HookContext as HookContext
     from holdfast.checkpoint.hooks import HookEvent as HookEvent
     from holdfast.checkpoint.hooks import HookManager as HookManager
@@ -24,16 +25,42 @@ if TYPE_CHECKING:
     from holdfast.checkpoint.hooks import HookResult as HookResult
     from holdfast.checkpoint.manager import CheckpointManager as CheckpointManager
     from holdfast.checkpoint.manager import StateManager as StateManager
+    from holdfast.checkpoint.metrics import Metrics as Metrics
+    from holdfast.checkpoint.pending import pending as pending
+    from holdfast.checkpoint.pending import resolve as resolve
+    from holdfast.checkpoint.questions import interrupt as interrupt
+    from holdfast.checkpoint.ready_hooks import LoggingHook as LoggingHook
+    from holdfast.checkpoint.ready_hooks import MetricsHook as MetricsHook
+    from holdfast.checkpoint.ready_hooks import RedactionHook as RedactionHook
+    from holdfast.checkpoint.ready_hooks import TracingHook as TracingHook
     from holdfast.checkpoint.run import Run as Run
     from holdfast.checkpoint.run import run as run
     from holdfast.checkpoint.views import CheckpointMetadata as CheckpointMetadata
     from holdfast.core.agent_state import AgentState as AgentState
     from holdfast.core.agent_state import StateSnapshot as StateSnapshot
     from holdfast.core.codec import register_type as register_type
+    from holdfast.core.migrations import migrations as migrations
     from holdfast.core.retention import plan_prune as plan_prune
     from holdfast.core.rules import Rules as Rules
     from holdfast.core.state import State as State
     from holdfast.errors import HoldfastError as HoldfastError
+    from holdfast.runtime.config import CheckpointConfig as CheckpointConfig
+    from holdfast.runtime.config import GraphConfig as GraphConfig
+    from holdfast.runtime.edges import all_of as all_of
+    from holdfast.runtime.edges import any_of as any_of
+    from holdfast.runtime.edges import key_equals as key_equals
+    from holdfast.runtime.edges import key_exists as key_exists
+    from holdfast.runtime.edges import not_ as not_
+    from holdfast.runtime.graph import StateGraph as StateGraph
+    from holdfast.runtime.nodes import ChainNode as ChainNode
+    from holdfast.runtime.nodes import ConditionalNode as ConditionalNode
+    from holdfast.runtime.nodes import ParallelNode as ParallelNode
+    from holdfast.runtime.nodes import process_chain as process_chain
+    from holdfast.runtime.nodes import process_conditional as process_conditional
+    from holdfast.runtime.nodes import process_parallel as process_parallel
+    from holdfast.runtime.observers import Event as Event
+    from holdfast.runtime.observers import Observer as Observer
+    from holdfast.runtime.observers import register_observer as register_observer
     from holdfast.storage.base import Storage as Storage
     from holdfast.storage.filesystem import FilesystemStorage as FilesystemStorage
     from holdfast.storage.memory import MemoryStorage as MemoryStorage
@@ -46,57 +73,111 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "AgentState": "core.agent_state",
+    "ChainNode": "runtime.nodes",
+    "CheckpointConfig": "runtime.config",
     "CheckpointManager": "checkpoint.manager",
     "CheckpointMetadata": "checkpoint.views",
+    "ConditionalNode": "runtime.nodes",
+    "Event": "runtime.observers",
     "FilesystemStorage": "storage.filesystem",
+    "GraphConfig": "runtime.config",
     "HoldfastError": "errors",
     "HookContext": "checkpoint.hooks",
     "HookEvent": "checkpoint.hooks",
     "HookManager": "checkpoint.hooks",
     "HookPriority": "checkpoint.hooks",
     "HookResult": "checkpoint.hooks",
+    "LoggingHook": "checkpoint.ready_hooks",
     "MemoryStorage": "storage.memory",
+    "Metrics": "checkpoint.metrics",
+    "MetricsHook": "checkpoint.ready_hooks",
+    "Observer": "runtime.observers",
+    "ParallelNode": "runtime.nodes",
+    "RedactionHook": "checkpoint.ready_hooks",
     "Rules": "core.rules",
     "Run": "checkpoint.run",
     "SQLiteStorage": "storage.sqlite",
     "State": "core.state",
+    "StateGraph": "runtime.graph",
     "StateManager": "checkpoint.manager",
     "StateSnapshot": "core.agent_state",
     "Storage": "storage.base",
+    "TracingHook": "checkpoint.ready_hooks",
+    "all_of": "runtime.edges",
+    "any_of": "runtime.edges",
+    "effect": "checkpoint.effects",
     "errors": "",
     "get_checkpoint_store": "storage.registry",
+    "interrupt": "checkpoint.questions",
+    "key_equals": "runtime.edges",
+    "key_exists": "runtime.edges",
+    "migrations": "core.migrations",
+    "not_": "runtime.edges",
     "open_storage": "storage.registry",
+    "pending": "checkpoint.pending",
     "plan_prune": "core.retention",
+    "process_chain": "runtime.nodes",
+    "process_conditional": "runtime.nodes",
+    "process_parallel": "runtime.nodes",
     "register_checkpoint_store": "storage.registry",
+    "register_observer": "runtime.observers",
     "register_type": "core.codec",
+    "resolve": "checkpoint.pending",
     "run": "checkpoint.run",
 }
 
-__all__ = [  # noqa: PLE0604
+__all__ = [
     "AgentState",
+    "ChainNode",
+    "CheckpointConfig",
     "CheckpointManager",
     "CheckpointMetadata",
+    "ConditionalNode",
+    "Event",
     "FilesystemStorage",
+    "GraphConfig",
     "HoldfastError",
     "HookContext",
     "HookEvent",
     "HookManager",
     "HookPriority",
     "HookResult",
+    "LoggingHook",
     "MemoryStorage",
+    "Metrics",
+    "MetricsHook",
+    "Observer",
+    "ParallelNode",
+    "RedactionHook",
     "Rules",
     "Run",
     "SQLiteStorage",
     "State",
+    "StateGraph",
     "StateManager",
     "StateSnapshot",
     "Storage",
+    "TracingHook",
+    "all_of",
+    "any_of",
+    "effect",
     "errors",
     "get_checkpoint_store",
+    "interrupt",
+    "key_equals",
+    "key_exists",
+    "migrations",
+    "not_",
     "open_storage",
+    "pending",
     "plan_prune",
+    "process_chain",
+    "process_conditional",
+    "process_parallel",
     "register_checkpoint_store",
+    "register_observer",
     "register_type",
+    "resolve",
     "run",
 ]
 

@@ -154,6 +154,8 @@ class CorruptError(DataError):
 class EncodeError(DataError):
     """A value cannot be stored; `.path` names it. Nothing was written."""
 
+    path: str = ""
+
 
 class DecodeError(DataError):
     """Stored text cannot be turned back into values."""

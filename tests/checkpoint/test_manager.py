@@ -538,3 +538,16 @@ def test_saving_costs_what_changed_and_not_what_the_state_weighs() -> None:
         return sorted(times)[30]
 
     assert median_save(5000) < 5 * median_save(50)
+
+
+def test_a_later_record_of_the_same_id_supersedes_the_earlier(open_manager: Open) -> None:
+    manager = open_manager()
+    for step in (1, 2, 3):
+        state = AgentState(checkpoint_id="mine", agent_id="a", run_id="r", step_number=step)
+        assert manager.save_checkpoint(state) == "mine"
+    fresh = open_manager(reopen=True)
+    assert [entry.step for entry in fresh.list_checkpoints("r")] == [3]
+    loaded = fresh.load_checkpoint("mine")
+    assert isinstance(loaded, AgentState)
+    assert loaded.step_number == 3
+    assert all(fresh.verify())

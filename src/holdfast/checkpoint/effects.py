@@ -100,7 +100,7 @@ class _Doer:
         self._probe = probe
         self._usage = usage
         # A parallel item that goes on in the same task must not move the notes of this one.
-        self._place = {"scope": here.scope, "step": here.step, "node": here.node}
+        self._spot = here.spot
 
     async def do(
         self, name: str, key: str | None, digest: str, call: Callable[[str], Awaitable[Any]]
@@ -117,7 +117,7 @@ class _Doer:
                 began=datetime.now(UTC).isoformat(),
             )
             if self._policy != "retry":
-                await self._ledger.write(entry, **self._place)
+                await self._ledger.write(entry, self._spot)
             return await self._make(entry, call)
         if known.args != digest:
             raise _other_arguments(self._run_id, known)
@@ -166,7 +166,7 @@ class _Doer:
                 error=(type(error).__name__, str(error)),
                 seconds=time.perf_counter() - started,
             )
-            await self._ledger.write(ended, **self._place)
+            await self._ledger.write(ended, self._spot)
             self._say("effect.complete", ended)
             raise
         await self._record(entry, value, time.perf_counter() - started)
@@ -188,12 +188,12 @@ class _Doer:
             tokens=int(spent.get("tokens", 0)),
             dollars=float(spent.get("dollars", 0.0)),
         )
-        await self._ledger.write(ended, **self._place)
+        await self._ledger.write(ended, self._spot)
         self._say("effect.complete", ended)
 
     def _say(self, kind: str, entry: Effect) -> None:
         if self._here.emit is not None:
-            data = {"effect": entry.id, "name": entry.name, "node": self._place["node"]}
+            data: dict[str, Any] = {"effect": entry.id, "name": entry.name, "node": self._spot.node}
             if kind in ("effect.complete", "effect.reused"):
                 data |= {
                     "error": entry.error[0] if entry.error else None,
@@ -205,8 +205,8 @@ class _Doer:
 
 
 def _policy(name: str, in_doubt: str | None, probe: object) -> InDoubt:
-    if not isinstance(name, str) or not name:
-        raise UsageError(f"an effect's name is a non-empty string, not {name!r}")
+    if not name:
+        raise UsageError("an effect needs a name")
     policy = in_doubt or ("probe" if probe is not None else "ask")
     if policy not in _POLICIES:
         raise UsageError(f"in_doubt is {policy!r}", hint=f"one of {', '.join(_POLICIES)}")

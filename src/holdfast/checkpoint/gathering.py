@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+
 from holdfast.checkpoint.journal import Journal, Outcome, Request
 
 __all__ = ["Gatherer"]

@@ -17,6 +17,7 @@ from holdfast.checkpoint.sealing import Sealer, checkpoint_body
 from holdfast.checkpoint.subject import Saveable, Subject
 from holdfast.core.frozen import Nature
 from holdfast.core.ids import new_id
+from holdfast.core.migrations import migrations
 from holdfast.core.patch import Base, Lazy, changes, whole
 from holdfast.core.record import Header, Record, seal
 from holdfast.core.state import Place, State
@@ -213,11 +214,8 @@ class Journal:
             return []
         if not records:
             return []
-        hide: Mapping[str, Sequence[int]] = {}
-        if request.hide is not None and outcome.header is not None:
-            hide = request.hide(outcome.header)
         outcome.written = tuple(record.header for record in records)
-        outcome.hidden = hide
+        outcome.hidden = hide = self._hidden(request, outcome)
         own = Batch(
             run_id=request.run_id,
             records=tuple(records),
@@ -230,6 +228,20 @@ class Journal:
             if run_id != request.run_id and seqs
         ]
         return [own, *others]
+
+    def _hidden(self, request: Request, outcome: Outcome) -> Mapping[str, Sequence[int]]:
+        """What stops being visible: what retention drops, and an earlier record of the same id."""
+        header, subject = outcome.header, request.subject
+        if header is None or header not in outcome.written:
+            return {}
+        hide = {run: [*seqs] for run, seqs in (request.hide(header) if request.hide else {}).items()}
+        if subject is not None and subject.id is not None and header.seq > 1:
+            hide.setdefault(header.run_id, []).extend(
+                old.seq
+                for old in self.storage.find(header.id)
+                if (old.run_id, old.scope, old.id) == (header.run_id, header.scope, header.id)
+            )
+        return hide
 
     def _checkpoint(
         self, cursor: _Cursor, request: Request, records: list[Record], outcome: Outcome
@@ -254,13 +266,14 @@ class Journal:
         if key_note is not None:
             self._append(cursor, self._key_header(cursor, request), key_note, records)
         now = self._clock()
+        name = place.name or cursor.name
         header = Header(
             run_id=place.run_id,
             seq=cursor.seq + 1,
             id=subject.id or new_id(time.time_ns(), os.urandom(8)),
             frame="delta" if state is None else "key",
             saved_at=now,
-            name=place.name or cursor.name,
+            name=name,
             scope=place.scope,
             parent=tip.header.id if tip else subject.lineage.checkpoint_id,
             base_seq=tip.header.seq if tip and state is None else None,
@@ -272,7 +285,7 @@ class Journal:
             metadata=place.metadata or {},
             tags=place.tags,
             fingerprint=subject.fingerprint,
-            schema=subject.schema,
+            schema=migrations.latest(name) if subject.schema is None else subject.schema,
             size=base.size,
             epoch=self.epochs.get(request.run_id, 0),
         )
@@ -375,8 +388,11 @@ class Journal:
     def _loaded_tip(self, header: Header) -> _Tip:
         return _tip_of(self.reader.load(header), None)
 
-    def at(self, loaded: Loaded, state: Saveable) -> None:
-        """Go on from a checkpoint that was just read: what is saved next is a delta to it."""
+    def at(self, loaded: Loaded, state: Saveable | None) -> None:
+        """Go on from a checkpoint that was just read: what is saved next is a delta to it.
+
+        *state* is what was made of it, None if its values are others by now.
+        """
         with self._lock:
             run = self.reader.run(loaded.header.run_id)
             if run is None:

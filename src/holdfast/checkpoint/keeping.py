@@ -34,6 +34,8 @@ class Erasure(msgspec.Struct, frozen=True):
 
     note: Note
     seqs: tuple[int, ...]
+    stored: int
+    """Bytes of their bodies."""
 
 
 class _Group(msgspec.Struct):
@@ -164,6 +166,7 @@ class Keeper:
         visible = self._storage.headers(RecordQuery(run_id=run_id))
         needed = min((header.key_seq or header.seq for header in visible), default=run.seq + 1)
         seqs: list[int] = []
+        stored = 0
         edges: dict[int, tuple[int, str]] = {}
         for record in self._storage.read(run_id, last=needed - 1):
             header = record.header
@@ -173,11 +176,12 @@ class Keeper:
                 for hole in msgspec.json.decode(record.body)["erased"]:
                     edges[hole["first"]] = (hole["last"], hole["digest"])
             seqs.append(header.seq)
+            stored += header.stored
             edges[header.seq] = (header.seq, header.digest)
         if not seqs:
             return None
         content = {"erased": _joined(edges)}
-        return Erasure(Note(kind="prune", content=content), tuple(seqs))
+        return Erasure(Note(kind="prune", content=content), tuple(seqs), stored)
 
     def erase(self, run_id: str, plan: Erasure) -> int:
         """Carry the plan out, its note being stored."""

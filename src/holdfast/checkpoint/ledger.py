@@ -8,7 +8,7 @@ taken in the middle of a step carries them along.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -16,7 +16,7 @@ from holdfast.checkpoint.journal import Note
 from holdfast.checkpoint.reading import Reader
 from holdfast.core.record import Header
 
-__all__ = ["Answer", "Effect", "Item", "Ledger", "Question", "read_notes"]
+__all__ = ["Answer", "Effect", "Item", "Ledger", "Question", "Spot", "read_notes"]
 
 
 class Effect(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -80,6 +80,14 @@ _KINDS: dict[str, type[Any]] = {
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 
 
+class Spot(NamedTuple):
+    """Where in a run something is noted."""
+
+    scope: str
+    step: int
+    node: str
+
+
 class Ledger:
     """The open notes of one run, and the way to write more of them."""
 
@@ -106,15 +114,15 @@ class Ledger:
         note = self._open.get((_NAMES[kind], id))
         return note.content if note is not None else None
 
-    async def write(self, entry: Entry, *, scope: str, step: int, node: str) -> None:
+    async def write(self, entry: Entry, spot: Spot) -> None:
         """Append *entry* to the journal; it is durable when this returns."""
-        note = Note(kind=_NAMES[type(entry)], content=entry, scope=scope, step=step, node=node)
+        note = _note(entry, spot)
         await self._append((note,))
         self._put(note)
 
-    def ask(self, question: Question, *, scope: str, step: int, node: str) -> None:
+    def ask(self, question: Question, spot: Spot) -> None:
         """Have *question* written with the checkpoint that parks the run."""
-        self._put(Note(kind="question", content=question, scope=scope, step=step, node=node))
+        self._put(_note(question, spot))
 
     def carried(self, *, failed: bool) -> tuple[Note, ...]:
         """What a checkpoint in the middle of a step takes along.
@@ -127,9 +135,14 @@ class Ledger:
             if not (failed and note.kind == "effect" and note.content.error is not None)
         )
 
-    def clear(self) -> None:
-        """The steps that these notes are of are completed."""
-        self._open.clear()
+    def clear(self, step: int | None) -> None:
+        """The run's steps up to *step* are completed; without one, all are."""
+        if not self._open:
+            return
+        if step is None:
+            self._open.clear()
+            return
+        self._open = {key: note for key, note in self._open.items() if _step_of(note) > step}
 
     def waiting(self) -> list[Note]:
         """Questions without an answer, and effects that no one knows the outcome of."""
@@ -142,6 +155,23 @@ class Ledger:
     def items(self) -> list[Note]:
         """All completed items of the open steps."""
         return [note for note in self._open.values() if note.kind == "item"]
+
+
+def _note(entry: Entry, spot: Spot) -> Note:
+    return Note(
+        kind=_NAMES[type(entry)],
+        content=entry,
+        scope=spot.scope,
+        step=spot.step,
+        node=spot.node,
+    )
+
+
+def _step_of(note: Note) -> int:
+    """The step of the run in whose course it was written, in whatever scope."""
+    if not note.scope:
+        return note.step
+    return int(note.scope.partition("/")[0].rpartition("@")[2].partition(".")[0])
 
 
 def waits(note: Note) -> bool:

@@ -13,10 +13,10 @@ from typing import Any, Literal
 import msgspec
 
 from holdfast.checkpoint import views
-from holdfast.checkpoint.hooks import HookEvent, HookManager, pre_outcome
+from holdfast.checkpoint.hooks import HookEvent, HookManager, HookResult, pre_outcome
 from holdfast.checkpoint.journal import Journal, Note, Outcome, Request
 from holdfast.checkpoint.keeping import Keeper
-from holdfast.checkpoint.metrics import Metrics
+from holdfast.checkpoint.metrics import Metrics, resume_cause
 from holdfast.checkpoint.reading import Loaded
 from holdfast.checkpoint.sealing import Keys, Sealer
 from holdfast.checkpoint.steps import Commit, Fire, Pause, Steps, Work
@@ -108,13 +108,19 @@ class Operations:
     ) -> Steps[Header | None]:
         """Hooks, append, hooks, retention. *state* is what hooks are shown; made if not given."""
         started = time.perf_counter()
+        shown: Saveable | None = None
+        if self._hears(HookEvent.PRE_CHECKPOINT_SAVE, HookEvent.POST_CHECKPOINT_SAVE):
+            # Hooks get a state of their own: what they do to it must not reach the live one.
+            shown = copy.deepcopy(state) if state is not None else state_of(subject)
         if self._hears(HookEvent.PRE_CHECKPOINT_SAVE):
-            state = state or state_of(subject)
-            data = _save_data(subject, state)
-            results = yield Fire(HookEvent.PRE_CHECKPOINT_SAVE, subject.place.name, data)
-            new = pre_outcome(state, results).unwrap(run_id=subject.place.run_id)
-            if new is not state:
-                subject = _replaced(subject, subject_of(new, new_run_id=subject.place.run_id))
+            data = _save_data(subject, shown)
+            results = yield from self._fire(HookEvent.PRE_CHECKPOINT_SAVE, subject.place.name, data)
+            outcome = pre_outcome(shown, results)
+            if outcome.veto is not None:
+                self.metrics.save_failed(vetoed=True)
+            new = outcome.unwrap(run_id=subject.place.run_id)
+            if new is not shown:
+                subject, shown = _replaced(subject, new), new
         request = Request(
             run_id=subject.place.run_id,
             subject=subject,
@@ -122,23 +128,21 @@ class Operations:
             notes=notes,
             hide=self.keeper.hide if self.keeper.active else None,
         )
-        outcome = yield from self._commit(request)
-        if outcome is None:
+        stored = yield from self._commit(request)
+        if stored is None:
             return None
-        header = outcome.header
+        header = stored.header
         assert header is not None
+        seconds = time.perf_counter() - started
         self._count_save(subject.place)
-        if outcome.written:
-            self.metrics.saved(
-                time.perf_counter() - started, logical=header.size, stored=header.stored
-            )
-            self.keeper.saved(outcome)
+        if stored.written:
+            self.metrics.saved(seconds, logical=header.size, stored=header.stored)
+            self.keeper.saved(stored)
             for run_id in self.keeper.runs_to_erase() if self.keeper.active else ():
                 yield from self._erase(run_id)
         if self._hears(HookEvent.POST_CHECKPOINT_SAVE):
-            data = _save_data(subject, state or state_of(subject))
-            data["checkpoint_id"] = header.id
-            yield Fire(HookEvent.POST_CHECKPOINT_SAVE, header.name, data)
+            data = {**_header_data(header), "state": shown, "duration_ms": seconds * 1000}
+            yield from self._fire(HookEvent.POST_CHECKPOINT_SAVE, header.name, data)
         return header
 
     def append_notes(self, run_id: str, notes: Sequence[Note]) -> Steps[None]:
@@ -181,7 +185,9 @@ class Operations:
         plan = yield Work(lambda: self.keeper.plan_erasure(run_id))
         if plan is None:
             return 0
-        yield from self._commit(Request(run_id=run_id, notes=(plan.note,)))
+        if (yield from self._commit(Request(run_id=run_id, notes=(plan.note,)))) is None:
+            return 0
+        self.metrics.freed(plan.stored)
         return (yield Work(lambda: self.keeper.erase(run_id, plan)))  # type: ignore[no-any-return]
 
     # Loading
@@ -194,21 +200,21 @@ class Operations:
         started = time.perf_counter()
         header = yield Work(find)
         data = _header_data(header)
-        if self._hears(HookEvent.PRE_CHECKPOINT_LOAD):
-            yield Fire(HookEvent.PRE_CHECKPOINT_LOAD, header.name, data)
+        yield from self._fire(HookEvent.PRE_CHECKPOINT_LOAD, header.name, data)
         try:
             state: Saveable = yield Work(lambda: self._go_on_from(self.reader.load(header)))
         except HoldfastError:
             self.metrics.load_failed()
             raise
-        self.metrics.loaded(time.perf_counter() - started)
-        if self._hears(HookEvent.POST_CHECKPOINT_LOAD):
-            yield Fire(HookEvent.POST_CHECKPOINT_LOAD, header.name, {**data, "state": state})
+        seconds = time.perf_counter() - started
+        self.metrics.loaded(seconds)
+        data |= {"state": state, "duration_ms": seconds * 1000}
+        yield from self._fire(HookEvent.POST_CHECKPOINT_LOAD, header.name, data)
         return state
 
     def _go_on_from(self, loaded: Loaded) -> Saveable:
-        state = loaded.state()
-        self.journal.at(loaded, state)
+        state = loaded.upgraded()
+        self.journal.at(loaded, state if loaded.is_current else None)
         return state
 
     def resume(self, name_or_run_id: str, *, scope: str = "") -> Steps[Saveable | None]:
@@ -217,19 +223,17 @@ class Operations:
         header = yield Work(lambda: self._newest(name_or_run_id, scope))
         if header is None:
             return None
-        if self._hears(HookEvent.PRE_RESUME):
-            yield Fire(HookEvent.PRE_RESUME, header.name, _header_data(header))
+        data = _header_data(header)
+        yield from self._fire(HookEvent.PRE_RESUME, header.name, data)
+        cause = resume_cause(header.status)
         try:
             state = yield from self._load(lambda: header)
-        except HoldfastError as error:
-            self.metrics.resumed(type(error).__name__, succeeded=False)
+        except HoldfastError:
+            self.metrics.resumed(cause, succeeded=False)
             raise
-        self.metrics.resumed(header.status)
+        self.metrics.resumed(cause)
         self._count_save(header)
-        if self._hears(HookEvent.POST_RESUME):
-            yield Fire(
-                HookEvent.POST_RESUME, header.name, {**_header_data(header), "state": state}
-            )
+        yield from self._fire(HookEvent.POST_RESUME, header.name, {**data, "state": state})
         return state
 
     def _newest(self, name_or_run_id: str, scope: str) -> Header | None:
@@ -284,22 +288,27 @@ class Operations:
 
     # Forking
 
-    def fork(self, checkpoint_id: str, run_id: str | None = None) -> Steps[Saveable]:
-        """A new run that begins with the state of that checkpoint."""
+    def fork(
+        self,
+        checkpoint_id: str,
+        run_id: str | None = None,
+        change: Callable[[Loaded, Subject], Subject] | None = None,
+    ) -> Steps[Saveable]:
+        """A new run that begins with the state of that checkpoint, or what *change* makes of it."""
         header = yield Work(lambda: self.reader.resolve(checkpoint_id))
         new_id = str(uuid.uuid4()) if run_id is None else check_run_id(run_id)
         if (yield Work(lambda: self.reader.run(new_id))) is not None:
             raise UsageError(f"there is a run {new_id!r} already", hint="fork to another run_id")
         data = {**_header_data(header), "new_run_id": new_id}
-        if self._hears(HookEvent.PRE_FORK):
-            yield Fire(HookEvent.PRE_FORK, header.name, data)
+        yield from self._fire(HookEvent.PRE_FORK, header.name, data)
         loaded: Loaded = yield Work(lambda: self.reader.load(header))
         subject = _forked(loaded, new_id)
+        if change is not None:
+            subject = change(loaded, subject)
         yield from self._commit(Request(run_id=new_id, subject=subject))
         self.metrics.forked()
         made = yield from self._load(lambda: self._newest(new_id, header.scope) or header)
-        if self._hears(HookEvent.POST_FORK):
-            yield Fire(HookEvent.POST_FORK, header.name, {**data, "state": made})
+        yield from self._fire(HookEvent.POST_FORK, header.name, {**data, "state": made})
         return made
 
     # Looking
@@ -389,15 +398,13 @@ class Operations:
         """Apply the retention rules now, free the space, and give how many checkpoints went."""
         runs: list[RunInfo] = yield Work(lambda: list(self.reader.runs_of(name_or_run_id)))
         data = {"agent_id": name_or_run_id, "run_ids": [run.run_id for run in runs]}
-        if self._hears(HookEvent.PRE_PRUNE):
-            yield Fire(HookEvent.PRE_PRUNE, name_or_run_id, data)
+        yield from self._fire(HookEvent.PRE_PRUNE, name_or_run_id, data)
         count: int = yield Work(lambda: self.keeper.hide_now(runs))
         for run in runs:
             yield from self._erase(run.run_id)
         yield Work(self.storage.compact)
         self.metrics.pruned(count)
-        if self._hears(HookEvent.POST_PRUNE):
-            yield Fire(HookEvent.POST_PRUNE, name_or_run_id, {**data, "removed": count})
+        yield from self._fire(HookEvent.POST_PRUNE, name_or_run_id, {**data, "removed": count})
         return count
 
     def mark(self, checkpoint_id: str, kind: str, on: bool) -> Steps[str]:
@@ -432,11 +439,22 @@ class Operations:
         yield Work(lambda: self.keeper.forget(header.run_id, header.name))
         return header.id
 
-    def _hears(self, event: HookEvent) -> bool:
-        return self.hooks is not None and self.hooks.has(event)
+    def _hears(self, *events: HookEvent) -> bool:
+        return self.hooks is not None and any(self.hooks.has(event) for event in events)
+
+    def _fire(
+        self, event: HookEvent, agent_id: str, data: Mapping[str, Any]
+    ) -> Steps[list[HookResult]]:
+        if not self._hears(event):
+            return []
+        results: list[HookResult] = yield Fire(event, agent_id, data)
+        failed = sum(not result.success for result in results)
+        if failed:
+            self.metrics.hook_failed(failed)
+        return results
 
 
-def _save_data(subject: Subject, state: Saveable) -> dict[str, Any]:
+def _save_data(subject: Subject, state: Saveable | None) -> dict[str, Any]:
     place = subject.place
     return {
         "agent_id": place.name,
@@ -456,12 +474,17 @@ def _header_data(header: Header) -> dict[str, Any]:
         "step_number": header.step,
         "status": header.status,
         "timestamp": header.saved_at,
+        "kind": header.kind,
+        "size": header.size,
+        "stored": header.stored,
     }
 
 
-def _replaced(old: Subject, new: Subject) -> Subject:
-    """What a hook made of the values, at the place and of the lineage that they had."""
-    return msgspec.structs.replace(old, values=new.values, natures=new.natures)
+def _replaced(old: Subject, state: Saveable) -> Subject:
+    """What a hook made of the state; run, step and lineage stay what they were."""
+    new = subject_of(state, new_run_id=old.place.run_id)
+    place = msgspec.structs.replace(old.place, metadata=new.place.metadata, tags=new.place.tags)
+    return msgspec.structs.replace(old, place=place, values=new.values, natures=new.natures)
 
 
 def _forked(loaded: Loaded, run_id: str) -> Subject:
@@ -483,6 +506,7 @@ def _forked(loaded: Loaded, run_id: str) -> Subject:
         id=None,
         fingerprint=header.fingerprint,
         schema=header.schema,
+        extra=(lambda _: msgspec.json.encode(loaded.extra)) if loaded.extra else None,
     )
 
 

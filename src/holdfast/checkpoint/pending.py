@@ -175,7 +175,9 @@ def _wanted(waiting: list[Note], run_id: str, id: str) -> Note:
         return found[0]
     there = ", ".join(note.content.id for note in waiting) or "nothing"
     if found:
-        raise UsageError(f"several effects {id!r} of run {run_id!r} wait", hint=f"give one of {there}")
+        raise UsageError(
+            f"several effects {id!r} of run {run_id!r} wait", hint=f"give one of {there}"
+        )
     raise NotFoundError(
         f"nothing named {id!r} waits in run {run_id!r}", hint=f"waiting: {there}", run_id=run_id
     )

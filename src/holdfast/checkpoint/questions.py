@@ -35,7 +35,7 @@ async def interrupt(question: Any, *, schema: Any = None, key: str | None = None
             "interrupt() needs a run that can be resumed",
             hint="call it in a node of a graph whose checkpoint interval is 1 or more",
         )
-    ledger, place = here.session.ledger, {"scope": here.scope, "step": here.step, "node": here.node}
+    ledger = here.session.ledger
     position = here.position(here.node, key)
     known = ledger.find(Answer, position)
     if known is not None:
@@ -53,7 +53,7 @@ async def interrupt(question: Any, *, schema: Any = None, key: str | None = None
         )
         return _park(question, schema, position, problem)
     entry = Answer(id=position, value=msgspec.Raw(encode(given)))
-    await ledger.write(entry, **place)
+    await ledger.write(entry, here.spot)
     here.say("run.answered", question=position, node=here.node)
     return answer
 
@@ -67,7 +67,7 @@ def _park(question: Any, schema: Any, position: str, problem: str) -> Any:
         schema=_described(schema),
         problem=problem,
     )
-    here.session.ledger.ask(asked, scope=here.scope, step=here.step, node=here.node)
+    here.session.ledger.ask(asked, here.spot)
     raise Interrupted(
         f"run {here.session.run_id!r} waits for an answer to {position}",
         run_id=here.session.run_id,

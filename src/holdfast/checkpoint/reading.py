@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
 from holdfast.checkpoint.sealing import Sealer, read_body
 from holdfast.checkpoint.subject import Saveable, rebuild
+from holdfast.core.codec import decode, encode
+from holdfast.core.migrations import migrations
 from holdfast.core.patch import Rebuilt
 from holdfast.core.record import Header, Record
 from holdfast.errors import CorruptError, NotFoundError, UsageError
@@ -39,9 +42,39 @@ class Loaded(msgspec.Struct, frozen=True):
     extras: tuple[bytes, ...] = ()
     """What a runtime kept beside the state, from the keyframe to this record."""
 
+    @property
+    def extra(self) -> dict[str, Any]:
+        """What a runtime kept beside the state, as it was then.
+
+        Of what the records say, a list is added to and anything else replaced.
+        """
+        whole: dict[str, Any] = {}
+        for text in self.extras:
+            for key, value in (msgspec.json.decode(text) if text else {}).items():
+                old = whole.get(key)
+                whole[key] = old + value if isinstance(old, list) else value
+        return whole
+
     def state(self) -> Saveable:
-        """The object that was saved."""
+        """The object that was saved, as it was."""
         return rebuild(self.form, self.header, self.texts)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether its values have the version that this code knows as the newest."""
+        return self.header.schema == migrations.latest(self.header.name)
+
+    def upgraded(self) -> Saveable:
+        """The object that was saved, in the newest version that this code knows.
+
+        A version that is newer than that, or from which nothing leads there, is a `SchemaError`.
+        What is stored stays as it is.
+        """
+        if self.is_current:
+            return self.state()
+        old = {key: decode(text) for key, text in self.texts.items()}
+        new, _ = migrations.upgrade(self.header.name, self.header.schema, old)
+        return rebuild(self.form, self.header, {key: encode(value) for key, value in new.items()})
 
     @property
     def size(self) -> int:

@@ -87,7 +87,7 @@ def resealed(
         follows = before is not None and before.header.seq + 1 == header.seq
         prev = before.header.digest if before is not None and follows else header.prev
         before = closer.seal(header, text, prev)
-        has_key = has_key or before.header.kind == "key"
+        has_key = has_key or (before.header.frame, before.header.kind) == ("note", "key")
         yield before
     if before is not None and closer.key_note is not None and not has_key:
         note = Header(

@@ -29,7 +29,7 @@ import os
 import stat
 import struct
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
@@ -47,7 +47,17 @@ from holdfast.errors import (
     UsageError,
 )
 
-__all__ = ["ImportLimits", "Manifest", "Parts", "RunFile", "check_free", "open_run", "write_run"]
+__all__ = [
+    "LIMITS",
+    "ImportLimits",
+    "Manifest",
+    "Parts",
+    "RunFile",
+    "Totals",
+    "check_free",
+    "open_run",
+    "write_run",
+]
 
 _MAGIC = b"holdfast-run "
 _FORMAT = 1
@@ -77,6 +87,9 @@ class ImportLimits(msgspec.Struct, frozen=True, kw_only=True):
     depth: int = 800
     """How deep JSON may be nested. A value has up to 200 levels, and a level up to three of JSON
     and a tag."""
+
+
+LIMITS = ImportLimits()
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -161,24 +174,38 @@ def check_free(path: Path, *, overwrite: bool) -> None:
         raise _is_there(path)
 
 
+class Totals(msgspec.Struct, frozen=True):
+    """What was written, as a manifest counts it."""
+
+    records: int
+    bytes: int
+    first: int
+    last: int
+    head: str
+
+
 def write_run(
-    path: Path, records: Iterable[Record], manifest: Manifest, *, overwrite: bool
+    path: Path,
+    records: Iterable[Record],
+    describe: Callable[[Totals], Manifest],
+    *,
+    overwrite: bool,
 ) -> Manifest:
     """Write *records* to a file, which is there whole or not at all, and lasts when this returns.
 
-    The counts, sizes and digests of *manifest* are filled in; it is given back as it was written.
+    *describe* is asked for the manifest once they are all written.
     """
     with _os_errors(path), tempfile.TemporaryFile(dir=path.parent) as spool:
         pack = _Pack(spool)
-        count, first, last, head = 0, 0, 0, ""
+        count, first, newest = 0, 0, None
         for record in records:
             pack.add(record)
             count += 1
-            first, last, head = first or record.header.seq, record.header.seq, record.header.digest
+            first, newest = first or record.header.seq, record.header
         pack.close()
-        manifest = msgspec.structs.replace(
-            manifest, records=count, bytes=pack.bytes, first=first, last=last, head=head
-        )
+        if newest is None:
+            raise UsageError("a run without records cannot be written to a file")
+        manifest = describe(Totals(count, pack.bytes, first, newest.seq, newest.digest))
         spool.seek(0)
         _publish(path, _FIRST_LINE + msgspec.json.encode(manifest) + b"\n", spool, overwrite)
     return manifest

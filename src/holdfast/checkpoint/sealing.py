@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import msgspec
@@ -15,15 +15,28 @@ from holdfast.core.frame import (
     decompress,
     decrypt_body,
     encrypt_body,
+    is_encrypted,
 )
 from holdfast.core.record import Header, Record
 from holdfast.errors import CorruptError, DecodeError, WrongKeyError
 from holdfast.storage.base import RecordQuery, Storage
 
-__all__ = ["CLEAR_NOTES", "Body", "Keys", "Sealer", "checkpoint_body", "read_body"]
+__all__ = [
+    "CLEAR_NOTES",
+    "SHREDDED",
+    "Body",
+    "Keys",
+    "Sealer",
+    "checkpoint_body",
+    "key_notes",
+    "read_body",
+    "read_note",
+]
 
 CLEAR_NOTES = frozenset(["key", "prune", "tag", "pin", "release"])
 """Notes that are never encrypted: verifying and pruning a journal needs no key."""
+SHREDDED = {"shredded": True}
+"""The metadata of the prune note that says that a run's key was erased."""
 
 
 class Body(msgspec.Struct, frozen=True):
@@ -73,6 +86,10 @@ class Keys(Protocol):
 
     def open(self, note: dict[str, Any], run_id: str) -> bytes: ...
 
+    def needs_rotation(self, note: dict[str, Any]) -> bool: ...
+
+    def rewrap(self, note: dict[str, Any], run_id: str) -> dict[str, Any]: ...
+
 
 class Sealer:
     """Compresses and encrypts bodies as the storage and the user want it."""
@@ -84,15 +101,15 @@ class Sealer:
         entropy: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self._storage = storage
-        self._keys = keys
+        self.keys = keys
         self._entropy = entropy
         self._data_keys: dict[str, bytes] = {}
 
     def new_key(self, run_id: str) -> bytes | None:
         """The text of the key note that a run without a key must begin with; None if it has one."""
-        if self._keys is None or self._data_key(run_id) is not None:
+        if self.keys is None or self._data_key(run_id) is not None:
             return None
-        self._data_keys[run_id], note = self._keys.new_run_key(run_id)
+        self._data_keys[run_id], note = self.keys.new_run_key(run_id)
         return msgspec.json.encode(note)
 
     def forget_key(self, run_id: str) -> None:
@@ -104,13 +121,14 @@ class Sealer:
         if header.frame == "note" and header.kind in CLEAR_NOTES:
             return text
         packed = compress(text, self._storage.body_compression)
-        if self._keys is None:
+        if self.keys is None:
             return packed
         key = self._data_key(header.run_id)
         if key is None:
             raise WrongKeyError(
                 f"run {header.run_id!r} has no key",
                 hint="it was begun without encryption, or its key was erased",
+                run_id=header.run_id,
             )
         return encrypt_body(key, self._entropy(NONCE_BYTES), packed, header)
 
@@ -120,29 +138,52 @@ class Sealer:
         if header.frame == "note" and header.kind in CLEAR_NOTES:
             return record.body
         body = record.body
-        if self._keys is not None:
+        if self.keys is not None:
             key = self._data_key(header.run_id)
             if key is None:
-                raise CorruptError(
+                raise self._erased(header.run_id) or CorruptError(
                     f"run {header.run_id!r} has no key, so it cannot be read",
-                    hint="its key was erased, or it was never encrypted: open it without a key",
+                    hint="if it was never encrypted, open it without a key",
                     run_id=header.run_id,
                 )
             body = decrypt_body(key, body, header)
+        elif is_encrypted(body) and (erased := self._erased(header.run_id)) is not None:
+            raise erased
         return decompress(body)
+
+    def _erased(self, run_id: str) -> WrongKeyError | None:
+        """The error for a run that was made unreadable on purpose."""
+        query = RecordQuery(run_id=run_id, kind="prune", metadata=SHREDDED, notes=True, limit=1)
+        for header in self._storage.headers(query):
+            return WrongKeyError(
+                f"the key of run {run_id!r} was erased on {header.saved_at:%Y-%m-%d at %H:%M} UTC:"
+                " its states cannot be read any more",
+                hint="delete_run removes what is left of it",
+                run_id=run_id,
+                erased_at=header.saved_at,
+            )
+        return None
 
     def _data_key(self, run_id: str) -> bytes | None:
         key = self._data_keys.get(run_id)
-        if key is None and self._keys is not None:
-            query = RecordQuery(run_id=run_id, kind="key", notes=True, limit=1)
-            for header in self._storage.headers(query):
-                for record in self._storage.read(run_id, first=header.seq, last=header.seq):
-                    key = self._keys.open(_read_note(record.body, run_id), run_id)
-                    self._data_keys[run_id] = key
+        if key is None and self.keys is not None:
+            note = next(key_notes(self._storage, run_id), None)
+            if note is not None:
+                key = self.keys.open(read_note(note.body, run_id), run_id)
+                self._data_keys[run_id] = key
         return key
 
 
-def _read_note(body: bytes, run_id: str) -> dict[str, Any]:
+def key_notes(storage: Storage, run_id: str) -> Iterator[Record]:
+    """The notes that keep a run's key, the one that counts first."""
+    for header in storage.headers(RecordQuery(run_id=run_id, kind="key", notes=True)):
+        # A checkpoint may be of that kind as well: any word is allowed.
+        if header.frame == "note":
+            yield from storage.read(run_id, first=header.seq, last=header.seq)
+
+
+def read_note(body: bytes, run_id: str) -> dict[str, Any]:
+    """What stands in a key note, still to be believed by who opens it."""
     try:
         return msgspec.json.decode(body, type=dict[str, Any])
     except (msgspec.MsgspecError, RecursionError) as error:

@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.checkpoint.journal import Note
 from holdfast.checkpoint.leases import HeldRun
-from holdfast.checkpoint.ledger import Ledger, read_notes
+from holdfast.checkpoint.ledger import Ledger, Spot, read_notes
 from holdfast.checkpoint.manager import StateManager
 from holdfast.checkpoint.reading import Loaded
 from holdfast.checkpoint.subject import Subject
@@ -37,9 +37,7 @@ class Session:
         """Why the run is no longer this process's."""
         self._journal = manager.operations.journal
         self._reader = manager.operations.reader
-        self._held = HeldRun(
-            self._journal, run_id, seconds=lease_seconds, on_lost=self._on_lost
-        )
+        self._held = HeldRun(self._journal, run_id, seconds=lease_seconds, on_lost=self._on_lost)
         self._task: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]] | None = None
 
     @property
@@ -104,9 +102,7 @@ class Session:
         )
         return await self.manager.save_subject(subject, force=force, notes=notes)
 
-    def load(
-        self, header: Header, lineage: Lineage, *, notes: bool = False
-    ) -> tuple[Loaded, State]:
+    def load(self, header: Header, *, notes: bool = False) -> tuple[Loaded, State]:
         """The checkpoint, to be gone on from. With *notes*, the ledger takes up what follows it."""
         loaded = self._reader.load(header)
         state = loaded.state()
@@ -115,7 +111,6 @@ class Session:
                 f"run {self.run_id!r} holds an agent's state", hint="resume it with its agent"
             )
         self._journal.at(loaded, state)
-        lineage.checkpoint_id = header.id
         if notes:
             run = self._reader.run(self.run_id)
             assert run is not None
@@ -132,7 +127,7 @@ class Session:
 class Here:
     """Where in a run the code is: what `effect` and `interrupt` find out about themselves."""
 
-    __slots__ = ("children", "counts", "emit", "node", "scope", "session", "step", "triggers")
+    __slots__ = ("children", "counts", "emit", "node", "outer", "scope", "session", "step")
 
     def __init__(
         self,
@@ -142,14 +137,15 @@ class Here:
         *,
         step: int = 0,
         node: str = "",
-        triggers: Any = None,
+        outer: Any = None,
     ) -> None:
         self.session = session
         self.scope = scope
         self.emit = emit
         self.step = step
         self.node = node
-        self.triggers = triggers
+        self.outer = outer
+        """What the runtime that executes this hands on to what is nested in it."""
         self.counts: dict[str, int] | None = None
         self.children = 0
 
@@ -183,6 +179,11 @@ class Here:
             name = name.replace("%", "%25").replace("/", "%2F").replace("@", "%40")
         return f"{self.scope}/{name}@{self.step}" if self.scope else f"{name}@{self.step}"
 
+    @property
+    def spot(self) -> Spot:
+        """What a note says of where it was written."""
+        return Spot(self.scope, self.step, self.node)
+
     def say(self, kind: str, **data: Any) -> None:
         """Tell the observers."""
         if self.emit is not None:
@@ -190,5 +191,3 @@ class Here:
 
 
 HERE: ContextVar[Here | None] = ContextVar("holdfast_here", default=None)
-
-

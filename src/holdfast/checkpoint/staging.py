@@ -20,6 +20,7 @@ from holdfast.errors import CorruptError, DataError, HoldfastError, UsageError, 
 __all__ = ["Staged", "stage"]
 
 _LARGEST = 1 << 53
+_LAST_SEQ = 1 << 32
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _LEVELS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
@@ -145,7 +146,7 @@ class _Walk:
         self._check_depth(parts.text, 0)
         record = open_record(parts.text, parts.digest, parts.body)
         header = record.header
-        self._check_header(header, len(parts.body))
+        self._check_header(header, parts)
         self._check_chain(header)
         text = self._text(record)
         if header.frame == "note":
@@ -167,7 +168,7 @@ class _Walk:
         if sum(header.frame != "note" for header in seen) != said.checkpoints:
             raise self._file.refused("does not hold as many checkpoints as its manifest says")
 
-    def _check_header(self, header: Header, stored: int) -> None:
+    def _check_header(self, header: Header, parts: Parts) -> None:
         if header.run_id != self.staged.run_id:
             raise self._unfit(header, f"is of another run, {header.run_id[:80]!r}")
         _check_name(self._file, header.name, "name")
@@ -178,9 +179,13 @@ class _Walk:
         except UsageError as error:
             raise self._unfit(header, f"cannot be: {error.message}") from None
         numbers = (header.step, header.schema, header.size, header.epoch)
-        if min(numbers) < 0 or max(*numbers, header.seq) >= _LARGEST or header.seq < 1:
+        if min(numbers) < 0 or max(numbers) >= _LARGEST or not 0 < header.seq < _LAST_SEQ:
             raise self._unfit(header, "has a number that no record has")
-        if header.saved_at.tzinfo is None or header.stored != stored:
+        if (
+            header.saved_at.tzinfo is None
+            or header.stored != len(parts.body)
+            or b"\n" in parts.text
+        ):
             raise self._unfit(header, "is not as a writer seals it")
 
     def _check_chain(self, header: Header) -> None:

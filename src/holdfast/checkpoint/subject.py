@@ -40,7 +40,8 @@ class Subject(msgspec.Struct, frozen=True):
     id: str | None = None
     """The id it is to be saved under, where the caller gives one."""
     fingerprint: str | None = None
-    schema: int = 0
+    schema: int | None = None
+    """The version of its values; None for the newest that `migrations` knows of its name."""
     extra: Callable[[bool], bytes] | None = None
     """Gives what its runtime keeps beside the values, as JSON: all of it if told True, for a
     keyframe; else what came after the checkpoint that this one is built on."""

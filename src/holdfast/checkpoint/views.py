@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import msgspec

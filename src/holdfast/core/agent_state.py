@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Self
 from uuid import uuid4
 
 from holdfast.core.record import read_status
@@ -69,29 +69,36 @@ class AgentState:
     extra: dict[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """All fields as JSON-friendly values: times as ISO text, the unknown ones at their place."""
+        """A copy of all fields, times as ISO text; those of `extra` stand beside the others."""
         made = {f.name: copy.deepcopy(getattr(self, f.name)) for f in dataclasses.fields(self)}
-        made.update(made.pop("extra"))
+        for name, value in made.pop("extra").items():
+            made.setdefault(name, value)
         for name in _TIMES:
             if made[name] is not None:
                 made[name] = made[name].isoformat()
         return made
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> AgentState:
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """The state that *data* describes; *data* itself is left as it is."""
         known = {f.name for f in dataclasses.fields(cls)} - {"extra"}
         values = copy.deepcopy(dict(data))
         extra = {name: values.pop(name) for name in [*values] if name not in known}
-        try:
-            for name in _TIMES:
-                if isinstance(values.get(name), str):
-                    values[name] = datetime.fromisoformat(values[name])
-        except ValueError as error:
-            raise DecodeError(f"{name} is not an ISO time: {values[name]!r}") from error
+        for name in _TIMES:
+            if values.get(name) is not None:
+                values[name] = _read_time(name, values[name])
         if "status" in values:
             values["status"] = read_status(values["status"])
         return cls(**values, extra=extra)
+
+
+def _read_time(name: str, value: object) -> datetime:
+    if isinstance(value, datetime):
+        return value
+    try:
+        return datetime.fromisoformat(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError) as error:
+        raise DecodeError(f"{name} is not an ISO time: {value!r}", field=name) from error
 
 
 _TIMES = ("timestamp", "updated_at")

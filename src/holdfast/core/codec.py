@@ -12,22 +12,15 @@ and nowhere else, so no text can make it import or call anything.
 
 from __future__ import annotations
 
-import dataclasses
 import warnings
-from base64 import b64decode, b64encode
-from collections.abc import Callable
-from datetime import date, datetime, time, timedelta, timezone
-from decimal import Decimal
-from enum import Enum
-from pathlib import PosixPath, PurePath, PurePosixPath, PureWindowsPath, WindowsPath
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable
 from threading import Lock
-from uuid import UUID
-from zoneinfo import ZoneInfo
+from typing import Any, TypeVar
 
 import msgspec
 
 from holdfast.core.frozen import (
+    DEPTH_LIMIT,
     FrozenDict,
     FrozenList,
     FrozenSet,
@@ -35,9 +28,13 @@ from holdfast.core.frozen import (
     at_path,
     freeze,
     nature_of,
+    thaw,
+    too_deep,
     unknown_type,
 )
-from holdfast.errors import DecodeError, EncodeError, UsageError
+from holdfast.core.parts import Parts, parts_of
+from holdfast.core.scalars import READERS, WRITERS, check, write_str
+from holdfast.errors import DecodeError, EncodeError, HoldfastError, UsageError
 
 __all__ = [
     "Opaque",
@@ -45,7 +42,7 @@ __all__ = [
     "decode",
     "encode",
     "encode_tree",
-    "from_tree",
+    "give_out",
     "parse",
     "register_type",
     "take_in",
@@ -54,10 +51,9 @@ __all__ = [
 
 T = TypeVar("T")
 
-_encoder = msgspec.json.Encoder()
-encode_tree: Callable[[Any], bytes] = _encoder.encode
+encode_tree: Callable[[Any], bytes] = msgspec.json.Encoder().encode
 """JSON text of a tree that is already tagged."""
-_decoder = msgspec.json.Decoder()
+_decode_tree: Callable[[bytes], Any] = msgspec.json.Decoder().decode
 
 
 class UnknownTypeWarning(UserWarning):
@@ -68,15 +64,16 @@ class Opaque(msgspec.Struct, frozen=True):
     """A stored value of a type that is not registered here, kept as it was found."""
 
     tag: str
-    tree: Any
+    text: bytes
+    """What was stored under the tag, as JSON."""
 
 
 class _Type(msgspec.Struct, frozen=True):
     name: str
     cls: type
-    to_tree: Callable[[Any], Any]
-    from_tree: Callable[[Any, bool], Any]
-    live: bool
+    parts: Parts
+    ordinary: bool
+    """Whether `parts.make` is the user's, and gets ordinary containers in a frozen value too."""
 
 
 _by_class: dict[type, _Type] = {}
@@ -93,28 +90,28 @@ def register_type(
 ) -> type[T]:
     """Let values of *cls* be stored, under *name* (by default the class's qualified name).
 
-    Enums, dataclasses, `msgspec.Struct` and pydantic models need nothing more. Any other class
-    needs *encode* (to something storable) and *decode* (back). It can be used as a decorator.
+    Enums, dataclasses, `msgspec.Struct` and pydantic models need nothing more: they are stored
+    by their fields and come back without a call to their constructor. Any other class needs
+    *encode* (to something storable) and *decode* (back). It can be used as a decorator.
 
-    >>> import dataclasses
-    >>> @register_type
-    ... @dataclasses.dataclass
-    ... class Point:
-    ...     x: int
-    ...     y: int
-    >>> decode(globals()["encode"](Point(1, 2)))
-    Point(x=1, y=2)
+    >>> from fractions import Fraction
+    >>> _ = register_type(Fraction, encode=str, decode=Fraction)
     """
-    name = name or cls.__qualname__
+    name = cls.__qualname__ if name is None else name
     if (encode is None) != (decode is None):
         raise UsageError("encode and decode go together", hint="give both, or neither")
+    if not isinstance(name, str):
+        raise UsageError(f"a type's name is a string, not {type(name).__name__}")
+    if not name or write_str(name) is not name:
+        raise UsageError(f"{name!r} cannot name a type", hint="pass another name=")
+    if name in READERS or name in _READ_CONTAINER:
+        raise UsageError(f"{name!r} is the name of a built-in type", hint="pass another name=")
+    if cls in WRITERS or cls in _CONTAINERS or cls is Opaque:
+        raise UsageError(f"{cls.__qualname__} is stored as it is and cannot be registered")
     if encode is not None and decode is not None:
-        write, read = encode, decode
-        entry = _Type(
-            name, cls, lambda v: to_tree(write(v)), lambda t, f: read(from_tree(t, f)), True
-        )
+        entry = _Type(name, cls, Parts(encode, decode), ordinary=True)
     else:
-        entry = _known_shape(cls, name)
+        entry = _Type(name, cls, parts_of(cls), ordinary=False)
     with _registering:
         holder, former = _by_name.get(name), _by_class.get(cls)
         if holder is not None and _identity(holder.cls) != _identity(cls):
@@ -130,302 +127,229 @@ def register_type(
 
 
 def _identity(cls: type) -> tuple[str, str]:
+    """A class that is defined again, in a notebook or by a reload, is the same one."""
     return cls.__module__, cls.__qualname__
 
 
-def _known_shape(cls: type, name: str) -> _Type:
-    if issubclass(cls, Enum):
-        return _Type(name, cls, lambda v: v.name, lambda t, f: cls[t], False)
-    if issubclass(cls, msgspec.Struct):
-        fields = cls.__struct_fields__
-        return _Type(name, cls, lambda v: _attributes(v, fields), _maker(cls), True)
-    if dataclasses.is_dataclass(cls):
-        return _dataclass_type(cls, name)
-    if hasattr(cls, "model_construct") and hasattr(cls, "__pydantic_fields__"):
-        return _pydantic_type(cls, name)
-    raise UsageError(
-        f"{cls.__qualname__} is no enum, dataclass, msgspec.Struct or pydantic model",
-        hint="pass encode= and decode=",
-    )
-
-
-def _attributes(value: Any, names: Any) -> dict[str, Any]:
-    return {name: _tree_at(getattr(value, name), name) for name in names}
-
-
-def _maker(cls: type) -> Callable[[Any, bool], Any]:
-    return lambda tree, frozen: cls(**{k: from_tree(v, frozen) for k, v in tree.items()})
-
-
-def _dataclass_type(cls: type, name: str) -> _Type:
-    names = [field.name for field in dataclasses.fields(cls)]
-
-    def make(tree: Any, frozen: bool) -> Any:
-        made = cls.__new__(cls)
-        for key, item in tree.items():
-            object.__setattr__(made, key, from_tree(item, frozen))
-        return made
-
-    return _Type(name, cls, lambda v: _attributes(v, names), make, True)
-
-
-def _pydantic_type(cls: Any, name: str) -> _Type:
-    def write(value: Any) -> Any:
-        return {
-            "fields": {k: _tree_at(v, k) for k, v in {**value.__dict__}.items()},
-            "extra": {k: _tree_at(v, k) for k, v in (value.__pydantic_extra__ or {}).items()},
-            "set": sorted(value.__pydantic_fields_set__),
-        }
-
-    def make(tree: Any, frozen: bool) -> Any:
-        values = {k: from_tree(v, frozen) for k, v in {**tree["fields"], **tree["extra"]}.items()}
-        return cls.model_construct(_fields_set=set(tree["set"]), **values)
-
-    return _Type(name, cls, write, make, True)
-
-
-def to_tree(value: Any) -> Any:
+def _to_tree(value: Any, depth: int = 0) -> Any:
     """*value* as a tree that JSON says exactly."""
-    write = _WRITERS.get(type(value))
+    kind = type(value)
+    write = WRITERS.get(kind)
     if write is not None:
         return write(value)
-    entry = _by_class.get(type(value))
+    if depth > DEPTH_LIMIT:
+        raise too_deep()
+    if kind is dict or kind is FrozenDict:
+        return _dict_tree(value, depth + 1)
+    if kind in _CONTAINERS:
+        tag = _CONTAINERS[kind]
+        items = _items_tree(value, depth + 1)
+        if tag is None:
+            return items
+        # Sets have no order of their own: the same set must give the same text.
+        return {"$t": tag, "v": items if kind is tuple else sorted(items, key=encode_tree)}
+    if kind is Opaque:
+        return {"$t": value.tag, "v": parse(value.text)}
+    entry = _by_class.get(kind)
     if entry is None:
-        if isinstance(value, Opaque):
-            return {"$t": value.tag, "v": value.tree}
         raise unknown_type(value)
-    return {"$t": entry.name, "v": entry.to_tree(value)}
+    parts = _taken_apart(value, entry)
+    tree = _dict_tree(parts, depth + 1) if type(parts) is dict else _to_tree(parts, depth + 1)
+    return {"$t": entry.name, "v": tree}
 
 
-def _tree_at(value: Any, key: object) -> Any:
+_CONTAINERS: dict[type, str | None] = {
+    dict: None,
+    FrozenDict: None,
+    list: None,
+    FrozenList: None,
+    tuple: "tuple",
+    set: "set",
+    FrozenSet: "set",
+    frozenset: "frozenset",
+}
+
+
+def _dict_tree(value: dict[Any, Any], depth: int) -> Any:
+    key: Any = None
     try:
-        return to_tree(value)
+        if "$t" not in value and all(type(key) is str and write_str(key) is key for key in value):
+            made = {}
+            for key, item in value.items():
+                made[key] = _to_tree(item, depth)
+            return made
+        pairs = []
+        for key, item in value.items():
+            pairs.append([_to_tree(key, depth), _to_tree(item, depth)])
+        return {"$t": "dict", "v": pairs}
     except EncodeError as error:
-        raise at_path(error, key) from None
-    except RecursionError:
-        raise EncodeError("nested too deep, or contains itself", path="") from None
+        at_path(error, key)
+        raise
 
 
-def _itself(value: Any) -> Any:
-    return value
-
-
-def _write_str(value: str) -> Any:
-    if value.isascii():
-        return value
+def _items_tree(value: Iterable[Any], depth: int) -> list[Any]:
+    made: list[Any] = []
     try:
-        value.encode()
-    except UnicodeEncodeError:
-        return {"$t": "str", "v": b64encode(value.encode("utf-16-le", "surrogatepass")).decode()}
-    return value
+        for item in value:
+            made.append(_to_tree(item, depth))
+    except EncodeError as error:
+        at_path(error, len(made))
+        raise
+    return made
 
 
-def _write_int(value: int) -> Any:
-    return value if -(1 << 63) <= value < 1 << 64 else {"$t": "int", "v": hex(value)}
+def _taken_apart(value: Any, entry: _Type) -> Any:
+    try:
+        return entry.parts.take(value)
+    except HoldfastError:
+        raise
+    except Exception as error:
+        raise EncodeError(f"{entry.name} cannot be encoded: {error!r}") from error
 
 
-def _write_float(value: float) -> Any:
-    if value - value == 0:
-        return value
-    return {"$t": "float", "v": "nan" if value != value else "inf" if value > 0 else "-inf"}
-
-
-def _write_dict(value: dict[Any, Any]) -> Any:
-    if "$t" not in value and all(type(k) is str and _write_str(k) is k for k in value):
-        return {k: _tree_at(v, k) for k, v in value.items()}
-    pairs = [[_tree_at(k, k), _tree_at(v, k)] for k, v in value.items()]
-    return {"$t": "dict", "v": pairs}
-
-
-def _write_list(value: Any) -> Any:
-    return [_tree_at(item, index) for index, item in enumerate(value)]
-
-
-def _tagged(tag: str, write: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    return lambda value: {"$t": tag, "v": write(value)}
-
-
-def _write_set(value: Any) -> Any:
-    return sorted(_write_list(value), key=encode_tree)
-
-
-def _write_moment(value: Any) -> Any:
-    """A datetime or time as text; a named zone and a fold go beside it."""
-    zone = value.tzinfo
-    if zone is not None and type(zone) is not timezone and type(zone) is not ZoneInfo:
-        raise unknown_type(zone)
-    text = value.replace(fold=0).isoformat()
-    named = type(zone) is ZoneInfo
-    if not named and not value.fold:
-        return text
-    if named and zone.key is None:
-        raise EncodeError("a ZoneInfo made from a file has no name to store", path="")
-    if named:
-        text = value.replace(tzinfo=None, fold=0).isoformat()
-    return [text, zone.key if named else None, value.fold]
-
-
-def _read_moment(read: Callable[[str], Any]) -> Callable[[Any, bool], Any]:
-    def moment(tree: Any, frozen: bool) -> Any:
-        if isinstance(tree, str):
-            return read(tree)
-        text, zone, fold = tree
-        made = read(text).replace(fold=fold)
-        return made.replace(tzinfo=ZoneInfo(zone)) if zone else made
-
-    return moment
-
-
-def _write_timedelta(value: timedelta) -> Any:
-    return [value.days, value.seconds, value.microseconds]
-
-
-_PATHS: dict[str, type[PurePath]] = {
-    "path": PosixPath,
-    "windows-path": WindowsPath,
-    "pure-path": PurePosixPath,
-    "pure-windows-path": PureWindowsPath,
-}
-
-_WRITERS: dict[type, Callable[[Any], Any]] = {
-    type(None): _itself,
-    bool: _itself,
-    str: _write_str,
-    int: _write_int,
-    float: _write_float,
-    dict: _write_dict,
-    FrozenDict: _write_dict,
-    list: _write_list,
-    FrozenList: _write_list,
-    tuple: _tagged("tuple", _write_list),
-    set: _tagged("set", _write_set),
-    FrozenSet: _tagged("set", _write_set),
-    frozenset: _tagged("frozenset", _write_set),
-    bytes: _tagged("bytes", lambda value: b64encode(value).decode()),
-    datetime: _tagged("datetime", _write_moment),
-    date: _tagged("date", date.isoformat),
-    time: _tagged("time", _write_moment),
-    timedelta: _tagged("timedelta", _write_timedelta),
-    Decimal: _tagged("decimal", str),
-    UUID: _tagged("uuid", str),
-    complex: _tagged("complex", lambda v: [_write_float(v.real), _write_float(v.imag)]),
-    **{cls: _tagged(tag, str) for tag, cls in _PATHS.items()},
-}
-
-
-def _read_list(tree: Any, frozen: bool) -> Any:
-    return [from_tree(item, frozen) for item in tree]
-
-
-def _read_set(tree: Any, frozen: bool) -> Any:
-    items = _read_list(tree, frozen)
-    return FrozenSet.of(items, Nature.TAGGED) if frozen else set(items)
-
-
-def _read_dict(tree: Any, frozen: bool) -> Any:
-    made = {from_tree(k, frozen): from_tree(v, frozen) for k, v in tree}
-    return freeze(made, _leaf)[0] if frozen else made
-
-
-_READERS: dict[str, Callable[[Any, bool], Any]] = {
-    "str": lambda tree, frozen: b64decode(tree).decode("utf-16-le", "surrogatepass"),
-    "int": lambda tree, frozen: int(tree, 16),
-    "float": lambda tree, frozen: float(tree),
-    "dict": _read_dict,
-    "tuple": lambda tree, frozen: tuple(_read_list(tree, frozen)),
-    "set": _read_set,
-    "frozenset": lambda tree, frozen: frozenset(_read_list(tree, frozen)),
-    "bytes": lambda tree, frozen: b64decode(tree),
-    "datetime": _read_moment(datetime.fromisoformat),
-    "date": lambda tree, frozen: date.fromisoformat(tree),
-    "time": _read_moment(time.fromisoformat),
-    "timedelta": lambda tree, frozen: timedelta(*tree),
-    "decimal": lambda tree, frozen: Decimal(tree),
-    "uuid": lambda tree, frozen: UUID(tree),
-    "complex": lambda tree, frozen: complex(*_read_list(tree, frozen)),
-    **{tag: (lambda tree, frozen, cls=cls: cls(tree)) for tag, cls in _PATHS.items()},
-}
-
-
-def from_tree(tree: Any, frozen: bool) -> Any:
+def _from_tree(tree: Any, frozen: bool) -> Any:
     """The value that a tagged tree stands for; *frozen* containers, or ordinary ones."""
     kind = type(tree)
     if kind is dict:
         if "$t" in tree:
             return _read_tag(tree, frozen)
-        made = {key: from_tree(item, frozen) for key, item in tree.items()}
-        return freeze(made, _leaf)[0] if frozen else made
-    if kind is list:
-        items = [from_tree(item, frozen) for item in tree]
-        return freeze(items, _leaf)[0] if frozen else items
-    return tree
+        made: Any = {key: _from_tree(item, frozen) for key, item in tree.items()}
+    elif kind is list:
+        made = [_from_tree(item, frozen) for item in tree]
+    else:
+        return tree
+    return freeze(made, _keep)[0] if frozen else made
 
 
 def _read_tag(tree: dict[str, Any], frozen: bool) -> Any:
     tag = tree["$t"]
     try:
+        if len(tree) != 2:
+            raise ValueError("it is not a tag and a value")
         body = tree["v"]
-        read = _READERS.get(tag)
-        if read is None:
-            entry = _by_name.get(tag)
-            if entry is None:
-                warnings.warn(
-                    f"no type is registered as {tag!r}; the value is kept as it was stored",
-                    UnknownTypeWarning,
-                    stacklevel=2,
-                )
-                return Opaque(tag, body)
-            read = entry.from_tree
-        return read(body, frozen)
-    except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
+        read = READERS.get(tag)
+        if read is not None:
+            return read(body)
+        if tag in _READ_CONTAINER:
+            return _READ_CONTAINER[tag](body, frozen)
+        entry = _by_name.get(tag)
+        if entry is not None:
+            return entry.parts.make(_from_tree(body, frozen and not entry.ordinary))
+    except (HoldfastError, Warning):
+        raise
+    except Exception as error:
         raise DecodeError(
-            f"a value tagged {tag!r} cannot be read: {error}",
-            hint="register the type as it was when the value was saved",
+            f"a value tagged {tag!r} cannot be read: {error!r}",
+            hint="register the type as it was when the value was saved,"
+            " or with encode= and a decode= that reads both",
             tag=tag,
         ) from error
+    warnings.warn(
+        f"no type is registered as {tag!r}; the value is kept as it was stored",
+        UnknownTypeWarning,
+        stacklevel=2,
+    )
+    return Opaque(tag, encode_tree(body))
 
 
-def _leaf(value: Any) -> tuple[Any, Nature] | None:
-    """Freeze a value that is not a container: see `frozen.freeze`."""
+def _listed(tree: Any) -> list[Any]:
+    if type(tree) is not list:
+        raise TypeError("it has no list of items")
+    return tree
+
+
+def _read_items(tree: Any, frozen: bool) -> list[Any]:
+    return [_from_tree(item, frozen) for item in _listed(tree)]
+
+
+def _read_pairs(tree: Any, frozen: bool) -> Any:
+    made = {}
+    for pair in _listed(tree):
+        key, item = _listed(pair)
+        made[_from_tree(key, frozen)] = _from_tree(item, frozen)
+    return freeze(made, _keep)[0] if frozen else made
+
+
+def _read_set(tree: Any, frozen: bool) -> Any:
+    made = set(_read_items(tree, frozen))
+    return freeze(made, _keep)[0] if frozen else made
+
+
+_READ_CONTAINER: dict[str, Callable[[Any, bool], Any]] = {
+    "dict": _read_pairs,
+    "tuple": lambda tree, frozen: tuple(_read_items(tree, frozen)),
+    "set": _read_set,
+    "frozenset": lambda tree, frozen: frozenset(_read_items(tree, frozen)),
+}
+
+
+def _keep(value: Any, depth: int = 0) -> tuple[Any, Nature] | None:
+    """The nature of a value that is no container, for `freeze`: it is not copied."""
     kind = type(value)
-    if kind in _WRITERS:
-        if kind is datetime or kind is time:
-            _write_moment(value)
+    if kind in WRITERS or kind is Opaque:
         return value, Nature.TAGGED
     entry = _by_class.get(kind)
     if entry is None:
-        return (value, Nature.TAGGED) if kind is Opaque else None
-    if not entry.live:
-        return value, Nature.TAGGED
-    return from_tree(to_tree(value), True), Nature.LIVE
+        return None
+    return value, Nature.LIVE if entry.parts.live else Nature.TAGGED
+
+
+def _copy(value: Any, depth: int) -> tuple[Any, Nature] | None:
+    """The same, with a copy of what may change."""
+    kept = _keep(value)
+    if kept is not None and kept[1] is Nature.LIVE:
+        return _from_tree(_to_tree(value, depth), True), Nature.LIVE
+    check(value)
+    return kept
 
 
 def take_in(value: Any) -> tuple[Any, Nature]:
     """A deeply frozen copy of *value*, and its nature."""
-    return freeze(value, _leaf)
+    try:
+        return freeze(value, _copy)
+    except RecursionError:
+        raise too_deep() from None
+
+
+def give_out(value: Any) -> Any:
+    """A copy of a frozen *value* that is ordinary all through and may be changed."""
+    return thaw(value, _ordinary)
+
+
+def _ordinary(value: Any) -> Any:
+    entry = _by_class.get(type(value))
+    if entry is None or not entry.parts.live:
+        return value
+    return _from_tree(_to_tree(value), False)
 
 
 def weigh(value: Any) -> Nature:
     """The nature of a value that stays mutable."""
-    return nature_of(value, _leaf)
+    try:
+        return nature_of(value, _keep)
+    except RecursionError:
+        raise too_deep() from None
 
 
 def encode(value: Any, nature: Nature | None = None) -> bytes:
     """The JSON text of *value*; `EncodeError` names the path to what cannot be stored."""
     if nature is None:
         nature = weigh(value)
-    if nature is Nature.PLAIN:
-        try:
-            return encode_tree(value)
-        except UnicodeEncodeError:
-            pass
-    return encode_tree(to_tree(value))
+    try:
+        if nature is Nature.PLAIN:
+            try:
+                return encode_tree(value)
+            except UnicodeEncodeError:  # half a surrogate pair, which the weighing does not see
+                pass
+        return encode_tree(_to_tree(value))
+    except RecursionError:
+        raise too_deep() from None
 
 
 def parse(text: bytes) -> Any:
     """The tagged tree of a JSON text."""
     try:
-        return _decoder.decode(text)
+        return _decode_tree(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DecodeError(f"stored text is not readable JSON: {error}") from error
 
@@ -433,6 +357,11 @@ def parse(text: bytes) -> Any:
 def decode(text: bytes, *, frozen: bool = False) -> Any:
     """The value that *text* stands for."""
     tree = parse(text)
-    if b'"$t"' not in text and b"\\u" not in text:
+    # A tag's key has no other spelling in what `encode` writes; any escape could be one.
+    tagged = b'"$t"' in text or b"\\u" in text
+    try:
+        if tagged:
+            return _from_tree(tree, frozen)
         return take_in(tree)[0] if frozen else tree
-    return from_tree(tree, frozen)
+    except (EncodeError, RecursionError) as error:
+        raise DecodeError(f"stored text is nested too deep: {error}") from error

@@ -89,7 +89,7 @@ class FrozenList(list[Any]):
 
     def grown(self, items: FrozenList) -> FrozenList:
         """A new list of these items and then *items*."""
-        made = list.__new__(FrozenList)
+        made: FrozenList = list.__new__(FrozenList)
         list.__init__(made, self)
         list.extend(made, items)
         made.nature = max(self.nature, items.nature)
@@ -258,9 +258,7 @@ def _freeze_dict(value: dict[Any, Any], leaf: Leaf, depth: int) -> tuple[Any, Na
     return FrozenDict.of(made, nature, highest + 1), nature, highest + 1
 
 
-def _freeze_items(
-    value: Iterable[Any], leaf: Leaf, depth: int
-) -> tuple[list[Any], Nature, int]:
+def _freeze_items(value: Iterable[Any], leaf: Leaf, depth: int) -> tuple[list[Any], Nature, int]:
     if depth > DEPTH_LIMIT:
         raise too_deep()
     nature = Nature.PLAIN
@@ -288,7 +286,7 @@ def at_path(error: EncodeError, key: object) -> None:
     facts = error.facts
     path = str(facts.get("path", ""))
     if len(path) < _LONGEST_PATH:
-        part = f"[{key}]" if isinstance(key, int) else str(key)
+        part = f"[{_shown(key)}]" if isinstance(key, int) else str(key)
         if len(part) > _LONGEST_KEY:
             part = part[:_LONGEST_KEY] + "..."
         path = part + ("." if path and path[0] != "[" else "") + path
@@ -296,6 +294,11 @@ def at_path(error: EncodeError, key: object) -> None:
     facts["path"] = error.path = path
     error.message = f"{path}: {what}"
     error.args = (error.message,)
+
+
+def _shown(key: int) -> str:
+    """Python refuses to write very long numbers in decimal."""
+    return str(key) if -(1 << 64) < key < 1 << 64 else hex(key)
 
 
 def too_deep() -> EncodeError:
@@ -326,7 +329,7 @@ def nature_of(value: Any, leaf: Leaf, depth: int = 0) -> Nature:
     nature = Nature.PLAIN
     index = 0
     try:
-        for index, item in enumerate(value):
+        for index, item in enumerate(value):  # noqa: B007 (it is used where an item fails)
             kind = type(item)
             if kind is str:
                 continue

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import re
 
-__all__ = ["check_run_id", "medium_name", "new_id"]
-
 from holdfast.errors import UsageError
+
+__all__ = ["check_run_id", "medium_name", "new_id"]
 
 _SAFE = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")
 _DEVICES = frozenset(

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import hashlib
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-from holdfast.errors import CorruptError
+from holdfast.errors import CorruptError, EncodeError
 
 __all__ = [
     "FORMAT",
@@ -33,6 +33,8 @@ FORMAT = 1
 """The version of the record format; a header that says a newer one is refused."""
 
 Frame = Literal["key", "delta", "note"]
+
+_Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 
 KINDS = ("routine", "pre_operation", "recovery", "interrupt", "final", "manual", "fork")
 """Why a checkpoint is taken. Other words are allowed."""
@@ -78,7 +80,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A delta's base: the seq of the record it changes."""
     key_seq: int | None = None
     """A delta's keyframe: the seq of the record where its chain of bases begins."""
-    step: int = 0
+    step: _Count = 0
     node: str | None = None
     kind: str = "routine"
     """Why a checkpoint was taken; for a note, what it notes (effect, tag, prune, ...)."""
@@ -86,7 +88,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     metadata: dict[str, Any] = {}
     tags: tuple[str, ...] = ()
     fingerprint: str | None = None
-    schema: int = 0
+    schema: _Count = 0
     size: int = 0
     """Bytes of the whole state as JSON text."""
     stored: int = 0
@@ -122,6 +124,8 @@ def digest_of(data: bytes) -> str:
 def seal(header: Header, body: bytes, *, prev: str) -> Record:
     """Close *body* under *header* as the record that follows the one with digest *prev*.
 
+    A header that could not be read again is an `EncodeError`: it is never written.
+
     >>> from datetime import datetime, timezone
     >>> header = Header(run_id="r", seq=1, id="a", frame="key", saved_at=datetime.now(timezone.utc))
     >>> record = seal(header, b'{"state":{}}', prev="")
@@ -131,7 +135,16 @@ def seal(header: Header, body: bytes, *, prev: str) -> Record:
     header = msgspec.structs.replace(
         header, prev=prev, body=digest_of(body), stored=len(body), digest=""
     )
-    text = _encode(header)
+    try:
+        text = _encode(header)
+        _decode(text)
+    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
+        raise EncodeError(
+            f"record {header.seq!r} of run {header.run_id!r} has a header that cannot be stored:"
+            f" {error}",
+            run_id=header.run_id,
+            seq=header.seq,
+        ) from error
     return Record(msgspec.structs.replace(header, digest=digest_of(text)), text, body)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from collections.abc import Callable
-from datetime import date, datetime, time, timedelta, timezone, tzinfo
+from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
 from math import isfinite
 from pathlib import Path, PosixPath, PurePath, PurePosixPath, PureWindowsPath, WindowsPath
@@ -19,7 +19,7 @@ from zoneinfo import ZoneInfo
 from holdfast.core.frozen import unknown_type
 from holdfast.errors import EncodeError
 
-__all__ = ["READERS", "WRITERS", "check_zone", "write_str"]
+__all__ = ["READERS", "WRITERS", "check", "write_str"]
 
 
 def _itself(value: Any) -> Any:
@@ -73,9 +73,13 @@ def _fixed(zone: tzinfo) -> timezone | None:
     return same if same == zone else None
 
 
-def check_zone(value: datetime | time) -> None:
-    """Raise an `EncodeError` if the value's zone cannot be stored."""
-    zone = value.tzinfo
+def check(value: Any) -> None:
+    """Raise an `EncodeError` if *value*, of a type that can be stored, cannot be."""
+    if type(value) is datetime or type(value) is time:
+        _check_zone(value.tzinfo)
+
+
+def _check_zone(zone: tzinfo | None) -> None:
     if zone is None or type(zone) is timezone:
         return
     if type(zone) is not ZoneInfo:
@@ -88,9 +92,9 @@ def check_zone(value: datetime | time) -> None:
 def _write_moment(value: datetime | time) -> Any:
     """ISO text, or a list of it, the key of a zone, the fold, and the name of a fixed zone."""
     zone, fold = value.tzinfo, value.fold
-    if not fold and (zone is None or zone is timezone.utc):
+    if not fold and (zone is None or zone is UTC):
         return value.isoformat()
-    check_zone(value)
+    _check_zone(zone)
     if type(zone) is ZoneInfo:
         return [value.replace(tzinfo=None, fold=0).isoformat(), zone.key, fold]
     fixed = _fixed(zone) if zone is not None else None

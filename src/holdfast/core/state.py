@@ -4,45 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from types import MappingProxyType
 from typing import Any, Protocol, Self
 from uuid import uuid4
 
 import msgspec
 
-from holdfast.core.codec import take_in, weigh
-from holdfast.core.frozen import FrozenDict, FrozenList, Nature, at_path, thaw
+from holdfast.core.codec import encode, give_out, take_in, weigh
+from holdfast.core.diff import key_text
+from holdfast.core.frozen import FrozenList, Nature, at_path
 from holdfast.core.ids import check_run_id
 from holdfast.core.patch import LAZY_BYTES, Lazy
-from holdfast.core.record import read_status
+from holdfast.core.place import Lineage, Place, Secrets, read_metadata, read_place, read_tags
 from holdfast.errors import EncodeError, UsageError
 
-__all__ = ["Lineage", "Place", "Saver", "State"]
+__all__ = ["Lineage", "Place", "Saver", "State", "read_metadata", "read_tags"]
 
 _KEEP: Any = object()
-
-
-class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where in which run a state stands."""
-
-    run_id: str
-    name: str = ""
-    scope: str = ""
-    step: int = 0
-    node: str | None = None
-    kind: str = "routine"
-    status: str = "running"
-    tags: tuple[str, ...] = ()
-    metadata: FrozenDict = FrozenDict.of({}, Nature.PLAIN)
-
-
-class Lineage:
-    """What all states made from one another share: the checkpoint they were last saved as."""
-
-    __slots__ = ("checkpoint_id",)
-
-    def __init__(self, checkpoint_id: str | None = None) -> None:
-        self.checkpoint_id = checkpoint_id
 
 
 class Saver(Protocol):
@@ -80,7 +57,7 @@ state.append("key", item), or list(value) for a copy you may change)
     _natures: dict[str, Nature]
     _place: Place
     _timestamp: datetime
-    _secrets: dict[str, Any]
+    _secrets: Secrets
     _lineage: Lineage
 
     def __init__(self) -> None:
@@ -102,7 +79,7 @@ state.append("key", item), or list(value) for a copy you may change)
         if name:
             check_run_id(name, "name")
         place = Place(run_id=str(uuid4()) if run_id is None else check_run_id(run_id), name=name)
-        made = cls._make({}, {}, place, datetime.now(UTC), dict(secrets or {}), Lineage())
+        made = cls._make({}, {}, place, datetime.now(UTC), Secrets(secrets or {}), Lineage())
         return made.merge(values) if values else made
 
     @classmethod
@@ -112,7 +89,7 @@ state.append("key", item), or list(value) for a copy you may change)
         natures: dict[str, Nature],
         place: Place,
         timestamp: datetime,
-        secrets: dict[str, Any],
+        secrets: Secrets,
         lineage: Lineage,
     ) -> Self:
         made = object.__new__(cls)
@@ -127,7 +104,11 @@ state.append("key", item), or list(value) for a copy you may change)
 
     @classmethod
     def restore(
-        cls, texts: Mapping[str, bytes], place: Place, timestamp: datetime, checkpoint_id: str
+        cls,
+        texts: Mapping[str, bytes],
+        place: Place,
+        timestamp: datetime,
+        checkpoint_id: str | None,
     ) -> Self:
         """The state whose values have these texts; long ones are decoded when looked at."""
         values: dict[str, Any] = {}
@@ -138,7 +119,7 @@ state.append("key", item), or list(value) for a copy you may change)
                 value = value.get()
                 natures[key] = weigh(value)
             values[key] = value
-        return cls._make(values, natures, place, timestamp, {}, Lineage(checkpoint_id))
+        return cls._make(values, natures, place, timestamp, Secrets({}), Lineage(checkpoint_id))
 
     def _with(self, values: dict[str, Any], natures: dict[str, Nature]) -> Self:
         return self._make(
@@ -194,7 +175,7 @@ state.append("key", item), or list(value) for a copy you may change)
 
     def to_dict(self) -> dict[str, Any]:
         """The values as ordinary dicts and lists that may be changed."""
-        return {key: thaw(self[key]) for key in self._values}
+        return {key: give_out(self[key]) for key in self._values}
 
     # Changing
 
@@ -207,11 +188,8 @@ state.append("key", item), or list(value) for a copy you may change)
         made, natures = dict(self._values), dict(self._natures)
         for key in values:
             value = values[key]
-            _check_key(key)
-            try:
-                made[key], natures[key] = take_in(value)
-            except EncodeError as error:
-                raise at_path(error, key) from None
+            key_text(key)
+            made[key], natures[key] = _taken_in(key, value)
         return self._with(made, natures)
 
     def with_values_of(self, other: State) -> Self:
@@ -227,8 +205,8 @@ state.append("key", item), or list(value) for a copy you may change)
             raise UsageError(
                 f"{key!r} is a {type(old).__name__}, not a list", hint="use state.set(...)"
             )
-        added, nature = take_in(list(items))
-        grown = old.grown(added, nature)
+        added, _ = _taken_in(key, list(items))
+        grown = old.grown(added)
         return self._with({**self._values, key: grown}, {**self._natures, key: grown.nature})
 
     def without(self, *keys: str) -> Self:
@@ -254,21 +232,20 @@ state.append("key", item), or list(value) for a copy you may change)
         scope: str = _KEEP,
     ) -> Self:
         """The state at another place of its run. What is not given stays."""
-        given: dict[str, Any] = {}
-        if step is not _KEEP:
-            if not isinstance(step, int) or isinstance(step, bool) or step < 0:
-                raise UsageError(f"step is {step!r}", hint="give a whole number from 0")
-            given["step"] = step
-        for field, value in (("node", node), ("kind", kind), ("status", status), ("scope", scope)):
-            if value is not _KEEP:
-                if not (isinstance(value, str) or (field == "node" and value is None)):
-                    raise UsageError(f"{field} must be a string, not {type(value).__name__}")
-                given[field] = read_status(value) if field == "status" else value
-        if tags is not _KEEP:
-            given["tags"] = read_tags(tags)
-        if metadata is not _KEEP:
-            given["metadata"] = read_metadata(metadata)
-        return self.placed(msgspec.structs.replace(self._place, **given))
+        given = {
+            field: value
+            for field, value in (
+                ("step", step),
+                ("node", node),
+                ("kind", kind),
+                ("status", status),
+                ("tags", tags),
+                ("metadata", metadata),
+                ("scope", scope),
+            )
+            if value is not _KEEP
+        }
+        return self.placed(msgspec.structs.replace(self._place, **read_place(given)))
 
     def set_checkpoint_node(self, node: str) -> Self:
         """The state as it is after *node*."""
@@ -277,7 +254,7 @@ state.append("key", item), or list(value) for a copy you may change)
     def with_secrets(self, secrets: Mapping[str, Any]) -> Self:
         """The state with these secrets, which are never saved, logged or shown."""
         made = self.clone()
-        object.__setattr__(made, "_secrets", {**self._secrets, **secrets})
+        object.__setattr__(made, "_secrets", Secrets({**self._secrets, **secrets}))
         return made
 
     def checkpoint(self, target: Any = None) -> str:
@@ -346,7 +323,7 @@ state.append("key", item), or list(value) for a copy you may change)
     @property
     def secrets(self) -> Mapping[str, Any]:
         """What travels with the state and is never saved."""
-        return MappingProxyType(self._secrets)
+        return self._secrets
 
     @property
     def place(self) -> Place:
@@ -364,10 +341,16 @@ state.append("key", item), or list(value) for a copy you may change)
     def __delattr__(self, name: str) -> None:
         raise UsageError(f"a state is frozen: {name} cannot be deleted")
 
+    def __setitem__(self, key: str, value: Any) -> None:
+        raise UsageError(f"a state is frozen: {key!r} cannot be assigned", hint="use set()")
+
+    def __delitem__(self, key: str) -> None:
+        raise UsageError(f"a state is frozen: {key!r} cannot be deleted", hint="use without()")
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, State):
             return NotImplemented
-        return self._place == other._place and self.items() == other.items()
+        return self._place == other._place and dict(self.items()) == dict(other.items())
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -377,40 +360,34 @@ state.append("key", item), or list(value) for a copy you may change)
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A pickled state is its texts: secrets stay behind, and no class is named in them."""
+        texts = {
+            k: v.text if type(v) is Lazy else encode(v) for k, v in self.for_saving()[0].items()
+        }
+        place = msgspec.structs.asdict(self._place)
+        return _unpickled, (type(self), texts, place, self._timestamp, self.checkpoint_id)
+
     def __repr__(self) -> str:
         place = self._place
         where = f" at {place.node}" if place.node else ""
         return f"<State {place.run_id} step {place.step}{where}: {', '.join(self._values)}>"
 
 
-def _check_key(key: object) -> None:
-    if not isinstance(key, str):
-        raise EncodeError(
-            f"a state's keys are strings, and {key!r} is not", hint="nest the dict under a key"
-        )
+def _taken_in(key: str, value: Any) -> tuple[Any, Nature]:
     try:
-        key.encode()
-    except UnicodeEncodeError:
-        raise EncodeError(f"the key {key!r} is not valid Unicode") from None
+        return take_in(value)
+    except EncodeError as error:
+        at_path(error, key)
+        raise
 
 
-def read_tags(tags: Iterable[str]) -> tuple[str, ...]:
-    """Tags as they are stored: each a non-empty string, once."""
-    if isinstance(tags, str):
-        raise UsageError("tags is one string", hint=f"give a list: [{tags!r}]")
-    made = tuple(dict.fromkeys(tags))
-    for tag in made:
-        if not isinstance(tag, str) or not tag:
-            raise UsageError(f"a tag must be a non-empty string, and {tag!r} is not")
-    return made
-
-
-def read_metadata(metadata: Mapping[str, Any]) -> FrozenDict:
-    """Metadata as it is stored: string keys and values that JSON says exactly."""
-    frozen, nature = take_in(dict(metadata))
-    if nature is not Nature.PLAIN or any(type(key) is not str for key in frozen):
-        raise EncodeError(
-            "metadata holds what plain JSON cannot say",
-            hint="use strings, numbers, booleans, None, and lists and dicts of them",
-        )
-    return frozen  # type: ignore[no-any-return]
+def _unpickled(
+    cls: type[State],
+    texts: Mapping[str, bytes],
+    place: Mapping[str, Any],
+    timestamp: datetime,
+    checkpoint_id: str | None,
+) -> State:
+    metadata = read_metadata(place["metadata"])
+    return cls.restore(texts, Place(**{**place, "metadata": metadata}), timestamp, checkpoint_id)

@@ -44,20 +44,18 @@ class CheckpointConfig:
     before: Collection[str] = ()
     """Also before these nodes, with kind ``pre_operation``."""
     keep: int | None = None
-    """Only the newest so many checkpoints of a run; 1 means that each takes the place of the last."""
+    """Only the newest so many checkpoints of a run; with 1, each takes the place of the last."""
     on_save_failure: Literal["fail", "warn", "retry"] = "fail"
     """What a save that fails does: stop the run, only warn, or be tried again and then stop it."""
     lease_seconds: float = 30.0
     """How long a run stays taken after its process was last heard of from another host."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.interval, int) or isinstance(self.interval, bool):
-            raise UsageError(f"interval is {self.interval!r}", hint="give a whole number")
-        if self.interval < 0:
+        if not _is_count(self.interval, 0):
             raise UsageError(
-                f"interval is {self.interval}", hint="give 1 or more, or 0 for no checkpoints"
+                f"interval is {self.interval!r}", hint="give 1 or more, or 0 for no checkpoints"
             )
-        if self.keep is not None and (not isinstance(self.keep, int) or self.keep < 1):
+        if self.keep is not None and not _is_count(self.keep, 1):
             raise UsageError(f"keep is {self.keep!r}", hint="give 1 or more, or leave it out")
         if not self.lease_seconds > 0:
             raise UsageError(f"lease_seconds is {self.lease_seconds!r}", hint="give more than 0")
@@ -121,12 +119,11 @@ class GraphConfig:
     """Whether events carry the values of the state."""
 
     def __post_init__(self) -> None:
-        limit = self.max_iterations
-        if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
-            raise UsageError(f"max_iterations is {limit!r}", hint="give 1 or more")
+        if not _is_count(self.max_iterations, 1):
+            raise UsageError(f"max_iterations is {self.max_iterations!r}", hint="give 1 or more")
         if not isinstance(self.name, str):
             raise UsageError(f"a graph's name is a string, not {type(self.name).__name__}")
-        if not isinstance(self.version, int) or self.version < 0:
+        if not _is_count(self.version, 0):
             raise UsageError(f"version is {self.version!r}", hint="give a whole number from 0 on")
         if not isinstance(self.checkpoint, CheckpointConfig):
             raise UsageError("checkpoint must be a CheckpointConfig")
@@ -159,6 +156,10 @@ class GraphConfig:
         if not isinstance(tree, Mapping):
             raise UsageError(f"{path} holds no mapping", hint="write keys such as name: report")
         return cls.from_mapping(tree)
+
+
+def _is_count(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
 def _checked(cls: Any, mapping: Mapping[str, Any], what: str) -> dict[str, Any]:

@@ -53,13 +53,17 @@ def not_(predicate: Predicate) -> Predicate:
 def all_of(*predicates: Predicate) -> Predicate:
     """True if all of them are; they are asked in order, until one is not."""
     _check(*predicates)
-    return _named(lambda state: all(one(state) for one in predicates), _joined("all_of", predicates))
+    return _named(
+        lambda state: all(one(state) for one in predicates), _joined("all_of", predicates)
+    )
 
 
 def any_of(*predicates: Predicate) -> Predicate:
     """True if one of them is; they are asked in order, until one is."""
     _check(*predicates)
-    return _named(lambda state: any(one(state) for one in predicates), _joined("any_of", predicates))
+    return _named(
+        lambda state: any(one(state) for one in predicates), _joined("any_of", predicates)
+    )
 
 
 def describe(predicate: Predicate | None) -> str:

@@ -21,6 +21,7 @@ __all__ = [
     "emitter",
     "get_observer",
     "register_observer",
+    "resolve_observers",
 ]
 
 logger = logging.getLogger("holdfast.graph")
@@ -84,8 +85,8 @@ _named: dict[str, Observer | Callable[[], Observer]] = {
 
 def register_observer(name: str, observer: Observer | Callable[[], Observer]) -> None:
     """Make *observer*, or what it makes each time it is called, known as *name*."""
-    if not isinstance(name, str) or not name:
-        raise UsageError(f"an observer's name is a non-empty string, not {name!r}")
+    if not name:
+        raise UsageError("an observer needs a name to be registered under")
     if not _observes(observer) and not callable(observer):
         raise UsageError(f"{name!r} has no on_event method", hint="see holdfast.Observer")
     with _lock:
@@ -111,9 +112,8 @@ def _observes(thing: object) -> bool:
 
 def resolve_observers(given: str | Observer | Sequence[str | Observer]) -> tuple[Observer, ...]:
     """The observers that *given* names, those that hear nothing left out."""
-    several = [given] if isinstance(given, str) or _observes(given) else given
-    if not isinstance(several, Sequence):
-        raise UsageError(f"{given!r} is no observer", hint="give a name or an object with on_event")
+    several: Sequence[str | Observer]
+    several = [given] if isinstance(given, str) or not isinstance(given, Sequence) else given
     made = [get_observer(one) if isinstance(one, str) else one for one in several]
     for one in made:
         if not _observes(one):
@@ -127,9 +127,7 @@ def emitter(observers: Sequence[Observer], source: str, facts: Mapping[str, Any]
         return None
 
     def emit(kind: str, data: Mapping[str, Any]) -> None:
-        event = Event(
-            type=kind, source=source, timestamp=datetime.now(UTC), data={**facts, **data}
-        )
+        event = Event(type=kind, source=source, timestamp=datetime.now(UTC), data={**facts, **data})
         for observer in observers:
             try:
                 observer.on_event(event)

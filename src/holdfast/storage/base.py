@@ -10,6 +10,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from itertools import pairwise
 from types import TracebackType
 from typing import Any, Protocol, Self, runtime_checkable
 
@@ -46,7 +47,24 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int | None = None
     """The lease it is written under, None for a writer without one."""
     hide: tuple[int, ...] = ()
-    """Earlier seqs that stop being visible in the same commit."""
+    """Seqs, its own or earlier, that stop being visible in the same commit."""
+    erased: frozenset[tuple[int, int]] = frozenset()
+    """Ranges of seqs, first and last, that it passes over: erased where it is a copy from."""
+
+    def follows(self, header: Header, seq: int, digest: str) -> bool:
+        """Whether *header* may come right after the record with this *seq* and *digest*.
+
+        The digest of a record that was erased is not known, so what comes after a gap is
+        believed.
+        """
+        if header.seq == seq + 1:
+            return header.prev == digest
+        return (seq + 1, header.seq - 1) in self.erased
+
+    def gaps(self, seq: int) -> list[tuple[int, int]]:
+        """The ranges that its records pass over, if they come after the record at *seq*."""
+        seqs = [seq, *(record.header.seq for record in self.records)]
+        return [(one + 1, two - 1) for one, two in pairwise(seqs) if two > one + 1]
 
 
 class RecordQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,6 +147,8 @@ class Storage(ABC):
           digest; where that seq is taken, or it leaves a gap, the batch is a `ConflictError` with
           `.run_id`, `.seq` and `.head` (the seq that is newest there). If the records there have
           the same ids and digests, it is a retry of what had succeeded, and is None.
+        - A copy of a run that was pruned leaves the gaps that its batch names as `erased`; they
+          are then as if they had been erased here.
         - An `epoch` older than that of the run's newest lease is a `ConflictError` as well. The
           comparison is part of the same atomic step.
         - All batches of one call share one commit; each succeeds or conflicts alone. Several may

@@ -92,6 +92,9 @@ class FilesystemStorage(Storage):
             for run_id, group in groups.items():
                 with self._files.lock(root, medium_name(run_id)):
                     self._append(root, run_id, group, results, floor)
+        for batch in batches:
+            if not batch.records and batch.hide:
+                self.delete(batch.run_id, hide=batch.hide)
         return results
 
     def read(
@@ -241,8 +244,11 @@ class FilesystemStorage(Storage):
                 if results[index] is None:
                     if not journal.segments:
                         journal.ordinal = self._files.new_ordinal(root)
-                    line = journal.next_line(records, batch.hide, commit=floor + index)
-                    writer.put(folder_of(records[0].header.name), line)
+                    gaps = batch.gaps(journal.seq)
+                    folder, commit = folder_of(records[0].header.name), floor + index
+                    writer.move_to(folder, commit=commit)
+                    line = journal.next_line(records, batch.hide, commit=commit, erased=gaps)
+                    writer.put(folder, line)
         self._commit = max(self._commit, journal.commit)
 
     def _read(self, run_id: str, first: int, last: int | None, end: int) -> Iterator[Record]:
@@ -361,7 +367,7 @@ def _checked(batch: Batch) -> list[Record]:
                 hint="give records of different names in batches of their own",
             )
     for one, following in pairwise(record.header for record in records):
-        if (following.seq, following.prev) != (one.seq + 1, one.digest):
+        if not batch.follows(following, one.seq, one.digest):
             raise UsageError(
                 f"seq {following.seq} does not follow seq {one.seq} in a batch of "
                 f"run {batch.run_id!r}"

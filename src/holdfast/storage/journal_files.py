@@ -82,7 +82,11 @@ class JournalFiles:
             self._listing.refresh(root, {segment.folder for segment in known.segments})
         if known is None or not self._listing.of(medium):
             self._listing.refresh(root)
-        return self._current(root, medium, locked=locked)
+        journal = self._current(root, medium, locked=locked)
+        if journal is not None and journal.moved:
+            self._listing.refresh(root)
+            journal = self._current(root, medium, locked=locked)
+        return journal
 
     def journals(self, root: Folder, folder: str | None = None) -> list[Journal]:
         """The journals of all runs, or of those that have a file in *folder*."""

@@ -30,19 +30,25 @@ class Writer:
         """The last segment, if it is not synced, and its length when it was."""
         self._used = False
 
+    def move_to(self, folder: str, *, commit: int) -> None:
+        """Say where the run is that it goes on in *folder*, if that is another directory.
+
+        Those who watch the run where it is would not look for it elsewhere.
+        """
+        for segment in self._journal.segments[-1:]:
+            if segment.folder != folder:
+                self._extend(segment, self._journal.next_line((), (), commit=commit, moved=True))
+
     def put(self, folder: str, line: Line) -> None:
         """Append *line* to the segment that lies in *folder*, or begin one there."""
         journal, codec = self._journal, self._files.codec
         self._used = True
-        data = pack([line.text()], codec)
-        segment = journal.segments[-1] if journal.segments else None
-        if segment is None or (segment.folder, segment.codec) != (folder, codec):
-            self._sync()
-            self._files.create(self._root, journal, folder, data)
-            return
-        fd = self._opened(segment)
-        write_at(fd, data, segment.end)
-        journal.read(segment, data, stat_of(fd))
+        for segment in journal.segments[-1:]:
+            if (segment.folder, segment.codec) == (folder, codec):
+                self._extend(segment, line)
+                return
+        self._sync()
+        self._files.create(self._root, journal, folder, pack([line.text()], codec))
 
     def confirm(self) -> None:
         """Make sure of what is there already: it may be of a write that was not acknowledged."""
@@ -72,6 +78,12 @@ class Writer:
                 self._take_back()
         if error is None and self._used:
             self._files.acknowledge(self._root, self._journal)
+
+    def _extend(self, segment: Segment, line: Line) -> None:
+        data = pack([line.text()], segment.codec)
+        fd = self._opened(segment)
+        write_at(fd, data, segment.end)
+        self._journal.read(segment, data, stat_of(fd))
 
     def _opened(self, segment: Segment) -> int:
         if self._open is None:

@@ -88,6 +88,8 @@ class Journal:
         self.stored = 0
         self.started: datetime | None = None
         self.damages: list[Damage] = []
+        self.moved = False
+        """Whether the last line says that the run goes on in another directory."""
         self.broken = False
         """Whether what stood at the end cannot be read, so that the newest record is not known."""
 
@@ -151,6 +153,7 @@ class Journal:
         self.ordinal = fields.began or self.ordinal
         self.started = fields.started or self.started
         self.erased += fields.erased
+        self.moved = fields.moved
         for number, header in enumerate(headers):
             self._enter(header, fields.commit, msgspec.structs.replace(place, part=number))
         if spans and spans[-1][1] > self.seq:
@@ -221,10 +224,10 @@ class Journal:
         if self.broken:
             # Raised, it would fail the batches of all other runs as well.
             why = f"its newest record is not known: {self.loss(self.seq + 1)}"
-        elif first.seq != self.seq + 1:
-            why = f"seq {first.seq} does not follow its newest, {self.seq}"
-        elif first.prev != self.digest:
+        elif not batch.follows(first, self.seq, self.digest):
             why = f"seq {first.seq} was sealed on another record than {self.seq}"
+            if first.seq != self.seq + 1:
+                why = f"seq {first.seq} does not follow its newest, {self.seq}"
         elif lease is not None and batch.epoch is not None and batch.epoch < lease.epoch:
             why = f"epoch {batch.epoch} was followed by {lease.epoch}"
         if not why:
@@ -240,8 +243,20 @@ class Journal:
             if not entry.hidden:
                 yield self.key_of(entry), entry.header
 
-    def next_line(self, records: Sequence[Record], hide: Iterable[int], *, commit: int) -> Line:
-        """The line that appends *records* and hides what is visible of *hide*."""
+    def next_line(
+        self,
+        records: Sequence[Record],
+        hide: Iterable[int],
+        *,
+        commit: int,
+        erased: Iterable[Span] = (),
+        moved: bool = False,
+    ) -> Line:
+        """The line that appends *records* and hides what is visible of *hide*.
+
+        *erased* are the ranges of seqs that the records pass over; *moved* says that the run
+        goes on in another directory.
+        """
         own = {record.header.seq for record in records}
         hidden = {
             seq
@@ -255,6 +270,8 @@ class Journal:
             began=self.ordinal if begins else 0,
             started=records[0].header.saved_at if begins else None,
             hide=tuple(sorted(hidden)),
+            erased=tuple(erased),
+            moved=moved,
         )
         return Line(fields, tuple(map(Part.of, records)))
 

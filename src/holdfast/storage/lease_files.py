@@ -37,7 +37,7 @@ def read_lease(root: Folder, run_id: str) -> Lease | None:
         kept = msgspec.json.decode(data, type=_Kept)
         if digest_of(bytes(kept.lease)) == kept.digest:
             return msgspec.json.decode(kept.lease, type=Lease)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         pass
     raise CorruptError(
         f"the lease of run {run_id!r} is damaged",

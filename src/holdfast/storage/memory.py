@@ -187,16 +187,19 @@ class MemoryStorage(Storage):
             raise UsageError("this MemoryStorage is closed", hint="open a new one")
 
     def _append(self, batch: Batch, records: list[Record]) -> ConflictError | None:
-        if not records:
-            return None
         run = self._runs.get(batch.run_id)
+        if not records:
+            if run:
+                self._hide(run, set(batch.hide))
+                self._list(run)
+            return None
         seq, digest = (run.seq, run.digest) if run else (0, "")
         first = records[0].header
         if run and all(_same_record(run, record.header) for record in records):
             return None
-        if first.seq != seq + 1:
-            return _conflict(batch, seq, f"seq {first.seq} does not follow its newest, {seq}")
-        if first.prev != digest:
+        if not batch.follows(first, seq, digest):
+            if first.seq != seq + 1:
+                return _conflict(batch, seq, f"seq {first.seq} does not follow its newest, {seq}")
             return _conflict(batch, seq, f"seq {first.seq} was sealed on another record than {seq}")
         lease = self._leases.get(batch.run_id)
         if lease and batch.epoch is not None and batch.epoch < lease.epoch:
@@ -390,7 +393,7 @@ def _checked(batch: Batch) -> list[Record]:
     if any(record.header.run_id != batch.run_id for record in records):
         raise UsageError(f"a batch of run {batch.run_id!r} holds a record of another run")
     for one, next_ in pairwise(record.header for record in records):
-        if (next_.seq, next_.prev) != (one.seq + 1, one.digest):
+        if not batch.follows(next_, one.seq, one.digest):
             raise UsageError(
                 f"seq {next_.seq} does not follow seq {one.seq} in a batch of run {batch.run_id!r}"
             )

@@ -90,6 +90,8 @@ class Fields(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Seqs that are no longer visible."""
     erased: tuple[tuple[int, int], ...] = ()
     """First and last of the seqs that stood among this line's, or on lines that are gone."""
+    moved: bool = False
+    """Whether the run goes on in another directory."""
     sizes: tuple[tuple[int, int], ...] = ()
     """Bytes of each header and each body, as they are written."""
 
@@ -160,7 +162,7 @@ def parse(text: bytes) -> Line:
     cursor.expect(b'","records":[')
     try:
         fields = _decode(head + b"}")
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise CorruptError("the fields of a line cannot be read") from error
     parts = []
     for number, (header, body) in enumerate(fields.sizes):
@@ -294,6 +296,7 @@ def thin(lines: Iterable[tuple[Line, tuple[int, ...]]], erase: Collection[int]) 
             started=None if kept else first.started,
             hide=tuple(hide),
             erased=_joined(erased),
+            moved=line.fields.moved,
         )
         kept.append(Line(fields, parts))
         after, erased, hide = line.fields.commit, [], []

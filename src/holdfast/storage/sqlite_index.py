@@ -115,8 +115,7 @@ def listing(query: RecordQuery, run: int | None) -> Listing:
 
 
 _ROW = "r.seq, r.digest, u.run_id, CAST(r.header AS BLOB)"
-_RUN = """FROM runs u CROSS JOIN records r ON r.run = u.pk
-WHERE u.pk = :run AND r.seq < :bound"""
+_RUN = "FROM runs u CROSS JOIN records r ON r.run = u.pk WHERE u.pk = :run AND r.seq <"
 
 
 def _of_run(query: RecordQuery, run: int, keys: list[bytes]) -> Listing:
@@ -126,7 +125,7 @@ def _of_run(query: RecordQuery, run: int, keys: list[bytes]) -> Listing:
     sql = (
         "SELECT r.seq, r.seq, r.digest, u.run_id,"
         f" CASE WHEN {wanted} THEN CAST(r.header AS BLOB) END"
-        f" {_RUN} ORDER BY r.seq DESC LIMIT :size"
+        f" {_RUN} :bound ORDER BY r.seq DESC LIMIT :size"
     )
     return Listing(sql, values, by_seq=True, whole=True)
 
@@ -136,7 +135,7 @@ def _of_run_itself(query: RecordQuery, run: int, keys: list[bytes]) -> Listing:
     values = _values(keys) | {"run": run}
     wanted = _conditions(query, 0, len(keys), values)
     sql = (
-        f"SELECT r.seq, {_ROW} {_RUN} AND r.seq <= u.latest AND r.state = 0 AND {wanted}"
+        f"SELECT r.seq, {_ROW} {_RUN} min(:bound, u.latest + 1) AND r.state = 0 AND {wanted}"
         " ORDER BY r.seq DESC LIMIT :size"
     )
     return Listing(sql, values, by_seq=True)

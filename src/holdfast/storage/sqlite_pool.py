@@ -6,7 +6,7 @@ import errno
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from weakref import WeakSet
@@ -16,18 +16,16 @@ import apsw
 from holdfast.errors import (
     CorruptError,
     HoldfastError,
-    SchemaError,
     StorageError,
     StorageFullError,
     StorageUnavailableError,
     UsageError,
 )
-from holdfast.storage.sqlite_pages import PAGE, RESERVED, checked_pages, peek
+from holdfast.storage.sqlite_file import make_file, make_schema, refusal, use_log
+from holdfast.storage.sqlite_pages import PAGE, checked_pages
 
 __all__ = ["Pool"]
 
-_APPLICATION = 0x484F4C44
-_VERSION = 1
 _LOG_PAGES = 48
 """How long the write-ahead log grows before it is brought into the database."""
 _FULL = 2
@@ -35,6 +33,8 @@ _SETTINGS = {
     "synchronous": _FULL,
     "temp_store": "memory",
     "cell_size_check": True,
+    # What was erased must be gone, a run's key above all.
+    "secure_delete": "fast",
     "cache_size": -16_384,
     "wal_autocheckpoint": _LOG_PAGES,
     "journal_size_limit": _LOG_PAGES * PAGE,
@@ -42,49 +42,8 @@ _SETTINGS = {
 _IDLE_READERS = 4
 _PATIENCE = 30.0
 """Seconds a fork waits for calls that are under way. Only the forking thread's own take longer."""
-_HEADER = 100
 _RIGHTS = "this user needs the right to write to the file and to its directory"
 _DISK = "the disk or its driver failed: look into the system's log"
-_UNTOUCHED = "give another path; this file was left as it is"
-
-_SCHEMA = """
-CREATE TABLE runs(
-    pk INTEGER PRIMARY KEY AUTOINCREMENT,
-    run_id TEXT NOT NULL UNIQUE,
-    name TEXT NOT NULL,
-    status TEXT NOT NULL,
-    seq INTEGER NOT NULL,
-    digest BLOB NOT NULL,
-    latest INTEGER,
-    checkpoints INTEGER NOT NULL,
-    stored INTEGER NOT NULL,
-    started_at TEXT NOT NULL,
-    saved_at TEXT NOT NULL
-);
-CREATE INDEX runs_by_name ON runs(name);
-CREATE INDEX runs_by_status ON runs(status);
-CREATE INDEX runs_to_resume ON runs(name) WHERE status <> 'completed';
-CREATE TABLE records(
-    ord INTEGER PRIMARY KEY,
-    run INTEGER NOT NULL,
-    seq INTEGER NOT NULL,
-    state INTEGER NOT NULL,
-    at INTEGER NOT NULL,
-    digest BLOB NOT NULL,
-    header TEXT NOT NULL
-);
-CREATE UNIQUE INDEX records_of_run ON records(run, seq);
-CREATE TABLE bodies(ord INTEGER PRIMARY KEY, body BLOB NOT NULL);
-CREATE TABLE marks(
-    key BLOB NOT NULL, note INTEGER NOT NULL, ord INTEGER NOT NULL, PRIMARY KEY(key, note, ord)
-) WITHOUT ROWID;
-CREATE TABLE erased(
-    run INTEGER NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL, PRIMARY KEY(run, first)
-) WITHOUT ROWID;
-CREATE TABLE leases(
-    run_id TEXT PRIMARY KEY, epoch INTEGER NOT NULL, expires_at REAL NOT NULL, owner TEXT
-) WITHOUT ROWID;
-"""
 
 _opening = threading.RLock()
 """Held while a file is made or a process forks."""
@@ -107,11 +66,14 @@ class Pool:
         self._writer: apsw.Connection | None = None
         self._idle: list[apsw.Connection] = []
         with self._errors, _opening:
-            _prepare(path)
-            self._writer = self._connect()
+            make_file(path)
             try:
-                _make_schema(self._writer, path)
-                _use_log(self._writer, path)
+                self._writer = self._connect()
+                make_schema(self._writer, path)
+                use_log(self._writer, path)
+            except (apsw.CorruptError, apsw.NotADBError) as error:
+                self._disconnect()
+                raise refusal(path, error) from error
             except BaseException:
                 self._disconnect()
                 raise
@@ -312,87 +274,6 @@ class _Errors:
             case UnicodeEncodeError() | OverflowError():
                 return UsageError(f"this can be neither stored nor asked for: {error}")
         return None
-
-
-def _prepare(path: Path) -> None:
-    """See that there is a file that may become or is a database of ours; refuse any other."""
-    if path.is_dir():
-        raise IsADirectoryError(errno.EISDIR, "it is a directory", str(path))
-    if _make_directory(path.parent):
-        _make_file(path.parent / ".gitignore", b"*\n")
-    _make_file(path, b"")
-    if Path(f"{path}-journal").exists():
-        return
-    header = peek(str(path), _HEADER)
-    if header and not header.startswith(b"SQLite format 3\0"):
-        raise CorruptError(f"{path} is not a SQLite database", hint=_UNTOUCHED, path=str(path))
-    if header and (header[20], header[68:72]) != (RESERVED, _APPLICATION.to_bytes(4)):
-        raise CorruptError(
-            f"{path} is a SQLite database, but not one of Holdfast's",
-            hint=_UNTOUCHED,
-            path=str(path),
-        )
-
-
-def _make_directory(directory: Path) -> bool:
-    """Make a directory, and those above it, for this user alone; False if it was there."""
-    if directory.is_dir():
-        return False
-    _make_directory(directory.parent)
-    with suppress(FileExistsError):
-        directory.mkdir(0o700)
-    _sync(directory.parent)
-    return True
-
-
-def _make_file(path: Path, content: bytes) -> None:
-    """Make a file for this user alone, unless there is one."""
-    with suppress(FileExistsError):
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            os.write(fd, content)
-        finally:
-            os.close(fd)
-        _sync(path.parent)
-
-
-def _sync(directory: Path) -> None:
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def _make_schema(writer: apsw.Connection, path: Path) -> None:
-    version = writer.pragma("user_version")
-    if version == 0:
-        writer.reserve_bytes("main", RESERVED)
-        writer.pragma("page_size", PAGE)
-        writer.pragma("auto_vacuum", "incremental")
-        writer.execute("BEGIN IMMEDIATE")
-        if writer.pragma("user_version") == 0:
-            writer.execute(_SCHEMA)
-            writer.pragma("application_id", _APPLICATION)
-            writer.pragma("user_version", _VERSION)
-        writer.execute("COMMIT")
-    elif version > _VERSION:
-        raise SchemaError(
-            f"{path} was written by a newer Holdfast (format {version}, this one knows {_VERSION})",
-            hint="update holdfast",
-            path=str(path),
-            version=version,
-        )
-
-
-def _use_log(writer: apsw.Connection, path: Path) -> None:
-    mode = writer.pragma("journal_mode", "wal")
-    if mode != "wal":
-        raise StorageError(
-            f"SQLite keeps no write-ahead log beside {path} (journal_mode is {mode!r})",
-            hint="the file system must offer shared memory; a network file system does not",
-            path=str(path),
-        )
 
 
 @cache

@@ -28,7 +28,7 @@ def checked(batch: Batch) -> list[Record]:
     if any(record.header.run_id != batch.run_id for record in records):
         raise UsageError(f"a batch of run {batch.run_id!r} holds a record of another run")
     for one_, next_ in pairwise(record.header for record in records):
-        if (next_.seq, next_.prev) != (one_.seq + 1, one_.digest):
+        if not batch.follows(next_, one_.seq, one_.digest):
             raise UsageError(
                 f"seq {next_.seq} does not follow seq {one_.seq} in a batch of {batch.run_id!r}"
             )
@@ -48,6 +48,8 @@ def append_batch(db: apsw.Connection, batch: Batch, records: list[Record]) -> Co
         )
     if records:
         run = run or _begin(db, records[0].header)
+        for first, last in batch.gaps(run.seq):
+            _remember_erased(db, run.pk, first, last)
         _insert(db, run, records)
     if run is not None and batch.hide:
         _hide(db, run, set(batch.hide))
@@ -72,9 +74,9 @@ def _refusal(
     db: apsw.Connection, batch: Batch, records: list[Record], run: Run | None
 ) -> str | None:
     seq, digest = (run.seq, run.digest) if run else (0, "")
-    if records and records[0].header.seq != seq + 1:
-        return f"seq {records[0].header.seq} does not follow its newest, {seq}"
-    if records and records[0].header.prev != digest:
+    if records and not batch.follows(records[0].header, seq, digest):
+        if records[0].header.seq != seq + 1:
+            return f"seq {records[0].header.seq} does not follow its newest, {seq}"
         return f"seq {seq + 1} was sealed on another record than {seq}"
     if batch.epoch is not None:
         lease = lease_of(db, batch.run_id)

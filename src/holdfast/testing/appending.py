@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.core.record import Record, seal
 from holdfast.errors import ConflictError, HoldfastError, UsageError
-from holdfast.storage.base import Batch, RunQuery, Storage
+from holdfast.storage.base import Batch, RecordQuery, RunQuery, Storage
 from holdfast.testing.journal import JournalWriter, make_records
 from holdfast.testing.medium import Medium, infos, seqs, stored
 
@@ -100,6 +100,43 @@ class AppendPromises(Medium):
             assert stored(view) == [held]
             assert infos(view)[0].seq == 1
             assert all(view.find(record.header.id) == [] for record in late.records[1:])
+
+    def test_a_copy_has_the_gaps_that_its_batch_names(
+        self, storage: Storage, directory: Path
+    ) -> None:
+        sealed = make_records(9)
+        first, second = (*sealed[2:4], sealed[5]), (sealed[8],)
+        gaps = frozenset([(1, 2), (5, 5)])
+        assert storage.append([Batch(run_id="run", records=first, erased=gaps)]) == [None]
+        assert storage.append([Batch(run_id="run", records=first, erased=gaps)]) == [None]
+        gap = frozenset([(7, 8)])
+        assert storage.append([Batch(run_id="run", records=second, erased=gap)]) == [None]
+        following = JournalWriter(seq=9, digest=sealed[-1].header.digest).batch(1)
+        assert storage.append([following]) == [None]
+        for view in self.views(storage, directory):
+            assert tuple(stored(view)) == (*first, *second, *following.records)
+            assert infos(view)[0].seq == 10
+
+    def test_a_gap_that_the_batch_does_not_name_is_refused(self, storage: Storage) -> None:
+        sealed = make_records(5)
+        begun = Batch(run_id="run", records=tuple(sealed[2:]))
+        assert isinstance(storage.append([begun])[0], ConflictError)
+        gaps = frozenset([(1, 1), (2, 3)])
+        with pytest.raises(UsageError):
+            storage.append([Batch(run_id="run", records=(sealed[0], sealed[2]), erased=gaps)])
+        other = JournalWriter(seq=1, digest="0" * 32).batch(1)
+        assert storage.append([Batch(run_id="run", records=(sealed[0],))]) == [None]
+        unlinked = Batch(run_id="run", records=other.records, erased=gaps)
+        assert isinstance(storage.append([unlinked])[0], ConflictError)
+        assert stored(storage) == sealed[:1]
+
+    def test_a_batch_may_hide_its_own_records(self, storage: Storage, directory: Path) -> None:
+        sealed = make_records(3)
+        assert storage.append([Batch(run_id="run", records=tuple(sealed), hide=(1, 2))]) == [None]
+        for view in self.views(storage, directory):
+            assert stored(view) == sealed
+            assert seqs(view) == [3]
+            assert infos(view)[0].checkpoints == 1
 
     def test_append_never_overwrites(self, storage: Storage, directory: Path) -> None:
         sealed = make_records(3)
@@ -296,6 +333,14 @@ class AppendPromises(Medium):
             assert seqs(view) == [6, 5, 4, 2]
             assert infos(view)[0].checkpoints == 4
             assert len(stored(view)) == 6
+
+    def test_a_batch_without_records_only_hides(self, storage: Storage) -> None:
+        old, new = JournalWriter("old"), JournalWriter("new")
+        assert storage.append([old.batch(3)]) == [None]
+        batches = [new.batch(1), Batch(run_id="old", records=(), hide=(1, 2))]
+        assert storage.append(batches) == [None, None]
+        assert [h.seq for h in storage.headers(RecordQuery(run_id="old"))] == [3]
+        assert [r.header.seq for r in storage.read("old")] == [1, 2, 3]
 
     def test_a_batch_that_conflicts_hides_nothing(self, storage: Storage) -> None:
         assert storage.append([JournalWriter().batch(2)]) == [None]

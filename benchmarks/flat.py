@@ -1,0 +1,94 @@
+"""Whether 100,000 checkpoints make anything slower than 100 do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.report import Line
+from benchmarks.work import Times
+from holdfast import CheckpointManager, MemoryStorage, SQLiteStorage, State
+from holdfast.checkpoint.journal import Request
+from holdfast.checkpoint.subject import subject_of
+from holdfast.storage.base import Storage
+
+__all__ = ["measure"]
+
+_FEW, _MANY = 100, 100_000
+_TURNS = 120
+_AT_ONCE = 2000
+_PAGE = 20
+_LIMIT = 2
+
+
+def measure(directory: Path) -> Iterator[Line]:
+    """SQLite, then memory; the small and the large one take turns."""
+    for medium in ("SQLite", "memory"):
+        times = Times()
+        stores = {count: _open(medium, directory, count) for count in (_FEW, _MANY)}
+        managers = {count: CheckpointManager(storage) for count, storage in stores.items()}
+        for count, manager in managers.items():
+            _fill(manager, count)
+        work = {count: _Work(manager) for count, manager in managers.items()}
+        for turn in range(_TURNS):
+            for count in (_FEW, _MANY) if turn % 2 else (_MANY, _FEW):
+                for name, call in work[count].calls().items():
+                    times.time(f"{name} {count}", call)
+        for name in next(iter(work.values())).calls():
+            few, many = f"{name} {_FEW}", f"{name} {_MANY}"
+            yield Line(
+                f"{medium}: {name}, {_MANY:,} / {_FEW} checkpoints",
+                times.ratio(many, few),
+                _LIMIT,
+                note=f"{times.median(many) * 1e3:.3f} ms",
+            )
+        for storage in stores.values():
+            storage.close()
+
+
+def _open(medium: str, directory: Path, count: int) -> Storage:
+    return MemoryStorage() if medium == "memory" else SQLiteStorage(directory / f"{count}.db")
+
+
+def _fill(manager: CheckpointManager, count: int) -> None:
+    """Half of the checkpoints in one long run, the rest in runs of ten, all of two names."""
+    journal = manager.operations.journal
+    requests: list[Request] = []
+    state = State.new({"log": []}, run_id="long", name="first")
+    short = State.new({"log": []}, run_id="short-0", name="second")
+    for number in range(count // 2):
+        state = state.set("last", f"entry {number}").at(step=number + 1)
+        if number % 10 == 0:
+            name = ("first", "second")[number // 10 % 2]
+            short = State.new({"log": []}, run_id=f"short-{number // 10}", name=name)
+        short = short.set("last", f"entry {number}").at(step=number % 10 + 1)
+        for one in (state, short):
+            requests.append(Request(run_id=one.run_id, subject=subject_of(one)))
+        if len(requests) >= _AT_ONCE or number == count // 2 - 1:
+            for outcome in journal.commit(requests):
+                assert outcome.error is None
+            requests.clear()
+
+
+class _Work:
+    """What is timed on one store."""
+
+    def __init__(self, manager: CheckpointManager) -> None:
+        self._manager = manager
+        self._state: State = manager.resume_from_latest("long")
+
+    def calls(self) -> dict[str, Callable[[], Any]]:
+        page = self._manager.list_checkpoints
+        return {
+            "save": self._save,
+            "latest": lambda: self._manager.latest("long"),
+            f"page of {_PAGE} of one run": lambda: page("long", limit=_PAGE),
+            f"page of {_PAGE} of one name": lambda: page("second", limit=_PAGE),
+            f"page of {_PAGE} of all": lambda: page(limit=_PAGE),
+        }
+
+    def _save(self) -> None:
+        step = self._state.step + 1
+        self._state = self._state.set("last", f"entry {step}").at(step=step)
+        self._manager.save_checkpoint(self._state)

@@ -1,0 +1,72 @@
+"""Bytes on disk for 1,000 steps that each append a message of 1 KB, the full history kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.peers import MISSING, LangGraph, open_peers
+from benchmarks.report import Line
+from benchmarks.work import content_of, files_size, message
+from holdfast import CheckpointManager, SQLiteStorage, State
+
+__all__ = ["STEPS", "journal_sizes", "measure"]
+
+STEPS = 1000
+
+
+def journal_sizes(path: Path, steps: int = STEPS, check_every: int = 1) -> tuple[float, float, int]:
+    """Bytes by content while open and after closing, and how many of the states checked are wrong.
+
+    Every *check_every*-th of the states is loaded, by another manager, and compared.
+    """
+    messages = [message(number) for number in range(steps)]
+    content = content_of(messages)
+    ids = []
+    with SQLiteStorage(path) as storage:
+        manager = CheckpointManager(storage)
+        state = State.new({"messages": []}, run_id="run")
+        for step, item in enumerate(messages, 1):
+            state = state.append("messages", item).at(step=step)
+            ids.append(manager.save_checkpoint(state))
+        opened = files_size(path) / content
+    closed = files_size(path) / content
+    wrong = 0
+    with SQLiteStorage(path) as storage:
+        manager = CheckpointManager(storage)
+        for step in range(check_every, steps + 1, check_every):
+            loaded = manager.load_checkpoint(ids[step - 1])
+            right = isinstance(loaded, State) and loaded.step == step
+            wrong += not (right and loaded["messages"] == messages[:step])
+    return opened, closed, wrong
+
+
+def measure(directory: Path) -> Iterator[Line]:
+    """Ours, then the others'."""
+    peers = _peer_sizes(directory)
+    opened, closed, wrong = journal_sizes(directory / "holdfast.db")
+    what = f"{STEPS:,} appends of 1 KB, bytes / content"
+    yield Line(f"{what}, closed", closed, 3, peers={name: p[1] for name, p in peers.items()})
+    yield Line(
+        f"{what}, open, log included", opened, 3.5, peers={name: p[0] for name, p in peers.items()}
+    )
+    yield Line(f"of all {STEPS:,} states, wrongly loaded", wrong, 0, unit="")
+
+
+def _peer_sizes(directory: Path) -> dict[str, tuple[str, str]]:
+    """Bytes by content of each peer, while open and after closing."""
+    messages = [message(number) for number in range(STEPS)]
+    content = content_of(messages)
+    sizes = {}
+    for name, peer in open_peers(directory).items():
+        if peer is None:
+            sizes[name] = (MISSING, MISSING)
+            continue
+        for step, item in enumerate(messages, 1):
+            peer.prepare(messages[:step])()
+            if isinstance(peer, LangGraph):
+                peer.write(item)
+        opened = peer.size()
+        peer.close()
+        sizes[name] = (f"{opened / content:.0f}x", f"{peer.size() / content:.0f}x")
+    return sizes

@@ -1,0 +1,438 @@
+"""The loop: node, decision, checkpoint, next node."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+
+from holdfast.checkpoint.pending import waiting_of
+from holdfast.checkpoint.session import HERE, Emit, Here, Session
+from holdfast.core.state import Lineage, Place, State, read_metadata
+from holdfast.core.triggers import Clockwork, Triggers
+from holdfast.errors import (
+    BudgetError,
+    ConflictError,
+    Drained,
+    HoldfastError,
+    InDoubtError,
+    Interrupted,
+    ShapeError,
+    Signal,
+    StepError,
+    StorageError,
+    UsageError,
+)
+from holdfast.runtime.edges import Edge, describe
+from holdfast.runtime.shape import Now, Progress, write_progress
+
+if TYPE_CHECKING:
+    from holdfast.runtime.plan import Plan
+
+__all__ = ["AS_THEY_ARE", "Control", "Loop", "NodeFunction", "NodeResult", "applied"]
+
+NodeResult: TypeAlias = State | Mapping[str, Any] | None
+NodeFunction: TypeAlias = Callable[[State], NodeResult | Awaitable[NodeResult]]
+
+AS_THEY_ARE = (BudgetError, ConflictError, InDoubtError, ShapeError, StorageError)
+"""Errors that say what is wrong by themselves; any other is told as a failure of its node."""
+
+
+class Control:
+    """How a run is asked to stop from outside."""
+
+    __slots__ = ("asked", "task")
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.task: asyncio.Task[Any] | None = None
+
+    def ask(self) -> None:
+        """Stop after the node that is being executed; asked again, stop at once."""
+        self.asked += 1
+        if self.asked > 1 and self.task is not None:
+            self.task.cancel("asked to stop at once")
+
+
+class Loop:
+    """Executes a graph in one scope of a run."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        session: Session | None,
+        scope: str,
+        emit: Emit | None,
+        control: Control,
+        triggers: Triggers | None,
+    ) -> None:
+        self._plan = plan
+        self._session = session
+        self._scope = scope
+        self._emit = emit
+        self.control = control
+        self.triggers = triggers
+        self._clock: Clockwork | None = None
+        self._lineage = Lineage()
+        self._path: list[str] = []
+        self._in_journal = 0
+        self._began = 0.0
+        self._before = frozenset(plan.before) if session is not None else frozenset()
+
+    async def go(self, state: State, progress: Progress, lineage: Lineage) -> State:
+        """Execute from where *progress* says until an exit point, and return the final state."""
+        self._path = progress.path
+        self._in_journal = len(self._path)
+        self._began = time.monotonic() - progress.elapsed
+        self._lineage = lineage
+        if self.triggers is not None and self._session is not None:
+            self._clock = Clockwork(self.triggers, step=state.step, now=time.monotonic())
+        here = Here(self._session, self._scope, self._emit, outer=self)
+        token = HERE.set(here)
+        try:
+            following = progress.next
+            if following is None:
+                following = await self._decided(state)
+            return await self._walk(state, following, here)
+        finally:
+            HERE.reset(token)
+
+    async def begin(self, state: State) -> None:
+        """Save the state that a run begins with, before anything is executed."""
+        self._began = time.monotonic()
+        self._lineage = state.lineage
+        await self._save(state, "routine", "running", self._plan.entry)
+
+    async def _walk(self, state: State, current: str, here: Here) -> State:
+        plan, path, session, emit = self._plan, self._path, self._session, self._emit
+        run_id, name, scope = state.run_id, state.name or plan.name, self._scope
+        visits = Counter(path) if emit is not None else None
+        step = state.step
+        while True:
+            if len(path) >= plan.max_iterations:
+                raise await self._exhausted(state, current)
+            if current in self._before:
+                await self._save(state, "pre_operation", "running", current)
+            if visits is not None:
+                self._entering(current, state, visits)
+            here.enter(step + 1, current)
+            try:
+                result = plan.nodes[current](state)
+                if type(result) is not State and inspect.isawaitable(result):
+                    result = await result
+                made = applied(state, result, current)
+            except BaseException as error:
+                stopped = await self._stopped(error, state, current)
+                if stopped is error:
+                    raise
+                raise stopped from error
+            step += 1
+            path.append(current)
+            put = made.place
+            place = Place(
+                run_id=run_id,
+                name=name,
+                scope=scope,
+                step=step,
+                node=current,
+                tags=put.tags,
+                metadata=put.metadata,
+            )
+            before, state = state, made.placed(place)
+            if emit is not None:
+                self._left(current, before, state)
+            if current in plan.exits:
+                return await self._complete(state, current)
+            current = await self._decided(state)
+            if session is None:
+                if self.control.asked:
+                    raise await self._drained(state, current)
+                continue
+            if self.control.asked:
+                raise await self._drained(state, current)
+            clock = self._clock
+            if clock is not None and clock.due(
+                step, time.monotonic(), node=state.node, state=state
+            ):
+                await self._save(state, "routine", "running", current)
+
+    # Deciding
+
+    async def _decided(self, state: State) -> str:
+        """The node that follows, or a `StepError` once the completed node is saved."""
+        node = state.node
+        if node is None:
+            return self._plan.entry
+        try:
+            following = self._decide(node, state)
+        except Exception as error:
+            raise await self._undecided(node, state, f"fails: {error!r}") from error
+        if following is None:
+            raise await self._undecided(node, state, "matches none of its edges")
+        return following
+
+    def _decide(self, node: str, state: State) -> str | None:
+        emit = self._emit
+        for index, edge in enumerate(self._plan.edges.get(node, ())):
+            if emit is not None:
+                emit("edge.evaluate", _edge_facts(edge, index))
+            taken = edge.predicate is None or bool(edge.predicate(state))
+            if emit is not None:
+                facts = {"predicate_name": describe(edge.predicate), "predicate_result": taken}
+                if taken:
+                    emit("edge.transition", {**_edge_facts(edge, index), **facts})
+            if taken:
+                return edge.target
+        return None
+
+    async def _undecided(self, node: str, state: State, what: str) -> StepError:
+        message = f"the decision after node {node!r} {what}"
+        error = StepError(
+            message,
+            hint="mend the edges and resume: the node is not executed again",
+            node=node,
+            state=state,
+            path=tuple(self._path),
+            run_id=state.run_id,
+        )
+        await self._save_after(error, state, "recovery", "failed", None, error=message)
+        self._failed(error, node)
+        return error
+
+    # Saving
+
+    async def _save(
+        self,
+        state: State,
+        kind: str,
+        status: str,
+        following: str | None,
+        *,
+        open: bool = False,
+        error: str = "",
+    ) -> str:
+        session = self._session
+        if session is None:
+            return ""
+        root = not self._scope
+        if root:
+            session.ledger.clear(None if status == "completed" else state.step)
+        notes = session.ledger.carried(failed=status == "failed") if root else ()
+        if kind != "routine":
+            state = state.placed(_placed(state.place, kind, status, error))
+        elapsed = round(time.monotonic() - self._began, 6)
+        now = Now(next=following, elapsed=elapsed, floor=session.floor, open=open, error=error)
+        since = self._in_journal
+
+        def extra(whole: bool) -> bytes:
+            path = self._path if whole else self._path[since:]
+            return write_progress(now, path, self._plan.shape if whole else None)
+
+        checkpoint_id = await session.save(
+            state,
+            self._lineage,
+            fingerprint=self._plan.fingerprint,
+            schema=self._plan.version,
+            extra=extra,
+            force=True,
+            notes=notes,
+        )
+        if checkpoint_id:
+            self._in_journal = len(self._path)
+            if self._clock is not None:
+                self._clock.saved(state.step, time.monotonic())
+            if self._emit is not None:
+                facts = {"node": state.node, "step": state.step, "kind": kind}
+                self._emit("checkpoint.save", {**facts, "checkpoint_id": checkpoint_id})
+        return checkpoint_id
+
+    async def _save_after(
+        self,
+        failure: BaseException,
+        state: State,
+        kind: str,
+        status: str,
+        following: str | None,
+        *,
+        open: bool = False,
+        error: str = "",
+    ) -> None:
+        """Save because of *failure*; if that fails too, it is told with it."""
+        try:
+            await self._save(state, kind, status, following, open=open, error=error)
+        except HoldfastError as problem:
+            failure.add_note(f"holdfast: the state at this point was not saved: {problem}")
+
+    # Ending
+
+    async def _complete(self, state: State, node: str) -> State:
+        await self._save(state, "final", "completed", None)
+        if self._emit is not None:
+            facts = {"exit_point": node, "iterations": len(self._path)}
+            self._emit("graph.complete", {**facts, "path_length": len(self._path)})
+        return state.placed(_placed(state.place, "final", "completed", ""))
+
+    async def _exhausted(self, state: State, current: str) -> BudgetError:
+        limit = self._plan.max_iterations
+        error = BudgetError(
+            f"run {state.run_id!r} has executed {limit} nodes, which is its limit",
+            hint="raise max_iterations and resume, or look for a loop that does not end",
+            node=current,
+            state=state,
+            path=tuple(self._path),
+            run_id=state.run_id,
+            limit=limit,
+        )
+        await self._save_after(error, state, "recovery", "budget_exhausted", current)
+        self._failed(error, current)
+        return error
+
+    async def _drained(self, state: State, following: str) -> Drained:
+        await self._save(state, "interrupt", "interrupted", following)
+        if self._emit is not None:
+            self._emit("run.interrupted", {"node": following, "reason": "asked to stop"})
+        return _drained(state, following, saved=self._session is not None)
+
+    async def _stopped(self, error: BaseException, state: State, node: str) -> BaseException:
+        """Save what is good because *node* did not end well; gives what is to be raised."""
+        session, root = self._session, not self._scope
+        if session is not None and session.lost is not None:
+            if root:
+                _uncancel(error)
+                if self._emit is not None:
+                    self._emit("lease.lost", {"node": node})
+            return session.taken_over()
+        if isinstance(error, Signal | asyncio.CancelledError | KeyboardInterrupt | SystemExit):
+            await self._save_after(error, state, "interrupt", "interrupted", node, open=True)
+            if self._emit is not None:
+                self._emit("run.interrupted", {"node": node, "reason": type(error).__name__})
+            if not root:
+                return error
+            if isinstance(error, Interrupted) and session is not None:
+                return _parked(session, error)
+            if isinstance(error, asyncio.CancelledError) and self.control.asked > 1:
+                _uncancel(error)
+                return _drained(state, node, saved=session is not None)
+            return error
+        told = error if isinstance(error, AS_THEY_ARE) else self._failure(error, state, node)
+        if not isinstance(error, ConflictError):
+            text = f"{type(error).__name__}: {error}"
+            await self._save_after(told, state, "recovery", "failed", node, open=True, error=text)
+        self._failed(error, node, completed=False)
+        return told
+
+    def _failure(self, error: BaseException, state: State, node: str) -> StepError:
+        return StepError(
+            f"node {node!r} failed: {error!r}",
+            hint="resume the run to try the node again",
+            node=node,
+            state=state,
+            path=tuple(self._path),
+            run_id=state.run_id,
+        )
+
+    # Telling
+
+    def _failed(self, error: BaseException, node: str, *, completed: bool = True) -> None:
+        if self._emit is not None:
+            if not completed:
+                facts = {"node": node, "iteration": len(self._path) + 1}
+                self._emit("node.complete", {**facts, "error": type(error).__name__})
+            self._emit("run.failed", {"node": node, "error": type(error).__name__})
+
+    def _entering(self, node: str, state: State, visits: Counter[str]) -> None:
+        assert self._emit is not None
+        visits[node] += 1
+        iteration = len(self._path) + 1
+        if visits[node] > 1:
+            facts = {"node": node, "visit_count": visits[node], "iteration": iteration}
+            self._emit("cycle.detected", {**facts, "path_length": len(self._path)})
+        facts = {"node": node, "iteration": iteration}
+        if self._plan.snapshots:
+            facts["input_snapshot"] = state.to_dict()
+        self._emit("node.start", facts)
+
+    def _left(self, node: str, before: State, after: State) -> None:
+        assert self._emit is not None
+        changed = _changed(before, after)
+        if len(changed) == 1:
+            self._emit("state.set", {"node": node, "key": changed[0]})
+        else:
+            self._emit("state.merge" if changed else "state.clone", {"node": node, "keys": changed})
+        facts: dict[str, Any] = {"node": node, "iteration": len(self._path), "error": None}
+        if self._plan.snapshots:
+            facts["output_snapshot"] = after.to_dict()
+        self._emit("node.complete", facts)
+
+
+def applied(state: State, result: Any, node: str) -> State:
+    """The state after a node that returned *result*."""
+    if result is None:
+        return state
+    if isinstance(result, State):
+        return result if result.lineage is state.lineage else state.with_values_of(result)
+    if isinstance(result, Mapping):
+        return state.merge(result)
+    raise UsageError(
+        f"node {node!r} returned a {type(result).__name__}",
+        hint="return a State, a dict of what changed, or None",
+    )
+
+
+def _placed(place: Place, kind: str, status: str, error: str) -> Place:
+    metadata = place.metadata
+    if error:
+        metadata = read_metadata({**metadata, "error": error.partition(":")[0]})
+    return msgspec.structs.replace(place, kind=kind, status=status, metadata=metadata)
+
+
+def _parked(session: Session, error: Interrupted) -> BaseException:
+    refused = session.ledger.refused
+    if refused is not None:
+        return refused
+    waiting = tuple(waiting_of(session.run_id, note) for note in session.ledger.waiting())
+    if not waiting:
+        return error
+    what = ", ".join(one.id for one in waiting)
+    return Interrupted(
+        f"run {session.run_id!r} waits for: {what}", run_id=session.run_id, waiting=waiting
+    )
+
+
+def _drained(state: State, following: str, *, saved: bool) -> Drained:
+    what = "its state is saved" if saved else "nothing was saved, for checkpoints are off"
+    return Drained(
+        f"run {state.run_id!r} was asked to stop before node {following!r}; {what}",
+        run_id=state.run_id,
+        node=following,
+        state=state,
+        saved=saved,
+    )
+
+
+def _uncancel(error: BaseException) -> None:
+    """Take a cancellation of our own back, so that the caller's task is not seen as cancelled."""
+    task = asyncio.current_task()
+    if isinstance(error, asyncio.CancelledError) and task is not None:
+        task.uncancel()
+
+
+def _changed(before: State, after: State) -> Sequence[str]:
+    old, new = before.for_saving()[0], after.for_saving()[0]
+    kept = [key for key in new if key not in old or old[key] is not new[key]]
+    return [*kept, *(key for key in old if key not in new)]
+
+
+def _edge_facts(edge: Edge, index: int) -> dict[str, Any]:
+    return {
+        "from": edge.source,
+        "to": edge.target,
+        "edge_index": index,
+        "edge_name": edge.name,
+        "has_predicate": edge.predicate is not None,
+    }

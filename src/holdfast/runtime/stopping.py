@@ -1,0 +1,33 @@
+"""SIGINT and SIGTERM: the first lets the node that is being executed finish, the second not."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from holdfast.runtime.loop import Control
+
+__all__ = ["signals_to"]
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def signals_to(control: Control, wanted: bool) -> Iterator[None]:
+    """Have the signals ask *control* to stop, where that can be; put back what was there."""
+    if not wanted or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, control.ask)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            loop.remove_signal_handler(number)
+            signal.signal(number, handler)

@@ -1,0 +1,229 @@
+"""Damage to the database file is found, whatever it hits, or changes nothing that is read."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from holdfast.errors import CorruptError, HoldfastError
+from holdfast.storage.base import RecordQuery, RunQuery, this_process
+from holdfast.storage.sqlite import SQLiteStorage
+from holdfast.storage.sqlite_pages import PAGE, RESERVED, checked_pages
+from holdfast.testing import JournalWriter
+
+EXHAUSTIVE = os.environ.get("HOLDFAST_EXHAUSTIVE") == "1"
+HEADER = 100
+
+
+def fill(path: Path) -> None:
+    """A little of everything: notes, scopes, marks, a large body, hidden and erased records."""
+    with SQLiteStorage(path) as storage:
+        writers = [
+            JournalWriter("run-a", name="agent"),
+            JournalWriter("run-b", name="agent"),
+            JournalWriter("run-c", name="other"),
+        ]
+        for n in range(6):
+            for writer in writers:
+                writer.save(
+                    storage,
+                    b'{"n":%d}' % n * 20,
+                    node="ask",
+                    frame="note" if n == 3 else "delta",
+                    scope="inner" if n == 4 else "",
+                    tags=("tag",) if n == 2 else (),
+                    metadata={"key": n} if n % 2 else {},
+                    status="completed" if n == 5 and writer is writers[0] else "running",
+                )
+        writers[0].save(storage, b"k" * 20_000)
+        storage.delete("run-b", hide=[2])
+        storage.delete("run-c", erase=[2, 3])
+        storage.take_lease("run-a", this_process(), now=0, ttl=10)
+
+
+def look(path: Path) -> list[Any]:
+    """All that can be read."""
+    with SQLiteStorage(path) as storage:
+        headers = list(storage.headers(RecordQuery(notes=True)))
+        seen: list[Any] = [headers, list(storage.runs(RunQuery()))]
+        for name in ("agent", "other"):
+            seen.append(list(storage.runs(RunQuery(name=name, not_status="completed"))))
+            seen.append(list(storage.headers(RecordQuery(name=name))))
+        for run_id in ("run-a", "run-b", "run-c"):
+            seen.append(list(storage.runs(RunQuery(run_id=run_id))))
+            seen.append(list(storage.headers(RecordQuery(run_id=run_id))))
+            seen.append(list(storage.headers(RecordQuery(run_id=run_id, scope="", limit=1))))
+            seen.append(list(storage.headers(RecordQuery(run_id=run_id, scope="inner"))))
+            seen.append(list(storage.read(run_id)))
+            seen.append(storage.lease_of(run_id))
+        seen.append(list(storage.headers(RecordQuery(tag="tag"))))
+        seen.append(list(storage.headers(RecordQuery(status="completed"))))
+        seen.append(list(storage.headers(RecordQuery(metadata={"key": 1}))))
+        seen += [storage.find(header.id) for header in headers]
+        seen.append(storage.find(headers[0].id[:4]))
+        return seen
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "runs.db"
+    fill(path)
+    return path
+
+
+def silent(path: Path, damages: Iterable[tuple[str, bytes]], expected: list[Any]) -> list[str]:
+    """The damages that are not reported and change what is read."""
+    missed = []
+    for what, data in damages:
+        path.write_bytes(data)
+        try:
+            if look(path) != expected:
+                missed.append(what)
+        except HoldfastError:
+            pass
+    return missed
+
+
+def bits(size: int) -> Iterable[int]:
+    """All bits of the file, or some of every page and one of every byte of the header."""
+    if EXHAUSTIVE:
+        return range(size * 8)
+    chance = random.Random(20_260_101)
+    return [
+        *(byte * 8 + chance.randrange(8) for byte in range(HEADER)),
+        *(
+            chance.randrange(page * 8, (page + PAGE) * 8)
+            for page in range(0, size, PAGE)
+            for _ in range(30)
+        ),
+    ]
+
+
+@pytest.mark.timeout(0 if EXHAUSTIVE else 120)
+def test_every_flipped_bit_is_found_or_changes_nothing(path: Path) -> None:
+    good, expected = path.read_bytes(), look(path)
+    assert path.read_bytes() == good
+
+    def flipped() -> Iterable[tuple[str, bytes]]:
+        for bit in bits(len(good)):
+            data = bytearray(good)
+            data[bit // 8] ^= 1 << bit % 8
+            yield f"bit {bit % 8} of byte {bit // 8}", data
+
+    assert silent(path, flipped(), expected) == []
+
+
+def test_every_cut_is_found(path: Path) -> None:
+    good, expected = path.read_bytes(), look(path)
+    ends = {*range(PAGE, len(good), PAGE), *(n * 997 for n in range(1, len(good) // 997))}
+    for end in sorted(ends):
+        path.write_bytes(good[:end])
+        with pytest.raises(CorruptError):
+            look(path)
+    path.write_bytes(good)
+    assert look(path) == expected
+
+
+def test_pages_that_changed_places_are_found(path: Path) -> None:
+    good, expected = path.read_bytes(), look(path)
+    pages = [good[start : start + PAGE] for start in range(0, len(good), PAGE)]
+
+    def mixed() -> Iterable[tuple[str, bytes]]:
+        for one in range(1, len(pages)):
+            for two in range(1, len(pages)):
+                if one != two:
+                    copied = [*pages[:two], pages[one], *pages[two + 1 :]]
+                    yield f"page {one} also at {two}", b"".join(copied)
+
+    assert silent(path, mixed(), expected) == []
+
+
+def test_the_damaged_file_is_named_and_left_as_it_is(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-PAGE // 2] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(CorruptError, match="damaged") as caught:
+        look(path)
+    assert caught.value.path == str(path)
+    assert path.read_bytes() == data
+
+
+TAMPERINGS = {
+    "a header changed": "UPDATE records SET header = replace(header, 'ask', 'axe') WHERE seq = 2",
+    "a digest changed": "UPDATE records SET digest = zeroblob(16) WHERE seq = 2",
+    "a record moved": "UPDATE records SET seq = 99 WHERE seq = 2",
+    "a record given to another": "UPDATE records SET run = 2, seq = 7 WHERE run = 1 AND seq = 7",
+    "a record gone": "DELETE FROM records WHERE run = 1 AND seq = 2",
+    "the first record gone": "DELETE FROM records WHERE run = 1 AND seq = 1",
+    "the newest record gone": "DELETE FROM records WHERE run = 1 AND seq = 7",
+    "a body changed": "UPDATE bodies SET body = x'00' WHERE ord = 2",
+    "a body gone": "DELETE FROM bodies WHERE ord = 2",
+    "bodies exchanged": "UPDATE bodies SET ord = CASE ord WHEN 1 THEN -4 WHEN 4 THEN -1 END"
+    " WHERE ord IN (1, 4); UPDATE bodies SET ord = -ord WHERE ord < 0",
+    "an older head": "UPDATE runs SET seq = 6 WHERE pk = 1",
+    "another head": "UPDATE runs SET digest = zeroblob(16) WHERE pk = 1",
+    "another status": "UPDATE runs SET status = 'failed' WHERE pk = 2",
+    "another name": "UPDATE runs SET name = 'nobody' WHERE pk = 2",
+    "another latest": "UPDATE runs SET latest = 5 WHERE pk = 1",
+    "no such latest": "UPDATE runs SET latest = 99 WHERE pk = 1",
+    "an erasure that was none": "DELETE FROM records WHERE run = 3 AND seq = 4",
+    "runs exchanged": "UPDATE runs SET run_id = run_id || 'x'",
+    "an id's mark moved": "UPDATE marks SET ord = 1 WHERE substr(key, 1, 1) = x'69' AND ord = 2",
+}
+
+
+@pytest.mark.parametrize("what", TAMPERINGS)
+def test_rows_that_do_not_fit_together_are_found(path: Path, what: str) -> None:
+    db = apsw.Connection(str(path), vfs=checked_pages())
+    db.execute(TAMPERINGS[what])
+    assert db.total_changes()
+    db.close()
+    with pytest.raises(CorruptError):
+        look(path)
+
+
+def test_a_damaged_record_is_named(path: Path) -> None:
+    db = apsw.Connection(str(path), vfs=checked_pages())
+    db.execute("UPDATE records SET header = '{}' WHERE run = 1 AND seq = 3")
+    db.execute("DELETE FROM records WHERE run = 2 AND seq = 4")
+    db.close()
+    with SQLiteStorage(path) as storage:
+        for run_id, seq in (("run-a", 3), ("run-b", 4)):
+            for act in (
+                lambda s, run_id=run_id: list(s.read(run_id)),
+                lambda s, run_id=run_id: list(s.headers(RecordQuery(run_id=run_id))),
+            ):
+                with pytest.raises(CorruptError) as caught:
+                    act(storage)
+                assert (caught.value.run_id, caught.value.seq) == (run_id, seq)
+        assert [record.header.seq for record in storage.read("run-a", first=4)] == [4, 5, 6, 7]
+
+
+@pytest.mark.parametrize("how", ["hide", "erase", "delete"])
+def test_a_damaged_record_can_be_taken_away(path: Path, how: str) -> None:
+    db = apsw.Connection(str(path), vfs=checked_pages())
+    db.execute("UPDATE records SET header = '{}' WHERE run = 1 AND seq = 3")
+    db.close()
+    with SQLiteStorage(path) as storage:
+        if how == "delete":
+            assert storage.delete("run-a") == 7
+            assert [info.run_id for info in storage.runs(RunQuery())] == ["run-c", "run-b"]
+        else:
+            assert storage.delete("run-a", **{how: [3]}) == 1
+            listed = [h.seq for h in storage.headers(RecordQuery(run_id="run-a"))]
+            assert listed == [7, 6, 5, 2, 1]
+        assert [h.run_id for h in storage.headers(RecordQuery(tag="tag"))] == ["run-b"]
+
+
+def test_what_another_tool_wrote_is_read(path: Path) -> None:
+    """A page without a checksum was not written here; its records still have their digests."""
+    expected, good = look(path), path.read_bytes()
+    pages = (good[start : start + PAGE - RESERVED] for start in range(0, len(good), PAGE))
+    path.write_bytes(b"".join(page + bytes(RESERVED) for page in pages))
+    assert look(path) == expected
