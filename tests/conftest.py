@@ -2,9 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
 from hypothesis import settings
 
 # Coverage, a second worker and a busy disk make one example slow by chance; pytest-timeout
 # catches what is really stuck.
 settings.register_profile("holdfast", deadline=None)
 settings.load_profile("holdfast")
+
+_FIGURE = "figure"
+
+
+@pytest.fixture
+def figure(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
+    """Prints a line with what a test measured once all tests have run."""
+    return lambda text: record_property(_FIGURE, text)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    figures = [
+        str(value)
+        for outcome in ("passed", "failed")
+        for report in terminalreporter.getreports(outcome)
+        for name, value in report.user_properties
+        if name == _FIGURE and report.when == "call"
+    ]
+    if figures:
+        terminalreporter.section("figures")
+        for line in figures:
+            terminalreporter.write_line(line)

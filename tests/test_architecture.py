@@ -7,7 +7,7 @@ errors < core < config < storage | checkpoint < runtime < integrations | testing
 An import goes only to the left. `storage` and `checkpoint` meet only in `holdfast.storage.base`:
 the engine is handed a storage, and looking one up by name or address (`holdfast.storage.registry`)
 is the business of whoever stands above both. `testing` may use `integrations`. The package itself
-(`holdfast/__init__.py`) and the scripts beside it stand above everything.
+(`holdfast/__init__.py`) stands above all of these, and the demo, a program, above it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ LAYERS = [
     {"runtime"},
     {"integrations", "testing"},
     {"cli", "web"},
-    {"", "__main__", "demo"},
+    {""},
+    {"demo"},
 ]
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 
@@ -53,8 +54,8 @@ LOCKS = {"Lock", "RLock"}
 THIRD_PARTY_IN_CORE = {"msgspec": None, "zstandard": {"frame"}, "cryptography": {"frame"}}
 """What core may use beyond the standard library, and in which modules; None for all of them."""
 
-PATHS_ARE_VALUES = {"codec", "frozen"}
-"""The modules of core that know pathlib's classes, as types of stored values."""
+PATHS_ARE_VALUES = {"scalars"}
+"""The module of core that knows pathlib's classes, as types of stored values."""
 
 STAMP_THEMSELVES = {"state", "agent_state"}
 STAMPS = {("datetime", "now"), ("uuid", "uuid4")}
@@ -212,6 +213,7 @@ def test_every_module_is_named_for_what_it_does() -> None:
         ("holdfast.testing", "holdfast.cli", False),
         ("holdfast.cli.main", "holdfast.testing", True),
         ("holdfast", "holdfast.cli", True),
+        ("holdfast.demo", "holdfast", True),
     ],
 )
 def test_the_rule_tells_left_from_right(importer: str, imported: str, allowed: bool) -> None:
@@ -246,7 +248,7 @@ def test_the_purity_rule_sees_what_it_should(source: str) -> None:
         ("state", "import msgspec\nimport hashlib\nfrom holdfast.errors import UsageError"),
         ("state", "import threading\nlock = threading.Lock()"),
         ("state", "from datetime import datetime\nx = datetime.fromisoformat('2026-11-15')"),
-        ("codec", "from pathlib import Path"),
+        ("scalars", "from pathlib import Path"),
         ("frame", "import zstandard\nfrom cryptography.hazmat.primitives import ciphers"),
     ],
 )

@@ -3,7 +3,7 @@
 >>> import holdfast
 >>> with holdfast.run("nightly", storage="memory://") as run:
 ...     for page in ["a", "b"][run.state.get("done", 0):]:
-...         run.checkpoint(done=run.state.get("done", 0) + 1)
+...         _ = run.checkpoint(done=run.state.get("done", 0) + 1)
 >>> run.status
 'completed'
 

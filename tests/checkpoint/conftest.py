@@ -22,7 +22,7 @@ MEDIA: dict[str, Callable[[Path], Storage]] = {
 @pytest.fixture(params=[*MEDIA, "sqlite-encrypted", "file-encrypted"])
 def open_manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., object]]:
     """Opens managers on one medium: each call with `again` reopens what the others wrote."""
-    medium, _, option = request.param.partition("-encrypted")
+    medium = request.param.removesuffix("-encrypted")
     encrypted = request.param.endswith("-encrypted")
     opened: list[CheckpointManager] = []
     storages: list[Storage] = []

@@ -40,7 +40,9 @@ def steps(count: int, run_id: str = "run", **options: Any) -> list[State]:
     return made
 
 
-def test_what_was_saved_comes_back_in_another_process_of_the_same_medium(open_manager: Open) -> None:
+def test_what_was_saved_comes_back_in_another_process_of_the_same_medium(
+    open_manager: Open,
+) -> None:
     state = steps(5)[-1]
     checkpoint_id = open_manager().save_checkpoint(state)
     again = open_manager(reopen=True).resume_from_latest("run")
@@ -61,9 +63,11 @@ def test_every_state_of_a_long_run_loads_exactly(open_manager: Open) -> None:
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(st.text(max_size=3), inner, max_size=3)
-    | st.tuples(inner),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+        | st.tuples(inner)
+    ),
     max_leaves=6,
 )
 
@@ -139,7 +143,9 @@ def test_two_managers_of_one_run_do_not_overwrite_each_other(open_manager: Open)
     assert all(one.verify())
 
 
-def test_a_stale_state_is_noticed_by_a_manager_that_has_not_seen_the_run(open_manager: Open) -> None:
+def test_a_stale_state_is_noticed_by_a_manager_that_has_not_seen_the_run(
+    open_manager: Open,
+) -> None:
     first = open_manager()
     first.save_checkpoint(steps(1)[0])
     old = first.resume_from_latest("run")
@@ -520,7 +526,8 @@ def test_both_managers_have_the_same_methods() -> None:
         awaited.pop(own, None)
     assert blocking == awaited
     assert (
-        inspect.signature(CheckpointManager).parameters == inspect.signature(StateManager).parameters
+        inspect.signature(CheckpointManager).parameters
+        == inspect.signature(StateManager).parameters
     )
 
 

@@ -22,7 +22,9 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(request.param).format(tmp_path)
 
 
-def work(address: str, pages: int, fail_at: int | None = None, error: type = ValueError) -> list[int]:
+def work(
+    address: str, pages: int, fail_at: int | None = None, error: type = ValueError
+) -> list[int]:
     """Does the pages that are left, and returns which they were."""
     done = []
     with holdfast.run("nightly", storage=address) as run:
@@ -107,7 +109,10 @@ def test_a_run_in_use_is_refused_and_free_afterwards(address: str) -> None:
 def test_a_process_that_lost_its_lease_can_append_nothing_more(tmp_path: Path) -> None:
     manager = CheckpointManager(f"sqlite:///{tmp_path}/a.db")
     other = CheckpointManager(f"sqlite:///{tmp_path}/a.db")
-    with pytest.raises(ConflictError), holdfast.run("r", storage=manager, lease_seconds=0.05) as run:
+    with (
+        pytest.raises(ConflictError),
+        holdfast.run("r", storage=manager, lease_seconds=0.05) as run,
+    ):
         run.checkpoint(n=1)
         assert run._held is not None
         run._held._stop.set()  # as if the process had been stopped

@@ -69,6 +69,7 @@ from holdfast.errors import DecodeError, EncodeError, HoldfastError, UsageError
 @example(Person(name=1, age_=2))
 @example(Open(known=1, **{"$t": "tuple", "v": [1]}))
 @example(Path("a\udcff"))
+@example(time(tzinfo=timezone(timedelta(microseconds=1))))
 def test_every_value_comes_back_as_it_was(value: Any) -> None:
     text = encode(value)
     assert exactly_equal(decode(text), value)
@@ -423,12 +424,12 @@ def test_an_unknown_type_is_refused_with_the_path_to_it(store: Any, value: Any, 
     assert str(caught.value).startswith(caught.value.path)
 
 
-@pytest.mark.parametrize("key", ["k" * 10_000, 10**5000, (b"x" * 10_000,)])
-def test_a_long_key_is_cut_in_the_path(key: Any) -> None:
-    for store in (encode, take_in):
-        with pytest.raises(EncodeError) as caught:
-            store({key: Unknown()})
-        assert len(str(caught.value)) < 400
+def test_a_long_key_is_cut_in_the_path() -> None:
+    for key in ("k" * 10_000, 10**5000, (b"x" * 10_000,), (10**5000,)):
+        for store in (encode, take_in):
+            with pytest.raises(EncodeError, match="not a type") as caught:
+                store({key: Unknown()})
+            assert len(str(caught.value)) < 400
 
 
 def test_numbers_that_python_refuses_to_print_come_back() -> None:

@@ -94,9 +94,9 @@ def build(store: Any, world: World, interval: int, preserve: bool = True) -> Sta
         return {"n": 0, "log": ["started"]}
 
     async def work(state: State) -> State:
-        world.note("node", "work", state.step + 1)
         paid = await once("pay", state["n"])
         thought = await effect("think", think, f"t{state['n']}", in_doubt="retry")
+        world.note("node", "work", state.step + 1)
         return state.set("n", state["n"] + 1).append("log", paid, thought["text"])
 
     def even(state: State) -> State:
@@ -113,8 +113,9 @@ def build(store: Any, world: World, interval: int, preserve: bool = True) -> Sta
         return number * number
 
     async def inner(state: State) -> dict[str, Any]:
+        paid = await once("inner", state["n"])
         world.note("node", "inner", state.step + 1)
-        return {"inner": [*state.get("inner", []), await once("inner", state["n"])]}
+        return {"inner": [*state.get("inner", []), paid]}
 
     async def link(word: str, state: State) -> State:
         world.note("link", word)
@@ -213,10 +214,11 @@ def round_of(base: Path, scheme: str, interval: int, number: int, when: str) -> 
 
 def main() -> None:
     base, scheme, interval, when = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
+    stride = int(sys.argv[5])
     whole = round_of(base, scheme, interval, 0, "never")
     rounds = [
         round_of(base, scheme, interval, number, when)
-        for number in range(1, whole["end"]["appends"] + 1)
+        for number in range(1, whole["end"]["appends"] + 1, stride)
     ]
     print(json.dumps({"whole": whole, "rounds": rounds}))
 

@@ -297,10 +297,15 @@ class TestOthersOnTheMedium:
         path = only_file(tmp_path)
         ours = path.with_name(f".{path.name}.tmp")
         others = [path.with_name(name) for name in (".notes.tmp", "notes.txt", f"{path.name}.tmp")]
-        for file in (ours, *others):
+        with FilesystemStorage(tmp_path) as storage:
+            lease = storage.take_lease("run", OWNER, now=0, ttl=60)
+        half_a_lease = tmp_path / ".leases" / ".run.json.tmp"
+        for file in (ours, half_a_lease, *others):
             file.write_text("x")
         with FilesystemStorage(tmp_path) as storage:
             assert not ours.exists()
+            assert not half_a_lease.exists()
+            assert storage.lease_of("run") == lease
             assert all(file.exists() for file in others)
             assert seqs(storage) == [1]
             assert storage.delete("run") == 1
@@ -705,6 +710,7 @@ class TestEveryDamage:
                 swapped[one], swapped[two] = lines[two], lines[one]
                 assert self.judge(directory, compress, b"".join(swapped), sound) == "detected"
 
+    @pytest.mark.parametrize("compress", [False], indirect=True)
     @pytest.mark.parametrize("directory", [True], indirect=True)
     def test_the_head_accuses_nobody_when_it_is_damaged_itself(
         self, directory: Path, compress: Compress

@@ -121,9 +121,7 @@ class Journal:
         A `StorageError` is raised: nothing was acknowledged, and all may be tried again.
         """
         with self._lock:
-            before = {
-                r.run_id: c.copy() for r in requests if (c := self._cursors.get(r.run_id))
-            }
+            before = {r.run_id: c.copy() for r in requests if (c := self._cursors.get(r.run_id))}
             outcomes = [Outcome() for _ in requests]
             batches: list[Batch] = []
             places: list[int] = []
@@ -234,7 +232,9 @@ class Journal:
         header, subject = outcome.header, request.subject
         if header is None or header not in outcome.written:
             return {}
-        hide = {run: [*seqs] for run, seqs in (request.hide(header) if request.hide else {}).items()}
+        hide = {
+            run: [*seqs] for run, seqs in (request.hide(header) if request.hide else {}).items()
+        }
         if subject is not None and subject.id is not None and header.seq > 1:
             hide.setdefault(header.run_id, []).extend(
                 old.seq
@@ -307,9 +307,7 @@ class Journal:
         )
         outcome.header = record.header
 
-    def _note(
-        self, cursor: _Cursor, run_id: str, note: Note, records: list[Record]
-    ) -> None:
+    def _note(self, cursor: _Cursor, run_id: str, note: Note, records: list[Record]) -> None:
         header = Header(
             run_id=run_id,
             seq=cursor.seq + 1,
@@ -354,7 +352,11 @@ class Journal:
         cursor = self._cursors.get(run_id)
         if cursor is None:
             run = self.reader.run(run_id)
-            cursor = _Cursor(0, "", "", {}) if run is None else _Cursor(run.seq, run.digest, run.name, {})
+            cursor = (
+                _Cursor(0, "", "", {})
+                if run is None
+                else _Cursor(run.seq, run.digest, run.name, {})
+            )
             self._cursors[run_id] = cursor
             if len(self._cursors) > _RUNS_REMEMBERED:
                 self._cursors.popitem(last=False)
@@ -375,10 +377,12 @@ class Journal:
         if newest is None:
             return None
         if wanted not in (None, newest.id):
-            if not any(header.run_id == newest.run_id for header in self.storage.find(wanted or "")):
+            if not any(
+                header.run_id == newest.run_id for header in self.storage.find(wanted or "")
+            ):
                 return self._loaded_tip(newest)
             raise ConflictError(
-                f"run {newest.run_id!r} has gone on to step {newest.step} since this state was read",
+                f"run {newest.run_id!r} has gone on to step {newest.step} since then",
                 run_id=newest.run_id,
                 seq=cursor.seq + 1,
                 head=newest.seq,
@@ -401,6 +405,13 @@ class Journal:
             if cursor is None or cursor.digest != run.digest or cursor.conflict is not None:
                 self._cursors[run.run_id] = cursor = _Cursor(run.seq, run.digest, run.name, {})
             cursor.tips[loaded.header.scope] = _tip_of(loaded, state)
+
+    def forget_scope(self, run_id: str, scope: str) -> None:
+        """A scope has ended: nothing will be built on what is remembered of it."""
+        with self._lock:
+            cursor = self._cursors.get(run_id)
+            if cursor is not None:
+                cursor.tips.pop(scope, None)
 
     def forget(self, run_id: str, *, unless_conflict: bool = False) -> None:
         """Look the run up in the storage again before the next save."""

@@ -36,6 +36,7 @@ class CheckpointManager(Manager):
     None for the default address. With *retention_count* the newest so many checkpoints of each
     name (or run without one) are kept; *retention* takes any `Rules`.
 
+    >>> from holdfast import State
     >>> manager = CheckpointManager("memory://")
     >>> state = State.new({"done": 0}, run_id="nightly")
     >>> checkpoint_id = manager.save_checkpoint(state.set("done", 1).at(step=1))
@@ -124,7 +125,7 @@ class CheckpointManager(Manager):
     ) -> list[CheckpointMetadata]:
         """Checkpoints, newest first. *before* is the id that the last page ended with."""
         return self._drive(
-            self.operations.list(
+            self.operations.checkpoints(
                 name_or_run_id,
                 scope=scope,
                 kind=kind,
@@ -240,7 +241,8 @@ class CheckpointManager(Manager):
 
         The file is not trusted: it is read within *limits*, and every record in it is checked
         before the run is there. What its states and notes say is believed, as if it had been
-        saved here. *encryption_key* opens a file that another key than ours encrypted.
+        saved here. Under another run id its checkpoints get ids of their own. *encryption_key*
+        opens a file that another key than ours encrypted.
         """
         return self._drive(
             portability.import_run(

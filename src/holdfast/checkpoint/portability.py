@@ -19,7 +19,7 @@ import msgspec
 from holdfast.checkpoint.json_forms import Style, form_of, write_json
 from holdfast.checkpoint.keys import Key, load_keys
 from holdfast.checkpoint.reading import Reader
-from holdfast.checkpoint.resealing import Closer, Redact, Redaction, resealed
+from holdfast.checkpoint.resealing import Closer, NewIds, Redact, Redaction, resealed
 from holdfast.checkpoint.run_file import (
     ImportLimits,
     Manifest,
@@ -128,9 +128,14 @@ class _Export:
     def _resealed(self, source: _Source, keys: Keys | None) -> Iterator[Record]:
         closer = Closer(self._run_id, keys, "zstd" if keys else None)
         text_of, now = self._reader.sealer.open, datetime.now(UTC)
-        if self._redaction is None:
+        redaction = self._redaction
+        if redaction is None:
             return resealed(source, closer, text_of, now=now)
-        return resealed(source, closer, text_of, self._redaction.rewrite, now=now)
+
+        def rewrite(header: Header, text: bytes) -> tuple[Header, bytes]:
+            return redaction.rewrite(header, text, hidden=header.seq not in source.visible)
+
+        return resealed(source, closer, text_of, rewrite, now=now)
 
 
 class _Source:
@@ -139,7 +144,7 @@ class _Source:
     def __init__(self, reader: Reader, run: RunInfo, visible: set[int], encrypted: bool) -> None:
         self._reader = reader
         self._run = run
-        self._visible = visible
+        self.visible = visible
         self._encrypted = encrypted
         self.checkpoints = 0
         self.hidden: list[int] = []
@@ -152,7 +157,7 @@ class _Source:
                     f"the key of run {header.run_id!r} was erased: there is nothing to export",
                     run_id=header.run_id,
                 )
-            if header.seq not in self._visible:
+            if header.seq not in self.visible:
                 self.hidden.append(header.seq)
             elif header.frame != "note":
                 self.checkpoints += 1
@@ -211,7 +216,10 @@ def import_run(
             staged = stage(file, theirs, rename=run_id is not None)
         fits = (staged.data_key is not None) == (ours is not None) and theirs is ours
         if new_id != staged.run_id or not fits:
-            _reseal(staged, Closer(new_id, ours, operations.storage.body_compression))
+            closer = Closer(new_id, ours, operations.storage.body_compression)
+            ids = (NewIds().rewrite,) if new_id != staged.run_id else ()
+            records = resealed(staged.records, closer, staged.text_of, *ids, now=datetime.now(UTC))
+            staged.records = list(records)
         _append_whole(operations.storage, new_id, staged)
         operations.journal.forget(new_id)
         operations.keeper.forget(new_id, staged.name)
@@ -231,11 +239,6 @@ def _taken(run_id: str) -> ConflictError:
         hint="give the imported run another run_id",
         run_id=run_id,
     )
-
-
-def _reseal(staged: Staged, closer: Closer) -> None:
-    records = resealed(staged.records, closer, staged.text_of, now=datetime.now(UTC))
-    staged.records = list(records)
 
 
 def _append_whole(storage: Storage, run_id: str, staged: Staged) -> None:

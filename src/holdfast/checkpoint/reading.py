@@ -94,7 +94,7 @@ class Reader:
         return next(iter(self.storage.runs(RunQuery(run_id=run_id, limit=1))), None)
 
     def runs_of(self, name_or_run_id: str) -> Iterator[RunInfo]:
-        """The run with exactly that id or, if there is none, the runs of that name, newest first."""
+        """The run with exactly that id or, if there is none, those of that name, newest first."""
         run = self.run(name_or_run_id)
         if run is not None:
             yield run
@@ -117,10 +117,9 @@ class Reader:
         last = None
         for last in self.records(run.run_id, first, run.seq):
             header = last.header
-            later = found is None or header.seq > found.seq
-            if later and header.frame != "note" and header.scope == scope and found is not None:
-                if next(iter(self.storage.find(header.id)), None) == header:
-                    raise self._damaged(run.run_id, header.seq, "is missing from its index")
+            later = found is not None and header.seq > found.seq and header.frame != "note"
+            if later and header.scope == scope and header in self.storage.find(header.id):
+                raise self._damaged(run.run_id, header.seq, "is missing from its index")
         if last is None or last.header.digest != run.digest:
             raise self._damaged(run.run_id, run.seq, "is not the newest that the run's head names")
         return found
@@ -189,8 +188,8 @@ class Reader:
 
     def resolve(self, checkpoint_id: str, *, run_id: str | None = None) -> Header:
         """The checkpoint with that id or unique prefix of one."""
-        if not isinstance(checkpoint_id, str) or not checkpoint_id:
-            raise UsageError(f"a checkpoint id is a non-empty string, not {checkpoint_id!r}")
+        if not checkpoint_id:
+            raise UsageError("the checkpoint id is empty", hint="list_checkpoints() shows them")
         found = [
             header
             for header in self.storage.find(checkpoint_id)
@@ -213,6 +212,4 @@ class Reader:
         return found[0]
 
     def _damaged(self, run_id: str, seq: int | None, what: str) -> CorruptError:
-        return CorruptError(
-            f"record {seq} of run {run_id!r} {what}", run_id=run_id, seq=seq
-        )
+        return CorruptError(f"record {seq} of run {run_id!r} {what}", run_id=run_id, seq=seq)

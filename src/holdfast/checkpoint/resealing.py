@@ -24,12 +24,12 @@ from holdfast.core.ids import new_id
 from holdfast.core.patch import Base, Lazy, changes, whole
 from holdfast.core.record import Header, Record, seal
 from holdfast.core.redaction import Redactor, Rules
-from holdfast.errors import UsageError
+from holdfast.errors import CorruptError, UsageError
 
-__all__ = ["BLANK", "Closer", "Redact", "Redaction", "resealed"]
+__all__ = ["BLANK", "Closer", "NewIds", "Redact", "Redaction", "resealed"]
 
 BLANK = "blank"
-"""The kind of a note that stands where there was a key that is of no use any more."""
+"""The kind of a note that stands where there was something that is of no use any more."""
 
 Redact: TypeAlias = Rules | Callable[[Any], Any]
 """`holdfast.core.redaction.Rules`; or a function that is given the values of each state, and the
@@ -102,6 +102,21 @@ def resealed(
         yield closer.seal(note, b"", before.header.digest)
 
 
+class NewIds:
+    """Gives records ids of their own, so that they can stand beside those they are copies of."""
+
+    def __init__(self) -> None:
+        self._ids: dict[str, str] = {}
+
+    def rewrite(self, header: Header, text: bytes) -> tuple[Header, bytes]:
+        """A record under its new id, below the new id of its parent."""
+        if header.id not in self._ids:
+            moment = int(header.saved_at.timestamp() * 1e9)
+            self._ids[header.id] = new_id(moment, os.urandom(8))
+        parent = header.parent and self._ids.get(header.parent, header.parent)
+        return msgspec.structs.replace(header, id=self._ids[header.id], parent=parent), text
+
+
 class Redaction:
     """Takes secrets out of states, notes, metadata and tags as their records go by.
 
@@ -132,11 +147,22 @@ class Redaction:
 
         return redact
 
-    def rewrite(self, header: Header, text: bytes) -> tuple[Header, bytes]:
-        """A record's header and text without secrets."""
+    def rewrite(self, header: Header, text: bytes, *, hidden: bool) -> tuple[Header, bytes]:
+        """A record's header and text without secrets.
+
+        A hidden checkpoint may be built on what was erased meanwhile; nothing is left of it.
+        """
         if header.frame == "note":
             clear = header.kind in CLEAR_NOTES
             return self._header(header), text if clear else encode(self._redact(decode(text)))
+        try:
+            return self._checkpoint(header, text)
+        except CorruptError:
+            if not hidden:
+                raise
+        return _blank(header), b"{}"
+
+    def _checkpoint(self, header: Header, text: bytes) -> tuple[Header, bytes]:
         body = read_body(text, header)
         texts = self._texts(header)
         values = {key: Lazy(text) for key, text in texts.items()}
@@ -180,3 +206,17 @@ class Redaction:
         return msgspec.structs.replace(
             header, metadata=self._redact(header.metadata), tags=tuple(self._redact(header.tags))
         )
+
+
+def _blank(header: Header) -> Header:
+    return Header(
+        run_id=header.run_id,
+        seq=header.seq,
+        id=header.id,
+        frame="note",
+        saved_at=header.saved_at,
+        name=header.name,
+        scope=header.scope,
+        kind=BLANK,
+        prev=header.prev,
+    )

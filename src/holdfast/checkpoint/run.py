@@ -41,7 +41,7 @@ def run(
 
     >>> with run("nightly", storage="memory://") as job:
     ...     for page in ["a", "b", "c"][job.state.get("done", 0):]:
-    ...         job.checkpoint(done=job.state.get("done", 0) + 1)
+    ...         _ = job.checkpoint(done=job.state.get("done", 0) + 1)
     >>> job.step, job.status, job.state
     (3, 'completed', {'done': 3})
     """
@@ -143,9 +143,8 @@ class Run:
     def _open(self) -> Self:
         if self._held is not None:
             raise UsageError("this run is open already")
-        owned = not isinstance(self._storage, CheckpointManager)
-        manager = CheckpointManager(self._storage) if owned else self._storage
-        assert isinstance(manager, CheckpointManager)
+        given = self._storage
+        manager = given if isinstance(given, CheckpointManager) else CheckpointManager(given)
         held = HeldRun(manager.operations.journal, self.run_id, seconds=self._lease_seconds)
         try:
             held.take()
@@ -154,7 +153,7 @@ class Run:
         except BaseException:
             held.give_back()
             self._held = None
-            if owned:
+            if manager is not given:
                 manager.close()
             raise
         return self

@@ -16,6 +16,7 @@ from holdfast.checkpoint.subject import Subject
 from holdfast.core.record import Header
 from holdfast.core.state import Lineage, State
 from holdfast.errors import ConflictError, HoldfastError, UsageError
+from holdfast.storage.base import RecordQuery
 
 __all__ = ["HERE", "Emit", "Here", "Session"]
 
@@ -33,6 +34,8 @@ class Session:
         """Records of nested scopes up to this seq are of steps that are completed."""
         self.resumed = False
         """Whether the journal held anything when this execution began."""
+        self.scopes: set[str] = set()
+        """The nested scopes of steps that are still open."""
         self.lost: HoldfastError | None = None
         """Why the run is no longer this process's."""
         self._journal = manager.operations.journal
@@ -96,11 +99,32 @@ class Session:
         """Save *state* at its place with *notes*; the id, or "" if a failure was only warned of."""
         if self.lost is not None:
             raise self.taken_over() from self.lost
+        if state.scope:
+            self.scopes.add(state.scope)
         values, natures = state.for_saving()
         subject = Subject(
             "", state.place, values, natures, lineage, None, fingerprint, schema, extra
         )
         return await self.manager.save_subject(subject, force=force, notes=notes)
+
+    async def end_scopes(self) -> None:
+        """The steps with nested scopes are completed; where old checkpoints go, theirs go too."""
+        scopes, self.scopes = self.scopes, set()
+        for scope in scopes:
+            self._journal.forget_scope(self.run_id, scope)
+        keeper = self.manager.operations.keeper
+        if scopes and keeper.active:
+            await asyncio.to_thread(self._hide, scopes)
+
+    def _hide(self, scopes: set[str]) -> None:
+        storage = self.manager.storage
+        seqs = [
+            header.seq
+            for scope in scopes
+            for header in storage.headers(RecordQuery(run_id=self.run_id, scope=scope))
+        ]
+        storage.delete(self.run_id, hide=seqs)
+        self.manager.operations.keeper.forget_all()
 
     def load(self, header: Header, *, notes: bool = False) -> tuple[Loaded, State]:
         """The checkpoint, to be gone on from. With *notes*, the ledger takes up what follows it."""

@@ -93,7 +93,7 @@ def stage(file: RunFile, keys: Keys | None, *, rename: bool) -> Staged:
 
 def _check_name(file: RunFile, name: str, what: str) -> None:
     paths = PurePosixPath(name), PureWindowsPath(name)
-    if any(path.is_absolute() or path.drive or ".." in path.parts for path in paths):
+    if any(path.is_absolute() or ".." in path.parts for path in paths):
         hint = "give the run another run_id" if what == "run_id" else ""
         raise file.refused(f"has a path for a {what}: {name[:80]!r}", hint)
 
@@ -101,18 +101,16 @@ def _check_name(file: RunFile, name: str, what: str) -> None:
 def _newest_key_note(file: RunFile) -> dict[str, Any] | None:
     found = None
     for parts in file.records():
-        if b'"kind":"key"' in parts.text and _header_of(parts).kind == "key":
-            found = parts
+        if b'"kind":"key"' in parts.text:
+            header = open_record(parts.text, parts.digest, parts.body).header
+            if (header.frame, header.kind) == ("note", "key"):
+                found = parts
     if found is None:
         return None
     try:
         return msgspec.json.decode(found.body, type=dict[str, Any])
     except (msgspec.MsgspecError, RecursionError):
         raise file.refused("has a key note that cannot be read") from None
-
-
-def _header_of(parts: Parts) -> Header:
-    return open_record(parts.text, parts.digest, parts.body).header
 
 
 def _opened(record: Record, data_key: bytes | None, limit: int | None = None) -> bytes:

@@ -38,6 +38,7 @@ class StateManager(Manager):
     append has settled, cancelled or not.
 
     >>> import asyncio
+    >>> from holdfast import State
     >>> async def main():
     ...     async with StateManager("memory://") as manager:
     ...         await manager.save_checkpoint(State.new({"done": 1}, run_id="nightly"))
@@ -143,7 +144,7 @@ class StateManager(Manager):
     ) -> list[CheckpointMetadata]:
         """See `CheckpointManager.list_checkpoints`."""
         return await self._drive(
-            self.operations.list(
+            self.operations.checkpoints(
                 name_or_run_id,
                 scope=scope,
                 kind=kind,

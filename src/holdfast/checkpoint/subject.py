@@ -79,11 +79,11 @@ def state_of(subject: Subject) -> State:
 
 
 def lineage_of(state: AgentState) -> Lineage:
-    """The agent state's lineage, begun on first use. It is no field: it is not compared or copied."""
-    lineage = state.__dict__.get("_lineage")
+    """The agent state's lineage, begun on first use; no field, so it is not compared."""
+    lineage: Lineage | None = state.__dict__.get("_lineage")
     if lineage is None:
         lineage = state.__dict__["_lineage"] = Lineage(state.parent_checkpoint_id)
-    return lineage  # type: ignore[no-any-return]
+    return lineage
 
 
 def saved(state: Saveable, header: Header) -> None:

@@ -212,7 +212,16 @@ class _Walk:
             self._rebuild(record)
         except (HoldfastError, msgspec.MsgspecError, LookupError, ValueError, TypeError) as error:
             self._at.pop(header.scope, None)
-            self._problems.append(f"checkpoint {header.id} (step {header.step}): {error}")
+            if not self._is_left_over(header):
+                self._problems.append(f"checkpoint {header.id} (step {header.step}): {error}")
+
+    def _is_left_over(self, header: Header) -> bool:
+        """Whether a checkpoint is hidden, and was built on what a prune has taken meanwhile."""
+        key_seq = header.key_seq or header.seq
+        if not any(first <= key_seq <= last for first, last, _ in self._holes):
+            return False
+        found = self._reader.storage.find(header.id)
+        return (header.run_id, header.seq) not in [(one.run_id, one.seq) for one in found]
 
     def _rebuild(self, record: Record) -> None:
         header = record.header

@@ -286,7 +286,7 @@ def at_path(error: EncodeError, key: object) -> None:
     facts = error.facts
     path = str(facts.get("path", ""))
     if len(path) < _LONGEST_PATH:
-        part = f"[{_shown(key)}]" if isinstance(key, int) else str(key)
+        part = f"[{_shown(key)}]" if isinstance(key, int) else _shown(key)
         if len(part) > _LONGEST_KEY:
             part = part[:_LONGEST_KEY] + "..."
         path = part + ("." if path and path[0] != "[" else "") + path
@@ -296,9 +296,11 @@ def at_path(error: EncodeError, key: object) -> None:
     error.args = (error.message,)
 
 
-def _shown(key: int) -> str:
-    """Python refuses to write very long numbers in decimal."""
-    return str(key) if -(1 << 64) < key < 1 << 64 else hex(key)
+def _shown(key: object) -> str:
+    try:
+        return str(key)
+    except Exception:  # a very long number, or a class whose __str__ fails
+        return f"<{type(key).__name__}>"
 
 
 def too_deep() -> EncodeError:

@@ -18,7 +18,16 @@ from holdfast.core.record import Header, read_status
 from holdfast.core.rules import Age, Count, Rules
 from holdfast.errors import UsageError
 
-__all__ = ["Age", "Count", "Decision", "Key", "Rules", "drop_beyond_last", "newest_keys", "plan_prune"]
+__all__ = [
+    "Age",
+    "Count",
+    "Decision",
+    "Key",
+    "Rules",
+    "drop_beyond_last",
+    "newest_keys",
+    "plan_prune",
+]
 
 Key = tuple[str, int]
 """Which record is meant: its run_id and seq."""

@@ -41,6 +41,11 @@ def _read_str(tree: Any) -> str:
     return b64decode(tree, validate=True).decode("utf-16-le", "surrogatepass")
 
 
+def _read_text(tree: Any) -> str:
+    """What `write_str` wrote."""
+    return tree if isinstance(tree, str) else _read_str(tree["v"])
+
+
 def _write_int(value: int) -> Any:
     return value if -(1 << 63) <= value < 1 << 64 else {"$t": "int", "v": hex(value)}
 
@@ -90,36 +95,42 @@ def _check_zone(zone: tzinfo | None) -> None:
 
 
 def _write_moment(value: datetime | time) -> Any:
-    """ISO text, or a list of it, the key of a zone, the fold, and the name of a fixed zone."""
+    """ISO text where that says it all, else a list: local ISO text, zone, fold."""
     zone, fold = value.tzinfo, value.fold
     if not fold and (zone is None or zone is UTC):
         return value.isoformat()
     _check_zone(zone)
+    written: Any = None
     if type(zone) is ZoneInfo:
-        return [value.replace(tzinfo=None, fold=0).isoformat(), zone.key, fold]
-    fixed = _fixed(zone) if zone is not None else None
-    text = value.replace(tzinfo=fixed, fold=0).isoformat()
-    if fixed is not None:
+        written = zone.key
+    elif zone is not None and (fixed := _fixed(zone)) is not None:
+        offset = fixed.utcoffset(None)
         name = fixed.tzname(None)
-        if name != timezone(fixed.utcoffset(None)).tzname(None):
-            return [text, None, fold, write_str(name)]
-    return [text, None, fold] if fold else text
+        named = name != timezone(offset).tzname(None)
+        # Python does not read back all offsets with a fraction of a second.
+        if not fold and not named and not offset.microseconds:
+            return value.replace(tzinfo=fixed).isoformat()
+        written = [*_write_timedelta(offset), *([write_str(name)] if named else [])]
+    return [value.replace(tzinfo=None, fold=0).isoformat(), written, fold]
 
 
 def _read_moment(read: Callable[[str], Any]) -> Callable[[Any], Any]:
     def moment(tree: Any) -> Any:
         if isinstance(tree, str):
             return read(tree)
-        text, key, fold, *named = tree
-        made = read(text).replace(fold=fold)
-        if key is not None:
-            return made.replace(tzinfo=ZoneInfo(key))
-        if named:
-            name = named[0] if isinstance(named[0], str) else _read_str(named[0]["v"])
-            return made.replace(tzinfo=timezone(made.utcoffset(), name))
-        return made
+        text, zone, fold = tree
+        return read(text).replace(tzinfo=_read_zone(zone), fold=fold)
 
     return moment
+
+
+def _read_zone(tree: Any) -> tzinfo | None:
+    if tree is None:
+        return None
+    if isinstance(tree, str):
+        return ZoneInfo(tree)
+    days, seconds, microseconds, *name = tree
+    return timezone(timedelta(days, seconds, microseconds), *map(_read_text, name))
 
 
 def _write_timedelta(value: timedelta) -> Any:
@@ -136,7 +147,7 @@ _PATHS: dict[str, tuple[type[PurePath], type[PurePath]]] = {
 
 
 def _read_path(cls: type[PurePath]) -> Callable[[Any], PurePath]:
-    return lambda tree: cls(tree if isinstance(tree, str) else _read_str(tree["v"]))
+    return lambda tree: cls(_read_text(tree))
 
 
 def _tagged(tag: str, write: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -242,6 +242,8 @@ class Loop:
             force=True,
             notes=notes,
         )
+        if root and session.scopes and not open:
+            await session.end_scopes()
         if checkpoint_id:
             self._in_journal = len(self._path)
             if self._clock is not None:

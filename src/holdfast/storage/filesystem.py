@@ -34,7 +34,7 @@ from holdfast.storage.base import (
     Storage,
     logger,
 )
-from holdfast.storage.files import Folder, open_root, os_errors
+from holdfast.storage.files import Folder, open_root, os_errors, write_at
 from holdfast.storage.journal_files import JournalFiles
 from holdfast.storage.journal_queries import copy_of, find, heads, key_before, newest_first
 from holdfast.storage.journal_writer import Writer
@@ -204,8 +204,8 @@ class FilesystemStorage(Storage):
             if root is None:
                 raise StorageUnavailableError(f"{self._path} was removed", path=str(self._path))
             if root.is_empty():
-                with self._files.lock_beginnings(root):
-                    root.put(".gitignore", b"*\n")
+                with root.open(".gitignore", os.O_WRONLY | os.O_CREAT) as fd:
+                    write_at(fd, b"*\n", 0)
             yield root
 
     def _notice(self, text: str) -> None:

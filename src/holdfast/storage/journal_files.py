@@ -27,6 +27,7 @@ from holdfast.core.record import Record, open_header
 from holdfast.errors import CorruptError
 from holdfast.storage.files import READ_ONLY, Folder, read_at, sync, write_at
 from holdfast.storage.journals import Entry, Journal, Segment
+from holdfast.storage.lease_files import leases_left_behind
 from holdfast.storage.run_files import Listing, file_name, left_behind
 from holdfast.storage.segments import Codec, Line, lines_of, members, pack, parse, thin
 
@@ -120,7 +121,7 @@ class JournalFiles:
 
     def sweep(self, root: Folder) -> None:
         """Remove what writers left behind when they died."""
-        for folder, name, medium in left_behind(root):
+        for folder, name, medium in [*left_behind(root), *leases_left_behind(root)]:
             with self.lock_to_read(root, medium) as held:
                 if held:
                     with suppress(FileNotFoundError), root.folder(folder) as opened:
@@ -233,10 +234,14 @@ class JournalFiles:
         with root.folder(segment.folder) as folder, folder.open(segment.file) as fd:
             data = read_at(fd, start, end - start)
         lines: list[bytes] = []
-        for _, _, text in members(data, segment.codec):
+        read = 0
+        for _, stop, text in members(data, segment.codec):
             if text is None:
                 raise CorruptError("a compressed member cannot be read")
             lines += lines_of(text)
+            read = stop
+        if read != end - start:
+            raise CorruptError("a line ends before it should")
         return lines
 
     def _current(self, root: Folder, medium: str, *, locked: bool = False) -> Journal | None:

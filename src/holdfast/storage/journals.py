@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
-from pathlib import PurePath
 
 import msgspec
 
@@ -60,6 +59,7 @@ class Damage(msgspec.Struct, frozen=True):
     offset: int
     seq: int
     """The first that it may have held."""
+    hint: str = ""
 
 
 Span = tuple[int, int]
@@ -115,13 +115,14 @@ class Journal:
             segment.text += len(text)
             for number, line in enumerate(lines_of(text)):
                 place = Place(segment, base + start, base + end, number, 0)
+                before = self.seq
                 try:
                     wrong = self.add(parse(line), place)
                 except CorruptError as error:
                     self._damaged(error.message, segment, base + start)
                 else:
                     if wrong:
-                        self._damaged(wrong, segment, base + start, broken=False)
+                        self._note(wrong, segment, base + start, before + 1)
         segment.stat = stat
 
     def end_of(self, segment: Segment, *, last: bool) -> None:
@@ -133,10 +134,9 @@ class Journal:
         """Compare with the newest commit that was acknowledged."""
         if self.commit < commit:
             newest = self.segments[-1]
-            why = (
-                "what was acknowledged is missing at the end of the file, or its head is of another"
-            )
-            self._damaged(why, newest, newest.end)
+            # A copy that was made while the run was being saved looks like this as well.
+            hint = f"bring the file back; if this is a copy, .heads/{self.medium} can be removed"
+            self._damaged("records that were acknowledged are missing", newest, newest.end, hint)
 
     def add(self, line: Line, place: Place) -> str:
         """Take in a line, and tell what is wrong with its place in the journal, if anything.
@@ -167,6 +167,7 @@ class Journal:
         return CorruptError(
             f"{damage.why}: run {self.run_id!r}, seq {damage.seq}, "
             f"{damage.file} at byte {damage.offset}",
+            hint=damage.hint,
             run_id=self.run_id,
             seq=damage.seq,
             path=damage.file,
@@ -175,8 +176,8 @@ class Journal:
 
     def check(self) -> None:
         """Raise the `CorruptError` that keeps the run from being listed, if there is one."""
-        for damage in self.damages:
-            raise self.corrupt(damage)
+        if self.damages:
+            raise self.corrupt(self.damages[0])
 
     def lost(self, first: int, last: int | None) -> int | None:
         """The first seq from *first* to *last*, or to the end, that damage has taken."""
@@ -351,7 +352,11 @@ class Journal:
                 entry.hidden = True
                 self.checkpoints -= entry.header.frame != "note"
 
-    def _damaged(self, why: str, segment: Segment, offset: int, *, broken: bool = True) -> None:
-        file = str(PurePath(segment.folder, segment.file))
-        self.damages.append(Damage(why, file, offset, self.seq + 1))
-        self.broken = broken
+    def _damaged(self, why: str, segment: Segment, offset: int, hint: str = "") -> None:
+        """Note something at the end of what is known that cannot be read."""
+        self._note(why, segment, offset, self.seq + 1, hint)
+        self.broken = True
+
+    def _note(self, why: str, segment: Segment, offset: int, seq: int, hint: str = "") -> None:
+        file = f"{segment.folder}/{segment.file}"
+        self.damages.append(Damage(why, file, offset, seq, hint))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 
 import msgspec
@@ -10,9 +11,9 @@ from holdfast.core.ids import medium_name
 from holdfast.core.lease import Lease
 from holdfast.core.record import digest_of
 from holdfast.errors import CorruptError
-from holdfast.storage.files import Folder
+from holdfast.storage.files import Folder, temporary
 
-__all__ = ["drop_released", "read_lease", "same_lease", "write_lease"]
+__all__ = ["drop_released", "leases_left_behind", "read_lease", "same_lease", "write_lease"]
 
 _LEASES = ".leases"
 
@@ -52,6 +53,18 @@ def write_lease(root: Folder, lease: Lease) -> None:
     data = msgspec.json.encode(_Kept(msgspec.Raw(text), digest_of(text)))
     with root.folder(_LEASES, create=True) as folder:
         folder.put(_file(lease.run_id), data + b"\n")
+
+
+def leases_left_behind(root: Folder) -> Iterator[tuple[str, str, str]]:
+    """Directory, name and run of every lease that was not complete when its writer died."""
+    if _LEASES not in root.names(directories=True):
+        return
+    with root.folder(_LEASES) as folder:
+        names = folder.names()
+    for name in names:
+        medium = name.removeprefix(".").removesuffix(".json.tmp")
+        if name == temporary(f"{medium}.json"):
+            yield _LEASES, name, medium
 
 
 def drop_released(root: Folder, run_id: str) -> None:

@@ -141,15 +141,9 @@ class Pool:
                 hint="fork while no call to the storage is under way",
                 path=str(self._path),
             )
-        if self._file != self._file_now():
-            raise StorageError(
-                f"{self._path} was deleted or replaced while it was open",
-                hint="put it back, or open the storage again",
-                path=str(self._path),
-            )
 
     def _file_now(self) -> tuple[int, int] | None:
-        """Which file stands at the path. What is saved in one that is gone would be lost."""
+        """Which file stands at the path."""
         try:
             stat = os.stat(self._path)
         except FileNotFoundError:
@@ -158,6 +152,13 @@ class Pool:
 
     def _open_writer(self) -> apsw.Connection:
         self._check()
+        if self._file != self._file_now():
+            # What is saved in a file that is gone would be lost.
+            raise StorageError(
+                f"{self._path} was deleted or replaced while it was open",
+                hint="put it back, or open the storage again",
+                path=str(self._path),
+            )
         if self._writer is None:
             self._writer = self._connect()
         if self._writer.in_transaction:

@@ -1,0 +1,89 @@
+"""A graph with loops, branches, parallel items, a nested graph and effects, killed with SIGKILL.
+
+What a node or an effect did is counted outside the journal. The full matrix, every append for
+every setting, runs with HOLDFAST_FULL=1.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FULL = os.environ.get("HOLDFAST_FULL") == "1"
+VICTIM = Path(__file__).with_name("graph_victim.py")
+
+
+def rounds(base: Path, scheme: str, interval: int, when: str, stride: int) -> Any:
+    """What each round of kill and resume came to, and the run that was never killed."""
+    done = subprocess.run(
+        [
+            *(sys.executable, str(VICTIM), str(base), scheme),
+            *(str(interval), when, str(1 if FULL else stride)),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["rounds"]
+    for one in told["rounds"]:
+        assert one["killed"] and one["status"] == 0, done.stderr
+        for fact in ("state", "step", "status", "path", "problems"):
+            assert one["end"][fact] == told["whole"]["end"][fact], fact
+    assert told["whole"]["end"]["problems"] == []
+    assert set(told["whole"]["counts"].values()) == {1}
+    return told
+
+
+def of(kind: str, counts: dict[str, int]) -> dict[str, int]:
+    return {line: count for line, count in counts.items() if line.split()[0] == kind}
+
+
+@pytest.mark.serial
+@pytest.mark.timeout(1000)
+@pytest.mark.parametrize("scheme", ["sqlite", "file"])
+def test_killed_at_any_append_each_node_and_effect_is_executed_once(
+    scheme: str, tmp_path: Path
+) -> None:
+    told = rounds(tmp_path / "base", scheme, 1, "after", 1)
+    for one in told["rounds"]:
+        assert one["counts"] == told["whole"]["counts"]
+
+
+@pytest.mark.serial
+@pytest.mark.timeout(1000)
+@pytest.mark.parametrize("scheme", ["sqlite", "file"])
+def test_killed_before_any_append_only_what_was_in_flight_is_repeated(
+    scheme: str, tmp_path: Path
+) -> None:
+    told = rounds(tmp_path / "base", scheme, 1, "before", 4)
+    for one in told["rounds"]:
+        repeated = {k: n for k, n in one["counts"].items() if n != told["whole"]["counts"][k]}
+        assert len(repeated) <= 1
+        assert set(repeated.values()) <= {2}
+        assert not any(line.startswith("effect pay") for line in repeated)
+        assert one["counts"].keys() == told["whole"]["counts"].keys()
+
+
+@pytest.mark.serial
+@pytest.mark.timeout(1000)
+@pytest.mark.parametrize("scheme", ["sqlite", "file"])
+@pytest.mark.parametrize("interval", [3, 7])
+def test_with_an_interval_nodes_run_again_and_effects_do_not(
+    scheme: str, interval: int, tmp_path: Path
+) -> None:
+    told = rounds(tmp_path / "base", scheme, interval, "after", 4)
+    for one in told["rounds"]:
+        for kind in ("effect", "item", "link"):
+            assert of(kind, one["counts"]) == of(kind, told["whole"]["counts"])
+    if FULL:
+        again = [of("node", one["counts"]) for one in told["rounds"]]
+        assert any(max(counts.values()) > 1 for counts in again)

@@ -1,0 +1,56 @@
+"""Killed at any moment, a process loses nothing that was acknowledged, and the next one goes on."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.crash.judging import Told
+from tests.crash.media import DURABLE, FULL
+from tests.crash.processes import Child, ForkServer
+
+KILLS = 1_000 if FULL else 25
+LIVES = 10
+"""How many processes work in a directory, each killed, before a new one is begun."""
+LONGEST, SHORT = 0.06, 0.003
+"""Seconds that a process lives, or goes on living once it has told enough."""
+
+pytestmark = pytest.mark.timeout(1_800 if FULL else 120)
+
+
+def lived(child: Child, chance: random.Random) -> list[list[Any]]:
+    """Kill a worker after some time, or shortly after it has told so much; what it told."""
+    heard: list[list[Any]] = []
+    longest = LONGEST
+    if chance.random() < 0.5:
+        heard, longest = child.hear(int(chance.expovariate(1 / 20))), SHORT
+    time.sleep(chance.random() * longest)
+    child.kill()
+    return [*heard, *child.hear_all()]
+
+
+@pytest.mark.parametrize("medium", DURABLE)
+def test_a_kill_at_any_moment_loses_nothing_and_leaves_nothing(
+    medium: str, scratch: Path, server: ForkServer, figure: Callable[[str], None]
+) -> None:
+    chance = random.Random(medium)
+    acknowledged = 0
+    for life in range(KILLS):
+        if life % LIVES == 0:
+            told, directory = Told(), scratch / str(life)
+            directory.mkdir()
+        with server.start("tests.crash.workload:work", medium, str(directory), life) as child:
+            told.hear(lived(child, chance))
+        thorough = life % LIVES == LIVES - 1 or life == KILLS - 1
+        told.check(medium, directory, thorough=thorough)
+        if thorough:
+            acknowledged += len(told.acknowledged)
+            shutil.rmtree(directory)
+    figure(f"SIGKILL, {medium}: {KILLS:,} kills, {acknowledged:,} acknowledged, 0 lost")
+    assert acknowledged > KILLS
