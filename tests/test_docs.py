@@ -5,6 +5,7 @@ one empty directory:
 
 - ```` ```python ```` blocks share their names, and may use `await`. One that starts with `>>>` is
   a doctest, so its output is compared.
+- A ```` ```text ```` block that follows a python block directly is what that block prints.
 - ```` ```console ```` and ```` ```bash ```` blocks are commands. In a console block each command
   starts with `$ `, and lines below it are its output, `...` standing for anything; a command
   without such lines may print what it likes. Every command must succeed.
@@ -26,7 +27,9 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from types import ModuleType
 
@@ -42,7 +45,7 @@ FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,})(?P<language>\w*)[^`\n]*$")
 NO_RUN = re.compile(r"^ *<!-- no-run: \S.* -->$")
 NEED_NOT_RUN = re.compile(r"(sudo )?((uv )?(pip|tool|add)|pipx|apt(-get)?|git clone|cd|make)\b")
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-LANGUAGES = {"python", "console", "bash"}
+LANGUAGES = {"python", "console", "bash", "text"}
 OTHER_SPELLINGS = {"py", "python3", "pycon", "sh", "shell", "zsh"}
 
 
@@ -104,9 +107,16 @@ class Reader:
         self.directory = directory
         self.names = vars(main)
         self.loop = loop
+        self.printed: str | None = None
 
     def follow(self, block: Block) -> None:
-        if block.language != "python":
+        printed, self.printed = self.printed, None
+        if block.language == "text":
+            if printed is not None:
+                assert doctest.OutputChecker().check_output(block.text, printed, FLAGS), (
+                    f"{block.where}: shown:\n{block.text}\nprinted:\n{printed}"
+                )
+        elif block.language != "python":
             self.run_commands(block)
         elif block.text.lstrip().startswith(">>> "):
             self.run_doctest(block)
@@ -118,9 +128,11 @@ class Reader:
         code = compile(
             source, str(block.path), "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True
         )
-        result = eval(code, self.names)
-        if inspect.iscoroutine(result):
-            self.loop.run(result)
+        with redirect_stdout(StringIO()) as output:
+            result = eval(code, self.names)
+            if inspect.iscoroutine(result):
+                self.loop.run(result)
+        self.printed = output.getvalue()
 
     def run_doctest(self, block: Block) -> None:
         test = doctest.DocTestParser().get_doctest(

@@ -101,8 +101,9 @@ class Worker:
             done += 1
 
     def every_call(self) -> None:
-        """Each kind of call, saves first, so that a short life sees all of them."""
-        for name in ("save", *_WEIGHTS, "save", "save_kept", "clean", "save"):
+        """Each kind of call that is made on the caller's own thread, in few steps."""
+        calls = "save save_agent save_kept save save tag fork save_kept drop save_kept delete"
+        for name in (*calls.split(), "save_kept", "clean", "reopen", "save", "save_kept"):
             getattr(self, f"_{name}")()
 
     def _try(self, call: Callable[[], Any]) -> Any:

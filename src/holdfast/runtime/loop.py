@@ -242,9 +242,9 @@ class Loop:
             force=True,
             notes=notes,
         )
-        if root and session.scopes and not open:
-            await session.end_scopes()
         if checkpoint_id:
+            if root and session.scopes and not open:
+                await session.end_scopes()
             self._in_journal = len(self._path)
             if self._clock is not None:
                 self._clock.saved(state.step, time.monotonic())
