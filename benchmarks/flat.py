@@ -6,11 +6,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from benchmarks.report import Line
 from benchmarks.work import Times
 from holdfast import CheckpointManager, MemoryStorage, SQLiteStorage, State
 from holdfast.checkpoint.journal import Request
 from holdfast.checkpoint.subject import subject_of
+from holdfast.core.state import Lineage
 from holdfast.storage.base import Storage
 
 __all__ = ["measure"]
@@ -63,12 +66,17 @@ def _fill(manager: CheckpointManager, count: int) -> None:
             name = ("first", "second")[number // 10 % 2]
             short = State.new({"log": []}, run_id=f"short-{number // 10}", name=name)
         short = short.set("last", f"entry {number}").at(step=number % 10 + 1)
-        for one in (state, short):
-            requests.append(Request(run_id=one.run_id, subject=subject_of(one)))
+        requests += map(_request, (state, short))
         if len(requests) >= _AT_ONCE or number == count // 2 - 1:
             for outcome in journal.commit(requests):
                 assert outcome.error is None
             requests.clear()
+
+
+def _request(state: State) -> Request:
+    # Of no lineage, so that it is built on what is written just before it in the same commit.
+    subject = msgspec.structs.replace(subject_of(state), lineage=Lineage())
+    return Request(run_id=state.run_id, subject=subject)
 
 
 class _Work:

@@ -9,7 +9,6 @@ import os
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,20 +29,16 @@ from holdfast import (
     Storage,
 )
 from holdfast.checkpoint import portability
-from holdfast.checkpoint.run_file import ImportLimits
 from holdfast.core.redaction import make_rules
 from holdfast.errors import (
     ConflictError,
-    CorruptError,
-    DataError,
-    HoldfastError,
     NotFoundError,
     StorageError,
     StorageUnavailableError,
     UsageError,
     WrongKeyError,
 )
-from holdfast.storage.base import Batch, RecordQuery, RunQuery
+from holdfast.storage.base import Batch, RunQuery
 
 KEY = "6b" * 32
 OTHER_KEY = "7c" * 32
@@ -318,6 +313,21 @@ def test_secrets_are_taken_out_of_everything_that_a_file_holds(
     assert loaded["kept"] == (1, 2)
     assert loaded["messages"][3] == "4: the key is [redacted:api_key], do not tell"
     assert [entry.checkpoint.step for entry in target.history("nightly")] == [*range(1, 20)]
+
+
+def test_what_is_left_over_of_a_pruned_run_is_left_out_of_a_redacted_file(
+    open_on: Callable[..., CheckpointManager], tmp_path: Path, key: str | None
+) -> None:
+    """Hidden checkpoints of one scope may be built on what a prune took for another."""
+    source, target = open_on("sqlite", key), open_on("file", key)
+    begin(source, 40)
+    prune(source, key)
+    source.export_run("nightly", tmp_path / "a.holdfast", redact=make_rules())
+    target.import_run(tmp_path / "a.holdfast")
+    assert everything(target) == everything(source)
+    assert is_sound(target)
+    kinds = [record.header.kind for record in target.storage.read("nightly")]
+    assert "blank" in kinds
 
 
 def test_a_function_can_redact(open_on: Callable[..., CheckpointManager], tmp_path: Path) -> None:

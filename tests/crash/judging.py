@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast import AgentState, CheckpointManager, CheckpointMetadata, State
 from tests.crash.media import manager_on, open_medium, strays
-from tests.crash.workload import AGENT, KEPT, LAST, message
+from tests.crash.workload import AGENT, KEPT, LAST, Worker, message
 
 __all__ = ["Told"]
 
@@ -77,6 +77,15 @@ class Told:
             verdicts = manager.verify()
             assert all(verdicts), [v.problems for v in verdicts if not v]
         assert strays(directory) == []
+
+    def go_on(self, medium: str, directory: Path, seed: int, calls: int = 4) -> None:
+        """Work there as the next process would, and compare again."""
+        lines: list[list[Any]] = []
+        worker = Worker(medium, directory, seed, lambda *words: lines.append(list(words)))
+        worker.work(calls)
+        worker.end()
+        self.hear(lines)
+        self.check(medium, directory, thorough=False)
 
     def _check_listing(self, manager: CheckpointManager, thorough: bool) -> None:
         by_run: dict[str, list[CheckpointMetadata]] = defaultdict(list)

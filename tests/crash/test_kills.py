@@ -28,8 +28,8 @@ def lived(child: Child, chance: random.Random) -> list[list[Any]]:
     """Kill a worker after some time, or shortly after it has told so much; what it told."""
     heard: list[list[Any]] = []
     longest = LONGEST
-    if chance.random() < 0.5:
-        heard, longest = child.hear(int(chance.expovariate(1 / 20))), SHORT
+    if chance.random() < 0.7:
+        heard, longest = child.hear(int(chance.expovariate(1 / 30))), SHORT
     time.sleep(chance.random() * longest)
     child.kill()
     return [*heard, *child.hear_all()]

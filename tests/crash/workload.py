@@ -62,10 +62,17 @@ class Worker:
         self._forks: list[str] = []
         self._made = 0
         self._ids: dict[str, list[str]] = {"a": [], "b": []}
-        self._open()
+        self._try(self._open)
 
     def _open(self) -> None:
         self._storage = open_medium(self._medium, self._directory)
+        try:
+            self._resume()
+        except BaseException:
+            self._storage.close()
+            raise
+
+    def _resume(self) -> None:
         self._plain = manager_on(self._storage, self._medium)
         rules = Rules(keep_last=LAST)
         self._keeping = manager_on(self._storage, self._medium, retention=rules)
@@ -124,28 +131,28 @@ class Worker:
         run = self._chance.choice("ab")
         state = self._next(run)
         self._tell("save", run, state.step)
-        checkpoint_id = self._try(lambda: self._save_or_find(self._plain, state))
+        self._states[run] = self._try(lambda: self._save_or_find(self._plain, state))
+        checkpoint_id = self._states[run].checkpoint_id
         self._tell("saved", run, state.step, checkpoint_id)
-        self._states[run] = state
         self._ids[run].append(checkpoint_id)
 
-    def _save_or_find(self, manager: Any, state: State) -> str:
+    def _save_or_find(self, manager: Any, state: State) -> State:
         """Save; a conflict after a failure means that the failed save is there after all."""
         try:
-            return str(manager.save_checkpoint(state))
+            manager.save_checkpoint(state)
+            return state
         except ConflictError:
-            found = manager.resume_from_latest(state.run_id)
+            found: State = manager.resume_from_latest(state.run_id)
             if found != state:
                 raise
             self._tell("landed", state.run_id, state.step)
-            return str(found.checkpoint_id)
+            return found
 
     def _save_kept(self) -> None:
         state = self._next(KEPT)
         self._tell("save", KEPT, state.step)
-        checkpoint_id = self._try(lambda: self._save_or_find(self._keeping, state))
-        self._tell("saved", KEPT, state.step, checkpoint_id)
-        self._states[KEPT] = state
+        self._states[KEPT] = self._try(lambda: self._save_or_find(self._keeping, state))
+        self._tell("saved", KEPT, state.step, self._states[KEPT].checkpoint_id)
 
     def _save_agent(self) -> None:
         state = self._states[AGENT]

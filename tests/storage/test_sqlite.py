@@ -59,7 +59,7 @@ class TestFile:
                 assert db.pragma("auto_vacuum") == 2
                 assert db.pragma("page_size") == PAGE
                 assert 0 < db.pragma("journal_size_limit") <= 1 << 19
-                assert 0 < db.pragma("wal_autocheckpoint") <= 64
+                assert 0 < db.pragma("wal_autocheckpoint") <= 128
 
     def test_readers_cannot_write(self, storage: SQLiteStorage) -> None:
         with pytest.raises(StorageError), storage._pool.reading() as db:
@@ -119,20 +119,30 @@ class TestFile:
                 given += len(record.text) + len(record.body)
             size = sum(Path(f"{path}{end}").stat().st_size for end in ("", "-wal"))
             assert size <= 3.5 * content
-        assert path.stat().st_size <= 3.1 * content
-        assert path.stat().st_size <= 1.15 * given
+        assert path.stat().st_size <= 3.2 * content
+        assert path.stat().st_size <= 1.2 * given
 
-    def test_a_plain_append_is_one_sync_of_few_pages(self, storage: SQLiteStorage) -> None:
+    def test_a_plain_append_touches_few_pages(self, path: Path) -> None:
         writer = JournalWriter("run", name="agent")
-        assert storage.append([writer.batch(2_000)]) == [None]
-        with storage._pool.maintaining() as db:
-            frames: list[int] = []
-            db.set_wal_hook(lambda _db, _name, pages: frames.append(pages) or 0)
-            db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-        for _ in range(40):
-            writer.save(storage, b"x" * 1_000)
+        with SQLiteStorage(path) as storage:
+            assert storage.append([writer.batch(2_000)]) == [None]
+            storage.compact()
+            for _ in range(15):
+                writer.save(storage, b"x" * 1_000)
+            frames = Path(f"{path}-wal").stat().st_size // (PAGE + 24)
         # A table or index gets a new page now and then, so this is about the mean.
-        assert frames[-1] / len(frames) <= 7
+        assert 15 < frames <= 8 * 15
+
+    @pytest.mark.parametrize(
+        ("compress", "bodies"), [(False, None), (True, "gzip"), ("gzip", "gzip"), ("zstd", "zstd")]
+    )
+    def test_it_says_how_bodies_are_to_be_compressed(
+        self, path: Path, compress: bool | str, bodies: str | None
+    ) -> None:
+        with SQLiteStorage(path, compress=compress) as storage:
+            assert storage.body_compression == bodies
+        with pytest.raises(UsageError):
+            SQLiteStorage(path, compress="lzma")
 
     def test_the_log_does_not_grow_with_the_journal(self, path: Path) -> None:
         writer, most = JournalWriter(), 0
@@ -574,7 +584,10 @@ class TestErrors:
             other.close()
 
     @pytest.mark.parametrize("how", ["deleted", "replaced"])
-    def test_a_file_that_is_gone_takes_no_more_records(self, path: Path, how: str) -> None:
+    def test_a_file_that_is_gone_takes_no_more_records(
+        self, path: Path, how: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("holdfast.storage.sqlite_pool._LOOKS_EVERY", 0.0)
         storage, writer = SQLiteStorage(path), JournalWriter()
         writer.save(storage)
         path.rename(path.with_suffix(".old"))

@@ -167,7 +167,7 @@ TAMPERINGS = {
     "bodies exchanged": "UPDATE bodies SET ord = CASE ord WHEN 1 THEN -4 WHEN 4 THEN -1 END"
     " WHERE ord IN (1, 4); UPDATE bodies SET ord = -ord WHERE ord < 0",
     "an older head": "UPDATE runs SET seq = 6 WHERE pk = 1",
-    "another head": "UPDATE runs SET digest = zeroblob(16) WHERE pk = 1",
+    "another head": "UPDATE runs SET digest = 'x' WHERE pk = 1",
     "another status": "UPDATE runs SET status = 'failed' WHERE pk = 2",
     "another name": "UPDATE runs SET name = 'nobody' WHERE pk = 2",
     "another latest": "UPDATE runs SET latest = 5 WHERE pk = 1",

@@ -160,7 +160,7 @@ class Journal:
     def _restore(self, run_id: str, before: dict[str, _Cursor]) -> None:
         if run_id in before:
             self._cursors[run_id] = before.pop(run_id)
-        self._sealer.forget_key(run_id)
+        self._sealer.recheck_key(run_id)
 
     def _again(self, request: Request, conflict: ConflictError) -> Outcome:
         """Seal on the new head and try again, as long as all that came between are notes."""

@@ -93,6 +93,8 @@ class Keeper:
                 return []
             runs = [*self._hidden]
             self._hidden.clear()
+            if self._only_last is not None:
+                self._groups.clear()  # other processes may have saved under the same name
             return runs
 
     def _dropped(self, visible: Sequence[Header]) -> list[Header]:

@@ -284,10 +284,11 @@ def open_run(path: Path, limits: ImportLimits) -> Iterator[RunFile]:
         raise StorageError(
             f"{path} cannot be read: {error.strerror or error}", path=str(path)
         ) from error
+    found = os.fstat(fd)
+    if not stat.S_ISREG(found.st_mode):
+        os.close(fd)
+        raise _refused(path, "is not a regular file", "give a file that export_run wrote")
     with os.fdopen(fd, "rb", buffering=_PIECE) as file:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode):
-            raise _refused(path, "is not a regular file")
         yield RunFile(path, file, found.st_size, limits)
 
 

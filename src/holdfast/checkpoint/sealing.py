@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, Protocol
 
 import msgspec
@@ -12,10 +13,12 @@ from holdfast.core.frame import (
     NONCE_BYTES,
     bad_key_note,
     compress,
+    data_key_check,
     decompress,
     decrypt_body,
     encrypt_body,
     is_encrypted,
+    read_key_note,
 )
 from holdfast.core.record import Header, Record
 from holdfast.errors import CorruptError, DecodeError, WrongKeyError
@@ -109,12 +112,26 @@ class Sealer:
         """The text of the key note that a run without a key must begin with; None if it has one."""
         if self.keys is None or self._data_key(run_id) is not None:
             return None
+        if (erased := self._erased(run_id)) is not None:
+            raise erased
         self._data_keys[run_id], note = self.keys.new_run_key(run_id)
         return msgspec.json.encode(note)
 
     def forget_key(self, run_id: str) -> None:
         """Look the run's key up again next time."""
         self._data_keys.pop(run_id, None)
+
+    def recheck_key(self, run_id: str) -> None:
+        """Forget a run's key, unless it is the one that the journal keeps, wrapped by any key."""
+        key = self._data_keys.pop(run_id, None)
+        note = None if key is None else next(key_notes(self._storage, run_id), None)
+        if key is None or note is None:
+            return
+        # Whoever opens a damaged note says so; here it is only not the same.
+        with suppress(CorruptError):
+            kept = read_key_note(read_note(note.body, run_id), run_id=run_id)
+            if kept.check == data_key_check(key, run_id):
+                self._data_keys[run_id] = key
 
     def close(self, header: Header, text: bytes) -> bytes:
         """The bytes to store for a body's text."""

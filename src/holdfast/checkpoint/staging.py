@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast.checkpoint.run_file import Parts, RunFile
 from holdfast.checkpoint.sealing import CLEAR_NOTES, Keys, read_body
+from holdfast.checkpoint.views import state_text
 from holdfast.core.frame import decompress, decrypt_body, is_encrypted, read_key_note
 from holdfast.core.ids import check_run_id
 from holdfast.core.patch import Rebuilt, operations
@@ -159,6 +160,10 @@ class _Walk:
         found = [(r.header.seq, r.header.digest) for r in records]
         if not found or (found[0][0], *found[-1]) != (said.first, said.last, said.head):
             raise self._file.refused("does not hold the records that its manifest names")
+        for seq, made in self._states.values():
+            header = self._checkpoints[seq].header
+            if header.size != len(state_text(made.texts())):
+                raise self._unfit(header, "does not have the size it says")
         for first, last, digest in self.staged.gaps:
             if self._edges.get(last) != digest:
                 raise self._file.refused(f"lacks records {first} to {last}, and no prune says so")
@@ -204,9 +209,11 @@ class _Walk:
         except DataError as error:
             if "limit" not in error.facts:
                 raise
-            what = f"has a body that unpacks to {error.size:,} bytes, more than"
-            wide = room < limits.record_bytes
-            raise self._file.too_much(what, "ratio" if wide else "record_bytes") from None
+            if room >= limits.record_bytes:
+                what = f"has a body that unpacks to {error.size:,} bytes, more than"
+                raise self._file.too_much(what, "record_bytes") from None
+            what = f"has a body that unpacks to {error.size // len(record.body):,} times its size"
+            raise self._file.too_much(f"{what}, more than", "ratio") from None
         self._packed += len(record.body)
         self._unpacked += len(text)
         self._file.check_ratio(self._packed, self._unpacked)
@@ -281,7 +288,7 @@ class _Walk:
                 raise _Missing(seq)
             way.append(record)
             # Many branches of a long chain are little to write and endless to follow.
-            self._work += len(record.body) + 512
+            self._work += len(record.body) + 4096
             if self._work > self._limits.total_bytes:
                 raise self._file.too_much("takes more work to follow than", "total_bytes")
             seq = record.header.base_seq

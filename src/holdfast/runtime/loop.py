@@ -23,7 +23,6 @@ from holdfast.errors import (
     InDoubtError,
     Interrupted,
     ShapeError,
-    Signal,
     StepError,
     StorageError,
     UsageError,
@@ -309,7 +308,9 @@ class Loop:
                 if self._emit is not None:
                     self._emit("lease.lost", {"node": node})
             return session.taken_over()
-        if isinstance(error, Signal | asyncio.CancelledError | KeyboardInterrupt | SystemExit):
+        if isinstance(error, GeneratorExit):
+            return error  # the loop is gone, and nothing can be awaited any more
+        if not isinstance(error, Exception):
             await self._save_after(error, state, "interrupt", "interrupted", node, open=True)
             if self._emit is not None:
                 self._emit("run.interrupted", {"node": node, "reason": type(error).__name__})

@@ -60,8 +60,8 @@ _COMPRESSIONS: dict[bool | str, str | None] = {
 class SQLiteStorage(Storage):
     """Keeps journals in the SQLite file at *path*, which is made if it is missing.
 
-    One process or several, threads and forks may use the file at the same time, on one machine:
-    a network file system is refused. It can lease runs as well.
+    Threads, forks and other processes of the machine may use the file at the same time; it must
+    not lie on a network file system. It can lease runs as well.
 
     A call waits up to *busy_timeout* seconds for another process that is writing. *compress* is
     how bodies are stored from now on: True or "gzip", or "zstd"; what is there stays readable.
@@ -92,7 +92,7 @@ class SQLiteStorage(Storage):
 
     def append(self, batches: Sequence[Batch]) -> list[ConflictError | None]:
         sealed = [(batch, checked(batch)) for batch in batches]
-        with self._pool.writing() as db:
+        with self._pool.writing(len(sealed)) as db:
             return [append_batch(db, batch, records) for batch, records in sealed]
 
     def read(
@@ -152,7 +152,7 @@ class SQLiteStorage(Storage):
 
     def compact(self) -> None:
         with self._pool.maintaining() as db:
-            while db.pragma("freelist_count"):
+            for _ in range(0, db.pragma("freelist_count"), _VACUUM):
                 db.execute(f"PRAGMA incremental_vacuum({_VACUUM})").fetchall()
             db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 

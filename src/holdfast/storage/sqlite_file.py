@@ -27,7 +27,7 @@ CREATE TABLE runs(
     name TEXT NOT NULL,
     status TEXT NOT NULL,
     seq INTEGER NOT NULL,
-    digest BLOB NOT NULL,
+    digest TEXT NOT NULL,
     latest INTEGER,
     checkpoints INTEGER NOT NULL,
     stored INTEGER NOT NULL,

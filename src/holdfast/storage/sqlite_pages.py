@@ -20,7 +20,7 @@ import apsw
 
 __all__ = ["PAGE", "RESERVED", "checked_pages", "peek"]
 
-PAGE = 8192
+PAGE = 4096
 RESERVED = 4
 """Bytes at the end of a page that are the checksum's."""
 

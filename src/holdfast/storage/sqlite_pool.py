@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -26,8 +27,11 @@ from holdfast.storage.sqlite_pages import PAGE, checked_pages
 
 __all__ = ["Pool"]
 
-_LOG_PAGES = 48
+_LOG_PAGES = 128
 """How long the write-ahead log grows before it is brought into the database."""
+_LONGER = 8
+"""How many times longer under group commits, of which each would else be followed by the syncs
+that bringing the log in takes."""
 _FULL = 2
 _SETTINGS = {
     "synchronous": _FULL,
@@ -40,6 +44,8 @@ _SETTINGS = {
     "journal_size_limit": _LOG_PAGES * PAGE,
 }
 _IDLE_READERS = 4
+_LOOKS_EVERY = 1.0
+"""Seconds between two looks whether the file is still there; each costs a bit of an append."""
 _PATIENCE = 30.0
 """Seconds a fork waits for calls that are under way. Only the forking thread's own take longer."""
 _RIGHTS = "this user needs the right to write to the file and to its directory"
@@ -61,6 +67,7 @@ class Pool:
         self._closed = False
         self._pid: int | None = None
         self._file: tuple[int, int] | None = None
+        self._looks_again = 0.0
         self._errors = _Errors(path, busy_timeout)
         self._renew_locks()
         self._writer: apsw.Connection | None = None
@@ -99,13 +106,14 @@ class Pool:
                 self._give_back(reader)
 
     @contextmanager
-    def writing(self) -> Iterator[apsw.Connection]:
+    def writing(self, batches: int = 1) -> Iterator[apsw.Connection]:
         """A transaction, alone among all threads and processes: kept whole, or on error not at all.
 
-        What it wrote survives power loss once this returns.
+        What it wrote survives power loss once this returns. *batches* is how many it is to hold.
         """
         with self._errors, self._writing:
             writer = self._open_writer()
+            writer.wal_autocheckpoint(_LOG_PAGES * min(max(batches, 1), _LONGER))
             writer.execute("BEGIN IMMEDIATE")
             try:
                 yield writer
@@ -142,8 +150,17 @@ class Pool:
                 path=str(self._path),
             )
 
+    def _look(self) -> None:
+        """See that the file still stands at its path: what is saved in another would be lost."""
+        if self._file != self._file_now():
+            raise StorageError(
+                f"{self._path} was deleted or replaced while it was open",
+                hint="put it back, or open the storage again",
+                path=str(self._path),
+            )
+        self._looks_again = time.monotonic() + _LOOKS_EVERY
+
     def _file_now(self) -> tuple[int, int] | None:
-        """Which file stands at the path."""
         try:
             stat = os.stat(self._path)
         except FileNotFoundError:
@@ -152,13 +169,8 @@ class Pool:
 
     def _open_writer(self) -> apsw.Connection:
         self._check()
-        if self._file != self._file_now():
-            # What is saved in a file that is gone would be lost.
-            raise StorageError(
-                f"{self._path} was deleted or replaced while it was open",
-                hint="put it back, or open the storage again",
-                path=str(self._path),
-            )
+        if time.monotonic() >= self._looks_again:
+            self._look()
         if self._writer is None:
             self._writer = self._connect()
         if self._writer.in_transaction:
@@ -221,8 +233,8 @@ class Pool:
             return
         self._state.acquire()
         if self._state.wait_for(lambda: self._lent == 0, timeout=_PATIENCE):
-            self._disconnect()
             self._paused = True
+            self._disconnect()
         else:
             self._state.release()
             self._writing.release()

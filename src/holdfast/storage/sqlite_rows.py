@@ -65,8 +65,7 @@ def run_of(db: apsw.Connection, run_id: str) -> Run | None:
     )
     if row is None:
         return None
-    pk, seq, digest, *rest = row
-    return Run(run_id, pk, seq, digest.hex(), *rest)
+    return Run(run_id, *row)
 
 
 def open_row(run_id: str, seq: int, digest: bytes, text: bytes) -> Header:
@@ -147,7 +146,7 @@ def info_of(
     run_id: str,
     ordinal: int,
     seq: int,
-    digest: bytes,
+    digest: str,
     name: str,
     status: str,
     checkpoints: int,
@@ -160,7 +159,7 @@ def info_of(
     latest_text: bytes | None,
 ) -> RunInfo:
     """A row of `runs_listing` as what it stands for, if its parts fit together."""
-    if head != digest:
+    if head is None or head.hex() != digest:
         raise misplaced(run_id, seq)
     newest: Header | None = None
     if latest is not None:
@@ -174,7 +173,7 @@ def info_of(
         name=name,
         ordinal=ordinal,
         seq=seq,
-        digest=digest.hex(),
+        digest=digest,
         checkpoints=checkpoints,
         stored=stored,
         step=newest.step if newest else 0,

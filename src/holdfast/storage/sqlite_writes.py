@@ -50,7 +50,7 @@ def append_batch(db: apsw.Connection, batch: Batch, records: list[Record]) -> Co
         run = run or _begin(db, records[0].header)
         for first, last in batch.gaps(run.seq):
             _remember_erased(db, run.pk, first, last)
-        _insert(db, run, records)
+        _extend(db, run, records)
     if run is not None and batch.hide:
         _hide(db, run, set(batch.hide))
         _save(db, run)
@@ -75,9 +75,10 @@ def _refusal(
 ) -> str | None:
     seq, digest = (run.seq, run.digest) if run else (0, "")
     if records and not batch.follows(records[0].header, seq, digest):
-        if records[0].header.seq != seq + 1:
-            return f"seq {records[0].header.seq} does not follow its newest, {seq}"
-        return f"seq {seq + 1} was sealed on another record than {seq}"
+        first = records[0].header.seq
+        if first == seq + 1:
+            return f"seq {first} was sealed on another record than {seq}"
+        return f"seq {first} does not follow its newest, {seq}"
     if batch.epoch is not None:
         lease = lease_of(db, batch.run_id)
         if lease is not None and batch.epoch < lease.epoch:
@@ -89,48 +90,32 @@ def _begin(db: apsw.Connection, first: Header) -> Run:
     moment = first.saved_at.isoformat()
     db.execute(
         "INSERT INTO runs(run_id, name, status, seq, digest, checkpoints, stored, started_at,"
-        " saved_at) VALUES (?, ?, 'running', 0, x'', 0, 0, ?, ?)",
+        " saved_at) VALUES (?, ?, 'running', 0, '', 0, 0, ?, ?)",
         (first.run_id, first.name, moment, moment),
     )
     pk = db.last_insert_rowid()
     return Run(first.run_id, pk, 0, "", first.name, "running", None, 0, 0)
 
 
-def _insert(db: apsw.Connection, run: Run, records: list[Record]) -> None:
+def _extend(db: apsw.Connection, run: Run, records: list[Record]) -> None:
+    """Insert records after the head of a run, and move the head to the last of them."""
     name, status = run.name, run.status
     for record in records:
         header, state = record.header, state_of(record.header)
-        db.execute(
-            "INSERT INTO records(run, seq, state, at, digest, header) VALUES (?, ?, ?, ?, ?, ?)",
-            (
-                run.pk,
-                header.seq,
-                state,
-                micros(header.saved_at),
-                bytes.fromhex(header.digest),
-                record.text.decode(),
-            ),
-        )
-        place, note = db.last_insert_rowid(), state & NOTE
-        db.execute("INSERT INTO bodies VALUES (?, ?)", (place, record.body))
-        db.executemany(
-            "INSERT INTO marks VALUES (?, ?, ?)",
-            [(key, note, place) for key in marks_of(header, run.pk)],
-        )
-        run.checkpoints += not note
+        _insert(db, run.pk, record, state)
+        run.checkpoints += not state & NOTE
         run.stored += len(record.body)
         if state == 0:
             run.latest, run.name, run.status = header.seq, header.name, header.status
     last = records[-1].header
-    run.seq, run.digest = last.seq, last.digest
     if run.latest is None:
         run.name = last.name
     db.execute(
         "UPDATE runs SET seq = ?, digest = ?, latest = ?, checkpoints = ?, stored = ?,"
         " saved_at = ? WHERE pk = ?",
         (
-            run.seq,
-            bytes.fromhex(run.digest),
+            last.seq,
+            last.digest,
             run.latest,
             run.checkpoints,
             run.stored,
@@ -138,8 +123,29 @@ def _insert(db: apsw.Connection, run: Run, records: list[Record]) -> None:
             run.pk,
         ),
     )
+    run.seq, run.digest = last.seq, last.digest
     if (name, status) != (run.name, run.status):
         _save_standing(db, run)
+
+
+def _insert(db: apsw.Connection, run: int, record: Record, state: int) -> None:
+    header = record.header
+    db.execute(
+        "INSERT INTO records(run, seq, state, at, digest, header) VALUES (?, ?, ?, ?, ?, ?)",
+        (
+            run,
+            header.seq,
+            state,
+            micros(header.saved_at),
+            bytes.fromhex(header.digest),
+            record.text.decode(),
+        ),
+    )
+    place, note = db.last_insert_rowid(), state & NOTE
+    db.execute("INSERT INTO bodies VALUES (?, ?)", (place, record.body))
+    db.executemany(
+        "INSERT INTO marks VALUES (?, ?, ?)", [(key, note, place) for key in marks_of(header, run)]
+    )
 
 
 def _save_standing(db: apsw.Connection, run: Run) -> None:
@@ -192,7 +198,8 @@ class _Row(msgspec.Struct):
 
 
 def _rows(db: apsw.Connection, run: Run, seqs: Iterable[int]) -> list[_Row]:
-    found = (one(db, f"{_DROPPED} r.seq = ?", (run.pk, seq)) for seq in sorted(seqs))
+    known = sorted(seq for seq in seqs if 0 < seq <= run.seq)
+    found = (one(db, f"{_DROPPED} r.seq = ?", (run.pk, seq)) for seq in known)
     return [_Row(*row) for row in found if row is not None]
 
 

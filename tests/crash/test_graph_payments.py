@@ -1,0 +1,109 @@
+"""A payment server on loopback that counts idempotency keys, and kills around the call.
+
+1,000 kills for each policy with HOLDFAST_FULL=1.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROUNDS = 1000 if os.environ.get("HOLDFAST_FULL") == "1" else 24
+
+
+class Bank:
+    """Charges once for each key, and remembers every request."""
+
+    def __init__(self) -> None:
+        self.requests: dict[str, list[str]] = defaultdict(list)
+        self.charges: dict[str, dict[str, str]] = {}
+        bank = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                key = self.headers["Idempotency-Key"]
+                run_id = self.path.rpartition("/")[2]
+                bank.requests[run_id].append(key)
+                bank.charges.setdefault(key, {"run_id": run_id})
+                self.answer(bank.charges[key])
+
+            def do_GET(self) -> None:
+                self.answer(bank.charges.get(self.headers["Idempotency-Key"]))
+
+            def answer(self, tree: Any) -> None:
+                body = json.dumps(tree).encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: Any) -> None:
+                return None
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.port = self.server.server_address[1]
+
+
+@pytest.fixture
+def bank() -> Iterator[Bank]:
+    made = Bank()
+    thread = threading.Thread(target=made.server.serve_forever)
+    thread.start()
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
+    thread.join()
+
+
+def rounds_of(policy: str, bank: Bank, base: Path) -> Any:
+    program = Path(__file__).with_name("graph_payments.py")
+    done = subprocess.run(
+        [sys.executable, str(program), str(base), str(bank.port), policy, str(ROUNDS)],
+        capture_output=True,
+        text=True,
+        timeout=3000,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    rounds = json.loads(done.stdout)
+    assert len(rounds) == ROUNDS
+    for one in rounds:
+        assert one["status"] == 0 and one["last"] == "completed", (one, done.stderr)
+    return rounds
+
+
+@pytest.mark.serial
+@pytest.mark.timeout(3600)
+def test_ask_never_charges_twice(bank: Bank, tmp_path: Path) -> None:
+    rounds = rounds_of("ask", bank, tmp_path)
+    for one in rounds:
+        assert one["killed"]
+        assert len(bank.requests[one["run_id"]]) == 1, one
+        in_doubt = one["point"] in ("intent+", "call-", "call+", "outcome-")
+        assert (one["first"] == "parked") is in_doubt, one
+    assert len(bank.charges) == ROUNDS
+
+
+@pytest.mark.serial
+@pytest.mark.timeout(3600)
+def test_retry_repeats_only_with_the_same_key(bank: Bank, tmp_path: Path) -> None:
+    rounds = rounds_of("retry", bank, tmp_path)
+    repeated = 0
+    for one in rounds:
+        assert one["first"] == "completed"
+        assert one["killed"] is not one["point"].startswith("intent"), "retry notes no intent"
+        keys = bank.requests[one["run_id"]]
+        assert len(set(keys)) == 1 and len(keys) <= 2, one
+        repeated += len(keys) - 1
+    assert repeated == sum(one["point"] in ("call+", "outcome-") for one in rounds)
+    assert len(bank.charges) == ROUNDS

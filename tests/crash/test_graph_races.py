@@ -1,0 +1,38 @@
+"""Several processes resume one crashed run: one executes it, the others are turned away.
+
+200 rounds for each medium with HOLDFAST_FULL=1.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROUNDS = 200 if os.environ.get("HOLDFAST_FULL") == "1" else 7
+
+
+@pytest.mark.serial
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("scheme", ["sqlite", "file"])
+def test_one_of_many_processes_executes_the_run(scheme: str, tmp_path: Path) -> None:
+    program = Path(__file__).with_name("graph_racers.py")
+    done = subprocess.run(
+        [sys.executable, str(program), str(tmp_path / "base"), scheme, str(ROUNDS)],
+        capture_output=True,
+        text=True,
+        timeout=1700,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    rounds = json.loads(done.stdout)
+    assert len(rounds) == ROUNDS
+    for one in rounds:
+        assert one["statuses"] == [0] * one["racers"], done.stderr
+        assert one["world"] == ["acted", "ended"]
+        assert one["won"] == ["completed"]
+        assert one["turned_away"] == one["racers"] - 1

@@ -1,0 +1,206 @@
+"""Waiting for a person: the run is parked, the process is free, and the answer comes later."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any, Literal
+
+import pydantic
+import pytest
+
+from holdfast import ParallelNode, State, StateGraph, effect, interrupt, pending, resolve
+from holdfast.errors import Interrupted, UsageError
+from tests.runtime.graphs import line
+
+
+@dataclasses.dataclass
+class Verdict:
+    approved: bool
+    reason: str = ""
+
+
+class Form(pydantic.BaseModel):
+    approved: bool
+
+
+def asking(store: str, schema: Any = None, question: Any = "Publish?") -> StateGraph:
+    async def approve(state: State) -> dict[str, Any]:
+        return {"answer": await interrupt(question, schema=schema)}
+
+    def end(state: State) -> None:
+        return None
+
+    return line(approve, end, store=store, interval=1, preserve=True)
+
+
+async def park(graph: StateGraph, run_id: str = "r") -> Interrupted:
+    with pytest.raises(Interrupted) as caught:
+        await graph.execute(State.new({}, run_id=run_id))
+    return caught.value
+
+
+async def test_a_question_parks_the_run_and_an_answer_goes_on(store: str) -> None:
+    async with asking(store, question={"page": 3, "ask": "Publish?"}) as graph:
+        parked = await park(graph)
+        (waiting,) = parked.waiting
+        assert waiting.question == {"page": 3, "ask": "Publish?"}
+        assert (parked.run_id, waiting.id, waiting.node) == ("r", "approve@1", "approve")
+        newest = await graph.manager.latest("r")
+        assert newest is not None
+        assert (newest.kind, newest.status, newest.step) == ("interrupt", "interrupted", 0)
+        final = await graph.resume("r", answer="yes")
+        assert final["answer"] == "yes" and final.status == "completed"
+
+
+async def test_without_an_answer_it_stays_parked(db: str) -> None:
+    async with asking(db) as graph:
+        await park(graph)
+        for _ in range(2):
+            with pytest.raises(Interrupted):
+                await graph.resume("r")
+        assert (await graph.resume("r", answer=None))["answer"] is None
+
+
+async def test_the_answer_may_come_from_another_process(tmp_path: Path) -> None:
+    code = f"""
+        from holdfast import *
+        async def approve(state):
+            return {{"answer": await interrupt("ok?", schema=bool)}}
+        graph = StateGraph(GraphConfig(checkpoint=CheckpointConfig(
+            store="sqlite:///{tmp_path}/runs.db", interval=1, preserve=True)))
+        graph.add_node("approve", approve)
+        graph.set_entry_point("approve"); graph.set_exit_point("approve")
+    """
+    first = 'try: graph.execute_sync(State.new({}, run_id="r"))\nexcept errors.Interrupted as parked: print(parked)'
+    second = 'print(graph.resume_sync("r", answer=True)["answer"])'
+    printed = [
+        subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(code) + "\n" + end],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        ).stdout
+        for end in (first, second)
+    ]
+    assert "run 'r' waits for: approve@1" in printed[0] and printed[1] == "True\n"
+
+
+@pytest.mark.parametrize(
+    ("schema", "good", "bad", "expected"),
+    [
+        (bool, True, "yes", True),
+        (Literal["yes", "no"], "no", "maybe", "no"),
+        (Verdict, {"approved": True}, {"aproved": True}, Verdict(True)),
+        (Form, {"approved": True}, {}, Form(approved=True)),
+        (list[int], [1, 2], ["a"], [1, 2]),
+    ],
+)
+async def test_an_answer_must_fit_the_schema(
+    db: str, schema: Any, good: Any, bad: Any, expected: Any
+) -> None:
+    seen: list[Any] = []
+
+    async def ask(state: State) -> None:
+        seen.append(await interrupt("?", schema=schema))
+
+    async with line(ask, lambda state: None, store=db, interval=1) as graph:
+        parked = await park(graph)
+        assert parked.waiting[0].schema
+        with pytest.raises(UsageError, match="does not fit"):
+            await graph.resume("r", answer=bad)
+        (still,) = pending("r", storage=db)
+        assert still.id == "ask@1"
+        await graph.resume("r", answer=good)
+    assert seen == [expected]
+
+
+async def test_an_answer_can_be_left_for_the_next_resume(db: str) -> None:
+    async with asking(db, schema=bool) as graph:
+        await park(graph)
+        resolve("r", "approve@1", "nonsense", storage=db)
+        with pytest.raises(Interrupted) as caught:
+            await graph.resume("r")
+        assert "Expected `bool`" in caught.value.waiting[0].problem
+        resolve("r", "approve@1", True, storage=db)
+        assert (await graph.resume("r"))["answer"] is True
+
+
+async def test_two_questions_in_one_node_are_asked_one_after_the_other(db: str) -> None:
+    calls: list[str] = []
+
+    async def ask(state: State) -> dict[str, Any]:
+        await effect("before", lambda: calls.append("before"))
+        first = await interrupt("first?")
+        await effect("between", lambda: calls.append("between"))
+        second = await interrupt("second?")
+        return {"answers": [first, second]}
+
+    async with line(ask, lambda state: None, store=db, interval=1) as graph:
+        await park(graph)
+        with pytest.raises(Interrupted) as caught:
+            await graph.resume("r", answer=1)
+        assert [one.question for one in caught.value.waiting] == ["second?"]
+        assert (await graph.resume("r", answer=2))["answers"] == [1, 2]
+    assert calls == ["before", "between"]
+
+
+async def test_several_at_once_in_a_parallel_node_are_told_apart(store: str) -> None:
+    done: list[str] = []
+
+    async def review(page: str) -> str:
+        if page == "c":
+            done.append(page)
+            return "plain"
+        return f"{page}: {await interrupt(f'publish {page}?')}"
+
+    node = ParallelNode(["a", "b", "c"], review, into="reviews")
+    async with line(node, lambda state: None, store=store, interval=1) as graph:
+        parked = await park(graph)
+        asked = {one.question: one.id for one in parked.waiting}
+        assert set(asked) == {"publish a?", "publish b?"}
+        with pytest.raises(UsageError, match="waits for 2"):
+            await graph.resume("r", answer="yes")
+        with pytest.raises(UsageError, match="does not wait for 'x'"):
+            await graph.resume("r", answers={"x": 1})
+        with pytest.raises(Interrupted) as caught:
+            await graph.resume("r", answers={asked["publish b?"]: "no"})
+        assert [one.question for one in caught.value.waiting] == ["publish a?"]
+        final = await graph.resume("r", answer="yes")
+        assert final["reviews"] == ["a: yes", "b: no", "plain"]
+    assert done == ["c"]
+
+
+async def test_a_question_in_a_nested_graph_parks_the_whole_run(db: str) -> None:
+    inner = asking("memory")
+    outer = line(lambda state: None, inner, lambda state: None, store=db, interval=1)
+    async with outer as graph:
+        parked = await park(graph)
+        assert parked.waiting[0].id == "node1@2/approve@1"
+        assert (await graph.resume("r", answer="go"))["answer"] == "go"
+
+
+async def test_a_question_needs_a_run_that_can_be_resumed() -> None:
+    async def ask(state: State) -> None:
+        await interrupt("?")
+
+    with pytest.raises(UsageError, match="resumed"):
+        await interrupt("?")
+    from holdfast.errors import StepError
+
+    with pytest.raises(StepError):
+        await line(ask).execute({})
+
+
+async def test_other_runs_go_on_while_one_is_parked(db: str) -> None:
+    async with asking(db) as graph:
+        await asyncio.gather(*(park(graph, f"r{n}") for n in range(5)))
+        assert len(pending(storage=db)) == 5
+        finals = await asyncio.gather(*(graph.resume(f"r{n}", answer=n) for n in range(5)))
+        assert [final["answer"] for final in finals] == [0, 1, 2, 3, 4]
+        assert pending(storage=db) == []
