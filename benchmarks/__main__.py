@@ -1,15 +1,22 @@
-"""`python -m benchmarks [NAME ...]`: run all benchmarks, or those named, and print the table."""
+"""`python -m benchmarks [NAME ...]`: run all benchmarks, or those named, and print the table.
+
+The exit status is 1 if a figure misses its limit.
+"""
 
 from __future__ import annotations
 
 import importlib
+import platform
 import sys
 import tempfile
 import time
 from pathlib import Path
+from statistics import median
 
-from benchmarks.peers import PEERS
-from benchmarks.report import Line, show
+import apsw
+
+from benchmarks.peers import PEERS, versions
+from benchmarks.report import Section, show
 from benchmarks.work import fsync_time
 
 _NAMES = ("size", "speed", "flat", "group", "compression", "retention")
@@ -20,17 +27,21 @@ def main(names: list[str]) -> int:
     if unknown:
         print(f"no benchmark {unknown[0]!r}; there are {', '.join(_NAMES)}", file=sys.stderr)
         return 2
-    sections: list[tuple[str, float, list[Line]]] = []
-    for name in names or _NAMES:
-        started = time.perf_counter()
-        with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as directory:
-            fsync = fsync_time(Path(directory))
-            lines = list(importlib.import_module(f"benchmarks.{name}").measure(Path(directory)))
-        seconds = time.perf_counter() - started
-        print(f"{name}: {seconds:.0f} s", file=sys.stderr)
-        sections.append((name, fsync, lines))
-    show(sections, [*PEERS])
-    return 0 if all(line.passed for _, _, lines in sections for line in lines) else 1
+    sections = [_run(name) for name in names or _NAMES]
+    here = f"Python {platform.python_version()}, SQLite {apsw.sqlite_lib_version()}."
+    show(sections, [*PEERS], f"{here} {versions()}")
+    return 0 if all(line.passed for section in sections for line in section.lines) else 1
+
+
+def _run(name: str) -> Section:
+    print(f"{name} ...", file=sys.stderr, flush=True)
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as made:
+        directory = Path(made)
+        syncs = [fsync_time(directory)]
+        lines = list(importlib.import_module(f"benchmarks.{name}").measure(directory))
+        syncs.append(fsync_time(directory))
+    return Section(name, median(syncs), time.perf_counter() - started, lines)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ def measure(directory: Path) -> Iterator[Line]:
     """Counted once; the speeds with delayed syncs in turn, several times."""
     what = f"{_RUNS} runs at once: saves a sync"
     if shutil.which("strace") is None:
-        yield Line(what, 0, 8, at_least=True, unit="", note="strace is not installed")
+        yield Line(what, None, 8, at_least=True, unit="", note="strace is not installed")
         return
     yield Line(what, saves_per_sync(directory / "counted"), 8, at_least=True, unit="")
     together, alone = [], []

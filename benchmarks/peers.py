@@ -7,16 +7,16 @@ import contextlib
 import importlib
 import logging
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from benchmarks.work import files_size
 
-__all__ = ["MISSING", "PEERS", "Peer", "open_peers"]
+__all__ = ["MISSING", "PEERS", "Peer", "open_peers", "versions"]
 
-MISSING = "not installed"
-LANGGRAPH = "LangGraph SqliteSaver"
-MICROSOFT = "Microsoft FileCheckpointStorage"
+MISSING = "missing"
+"""What the table says of a peer that is not installed."""
 
 
 class Peer:
@@ -46,9 +46,7 @@ class LangGraph(Peer):
         self._stack = contextlib.ExitStack()
         saver = sqlite.SqliteSaver.from_conn_string(str(path))
         self._saver = self._stack.enter_context(saver)
-        self._config: dict[str, Any] = {
-            "configurable": {"thread_id": "run", "checkpoint_ns": ""}
-        }
+        self._config: dict[str, Any] = {"configurable": {"thread_id": "run", "checkpoint_ns": ""}}
         self._step = 0
 
     def prepare(self, messages: list[dict[str, Any]]) -> Callable[[], Any]:
@@ -103,7 +101,22 @@ class Microsoft(Peer):
         self._loop.close()
 
 
-PEERS: dict[str, type[Peer]] = {LANGGRAPH: LangGraph, MICROSOFT: Microsoft}
+PEERS: dict[str, type[Peer]] = {"LangGraph": LangGraph, "Microsoft": Microsoft}
+_PACKAGES = {
+    "LangGraph": ("langgraph-checkpoint-sqlite", "SqliteSaver, synced"),
+    "Microsoft": ("agent-framework-core", "FileCheckpointStorage, not synced"),
+}
+
+
+def versions() -> str:
+    """What the peers are, in words."""
+    said = []
+    for name, (package, what) in _PACKAGES.items():
+        try:
+            said.append(f"{name}: {what}, of {package} {metadata.version(package)}.")
+        except metadata.PackageNotFoundError:
+            said.append(f"{name}: {package} is not installed.")
+    return " ".join(said)
 
 
 def open_peers(directory: Path) -> dict[str, Peer | None]:
@@ -111,7 +124,7 @@ def open_peers(directory: Path) -> dict[str, Peer | None]:
     opened: dict[str, Peer | None] = {}
     for name, peer in PEERS.items():
         try:
-            opened[name] = peer(directory / name.split()[0].lower())
+            opened[name] = peer(directory / name.lower())
         except ImportError:
             opened[name] = None
     return opened

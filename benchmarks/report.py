@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from rich.console import Console
 from rich.table import Table
 
-__all__ = ["Line", "show"]
+__all__ = ["Line", "Section", "show"]
+
+_WIDTH = 150
+"""Columns of the table where no terminal says how many there are."""
 
 
 @dataclass(frozen=True)
@@ -16,7 +18,8 @@ class Line:
     """One figure, the limit it is held to, and how others do on the same work."""
 
     what: str
-    value: float
+    value: float | None
+    """None: it could not be measured here; the note says why."""
     limit: float | None = None
     """None: it is only shown."""
     at_least: bool = False
@@ -29,41 +32,48 @@ class Line:
     def passed(self) -> bool:
         if self.limit is None:
             return True
+        if self.value is None:
+            return False
         return self.value >= self.limit if self.at_least else self.value <= self.limit
 
-    def verdict(self) -> str:
+    def cells(self) -> tuple[str, str, str]:
+        """The figure, its limit and the verdict."""
+        figure = "" if self.value is None else f"{self.value:.2f}{self.unit}"
         if self.limit is None:
-            return ""
-        return "[green]PASS[/]" if self.passed else "[bold red]FAIL[/]"
-
-    def limit_text(self) -> str:
-        if self.limit is None:
-            return ""
-        return f"{'>=' if self.at_least else '<='} {self.limit:g}{self.unit}"
+            return figure, "", ""
+        bound = f"{'>=' if self.at_least else '<='} {self.limit:g}{self.unit}"
+        return figure, bound, "[green]PASS[/]" if self.passed else "[bold red]FAIL[/]"
 
 
-def show(sections: Iterable[tuple[str, float, list[Line]]], peers: list[str]) -> None:
-    """Print all; a section is its name, the seconds of one fsync while it ran, and its lines."""
-    table = Table(title="Holdfast, as ratios within this run", show_lines=False)
+@dataclass(frozen=True)
+class Section:
+    """What one benchmark found."""
+
+    name: str
+    fsync: float
+    """Seconds that one fsync took while it ran."""
+    seconds: float
+    lines: list[Line]
+
+
+def show(sections: list[Section], peers: list[str], caption: str) -> None:
+    """Print all that was found."""
+    table = Table(title="Holdfast: ratios within this run", caption=caption)
     table.add_column("figure")
     table.add_column("Holdfast", justify="right")
-    table.add_column("limit", justify="right")
-    table.add_column("", justify="center")
+    table.add_column("limit", justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
     for peer in peers:
-        table.add_column(peer, justify="right")
+        table.add_column(peer, justify="right", no_wrap=True)
     table.add_column("note")
-    for name, fsync, lines in sections:
+    for section in sections:
         table.add_section()
-        head = f"[bold]{name}[/] [dim](one fsync: {fsync * 1e3:.3f} ms)[/]"
-        table.add_row(head)
-        for line in lines:
-            table.add_row(
-                f"  {line.what}",
-                f"{line.value:.2f}{line.unit}",
-                line.limit_text(),
-                line.verdict(),
-                *(line.peers.get(peer, "") for peer in peers),
-                line.note,
-            )
+        took = f"one fsync {section.fsync * 1e3:.3f} ms; took {section.seconds:.0f} s"
+        table.add_row(f"[bold]{section.name}[/] [dim]({took})[/]")
+        for line in section.lines:
+            others = (line.peers.get(peer, "") for peer in peers)
+            table.add_row(f"  {line.what}", *line.cells(), *others, line.note)
     console = Console()
-    console.print(table, soft_wrap=not console.is_terminal)
+    if not console.is_terminal:
+        console = Console(width=_WIDTH)
+    console.print(table)

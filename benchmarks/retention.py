@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +18,8 @@ _KEPT = 10
 _WINDOW = 64
 """Messages in the state: each save rewrites one of them."""
 _ROOM = 1 << 20
+_BESIDE = 2000
+"""So many of the last saves are made without retention as well, in turn."""
 
 
 class Kept(NamedTuple):
@@ -30,12 +33,11 @@ class Kept(NamedTuple):
     times: Times
 
 
-def kept_of(directory: Path, saves: int = _SAVES, *, beside: bool = True) -> Kept:
-    """Save with retention and, if *beside*, in turn without."""
+def kept_of(directory: Path, saves: int = _SAVES, *, beside: int = 0) -> Kept:
+    """Save with retention, and the last *beside* times in turn without."""
     messages = [message(number) for number in range(_WINDOW * 2)]
     times = Times()
-    names = ("kept", "all") if beside else ("kept",)
-    storages = {name: SQLiteStorage(directory / f"{name}.db") for name in names}
+    storages = {name: SQLiteStorage(directory / f"{name}.db") for name in ("kept", "all")}
     managers = {
         name: CheckpointManager(storage, retention_count=_KEPT if name == "kept" else None)
         for name, storage in storages.items()
@@ -43,11 +45,12 @@ def kept_of(directory: Path, saves: int = _SAVES, *, beside: bool = True) -> Kep
     first = {f"slot-{n}": messages[n] for n in range(_WINDOW)}
     states = {name: State.new(first, run_id="run") for name in managers}
     for step in range(1, saves + 1):
-        for name in names if step % 2 else names[::-1]:
-            state = states[name]
-            state = state.set(f"slot-{step % _WINDOW}", messages[step * 7 % len(messages)])
-            states[name] = state = state.at(step=step)
-            times.time(name, lambda name=name, state=state: managers[name].save_checkpoint(state))
+        both = step > saves - beside
+        for name in ("kept", "all")[:: 1 if step % 2 else -1] if both else ("kept",):
+            item = messages[step * 7 % len(messages)]
+            state = states[name] = states[name].set(f"slot-{step % _WINDOW}", item).at(step=step)
+            save = partial(managers[name].save_checkpoint, state)
+            times.time(name, save) if both else save()
     listed = len(managers["kept"].list_checkpoints("run"))
     for storage in storages.values():
         storage.close()
@@ -57,7 +60,7 @@ def kept_of(directory: Path, saves: int = _SAVES, *, beside: bool = True) -> Kep
 
 def measure(directory: Path) -> Iterator[Line]:
     """Ten thousand saves with and without."""
-    kept = kept_of(directory)
+    kept = kept_of(directory, beside=_BESIDE)
     yield Line(f"{_SAVES:,} saves, retention_count={_KEPT}: listed", kept.listed, _KEPT, unit="")
     allowed = 6 * kept.state + _ROOM
     yield Line(

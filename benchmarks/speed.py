@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -64,10 +65,9 @@ def _round(path: Path, messages: list[dict[str, Any]]) -> dict[int, Times]:
         for step, item in enumerate(messages, 1):
             near = [times for place, times in taken.items() if abs(step - place) <= _AROUND]
             times = near[0] if near else Times()
-            state = times.time("frozen", lambda: _append(manager, state, item, step))
-            body = text_of(item)
-            times.time("bare", lambda: bare.commit(body))
-            times.time("plain", lambda: _extend(manager, agent, item, step))
+            state = times.time("frozen", partial(_append, manager, state, item, step))
+            times.time("bare", partial(bare.commit, text_of(item)))
+            times.time("plain", partial(_extend, manager, agent, item, step))
         bare.close()
     return taken
 
@@ -96,7 +96,7 @@ def _peer_times(directory: Path, messages: list[dict[str, Any]]) -> dict[str, st
         for name, peer in opened.items():
             if isinstance(peer, Peer):
                 times.time(name, peer.prepare(messages))
-                times.time("bare", lambda: bare.commit(body))
+                times.time("bare", partial(bare.commit, body))
     bare.close()
     shown = {}
     for name, peer in opened.items():

@@ -14,7 +14,16 @@ import msgspec
 
 from benchmarks.words import prose
 
-__all__ = ["BareCommits", "Times", "content_of", "files_size", "fsync_time", "message", "text_of"]
+__all__ = [
+    "BareCommits",
+    "Times",
+    "content_of",
+    "files_size",
+    "fsync_time",
+    "message",
+    "settings_of",
+    "text_of",
+]
 
 MESSAGE = 1024
 """Bytes of a message as JSON."""

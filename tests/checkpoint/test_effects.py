@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.runtime.graphs import Heard, line
 
 from holdfast import CheckpointManager, State, StateGraph, effect, pending, resolve
+from holdfast.checkpoint.ledger import Effect
 from holdfast.errors import (
     EncodeError,
     InDoubtError,
@@ -20,8 +22,6 @@ from holdfast.errors import (
     StepError,
     UsageError,
 )
-from holdfast.checkpoint.ledger import Effect
-from tests.runtime.graphs import Heard, line
 
 
 class Crash(BaseException):
@@ -123,9 +123,7 @@ async def test_plain_functions_are_effects_too(db: str) -> None:
         assert (await graph.execute({}))["sum"] == 3
 
 
-async def test_a_recorded_outcome_is_reused_when_the_node_runs_again(
-    bank: Bank, db: str
-) -> None:
+async def test_a_recorded_outcome_is_reused_when_the_node_runs_again(bank: Bank, db: str) -> None:
     heard = Heard()
     async with paying(bank, db, heard) as graph:
         with pytest.raises(StepError):
@@ -153,9 +151,7 @@ async def test_outcomes_come_back_as_the_types_they_were(db: str) -> None:
     assert seen[0] == seen[1] == (1, {2: b"3"}, {4}) and type(seen[1]) is tuple
 
 
-async def test_the_key_is_that_of_the_place_and_each_run_has_its_own(
-    bank: Bank, db: str
-) -> None:
+async def test_the_key_is_that_of_the_place_and_each_run_has_its_own(bank: Bank, db: str) -> None:
     async def pay(state: State) -> None:
         await effect("charge", bank.charge, 1)
         await effect("charge", bank.charge, 1)
@@ -195,7 +191,7 @@ async def test_what_cannot_be_stored_counts_by_its_type_among_arguments(db: str)
 
 async def test_an_outcome_that_cannot_be_stored_leaves_the_effect_in_doubt(db: str) -> None:
     async def node(state: State) -> None:
-        await effect("odd", lambda: object())
+        await effect("odd", object)
 
     async with line(node, store=db, interval=1) as graph:
         with pytest.raises(StepError) as caught:

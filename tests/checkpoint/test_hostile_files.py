@@ -17,7 +17,7 @@ import pytest
 import zstandard
 
 from holdfast import CheckpointManager, State
-from holdfast.checkpoint.run_file import ImportLimits
+from holdfast.checkpoint.run_file_reader import ImportLimits
 from holdfast.core.frame import compress
 from holdfast.core.record import Header, Record, seal
 from holdfast.errors import (

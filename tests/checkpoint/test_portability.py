@@ -29,9 +29,11 @@ from holdfast import (
     Storage,
 )
 from holdfast.checkpoint import portability
+from holdfast.core.frozen import DEPTH_LIMIT
 from holdfast.core.redaction import make_rules
 from holdfast.errors import (
     ConflictError,
+    EncodeError,
     NotFoundError,
     StorageError,
     StorageUnavailableError,
@@ -412,6 +414,23 @@ def test_an_export_can_always_be_imported_however_well_it_packs(
     state = State.new({"text": "again " * 2_000_000, "n": 0}, run_id="nightly")
     source.save_checkpoint(state)
     source.save_checkpoint(state.set("n", 1).at(step=1))
+    source.export_run("nightly", tmp_path / "a.holdfast")
+    target.import_run(tmp_path / "a.holdfast")
+    assert everything(target) == everything(source)
+
+
+def test_the_deepest_state_that_can_be_saved_can_be_imported(
+    open_on: Callable[..., CheckpointManager], tmp_path: Path
+) -> None:
+    source, target = open_on("memory"), open_on("memory")
+    state, value = State.new({}, run_id="nightly"), {1: 1}
+    for _ in range(DEPTH_LIMIT - 2):
+        value = {1: value}  # type: ignore[dict-item]
+    with pytest.raises(EncodeError):
+        while True:
+            state = state.set("deep", value)
+            value = {1: value}  # type: ignore[dict-item]
+    source.save_checkpoint(state)
     source.export_run("nightly", tmp_path / "a.holdfast")
     target.import_run(tmp_path / "a.holdfast")
     assert everything(target) == everything(source)

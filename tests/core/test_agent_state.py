@@ -44,13 +44,15 @@ DEFAULTS: dict[str, Any] = {
 }
 """All 24 fields but the two that are made anew, with what they are in a new state."""
 
+ZONES = st.sampled_from([None, UTC, timezone(timedelta(hours=2))])
+times = st.datetimes(timezones=ZONES).map(lambda moment: moment.replace(fold=0))
+
 states = st.builds(
     AgentState,
     agent_id=st.text(max_size=5),
     step_number=st.integers(0, 1000),
-    timestamp=st.datetimes(timezones=st.just(UTC)),
-    updated_at=st.none()
-    | st.datetimes(timezones=st.none() | st.just(timezone(timedelta(hours=2)))),
+    timestamp=times,
+    updated_at=st.none() | times,
     conversation_history=st.lists(st.dictionaries(st.text(), plain_values, max_size=2), max_size=2),
     memory_contents=st.dictionaries(st.text(max_size=3), plain_values, max_size=2),
     budget_spent_usd=st.floats(0, 1e6),

@@ -58,7 +58,7 @@ def test_a_run_may_have_any_text_for_a_name(name: str) -> None:
 def test_what_cannot_name_a_run_is_refused_and_why(run_id: Any, why: str) -> None:
     with pytest.raises(UsageError, match=f"run_id .*{why}|run_id {why}"):
         check_run_id(run_id)
-    with pytest.raises(UsageError, match="^agent_id"):
+    with pytest.raises(UsageError, match=r"^agent_id"):
         check_run_id(run_id, "agent_id")
 
 

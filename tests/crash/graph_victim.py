@@ -133,9 +133,7 @@ def build(store: Any, world: World, interval: int, preserve: bool = True) -> Sta
     nested.set_exit_point("out")
 
     config = CheckpointConfig(interval=interval, preserve=preserve)
-    graph = StateGraph(
-        GraphConfig(name="victim", checkpoint=config), manager=StateManager(store)
-    )
+    graph = StateGraph(GraphConfig(name="victim", checkpoint=config), manager=StateManager(store))
     for node in (start, work, even, odd, end):
         graph.add_node(node.__name__, node)
     graph.add_node("fan", ParallelNode([1, 2, 3, 4], item, into="squares", max_workers=2))

@@ -20,7 +20,7 @@ CHANGING = (
     *("renameat2", "unlink", "unlinkat", "mkdir", "mkdirat", "rmdir", "flock", "fcntl", "mmap"),
 )
 """The calls by which a file or a lock comes to be another than before."""
-READING = ("pread64", "fstat", "newfstatat", "stat", "lstat", "statx", "getdents64", "read")
+READING = ("pread64", "fstat", "newfstatat", "stat", "lstat", "statx", "getdents64")
 CLOSING = ("close",)
 
 _PATIENCE = 60

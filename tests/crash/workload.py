@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import AgentState, Rules, State, StateManager
-from holdfast.errors import ConflictError, StorageError
+from holdfast.errors import StorageError
 from tests.crash.media import manager_on, open_medium, options_of
 
 __all__ = ["AGENT", "KEPT", "RUNS", "Worker", "message", "work"]
@@ -131,28 +131,17 @@ class Worker:
         run = self._chance.choice("ab")
         state = self._next(run)
         self._tell("save", run, state.step)
-        self._states[run] = self._try(lambda: self._save_or_find(self._plain, state))
-        checkpoint_id = self._states[run].checkpoint_id
+        checkpoint_id = self._try(lambda: self._plain.save_checkpoint(state))
         self._tell("saved", run, state.step, checkpoint_id)
+        self._states[run] = state
         self._ids[run].append(checkpoint_id)
-
-    def _save_or_find(self, manager: Any, state: State) -> State:
-        """Save; a conflict after a failure means that the failed save is there after all."""
-        try:
-            manager.save_checkpoint(state)
-            return state
-        except ConflictError:
-            found: State = manager.resume_from_latest(state.run_id)
-            if found != state:
-                raise
-            self._tell("landed", state.run_id, state.step)
-            return found
 
     def _save_kept(self) -> None:
         state = self._next(KEPT)
         self._tell("save", KEPT, state.step)
-        self._states[KEPT] = self._try(lambda: self._save_or_find(self._keeping, state))
-        self._tell("saved", KEPT, state.step, self._states[KEPT].checkpoint_id)
+        checkpoint_id = self._try(lambda: self._keeping.save_checkpoint(state))
+        self._tell("saved", KEPT, state.step, checkpoint_id)
+        self._states[KEPT] = state
 
     def _save_agent(self) -> None:
         state = self._states[AGENT]

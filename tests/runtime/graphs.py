@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 from holdfast import CheckpointConfig, Event, GraphConfig, State, StateGraph
@@ -59,7 +60,7 @@ def line(*nodes: Any, **config: Any) -> StateGraph:
     names = [_name(node, number) for number, node in enumerate(nodes)]
     for name, node in zip(names, nodes, strict=True):
         graph.add_node(name, node)
-    for source, target in zip(names, names[1:], strict=False):
+    for source, target in pairwise(names):
         graph.add_edge(source, target)
     graph.set_entry_point(names[0])
     graph.set_exit_point(names[-1])

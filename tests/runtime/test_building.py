@@ -14,6 +14,7 @@ from holdfast import (
     GraphConfig,
     State,
     StateGraph,
+    StateManager,
     all_of,
     any_of,
     key_equals,
@@ -191,6 +192,11 @@ def test_interval_zero_resolves_no_store() -> None:
     graph = StateGraph(GraphConfig(checkpoint=CheckpointConfig(store="no such store")))
     with pytest.raises(UsageError, match="checkpointing is off"):
         graph.manager  # noqa: B018
+
+
+def test_a_manager_without_checkpoints_is_refused() -> None:
+    with pytest.raises(UsageError, match="checkpointing is off"):
+        StateGraph(manager=StateManager("memory://"))
 
 
 def test_an_unknown_store_fails_when_the_graph_is_built() -> None:

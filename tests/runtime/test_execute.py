@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from tests.runtime.graphs import Counting, line
 
 from holdfast import (
     CheckpointConfig,
@@ -32,7 +33,6 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.storage.base import Batch
-from tests.runtime.graphs import Counting, line
 
 
 class Failing(MemoryStorage):
@@ -69,7 +69,12 @@ async def test_nodes_may_return_a_state_a_mapping_or_nothing() -> None:
 
     final = await line(whole, mapping, nothing).execute(State.new({"x": 0}))
     assert final.to_dict() == {"x": 0, "a": 1, "b": 2}
-    assert (final.step, final.node, final.status, final.kind) == (3, "nothing", "completed", "final")
+    assert (final.step, final.node, final.status, final.kind) == (
+        3,
+        "nothing",
+        "completed",
+        "final",
+    )
 
 
 async def test_a_node_that_returns_a_new_state_replaces_the_values_and_keeps_the_run() -> None:

@@ -6,11 +6,11 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.runtime.graphs import Counting, line
 
 from holdfast import State, StateGraph, effect, interrupt
 from holdfast.errors import Interrupted, NotFoundError, StepError, UsageError
 from holdfast.storage.base import RunQuery
-from tests.runtime.graphs import Counting, line
 
 
 async def completed(graph: StateGraph, run_id: str = "r") -> list[Any]:
@@ -205,5 +205,3 @@ def test_names_cannot_break_out_of_a_drawing() -> None:
     graph.set_entry_point('a"]; click evil')
     graph.set_exit_point('a"]; click evil')
     assert 'a#quot;]; click evil"' in graph.to_mermaid()
-
-

@@ -7,9 +7,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from types import MappingProxyType
 from typing import Any
 
 import pytest
+from tests.runtime.graphs import Heard, line
 
 from holdfast import (
     ChainNode,
@@ -25,7 +27,7 @@ from holdfast import (
     process_parallel,
 )
 from holdfast.errors import RunError, ShapeError, StepError, UsageError
-from tests.runtime.graphs import Heard, line
+from holdfast.runtime.shape import read_progress
 
 
 class Crash(BaseException):
@@ -298,10 +300,12 @@ class TestParallel:
 
 
 class TestRoutes:
-    routes: dict[str, Callable[[Any], Any]] = {
-        "left": lambda state: {"went": "left"},
-        "right": lambda state: {"went": "right"},
-    }
+    routes = MappingProxyType(
+        {
+            "left": lambda state: {"went": "left"},
+            "right": lambda state: {"went": "right"},
+        }
+    )
 
     async def test_the_route_that_is_named_is_taken(self) -> None:
         node = ConditionalNode(lambda state: state["way"], self.routes)
@@ -397,6 +401,13 @@ class TestNested:
             assert log == ["x", "y", "z"] * 2
             await graph.resume("r", step=0)
             assert log == ["x", "y", "z"] * 4
+            reader = graph.manager.operations.reader
+            run = reader.run("r")
+            assert run is not None
+            header = reader.newest(run, "inner@2")
+            assert header is not None
+            assert read_progress(reader.load(header)).path == ["x", "y", "z"]
+            assert all(await graph.manager.verify("r"))
 
     async def test_without_checkpoints_it_just_runs(self) -> None:
         log: list[str] = []

@@ -6,6 +6,7 @@ import logging
 from typing import Any
 
 import pytest
+from tests.runtime.graphs import Counting, Heard, line
 
 from holdfast import (
     ChainNode,
@@ -23,7 +24,6 @@ from holdfast import (
 )
 from holdfast.errors import Interrupted, NotFoundError, StepError, UsageError
 from holdfast.runtime.observers import LogObserver, NoopObserver, get_observer
-from tests.runtime.graphs import Counting, Heard, line
 
 
 async def test_a_run_tells_its_story_in_order(db: str) -> None:

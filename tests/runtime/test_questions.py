@@ -12,10 +12,10 @@ from typing import Any, Literal
 
 import pydantic
 import pytest
+from tests.runtime.graphs import line
 
 from holdfast import ParallelNode, State, StateGraph, effect, interrupt, pending, resolve
 from holdfast.errors import Interrupted, UsageError
-from tests.runtime.graphs import line
 
 
 @dataclasses.dataclass
@@ -76,7 +76,10 @@ async def test_the_answer_may_come_from_another_process(tmp_path: Path) -> None:
         graph.add_node("approve", approve)
         graph.set_entry_point("approve"); graph.set_exit_point("approve")
     """
-    first = 'try: graph.execute_sync(State.new({}, run_id="r"))\nexcept errors.Interrupted as parked: print(parked)'
+    first = (
+        'try: graph.execute_sync(State.new({}, run_id="r"))\n'
+        "except errors.Interrupted as parked: print(parked)"
+    )
     second = 'print(graph.resume_sync("r", answer=True)["answer"])'
     printed = [
         subprocess.run(

@@ -6,11 +6,13 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.runtime.graphs import Counting, Heard, line
 
 from holdfast import (
     CheckpointConfig,
     GraphConfig,
     MemoryStorage,
+    ParallelNode,
     State,
     StateGraph,
     key_equals,
@@ -28,7 +30,6 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.runtime.shape import read_progress
-from tests.runtime.graphs import Counting, Heard, line
 
 
 async def failed_at(counting: Counting, graph: StateGraph, at: int, run_id: str = "r") -> None:
@@ -261,6 +262,30 @@ async def test_resume_from_a_step_or_a_checkpoint_takes_the_run_back(db: str) ->
         assert (await graph.resume("r")).step == 5
         with pytest.raises(NotFoundError):
             await graph.resume("r", checkpoint_id="ffff")
+
+
+async def test_a_run_taken_back_stays_there_if_it_is_killed(db: str) -> None:
+    counting = Counting(4)
+    async with counting.graph(store=db, interval=1, preserve=True) as graph:
+        await graph.execute(State.new({"n": 0}, run_id="r"))
+        counting.fails_at = 2
+        with pytest.raises(StepError):
+            await graph.resume("r", step=2)
+        newest = await graph.manager.latest("r")
+        assert newest is not None and (newest.step, newest.status) == (2, "failed")
+        counting.fails_at = None
+        counting.executed.clear()
+        assert (await graph.resume("r"))["n"] == 4
+        assert counting.executed == [2, 3]
+
+
+async def test_a_run_taken_back_does_its_items_again(db: str) -> None:
+    done: list[int] = []
+    node = ParallelNode([1, 2], done.append, into="x", max_workers=1)
+    async with line(node, lambda state: None, store=db, interval=1, preserve=True) as graph:
+        await graph.execute(State.new({}, run_id="r"))
+        await graph.resume("r", step=0)
+    assert done == [1, 2, 1, 2]
 
 
 async def test_secrets_are_given_anew(db: str) -> None:

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.runtime.graphs import Heard, line
 
 from holdfast import State
-from holdfast.errors import ConflictError
-from tests.runtime.graphs import Heard, line
+from holdfast.errors import ConflictError, Drained
 
 PROGRAM = """
 import asyncio, os, sys, time
@@ -169,6 +169,40 @@ async def test_a_second_signal_saves_at_once(db: str, started: Any) -> None:
         assert (newest.step, newest.kind, newest.status) == (1, "interrupt", "interrupted")
         await graph.resume("r")
         assert executed == ["slow", "last"]
+
+
+async def test_a_nested_graph_stops_after_its_own_node(db: str) -> None:
+    executed: list[str] = []
+
+    def stop(state: State) -> None:
+        executed.append("stop")
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    async def pause(state: State) -> None:
+        executed.append("pause")
+        await asyncio.sleep(0.05)
+
+    def after(state: State) -> None:
+        executed.append("after")
+
+    inner = line(stop, pause, after)
+    async with line(
+        inner, lambda state: None, store=db, interval=1, preserve=True, signals=True
+    ) as graph:
+        with pytest.raises(Drained) as caught:
+            await graph.execute(State.new({}, run_id="r"))
+        assert caught.value.run_id == "r" and executed == ["stop"]
+        assert (await graph.resume("r")).status == "completed"
+    assert executed == ["stop", "pause", "after"]
+
+
+async def test_without_checkpoints_a_stop_says_that_nothing_was_saved() -> None:
+    async def stop(state: State) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        await asyncio.sleep(0.05)
+
+    with pytest.raises(Drained, match="nothing was saved"):
+        await line(stop, lambda state: None, signals=True).execute({})
 
 
 def test_handlers_are_put_back() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.checkpoint.doubts import Doubts
 from holdfast.checkpoint.reading import Loaded, Reader, delta_weight
 from holdfast.checkpoint.sealing import Sealer, checkpoint_body
 from holdfast.checkpoint.subject import Saveable, Subject
@@ -113,6 +114,7 @@ class Journal:
         self._sealer = sealer
         self._clock = clock
         self._cursors: OrderedDict[str, _Cursor] = OrderedDict()
+        self._doubts = Doubts(storage)
         self._lock = threading.RLock()
 
     def commit(self, requests: Sequence[Request]) -> list[Outcome]:
@@ -121,26 +123,30 @@ class Journal:
         A `StorageError` is raised: nothing was acknowledged, and all may be tried again.
         """
         with self._lock:
-            before = {r.run_id: c.copy() for r in requests if (c := self._cursors.get(r.run_id))}
             outcomes = [Outcome() for _ in requests]
-            batches: list[Batch] = []
-            places: list[int] = []
-            for place, request in enumerate(requests):
-                for batch in self._prepare(request, outcomes[place]):
-                    batches.append(batch)
-                    places.append(place)
-            if batches:
-                try:
-                    results = self.storage.append(batches)
-                except BaseException:
-                    for request in requests:
-                        self.forget(request.run_id)
-                    raise
-                self._settle(requests, outcomes, places, results, before)
+            try:
+                self._commit(requests, outcomes)
+            except BaseException:
+                # What was prepared may not be there: the next save must not build on it.
+                for request in requests:
+                    self.forget(request.run_id)
+                raise
             for request, outcome in zip(requests, outcomes, strict=True):
                 if outcome.error is None and request.subject and outcome.header:
                     request.subject.lineage.checkpoint_id = outcome.header.id
             return outcomes
+
+    def _commit(self, requests: Sequence[Request], outcomes: list[Outcome]) -> None:
+        before: dict[str, _Cursor] = {}
+        batches: list[Batch] = []
+        places: list[int] = []
+        for place, request in enumerate(requests):
+            for batch in self._prepare(request, outcomes[place], before):
+                batches.append(batch)
+                places.append(place)
+        if batches:
+            results = self._doubts.append(batches)
+            self._settle(requests, outcomes, places, results, before)
 
     def _settle(
         self,
@@ -154,52 +160,66 @@ class Journal:
             if conflict is None:
                 continue
             request = requests[place]
-            self._restore(request.run_id, before)
-            outcomes[place] = self._again(request, conflict)
+            # Where one of the run was tried again already, the cursor stands at the head.
+            cursor = before.pop(request.run_id, None)
+            if cursor is not None:
+                self._cursors[request.run_id] = cursor
+                self._sealer.recheck_key(request.run_id)
+            outcomes[place] = self._again(request, conflict, at_head=cursor is None)
 
-    def _restore(self, run_id: str, before: dict[str, _Cursor]) -> None:
-        if run_id in before:
-            self._cursors[run_id] = before.pop(run_id)
-        self._sealer.recheck_key(run_id)
-
-    def _again(self, request: Request, conflict: ConflictError) -> Outcome:
-        """Seal on the new head and try again, as long as all that came between are notes."""
-        cursor = self._cursor(request.run_id)
+    def _again(self, request: Request, conflict: ConflictError, *, at_head: bool) -> Outcome:
+        """Seal on the new head and try again, as long as what came between does not matter."""
+        run_id = request.run_id
         for _ in range(_TRIES):
-            head = self._notes_only(request.run_id, cursor)
-            if head is None or conflict.facts.get("epoch") is not None:
+            cursor = self._cursor(run_id) if at_head else self._moved(request)
+            if cursor is None:
                 break
-            cursor.seq, cursor.digest = head.seq, head.digest
-            saved = cursor.copy()
+            at_head = False
+            saved: dict[str, _Cursor] = {}
             outcome = Outcome()
-            batches = self._prepare(request, outcome)
+            batches = self._prepare(request, outcome, saved)
             if not batches:
                 return outcome
-            result = self.storage.append(batches)[0]
+            result = self._doubts.append(batches)[0]
             if result is None:
                 return outcome
             conflict = result
-            self._cursors[request.run_id] = cursor = saved
-        cursor.conflict = conflict
+            self._cursors |= saved
+        if self._is_from_outside(request):
+            self.forget(run_id)
+        else:
+            self._cursor(run_id).conflict = conflict
         return Outcome(error=conflict)
 
-    def _notes_only(self, run_id: str, cursor: _Cursor) -> Header | None:
-        """The newest header, if all records after the cursor are notes."""
-        run = self.reader.run(run_id)
+    def _is_from_outside(self, request: Request) -> bool:
+        """Whether it only notes something about a run that goes on elsewhere."""
+        return request.subject is None and request.run_id not in self.epochs
+
+    def _moved(self, request: Request) -> _Cursor | None:
+        """The cursor at the run's head now; None if a checkpoint came between that matters."""
+        cursor = self._cursor(request.run_id)
+        run = self.reader.run(request.run_id)
         if run is None or run.seq <= cursor.seq:
             return None
-        newest = None
-        for record in self.reader.records(run_id, cursor.seq + 1, run.seq):
-            if record.header.frame != "note":
+        between = self.reader.records(request.run_id, cursor.seq + 1, run.seq)
+        if any(record.header.frame != "note" for record in between):
+            if not self._is_from_outside(request):
                 return None
-            newest = record.header
-        return newest
+            cursor.tips.clear()
+        cursor.seq, cursor.digest = run.seq, run.digest
+        return cursor
 
-    def _prepare(self, request: Request, outcome: Outcome) -> list[Batch]:
-        """Seal what *request* asks for on the run's head; the run's own batch comes first."""
+    def _prepare(
+        self, request: Request, outcome: Outcome, before: dict[str, _Cursor]
+    ) -> list[Batch]:
+        """Seal what *request* asks for on the run's head; the run's own batch comes first.
+
+        *before* is given the cursor as it was, unless it has that of an earlier request.
+        """
         try:
             cursor = self._cursor(request.run_id)
-            if cursor.conflict is not None:
+            before.setdefault(request.run_id, cursor.copy())
+            if cursor.conflict is not None and not self._is_from_outside(request):
                 raise cursor.conflict
             records: list[Record] = []
             if request.subject is not None:
@@ -250,7 +270,7 @@ class Journal:
         assert subject is not None
         place = subject.place
         tip = self._tip(cursor, subject)
-        if tip is None or tip.form != subject.form:
+        if tip is None or tip.form != subject.form or subject.fresh:
             patch, state, base = None, *whole(subject.values, subject.natures)
         else:
             patch, base = changes(tip.base, subject.values, subject.natures)
@@ -352,6 +372,7 @@ class Journal:
         cursor = self._cursors.get(run_id)
         if cursor is None:
             run = self.reader.run(run_id)
+            self._doubts.resolve(run_id, run.seq if run is not None else 0)
             cursor = (
                 _Cursor(0, "", "", {})
                 if run is None
@@ -376,6 +397,8 @@ class Journal:
         newest = self.reader.newest(run, subject.place.scope) if run is not None else None
         if newest is None:
             return None
+        if self._doubts.led_to(newest.run_id, wanted, newest.id):
+            return self._loaded_tip(newest)
         if wanted not in (None, newest.id):
             if not any(
                 header.run_id == newest.run_id for header in self.storage.find(wanted or "")

@@ -16,7 +16,8 @@ from holdfast.checkpoint.keys import Key
 from holdfast.checkpoint.managing import Manager, said
 from holdfast.checkpoint.reading import Loaded
 from holdfast.checkpoint.resealing import Redact
-from holdfast.checkpoint.run_file import LIMITS, ImportLimits, Manifest
+from holdfast.checkpoint.run_file import Manifest
+from holdfast.checkpoint.run_file_reader import LIMITS, ImportLimits
 from holdfast.checkpoint.state_manager import StateManager
 from holdfast.checkpoint.steps import Commit, Fire, Pause, Steps, Work
 from holdfast.checkpoint.subject import Saveable, Subject

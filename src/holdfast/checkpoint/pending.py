@@ -71,7 +71,7 @@ def pending(
 
 def resolve(
     run_id: str,
-    id: str,
+    effect: str,
     outcome: Any = _NOTHING,
     *,
     error: str | None = None,
@@ -80,10 +80,10 @@ def resolve(
 ) -> Waiting:
     """Say what became of an effect in doubt, or answer a question; a resume then goes on with it.
 
-    *id* is that of `pending`, or an effect's name if only one of that name waits. Give the
-    *outcome* that the effect had (for a question: the answer), the *error* that it failed with,
-    or ``repeat=True`` if it did not happen and is to be called again. Nothing is run. A run that
-    a live process executes is a `LeaseHeldError`.
+    *effect* is an id that `pending` gives, a question's too, or an effect's name if only one of
+    that name waits. Give the *outcome* that it had (for a question: the answer), the *error* that
+    it failed with, or ``repeat=True`` if it did not happen and is to be called again. Nothing is
+    run. A run that a live process executes is a `LeaseHeldError`.
     """
     if (outcome is not _NOTHING) + (error is not None) + repeat != 1:
         raise UsageError("give one of outcome, error= and repeat=True")
@@ -95,11 +95,11 @@ def resolve(
             raise _no_run(run_id)
         check_not_held(reader, run_id)
         ledger = open_notes(reader, run)
-        note = _wanted(ledger.waiting(), run_id, id)
+        note = _wanted(ledger.waiting(), run_id, effect)
         entry: Effect | Answer
         if isinstance(note.content, Question):
             if outcome is _NOTHING:
-                raise UsageError(f"{id!r} is a question", hint="give its answer as outcome")
+                raise UsageError(f"{effect!r} is a question", hint="give its answer as outcome")
             entry = Answer(id=note.content.id, value=msgspec.Raw(encode(outcome)))
         else:
             entry = _resolved(note.content, outcome, error, repeat)

@@ -3,6 +3,16 @@
 A ``.holdfast`` file (its format stands in `holdfast.checkpoint.run_file`) is one run with all its
 records. By default they are written exactly as they were sealed. Asked to redact, or for another
 encryption, the records are sealed anew, and the manifest says so.
+
+>>> import tempfile
+>>> from holdfast import CheckpointManager, State
+>>> here, there = CheckpointManager("memory://"), CheckpointManager("memory://")
+>>> checkpoint_id = here.save_checkpoint(State.new({"done": 3}, run_id="nightly"))
+>>> with tempfile.TemporaryDirectory() as directory:
+...     told = here.export_run("nightly", f"{directory}/nightly.holdfast")
+...     run_id = there.import_run(f"{directory}/nightly.holdfast")
+>>> told.checkpoints, run_id, there.resume_from_latest("nightly")["done"]
+(1, 'nightly', 3)
 """
 
 from __future__ import annotations
@@ -20,14 +30,8 @@ from holdfast.checkpoint.json_forms import Style, form_of, write_json
 from holdfast.checkpoint.keys import Key, load_keys
 from holdfast.checkpoint.reading import Reader
 from holdfast.checkpoint.resealing import Closer, NewIds, Redact, Redaction, resealed
-from holdfast.checkpoint.run_file import (
-    ImportLimits,
-    Manifest,
-    Totals,
-    check_free,
-    open_run,
-    write_run,
-)
+from holdfast.checkpoint.run_file import Manifest, Totals, check_free, write_run
+from holdfast.checkpoint.run_file_reader import ImportLimits, open_run
 from holdfast.checkpoint.sealing import Keys
 from holdfast.checkpoint.staging import Staged, stage
 from holdfast.checkpoint.steps import Steps, Work

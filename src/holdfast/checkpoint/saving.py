@@ -130,7 +130,7 @@ class Saving:
             self.metrics.saved(seconds, logical=header.size, stored=header.stored)
             self.keeper.saved(stored)
             for run_id in self.keeper.runs_to_erase() if self.keeper.active else ():
-                yield from self._erase(run_id)
+                yield from self._free(run_id)
         if self._hears(HookEvent.POST_CHECKPOINT_SAVE):
             data = {**header_data(header), "state": shown, "duration_ms": seconds * 1000}
             yield from self._fire(HookEvent.POST_CHECKPOINT_SAVE, header.name, data)
@@ -154,6 +154,7 @@ class Saving:
                 return outcome
             except StorageError as error:
                 self.metrics.save_failed()
+                self.keeper.forget_all()  # what is visible now is not known
                 last = attempt == _RETRIES
                 if self._on_save_failure == "retry" and error.retryable and not last:
                     yield Pause(pause)
@@ -167,6 +168,13 @@ class Saving:
                 self.metrics.save_failed()
                 raise
         raise AssertionError("unreachable")
+
+    def _free(self, run_id: str) -> Steps[None]:
+        """Free what was hidden. The save that led to it is stored, whatever becomes of this."""
+        try:
+            yield from self._erase(run_id)
+        except HoldfastError as error:
+            logger.warning("run %s: what retention dropped was not freed: %s", run_id, error)
 
     def _erase(self, run_id: str) -> Steps[int]:
         """Free what was hidden: a note that says so, then the records; an empty run goes whole."""

@@ -13,6 +13,7 @@ from holdfast.checkpoint.ledger import Ledger, Spot, read_notes
 from holdfast.checkpoint.manager import StateManager
 from holdfast.checkpoint.reading import Loaded
 from holdfast.checkpoint.subject import Subject
+from holdfast.checkpoint.writer import see_through
 from holdfast.core.record import Header
 from holdfast.core.state import Lineage, State
 from holdfast.errors import ConflictError, HoldfastError, UsageError
@@ -53,18 +54,16 @@ class Session:
         task = asyncio.current_task()
         assert task is not None
         self._task = (asyncio.get_running_loop(), task)
-        taking = asyncio.ensure_future(asyncio.to_thread(self._held.take))
         try:
-            await asyncio.shield(taking)
+            await see_through(asyncio.ensure_future(asyncio.to_thread(self._held.take)))
         except asyncio.CancelledError:
-            await taking
             await self.close()
             raise
 
     async def close(self) -> None:
         """Let others have the run."""
         self._task = None
-        await asyncio.shield(asyncio.to_thread(self._held.give_back))
+        await see_through(asyncio.ensure_future(asyncio.to_thread(self._held.give_back)))
 
     def _on_lost(self, error: HoldfastError) -> None:
         self.lost = error
@@ -93,19 +92,21 @@ class Session:
         fingerprint: str | None = None,
         schema: int = 0,
         extra: Callable[[bool], bytes] | None = None,
-        force: bool = False,
         notes: Sequence[Note] = (),
     ) -> str:
         """Save *state* at its place with *notes*; the id, or "" if a failure was only warned of."""
         if self.lost is not None:
             raise self.taken_over() from self.lost
+        fresh = False
         if state.scope:
             self.scopes.add(state.scope)
+            # What an earlier way through this step left in the scope is no base for this one.
+            fresh = lineage.checkpoint_id is None
         values, natures = state.for_saving()
         subject = Subject(
-            "", state.place, values, natures, lineage, None, fingerprint, schema, extra
+            "", state.place, values, natures, lineage, None, fingerprint, schema, extra, fresh
         )
-        return await self.manager.save_subject(subject, force=force, notes=notes)
+        return await self.manager.save_subject(subject, force=True, notes=notes)
 
     async def end_scopes(self) -> None:
         """The steps with nested scopes are completed; where old checkpoints go, theirs go too."""
@@ -138,7 +139,10 @@ class Session:
         if notes:
             run = self._reader.run(self.run_id)
             assert run is not None
-            self.ledger.take(read_notes(self._reader, header, run.seq))
+            # A run that was taken back does its parts again, and none of its effects.
+            back = self.floor == run.seq
+            found = read_notes(self._reader, header, run.seq)
+            self.ledger.take(note for note in found if not (back and note.kind == "item"))
         return loaded, state
 
     def newest(self, scope: str) -> Header | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.checkpoint.run_file import Parts, RunFile
+from holdfast.checkpoint.run_file_reader import Parts, RunFile
 from holdfast.checkpoint.sealing import CLEAR_NOTES, Keys, read_body
 from holdfast.checkpoint.views import state_text
 from holdfast.core.frame import decompress, decrypt_body, is_encrypted, read_key_note
@@ -95,7 +95,9 @@ def stage(file: RunFile, keys: Keys | None, *, rename: bool) -> Staged:
 def _check_name(file: RunFile, name: str, what: str) -> None:
     paths = PurePosixPath(name), PureWindowsPath(name)
     if any(path.is_absolute() or ".." in path.parts for path in paths):
-        hint = "give the run another run_id" if what == "run_id" else ""
+        hint = "such names are not taken from files"
+        if what == "run_id":
+            hint = "give the run another run_id"
         raise file.refused(f"has a path for a {what}: {name[:80]!r}", hint)
 
 
@@ -177,8 +179,9 @@ class _Walk:
         _check_name(self._file, header.name, "name")
         try:
             check_run_id(header.id, "id")
-            if header.parent is not None:
-                check_run_id(header.parent, "parent")
+            for text, what in ((header.parent, "parent"), (header.name, "name")):
+                if text:
+                    check_run_id(text, what)
         except UsageError as error:
             raise self._unfit(header, f"cannot be: {error.message}") from None
         numbers = (header.step, header.schema, header.size, header.epoch)

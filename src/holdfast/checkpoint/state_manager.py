@@ -18,7 +18,8 @@ from holdfast.checkpoint.managing import Manager, said
 from holdfast.checkpoint.operations import OnSaveFailure
 from holdfast.checkpoint.reading import Loaded
 from holdfast.checkpoint.resealing import Redact
-from holdfast.checkpoint.run_file import LIMITS, ImportLimits, Manifest
+from holdfast.checkpoint.run_file import Manifest
+from holdfast.checkpoint.run_file_reader import LIMITS, ImportLimits
 from holdfast.checkpoint.steps import Commit, Fire, Pause, Steps, Work
 from holdfast.checkpoint.subject import Saveable, Subject
 from holdfast.checkpoint.views import Change, CheckpointMetadata, HistoryEntry, Verdict

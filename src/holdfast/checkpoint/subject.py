@@ -45,6 +45,8 @@ class Subject(msgspec.Struct, frozen=True):
     extra: Callable[[bool], bytes] | None = None
     """Gives what its runtime keeps beside the values, as JSON: all of it if told True, for a
     keyframe; else what came after the checkpoint that this one is built on."""
+    fresh: bool = False
+    """Begin with a keyframe, whatever was saved in its scope before."""
 
 
 def subject_of(state: Saveable, *, new_run_id: str | None = None) -> Subject:

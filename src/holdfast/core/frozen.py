@@ -335,13 +335,28 @@ def nature_of(value: Any, leaf: Leaf, depth: int = 0) -> Nature:
             kind = type(item)
             if kind is str:
                 continue
-            inner = (_nature_of_dict if kind is dict else nature_of)(item, leaf, depth + 1)
+            if kind is dict and "$t" not in item:
+                # Without a call for each: a conversation is weighed whole at every save.
+                for key, part in item.items():
+                    kind = type(part)
+                    if type(key) is not str or (kind is not str and not _is_plain(part, kind)):
+                        break
+                else:
+                    continue
+            inner = nature_of(item, leaf, depth + 1)
             if inner > nature:
                 nature = inner
     except EncodeError as error:
         at_path(error, index)
         raise
     return nature
+
+
+def _is_plain(value: Any, kind: type) -> bool:
+    """Whether a value that is no string is a scalar that JSON says exactly."""
+    if kind is int:
+        return _INT_MIN <= value <= _INT_MAX
+    return kind is bool or value is None or (kind is float and isfinite(value))
 
 
 def _nature_of_dict(value: dict[Any, Any], leaf: Leaf, depth: int) -> Nature:
@@ -352,12 +367,7 @@ def _nature_of_dict(value: dict[Any, Any], leaf: Leaf, depth: int) -> Nature:
     try:
         for key, item in value.items():
             kind = type(item)
-            if type(key) is str and (
-                kind is str
-                or kind is bool
-                or item is None
-                or (kind is int and _INT_MIN <= item <= _INT_MAX)
-            ):
+            if type(key) is str and (kind is str or _is_plain(item, kind)):
                 continue
             inner = nature_of(item, leaf, depth + 1)
             if type(key) is not str:

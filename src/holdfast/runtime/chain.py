@@ -15,7 +15,7 @@ from holdfast.checkpoint.session import HERE
 from holdfast.core.codec import decode, encode
 from holdfast.core.state import Lineage, State
 from holdfast.errors import StepError
-from holdfast.runtime.loop import AS_THEY_ARE, applied
+from holdfast.runtime.outcomes import AS_THEY_ARE, applied
 from holdfast.runtime.parts import Parts, Progressed, call, other_items, report
 
 __all__ = ["ChainResult", "process_chain"]
@@ -178,6 +178,6 @@ class _States(_Kept):
         def extra(whole: bool) -> bytes:
             return msgspec.json.encode({"items": self._digests[0 if whole else since : done]})
 
-        if await session.save(state, self._lineage, extra=extra, force=True):
+        if await session.save(state, self._lineage, extra=extra):
             self._in_journal = done
         return value

@@ -12,20 +12,20 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from holdfast.checkpoint.manager import StateManager
-from holdfast.checkpoint.session import HERE, Emit, Here
 from holdfast.core.rules import Rules
-from holdfast.core.state import Lineage, State
+from holdfast.core.state import State
 from holdfast.errors import UsageError
 from holdfast.runtime.config import CheckpointConfig, GraphConfig
 from holdfast.runtime.edges import Edge, Predicate
 from holdfast.runtime.explain import ResumePlan, explain
 from holdfast.runtime.forks import Parting, fork, part
-from holdfast.runtime.loop import Loop, NodeFunction
 from holdfast.runtime.mermaid import draw
-from holdfast.runtime.observers import emitter, resolve_observers
+from holdfast.runtime.nested import run_nested
+from holdfast.runtime.observers import Observer, resolve_observers
+from holdfast.runtime.outcomes import NodeFunction
 from holdfast.runtime.plan import Plan, problems
 from holdfast.runtime.runs import NOTHING, Resume, Runner
-from holdfast.runtime.shape import Progress, Shape, read_progress
+from holdfast.runtime.shape import Shape
 from holdfast.runtime.stopping import signals_to
 from holdfast.storage.base import open_storage
 from holdfast.storage.memory import MemoryStorage
@@ -62,6 +62,11 @@ class StateGraph:
         self._manager = None
         if self.config.checkpoint.enabled:
             self._manager = manager or _manager_for(self.config.checkpoint)
+        elif manager is not None:
+            raise UsageError(
+                "a manager is given, and checkpointing is off",
+                hint="set CheckpointConfig(interval=1) or another trigger",
+            )
         self._nodes: dict[str, NodeFunction] = {}
         self._nested: dict[str, StateGraph] = {}
         self._edges: list[Edge] = []
@@ -75,6 +80,11 @@ class StateGraph:
     def name(self) -> str:
         """What its runs share."""
         return self.config.name
+
+    @property
+    def observers(self) -> tuple[Observer, ...]:
+        """Who is told what its runs do."""
+        return self._observers
 
     @property
     def manager(self) -> StateManager:
@@ -100,7 +110,7 @@ class StateGraph:
             if node is self:
                 raise UsageError("a graph cannot be a node of itself")
             self._nested[name] = node
-            self._nodes[name] = functools.partial(_run_nested, node)
+            self._nodes[name] = functools.partial(run_nested, node)
         elif not callable(node):
             raise UsageError(f"node {name!r} is a {type(node).__name__}", hint="give a function")
         else:
@@ -372,39 +382,6 @@ def _manager_for(config: CheckpointConfig) -> StateManager:
 
 def _in_a_thread(node: NodeFunction, state: State) -> Coroutine[Any, Any, Any]:
     return asyncio.to_thread(node, state)
-
-
-async def _run_nested(graph: StateGraph, state: State) -> State:
-    """Execute *graph* as a node of another, in a scope of its own in the same journal."""
-    here = HERE.get()
-    assert here is not None
-    plan, outer, scope = graph.plan(), here.outer, here.child()
-    session = here.session
-    emit = _nested_emit(graph, here, scope)
-    triggers = graph.config.checkpoint.triggers() or outer.triggers
-    loop = Loop(plan, session, scope, emit, outer.control, triggers)
-    header = None
-    if session is not None and session.resumed:
-        header = await asyncio.to_thread(session.newest, scope)
-    lineage, progress = Lineage(), Progress(next=plan.entry)
-    inside = state.at(scope=scope, step=0, node=None)
-    if header is not None and session is not None:
-        loaded, saved = await asyncio.to_thread(session.load, header)
-        lineage = saved.lineage
-        inside = inside.with_values_of(saved).at(step=header.step, node=header.node)
-        if header.status == "completed":
-            return inside
-        progress = read_progress(loaded)
-    return await loop.go(inside, progress, lineage)
-
-
-def _nested_emit(graph: StateGraph, here: Here, scope: str) -> Emit | None:
-    if graph._observers:
-        return emitter(graph._observers, graph.name, {"scope": scope})
-    outer = here.emit
-    if outer is None:
-        return None
-    return lambda kind, data: outer(kind, {**data, "scope": scope})
 
 
 def _in_a_loop(work: Coroutine[Any, Any, T]) -> T:

@@ -6,40 +6,36 @@ import asyncio
 import inspect
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from holdfast.checkpoint.pending import waiting_of
 from holdfast.checkpoint.session import HERE, Emit, Here, Session
-from holdfast.core.state import Lineage, Place, State, read_metadata
+from holdfast.core.state import Lineage, Place, State
 from holdfast.core.triggers import Clockwork, Triggers
 from holdfast.errors import (
     BudgetError,
     ConflictError,
     Drained,
     HoldfastError,
-    InDoubtError,
     Interrupted,
-    ShapeError,
     StepError,
-    StorageError,
-    UsageError,
 )
-from holdfast.runtime.edges import Edge, describe
+from holdfast.runtime.edges import describe
+from holdfast.runtime.outcomes import (
+    AS_THEY_ARE,
+    applied,
+    changed_keys,
+    drained,
+    edge_facts,
+    parked,
+    placed,
+    uncancel,
+)
 from holdfast.runtime.shape import Now, Progress, write_progress
 
 if TYPE_CHECKING:
     from holdfast.runtime.plan import Plan
 
-__all__ = ["AS_THEY_ARE", "Control", "Loop", "NodeFunction", "NodeResult", "applied"]
-
-NodeResult: TypeAlias = State | Mapping[str, Any] | None
-NodeFunction: TypeAlias = Callable[[State], NodeResult | Awaitable[NodeResult]]
-
-AS_THEY_ARE = (BudgetError, ConflictError, InDoubtError, ShapeError, StorageError)
-"""Errors that say what is wrong by themselves; any other is told as a failure of its node."""
+__all__ = ["Control", "Loop"]
 
 
 class Control:
@@ -54,7 +50,7 @@ class Control:
     def ask(self) -> None:
         """Stop after the node that is being executed; asked again, stop at once."""
         self.asked += 1
-        if self.asked > 1 and self.task is not None:
+        if self.asked == 2 and self.task is not None:
             self.task.cancel("asked to stop at once")
 
 
@@ -98,6 +94,11 @@ class Loop:
             if following is None:
                 following = await self._decided(state)
             return await self._walk(state, following, here)
+        except asyncio.CancelledError as error:
+            told = self._cancelled(error, state.run_id, here.node)
+            if told is error:
+                raise
+            raise told from error
         finally:
             HERE.reset(token)
 
@@ -107,12 +108,22 @@ class Loop:
         self._lineage = state.lineage
         await self._save(state, "routine", "running", self._plan.entry)
 
+    async def go_back(self, state: State, progress: Progress) -> None:
+        """Save an earlier state anew, so that it is the one that the run goes on from."""
+        self._path = progress.path
+        self._in_journal = len(progress.path)
+        self._began = time.monotonic() - progress.elapsed
+        self._lineage = state.lineage
+        await self._save(state, "recovery", "running", progress.next)
+
     async def _walk(self, state: State, current: str, here: Here) -> State:
-        plan, path, session, emit = self._plan, self._path, self._session, self._emit
+        plan, path, emit = self._plan, self._path, self._emit
         run_id, name, scope = state.run_id, state.name or plan.name, self._scope
         visits = Counter(path) if emit is not None else None
         step = state.step
         while True:
+            if self.control.asked:
+                raise await self._drained(state, current)
             if len(path) >= plan.max_iterations:
                 raise await self._exhausted(state, current)
             if current in self._before:
@@ -148,16 +159,10 @@ class Loop:
             if current in plan.exits:
                 return await self._complete(state, current)
             current = await self._decided(state)
-            if session is None:
-                if self.control.asked:
-                    raise await self._drained(state, current)
-                continue
-            if self.control.asked:
-                raise await self._drained(state, current)
             clock = self._clock
-            if clock is not None and clock.due(
-                step, time.monotonic(), node=state.node, state=state
-            ):
+            if clock is None or self.control.asked:
+                continue
+            if clock.due(step, time.monotonic(), node=state.node, state=state):
                 await self._save(state, "routine", "running", current)
 
     # Deciding
@@ -179,12 +184,12 @@ class Loop:
         emit = self._emit
         for index, edge in enumerate(self._plan.edges.get(node, ())):
             if emit is not None:
-                emit("edge.evaluate", _edge_facts(edge, index))
+                emit("edge.evaluate", edge_facts(edge, index))
             taken = edge.predicate is None or bool(edge.predicate(state))
             if emit is not None:
                 facts = {"predicate_name": describe(edge.predicate), "predicate_result": taken}
                 if taken:
-                    emit("edge.transition", {**_edge_facts(edge, index), **facts})
+                    emit("edge.transition", {**edge_facts(edge, index), **facts})
             if taken:
                 return edge.target
         return None
@@ -223,7 +228,7 @@ class Loop:
             session.ledger.clear(None if status == "completed" else state.step)
         notes = session.ledger.carried(failed=status == "failed") if root else ()
         if kind != "routine":
-            state = state.placed(_placed(state.place, kind, status, error))
+            state = state.placed(placed(state.place, kind, status, error))
         elapsed = round(time.monotonic() - self._began, 6)
         now = Now(next=following, elapsed=elapsed, floor=session.floor, open=open, error=error)
         since = self._in_journal
@@ -238,7 +243,6 @@ class Loop:
             fingerprint=self._plan.fingerprint,
             schema=self._plan.version,
             extra=extra,
-            force=True,
             notes=notes,
         )
         if checkpoint_id:
@@ -276,7 +280,7 @@ class Loop:
         if self._emit is not None:
             facts = {"exit_point": node, "iterations": len(self._path)}
             self._emit("graph.complete", {**facts, "path_length": len(self._path)})
-        return state.placed(_placed(state.place, "final", "completed", ""))
+        return state.placed(placed(state.place, "final", "completed", ""))
 
     async def _exhausted(self, state: State, current: str) -> BudgetError:
         limit = self._plan.max_iterations
@@ -297,17 +301,14 @@ class Loop:
         await self._save(state, "interrupt", "interrupted", following)
         if self._emit is not None:
             self._emit("run.interrupted", {"node": following, "reason": "asked to stop"})
-        return _drained(state, following, saved=self._session is not None)
+        return drained(state.run_id, following, saved=self._session is not None)
 
     async def _stopped(self, error: BaseException, state: State, node: str) -> BaseException:
         """Save what is good because *node* did not end well; gives what is to be raised."""
         session, root = self._session, not self._scope
         if session is not None and session.lost is not None:
-            if root:
-                _uncancel(error)
-                if self._emit is not None:
-                    self._emit("lease.lost", {"node": node})
-            return session.taken_over()
+            cancelled = isinstance(error, asyncio.CancelledError)
+            return error if cancelled else session.taken_over()
         if isinstance(error, GeneratorExit):
             return error  # the loop is gone, and nothing can be awaited any more
         if not isinstance(error, Exception):
@@ -317,10 +318,7 @@ class Loop:
             if not root:
                 return error
             if isinstance(error, Interrupted) and session is not None:
-                return _parked(session, error)
-            if isinstance(error, asyncio.CancelledError) and self.control.asked > 1:
-                _uncancel(error)
-                return _drained(state, node, saved=session is not None)
+                return parked(session, error)
             return error
         told = error if isinstance(error, AS_THEY_ARE) else self._failure(error, state, node)
         if not isinstance(error, ConflictError):
@@ -328,6 +326,21 @@ class Loop:
             await self._save_after(told, state, "recovery", "failed", node, open=True, error=text)
         self._failed(error, node, completed=False)
         return told
+
+    def _cancelled(self, error: asyncio.CancelledError, run_id: str, node: str) -> BaseException:
+        """What is to be raised: a cancellation of our own is told as what it was for."""
+        session = self._session
+        if self._scope:
+            return error
+        if session is not None and session.lost is not None:
+            uncancel()
+            if self._emit is not None:
+                self._emit("lease.lost", {"node": node})
+            return session.taken_over()
+        if self.control.asked > 1:
+            uncancel()
+            return drained(run_id, node, saved=session is not None)
+        return error
 
     def _failure(self, error: BaseException, state: State, node: str) -> StepError:
         return StepError(
@@ -362,7 +375,7 @@ class Loop:
 
     def _left(self, node: str, before: State, after: State) -> None:
         assert self._emit is not None
-        changed = _changed(before, after)
+        changed = changed_keys(before, after)
         if len(changed) == 1:
             self._emit("state.set", {"node": node, "key": changed[0]})
         else:
@@ -371,71 +384,3 @@ class Loop:
         if self._plan.snapshots:
             facts["output_snapshot"] = after.to_dict()
         self._emit("node.complete", facts)
-
-
-def applied(state: State, result: Any, node: str) -> State:
-    """The state after a node that returned *result*."""
-    if result is None:
-        return state
-    if isinstance(result, State):
-        return result if result.lineage is state.lineage else state.with_values_of(result)
-    if isinstance(result, Mapping):
-        return state.merge(result)
-    raise UsageError(
-        f"node {node!r} returned a {type(result).__name__}",
-        hint="return a State, a dict of what changed, or None",
-    )
-
-
-def _placed(place: Place, kind: str, status: str, error: str) -> Place:
-    metadata = place.metadata
-    if error:
-        metadata = read_metadata({**metadata, "error": error.partition(":")[0]})
-    return msgspec.structs.replace(place, kind=kind, status=status, metadata=metadata)
-
-
-def _parked(session: Session, error: Interrupted) -> BaseException:
-    refused = session.ledger.refused
-    if refused is not None:
-        return refused
-    waiting = tuple(waiting_of(session.run_id, note) for note in session.ledger.waiting())
-    if not waiting:
-        return error
-    what = ", ".join(one.id for one in waiting)
-    return Interrupted(
-        f"run {session.run_id!r} waits for: {what}", run_id=session.run_id, waiting=waiting
-    )
-
-
-def _drained(state: State, following: str, *, saved: bool) -> Drained:
-    what = "its state is saved" if saved else "nothing was saved, for checkpoints are off"
-    return Drained(
-        f"run {state.run_id!r} was asked to stop before node {following!r}; {what}",
-        run_id=state.run_id,
-        node=following,
-        state=state,
-        saved=saved,
-    )
-
-
-def _uncancel(error: BaseException) -> None:
-    """Take a cancellation of our own back, so that the caller's task is not seen as cancelled."""
-    task = asyncio.current_task()
-    if isinstance(error, asyncio.CancelledError) and task is not None:
-        task.uncancel()
-
-
-def _changed(before: State, after: State) -> Sequence[str]:
-    old, new = before.for_saving()[0], after.for_saving()[0]
-    kept = [key for key in new if key not in old or old[key] is not new[key]]
-    return [*kept, *(key for key in old if key not in new)]
-
-
-def _edge_facts(edge: Edge, index: int) -> dict[str, Any]:
-    return {
-        "from": edge.source,
-        "to": edge.target,
-        "edge_index": index,
-        "edge_name": edge.name,
-        "has_predicate": edge.predicate is not None,
-    }

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from holdfast.core.state import State
 from holdfast.errors import UsageError
 from holdfast.runtime.chain import ChainResult, process_chain
-from holdfast.runtime.loop import NodeResult
+from holdfast.runtime.outcomes import NodeResult
 from holdfast.runtime.parallel import ParallelResult, process_parallel
 from holdfast.runtime.parts import Progressed
 from holdfast.runtime.routes import process_conditional

@@ -15,7 +15,7 @@ from holdfast.checkpoint.ledger import Item
 from holdfast.checkpoint.session import HERE
 from holdfast.core.codec import decode, encode
 from holdfast.errors import Interrupted, RunError, StepError, UsageError
-from holdfast.runtime.loop import AS_THEY_ARE
+from holdfast.runtime.outcomes import AS_THEY_ARE
 from holdfast.runtime.parts import Parts, Progressed, call, other_items, report
 
 __all__ = ["ParallelResult", "process_parallel"]

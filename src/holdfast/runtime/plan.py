@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import msgspec
 
 from holdfast.runtime.edges import Edge
-from holdfast.runtime.loop import NodeFunction
+from holdfast.runtime.outcomes import NodeFunction
 from holdfast.runtime.shape import Shape
 
 __all__ = ["Plan", "problems"]

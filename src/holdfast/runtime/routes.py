@@ -12,7 +12,7 @@ from holdfast.checkpoint.session import HERE
 from holdfast.core.codec import decode, encode
 from holdfast.core.state import State
 from holdfast.errors import StepError, UsageError
-from holdfast.runtime.loop import AS_THEY_ARE
+from holdfast.runtime.outcomes import AS_THEY_ARE
 from holdfast.runtime.parts import Parts, call
 
 __all__ = ["process_conditional"]

@@ -193,6 +193,8 @@ class Runner:
         self._answer(session, wanted)
         self._say_resumed(header, progress)
         loop = self._loop(session, run.run_id)
+        if session.floor == run.seq:
+            await loop.go_back(state, progress)
         return await self._run(loop, session, state, progress)
 
     def _target(self, session: Session, run: RunInfo, wanted: Resume) -> Header:

@@ -52,8 +52,9 @@ def append_batch(db: apsw.Connection, batch: Batch, records: list[Record]) -> Co
             _remember_erased(db, run.pk, first, last)
         _extend(db, run, records)
     if run is not None and batch.hide:
-        _hide(db, run, set(batch.hide))
-        _save(db, run)
+        hide = set(batch.hide)
+        _hide(db, run, hide)
+        _save(db, run, hide)
     return None
 
 
@@ -153,17 +154,20 @@ def _save_standing(db: apsw.Connection, run: Run) -> None:
     db.execute("UPDATE runs SET name = ?, status = ? WHERE pk = ?", (run.name, run.status, run.pk))
 
 
-def _save(db: apsw.Connection, run: Run) -> None:
-    """Store the head entry of a run of which records were hidden or erased."""
+def _save(db: apsw.Connection, run: Run, gone: set[int]) -> None:
+    """Store the head entry of a run of which *gone* were hidden or erased."""
+    db.execute(
+        "UPDATE runs SET checkpoints = ?, stored = ? WHERE pk = ?",
+        (run.checkpoints, run.stored, run.pk),
+    )
+    if run.latest not in gone:
+        return
     newest = one(db, f"{_NEWEST} AND state = 0 ORDER BY seq DESC LIMIT 1", (run.pk,))
     seq, digest, text = newest or one(db, f"{_NEWEST} AND seq = ?", (run.pk, run.seq))
     header = open_row(run.run_id, seq, digest, text)
     run.latest, run.name = (seq if newest else None), header.name
     run.status = header.status if newest else "running"
-    db.execute(
-        "UPDATE runs SET latest = ?, checkpoints = ?, stored = ? WHERE pk = ?",
-        (run.latest, run.checkpoints, run.stored, run.pk),
-    )
+    db.execute("UPDATE runs SET latest = ? WHERE pk = ?", (run.latest, run.pk))
     _save_standing(db, run)
 
 
@@ -182,7 +186,7 @@ def drop(db: apsw.Connection, run: Run, hide: set[int], erase: set[int]) -> int:
     hidden = _hide(db, run, hide - erase)
     erased = _erase(db, run, erase)
     if hidden or erased:
-        _save(db, run)
+        _save(db, run, hide | erase)
     return hidden + erased
 
 
@@ -194,14 +198,17 @@ class _Row(msgspec.Struct):
     state: int
     digest: bytes
     text: bytes
-    stored: int | None
+    stored: int | None = None
 
 
-def _rows(db: apsw.Connection, run: Run, seqs: Iterable[int]) -> list[_Row]:
+def _rows(db: apsw.Connection, run: Run, seqs: Iterable[int], sql: str) -> list[_Row]:
     known = sorted(seq for seq in seqs if 0 < seq <= run.seq)
-    found = (one(db, f"{_DROPPED} r.seq = ?", (run.pk, seq)) for seq in known)
+    found = (one(db, f"{sql} r.seq = ?", (run.pk, seq)) for seq in known)
     return [_Row(*row) for row in found if row is not None]
 
+
+_HIDDEN = """
+SELECT r.ord, r.seq, r.state, r.digest, CAST(r.header AS BLOB) FROM records r WHERE r.run = ? AND"""
 
 _DROPPED = """
 SELECT r.ord, r.seq, r.state, r.digest, CAST(r.header AS BLOB), length(b.body)
@@ -209,7 +216,7 @@ FROM records r LEFT JOIN bodies b ON b.ord = r.ord WHERE r.run = ? AND"""
 
 
 def _hide(db: apsw.Connection, run: Run, seqs: set[int]) -> int:
-    gone = [row for row in _rows(db, run, seqs) if not row.state & HIDDEN]
+    gone = [row for row in _rows(db, run, seqs, _HIDDEN) if not row.state & HIDDEN]
     _unmark(db, run, gone, hidden=True)
     db.executemany(
         f"UPDATE records SET state = state | {HIDDEN} WHERE ord = ?", [(row.ord,) for row in gone]
@@ -219,7 +226,7 @@ def _hide(db: apsw.Connection, run: Run, seqs: set[int]) -> int:
 
 
 def _erase(db: apsw.Connection, run: Run, seqs: set[int]) -> int:
-    gone = _rows(db, run, seqs)
+    gone = _rows(db, run, seqs, _DROPPED)
     _remove(db, run, gone)
     run.checkpoints -= sum(not row.state & (NOTE | HIDDEN) for row in gone)
     run.stored -= sum(row.stored or 0 for row in gone)

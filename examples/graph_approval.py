@@ -1,0 +1,63 @@
+"""A run that waits for a person: nothing runs meanwhile, and nothing is paid for twice."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from typing import Any
+
+import holdfast
+from holdfast import CheckpointConfig, GraphConfig, State, StateGraph, effect, interrupt
+from holdfast.errors import Interrupted
+
+
+async def draft(topic: str) -> str:
+    print("a model is asked about", topic)
+    return f"All about {topic}."
+
+
+async def pay(amount: int, idempotency_key: str) -> str:
+    print("paying", amount, "under the key", idempotency_key[:8])
+    return f"receipt for {amount}"
+
+
+async def write(state: State) -> dict[str, Any]:
+    text = await effect("draft", draft, state["topic"], in_doubt="retry")
+    approved = await interrupt({"publish": text}, schema=bool)
+    return {"text": text, "approved": approved}
+
+
+async def publish(state: State) -> dict[str, Any]:
+    return {"receipt": await effect("pay", pay, 5)}
+
+
+def build(store: str) -> StateGraph:
+    graph = StateGraph(GraphConfig(checkpoint=CheckpointConfig(store=store, interval=1)))
+    graph.add_node("write", write)
+    graph.add_node("publish", publish)
+    graph.add_node("end", lambda state: None)
+    graph.add_edge("write", "publish", holdfast.key_equals("approved", True))
+    graph.add_edge("write", "end")
+    graph.add_edge("publish", "end")
+    graph.set_entry_point("write")
+    graph.set_exit_point("end")
+    return graph
+
+
+async def main() -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        store = f"sqlite:///{directory}/runs.db"
+        async with build(store) as graph:
+            try:
+                await graph.execute(State.new({"topic": "kelp"}, run_id="article"))
+            except Interrupted as parked:
+                print(parked)
+        for waiting in holdfast.pending(storage=store):
+            print("open:", waiting.question)
+        async with build(store) as graph:  # another day, another process
+            final = await graph.resume("article", answer=True)
+            print(final["receipt"])
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
