@@ -36,8 +36,8 @@ def journal_sizes(path: Path, steps: int = STEPS, check_every: int = 1) -> tuple
         manager = CheckpointManager(storage)
         for step in range(check_every, steps + 1, check_every):
             loaded = manager.load_checkpoint(ids[step - 1])
-            right = isinstance(loaded, State) and loaded.step == step
-            wrong += not (right and loaded["messages"] == messages[:step])
+            assert isinstance(loaded, State)
+            wrong += loaded.step != step or loaded["messages"] != messages[:step]
     return opened, closed, wrong
 
 

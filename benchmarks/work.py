@@ -91,6 +91,9 @@ class BareCommits:
             self._db.pragma(name, value)
         self._db.execute("CREATE TABLE bare(number INTEGER PRIMARY KEY, body BLOB NOT NULL)")
 
+    def settings(self) -> dict[str, Any]:
+        return {name: self._db.pragma(name) for name in _SETTINGS}
+
     def commit(self, body: bytes) -> None:
         self._db.execute("INSERT INTO bare(body) VALUES (?)", (body,))
 

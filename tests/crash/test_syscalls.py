@@ -12,7 +12,7 @@ import pytest
 from tests.crash.judging import Told
 from tests.crash.media import FULL, PLAIN
 from tests.crash.processes import ForkServer
-from tests.crash.tracing import CHANGING, CLOSING, READING, count_calls, inject, need_strace
+from tests.crash.tracing import CHANGING, READING, RELEASING, count_calls, inject, need_strace
 
 SOME = 10
 TARGET = "tests.crash.workload:work_through"
@@ -65,7 +65,7 @@ def test_a_kill_at_any_system_call_loses_nothing_and_leaves_nothing(
     figure: Callable[[str], None],
 ) -> None:
     killed = acknowledged = 0
-    every = points(server, medium, scratch, CHANGING + READING + CLOSING)
+    every = points(server, medium, scratch, CHANGING + READING + RELEASING)
     for call, when in every:
         directory = next(directories)
         arguments = (medium, str(directory), 3)

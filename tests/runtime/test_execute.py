@@ -21,6 +21,7 @@ from holdfast import (
     State,
     StateGraph,
     StateManager,
+    effect,
     key_equals,
 )
 from holdfast.errors import (
@@ -317,3 +318,70 @@ async def test_many_runs_of_one_graph_share_commits(db: str) -> None:
         finals = await asyncio.gather(*runs)
         assert [final["n"] for final in finals] == [5] * 20
         assert all(await graph.manager.verify())
+
+
+async def test_an_overwritten_journal_keeps_what_the_open_step_has_done(store: str) -> None:
+    calls: list[int] = []
+    tries: list[int] = []
+
+    async def stubborn(state: State) -> dict[str, int]:
+        for number in range(3):
+            await effect("call", calls.append, number)
+        tries.append(1)
+        if len(tries) < 100:
+            raise ValueError
+        return {"n": 1}
+
+    async with line(
+        stubborn, lambda state: None, store=store, interval=1, keep=1, preserve=True
+    ) as graph:
+        while len(tries) < 99:
+            with pytest.raises(StepError):
+                await graph.execute(State.new({}, run_id="r"))
+        records = list(graph.manager.storage.read("r"))
+        assert records[0].header.seq > 100 and len(records) < 400
+        assert (await graph.resume("r"))["n"] == 1
+        assert all(await graph.manager.verify("r"))
+    assert calls == [0, 1, 2]
+
+
+async def test_an_encrypted_run_is_resumed_with_its_key(tmp_path: Any) -> None:
+    fails = [True]
+
+    def fail(state: State) -> None:
+        if fails.pop():
+            raise ValueError("hunter2")
+
+    def build(key: bytes | None) -> StateGraph:
+        manager = StateManager(f"sqlite:///{tmp_path}/runs.db", encryption_key=key)
+        config = GraphConfig(checkpoint=CheckpointConfig(interval=1, preserve=True))
+        graph = StateGraph(config, manager=manager)
+        graph.add_node("secret-plan", fail)
+        graph.add_node("end", lambda state: None)
+        graph.add_edge("secret-plan", "end")
+        graph.set_entry_point("secret-plan")
+        graph.set_exit_point("end")
+        return graph
+
+    key = bytes(range(32))
+    graph = build(key)
+    with pytest.raises(StepError):
+        await graph.execute(State.new({"word": "hunter2"}, run_id="r"))
+    await graph.manager.close()
+    stored = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    assert b"hunter2" not in stored
+    fails.append(False)
+    graph = build(key)
+    assert (await graph.resume("r"))["word"] == "hunter2"
+    await graph.manager.close()
+
+
+async def test_a_checkpoint_written_from_outside_stops_the_run(db: str) -> None:
+    async def meddle(state: State) -> None:
+        async with StateManager(db) as other:
+            seen = await other.resume_from_latest("r")
+            await other.save_checkpoint(seen.set("meddled", True).at(step=7))
+
+    async with line(meddle, lambda state: None, store=db, interval=1, preserve=True) as graph:
+        with pytest.raises(ConflictError):
+            await graph.execute(State.new({}, run_id="r"))

@@ -130,6 +130,7 @@ async def test_explaining_says_what_would_run_and_what_is_saved(db: str) -> None
         assert [(one.id, one.policy) for one in plan.in_doubt] == [("doubtful@2", "ask")]
         assert (plan.saves.tokens, plan.saves.dollars) == (10, 2.0)
         text = str(plan)
+        assert plan.error.startswith("EncodeError") and "it had failed: EncodeError" in text
         assert "with node 'second'" in text and "parked until someone says" in text
         assert "$2.00" in text and plan.problem == ""
     assert calls == ["paid", "doubtful"]

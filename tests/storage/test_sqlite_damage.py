@@ -119,6 +119,25 @@ def test_every_flipped_bit_is_found_or_changes_nothing(path: Path) -> None:
     assert silent(path, flipped(), expected) == []
 
 
+@pytest.mark.timeout(0 if EXHAUSTIVE else 120)
+def test_no_page_with_a_flipped_bit_is_read(path: Path) -> None:
+    """All bits of some pages, or of all: what SQLite itself is given of the file."""
+    good = path.read_bytes()
+    flags = [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY, 0]
+    file, fd = apsw.VFSFile(checked_pages(), str(path), flags), os.open(path, os.O_WRONLY)
+    for start in range(0, len(good), PAGE if EXHAUSTIVE else 20 * PAGE):
+        page = good[start : start + PAGE - RESERVED] + bytes(RESERVED)
+        assert file.xRead(PAGE, start) == page
+        for byte in range(start, start + PAGE):
+            for bit in range(8):
+                os.pwrite(fd, bytes([good[byte] ^ 1 << bit]), byte)
+                with pytest.raises(apsw.CorruptError):
+                    file.xRead(PAGE, start)
+            os.pwrite(fd, good[byte : byte + 1], byte)
+    file.xClose()
+    os.close(fd)
+
+
 def test_every_cut_is_found(path: Path) -> None:
     good, expected = path.read_bytes(), look(path)
     ends = {*range(PAGE, len(good), PAGE), *(n * 997 for n in range(1, len(good) // 997))}

@@ -199,11 +199,13 @@ class Keeper:
         """What notes say of a run's checkpoints."""
         marks = self._marks.get(run_id)
         if marks is None:
-            marks = self._marks[run_id] = Marks()
+            marks = Marks()
             for kind in ("pin", "release", "tag"):
                 query = RecordQuery(run_id=run_id, kind=kind, notes=True)
                 for header in reversed(list(self._storage.headers(query))):
                     _mark(marks, header)
+            # Only now: half of them, if reading fails, would let go of what is pinned.
+            self._marks[run_id] = marks
         return marks
 
     def with_tags(self, header: Header) -> Header:

@@ -19,7 +19,7 @@ from holdfast.core.state import Lineage, State
 from holdfast.errors import ConflictError, HoldfastError, UsageError
 from holdfast.storage.base import RecordQuery
 
-__all__ = ["HERE", "Emit", "Here", "Session"]
+__all__ = ["HERE", "Emit", "Here", "Session", "place_name"]
 
 Emit = Callable[[str, Mapping[str, Any]], None]
 
@@ -68,8 +68,11 @@ class Session:
     def _on_lost(self, error: HoldfastError) -> None:
         self.lost = error
         if self._task is not None:
-            loop, task = self._task
-            loop.call_soon_threadsafe(task.cancel, "the run's lease was lost")
+            self._task[0].call_soon_threadsafe(self._cancel)
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task[1].cancel("the run's lease was lost")
 
     def taken_over(self) -> ConflictError:
         """The error of one whose lease another process has taken."""
@@ -82,7 +85,11 @@ class Session:
     async def _append(self, notes: Sequence[Note]) -> None:
         if self.lost is not None:
             raise self.taken_over() from self.lost
-        await self.manager.append_notes(self.run_id, notes)
+        try:
+            await self.manager.append_notes(self.run_id, notes)
+        except ConflictError as error:
+            self.lost = error
+            raise self.taken_over() from error
 
     async def save(
         self,
@@ -106,7 +113,11 @@ class Session:
         subject = Subject(
             "", state.place, values, natures, lineage, None, fingerprint, schema, extra, fresh
         )
-        return await self.manager.save_subject(subject, force=True, notes=notes)
+        try:
+            return await self.manager.save_subject(subject, force=True, notes=notes)
+        except ConflictError as error:
+            self.lost = error
+            raise self.taken_over() from error
 
     async def end_scopes(self) -> None:
         """The steps with nested scopes are completed; where old checkpoints go, theirs go too."""
@@ -150,6 +161,13 @@ class Session:
         run = self._reader.run(self.run_id)
         header = self._reader.newest(run, scope) if run is not None else None
         return header if header is not None and header.seq > self.floor else None
+
+
+def place_name(name: str, step: int) -> str:
+    """What the place of that name in a step is called; no other place is called so."""
+    if "/" in name or "@" in name or "%" in name:
+        name = name.replace("%", "%25").replace("/", "%2F").replace("@", "%40")
+    return f"{name}@{step}"
 
 
 class Here:
@@ -203,9 +221,8 @@ class Here:
         return stem if self.children == 1 else f"{stem}.{self.children - 1}"
 
     def _at(self, name: str) -> str:
-        if "/" in name or "@" in name or "%" in name:
-            name = name.replace("%", "%25").replace("/", "%2F").replace("@", "%40")
-        return f"{self.scope}/{name}@{self.step}" if self.scope else f"{name}@{self.step}"
+        stem = place_name(name, self.step)
+        return f"{self.scope}/{stem}" if self.scope else stem
 
     @property
     def spot(self) -> Spot:

@@ -246,6 +246,15 @@ class _Walk:
             header = next(iter(self._reader.storage.headers(_newest(run, scope))), None)
             if header and header.seq == seq and header.size != len(state_text(made.texts())):
                 self._problems.append(f"record {seq} does not have the size it says")
+        self._look_up()
+
+    def _look_up(self) -> None:
+        """Whether what is listed can be found by its id, as loading does."""
+        storage = self._reader.storage
+        for header in storage.headers(RecordQuery(run_id=self._run.run_id)):
+            places = [(found.run_id, found.scope) for found in storage.find(header.id)]
+            if (header.run_id, header.scope) not in places:
+                self._problems.append(f"checkpoint {header.id} cannot be found by its id")
 
 
 def _newest(run: RunInfo, scope: str) -> RecordQuery:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.errors import LeaseHeldError
+from holdfast.errors import ConflictError, LeaseHeldError
 
-__all__ = ["Lease", "Owner", "check_free"]
+__all__ = ["Lease", "Owner", "check_free", "released", "renewed", "taken"]
 
 
 class Owner(msgspec.Struct, frozen=True):
@@ -41,3 +41,33 @@ def check_free(lease: Lease | None, *, now: float, owner_is_dead: bool) -> None:
         owner=holder,
         until=lease.expires_at,
     )
+
+
+def taken(
+    held: Lease | None, run_id: str, owner: Owner, *, now: float, ttl: float, owner_is_dead: bool
+) -> Lease:
+    """The lease that *owner* gets of a run whose newest lease is *held*, or `LeaseHeldError`."""
+    check_free(held, now=now, owner_is_dead=owner_is_dead)
+    return Lease(run_id, held.epoch + 1 if held else 1, owner, now + ttl)
+
+
+def renewed(newest: Lease | None, lease: Lease, *, now: float, ttl: float) -> Lease:
+    """*lease* prolonged, if it is still the newest; else `ConflictError`."""
+    if newest is None or not _is_same(newest, lease):
+        raise ConflictError(
+            f"the lease of run {lease.run_id!r} with epoch {lease.epoch} was lost",
+            run_id=lease.run_id,
+            epoch=newest.epoch if newest else 0,
+        )
+    return msgspec.structs.replace(newest, expires_at=now + ttl)
+
+
+def released(newest: Lease | None, lease: Lease) -> Lease | None:
+    """What is left of *lease* when it is given back; None if it was lost before."""
+    if newest is None or not _is_same(newest, lease):
+        return None
+    return msgspec.structs.replace(newest, owner=None)
+
+
+def _is_same(newest: Lease, lease: Lease) -> bool:
+    return newest.owner is not None and (newest.epoch, newest.owner) == (lease.epoch, lease.owner)

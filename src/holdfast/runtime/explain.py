@@ -9,6 +9,7 @@ import msgspec
 from holdfast.checkpoint.ledger import Effect, read_notes
 from holdfast.checkpoint.pending import Waiting, check_not_held, waiting_of
 from holdfast.checkpoint.reading import Reader
+from holdfast.checkpoint.session import place_name
 from holdfast.core.record import Header
 from holdfast.errors import HoldfastError, LeaseHeldError, NotFoundError
 from holdfast.runtime.plan import Plan
@@ -50,6 +51,8 @@ class ResumePlan(msgspec.Struct, frozen=True, kw_only=True):
     questions: tuple[Waiting, ...] = ()
     saves: Saved = Saved()
     """Time, tokens and dollars of all that would not be done again."""
+    error: str = ""
+    """What it failed with."""
     problem: str = ""
     """Why it could not be resumed now."""
 
@@ -58,6 +61,8 @@ class ResumePlan(msgspec.Struct, frozen=True, kw_only=True):
             return f"run {self.run_id} is completed at step {self.step}: nothing would run"
         where = f"node {self.next!r}" if self.next else "the decision that was not taken"
         lines = [f"run {self.run_id} would go on after step {self.step} with {where}"]
+        if self.error:
+            lines.append(f"it had failed: {self.error}")
         if self.skipped:
             counts = Counter(self.skipped)
             lines.append("skipped: " + ", ".join(_times(*one) for one in counts.items()))
@@ -115,6 +120,7 @@ def explain(reader: Reader, plan: Plan, run_id: str) -> ResumePlan:
             waiting_of(run.run_id, note) for id, note in asked.items() if id not in answered
         ),
         saves=_saved(reader, run, progress),
+        error=progress.error,
         problem=_problem(reader, plan, newest, progress),
     )
 
@@ -141,12 +147,12 @@ def _saved(reader: Reader, run: RunInfo, progress: Progress) -> Saved:
 
 def _inside(reader: Reader, run: RunInfo, newest: Header, progress: Progress) -> list[str]:
     """How far what is nested in the open step is."""
-    prefix = f"{progress.next}@{newest.step + 1}"
+    place = place_name(progress.next or "", newest.step + 1)
     scopes: dict[str, Header] = {}
     items: Counter[str] = Counter()
-    for record in reader.records(run.run_id, max(progress.floor, 0) + 1, run.seq):
+    for record in reader.records(run.run_id, progress.floor + 1, run.seq):
         header = record.header
-        if header.scope.startswith(prefix):
+        if header.scope == place or header.scope.startswith((f"{place}.", f"{place}/")):
             if header.frame != "note":
                 scopes[header.scope] = header
             elif header.kind == "item":

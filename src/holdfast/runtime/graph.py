@@ -361,7 +361,7 @@ class StateGraph:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        asyncio.run(self.close())
+        _in_a_loop(self.close())
 
     def __repr__(self) -> str:
         return f"<StateGraph {self.name} of {len(self._nodes)} nodes>"

@@ -217,9 +217,10 @@ class Loop:
         status: str,
         following: str | None,
         *,
-        open: bool = False,
+        begun: bool = False,
         error: str = "",
     ) -> str:
+        """Save *state* and the decision. *begun*: the node that follows is in its middle."""
         session = self._session
         if session is None:
             return ""
@@ -230,7 +231,7 @@ class Loop:
         if kind != "routine":
             state = state.placed(placed(state.place, kind, status, error))
         elapsed = round(time.monotonic() - self._began, 6)
-        now = Now(next=following, elapsed=elapsed, floor=session.floor, open=open, error=error)
+        now = Now(next=following, elapsed=elapsed, floor=session.floor, error=error)
         since = self._in_journal
 
         def extra(whole: bool) -> bytes:
@@ -246,7 +247,7 @@ class Loop:
             notes=notes,
         )
         if checkpoint_id:
-            if root and session.scopes and not open:
+            if root and session.scopes and not begun:
                 await session.end_scopes()
             self._in_journal = len(self._path)
             if self._clock is not None:
@@ -264,12 +265,12 @@ class Loop:
         status: str,
         following: str | None,
         *,
-        open: bool = False,
+        begun: bool = False,
         error: str = "",
     ) -> None:
         """Save because of *failure*; if that fails too, it is told with it."""
         try:
-            await self._save(state, kind, status, following, open=open, error=error)
+            await self._save(state, kind, status, following, begun=begun, error=error)
         except HoldfastError as problem:
             failure.add_note(f"holdfast: the state at this point was not saved: {problem}")
 
@@ -307,12 +308,12 @@ class Loop:
         """Save what is good because *node* did not end well; gives what is to be raised."""
         session, root = self._session, not self._scope
         if session is not None and session.lost is not None:
-            cancelled = isinstance(error, asyncio.CancelledError)
-            return error if cancelled else session.taken_over()
+            ours = isinstance(error, asyncio.CancelledError | ConflictError)
+            return error if ours else session.taken_over()
         if isinstance(error, GeneratorExit):
             return error  # the loop is gone, and nothing can be awaited any more
         if not isinstance(error, Exception):
-            await self._save_after(error, state, "interrupt", "interrupted", node, open=True)
+            await self._save_after(error, state, "interrupt", "interrupted", node, begun=True)
             if self._emit is not None:
                 self._emit("run.interrupted", {"node": node, "reason": type(error).__name__})
             if not root:
@@ -323,7 +324,7 @@ class Loop:
         told = error if isinstance(error, AS_THEY_ARE) else self._failure(error, state, node)
         if not isinstance(error, ConflictError):
             text = f"{type(error).__name__}: {error}"
-            await self._save_after(told, state, "recovery", "failed", node, open=True, error=text)
+            await self._save_after(told, state, "recovery", "failed", node, begun=True, error=text)
         self._failed(error, node, completed=False)
         return told
 
@@ -334,8 +335,6 @@ class Loop:
             return error
         if session is not None and session.lost is not None:
             uncancel()
-            if self._emit is not None:
-                self._emit("lease.lost", {"node": node})
             return session.taken_over()
         if self.control.asked > 1:
             uncancel()

@@ -94,7 +94,7 @@ class Runner:
                 run_id=wanted.run_id,
             )
         if run.status == "completed" and not wanted.back:
-            return await self._stored(manager, run, wanted)
+            return await self._stored(manager, run, None, wanted)
         session = await self._open(manager, run.run_id)
         try:
             again = await asyncio.to_thread(reader.run, run.run_id)
@@ -117,8 +117,8 @@ class Runner:
     async def _close(self, session: Session) -> None:
         await session.close()
         emit = self._emit(session.run_id)
-        if emit is not None and session.lost is None:
-            emit("lease.released", {})
+        if emit is not None:
+            emit("lease.released" if session.lost is None else "lease.lost", {})
 
     def _emit(self, run_id: str) -> Any:
         return emitter(self._observers, self._plan.name, {"run_id": run_id})
@@ -161,27 +161,30 @@ class Runner:
         except HoldfastError as error:
             logger.warning("the journal of completed run %s was not deleted: %s", run_id, error)
 
-    async def _stored(self, manager: StateManager, run: RunInfo, wanted: Resume) -> State:
-        """The result of a run that is completed."""
+    async def _stored(
+        self, manager: StateManager, run: RunInfo, header: Header | None, wanted: Resume
+    ) -> State:
+        """The result of a run that is completed, by default the newest."""
         reader = manager.operations.reader
 
         def load() -> State:
-            header = reader.newest(run)
-            assert header is not None
-            return _graph_state(reader.load(header).state(), run.run_id)
+            final = header or reader.newest(run)
+            assert final is not None
+            return _graph_state(reader.load(final).state(), run.run_id)
 
         state = await asyncio.to_thread(load)
         emit = self._emit(run.run_id)
         if emit is not None:
             emit("checkpoint.load", {"node": state.node, "checkpoint_id": state.checkpoint_id})
-        await self._let_go(manager, run.run_id)
+        if not wanted.back:
+            await self._let_go(manager, run.run_id)
         return state.with_secrets(wanted.secrets) if wanted.secrets else state
 
     async def _go_on(self, session: Session, run: RunInfo, wanted: Resume) -> State:
         session.resumed = True
         header = await asyncio.to_thread(self._target, session, run, wanted)
         if header.status == "completed":
-            return await self._stored(session.manager, run, wanted)
+            return await self._stored(session.manager, run, header, wanted)
         loaded, state = await asyncio.to_thread(session.load, header, notes=True)
         progress = read_progress(loaded)
         if session.floor == 0:

@@ -38,9 +38,8 @@ class Now(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Seconds of execution, over all attempts."""
     floor: int = 0
     """Where the run was last taken back to an earlier step; nested records before it are void."""
-    open: bool = False
-    """Whether the node `next` was begun: what follows the checkpoint may be of its middle."""
     error: str = ""
+    """What the run failed with."""
 
 
 class Progress(Now, kw_only=True, omit_defaults=True):

@@ -12,13 +12,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
 from types import TracebackType
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 
 import msgspec
 
+from holdfast.core.ids import check_run_id
 from holdfast.core.lease import Lease, Owner
-from holdfast.core.record import Header, Record
-from holdfast.errors import ConflictError, UsageError
+from holdfast.core.record import Header, Record, open_record
+from holdfast.errors import ConflictError, NotFoundError, UsageError
 from holdfast.storage.owners import is_dead, this_process
 
 __all__ = [
@@ -32,11 +33,14 @@ __all__ = [
     "Storage",
     "is_dead",
     "matches",
+    "only_one",
     "open_storage",
     "this_process",
 ]
 
 logger = logging.getLogger("holdfast.storage")
+
+T = TypeVar("T")
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +54,19 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     """Seqs, its own or earlier, that stop being visible in the same commit."""
     erased: frozenset[tuple[int, int]] = frozenset()
     """Ranges of seqs, first and last, that it passes over: erased where it is a copy from."""
+
+    def opened(self) -> list[Record]:
+        """Its records, read from their own bytes; a batch that is not one run's is refused."""
+        check_run_id(self.run_id)
+        records = [open_record(r.text, r.header.digest, r.body) for r in self.records]
+        if any(record.header.run_id != self.run_id for record in records):
+            raise UsageError(f"a batch of run {self.run_id!r} holds a record of another run")
+        for one, two in pairwise(record.header for record in records):
+            if not self.follows(two, one.seq, one.digest):
+                raise UsageError(
+                    f"seq {two.seq} does not follow seq {one.seq} in a batch of {self.run_id!r}"
+                )
+        return records
 
     def follows(self, header: Header, seq: int, digest: str) -> bool:
         """Whether *header* may come right after the record with this *seq* and *digest*.
@@ -235,6 +252,23 @@ class Leasing(Protocol):
 def _check_limit(limit: int | None) -> None:
     if limit is not None and limit < 0:
         raise UsageError(f"limit is {limit}", hint="give 0 or more, or leave it out")
+
+
+def only_one(found: Mapping[tuple[str, str], T], before: str | None) -> T:
+    """What `RecordQuery.before` names, of what was *found* by run and scope."""
+    if not found:
+        raise NotFoundError(
+            f"there is no record {before!r} to go on from",
+            hint="list again from the start",
+            id=before,
+        )
+    if len(found) > 1:
+        raise UsageError(
+            f"{before!r} names records of several runs and scopes: {sorted(found)}",
+            hint="give run_id and scope as well as before",
+            id=before,
+        )
+    return next(iter(found.values()))
 
 
 def matches(header: Header, query: RecordQuery) -> bool:

@@ -7,15 +7,13 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import islice, pairwise
+from itertools import islice
 from pathlib import Path
 from weakref import WeakSet
 
-import msgspec
-
 from holdfast.core.ids import check_run_id, medium_name
-from holdfast.core.lease import check_free
-from holdfast.core.record import Header, Record, open_record
+from holdfast.core.lease import check_free, released, renewed, taken
+from holdfast.core.record import Header, Record
 from holdfast.errors import (
     ConflictError,
     CorruptError,
@@ -39,8 +37,8 @@ from holdfast.storage.journal_files import JournalFiles
 from holdfast.storage.journal_queries import copy_of, find, heads, key_before, newest_first
 from holdfast.storage.journal_writer import Writer
 from holdfast.storage.journals import Journal, Key
-from holdfast.storage.lease_files import drop_released, read_lease, same_lease, write_lease
-from holdfast.storage.owners import is_dead
+from holdfast.storage.lease_files import drop_released, read_lease, write_lease
+from holdfast.storage.owners import owner_is_dead
 from holdfast.storage.run_files import folder_of
 from holdfast.storage.segments import Codec
 
@@ -160,29 +158,22 @@ class FilesystemStorage(Storage):
         check_run_id(run_id)
         with self._writing() as root, self._files.lock(root, medium_name(run_id)):
             held = read_lease(root, run_id)
-            check_free(held, now=now, owner_is_dead=_owner_is_dead(held))
-            lease = Lease(run_id, held.epoch + 1 if held else 1, owner, now + ttl)
+            dead = owner_is_dead(held)
+            lease = taken(held, run_id, owner, now=now, ttl=ttl, owner_is_dead=dead)
             write_lease(root, lease)
             return lease
 
     def renew_lease(self, lease: Lease, *, now: float, ttl: float) -> Lease:
         with self._writing() as root, self._files.lock(root, medium_name(lease.run_id)):
-            newest = read_lease(root, lease.run_id)
-            if newest is None or not same_lease(newest, lease):
-                raise ConflictError(
-                    f"the lease of run {lease.run_id!r} with epoch {lease.epoch} was lost",
-                    run_id=lease.run_id,
-                    epoch=newest.epoch if newest else 0,
-                )
-            renewed = msgspec.structs.replace(newest, expires_at=now + ttl)
-            write_lease(root, renewed)
-            return renewed
+            newest = renewed(read_lease(root, lease.run_id), lease, now=now, ttl=ttl)
+            write_lease(root, newest)
+            return newest
 
     def release_lease(self, lease: Lease) -> None:
         with self._writing() as root, self._files.lock(root, medium_name(lease.run_id)):
-            newest = read_lease(root, lease.run_id)
-            if newest is not None and same_lease(newest, lease):
-                write_lease(root, msgspec.structs.replace(newest, owner=None))
+            left = released(read_lease(root, lease.run_id), lease)
+            if left is not None:
+                write_lease(root, left)
 
     def lease_of(self, run_id: str) -> Lease | None:
         with self._reading() as root:
@@ -355,33 +346,20 @@ def _codec(compress: object) -> Codec:
 
 
 def _checked(batch: Batch) -> list[Record]:
-    """The batch's records, read from their own bytes; a batch that is not one run's is refused."""
-    check_run_id(batch.run_id)
-    records = [open_record(r.text, r.header.digest, r.body) for r in batch.records]
+    """The batch's records, if they can be one line of a file."""
+    records = batch.opened()
     for record in records:
-        if record.header.run_id != batch.run_id:
-            raise UsageError(f"a batch of run {batch.run_id!r} holds a record of another run")
         if record.header.name != records[0].header.name or b"\n" in record.text:
             raise UsageError(
                 f"a batch of run {batch.run_id!r} cannot be one line of one name's file",
                 hint="give records of different names in batches of their own",
             )
-    for one, following in pairwise(record.header for record in records):
-        if not batch.follows(following, one.seq, one.digest):
-            raise UsageError(
-                f"seq {following.seq} does not follow seq {one.seq} in a batch of "
-                f"run {batch.run_id!r}"
-            )
     return records
-
-
-def _owner_is_dead(lease: Lease | None) -> bool:
-    return lease is not None and lease.owner is not None and is_dead(lease.owner)
 
 
 def _is_idle(lease: Lease | None) -> bool:
     try:
-        check_free(lease, now=time.time(), owner_is_dead=_owner_is_dead(lease))
+        check_free(lease, now=time.time(), owner_is_dead=owner_is_dead(lease))
     except LeaseHeldError:
         return False
     return True

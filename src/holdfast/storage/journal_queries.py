@@ -10,8 +10,7 @@ from operator import attrgetter, itemgetter
 import msgspec
 
 from holdfast.core.record import Header
-from holdfast.errors import NotFoundError, UsageError
-from holdfast.storage.base import RecordQuery, RunInfo, RunQuery, matches
+from holdfast.storage.base import RecordQuery, RunInfo, RunQuery, matches, only_one
 from holdfast.storage.journals import Journal, Key
 
 __all__ = ["copy_of", "find", "heads", "key_before", "newest_first"]
@@ -36,19 +35,7 @@ def key_before(journals: Iterable[Journal], query: RecordQuery) -> Key:
             header = entry.header
             if query.name in (None, header.name) and query.scope in (None, header.scope):
                 found[header.run_id, header.scope] = journal.key_of(entry)
-    if not found:
-        raise NotFoundError(
-            f"there is no record {query.before!r} to go on from",
-            hint="list again from the start",
-            id=query.before,
-        )
-    if len(found) > 1:
-        raise UsageError(
-            f"{query.before!r} names records of several runs and scopes: {sorted(found)}",
-            hint="give run_id and scope as well as before",
-            id=query.before,
-        )
-    return next(iter(found.values()))
+    return only_one(found, query.before)
 
 
 def find(journals: Sequence[Journal], id_prefix: str) -> list[Header]:

@@ -13,7 +13,7 @@ from holdfast.core.record import digest_of
 from holdfast.errors import CorruptError
 from holdfast.storage.files import Folder, temporary
 
-__all__ = ["drop_released", "leases_left_behind", "read_lease", "same_lease", "write_lease"]
+__all__ = ["drop_released", "leases_left_behind", "read_lease", "write_lease"]
 
 _LEASES = ".leases"
 
@@ -74,8 +74,3 @@ def drop_released(root: Folder, run_id: str) -> None:
         with root.folder(_LEASES) as folder:
             folder.drop(_file(run_id))
             folder.sync()
-
-
-def same_lease(newest: Lease, lease: Lease) -> bool:
-    """Whether *lease* is still the newest, whenever it expires."""
-    return newest.owner is not None and (newest.epoch, newest.owner) == (lease.epoch, lease.owner)

@@ -6,14 +6,13 @@ import threading
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
-from itertools import pairwise
 
 import msgspec
 
 from holdfast.core.ids import check_run_id
-from holdfast.core.lease import check_free
+from holdfast.core.lease import released, renewed, taken
 from holdfast.core.record import Header, Record, open_header, open_record
-from holdfast.errors import ConflictError, CorruptError, NotFoundError, UsageError
+from holdfast.errors import ConflictError, CorruptError, UsageError
 from holdfast.storage.base import (
     Batch,
     Lease,
@@ -23,6 +22,7 @@ from holdfast.storage.base import (
     RunQuery,
     Storage,
     matches,
+    only_one,
 )
 from holdfast.storage.memory_index import (
     Entry,
@@ -33,7 +33,7 @@ from holdfast.storage.memory_index import (
     remove,
     wants_status,
 )
-from holdfast.storage.owners import is_dead
+from holdfast.storage.owners import owner_is_dead
 
 __all__ = ["MemoryStorage"]
 
@@ -84,7 +84,7 @@ class MemoryStorage(Storage):
         self._last_ordinal = 0
 
     def append(self, batches: Sequence[Batch]) -> list[ConflictError | None]:
-        checked = [(batch, _checked(batch)) for batch in batches]
+        checked = [(batch, batch.opened()) for batch in batches]
         with self._lock:
             self._check_open()
             return [self._append(batch, records) for batch, records in checked]
@@ -150,32 +150,24 @@ class MemoryStorage(Storage):
         with self._lock:
             self._check_open()
             held = self._leases.get(run_id)
-            dead = held is not None and held.owner is not None and is_dead(held.owner)
-            check_free(held, now=now, owner_is_dead=dead)
-            lease = Lease(run_id, held.epoch + 1 if held else 1, owner, now + ttl)
+            dead = owner_is_dead(held)
+            lease = taken(held, run_id, owner, now=now, ttl=ttl, owner_is_dead=dead)
             self._leases[run_id] = lease
             return lease
 
     def renew_lease(self, lease: Lease, *, now: float, ttl: float) -> Lease:
         with self._lock:
             self._check_open()
-            newest = self._leases.get(lease.run_id)
-            if newest is None or not _same_lease(newest, lease):
-                raise ConflictError(
-                    f"the lease of run {lease.run_id!r} with epoch {lease.epoch} was lost",
-                    run_id=lease.run_id,
-                    epoch=newest.epoch if newest else 0,
-                )
-            renewed = msgspec.structs.replace(newest, expires_at=now + ttl)
-            self._leases[lease.run_id] = renewed
-            return renewed
+            newest = renewed(self._leases.get(lease.run_id), lease, now=now, ttl=ttl)
+            self._leases[lease.run_id] = newest
+            return newest
 
     def release_lease(self, lease: Lease) -> None:
         with self._lock:
             self._check_open()
-            newest = self._leases.get(lease.run_id)
-            if newest is not None and _same_lease(newest, lease):
-                self._leases[lease.run_id] = msgspec.structs.replace(newest, owner=None)
+            left = released(self._leases.get(lease.run_id), lease)
+            if left is not None:
+                self._leases[lease.run_id] = left
 
     def lease_of(self, run_id: str) -> Lease | None:
         with self._lock:
@@ -318,19 +310,7 @@ class MemoryStorage(Storage):
                 and query.scope in (None, header.scope)
             ):
                 found[header.run_id, header.scope] = place
-        if not found:
-            raise NotFoundError(
-                f"there is no record {query.before!r} to go on from",
-                hint="list again from the start",
-                id=query.before,
-            )
-        if len(found) > 1:
-            raise UsageError(
-                f"{query.before!r} names records of several runs and scopes: {sorted(found)}",
-                hint="give run_id and scope as well as before",
-                id=query.before,
-            )
-        return next(iter(found.values()))
+        return only_one(found, query.before)
 
     def _newest_of(self, ids: Iterable[str]) -> list[Entry]:
         """The visible checkpoints with these ids that no later one supersedes, newest first."""
@@ -386,29 +366,11 @@ class MemoryStorage(Storage):
         )
 
 
-def _checked(batch: Batch) -> list[Record]:
-    """The batch's records, read from their own bytes; a batch that is not one run's is refused."""
-    check_run_id(batch.run_id)
-    records = [open_record(r.text, r.header.digest, r.body) for r in batch.records]
-    if any(record.header.run_id != batch.run_id for record in records):
-        raise UsageError(f"a batch of run {batch.run_id!r} holds a record of another run")
-    for one, next_ in pairwise(record.header for record in records):
-        if not batch.follows(next_, one.seq, one.digest):
-            raise UsageError(
-                f"seq {next_.seq} does not follow seq {one.seq} in a batch of run {batch.run_id!r}"
-            )
-    return records
-
-
 def _same_record(run: _Run, header: Header) -> bool:
     entry = run.entries.get(header.seq)
     return (
         entry is not None and entry.header.id == header.id and entry.header.digest == header.digest
     )
-
-
-def _same_lease(newest: Lease, lease: Lease) -> bool:
-    return newest.owner is not None and (newest.epoch, newest.owner) == (lease.epoch, lease.owner)
 
 
 def _conflict(batch: Batch, head: int, why: str) -> ConflictError:

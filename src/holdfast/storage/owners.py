@@ -7,9 +7,9 @@ import socket
 from functools import cache
 from pathlib import Path
 
-from holdfast.core.lease import Owner
+from holdfast.core.lease import Lease, Owner
 
-__all__ = ["is_dead", "this_process"]
+__all__ = ["is_dead", "owner_is_dead", "this_process"]
 
 _PROC = Path("/proc")
 
@@ -33,6 +33,11 @@ def is_dead(owner: Owner) -> bool:
     if not owner.started:
         return False
     return _started(owner.pid) != owner.started
+
+
+def owner_is_dead(lease: Lease | None) -> bool:
+    """Whether a lease's owner is known to have ended."""
+    return lease is not None and lease.owner is not None and is_dead(lease.owner)
 
 
 @cache

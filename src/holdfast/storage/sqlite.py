@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import apsw
-import msgspec
 
 from holdfast.core.ids import check_run_id
-from holdfast.core.lease import check_free
+from holdfast.core.lease import released, renewed, taken
 from holdfast.core.record import Header, Record
-from holdfast.errors import ConflictError, NotFoundError, UsageError
+from holdfast.errors import ConflictError, UsageError
 from holdfast.storage.base import (
     Batch,
     Lease,
@@ -23,8 +22,9 @@ from holdfast.storage.base import (
     RunQuery,
     Storage,
     matches,
+    only_one,
 )
-from holdfast.storage.owners import is_dead
+from holdfast.storage.owners import owner_is_dead
 from holdfast.storage.sqlite_index import HIDDEN, Listing, id_key, listing
 from holdfast.storage.sqlite_pool import Pool
 from holdfast.storage.sqlite_rows import (
@@ -40,7 +40,7 @@ from holdfast.storage.sqlite_rows import (
     run_of,
     runs_listing,
 )
-from holdfast.storage.sqlite_writes import append_batch, checked, delete_run, drop, put_lease
+from holdfast.storage.sqlite_writes import append_batch, delete_run, drop, put_lease
 
 __all__ = ["SQLiteStorage"]
 
@@ -91,7 +91,7 @@ class SQLiteStorage(Storage):
         self._pool = Pool(self.path, busy_timeout)
 
     def append(self, batches: Sequence[Batch]) -> list[ConflictError | None]:
-        sealed = [(batch, checked(batch)) for batch in batches]
+        sealed = [(batch, batch.opened()) for batch in batches]
         with self._pool.writing(len(sealed)) as db:
             return [append_batch(db, batch, records) for batch, records in sealed]
 
@@ -163,30 +163,22 @@ class SQLiteStorage(Storage):
         check_run_id(run_id)
         with self._pool.writing() as db:
             held = lease_of(db, run_id)
-            dead = held is not None and held.owner is not None and is_dead(held.owner)
-            check_free(held, now=now, owner_is_dead=dead)
-            lease = Lease(run_id, held.epoch + 1 if held else 1, owner, now + ttl)
+            dead = owner_is_dead(held)
+            lease = taken(held, run_id, owner, now=now, ttl=ttl, owner_is_dead=dead)
             put_lease(db, lease)
             return lease
 
     def renew_lease(self, lease: Lease, *, now: float, ttl: float) -> Lease:
         with self._pool.writing() as db:
-            newest = lease_of(db, lease.run_id)
-            if newest is None or not _same_lease(newest, lease):
-                raise ConflictError(
-                    f"the lease of run {lease.run_id!r} with epoch {lease.epoch} was lost",
-                    run_id=lease.run_id,
-                    epoch=newest.epoch if newest else 0,
-                )
-            renewed = msgspec.structs.replace(newest, expires_at=now + ttl)
-            put_lease(db, renewed)
-            return renewed
+            newest = renewed(lease_of(db, lease.run_id), lease, now=now, ttl=ttl)
+            put_lease(db, newest)
+            return newest
 
     def release_lease(self, lease: Lease) -> None:
         with self._pool.writing() as db:
-            newest = lease_of(db, lease.run_id)
-            if newest is not None and _same_lease(newest, lease):
-                put_lease(db, msgspec.structs.replace(newest, owner=None))
+            left = released(lease_of(db, lease.run_id), lease)
+            if left is not None:
+                put_lease(db, left)
 
     def lease_of(self, run_id: str) -> Lease | None:
         with self._pool.reading() as db:
@@ -329,20 +321,4 @@ def _bound(db: apsw.Connection, query: RecordQuery, plan: Listing) -> int:
             and query.scope in (None, header.scope)
         ):
             found[run_id, header.scope] = seq if plan.by_seq else place
-    if not found:
-        raise NotFoundError(
-            f"there is no record {before!r} to go on from",
-            hint="list again from the start",
-            id=before,
-        )
-    if len(found) > 1:
-        raise UsageError(
-            f"{before!r} names records of several runs and scopes: {sorted(found)}",
-            hint="give run_id and scope as well as before",
-            id=before,
-        )
-    return next(iter(found.values()))
-
-
-def _same_lease(newest: Lease, lease: Lease) -> bool:
-    return newest.owner is not None and (newest.epoch, newest.owner) == (lease.epoch, lease.owner)
+    return only_one(found, query.before)

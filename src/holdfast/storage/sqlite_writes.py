@@ -3,36 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
 from typing import Any
 
 import apsw
 import msgspec
 
-from holdfast.core.ids import check_run_id
-from holdfast.core.record import Header, Record, open_record
+from holdfast.core.record import Header, Record
 from holdfast.errors import ConflictError, CorruptError, UsageError
 from holdfast.storage.base import Batch, Lease
 from holdfast.storage.sqlite_index import HIDDEN, NOTE, id_key, marks_of, micros, state_of
 from holdfast.storage.sqlite_rows import Run, lease_of, one, open_row, rows, run_of
 
-__all__ = ["append_batch", "checked", "delete_run", "drop", "put_lease"]
+__all__ = ["append_batch", "delete_run", "drop", "put_lease"]
 
 _ROWS = 500
-
-
-def checked(batch: Batch) -> list[Record]:
-    """The batch's records, read from their own bytes; a batch that is not one run's is refused."""
-    check_run_id(batch.run_id)
-    records = [open_record(r.text, r.header.digest, r.body) for r in batch.records]
-    if any(record.header.run_id != batch.run_id for record in records):
-        raise UsageError(f"a batch of run {batch.run_id!r} holds a record of another run")
-    for one_, next_ in pairwise(record.header for record in records):
-        if not batch.follows(next_, one_.seq, one_.digest):
-            raise UsageError(
-                f"seq {next_.seq} does not follow seq {one_.seq} in a batch of {batch.run_id!r}"
-            )
-    return records
 
 
 def append_batch(db: apsw.Connection, batch: Batch, records: list[Record]) -> ConflictError | None:
