@@ -8,12 +8,12 @@ import tempfile
 from holdfast import CheckpointConfig, GraphConfig, State, StateGraph
 from holdfast.errors import StepError
 
-network_is_up = False
+network = {"up": False}
 
 
 async def fetch(state: State) -> State:
     page = len(state["pages"]) + 1
-    if page == 3 and not network_is_up:
+    if page == 3 and not network["up"]:
         raise ConnectionError("no network")
     print("fetching page", page)
     return state.append("pages", f"page {page}")
@@ -37,7 +37,6 @@ def build(store: str) -> StateGraph:
 
 
 async def main() -> None:
-    global network_is_up
     with tempfile.TemporaryDirectory() as directory:
         async with build(f"sqlite:///{directory}/runs.db") as graph:
             state = State.new({"topic": "kelp", "pages": []}, run_id="monday")
@@ -46,7 +45,7 @@ async def main() -> None:
             except StepError as error:
                 print(error)
             print(graph.explain_resume("monday"))
-            network_is_up = True
+            network["up"] = True
             final = await graph.resume("monday")
             print(final["report"], f"in {final.step} steps")
 

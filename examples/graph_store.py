@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast import (
-    CheckpointConfig,
     GraphConfig,
     MemoryStorage,
     State,

@@ -12,6 +12,7 @@ from tests.runtime.graphs import Heard, line
 from holdfast import CheckpointManager, State, StateGraph, effect, pending, resolve
 from holdfast.checkpoint.ledger import Effect
 from holdfast.errors import (
+    ConflictError,
     EncodeError,
     InDoubtError,
     Interrupted,
@@ -509,6 +510,30 @@ async def test_effects_are_encrypted_with_the_rest(tmp_path: Any) -> None:
     await manager.close()
     stored = b"".join(each.read_bytes() for each in tmp_path.iterdir())
     assert b"kelpforest" not in stored
+
+
+async def test_what_a_node_left_running_writes_nothing_once_the_run_is_let_go(
+    bank: Bank, db: str
+) -> None:
+    left: list[asyncio.Task[Any]] = []
+    go = asyncio.Event()
+
+    async def late() -> str:
+        await go.wait()
+        return "late"
+
+    async def node(state: State) -> None:
+        left.append(asyncio.create_task(effect("late", late)))
+        await asyncio.sleep(0.05)
+        raise ValueError
+
+    async with line(node, store=db, interval=1, preserve=True) as graph:
+        with pytest.raises(StepError):
+            await graph.execute(State.new({}, run_id="r"))
+        go.set()
+        with pytest.raises(ConflictError, match="no longer executed here"):
+            await left[0]
+        assert [one.id for one in pending("r", storage=db)] == ["late@1"]
 
 
 def test_an_entry_knows_its_defaults() -> None:

@@ -230,6 +230,8 @@ def test_a_run_may_be_saved_now_as_a_frozen_state_and_now_as_mutable_values(
 
 
 @given(st.lists(plain_values, max_size=6), st.lists(plain_values, max_size=6))
+@example([1], [12])
+@example([1], [1.5, 2])
 @example([0], [False])
 @example([{"a": 1}], [{"a": 1.0}])
 @example([0.0], [-0.0])

@@ -82,9 +82,18 @@ class Session:
             run_id=self.run_id,
         )
 
-    async def _append(self, notes: Sequence[Note]) -> None:
+    def _check_held(self) -> None:
         if self.lost is not None:
             raise self.taken_over() from self.lost
+        if self._task is None:
+            raise ConflictError(
+                f"run {self.run_id!r} is no longer executed here",
+                hint="a node must wait for everything that it starts",
+                run_id=self.run_id,
+            )
+
+    async def _append(self, notes: Sequence[Note]) -> None:
+        self._check_held()
         try:
             await self.manager.append_notes(self.run_id, notes)
         except ConflictError as error:
@@ -102,8 +111,7 @@ class Session:
         notes: Sequence[Note] = (),
     ) -> str:
         """Save *state* at its place with *notes*; the id, or "" if a failure was only warned of."""
-        if self.lost is not None:
-            raise self.taken_over() from self.lost
+        self._check_held()
         fresh = False
         if state.scope:
             self.scopes.add(state.scope)

@@ -6,16 +6,15 @@ import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import cached_property
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from holdfast.checkpoint import portability, rotation
-from holdfast.checkpoint.hooks import HookManager
 from holdfast.checkpoint.journal import Note
 from holdfast.checkpoint.json_forms import Style
 from holdfast.checkpoint.keys import Key
 from holdfast.checkpoint.managing import Manager, said
-from holdfast.checkpoint.operations import OnSaveFailure
 from holdfast.checkpoint.reading import Loaded
 from holdfast.checkpoint.resealing import Redact
 from holdfast.checkpoint.run_file import Manifest
@@ -24,7 +23,6 @@ from holdfast.checkpoint.steps import Commit, Fire, Pause, Steps, Work
 from holdfast.checkpoint.subject import Saveable, Subject
 from holdfast.checkpoint.views import Change, CheckpointMetadata, HistoryEntry, Verdict
 from holdfast.checkpoint.writer import Writer, see_through
-from holdfast.core.rules import Rules
 from holdfast.storage.base import Storage
 
 __all__ = ["StateManager"]
@@ -48,31 +46,9 @@ class StateManager(Manager):
     1
     """
 
-    def __init__(
-        self,
-        storage: Storage | str | None = None,
-        checkpoint_frequency: int | None = None,
-        checkpoint_interval: float | None = None,
-        retention_count: int | None = None,
-        hook_manager: HookManager | None = None,
-        *,
-        retention: Rules | None = None,
-        encryption_key: Key | None = None,
-        old_keys: Sequence[Key] = (),
-        on_save_failure: OnSaveFailure = "fail",
-    ) -> None:
-        super().__init__(
-            storage,
-            checkpoint_frequency,
-            checkpoint_interval,
-            retention_count,
-            hook_manager,
-            retention=retention,
-            encryption_key=encryption_key,
-            old_keys=old_keys,
-            on_save_failure=on_save_failure,
-        )
-        self._writer = Writer(self.operations.journal)
+    @cached_property
+    def _writer(self) -> Writer:
+        return Writer(self.operations.journal)
 
     async def _drive(self, steps: Steps[T]) -> T:
         try:

@@ -355,7 +355,8 @@ def nature_of(value: Any, leaf: Leaf, depth: int = 0) -> Nature:
 def _is_plain(value: Any, kind: type) -> bool:
     """Whether a value that is no string is a scalar that JSON says exactly."""
     if kind is int:
-        return _INT_MIN <= value <= _INT_MAX
+        fits: bool = _INT_MIN <= value <= _INT_MAX
+        return fits
     return kind is bool or value is None or (kind is float and isfinite(value))
 
 

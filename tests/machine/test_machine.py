@@ -1,0 +1,480 @@
+"""Everything a manager does, in any order, on every medium, against a simple model.
+
+What is kept loads exactly, what is not is gone, nothing pinned or newest ever goes, and the
+journals stay sound.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    consumes,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from holdfast import AgentState, CheckpointManager, MemoryStorage, Rules, State, Storage
+from holdfast.errors import NotFoundError, UsageError
+from tests.crash.media import FULL, manager_on, open_medium
+from tests.machine.model import Checkpoint, Model
+
+MEDIA = ("memory", "sqlite", "file", "file-gzip", "file-zstd", "sqlite-zstd-encrypted")
+NAMES = ("", "job", "team")
+TAGS = ("good", "best")
+
+values = st.one_of(
+    st.integers(-5, 5),
+    st.text(max_size=4),
+    st.lists(st.integers(0, 3), max_size=3),
+    st.just((1, "two")),
+    st.datetimes(timezones=st.just(UTC)),
+    st.integers(1, 4_000).map(lambda size: "x" * size),
+)
+places = st.fixed_dictionaries(
+    {},
+    optional={
+        "kind": st.sampled_from(["routine", "recovery", "pre_operation", "manual"]),
+        "status": st.sampled_from(["running", "completed", "failed"]),
+        "tags": st.lists(st.sampled_from(TAGS), unique=True),
+        "metadata": st.dictionaries(st.sampled_from("mn"), st.integers(0, 2), max_size=1),
+    },
+)
+counts = st.integers(1, 4)
+ages = st.sampled_from(["2h", "1d", "3d", "1m"])
+every_rule = {
+    **dict.fromkeys(
+        ["keep_last", "keep_hourly", "keep_daily", "keep_weekly", "keep_monthly", "keep_yearly"],
+        counts,
+    ),
+    **dict.fromkeys(
+        [
+            *("keep_within", "keep_within_hourly", "keep_within_daily", "keep_within_weekly"),
+            *("keep_within_monthly", "keep_within_yearly", "keep_failed", "max_age"),
+        ],
+        ages,
+    ),
+    "keep_every": counts,
+    "keep_tags": st.lists(st.sampled_from(["good", "good,best", ""]), min_size=1, max_size=2),
+    "keep_status": st.just(["failed"]),
+    "keep_until_released": st.just(True),
+    "delete_on_success": st.just(True),
+}
+
+
+def some_rules(most: int) -> st.SearchStrategy[dict[str, Any]]:
+    """A few of the rules."""
+    names = st.lists(st.sampled_from(sorted(every_rule)), min_size=1, max_size=most, unique=True)
+    return names.flatmap(lambda chosen: st.fixed_dictionaries({n: every_rule[n] for n in chosen}))
+
+
+all_rules = st.one_of(
+    st.just(Rules.by_kind_default()),
+    st.builds(
+        lambda own, by_kind, group_by: Rules(
+            **own, by_kind={kind: Rules(**r) for kind, r in by_kind.items()}, group_by=group_by
+        ),
+        some_rules(3),
+        st.dictionaries(st.sampled_from(["routine", "recovery"]), some_rules(2), max_size=1),
+        st.sampled_from(["run", "run", "name", "all"]),
+    ),
+)
+
+
+class Machine(RuleBasedStateMachine):
+    """A storage, the manager that works on it, and the model of what should be in it."""
+
+    medium = "memory"
+
+    checkpoints: Bundle[str] = Bundle("checkpoints")
+    """Ids, of which some may be gone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+        self.directory = Path(tempfile.mkdtemp(prefix="holdfast-", dir=base))
+        self.model = Model()
+        self.hands: dict[tuple[str, str], Any] = {}
+        """The states that the application works with, by run and scope."""
+        self.now = datetime(2026, 3, 29, 12, tzinfo=UTC)
+        self.rules = Rules()
+        self.begun = 0
+        self.storage = self.open()
+        self.manager = self.manage(self.rules)
+
+    def open(self) -> Storage:
+        if self.medium == "memory":
+            return MemoryStorage()
+        return open_medium(self.medium, self.directory)
+
+    def manage(self, rules: Rules) -> CheckpointManager:
+        """A manager whose clock is the machine's."""
+        manager = manager_on(self.storage, self.medium, retention=rules)
+        clock: Callable[[], datetime] = lambda: self.now  # noqa: E731
+        manager.operations.journal._clock = clock
+        manager.operations.keeper._clock = clock
+        return manager
+
+    def teardown(self) -> None:
+        try:
+            self.check(thorough=True)
+        finally:
+            self.storage.close()
+            shutil.rmtree(self.directory)
+
+    # What the application does
+
+    @initialize()
+    def begin_the_first(self) -> None:
+        self.begin("job")
+
+    @rule(name=st.sampled_from(NAMES))
+    def begin(self, name: str) -> None:
+        self.begun += 1
+        run_id = f"run-{self.begun}"
+        self.hands[run_id, ""] = State.new({"log": []}, run_id=run_id, name=name)
+
+    @rule(name=st.sampled_from(NAMES[1:]))
+    def begin_agent(self, name: str) -> None:
+        self.begun += 1
+        run_id = f"run-{self.begun}"
+        self.hands[run_id, ""] = AgentState(agent_id=name, run_id=run_id)
+
+    @rule(data=st.data())
+    def begin_scope(self, data: st.DataObject) -> None:
+        runs = [key for key, hand in self.hands.items() if isinstance(hand, State) and not key[1]]
+        if not runs:
+            return
+        run_id, _ = data.draw(st.sampled_from(sorted(runs)))
+        name = self.hands[run_id, ""].name
+        self.hands[run_id, "child"] = State.new({}, run_id=run_id, name=name).at(scope="child")
+
+    @precondition(lambda self: self.hands)
+    @rule(target=checkpoints, data=st.data(), place=places)
+    def save(self, data: st.DataObject, place: dict[str, Any]) -> str:
+        key = self.some_hand(data)
+        hand = self.hands[key]
+        if isinstance(hand, AgentState):
+            return self.save_agent(key, hand, data)
+        parent = hand.checkpoint_id
+        change = data.draw(st.sampled_from(["append", "set", "without", "nothing"]))
+        if change == "append":
+            hand = hand.append("log", *data.draw(st.lists(values, min_size=1, max_size=2)))
+        elif change == "set":
+            hand = hand.set(data.draw(st.sampled_from("abc")), data.draw(values))
+        elif change == "without":
+            hand = hand.without(data.draw(st.sampled_from("abc")))
+        hand = hand.at(step=hand.step + 1, **place)
+        checkpoint_id = self.manager.save_checkpoint(hand)
+        assert hand.checkpoint_id == checkpoint_id
+        self.hands[key] = hand
+        return self.saved(checkpoint_id, hand, hand.place, parent)
+
+    def save_agent(self, key: tuple[str, str], hand: AgentState, data: st.DataObject) -> str:
+        hand.step_number += 1
+        hand.conversation_history.append({"content": data.draw(st.text(max_size=5))})
+        hand.status = data.draw(st.sampled_from(["running", "completed", "failed"]))
+        checkpoint_id = self.manager.save_checkpoint(hand)
+        assert hand.checkpoint_id == checkpoint_id
+        place = State.new(run_id=key[0], name=hand.agent_id).at(
+            step=hand.step_number, status=hand.status
+        )
+        kept = copy.deepcopy(hand)
+        return self.saved(checkpoint_id, kept, place.place, hand.parent_checkpoint_id)
+
+    def saved(self, checkpoint_id: str, state: Any, place: Any, parent: str | None) -> str:
+        checkpoint = Checkpoint(
+            id=checkpoint_id,
+            run_id=place.run_id,
+            name=place.name,
+            scope=place.scope,
+            place=len(self.model.saved) + 1,
+            state=state,
+            step=place.step,
+            kind=place.kind,
+            status=place.status,
+            parent=parent,
+            saved_at=self.now,
+            tags=place.tags,
+            metadata=dict(place.metadata),
+        )
+        self.model.add(checkpoint)
+        self.model.prune_as_saved(checkpoint, self.rules, self.now)
+        self.let_go()
+        return checkpoint_id
+
+    @precondition(lambda self: self.hands)
+    @rule(data=st.data())
+    def save_again(self, data: st.DataObject) -> None:
+        """A state that says nothing new is not written again."""
+        key = self.some_hand(data)
+        hand = self.hands[key]
+        if isinstance(hand, State) and hand.checkpoint_id is not None:
+            kept = self.model.get(hand.checkpoint_id)
+            if kept.state == hand:
+                assert self.manager.save_checkpoint(hand) == hand.checkpoint_id
+
+    @rule(target=checkpoints, data=st.data())
+    def save_by_force(self, data: st.DataObject) -> str:
+        key = self.some_hand(data)
+        hand = self.hands[key]
+        if not isinstance(hand, State):
+            return self.save_agent(key, hand, data)
+        parent = hand.checkpoint_id
+        return self.saved(
+            self.manager.save_checkpoint(hand, force=True), hand, hand.place, parent
+        )
+
+    @rule(checkpoint_id=checkpoints)
+    def go_on_from(self, checkpoint_id: str) -> None:
+        """Load any checkpoint: what is saved next is a branch."""
+        one = self.model.get(checkpoint_id)
+        if one.visible:
+            self.hands[one.run_id, one.scope] = self.manager.load_checkpoint(checkpoint_id)
+
+    @precondition(lambda self: self.model.runs)
+    @rule(data=st.data())
+    def resume(self, data: st.DataObject) -> None:
+        run_id = data.draw(st.sampled_from(self.model.runs))
+        state = self.manager.resume_from_latest(run_id)
+        newest = self.model.newest(run_id)
+        assert state == (None if newest is None else newest.state)
+        if newest is not None:
+            self.hands[run_id, ""] = state
+
+    @rule(target=checkpoints, checkpoint_id=checkpoints)
+    def fork(self, checkpoint_id: str) -> str:
+        source = self.model.get(checkpoint_id)
+        self.begun += 1
+        run_id = f"run-{self.begun}"
+        if not source.visible:
+            with pytest.raises(NotFoundError):
+                self.manager.fork_from_checkpoint(checkpoint_id, run_id)
+            return checkpoint_id
+        made = self.manager.fork_from_checkpoint(checkpoint_id, run_id)
+        place = State.new(run_id=run_id, name=source.name).at(
+            step=source.step, kind="fork", scope=source.scope, status="running"
+        )
+        if isinstance(made, State):
+            assert made.to_dict() == source.state.to_dict()
+            assert made.metadata["forked_from"]["checkpoint_id"] == source.id
+            place = made
+        else:
+            assert made.conversation_history == source.state.conversation_history
+        made_id = str(made.checkpoint_id)
+        self.hands[run_id, source.scope] = made
+        self.model.add(
+            Checkpoint(
+                id=made_id,
+                run_id=run_id,
+                name=source.name,
+                scope=source.scope,
+                place=len(self.model.saved) + 1,
+                state=copy.deepcopy(made),
+                step=source.step,
+                kind="fork",
+                status="running",
+                parent=source.id,
+                saved_at=self.now,
+                metadata=dict(place.metadata),
+            )
+        )
+        return made_id
+
+    @rule(checkpoint_id=checkpoints, tags=st.sets(st.sampled_from(TAGS), min_size=1))
+    def tag(self, checkpoint_id: str, tags: set[str]) -> None:
+        one = self.model.get(checkpoint_id)
+        if self.acts_on(one, lambda: self.manager.tag(one.id, *sorted(tags))):
+            one.tags = tuple(dict.fromkeys([*one.tags, *sorted(tags)]))
+
+    @rule(checkpoint_id=checkpoints, tag=st.sampled_from(TAGS))
+    def untag(self, checkpoint_id: str, tag: str) -> None:
+        one = self.model.get(checkpoint_id)
+        if self.acts_on(one, lambda: self.manager.tag(one.id, remove=[tag])):
+            one.tags = tuple(t for t in one.tags if t != tag)
+
+    @rule(checkpoint_id=checkpoints)
+    def pin(self, checkpoint_id: str) -> None:
+        one = self.model.get(checkpoint_id)
+        if self.acts_on(one, lambda: self.manager.pin(one.id)):
+            one.pinned = True
+
+    @rule(checkpoint_id=checkpoints)
+    def unpin(self, checkpoint_id: str) -> None:
+        one = self.model.get(checkpoint_id)
+        if self.acts_on(one, lambda: self.manager.unpin(one.id)):
+            one.pinned = False
+
+    @rule(checkpoint_id=checkpoints)
+    def release(self, checkpoint_id: str) -> None:
+        one = self.model.get(checkpoint_id)
+        if self.acts_on(one, lambda: self.manager.release(one.id)):
+            one.released = True
+
+    @rule(checkpoint_id=consumes(checkpoints))
+    def delete(self, checkpoint_id: str) -> None:
+        one = self.model.get(checkpoint_id)
+        if self.acts_on(one, lambda: self.manager.delete_checkpoint(one.id)):
+            self.model.hide([one])
+            self.let_go()
+
+    @rule(checkpoint_id=checkpoints)
+    def delete_run(self, checkpoint_id: str) -> None:
+        run_id = self.model.get(checkpoint_id).run_id
+        there = self.model.visible(run_id)
+        if there:
+            assert self.manager.delete_run(run_id) >= len(there)
+            self.model.hide(there)
+            self.let_go()
+
+    @rule(rules=all_rules)
+    def change_the_rules(self, rules: Rules) -> None:
+        """Another manager takes over, with other rules and the same states in hand."""
+        self.rules = rules
+        self.manager = self.manage(rules)
+        self.let_go(of_branches=True)
+
+    @precondition(lambda self: self.model.visible())
+    @rule(data=st.data(), rules=all_rules)
+    def clean_up(self, data: st.DataObject, rules: Rules) -> None:
+        """A manager of its own prunes a run, or all runs of a name."""
+        one = data.draw(st.sampled_from(self.model.visible()), label="of")
+        by_name = bool(one.name) and data.draw(st.booleans(), label="by name")
+        chosen = {c.run_id for c in (self.model.of_name(one.name) if by_name else [one])}
+        count = self.manage(rules).cleanup_old_checkpoints(one.name if by_name else one.run_id)
+        assert count == self.model.prune_runs(chosen, rules, self.now)
+        # The manager that works on the runs has not heard of it.
+        self.manager = self.manage(self.rules)
+        self.let_go(of_branches=True)
+
+    @rule(hours=st.sampled_from([-1, 1, 5, 30, 24 * 9, 24 * 40]))
+    def time_passes(self, hours: int) -> None:
+        self.now += timedelta(hours=hours)
+
+    @precondition(lambda self: self.medium != "memory")
+    @rule()
+    def reopen(self) -> None:
+        self.storage.close()
+        self.storage = self.open()
+        self.manager = self.manage(self.rules)
+        self.let_go(of_branches=True)
+
+    # What must be true
+
+    @invariant()
+    def sound(self) -> None:
+        self.check(thorough=False)
+
+    def check(self, *, thorough: bool) -> None:
+        """Look at everything through a manager that knows nothing yet."""
+        looking = manager_on(self.storage, self.medium)
+        expected = self.model.visible()
+        listed = {entry.checkpoint_id: entry for entry in looking.list_checkpoints()}
+        assert listed.keys() == {one.id for one in expected}
+        for one in expected:
+            entry = listed[one.id]
+            assert (entry.run_id, entry.name, entry.scope) == (one.run_id, one.name, one.scope)
+            assert (entry.step, entry.kind, entry.status) == (one.step, one.kind, one.status)
+            assert (entry.tags, entry.metadata) == (one.tags, one.metadata)
+            assert entry.parent_checkpoint_id == one.parent
+        for run_id in {one.run_id for one in expected}:
+            ids = [entry.checkpoint_id for entry in looking.list_checkpoints(run_id)]
+            assert ids == [one.id for one in self.model.visible(run_id)]
+        chosen = expected if thorough else expected[:3] + expected[-1:]
+        for one in chosen:
+            assert looking.load_checkpoint(one.id) == one.state
+        if thorough:
+            self.check_views(looking)
+        assert all(looking.verify())
+
+    def check_views(self, looking: CheckpointManager) -> None:
+        for one in self.model.saved:
+            if not one.visible:
+                assert not looking.exists(one.id)
+                with pytest.raises(NotFoundError):
+                    looking.load_checkpoint(one.id)
+        for tag in TAGS:
+            ids = {entry.checkpoint_id for entry in looking.list_checkpoints(tag=tag)}
+            assert ids == {one.id for one in self.model.visible() if tag in one.tags}
+        for name in NAMES[1:]:
+            newest = self.model.to_resume(name)
+            found = looking.resume_from_latest(name)
+            assert found == (None if newest is None else newest.state)
+        for run_id in self.model.runs:
+            newest = self.model.newest(run_id)
+            found = looking.resume_from_latest(run_id)
+            assert found == (None if newest is None else newest.state)
+
+    # In between
+
+    def some_hand(self, data: st.DataObject) -> tuple[str, str]:
+        return data.draw(st.sampled_from(sorted(self.hands)), label="hand")
+
+    def acts_on(self, one: Checkpoint, call: Callable[[], object]) -> bool:
+        """Make a call about a checkpoint, which must be refused if that is gone."""
+        if one.visible:
+            call()
+            return True
+        with pytest.raises(NotFoundError):
+            call()
+        return False
+
+    def let_go(self, *, of_branches: bool = False) -> None:
+        """Drop the states in hand whose checkpoint is gone or, if told, is not the newest."""
+        for key, hand in [*self.hands.items()]:
+            if hand.checkpoint_id is None or hand.checkpoint_id not in self.ids():
+                if not self.is_new(key):
+                    del self.hands[key]
+                continue
+            newest = self.model.newest(*key)
+            kept = self.model.get(hand.checkpoint_id)
+            if not kept.visible or (of_branches and newest is not kept):
+                del self.hands[key]
+
+    def ids(self) -> set[str]:
+        return {one.id for one in self.model.saved}
+
+    def is_new(self, key: tuple[str, str]) -> bool:
+        return key[0] not in self.model.runs or not self.model.visible(*key)
+
+
+def machine_for(medium: str) -> type[Machine]:
+    return type(f"Machine_{medium.replace('-', '_')}", (Machine,), {"medium": medium})
+
+
+@pytest.mark.timeout(7_200 if FULL else 120)
+@pytest.mark.parametrize("medium", MEDIA)
+def test_the_managers_do_what_the_model_says(medium: str) -> None:
+    run_state_machine_as_test(
+        machine_for(medium),
+        settings=settings(
+            max_examples=400 if FULL else 30,
+            stateful_step_count=50 if FULL else 20,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+            print_blob=True,
+        ),
+    )
+
+
+def test_a_run_id_in_use_is_no_place_for_a_fork() -> None:
+    manager = CheckpointManager(MemoryStorage())
+    first = manager.save_checkpoint(State.new({"a": 1}, run_id="one"))
+    manager.save_checkpoint(State.new({"b": 1}, run_id="two"))
+    with pytest.raises(UsageError):
+        manager.fork_from_checkpoint(first, "two")
