@@ -84,7 +84,8 @@ class Model:
         """The newest checkpoint of the newest run of a name that is not completed."""
         for run_id in reversed(self.runs):
             newest = self.newest(run_id)
-            if newest is not None and newest.name == name and newest.status != "completed":
+            named = any(one.name == name for one in self.visible(run_id))
+            if named and (newest is None or newest.status != "completed"):
                 return newest
         return None
 

@@ -84,7 +84,7 @@ def some_rules(most: int) -> st.SearchStrategy[dict[str, Any]]:
 
 
 all_rules = st.one_of(
-    st.just(Rules.by_kind_default()),
+    st.builds(Rules.by_kind_default),
     st.builds(
         lambda own, by_kind, group_by: Rules(
             **own, by_kind={kind: Rules(**r) for kind, r in by_kind.items()}, group_by=group_by
@@ -157,10 +157,14 @@ class Machine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def begin_scope(self, data: st.DataObject) -> None:
-        runs = [key for key, hand in self.hands.items() if isinstance(hand, State) and not key[1]]
+        runs = [
+            run_id
+            for (run_id, scope), hand in self.hands.items()
+            if isinstance(hand, State) and not scope and not self.model.visible(run_id, "child")
+        ]
         if not runs:
             return
-        run_id, _ = data.draw(st.sampled_from(sorted(runs)))
+        run_id = data.draw(st.sampled_from(sorted(runs)))
         name = self.hands[run_id, ""].name
         self.hands[run_id, "child"] = State.new({}, run_id=run_id, name=name).at(scope="child")
 
@@ -229,6 +233,7 @@ class Machine(RuleBasedStateMachine):
             if kept.state == hand:
                 assert self.manager.save_checkpoint(hand) == hand.checkpoint_id
 
+    @precondition(lambda self: self.hands)
     @rule(target=checkpoints, data=st.data())
     def save_by_force(self, data: st.DataObject) -> str:
         key = self.some_hand(data)
@@ -267,15 +272,11 @@ class Machine(RuleBasedStateMachine):
                 self.manager.fork_from_checkpoint(checkpoint_id, run_id)
             return checkpoint_id
         made = self.manager.fork_from_checkpoint(checkpoint_id, run_id)
-        place = State.new(run_id=run_id, name=source.name).at(
-            step=source.step, kind="fork", scope=source.scope, status="running"
-        )
         if isinstance(made, State):
             assert made.to_dict() == source.state.to_dict()
-            assert made.metadata["forked_from"]["checkpoint_id"] == source.id
-            place = made
         else:
             assert made.conversation_history == source.state.conversation_history
+        origin = {"run_id": source.run_id, "checkpoint_id": source.id, "step": source.step}
         made_id = str(made.checkpoint_id)
         self.hands[run_id, source.scope] = made
         self.model.add(
@@ -291,7 +292,7 @@ class Machine(RuleBasedStateMachine):
                 status="running",
                 parent=source.id,
                 saved_at=self.now,
-                metadata=dict(place.metadata),
+                metadata={"forked_from": origin},
             )
         )
         return made_id
@@ -390,7 +391,7 @@ class Machine(RuleBasedStateMachine):
             entry = listed[one.id]
             assert (entry.run_id, entry.name, entry.scope) == (one.run_id, one.name, one.scope)
             assert (entry.step, entry.kind, entry.status) == (one.step, one.kind, one.status)
-            assert (entry.tags, entry.metadata) == (one.tags, one.metadata)
+            assert (set(entry.tags), entry.metadata) == (set(one.tags), one.metadata)
             assert entry.parent_checkpoint_id == one.parent
         for run_id in {one.run_id for one in expected}:
             ids = [entry.checkpoint_id for entry in looking.list_checkpoints(run_id)]

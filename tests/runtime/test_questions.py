@@ -7,6 +7,7 @@ import dataclasses
 import subprocess
 import sys
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,8 +15,18 @@ import pydantic
 import pytest
 from tests.runtime.graphs import line
 
-from holdfast import ParallelNode, State, StateGraph, effect, interrupt, pending, resolve
-from holdfast.errors import Interrupted, UsageError
+from holdfast import (
+    MemoryStorage,
+    ParallelNode,
+    State,
+    StateGraph,
+    effect,
+    interrupt,
+    pending,
+    resolve,
+)
+from holdfast.errors import ConflictError, Interrupted, UsageError
+from holdfast.storage.base import Batch
 
 
 @dataclasses.dataclass
@@ -207,3 +218,70 @@ async def test_other_runs_go_on_while_one_is_parked(db: str) -> None:
         finals = await asyncio.gather(*(graph.resume(f"r{n}", answer=n) for n in range(5)))
         assert [final["answer"] for final in finals] == [0, 1, 2, 3, 4]
         assert pending(storage=db) == []
+
+
+class Died(BaseException):
+    """The storage's process is gone."""
+
+
+class Mortal(MemoryStorage):
+    """A memory that dies at one append, as it begins or when it is done, until it is revived."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+        self.dies_at = 0
+        self.after = False
+        self.dead = False
+
+    def append(self, batches: Sequence[Batch]) -> list[ConflictError | None]:
+        self.count += 1
+        if self.dead:
+            raise Died
+        self.dead = self.count == self.dies_at
+        if self.dead and not self.after:
+            raise Died
+        result = super().append(batches)
+        if self.dead:
+            raise Died
+        return result
+
+
+@pytest.mark.parametrize("after", [False, True])
+async def test_a_death_at_any_append_loses_no_question_answer_or_effect(after: bool) -> None:
+    async def review(page: str) -> str:
+        calls.append(page)
+        return f"{page}: {await interrupt(page)}"
+
+    async def sign(state: State) -> dict[str, Any]:
+        await effect("signed", calls.append, "signed", probe=lambda key: "signed" in calls or None)
+        return {"by": await interrupt("by whom?")}
+
+    async def on(storage: Mortal) -> dict[str, Any]:
+        """Go on, answering what is asked, until the end."""
+        node = ParallelNode(["a", "b"], review, into="reviews", max_workers=1)
+        graph = line(node, sign, lambda state: None, store=storage, interval=1, preserve=True)
+        answers: dict[str, Any] = {}
+        while True:
+            try:
+                if answers:
+                    final = await graph.resume("r", answers=answers)
+                else:
+                    final = await graph.execute(State.new({}, run_id="r"))
+                return final.to_dict()
+            except Interrupted as parked:
+                answers = {one.id: f"yes to {one.question}" for one in parked.waiting[:1]}
+
+    calls: list[str] = []
+    whole = Mortal()
+    expected = await on(whole)
+    assert expected["reviews"] == ["a: yes to a", "b: yes to b"]
+    for number in range(1, whole.count + 1):
+        calls.clear()
+        storage = Mortal()
+        storage.dies_at, storage.after = number, after
+        with pytest.raises(Died):
+            await on(storage)
+        storage.dead, storage.dies_at = False, 0
+        assert await on(storage) == expected
+        assert calls.count("signed") == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from itertools import takewhile
 from typing import Any
 
 import msgspec
@@ -24,9 +25,24 @@ _ERASE_AFTER = 64
 class Marks(msgspec.Struct):
     """What notes say about a run's checkpoints, by seq."""
 
+    ordinal: int = 0
+    seq: int = 0
+    """Which run it is of, and up to which record it was read."""
     pinned: set[int] = msgspec.field(default_factory=set)
     released: set[int] = msgspec.field(default_factory=set)
-    tags: dict[int, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    tags: dict[int, tuple[tuple[str, ...], frozenset[str]]] = msgspec.field(default_factory=dict)
+    """What was added and what was taken away."""
+
+    def copy(self) -> Marks:
+        return Marks(self.ordinal, self.seq, set(self.pinned), set(self.released), dict(self.tags))
+
+    def tagged(self, header: Header) -> Header:
+        """The header with the tags that it has now."""
+        if header.seq not in self.tags:
+            return header
+        added, removed = self.tags[header.seq]
+        tags = dict.fromkeys((*header.tags, *added))
+        return msgspec.structs.replace(header, tags=tuple(t for t in tags if t not in removed))
 
 
 class Erasure(msgspec.Struct, frozen=True):
@@ -64,8 +80,7 @@ class Keeper:
     def hide(self, header: Header) -> Mapping[str, Sequence[int]]:
         """The seqs, by run, that the rules drop once *header* is stored."""
         with self._lock:
-            group = self._group(header)
-            visible = [header, *group.visible]
+            visible = [header, *self._group_now(header).visible]
             gone: dict[str, list[int]] = {}
             for one in self._dropped(visible):
                 gone.setdefault(one.run_id, []).append(one.seq)
@@ -85,6 +100,9 @@ class Keeper:
             group.visible = kept
             for run_id, seqs in outcome.hidden.items():
                 self._hidden[run_id] = self._hidden.get(run_id, 0) + len(seqs)
+            marks = self._marks.get(header.run_id)
+            if marks is not None and marks.seq + 1 == outcome.written[0].seq:
+                marks.seq = outcome.written[-1].seq
 
     def runs_to_erase(self) -> list[str]:
         """The runs of which records were hidden, once there are enough to be worth freeing."""
@@ -99,20 +117,29 @@ class Keeper:
 
     def _dropped(self, visible: Sequence[Header]) -> list[Header]:
         count = self._only_last
-        if count is not None and len(visible) <= count:
-            return []
-        runs = {header.run_id for header in visible}
-        marks = {run_id: self.marks(run_id) for run_id in runs}
-        pinned = {(run, seq) for run, mark in marks.items() for seq in mark.pinned}
         if count is not None:
-            stay = pinned.union(newest_keys(visible, self.rules.group_by))
-            keys = [(header.run_id, header.seq) for header in visible]
-            gone = set(drop_beyond_last(keys, count, stay))
-            return [header for header in visible if (header.run_id, header.seq) in gone]
+            stay = set(newest_keys(visible, self.rules.group_by))
+            keys = {(header.run_id, header.seq): header for header in visible}
+            gone = [keys[key] for key in drop_beyond_last([*keys], count, stay)]
+            marks = {run_id: self.marks(run_id) for run_id in {one.run_id for one in gone}}
+            return [one for one in gone if one.seq not in marks[one.run_id].pinned]
+        marks = {run_id: self.marks(run_id) for run_id in {one.run_id for one in visible}}
+        pinned = {(run, seq) for run, mark in marks.items() for seq in mark.pinned}
         released = {(run, seq) for run, mark in marks.items() for seq in mark.released}
-        headers = [self._tagged(header, marks[header.run_id]) for header in visible]
+        headers = [marks[header.run_id].tagged(header) for header in visible]
         plan = plan_prune(headers, self.rules, self._clock(), pinned=pinned, released=released)
         return [decision.header for decision in plan if not decision.keep]
+
+    def _group_now(self, header: Header) -> _Group:
+        """The group that a checkpoint which is about to be stored will belong to."""
+        group = self._group(header)
+        if self.rules.group_by == "run":
+            run = self._reader.run(header.run_id)
+            if run is not None and run.checkpoints != len(group.visible):
+                # Someone else has deleted some: they must not be counted.
+                del self._groups["run", header.run_id]
+                group = self._group(header)
+        return group
 
     def _group(self, header: Header) -> _Group:
         by = self.rules.group_by
@@ -136,12 +163,7 @@ class Keeper:
         self.forget_all()
         count = 0
         with self._lock:
-            headers: list[Header] = []
-            if self.rules.group_by == "all":
-                headers = list(self._storage.headers(RecordQuery()))
-            else:
-                for run in runs:
-                    headers += self._storage.headers(RecordQuery(run_id=run.run_id))
+            headers = self._headers_of(runs)
             gone: dict[str, list[int]] = {}
             for header in self._dropped_of_groups(headers):
                 gone.setdefault(header.run_id, []).append(header.seq)
@@ -149,6 +171,21 @@ class Keeper:
                 self._storage.delete(run_id, hide=seqs)
                 count += len(seqs)
         return count
+
+    def _headers_of(self, runs: Sequence[RunInfo]) -> list[Header]:
+        """The visible checkpoints of these runs, newest first where they are counted together."""
+        by = self.rules.group_by
+        if by == "all":
+            return list(self._storage.headers(RecordQuery()))
+        chosen = {run.run_id for run in runs}
+        headers: list[Header] = []
+        for name in {run.name for run in runs} - {""} if by == "name" else ():
+            of_name = self._storage.headers(RecordQuery(name=name))
+            headers += (header for header in of_name if header.run_id in chosen)
+        for run in runs:
+            if by == "run" or not run.name:
+                headers += self._storage.headers(RecordQuery(run_id=run.run_id))
+        return headers
 
     def _dropped_of_groups(self, headers: Sequence[Header]) -> list[Header]:
         groups: dict[tuple[str, str], list[Header]] = {}
@@ -196,38 +233,46 @@ class Keeper:
     # Marks
 
     def marks(self, run_id: str) -> Marks:
-        """What notes say of a run's checkpoints."""
-        marks = self._marks.get(run_id)
-        if marks is None:
-            marks = Marks()
-            for kind in ("pin", "release", "tag"):
-                query = RecordQuery(run_id=run_id, kind=kind, notes=True)
-                for header in reversed(list(self._storage.headers(query))):
-                    _mark(marks, header)
-            # Only now: half of them, if reading fails, would let go of what is pinned.
-            self._marks[run_id] = marks
+        """What notes say of a run's checkpoints. They may come from anywhere at any time."""
+        run = self._reader.run(run_id)
+        if run is None:
+            return Marks()
+        known = self._marks.get(run_id)
+        if known is not None and (known.ordinal, known.seq) == (run.ordinal, run.seq):
+            return known
+        if known is None or known.ordinal != run.ordinal or known.seq > run.seq:
+            known = Marks()
+        marks = known.copy()
+        marks.ordinal, marks.seq = run.ordinal, run.seq
+        for kind in ("pin", "release", "tag"):
+            query = RecordQuery(run_id=run_id, kind=kind, notes=True)
+            new = takewhile(lambda header: header.seq > known.seq, self._storage.headers(query))
+            for header in reversed(list(new)):
+                _mark(marks, header)
+        # Only now: half of them, if reading fails, would let go of what is pinned.
+        self._marks[run_id] = marks
         return marks
 
     def with_tags(self, header: Header) -> Header:
         """The header with the tags that it has now."""
-        return self._tagged(header, self.marks(header.run_id))
-
-    def _tagged(self, header: Header, marks: Marks) -> Header:
-        delta = marks.tags.get(header.seq)
-        return header if delta is None else msgspec.structs.replace(header, tags=delta)
+        return self.marks(header.run_id).tagged(header)
 
     def listed(self, query: RecordQuery) -> list[Header]:
         """The headers that *query* wants, tags given or taken later considered."""
         if query.tag is None:
-            return [self.with_tags(header) for header in self._storage.headers(query)]
+            return self._all_tagged(self._storage.headers(query))
         only_tag = RecordQuery(run_id=query.run_id, name=query.name, tag=query.tag, notes=True)
         found: dict[tuple[str, int], Header] = {}
         for header in self._storage.headers(only_tag):
             for target in self._targets(header):
-                found[target.run_id, target.seq] = self.with_tags(target)
-        wanted = [header for header in found.values() if matches(header, query)]
-        wanted.sort(key=lambda header: (header.saved_at, header.seq), reverse=True)
-        return _page(wanted, query)
+                found[target.run_id, target.seq] = target
+        wanted = [one for one in self._all_tagged(found.values()) if matches(one, query)]
+        return _page(_newest_first(wanted), query)
+
+    def _all_tagged(self, headers: Iterable[Header]) -> list[Header]:
+        headers = list(headers)
+        marks = {run_id: self.marks(run_id) for run_id in {one.run_id for one in headers}}
+        return [marks[header.run_id].tagged(header) for header in headers]
 
     def _targets(self, header: Header) -> Iterable[Header]:
         if header.frame != "note":
@@ -253,7 +298,10 @@ def _mark(marks: Marks, header: Header) -> None:
     fact: dict[str, Any] = header.metadata
     target = fact["target"]
     if header.kind == "tag":
-        marks.tags[target] = tuple(fact["tags"])
+        added, removed = marks.tags.get(target, ((), frozenset()))
+        new = tuple(dict.fromkeys((*added, *fact["add"])))
+        old = removed.difference(fact["add"]).union(fact["remove"])
+        marks.tags[target] = tuple(tag for tag in new if tag not in old), old
     else:
         place = marks.pinned if header.kind == "pin" else marks.released
         (place.add if fact["on"] else place.discard)(target)
@@ -269,6 +317,18 @@ def _joined(edges: Mapping[int, tuple[int, str]]) -> list[dict[str, Any]]:
         else:
             joined.append({"first": first, "last": last, "digest": digest})
     return joined
+
+
+def _newest_first(headers: Iterable[Header]) -> list[Header]:
+    """In the order of their seqs within a run and, as well as can be told, of time between runs."""
+    latest: dict[str, datetime] = {}
+    order: list[tuple[datetime, Header]] = []
+    for header in sorted(headers, key=lambda header: header.seq):
+        time = max(header.saved_at, latest.get(header.run_id, header.saved_at))
+        latest[header.run_id] = time
+        order.append((time, header))
+    order.sort(key=lambda pair: (pair[0], pair[1].run_id, pair[1].seq), reverse=True)
+    return [header for _, header in order]
 
 
 def _page(headers: list[Header], query: RecordQuery) -> list[Header]:

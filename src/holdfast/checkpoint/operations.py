@@ -20,7 +20,7 @@ from holdfast.checkpoint.subject import Saveable, Subject, subject_of
 from holdfast.core.ids import check_run_id
 from holdfast.core.record import Header
 from holdfast.core.state import Lineage, read_tags
-from holdfast.errors import HoldfastError, UsageError
+from holdfast.errors import HoldfastError, StorageError, UsageError
 from holdfast.storage.base import RunInfo
 
 __all__ = ["OnSaveFailure", "Operations"]
@@ -90,7 +90,9 @@ class Operations(Looking):
         subject = _forked(loaded, new_id)
         if change is not None:
             subject = change(loaded, subject)
-        yield from self._commit(Request(run_id=new_id, subject=subject))
+        if (yield from self._commit(Request(run_id=new_id, subject=subject))) is None:
+            raise StorageError(f"run {new_id!r} could not be stored", run_id=new_id)
+        yield Work(lambda: self.keeper.forget(new_id, header.name))
         self.metrics.forked()
         made = yield from self._load(lambda: self._newest(new_id, header.scope) or header)
         yield from self._fire(HookEvent.POST_FORK, header.name, {**data, "state": made})
@@ -145,11 +147,8 @@ class Operations(Looking):
     def tag(self, checkpoint_id: str, tags: Sequence[str], remove: Sequence[str]) -> Steps[str]:
         """Give a checkpoint tags, or take some away. Gives the checkpoint's id."""
         new, old = read_tags(tags), read_tags(remove)
-        header: Header = yield Work(
-            lambda: self.keeper.with_tags(self.reader.resolve(checkpoint_id))
-        )
-        after = tuple(t for t in dict.fromkeys((*header.tags, *new)) if t not in old)
-        return (yield from self._mark(header, "tag", after, {"tags": list(after)}))
+        header: Header = yield Work(lambda: self.reader.resolve(checkpoint_id))
+        return (yield from self._mark(header, "tag", new, {"add": [*new], "remove": [*old]}))
 
     def _mark(
         self, header: Header, kind: str, tags: tuple[str, ...], content: dict[str, Any]
@@ -163,8 +162,7 @@ class Operations(Looking):
             tags=tags,
             metadata={"target": header.seq, **content},
         )
-        yield from self._commit(Request(run_id=header.run_id, notes=(note,)))
-        yield Work(lambda: self.keeper.forget(header.run_id, header.name))
+        yield from self.append_notes(header.run_id, (note,))
         return header.id
 
 

@@ -102,11 +102,14 @@ class Reader:
             yield from self.storage.runs(RunQuery(name=name_or_run_id))
 
     def to_resume(self, name_or_run_id: str) -> RunInfo | None:
-        """The run to go on with: that id, or the newest of that name that is not completed."""
+        """The run to go on with: that id, or the newest of that name that is not completed.
+
+        Runs of the name that retention has left no checkpoint are passed over.
+        """
         run = self.run(name_or_run_id)
         if run is None:
-            query = RunQuery(name=name_or_run_id, not_status="completed", limit=1)
-            run = next(iter(self.storage.runs(query)), None)
+            runs = self.storage.runs(RunQuery(name=name_or_run_id, not_status="completed"))
+            run = next((one for one in runs if one.checkpoints), None)
         return run
 
     def newest(self, run: RunInfo, scope: str = "") -> Header | None:

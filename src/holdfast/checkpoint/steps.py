@@ -15,7 +15,7 @@ import msgspec
 from holdfast.checkpoint.hooks import HookEvent
 from holdfast.checkpoint.journal import Request
 
-__all__ = ["Commit", "Fire", "Pause", "Steps", "Work"]
+__all__ = ["Commit", "Fire", "Pause", "Step", "Steps", "Work", "drive"]
 
 T = TypeVar("T")
 
@@ -46,4 +46,20 @@ class Pause(msgspec.Struct, frozen=True):
     seconds: float
 
 
-Steps: TypeAlias = Generator[Fire | Commit | Work | Pause, Any, T]
+Step: TypeAlias = Fire | Commit | Work | Pause
+Steps: TypeAlias = Generator[Step, Any, T]
+
+
+def drive(steps: Steps[T], do: Callable[[Step], Any]) -> T:
+    """Carry *steps* out with *do*, which blocks, and give what they come to."""
+    try:
+        step = next(steps)
+        while True:
+            try:
+                result = do(step)
+            except Exception as error:
+                step = steps.throw(error)
+            else:
+                step = steps.send(result)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]

@@ -228,7 +228,7 @@ class StateGraph:
         `Interrupted` is raised when the run is parked for an answer, `Drained` when it was asked
         to stop; in both cases it can be resumed.
         """
-        return await self._execute(state, secrets, bool(self.config.signals))
+        return await self._execute(state, secrets, alone=False)
 
     async def resume(
         self,
@@ -254,7 +254,7 @@ class StateGraph:
         a live process executes the run.
         """
         wanted = Resume(run_id, checkpoint_id, step, answer, answers or {}, secrets or {}, force)
-        return await self._resume(wanted, bool(self.config.signals))
+        return await self._resume(wanted, alone=False)
 
     def execute_sync(
         self,
@@ -263,7 +263,7 @@ class StateGraph:
         secrets: Mapping[str, Any] | None = None,
     ) -> State:
         """`execute`, for scripts: in an event loop of its own, minding SIGINT and SIGTERM."""
-        return _in_a_loop(self._execute(state, secrets, self.config.signals is not False))
+        return _in_a_loop(self._execute(state, secrets, alone=True))
 
     def resume_sync(
         self,
@@ -278,32 +278,36 @@ class StateGraph:
     ) -> State:
         """`resume`, for scripts: in an event loop of its own, minding SIGINT and SIGTERM."""
         wanted = Resume(run_id, checkpoint_id, step, answer, answers or {}, secrets or {}, force)
-        return _in_a_loop(self._resume(wanted, self.config.signals is not False))
+        return _in_a_loop(self._resume(wanted, alone=True))
 
     async def _execute(
         self,
         state: State | Mapping[str, Any] | None,
         secrets: Mapping[str, Any] | None,
-        signals: bool,
+        *,
+        alone: bool,
     ) -> State:
         plan = self.plan()
         if not isinstance(state, State):
             state = State.new(state)
         if secrets:
             state = state.with_secrets(secrets)
-        runner = self._runner(plan)
-        with signals_to(runner.control, signals):
+        runner = self._runner(plan, alone)
+        with signals_to(runner.control, self._wants_signals(alone)):
             return await runner.execute(state)
 
-    async def _resume(self, wanted: Resume, signals: bool) -> State:
+    async def _resume(self, wanted: Resume, *, alone: bool) -> State:
         plan = self.plan()
         self.manager  # noqa: B018 - raises if checkpointing is off
-        runner = self._runner(plan)
-        with signals_to(runner.control, signals):
+        runner = self._runner(plan, alone)
+        with signals_to(runner.control, self._wants_signals(alone)):
             return await runner.resume(wanted)
 
-    def _runner(self, plan: Plan) -> Runner:
-        return Runner(plan, self._manager, self.config.checkpoint, self._observers)
+    def _runner(self, plan: Plan, alone: bool) -> Runner:
+        return Runner(plan, self._manager, self.config.checkpoint, self._observers, alone)
+
+    def _wants_signals(self, alone: bool) -> bool:
+        return alone if self.config.signals is None else self.config.signals
 
     # Looking and branching
 

@@ -41,10 +41,11 @@ __all__ = ["Control", "Loop"]
 class Control:
     """How a run is asked to stop from outside."""
 
-    __slots__ = ("asked", "task")
+    __slots__ = ("asked", "heeds_signals", "task")
 
     def __init__(self) -> None:
         self.asked = 0
+        self.heeds_signals = False
         self.task: asyncio.Task[Any] | None = None
 
     def ask(self) -> None:
@@ -159,6 +160,8 @@ class Loop:
             if current in plan.exits:
                 return await self._complete(state, current)
             current = await self._decided(state)
+            if self.control.heeds_signals:
+                await asyncio.sleep(0)  # a loop that never waits would hear of none
             clock = self._clock
             if clock is None or self.control.asked:
                 continue

@@ -57,12 +57,14 @@ class Runner:
         manager: StateManager | None,
         config: CheckpointConfig,
         observers: Sequence[Observer],
+        alone: bool,
     ) -> None:
         self._plan = plan
         self._manager = manager
         self._config = config
         self._observers = observers
         self._triggers = config.triggers() if manager is not None else None
+        self._alone = alone
         self.control = Control()
 
     async def execute(self, state: State) -> State:
@@ -107,7 +109,9 @@ class Runner:
             await self._close(session)
 
     async def _open(self, manager: StateManager, run_id: str) -> Session:
-        session = Session(manager, run_id, lease_seconds=self._config.lease_seconds)
+        session = Session(
+            manager, run_id, lease_seconds=self._config.lease_seconds, alone=self._alone
+        )
         await session.open()
         emit = self._emit(run_id)
         if emit is not None:

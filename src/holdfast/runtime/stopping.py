@@ -25,6 +25,7 @@ def signals_to(control: Control, wanted: bool) -> Iterator[None]:
     before = {number: signal.getsignal(number) for number in _SIGNALS}
     for number in _SIGNALS:
         loop.add_signal_handler(number, control.ask)
+    control.heeds_signals = True
     try:
         yield
     finally:
