@@ -38,7 +38,7 @@ lint: .venv/ready ## check style, format and the lock files
 types: .venv/ready ## check the types
 	$(BIN)/mypy --strict src
 
-bench: .venv-bench/ready ## measure, beside other libraries doing the same work
+bench: .venv-bench/ready system ## measure, beside other libraries doing the same work
 	@.venv-bench/bin/python -m benchmarks
 
 lock: .venv/bin/uv ## pin the newest versions of all dependencies, with hashes

@@ -76,22 +76,23 @@ class _Messages(TypedDict):
 
 def _conversation(directory: Path) -> Line:
     """A thousand steps that each add a message of 1 KB, from beginning to end."""
-    ours = _seconds(lambda: _our_conversation(directory / "ours.db"))
+    messages = [message(number) for number in range(_CONVERSATION)]
+    ours = _seconds(lambda: _our_conversation(directory / "ours.db", messages))
     what = f"{_CONVERSATION:,} steps of a growing conversation: LangGraph / Holdfast"
     try:
-        theirs = _seconds(lambda: _their_conversation(directory / "theirs.db"))
+        theirs = _seconds(lambda: _their_conversation(directory / "theirs.db", messages))
     except ImportError:
         return Line(what, None, 5, at_least=True, note=f"LangGraph is {MISSING}")
     note = f"{ours:.2f} s beside {theirs:.1f} s, SqliteSaver with durability sync"
     return Line(what, theirs / ours, 5, at_least=True, note=note)
 
 
-def _our_conversation(path: Path) -> None:
+def _our_conversation(path: Path, messages: list[dict[str, Any]]) -> None:
     config = CheckpointConfig(store=f"sqlite:///{path}", interval=1, preserve=True)
     settings = GraphConfig(max_iterations=_CONVERSATION + 2, checkpoint=config)
 
     async def node(state: State) -> State:
-        return state.append("messages", message(state.step))
+        return state.append("messages", messages[state.step])
 
     with _loop_graph(settings, node, _CONVERSATION) as graph:
         final = graph.execute_sync(State.new({"messages": []}))
@@ -107,12 +108,12 @@ def _their_graph(schema: Any, node: Any, more: Any, saver: Any) -> Any:
     return made.compile(checkpointer=saver)
 
 
-def _their_conversation(path: Path) -> None:
+def _their_conversation(path: Path, messages: list[dict[str, Any]]) -> None:
     sqlite = importlib.import_module("langgraph.checkpoint.sqlite")
     with sqlite.SqliteSaver.from_conn_string(str(path)) as saver:
         made = _their_graph(
             _Messages,
-            lambda state: {"messages": [message(len(state["messages"]))]},
+            lambda state: {"messages": [messages[len(state["messages"])]]},
             lambda state: len(state["messages"]) < _CONVERSATION,
             saver,
         )

@@ -20,38 +20,46 @@ from benchmarks.report import Line
 from benchmarks.work import message
 from holdfast import SQLiteStorage, State, StateManager
 
-__all__ = ["measure", "saves_per_sync"]
+__all__ = ["can_trace", "measure", "saves_per_sync"]
 
 _RUNS = 64
 _SAVES = 30
 _ALONE = 150
 _DELAY = 5000
 """Microseconds by which each sync is made longer."""
-_ROUNDS = 3
+_ROUNDS = 4
 _SYNCS = "fsync,fdatasync"
 
 
-def measure(directory: Path) -> Iterator[Line]:
-    """Counted once; the speeds with delayed syncs in turn, several times."""
-    what = f"{_RUNS} runs at once: saves a sync"
+def can_trace() -> bool:
+    """Whether strace is here and may trace."""
     if shutil.which("strace") is None:
-        yield Line(what, None, 8, at_least=True, unit="", note="strace is not installed")
+        return False
+    tried = subprocess.run(["strace", "-o", os.devnull, "true"], capture_output=True, check=False)
+    return tried.returncode == 0
+
+
+def measure(directory: Path) -> Iterator[Line]:
+    """Syncs counted; then speeds with delayed syncs, in turn.
+
+    The best round of each is compared: with syncs of a fixed length, all else only slows.
+    """
+    counted = f"{_RUNS} runs at once: saves a sync"
+    timed = f"{_RUNS} runs / one run, saves a second with syncs {_DELAY / 1000:g} ms longer"
+    if not can_trace():
+        for what, limit in ((counted, 8), (timed, 20)):
+            yield Line(what, None, limit, at_least=True, note="strace is missing or may not trace")
         return
-    yield Line(what, saves_per_sync(directory / "counted"), 8, at_least=True, unit="")
-    together, alone = [], []
+    yield Line(counted, saves_per_sync(directory / "counted"), 8, at_least=True, unit="")
+    together, alone = 0.0, 0.0
     inject = ["-e", f"inject={_SYNCS}:delay_exit={_DELAY}"]
+    log = directory / "log"
     for number in range(_ROUNDS):
-        log = directory / "log"
-        together.append(_child(directory / f"together-{number}", _RUNS, _SAVES, log, inject))
-        alone.append(_child(directory / f"alone-{number}", 1, _ALONE, log, inject))
-    fast, slow = sorted(together)[_ROUNDS // 2], sorted(alone)[_ROUNDS // 2]
-    yield Line(
-        f"{_RUNS} runs / one run, saves a second with syncs {_DELAY / 1000:g} ms longer",
-        fast / slow,
-        20,
-        at_least=True,
-        note=f"{fast:,.0f} and {slow:,.0f} a second",
-    )
+        speed = _child(directory / f"together-{number}", _RUNS, _SAVES, log, inject)
+        together = max(together, speed)
+        alone = max(alone, _child(directory / f"alone-{number}", 1, _ALONE, log, inject))
+    note = f"{together:,.0f} and {alone:,.0f} a second"
+    yield Line(timed, together / alone, 20, at_least=True, note=note)
 
 
 def saves_per_sync(path: Path, runs: int = _RUNS, saves: int = _SAVES) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from pathlib import Path
 
@@ -30,7 +29,7 @@ def test_compressed_files_take_less_and_re_packed_ones_less_than_half(tmp_path: 
     assert packed <= 0.5
 
 
-@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+@pytest.mark.skipif(not group.can_trace(), reason="strace is missing or may not trace")
 def test_runs_that_save_at_once_share_their_syncs(tmp_path: Path) -> None:
     assert group.saves_per_sync(tmp_path / "runs.db", saves=15) >= 8
 

@@ -518,6 +518,18 @@ def test_a_raised_recursion_limit_does_not_lift_the_depth_limit() -> None:
         sys.setrecursionlimit(before)
 
 
+def test_a_stack_that_is_used_up_is_no_reason_to_crash() -> None:
+    value = nested(NESTED[0], 80)
+    text = encode(value)
+    left = sys.getrecursionlimit() - len_of_stack()
+    for store in (encode, take_in, weigh):
+        with pytest.raises(EncodeError, match="nested"):
+            called_from(left - 60, lambda store=store: store(value))
+    for frozen in (False, True):
+        with pytest.raises(DecodeError):
+            called_from(left - 60, lambda frozen=frozen: decode(text, frozen=frozen))
+
+
 def cycles() -> list[Any]:
     items: list[Any] = [1]
     items.append({"again": items})
@@ -639,6 +651,14 @@ def test_an_unknown_type_survives_where_values_must_be_hashable() -> None:
             assert encode(value) == encode_tree(tree)
 
 
+def test_whoever_makes_warnings_errors_is_told_of_an_unknown_type_by_one() -> None:
+    text = b'{"$t":"tuple","v":[{"$t":"from-the-future","v":1}]}'
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UnknownTypeWarning):
+            decode(text)
+
+
 def test_a_type_registered_later_reads_what_was_opaque() -> None:
     text = b'{"$t":"late","v":{"a":1}}'
     with pytest.warns(UnknownTypeWarning):
@@ -679,6 +699,7 @@ def test_a_type_registered_later_reads_what_was_opaque() -> None:
         {"$t": ["tuple"], "v": [1]},
         {"$t": None},
         {"a": [{"$t": "tuple", "v": {"$t": "tuple"}}]},
+        {"$t": "tuple", "v": [{"$t": "int", "v": "x"}]},
     ],
 )
 @pytest.mark.parametrize("frozen", [False, True])

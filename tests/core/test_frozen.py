@@ -167,6 +167,7 @@ def test_what_python_makes_of_frozen_values_is_ordinary() -> None:
         *(group | {3}, group & {1}, group - {1}, group ^ {1}, group.copy(), group.union([3])),
         *(group.difference([1]), group.intersection([1]), group.symmetric_difference([1])),
         *(FrozenList([1]), FrozenDict(a=1), FrozenSet([1])),
+        *map(copy.copy, (items, table, group)),
     ]
     assert {type(value) for value in made} == {list, dict, set}
     assert json.dumps([items, table]) == '[[3, 1], {"a": 1}]'

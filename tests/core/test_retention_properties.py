@@ -92,7 +92,7 @@ def test_the_newest_of_every_run_or_name_and_scope_is_kept_whatever_the_rules(
     headers: list[Header], rules: Rules
 ) -> None:
     by_name = rules.group_by == "name"
-    newest = {(by_name and h.name or h.run_id, h.scope): h for h in reversed(headers)}
+    newest = {((by_name and h.name) or h.run_id, h.scope): h for h in reversed(headers)}
     plan = plan_prune(headers, rules, NOW)
     assert keys(list(newest.values())) <= keys(survivors(plan))
 

@@ -101,9 +101,7 @@ def _lines(data: bytes) -> list[list[Any]]:
     return [json.loads(line) for line in data.split(b"\n")[:-1]]
 
 
-def _live(
-    disk: Disk, medium: str, directory: Path, seed: int, *, sync: bool
-) -> list[list[Any]]:
+def _live(disk: Disk, medium: str, directory: Path, seed: int, *, sync: bool) -> list[list[Any]]:
     """Let a process work, cut the power, and give what it had told by then.
 
     Every other time it is stopped first, so that all it told counts; else the cut finds it in the

@@ -63,7 +63,10 @@ def look(manager: CheckpointManager, ids: Iterable[str]) -> Seen:
         "blame": lambda: manager.blame("run", "messages"),
         "tree": lambda: manager.get_checkpoint_tree("run"),
         "verify": lambda: [(v.run_id, bool(v)) for v in manager.verify()],
-        **{f"load {n}": lambda id_=id_: plain(manager.load_checkpoint(id_)) for n, id_ in enumerate(ids)},
+        **{
+            f"load {n}": lambda id_=id_: plain(manager.load_checkpoint(id_))
+            for n, id_ in enumerate(ids)
+        },
     }
     seen: Seen = {}
     for name, way in ways.items():

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 FULL = os.environ.get("HOLDFAST_FULL") == "1"
+WORKERS = 2  # of the victim's parallel node: so many items are in flight at once
 VICTIM = Path(__file__).with_name("graph_victim.py")
 
 
@@ -67,7 +68,8 @@ def test_killed_before_any_append_only_what_was_in_flight_is_repeated(
     told = rounds(tmp_path / "base", scheme, 1, "before", 4)
     for one in told["rounds"]:
         repeated = {k: n for k, n in one["counts"].items() if n != told["whole"]["counts"][k]}
-        assert len(repeated) <= 1
+        items = [line for line in repeated if line.startswith("item ")]
+        assert len(repeated) <= 1 or (len(items) == len(repeated) == WORKERS)
         assert set(repeated.values()) <= {2}
         assert not any(line.startswith("effect pay") for line in repeated)
         assert one["counts"].keys() == told["whole"]["counts"].keys()

@@ -24,13 +24,14 @@ from hypothesis.stateful import (
     consumes,
     initialize,
     invariant,
+    multiple,
     precondition,
     rule,
     run_state_machine_as_test,
 )
 
 from holdfast import AgentState, CheckpointManager, MemoryStorage, Rules, State, Storage
-from holdfast.errors import NotFoundError, UsageError
+from holdfast.errors import ConflictError, NotFoundError, UsageError
 from tests.crash.media import FULL, manager_on, open_medium
 from tests.machine.model import Checkpoint, Model
 
@@ -96,6 +97,9 @@ all_rules = st.one_of(
 )
 
 
+people = st.sampled_from(["manager", "operator"])
+
+
 class Machine(RuleBasedStateMachine):
     """A storage, the manager that works on it, and the model of what should be in it."""
 
@@ -114,8 +118,14 @@ class Machine(RuleBasedStateMachine):
         self.now = datetime(2026, 3, 29, 12, tzinfo=UTC)
         self.rules = Rules()
         self.begun = 0
+        self.adrift: set[tuple[str, str]] = set()
+        """Of those, the ones whose checkpoint is gone: they go on from whatever is there."""
+        self.stale: set[tuple[str, str]] = set()
+        """Of those, the ones that a manager which never saw them must refuse."""
         self.storage = self.open()
         self.manager = self.manage(self.rules)
+        self.operator = self.manage(Rules())
+        """Someone else who looks at the runs and marks some of their checkpoints."""
 
     def open(self) -> Storage:
         if self.medium == "memory":
@@ -170,9 +180,11 @@ class Machine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.hands)
     @rule(target=checkpoints, data=st.data(), place=places)
-    def save(self, data: st.DataObject, place: dict[str, Any]) -> str:
+    def save(self, data: st.DataObject, place: dict[str, Any]) -> Any:
         key = self.some_hand(data)
         hand = self.hands[key]
+        if key in self.stale:
+            return self.save_stale(key)
         if isinstance(hand, AgentState):
             return self.save_agent(key, hand, data)
         parent = hand.checkpoint_id
@@ -189,6 +201,17 @@ class Machine(RuleBasedStateMachine):
         self.hands[key] = hand
         return self.saved(checkpoint_id, hand, hand.place, parent)
 
+    def save_stale(self, key: tuple[str, str]) -> Any:
+        hand = self.hands.pop(key)
+        self.stale.discard(key)
+        if isinstance(hand, AgentState):
+            hand.step_number += 1
+        else:
+            hand = hand.at(step=hand.step + 1)
+        with pytest.raises(ConflictError):
+            self.manager.save_checkpoint(hand)
+        return multiple()
+
     def save_agent(self, key: tuple[str, str], hand: AgentState, data: st.DataObject) -> str:
         hand.step_number += 1
         hand.conversation_history.append({"content": data.draw(st.text(max_size=5))})
@@ -202,6 +225,14 @@ class Machine(RuleBasedStateMachine):
         return self.saved(checkpoint_id, kept, place.place, hand.parent_checkpoint_id)
 
     def saved(self, checkpoint_id: str, state: Any, place: Any, parent: str | None) -> str:
+        if (place.run_id, place.scope) in self.adrift:
+            self.adrift.discard((place.run_id, place.scope))
+            entry = next(
+                e
+                for e in self.operator.list_checkpoints(place.run_id)
+                if e.checkpoint_id == checkpoint_id
+            )
+            parent = entry.parent_checkpoint_id
         checkpoint = Checkpoint(
             id=checkpoint_id,
             run_id=place.run_id,
@@ -228,29 +259,34 @@ class Machine(RuleBasedStateMachine):
         """A state that says nothing new is not written again."""
         key = self.some_hand(data)
         hand = self.hands[key]
-        if isinstance(hand, State) and hand.checkpoint_id is not None:
-            kept = self.model.get(hand.checkpoint_id)
-            if kept.state == hand:
-                assert self.manager.save_checkpoint(hand) == hand.checkpoint_id
+        fixed = isinstance(hand, State) and key not in self.stale | self.adrift
+        if fixed and hand.checkpoint_id is not None:
+            assert self.model.get(hand.checkpoint_id).state == hand
+            assert self.manager.save_checkpoint(hand) == hand.checkpoint_id
 
     @precondition(lambda self: self.hands)
     @rule(target=checkpoints, data=st.data())
-    def save_by_force(self, data: st.DataObject) -> str:
+    def save_by_force(self, data: st.DataObject) -> Any:
         key = self.some_hand(data)
         hand = self.hands[key]
+        if key in self.stale:
+            return self.save_stale(key)
         if not isinstance(hand, State):
             return self.save_agent(key, hand, data)
         parent = hand.checkpoint_id
-        return self.saved(
-            self.manager.save_checkpoint(hand, force=True), hand, hand.place, parent
-        )
+        return self.saved(self.manager.save_checkpoint(hand, force=True), hand, hand.place, parent)
 
     @rule(checkpoint_id=checkpoints)
     def go_on_from(self, checkpoint_id: str) -> None:
         """Load any checkpoint: what is saved next is a branch."""
         one = self.model.get(checkpoint_id)
         if one.visible:
-            self.hands[one.run_id, one.scope] = self.manager.load_checkpoint(checkpoint_id)
+            self.take(one.run_id, one.scope, self.manager.load_checkpoint(checkpoint_id))
+
+    def take(self, run_id: str, scope: str, state: Any) -> None:
+        self.hands[run_id, scope] = state
+        self.adrift.discard((run_id, scope))
+        self.stale.discard((run_id, scope))
 
     @precondition(lambda self: self.model.runs)
     @rule(data=st.data())
@@ -260,7 +296,7 @@ class Machine(RuleBasedStateMachine):
         newest = self.model.newest(run_id)
         assert state == (None if newest is None else newest.state)
         if newest is not None:
-            self.hands[run_id, ""] = state
+            self.take(run_id, "", state)
 
     @rule(target=checkpoints, checkpoint_id=checkpoints)
     def fork(self, checkpoint_id: str) -> str:
@@ -297,40 +333,40 @@ class Machine(RuleBasedStateMachine):
         )
         return made_id
 
-    @rule(checkpoint_id=checkpoints, tags=st.sets(st.sampled_from(TAGS), min_size=1))
-    def tag(self, checkpoint_id: str, tags: set[str]) -> None:
+    @rule(checkpoint_id=checkpoints, tags=st.sets(st.sampled_from(TAGS), min_size=1), who=people)
+    def tag(self, checkpoint_id: str, tags: set[str], who: str) -> None:
         one = self.model.get(checkpoint_id)
-        if self.acts_on(one, lambda: self.manager.tag(one.id, *sorted(tags))):
+        if self.acts_on(one, lambda: getattr(self, who).tag(one.id, *sorted(tags))):
             one.tags = tuple(dict.fromkeys([*one.tags, *sorted(tags)]))
 
-    @rule(checkpoint_id=checkpoints, tag=st.sampled_from(TAGS))
-    def untag(self, checkpoint_id: str, tag: str) -> None:
+    @rule(checkpoint_id=checkpoints, tag=st.sampled_from(TAGS), who=people)
+    def untag(self, checkpoint_id: str, tag: str, who: str) -> None:
         one = self.model.get(checkpoint_id)
-        if self.acts_on(one, lambda: self.manager.tag(one.id, remove=[tag])):
+        if self.acts_on(one, lambda: getattr(self, who).tag(one.id, remove=[tag])):
             one.tags = tuple(t for t in one.tags if t != tag)
 
-    @rule(checkpoint_id=checkpoints)
-    def pin(self, checkpoint_id: str) -> None:
+    @rule(checkpoint_id=checkpoints, who=people)
+    def pin(self, checkpoint_id: str, who: str) -> None:
         one = self.model.get(checkpoint_id)
-        if self.acts_on(one, lambda: self.manager.pin(one.id)):
+        if self.acts_on(one, lambda: getattr(self, who).pin(one.id)):
             one.pinned = True
 
-    @rule(checkpoint_id=checkpoints)
-    def unpin(self, checkpoint_id: str) -> None:
+    @rule(checkpoint_id=checkpoints, who=people)
+    def unpin(self, checkpoint_id: str, who: str) -> None:
         one = self.model.get(checkpoint_id)
-        if self.acts_on(one, lambda: self.manager.unpin(one.id)):
+        if self.acts_on(one, lambda: getattr(self, who).unpin(one.id)):
             one.pinned = False
 
-    @rule(checkpoint_id=checkpoints)
-    def release(self, checkpoint_id: str) -> None:
+    @rule(checkpoint_id=checkpoints, who=people)
+    def release(self, checkpoint_id: str, who: str) -> None:
         one = self.model.get(checkpoint_id)
-        if self.acts_on(one, lambda: self.manager.release(one.id)):
+        if self.acts_on(one, lambda: getattr(self, who).release(one.id)):
             one.released = True
 
-    @rule(checkpoint_id=consumes(checkpoints))
-    def delete(self, checkpoint_id: str) -> None:
+    @rule(checkpoint_id=consumes(checkpoints), who=people)
+    def delete(self, checkpoint_id: str, who: str) -> None:
         one = self.model.get(checkpoint_id)
-        if self.acts_on(one, lambda: self.manager.delete_checkpoint(one.id)):
+        if self.acts_on(one, lambda: getattr(self, who).delete_checkpoint(one.id)):
             self.model.hide([one])
             self.let_go()
 
@@ -348,20 +384,27 @@ class Machine(RuleBasedStateMachine):
         """Another manager takes over, with other rules and the same states in hand."""
         self.rules = rules
         self.manager = self.manage(rules)
-        self.let_go(of_branches=True)
+        self.let_go(of_cursors=True)
 
     @precondition(lambda self: self.model.visible())
     @rule(data=st.data(), rules=all_rules)
     def clean_up(self, data: st.DataObject, rules: Rules) -> None:
-        """A manager of its own prunes a run, or all runs of a name."""
+        """The operator prunes a run, or all runs of a name, while the application is at work."""
         one = data.draw(st.sampled_from(self.model.visible()), label="of")
         by_name = bool(one.name) and data.draw(st.booleans(), label="by name")
         chosen = {c.run_id for c in (self.model.of_name(one.name) if by_name else [one])}
         count = self.manage(rules).cleanup_old_checkpoints(one.name if by_name else one.run_id)
         assert count == self.model.prune_runs(chosen, rules, self.now)
-        # The manager that works on the runs has not heard of it.
-        self.manager = self.manage(self.rules)
-        self.let_go(of_branches=True)
+        self.let_go()
+
+    @precondition(lambda self: self.model.visible() and not self.rules.empty)
+    @rule(data=st.data())
+    def clean_up_at_work(self, data: st.DataObject) -> None:
+        """The application prunes what it works on."""
+        one = data.draw(st.sampled_from(self.model.visible()), label="of")
+        count = self.manager.cleanup_old_checkpoints(one.run_id)
+        assert count == self.model.prune_runs([one.run_id], self.rules, self.now)
+        self.let_go()
 
     @rule(hours=st.sampled_from([-1, 1, 5, 30, 24 * 9, 24 * 40]))
     def time_passes(self, hours: int) -> None:
@@ -373,7 +416,8 @@ class Machine(RuleBasedStateMachine):
         self.storage.close()
         self.storage = self.open()
         self.manager = self.manage(self.rules)
-        self.let_go(of_branches=True)
+        self.operator = self.manage(Rules())
+        self.let_go(of_cursors=True)
 
     # What must be true
 
@@ -435,23 +479,25 @@ class Machine(RuleBasedStateMachine):
             call()
         return False
 
-    def let_go(self, *, of_branches: bool = False) -> None:
-        """Drop the states in hand whose checkpoint is gone or, if told, is not the newest."""
+    def let_go(self, *, of_cursors: bool = False) -> None:
+        """Look at the states in hand again after checkpoints went, or another manager took over.
+
+        What belongs to a run that is gone is dropped.
+        """
+        saved = {one.id: one for one in self.model.saved}
         for key, hand in [*self.hands.items()]:
-            if hand.checkpoint_id is None or hand.checkpoint_id not in self.ids():
-                if not self.is_new(key):
-                    del self.hands[key]
+            kept = saved.get(hand.checkpoint_id)
+            if kept is None:
                 continue
-            newest = self.model.newest(*key)
-            kept = self.model.get(hand.checkpoint_id)
-            if not kept.visible or (of_branches and newest is not kept):
+            if not self.model.visible(key[0]):
                 del self.hands[key]
-
-    def ids(self) -> set[str]:
-        return {one.id for one in self.model.saved}
-
-    def is_new(self, key: tuple[str, str]) -> bool:
-        return key[0] not in self.model.runs or not self.model.visible(*key)
+                self.adrift.discard(key)
+                self.stale.discard(key)
+            elif not kept.visible:
+                self.adrift.add(key)
+                self.stale.discard(key)
+            elif of_cursors and self.model.newest(*key) is not kept:
+                self.stale.add(key)
 
 
 def machine_for(medium: str) -> type[Machine]:

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -32,6 +32,8 @@ _KEYFRAME_FACTOR = 2
 """A keyframe is due when the deltas since the last weigh this many times as much as it."""
 _SHORT_CHAIN = 8192
 """A chain of deltas that weighs no more than this is left to grow, however small the state."""
+_MARKS = frozenset(["pin", "release", "tag"])
+"""Notes about a checkpoint, which are as true after whatever came between."""
 _TRIES = 64
 """How often a batch is sealed anew because only notes came between."""
 
@@ -61,6 +63,10 @@ class Request(msgspec.Struct, kw_only=True):
     """Written after the checkpoint."""
     hide: Callable[[Header], Mapping[str, Sequence[int]]] | None = None
     """Told the checkpoint, says which seqs of which runs stop being visible in the same commit."""
+    head: int | None = None
+    """Carried out only if this is the run's newest record, else a `ConflictError`."""
+    erases: Collection[int] = ()
+    """Records that go once it is stored: nothing is built on them any more."""
 
 
 class Outcome(msgspec.Struct, kw_only=True):
@@ -171,7 +177,7 @@ class Journal:
         """Seal on the new head and try again, as long as what came between does not matter."""
         run_id = request.run_id
         for _ in range(_TRIES):
-            cursor = self._cursor(run_id) if at_head else self._moved(request)
+            cursor = self._cursor(run_id) if at_head else self._moved(request, conflict)
             if cursor is None:
                 break
             at_head = False
@@ -185,26 +191,31 @@ class Journal:
                 return outcome
             conflict = result
             self._cursors |= saved
-        if self._is_from_outside(request):
+        cursor = self._cursor(run_id)
+        if request.subject is None and not cursor.tips:
             self.forget(run_id)
         else:
-            self._cursor(run_id).conflict = conflict
+            cursor.conflict = conflict
         return Outcome(error=conflict)
 
     def _is_from_outside(self, request: Request) -> bool:
-        """Whether it only notes something about a run that goes on elsewhere."""
-        return request.subject is None and request.run_id not in self.epochs
+        """Whether it only marks something in a run that may go on elsewhere."""
+        marks_only = request.subject is None and all(n.kind in _MARKS for n in request.notes)
+        return marks_only and request.run_id not in self.epochs
 
-    def _moved(self, request: Request) -> _Cursor | None:
+    def _moved(self, request: Request, conflict: ConflictError) -> _Cursor | None:
         """The cursor at the run's head now; None if a checkpoint came between that matters."""
         cursor = self._cursor(request.run_id)
         run = self.reader.run(request.run_id)
         if run is None or run.seq <= cursor.seq:
             return None
-        between = self.reader.records(request.run_id, cursor.seq + 1, run.seq)
-        if any(record.header.frame != "note" for record in between):
+        between = [r.header for r in self.reader.records(request.run_id, cursor.seq + 1, run.seq)]
+        if any(header.frame != "note" for header in between):
             if not self._is_from_outside(request):
                 return None
+            cursor.conflict = conflict if cursor.tips else None
+        elif any(header.kind == "prune" for header in between):
+            # What the next checkpoint would be built on may be erased by now.
             cursor.tips.clear()
         cursor.seq, cursor.digest = run.seq, run.digest
         return cursor
@@ -224,8 +235,17 @@ class Journal:
             records: list[Record] = []
             if request.subject is not None:
                 self._checkpoint(cursor, request, records, outcome)
+            if request.head is not None and request.head < cursor.seq:
+                raise ConflictError(
+                    f"run {request.run_id!r} has gone on to record {cursor.seq} since then",
+                    run_id=request.run_id,
+                    seq=request.head + 1,
+                    head=cursor.seq,
+                )
             for note in request.notes:
                 self._note(cursor, request.run_id, note, records)
+            for scope in [s for s, tip in cursor.tips.items() if tip.key_seq in request.erases]:
+                del cursor.tips[scope]
         except HoldfastError as error:
             outcome.error = error
             self.forget(request.run_id, unless_conflict=True)
@@ -274,7 +294,8 @@ class Journal:
             patch, state, base = None, *whole(subject.values, subject.natures)
         else:
             patch, base = changes(tip.base, subject.values, subject.natures)
-            if patch is None and not request.force and _same_place(tip.header, subject):
+            same = patch is None and not request.force and _same_place(tip.header, subject)
+            if same and self._is_visible(tip.header):
                 outcome.header = tip.header
                 cursor.tips[place.scope] = tip
                 return
@@ -411,6 +432,10 @@ class Journal:
                 head=newest.seq,
             )
         return self._loaded_tip(newest)
+
+    def _is_visible(self, header: Header) -> bool:
+        """Whether that checkpoint is still there: it may have been deleted meanwhile."""
+        return any(found.digest == header.digest for found in self.storage.find(header.id))
 
     def _loaded_tip(self, header: Header) -> _Tip:
         return _tip_of(self.reader.load(header), None)

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.checkpoint.journal import Journal, Note, Outcome
+from holdfast.checkpoint.journal import Journal, Note, Outcome, Request
 from holdfast.core.record import Header
 from holdfast.core.retention import drop_beyond_last, newest_keys, plan_prune
 from holdfast.core.rules import Rules
@@ -52,6 +52,13 @@ class Erasure(msgspec.Struct, frozen=True):
     seqs: tuple[int, ...]
     stored: int
     """Bytes of their bodies."""
+    head: int
+    """The newest record when this was planned."""
+
+    def request(self, run_id: str) -> Request:
+        """What stores the note, unless the run went on from what is to go."""
+        seqs = frozenset(self.seqs)
+        return Request(run_id=run_id, notes=(self.note,), head=self.head, erases=seqs)
 
 
 class _Group(msgspec.Struct):
@@ -220,7 +227,7 @@ class Keeper:
         if not seqs:
             return None
         content = {"erased": _joined(edges)}
-        return Erasure(Note(kind="prune", content=content), tuple(seqs), stored)
+        return Erasure(Note(kind="prune", content=content), tuple(seqs), stored, run.seq)
 
     def erase(self, run_id: str, plan: Erasure) -> int:
         """Carry the plan out, its note being stored."""

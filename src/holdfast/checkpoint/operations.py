@@ -105,7 +105,6 @@ class Operations(Looking):
             header = self.reader.resolve(checkpoint_id)
             self.storage.delete(header.run_id, hide=[header.seq])
             self.keeper.forget(header.run_id, header.name)
-            self.journal.forget(header.run_id)
             return header.run_id
 
         run_id = yield Work(hide)

@@ -7,13 +7,14 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
 
 from holdfast.checkpoint.hooks import HookEvent, HookManager, HookResult, pre_outcome
 from holdfast.checkpoint.journal import Journal, Note, Outcome, Request
-from holdfast.checkpoint.keeping import Keeper
+from holdfast.checkpoint.keeping import Erasure, Keeper
 from holdfast.checkpoint.metrics import Metrics
 from holdfast.checkpoint.sealing import Keys, Sealer
 from holdfast.checkpoint.steps import Commit, Fire, Pause, Steps, Work
@@ -21,7 +22,7 @@ from holdfast.checkpoint.subject import Saveable, Subject, saved, state_of, subj
 from holdfast.core.record import Header
 from holdfast.core.rules import Rules
 from holdfast.core.triggers import Clockwork, Triggers
-from holdfast.errors import HoldfastError, StorageError, UsageError
+from holdfast.errors import ConflictError, HoldfastError, StorageError, UsageError
 from holdfast.storage.base import Storage
 
 __all__ = ["OnSaveFailure", "Saving", "header_data"]
@@ -178,16 +179,21 @@ class Saving:
 
     def _erase(self, run_id: str) -> Steps[int]:
         """Free what was hidden: a note that says so, then the records; an empty run goes whole."""
-        if (yield Work(lambda: self.keeper.is_empty(run_id))):
-            self.journal.forget(run_id)
-            return (yield Work(lambda: self.storage.delete(run_id)))  # type: ignore[no-any-return]
-        plan = yield Work(lambda: self.keeper.plan_erasure(run_id))
-        if plan is None:
-            return 0
-        if (yield from self._commit(Request(run_id=run_id, notes=(plan.note,)))) is None:
-            return 0
-        self.metrics.freed(plan.stored)
-        return (yield Work(lambda: self.keeper.erase(run_id, plan)))  # type: ignore[no-any-return]
+        for _ in range(_RETRIES + 1):
+            if (yield Work(lambda: self.keeper.is_empty(run_id))):
+                self.journal.forget(run_id)
+                return (yield Work(lambda: self.storage.delete(run_id)))  # type: ignore[no-any-return]
+            plan: Erasure | None = yield Work(lambda: self.keeper.plan_erasure(run_id))
+            if plan is None:
+                return 0
+            try:
+                if (yield from self._commit(plan.request(run_id))) is None:
+                    return 0
+            except ConflictError:
+                continue  # the run went on meanwhile, perhaps from what was to go
+            self.metrics.freed(plan.stored)
+            return (yield Work(partial(self.keeper.erase, run_id, plan)))  # type: ignore[no-any-return]
+        return 0
 
     def _hears(self, *events: HookEvent) -> bool:
         return self.hooks is not None and any(self.hooks.has(event) for event in events)

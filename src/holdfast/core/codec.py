@@ -230,11 +230,12 @@ def _read_tag(tree: dict[str, Any], frozen: bool) -> Any:
         read = READERS.get(tag)
         if read is not None:
             return read(body)
-        if tag in _READ_CONTAINER:
-            return _READ_CONTAINER[tag](body, frozen)
+        read_container = _READ_CONTAINER.get(tag)
+        if read_container is not None:
+            return read_container(body, frozen)
         entry = _by_name.get(tag)
         if entry is not None:
-            return entry.parts.make(_from_tree(body, frozen and not entry.ordinary))
+            return entry.parts.make(_read_parts(body, frozen and not entry.ordinary))
     except (HoldfastError, Warning):
         raise
     except Exception as error:
@@ -252,21 +253,25 @@ def _read_tag(tree: dict[str, Any], frozen: bool) -> Any:
     return Opaque(tag, encode_tree(body))
 
 
-def _listed(tree: Any) -> list[Any]:
-    if type(tree) is not list:
-        raise TypeError("it has no list of items")
-    return tree
+def _read_parts(tree: Any, frozen: bool) -> Any:
+    """What an object is made of; the dict of its parts is made for it and need not be frozen."""
+    if type(tree) is dict and "$t" not in tree:
+        return {name: _from_tree(part, frozen) for name, part in tree.items()}
+    return _from_tree(tree, frozen)
 
 
 def _read_items(tree: Any, frozen: bool) -> list[Any]:
-    return [_from_tree(item, frozen) for item in _listed(tree)]
+    if type(tree) is not list:
+        raise TypeError("it has no list of items")
+    return [_from_tree(item, frozen) for item in tree]
 
 
 def _read_pairs(tree: Any, frozen: bool) -> Any:
     made = {}
-    for pair in _listed(tree):
-        key, item = _listed(pair)
-        made[_from_tree(key, frozen)] = _from_tree(item, frozen)
+    if type(tree) is not list:
+        raise TypeError("it has no list of pairs")
+    for key, item in [_read_items(pair, frozen) for pair in tree]:
+        made[key] = item
     return freeze(made, _keep)[0] if frozen else made
 
 

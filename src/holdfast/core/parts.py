@@ -69,31 +69,38 @@ def _dataclass_parts(cls: Any) -> Parts:
     fields = {field.name: field for field in dataclasses.fields(cls)}
 
     def take(value: Any) -> dict[str, Any]:
-        parts = {}
+        try:
+            return {name: getattr(value, name) for name in fields}
+        except AttributeError:
+            parts = {name: getattr(value, name) for name in fields if hasattr(value, name)}
         for name, field in fields.items():
-            try:
-                parts[name] = getattr(value, name)
-            except AttributeError:
-                if field.init:
-                    raise _not_set(name) from None
+            if field.init and name not in parts:
+                raise _not_set(name)
         return parts
 
     def make(parts: dict[str, Any]) -> Any:
         made = object.__new__(cls)
-        for name, field in fields.items():
-            if name in parts:
-                object.__setattr__(made, name, parts[name])
-            elif field.default is not dataclasses.MISSING:
+        for name, item in parts.items():
+            object.__setattr__(made, name, item)
+        if parts.keys() != fields.keys():
+            _fill(made, parts, fields)
+        return made
+
+    return Parts(take, make)
+
+
+def _fill(made: Any, parts: dict[str, Any], fields: dict[str, dataclasses.Field[Any]]) -> None:
+    """Set the fields that have no stored value to their defaults."""
+    if not parts.keys() <= fields.keys():
+        raise _no_place(parts.keys() - fields.keys())
+    for name, field in fields.items():
+        if name not in parts:
+            if field.default is not dataclasses.MISSING:
                 object.__setattr__(made, name, field.default)
             elif field.default_factory is not dataclasses.MISSING:
                 object.__setattr__(made, name, field.default_factory())
             elif field.init:
                 raise _missing(name)
-        if not parts.keys() <= fields.keys():
-            raise _no_place(parts.keys() - fields.keys())
-        return made
-
-    return Parts(take, make)
 
 
 def _struct_parts(cls: Any) -> Parts:
