@@ -8,9 +8,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from holdfast import AgentState, CheckpointManager, CheckpointMetadata, State
 from tests.crash.media import manager_on, open_medium, strays
 from tests.crash.workload import AGENT, KEPT, LAST, Worker, message
+
+from holdfast import AgentState, CheckpointManager, CheckpointMetadata, State
 
 __all__ = ["Told"]
 

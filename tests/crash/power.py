@@ -21,7 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -121,10 +121,8 @@ def _live(disk: Disk, medium: str, directory: Path, seed: int, *, sync: bool) ->
             os.kill(pid, signal.SIGSTOP)
             os.waitpid(pid, os.WUNTRACED)
         ear.setblocking(False)
-        try:
+        with suppress(BlockingIOError):
             heard += ear.recv(1 << 20)
-        except BlockingIOError:
-            pass
         disk.cut()
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)

@@ -1,4 +1,4 @@
-"""Workers that can be killed: started by a fork server, told through a socket that outlives them."""
+"""Workers that can be killed, and what they told through a socket that outlives them."""
 
 from __future__ import annotations
 

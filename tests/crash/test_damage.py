@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.crash.media import FULL, KEY, manager_on, open_medium
+from tests.crash.tampering import Files, InMemory, Medium, Parts, Tables
 
 from holdfast import CheckpointManager, MemoryStorage, State
 from holdfast.core.codec import encode
 from holdfast.core.record import open_header
 from holdfast.errors import CorruptError, DataError, StorageError
 from holdfast.storage.segments import Codec
-from tests.crash.media import FULL, KEY, manager_on, open_medium
-from tests.crash.tampering import Files, InMemory, Medium, Parts, Tables
 
 MEDIA = ("sqlite", "file", "file-gzip", "file-zstd", "sqlite-zstd-encrypted", "file-encrypted")
 FLIPS, CUTS, EXCHANGES = 120, 40, 60

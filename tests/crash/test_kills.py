@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from tests.crash.judging import Told
 from tests.crash.media import DURABLE, FULL
 from tests.crash.processes import Child, ForkServer

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
 from tests.crash.judging import Told
 from tests.crash.media import FULL, PLAIN
 from tests.crash.processes import ForkServer

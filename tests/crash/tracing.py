@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from tests.crash.processes import ForkServer
 
 __all__ = ["CHANGING", "READING", "RELEASING", "count_calls", "inject", "need_strace"]

@@ -14,9 +14,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.crash.media import manager_on, open_medium, options_of
+
 from holdfast import AgentState, Rules, State, StateManager
 from holdfast.errors import StorageError
-from tests.crash.media import manager_on, open_medium, options_of
 
 __all__ = ["AGENT", "KEPT", "RUNS", "Worker", "message", "work"]
 

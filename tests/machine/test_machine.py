@@ -29,11 +29,11 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from tests.crash.media import FULL, manager_on, open_medium
+from tests.machine.model import Checkpoint, Model
 
 from holdfast import AgentState, CheckpointManager, MemoryStorage, Rules, State, Storage
 from holdfast.errors import ConflictError, NotFoundError, UsageError
-from tests.crash.media import FULL, manager_on, open_medium
-from tests.machine.model import Checkpoint, Model
 
 MEDIA = ("memory", "sqlite", "file", "file-gzip", "file-zstd", "sqlite-zstd-encrypted")
 NAMES = ("", "job", "team")

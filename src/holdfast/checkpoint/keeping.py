@@ -89,7 +89,7 @@ class Keeper:
         with self._lock:
             visible = [header, *self._group_now(header).visible]
             gone: dict[str, list[int]] = {}
-            for one in self._dropped(visible):
+            for one in self._dropped(visible, header):
                 gone.setdefault(one.run_id, []).append(one.seq)
             return gone
 
@@ -122,15 +122,16 @@ class Keeper:
                 self._groups.clear()  # other processes may have saved under the same name
             return runs
 
-    def _dropped(self, visible: Sequence[Header]) -> list[Header]:
+    def _dropped(self, visible: Sequence[Header], new: Header | None = None) -> list[Header]:
+        """Which of *visible* the rules drop; *new* is the one of them that is being stored."""
         count = self._only_last
         if count is not None:
             stay = set(newest_keys(visible, self.rules.group_by))
             keys = {(header.run_id, header.seq): header for header in visible}
             gone = [keys[key] for key in drop_beyond_last([*keys], count, stay)]
-            marks = {run_id: self.marks(run_id) for run_id in {one.run_id for one in gone}}
+            marks = {run_id: self._marks_at(run_id, new) for run_id in {one.run_id for one in gone}}
             return [one for one in gone if one.seq not in marks[one.run_id].pinned]
-        marks = {run_id: self.marks(run_id) for run_id in {one.run_id for one in visible}}
+        marks = {run_id: self._marks_at(run_id, new) for run_id in {one.run_id for one in visible}}
         pinned = {(run, seq) for run, mark in marks.items() for seq in mark.pinned}
         released = {(run, seq) for run, mark in marks.items() for seq in mark.released}
         headers = [marks[header.run_id].tagged(header) for header in visible]
@@ -259,6 +260,17 @@ class Keeper:
         # Only now: half of them, if reading fails, would let go of what is pinned.
         self._marks[run_id] = marks
         return marks
+
+    def _marks_at(self, run_id: str, new: Header | None) -> Marks:
+        """The marks of a run when *new* is stored.
+
+        In the run of *new* those read up to the record before it will do: a note that came since
+        makes its append a conflict, and before it is tried again this is asked again.
+        """
+        known = self._marks.get(run_id)
+        if new is None or known is None or (run_id, known.seq + 1) != (new.run_id, new.seq):
+            return self.marks(run_id)
+        return known
 
     def with_tags(self, header: Header) -> Header:
         """The header with the tags that it has now."""

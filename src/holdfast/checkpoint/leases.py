@@ -107,5 +107,3 @@ class HeldRun:
 
     def __exit__(self, *_: object) -> None:
         self.give_back()
-
-
