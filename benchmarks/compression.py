@@ -38,7 +38,7 @@ def file_ratios(directory: Path) -> tuple[float, float]:
 def measure(directory: Path) -> Iterator[Line]:
     """Files, where it has limits, and SQLite beside."""
     written, packed = file_ratios(directory)
-    what = f"files, {_STEPS} appends of 1 KB text, compress=True / plain"
+    what = f"files, {_STEPS} x 1 KB text: compress=True / plain"
     yield Line(what, written, 0.65)
     yield Line(f"{what}, re-packed", packed, 0.5)
     sizes = {}

@@ -41,7 +41,7 @@ def measure(directory: Path) -> Iterator[Line]:
         for name in next(iter(work.values())).calls():
             few, many = f"{name} {_FEW}", f"{name} {_MANY}"
             yield Line(
-                f"{medium}: {name}, {_MANY:,} / {_FEW} checkpoints",
+                f"{medium}: {name}, with {_MANY:,} / with {_FEW}",
                 times.ratio(many, few),
                 _LIMIT,
                 note=f"{times.median(many) * 1e3:.3f} ms",

@@ -45,7 +45,7 @@ def measure(directory: Path) -> Iterator[Line]:
     """Ours, then the others'."""
     peers = _peer_sizes(directory)
     opened, closed, wrong = journal_sizes(directory / "holdfast.db")
-    what = f"{STEPS:,} appends of 1 KB, bytes / content"
+    what = f"{STEPS:,} appends of 1 KB: bytes / content"
     yield Line(f"{what}, closed", closed, 3, peers={name: p[1] for name, p in peers.items()})
     yield Line(
         f"{what}, open, log included", opened, 3.5, peers={name: p[0] for name, p in peers.items()}

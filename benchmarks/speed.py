@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -15,73 +15,86 @@ from holdfast import AgentState, CheckpointManager, SQLiteStorage, State
 
 __all__ = ["measure"]
 
-_ROUNDS = 5
+_ROUNDS = 3
 _AROUND = 50
 _PLACES = (100, 1000)
 _PEER_SAVES = 12
 
+_Save = Callable[[dict[str, Any], int], None]
+
 
 def measure(directory: Path) -> Iterator[Line]:
-    """Several rounds, each in a new database; the figure is the median of the rounds'."""
+    """Several rounds, each in new databases; the figure is the median of the rounds'."""
     messages = [message(number) for number in range(_PLACES[-1] + _AROUND)]
-    frozen: dict[int, list[float]] = {place: [] for place in _PLACES}
-    plain: dict[int, list[float]] = {place: [] for place in _PLACES}
-    shown: dict[int, list[float]] = {place: [] for place in _PLACES}
-    for number in range(_ROUNDS):
-        for place, times in _round(directory / f"round-{number}.db", messages).items():
-            frozen[place].append(times.ratio("frozen", "bare"))
-            plain[place].append(times.ratio("plain", "bare"))
-            shown[place].append(times.median("bare"))
-    peers = {place: _peer_times(directory / str(place), messages[:place]) for place in _PLACES}
+    rounds = range(_ROUNDS)
+    frozen = [_frozen(directory / f"frozen-{number}.db", messages) for number in rounds]
+    plain = [_plain(directory / f"plain-{number}.db", messages) for number in rounds]
     for place in _PLACES:
-        yield Line(
-            f"save through State.append around step {place:,} / bare commit",
-            median(frozen[place]),
-            3,
-            peers=peers[place],
-            note=_note(frozen[place], shown[place]),
-        )
+        peers = _peer_times(directory / str(place), messages[:place])
+        yield _line(f"save through State.append, step {place:,}", 3, frozen, place, peers)
     for place in _PLACES:
-        yield Line(
-            f"save of a plain list extended in place, around step {place:,} / bare commit",
-            median(plain[place]),
-            10,
-            note=_note(plain[place], shown[place]),
-        )
+        yield _line(f"save of a plain list extended in place, step {place:,}", 10, plain, place, {})
 
 
-def _note(ratios: list[float], bare: list[float]) -> str:
-    return f"{min(ratios):.2f} to {max(ratios):.2f}; bare commit {median(bare) * 1e3:.3f} ms"
+_Round = dict[int, Times]
+"""The times of saves and of bare commits around each place."""
 
 
-def _round(path: Path, messages: list[dict[str, Any]]) -> dict[int, Times]:
-    """The times around each place, of a frozen state, a plain one and bare commits in turn."""
+def _line(what: str, limit: int, rounds: list[_Round], place: int, peers: dict[str, str]) -> Line:
+    ratios = [taken[place].ratio("save", "bare") for taken in rounds]
+    bare = median(taken[place].median("bare") for taken in rounds)
+    return Line(
+        f"{what} / bare commit",
+        median(ratios),
+        limit,
+        peers=peers,
+        note=f"{min(ratios):.2f} to {max(ratios):.2f}; bare commit {bare * 1e3:.3f} ms",
+    )
+
+
+def _round(
+    path: Path, messages: list[dict[str, Any]], saver: Callable[[CheckpointManager], _Save]
+) -> _Round:
+    """Save step after step, each followed by a bare commit, and keep the times of some of them."""
     taken = {place: Times() for place in _PLACES}
     with SQLiteStorage(path) as storage:
-        manager = CheckpointManager(storage)
+        save = saver(CheckpointManager(storage))
         bare = BareCommits(path.with_suffix(".bare"), settings_of(storage))
-        state = State.new({"messages": []}, run_id="frozen")
-        agent = AgentState(agent_id="plain", run_id="plain")
         for step, item in enumerate(messages, 1):
             near = [times for place, times in taken.items() if abs(step - place) <= _AROUND]
             times = near[0] if near else Times()
-            state = times.time("frozen", partial(_append, manager, state, item, step))
+            times.time("save", partial(save, item, step))
             times.time("bare", partial(bare.commit, text_of(item)))
-            times.time("plain", partial(_extend, manager, agent, item, step))
         bare.close()
     return taken
 
 
-def _append(manager: CheckpointManager, state: State, item: dict[str, Any], step: int) -> State:
-    state = state.append("messages", item).at(step=step)
-    manager.save_checkpoint(state)
-    return state
+def _frozen(path: Path, messages: list[dict[str, Any]]) -> _Round:
+    def saver(manager: CheckpointManager) -> _Save:
+        state = State.new({"messages": []}, run_id="frozen")
+
+        def save(item: dict[str, Any], step: int) -> None:
+            nonlocal state
+            state = state.append("messages", item).at(step=step)
+            manager.save_checkpoint(state)
+
+        return save
+
+    return _round(path, messages, saver)
 
 
-def _extend(manager: CheckpointManager, agent: AgentState, item: dict[str, Any], step: int) -> None:
-    agent.conversation_history.append(item)
-    agent.step_number = step
-    manager.save_checkpoint(agent)
+def _plain(path: Path, messages: list[dict[str, Any]]) -> _Round:
+    def saver(manager: CheckpointManager) -> _Save:
+        agent = AgentState(agent_id="plain", run_id="plain")
+
+        def save(item: dict[str, Any], step: int) -> None:
+            agent.conversation_history.append(item)
+            agent.step_number = step
+            manager.save_checkpoint(agent)
+
+        return save
+
+    return _round(path, messages, saver)
 
 
 def _peer_times(directory: Path, messages: list[dict[str, Any]]) -> dict[str, str]:

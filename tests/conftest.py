@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -19,6 +23,21 @@ _FIGURE = "figure"
 def figure(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
     """Prints a line with what a test measured once all tests have run."""
     return lambda text: record_property(_FIGURE, text)
+
+
+@pytest.fixture
+def scratch(tmp_path: Path) -> Iterator[Path]:
+    """A directory in memory, where syncing costs nothing, if there is such a place.
+
+    A process that is killed leaves to the system what it had written, so nothing is missed there.
+    """
+    memory = Path("/dev/shm")
+    if not os.access(memory, os.W_OK):
+        yield tmp_path
+        return
+    made = Path(tempfile.mkdtemp(prefix="holdfast-", dir=memory))
+    yield made
+    shutil.rmtree(made)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

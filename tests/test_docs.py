@@ -35,6 +35,8 @@ from types import ModuleType
 
 import pytest
 
+from holdfast.storage import registry
+
 ROOT = Path(__file__).parents[1]
 SRC = ROOT / "src"
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md"))]
@@ -173,6 +175,7 @@ def execute(command: list[str], directory: Path) -> subprocess.CompletedProcess[
 def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reader]:
     main = ModuleType("__main__")
     monkeypatch.setitem(sys.modules, "__main__", main)
+    monkeypatch.setattr(registry, "_named", dict(registry._named))
     monkeypatch.chdir(tmp_path)
     with asyncio.Runner() as loop:
         yield Reader(tmp_path, main, loop)

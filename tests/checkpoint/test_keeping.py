@@ -69,6 +69,22 @@ def test_pins_keep_a_checkpoint_until_they_are_taken_off(open_manager: Open) -> 
     assert all(fresh.verify())
 
 
+@pytest.mark.parametrize("rules", [Rules(keep_last=2), Rules(keep_last=2, keep_tags=["keep"])])
+def test_a_pin_from_elsewhere_counts_for_the_very_next_save(
+    open_manager: Open, rules: Rules
+) -> None:
+    manager, elsewhere = open_manager(retention=rules), open_manager()
+    state = State.new({"log": []}, run_id="run")
+    for step in range(1, 9):
+        state = state.append("log", step).at(step=step)
+        manager.save_checkpoint(state)
+    elsewhere.pin(manager.list_checkpoints("run")[-1].checkpoint_id)
+    for step in range(9, 12):
+        state = state.append("log", step).at(step=step)
+        manager.save_checkpoint(state)
+    assert [entry.step for entry in manager.list_checkpoints("run")] == [11, 10, 7]
+
+
 def test_each_kind_is_kept_by_its_own_rule(manager: CheckpointManager, open_manager: Open) -> None:
     manager = open_manager(retention=Rules.by_kind_default())
     for kind in ("routine", "pre_operation", "recovery", "routine") * 5:

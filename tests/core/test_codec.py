@@ -495,6 +495,27 @@ def test_absurd_depth_is_refused(wrap: Any, levels: int) -> None:
             store({"a": value})
 
 
+@given(
+    st.lists(st.sampled_from(NESTED[:6]), min_size=DEPTH_LIMIT - 1, max_size=DEPTH_LIMIT + 3),
+    st.sampled_from([1, "x", None, [], {}]),
+)
+def test_what_is_not_too_deep_to_be_written_is_not_too_deep_to_be_read(
+    wraps: list[Any], value: Any
+) -> None:
+    for wrap in wraps:
+        value = wrap(value)
+    stored = []
+    for store in (encode, take_in):
+        try:
+            store(value)
+            stored.append(True)
+        except EncodeError:
+            stored.append(False)
+    assert stored in ([True, True], [False, False])
+    if stored[0]:
+        assert exactly_equal(decode(encode(value), frozen=True), value)
+
+
 @pytest.mark.parametrize("wrap", [NESTED[0], NESTED[1], NESTED[4]])
 def test_a_value_nested_a_hundred_thousand_deep_does_not_harm_the_interpreter(wrap: Any) -> None:
     value = nested(wrap, 100_000)

@@ -30,7 +30,7 @@ class Child:
         """Let it begin."""
         os.write(self._go, b"!")
 
-    def hear_until(self, last: Callable[[list[Any]], bool], seconds: float = 30) -> list[list[Any]]:
+    def hear_until(self, last: Callable[[list[Any]], bool], seconds: float = 90) -> list[list[Any]]:
         """What it tells, up to the first line that *last* is true of, or to its end."""
         heard: list[list[Any]] = []
         self._ear.settimeout(seconds)
@@ -50,7 +50,7 @@ class Child:
         left = iter(range(lines - 1, -1, -1))
         return self.hear_until(lambda line: next(left) == 0) if lines > 0 else []
 
-    def hear_all(self, seconds: float = 30) -> list[list[Any]]:
+    def hear_all(self, seconds: float = 90) -> list[list[Any]]:
         """What it tells until it ends; a line that its end cut off does not count."""
         return self.hear_until(lambda line: False, seconds)
 

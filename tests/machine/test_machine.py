@@ -487,12 +487,12 @@ class Machine(RuleBasedStateMachine):
         saved = {one.id: one for one in self.model.saved}
         for key, hand in [*self.hands.items()]:
             kept = saved.get(hand.checkpoint_id)
-            if kept is None:
-                continue
-            if not self.model.visible(key[0]):
+            if key[0] in self.model.runs and not self.model.visible(key[0]):
                 del self.hands[key]
                 self.adrift.discard(key)
                 self.stale.discard(key)
+            elif kept is None:
+                continue
             elif not kept.visible:
                 self.adrift.add(key)
                 self.stale.discard(key)

@@ -21,9 +21,9 @@ from holdfast.core.ids import new_id
 from holdfast.core.migrations import migrations
 from holdfast.core.patch import Base, Lazy, changes, whole
 from holdfast.core.record import Header, Record, seal
-from holdfast.core.state import Place, State
+from holdfast.core.state import Lineage, Place, State
 from holdfast.errors import ConflictError, HoldfastError
-from holdfast.storage.base import Batch, Storage
+from holdfast.storage.base import Batch, RunInfo, Storage
 
 __all__ = ["Journal", "Note", "Outcome", "Request"]
 
@@ -88,6 +88,8 @@ class _Tip(msgspec.Struct, frozen=True):
     key_seq: int
     key_weight: int
     chain_weight: int
+    lineage: Lineage | None = None
+    """That of the state which was saved as it."""
 
 
 class _Cursor(msgspec.Struct):
@@ -121,6 +123,8 @@ class Journal:
         self._clock = clock
         self._cursors: OrderedDict[str, _Cursor] = OrderedDict()
         self._doubts = Doubts(storage)
+        self._unsent: set[str] = set()
+        """Digests of what is prepared and not appended yet."""
         self._lock = threading.RLock()
 
     def commit(self, requests: Sequence[Request]) -> list[Outcome]:
@@ -143,6 +147,7 @@ class Journal:
             return outcomes
 
     def _commit(self, requests: Sequence[Request], outcomes: list[Outcome]) -> None:
+        self._unsent.clear()
         before: dict[str, _Cursor] = {}
         batches: list[Batch] = []
         places: list[int] = []
@@ -152,6 +157,7 @@ class Journal:
                 places.append(place)
         if batches:
             results = self._doubts.append(batches)
+            self._unsent.clear()
             self._settle(requests, outcomes, places, results, before)
 
     def _settle(
@@ -187,6 +193,7 @@ class Journal:
             if not batches:
                 return outcome
             result = self._doubts.append(batches)[0]
+            self._unsent.clear()
             if result is None:
                 return outcome
             conflict = result
@@ -197,6 +204,22 @@ class Journal:
         else:
             cursor.conflict = conflict
         return Outcome(error=conflict)
+
+    def _cursor_for(self, request: Request) -> _Cursor:
+        """The run's cursor; after a conflict, only for what was read since then."""
+        cursor = self._cursor(request.run_id)
+        if cursor.conflict is None or self._is_from_outside(request):
+            return cursor
+        subject = request.subject
+        wanted = subject.lineage.checkpoint_id if subject is not None else None
+        run = self.reader.run(request.run_id)
+        if subject is None or wanted is None or run is None:
+            raise cursor.conflict
+        newest = self.reader.newest(run, subject.place.scope)
+        if newest is None or newest.id != wanted:
+            raise cursor.conflict
+        del self._cursors[request.run_id]
+        return self._cursor(request.run_id)
 
     def _is_from_outside(self, request: Request) -> bool:
         """Whether it only marks something in a run that may go on elsewhere."""
@@ -228,10 +251,8 @@ class Journal:
         *before* is given the cursor as it was, unless it has that of an earlier request.
         """
         try:
-            cursor = self._cursor(request.run_id)
+            cursor = self._cursor_for(request)
             before.setdefault(request.run_id, cursor.copy())
-            if cursor.conflict is not None and not self._is_from_outside(request):
-                raise cursor.conflict
             records: list[Record] = []
             if request.subject is not None:
                 self._checkpoint(cursor, request, records, outcome)
@@ -295,7 +316,7 @@ class Journal:
         else:
             patch, base = changes(tip.base, subject.values, subject.natures)
             same = patch is None and not request.force and _same_place(tip.header, subject)
-            if same and self._is_visible(tip.header):
+            if same and self._is_there(tip.header):
                 outcome.header = tip.header
                 cursor.tips[place.scope] = tip
                 return
@@ -345,6 +366,7 @@ class Journal:
             key_seq=record.header.seq if state is not None else header.key_seq or 0,
             key_weight=key_weight,
             chain_weight=0 if state is not None else (tip.chain_weight if tip else 0) + weighs,
+            lineage=subject.lineage,
         )
         outcome.header = record.header
 
@@ -386,6 +408,7 @@ class Journal:
         header = msgspec.structs.replace(header, prev=cursor.digest)
         record = seal(header, self._sealer.close(header, text), prev=cursor.digest)
         cursor.seq, cursor.digest = record.header.seq, record.header.digest
+        self._unsent.add(cursor.digest)
         records.append(record)
         return record
 
@@ -412,41 +435,58 @@ class Journal:
         known = cursor.tips.get(subject.place.scope)
         if known is not None and wanted in (None, known.header.id):
             return known
+        if known is not None and known.header.digest in self._unsent:
+            if known.lineage is subject.lineage:
+                return known
+            raise self._gone_on(cursor, known.header)
         if cursor.seq == 0:
             return None
         run = self.reader.run(subject.place.run_id)
-        newest = self.reader.newest(run, subject.place.scope) if run is not None else None
+        if run is None:
+            return None
+        run, newest = self.reader.standing(run, subject.place.scope)
         if newest is None:
             return None
         if self._doubts.led_to(newest.run_id, wanted, newest.id):
             return self._loaded_tip(newest)
+        if wanted == newest.id and run.seq > cursor.seq:
+            # It came from what another saved, so that nothing is lost by going on from there.
+            cursor.seq, cursor.digest = run.seq, run.digest
+            cursor.tips.clear()
         if wanted not in (None, newest.id):
             if not any(
                 header.run_id == newest.run_id for header in self.storage.find(wanted or "")
             ):
                 return self._loaded_tip(newest)
-            raise ConflictError(
-                f"run {newest.run_id!r} has gone on to step {newest.step} since then",
-                run_id=newest.run_id,
-                seq=cursor.seq + 1,
-                head=newest.seq,
-            )
+            raise self._gone_on(cursor, newest)
         return self._loaded_tip(newest)
 
-    def _is_visible(self, header: Header) -> bool:
-        """Whether that checkpoint is still there: it may have been deleted meanwhile."""
-        return any(found.digest == header.digest for found in self.storage.find(header.id))
+    def _gone_on(self, cursor: _Cursor, newest: Header) -> ConflictError:
+        return ConflictError(
+            f"run {newest.run_id!r} has gone on to step {newest.step} since then",
+            run_id=newest.run_id,
+            seq=cursor.seq + 1,
+            head=newest.seq,
+        )
+
+    def _is_there(self, header: Header) -> bool:
+        """Whether that checkpoint has not been deleted meanwhile."""
+        return header.digest in self._unsent or any(
+            found.digest == header.digest for found in self.storage.find(header.id)
+        )
 
     def _loaded_tip(self, header: Header) -> _Tip:
         return _tip_of(self.reader.load(header), None)
 
-    def at(self, loaded: Loaded, state: Saveable | None) -> None:
+    def at(self, loaded: Loaded, state: Saveable | None, run: RunInfo | None = None) -> None:
         """Go on from a checkpoint that was just read: what is saved next is a delta to it.
 
-        *state* is what was made of it, None if its values are others by now.
+        *state* is what was made of it, None if its values are others by now. *run* is the head at
+        which it was the newest: if someone has saved since, the next save is a conflict. Without
+        it, the next save is a branch, whatever has been saved since.
         """
         with self._lock:
-            run = self.reader.run(loaded.header.run_id)
+            run = run or self.reader.run(loaded.header.run_id)
             if run is None:
                 return
             cursor = self._cursors.get(run.run_id)

@@ -26,13 +26,14 @@ __all__ = ["Looking", "no_run"]
 class Looking(Saving):
     """The steps of everything that only reads."""
 
-    def _newest(self, name_or_run_id: str, scope: str) -> Header | None:
+    def _standing(self, name_or_run_id: str, scope: str) -> tuple[RunInfo | None, Header | None]:
+        """The run that a resume would take, and its newest checkpoint."""
         run = self.reader.to_resume(name_or_run_id)
-        return self.reader.newest(run, scope) if run is not None else None
+        return self.reader.standing(run, scope) if run is not None else (None, None)
 
     def latest(self, name_or_run_id: str) -> Steps[CheckpointMetadata | None]:
         """The newest checkpoint that a resume would take, without its state."""
-        header = yield Work(lambda: self._newest(check_run_id(name_or_run_id, "name"), ""))
+        _, header = yield Work(lambda: self._standing(check_run_id(name_or_run_id, "name"), ""))
         return None if header is None else views.metadata_of(self.keeper.with_tags(header))
 
     def exists(self, checkpoint_id: str) -> Steps[bool]:

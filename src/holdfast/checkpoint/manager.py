@@ -298,9 +298,11 @@ class CheckpointManager(Manager):
         self.close()
 
 
-def saver_for(target: CheckpointManager | Storage | str | None) -> CheckpointManager:
-    """The manager to save through: *target* itself, or one over that storage or address."""
-    return target if isinstance(target, CheckpointManager) else CheckpointManager(target)
+def saver_for(target: _state.Saver | Storage | str | None) -> _state.Saver:
+    """What to save through: *target* itself, or a manager over that storage or address."""
+    if target is None or isinstance(target, Storage | str):
+        return CheckpointManager(target)
+    return target
 
 
 _state.find_saver = saver_for

@@ -31,15 +31,16 @@ class Operations(Looking):
 
     def load(self, checkpoint_id: str, *, run_id: str | None = None) -> Steps[Saveable]:
         """The state saved as that checkpoint (or unique prefix of one)."""
-        return (yield from self._load(lambda: self.reader.resolve(checkpoint_id, run_id=run_id)))
+        header = yield Work(lambda: self.reader.resolve(checkpoint_id, run_id=run_id))
+        return (yield from self._load(header))
 
-    def _load(self, find: Callable[[], Header]) -> Steps[Saveable]:
+    def _load(self, header: Header, run: RunInfo | None = None) -> Steps[Saveable]:
+        """Load it; as the newest checkpoint of *run*, or to branch off from wherever it is."""
         started = time.perf_counter()
-        header = yield Work(find)
         data = header_data(header)
         yield from self._fire(HookEvent.PRE_CHECKPOINT_LOAD, header.name, data)
         try:
-            state: Saveable = yield Work(lambda: self._go_on_from(self.reader.load(header)))
+            state: Saveable = yield Work(lambda: self._go_on_from(header, run))
         except HoldfastError:
             self.metrics.load_failed()
             raise
@@ -49,22 +50,23 @@ class Operations(Looking):
         yield from self._fire(HookEvent.POST_CHECKPOINT_LOAD, header.name, data)
         return state
 
-    def _go_on_from(self, loaded: Loaded) -> Saveable:
+    def _go_on_from(self, header: Header, run: RunInfo | None) -> Saveable:
+        loaded = self.reader.load(header)
         state = loaded.upgraded()
-        self.journal.at(loaded, state if loaded.is_current else None)
+        self.journal.at(loaded, state if loaded.is_current else None, run)
         return state
 
     def resume(self, name_or_run_id: str, *, scope: str = "") -> Steps[Saveable | None]:
         """The newest state of that run, or of the newest run of that name not completed."""
         check_run_id(name_or_run_id, "name_or_run_id")
-        header = yield Work(lambda: self._newest(name_or_run_id, scope))
+        run, header = yield Work(lambda: self._standing(name_or_run_id, scope))
         if header is None:
             return None
         data = header_data(header)
         yield from self._fire(HookEvent.PRE_RESUME, header.name, data)
         cause = resume_cause(header.status)
         try:
-            state = yield from self._load(lambda: header)
+            state = yield from self._load(header, run)
         except HoldfastError:
             self.metrics.resumed(cause, succeeded=False)
             raise
@@ -94,7 +96,8 @@ class Operations(Looking):
             raise StorageError(f"run {new_id!r} could not be stored", run_id=new_id)
         yield Work(lambda: self.keeper.forget(new_id, header.name))
         self.metrics.forked()
-        made = yield from self._load(lambda: self._newest(new_id, header.scope) or header)
+        _, first = yield Work(lambda: self._standing(new_id, header.scope))
+        made = yield from self._load(first)
         yield from self._fire(HookEvent.POST_FORK, header.name, {**data, "state": made})
         return made
 

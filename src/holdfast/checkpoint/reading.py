@@ -13,11 +13,13 @@ from holdfast.core.codec import decode, encode
 from holdfast.core.migrations import migrations
 from holdfast.core.patch import Rebuilt
 from holdfast.core.record import Header, Record
-from holdfast.errors import CorruptError, NotFoundError, UsageError
+from holdfast.errors import CorruptError, NotFoundError, StorageUnavailableError, UsageError
 from holdfast.storage.base import RecordQuery, RunInfo, RunQuery, Storage
 
 __all__ = ["Loaded", "Reader"]
 
+_LOOKS = 100
+"""How often a run is looked at again because someone saved to it meanwhile."""
 _NEAR = 256
 """How far behind the newest record a checkpoint may be for all between to be read and checked."""
 
@@ -114,6 +116,25 @@ class Reader:
 
     def newest(self, run: RunInfo, scope: str = "") -> Header | None:
         """The newest visible checkpoint of a run's scope, checked against the run's head."""
+        return self.standing(run, scope)[1]
+
+    def standing(self, run: RunInfo, scope: str = "") -> tuple[RunInfo, Header | None]:
+        """The same, and the head that it was checked against: *run*, or a later one."""
+        for _ in range(_LOOKS):
+            try:
+                return run, self._newest(run, scope)
+            except CorruptError:
+                now = self.run(run.run_id)
+                if now is not None and now.digest == run.digest:
+                    raise
+                if now is None:
+                    return run, None
+                run = now  # someone saved while it was looked at
+        raise StorageUnavailableError(
+            f"run {run.run_id!r} changed {_LOOKS} times while it was read", run_id=run.run_id
+        )
+
+    def _newest(self, run: RunInfo, scope: str) -> Header | None:
         query = RecordQuery(run_id=run.run_id, scope=scope, limit=1)
         found = next(iter(self.storage.headers(query)), None)
         first = found.seq if found and run.seq - found.seq <= _NEAR else run.seq
@@ -144,6 +165,15 @@ class Reader:
 
     def load(self, target: Header) -> Loaded:
         """The state at a checkpoint, rebuilt from its keyframe through its chain of bases."""
+        try:
+            return self._load(target)
+        except CorruptError:
+            if any(found.digest == target.digest for found in self.storage.find(target.id)):
+                raise
+            # Someone deleted it meanwhile, and what it was built on went as well.
+            raise _not_found(target.id) from None
+
+    def _load(self, target: Header) -> Loaded:
         first = target.seq if target.frame == "key" else target.key_seq
         if first is None:
             raise self._damaged(target.run_id, target.seq, "is a delta without a keyframe")
@@ -199,11 +229,7 @@ class Reader:
             if run_id is None or header.run_id == run_id
         ]
         if not found:
-            raise NotFoundError(
-                f"no checkpoint {checkpoint_id!r}",
-                hint="list_checkpoints() shows those there are",
-                checkpoint_id=checkpoint_id,
-            )
+            raise _not_found(checkpoint_id)
         if len(found) > 1:
             names = ", ".join(f"{h.id} (run {h.run_id})" for h in found[:5])
             raise UsageError(
@@ -216,3 +242,11 @@ class Reader:
 
     def _damaged(self, run_id: str, seq: int | None, what: str) -> CorruptError:
         return CorruptError(f"record {seq} of run {run_id!r} {what}", run_id=run_id, seq=seq)
+
+
+def _not_found(checkpoint_id: str) -> NotFoundError:
+    return NotFoundError(
+        f"no checkpoint {checkpoint_id!r}",
+        hint="list_checkpoints() shows those there are",
+        checkpoint_id=checkpoint_id,
+    )

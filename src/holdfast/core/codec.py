@@ -51,6 +51,8 @@ __all__ = [
 
 T = TypeVar("T")
 
+_PLAIN, _TAGGED, _LIVE = Nature
+
 encode_tree: Callable[[Any], bytes] = msgspec.json.Encoder().encode
 """JSON text of a tree that is already tagged."""
 _decode_tree: Callable[[bytes], Any] = msgspec.json.Decoder().decode
@@ -154,8 +156,9 @@ def _to_tree(value: Any, depth: int = 0) -> Any:
     if entry is None:
         raise unknown_type(value)
     parts = _taken_apart(value, entry)
-    tree = _dict_tree(parts, depth + 1) if type(parts) is dict else _to_tree(parts, depth + 1)
-    return {"$t": entry.name, "v": tree}
+    if entry.ordinary or type(parts) is not dict:
+        return {"$t": entry.name, "v": _to_tree(parts, depth + 1)}
+    return {"$t": entry.name, "v": _members_tree(parts, depth + 1)}
 
 
 _CONTAINERS: dict[type, str | None] = {
@@ -171,20 +174,30 @@ _CONTAINERS: dict[type, str | None] = {
 
 
 def _dict_tree(value: dict[Any, Any], depth: int) -> Any:
+    if "$t" not in value and all(type(key) is str and write_str(key) is key for key in value):
+        return _members_tree(value, depth)
     key: Any = None
+    pairs = []
     try:
-        if "$t" not in value and all(type(key) is str and write_str(key) is key for key in value):
-            made = {}
-            for key, item in value.items():
-                made[key] = _to_tree(item, depth)
-            return made
-        pairs = []
         for key, item in value.items():
             pairs.append([_to_tree(key, depth), _to_tree(item, depth)])
-        return {"$t": "dict", "v": pairs}
     except EncodeError as error:
         at_path(error, key)
         raise
+    return {"$t": "dict", "v": pairs}
+
+
+def _members_tree(value: dict[str, Any], depth: int) -> dict[str, Any]:
+    """The tree of a dict whose keys JSON can say."""
+    made = {}
+    key = ""
+    try:
+        for key, item in value.items():
+            made[key] = _to_tree(item, depth)
+    except EncodeError as error:
+        at_path(error, key)
+        raise
+    return made
 
 
 def _items_tree(value: Iterable[Any], depth: int) -> list[Any]:
@@ -268,10 +281,11 @@ def _read_items(tree: Any, frozen: bool) -> list[Any]:
 
 def _read_pairs(tree: Any, frozen: bool) -> Any:
     made = {}
-    if type(tree) is not list:
-        raise TypeError("it has no list of pairs")
-    for key, item in [_read_items(pair, frozen) for pair in tree]:
-        made[key] = item
+    for pair in tree:
+        if type(pair) is not list:
+            raise TypeError("it has no list of pairs")
+        key, item = pair
+        made[_from_tree(key, frozen)] = _from_tree(item, frozen)
     return freeze(made, _keep)[0] if frozen else made
 
 
@@ -292,18 +306,18 @@ def _keep(value: Any, depth: int = 0) -> tuple[Any, Nature] | None:
     """The nature of a value that is no container, for `freeze`: it is not copied."""
     kind = type(value)
     if kind in WRITERS or kind is Opaque:
-        return value, Nature.TAGGED
+        return value, _TAGGED
     entry = _by_class.get(kind)
     if entry is None:
         return None
-    return value, Nature.LIVE if entry.parts.live else Nature.TAGGED
+    return value, _LIVE if entry.parts.live else _TAGGED
 
 
 def _copy(value: Any, depth: int) -> tuple[Any, Nature] | None:
     """The same, with a copy of what may change."""
     kept = _keep(value)
-    if kept is not None and kept[1] is Nature.LIVE:
-        return _from_tree(_to_tree(value, depth), True), Nature.LIVE
+    if kept is not None and kept[1] is _LIVE:
+        return _from_tree(_to_tree(value, depth), True), _LIVE
     check(value)
     return kept
 
@@ -341,7 +355,7 @@ def encode(value: Any, nature: Nature | None = None) -> bytes:
     if nature is None:
         nature = weigh(value)
     try:
-        if nature is Nature.PLAIN:
+        if nature is _PLAIN:
             try:
                 return encode_tree(value)
             except UnicodeEncodeError:  # half a surrogate pair, which the weighing does not see

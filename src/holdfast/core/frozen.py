@@ -50,6 +50,10 @@ class Nature(IntEnum):
     """It holds an object of a user's class, which may change under our hands."""
 
 
+# Looking up a member of an enum takes longer than weighing a small value.
+_PLAIN, _TAGGED = Nature.PLAIN, Nature.TAGGED
+
+
 def _refuse(hint: str) -> Callable[..., NoReturn]:
     def mutator(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
         raise UsageError("a state is frozen and cannot be changed in place", hint=hint)
@@ -204,11 +208,11 @@ def _freeze(value: Any, leaf: Leaf, depth: int) -> tuple[Any, Nature, int]:
     """The frozen copy, its nature and its height."""
     kind = type(value)
     if kind is str or kind is bool or value is None:
-        return value, Nature.PLAIN, _SCALAR
+        return value, _PLAIN, _SCALAR
     if kind is int:
-        return value, Nature.PLAIN if _INT_MIN <= value <= _INT_MAX else Nature.TAGGED, _SCALAR
+        return value, _PLAIN if _INT_MIN <= value <= _INT_MAX else _TAGGED, _SCALAR
     if kind is float:
-        return value, Nature.PLAIN if isfinite(value) else Nature.TAGGED, _SCALAR
+        return value, _PLAIN if isfinite(value) else _TAGGED, _SCALAR
     if kind is FrozenList or kind is FrozenDict or kind is FrozenSet:
         if depth + value.height > DEPTH_LIMIT:
             raise too_deep()
@@ -220,7 +224,7 @@ def _freeze(value: Any, leaf: Leaf, depth: int) -> tuple[Any, Nature, int]:
         return FrozenList.of(items, nature, height), nature, height
     if kind is tuple or kind is set or kind is frozenset:
         items, nature, height = _freeze_items(value, leaf, depth)
-        nature = max(nature, Nature.TAGGED)
+        nature = max(nature, _TAGGED)
         made = FrozenSet.of(items, nature, height) if kind is set else kind(items)
         return made, nature, height
     taken = leaf(value, depth)
@@ -232,7 +236,7 @@ def _freeze(value: Any, leaf: Leaf, depth: int) -> tuple[Any, Nature, int]:
 def _freeze_dict(value: dict[Any, Any], leaf: Leaf, depth: int) -> tuple[Any, Nature, int]:
     if depth > DEPTH_LIMIT:
         raise too_deep()
-    nature = Nature.TAGGED if "$t" in value else Nature.PLAIN
+    nature = _TAGGED if "$t" in value else _PLAIN
     highest = _SCALAR
     made = {}
     key: Any = None
@@ -242,7 +246,7 @@ def _freeze_dict(value: dict[Any, Any], leaf: Leaf, depth: int) -> tuple[Any, Na
             place = key
             if type(key) is not str:
                 place, inner, height = _freeze(key, leaf, depth + 1)
-                nature = max(nature, Nature.TAGGED, inner)
+                nature = max(nature, _TAGGED, inner)
                 highest = max(highest, height)
             if kind is str or kind is bool or item is None:
                 made[place] = item
@@ -261,7 +265,7 @@ def _freeze_dict(value: dict[Any, Any], leaf: Leaf, depth: int) -> tuple[Any, Na
 def _freeze_items(value: Iterable[Any], leaf: Leaf, depth: int) -> tuple[list[Any], Nature, int]:
     if depth > DEPTH_LIMIT:
         raise too_deep()
-    nature = Nature.PLAIN
+    nature = _PLAIN
     highest = _SCALAR
     made: list[Any] = []
     try:
@@ -321,29 +325,21 @@ def nature_of(value: Any, leaf: Leaf, depth: int = 0) -> Nature:
     """What `freeze` would say of *value*'s nature, without copying lists and dicts."""
     kind = type(value)
     if kind is str or kind is bool or value is None:
-        return Nature.PLAIN
+        return _PLAIN
     if kind is dict:
         return _nature_of_dict(value, leaf, depth)
     if kind is not list:
         return _freeze(value, leaf, depth)[1]
     if depth > DEPTH_LIMIT:
         raise too_deep()
-    nature = Nature.PLAIN
+    nature = _PLAIN
     index = 0
     try:
         for index, item in enumerate(value):  # noqa: B007 (it is used where an item fails)
             kind = type(item)
             if kind is str:
                 continue
-            if kind is dict and "$t" not in item:
-                # Without a call for each: a conversation is weighed whole at every save.
-                for key, part in item.items():
-                    kind = type(part)
-                    if type(key) is not str or (kind is not str and not _is_plain(part, kind)):
-                        break
-                else:
-                    continue
-            inner = nature_of(item, leaf, depth + 1)
+            inner = (_nature_of_dict if kind is dict else nature_of)(item, leaf, depth + 1)
             if inner > nature:
                 nature = inner
     except EncodeError as error:
@@ -352,27 +348,29 @@ def nature_of(value: Any, leaf: Leaf, depth: int = 0) -> Nature:
     return nature
 
 
-def _is_plain(value: Any, kind: type) -> bool:
-    """Whether a value that is no string is a scalar that JSON says exactly."""
-    if kind is int:
-        fits: bool = _INT_MIN <= value <= _INT_MAX
-        return fits
-    return kind is bool or value is None or (kind is float and isfinite(value))
-
-
 def _nature_of_dict(value: dict[Any, Any], leaf: Leaf, depth: int) -> Nature:
     if depth > DEPTH_LIMIT:
         raise too_deep()
-    nature = Nature.TAGGED if "$t" in value else Nature.PLAIN
+    nature = _TAGGED if "$t" in value else _PLAIN
     key: Any = None
     try:
         for key, item in value.items():
             kind = type(item)
-            if type(key) is str and (kind is str or _is_plain(item, kind)):
-                continue
-            inner = nature_of(item, leaf, depth + 1)
             if type(key) is not str:
-                inner = max(inner, Nature.TAGGED, nature_of(key, leaf, depth + 1))
+                inner = max(_TAGGED, nature_of(key, leaf, depth + 1))
+                inner = max(inner, nature_of(item, leaf, depth + 1))
+            elif (
+                kind is str
+                or kind is bool
+                or item is None
+                or (kind is int and _INT_MIN <= item <= _INT_MAX)
+                or (kind is float and isfinite(item))
+            ):
+                continue
+            elif kind is dict:
+                inner = _nature_of_dict(item, leaf, depth + 1)
+            else:
+                inner = nature_of(item, leaf, depth + 1)
             if inner > nature:
                 nature = inner
     except EncodeError as error:

@@ -53,6 +53,7 @@ LAZY_BYTES = 1 << 16
 """A loaded value whose text is longer than this is decoded when it is first looked at."""
 
 _OPERATIONS = frozenset(["add", "replace", "remove"])
+_LIVE = Nature.LIVE
 _publishing = Lock()
 
 
@@ -119,12 +120,12 @@ class Base(msgspec.Struct):
         return _encode_member(key, self.values[key]) if text is None else text
 
 
-def _encode_member(key: str, value: Any, nature: Nature = Nature.LIVE) -> bytes:
+def _encode_member(key: str, value: Any, nature: Nature = _LIVE) -> bytes:
     """The text of a state's value, which may still be text; a LIVE one is weighed anew."""
     if type(value) is Lazy:
         return value.text
     try:
-        return encode(value, None if nature is Nature.LIVE else nature)
+        return encode(value, None if nature is _LIVE else nature)
     except EncodeError as error:
         at_path(error, key)
         raise
@@ -136,7 +137,7 @@ def whole(values: Mapping[str, Any], natures: Mapping[str, Nature]) -> tuple[byt
     members = []
     for key, value in values.items():
         text = _encode_member(key, value, natures[key])
-        if natures[key] is Nature.LIVE:
+        if natures[key] is _LIVE:
             texts[key] = text
         members.append(b"%b:%b" % (key_text(key), text))
     state = b"{%b}" % b",".join(members)
@@ -163,7 +164,7 @@ def changes(
     texts: dict[str, bytes] = {}
     for key, value in values.items():
         nature = natures[key]
-        if nature is Nature.LIVE:
+        if nature is _LIVE:
             texts[key] = _encode_member(key, value, nature)
         if key not in before:
             text = texts[key] if key in texts else _encode_member(key, value, nature)

@@ -108,7 +108,7 @@ class MemoryStorage(Storage):
         with self._lock:
             self._check_open()
             found = self._newest_of([id_prefix]) or self._newest_of(self._ids.starting(id_prefix))
-        return [open_header(entry.text, entry.header.digest) for entry in found]
+        return [_opened(entry) for entry in found]
 
     def runs(self, query: RunQuery) -> Iterator[RunInfo]:
         with self._lock:
@@ -282,7 +282,7 @@ class MemoryStorage(Storage):
                 self._check_open()
                 page, bound = self._page(query, bound, _PAGE if left is None else min(left, _PAGE))
             for entry in page:
-                yield open_header(entry.text, entry.header.digest)
+                yield _opened(entry)
             left = None if left is None else left - len(page)
 
     def _page(self, query: RecordQuery, bound: int, size: int) -> tuple[list[Entry], int]:
@@ -364,6 +364,18 @@ class MemoryStorage(Storage):
             started_at=run.started_at,
             saved_at=run.saved_at or run.started_at,
         )
+
+
+def _opened(entry: Entry) -> Header:
+    """The entry's header, read from its own text and at its own place."""
+    header = open_header(entry.text, entry.header.digest)
+    if header != entry.header:
+        raise CorruptError(
+            f"record {header.seq} of run {header.run_id!r} stands in another's place",
+            run_id=entry.header.run_id,
+            seq=entry.header.seq,
+        )
+    return header
 
 
 def _same_record(run: _Run, header: Header) -> bool:

@@ -1,0 +1,112 @@
+"""Processes that write at the same time: one wins each place, and what it was told is true."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.crash.media import DURABLE, FULL, manager_on, open_medium, strays
+from tests.crash.processes import ForkServer
+
+from holdfast import State
+
+pytestmark = pytest.mark.timeout(1_800 if FULL else 120)
+
+
+def run_all(
+    server: ForkServer, function: str, medium: str, directory: Path, count: int, *rest: Any
+) -> list[list[Any]]:
+    """Let so many processes begin at once; all that they told."""
+    with ExitStack() as stack:
+        children = [
+            stack.enter_context(
+                server.start(
+                    f"tests.crash.racing:{function}",
+                    medium,
+                    str(directory),
+                    number,
+                    *rest,
+                    begin=False,
+                )
+            )
+            for number in range(count)
+        ]
+        for child in children:
+            child.begin()
+        told = [line for child in children for line in child.hear_all(600)]
+        assert [child.wait() for child in children] == [0] * count, told[-1]
+        return told
+
+
+@pytest.mark.parametrize("processes", [2, 8])
+@pytest.mark.parametrize("medium", DURABLE)
+def test_of_processes_that_save_to_one_run_one_wins_each_place(
+    medium: str, processes: int, scratch: Path, server: ForkServer, figure: Callable[[str], None]
+) -> None:
+    attempts = (500 if FULL else 20) // (processes // 2)
+    with open_medium(medium, scratch) as storage:
+        manager_on(storage, medium).save_checkpoint(State.new({"log": []}, run_id="shared"))
+    told = run_all(server, "save_to_one_run", medium, scratch, processes, attempts)
+    wins = [line[1:] for line in told if line[0] == "won"]
+    lost = [line[1:] for line in told if line[0] == "lost"]
+    won = {step: (me, attempt, checkpoint_id) for me, attempt, step, checkpoint_id in wins}
+    assert len(won) + len(lost) == processes * attempts == len(told), "two won one step"
+    with open_medium(medium, scratch) as storage:
+        manager = manager_on(storage, medium)
+        assert all(manager.verify())
+        seqs = [record.header.seq for record in storage.read("shared")]
+        assert seqs == list(range(1, len(seqs) + 1))
+        entries = manager.list_checkpoints("shared")
+        assert [entry.step for entry in reversed(entries)] == list(range(len(won) + 1))
+        log = manager.resume_from_latest("shared")["log"]
+        assert log == [[me, attempt] for _, (me, attempt, _) in sorted(won.items())]
+        assert {entry.checkpoint_id for entry in entries if entry.step} == {
+            id_ for _, _, id_ in won.values()
+        }
+    assert strays(scratch) == []
+    figure(
+        f"{processes} processes on one run, {medium}: {len(told):,} saves, "
+        f"{len(won):,} won, {len(lost):,} conflicts, 0 gaps"
+    )
+
+
+@pytest.mark.parametrize("medium", DURABLE)
+def test_processes_that_begin_one_run_at_once_keep_what_each_was_told(
+    medium: str, scratch: Path, server: ForkServer
+) -> None:
+    for number in range(20 if FULL else 3):
+        directory = scratch / str(number)
+        directory.mkdir()
+        told = run_all(server, "begin_run", medium, directory, 4)
+        won = {line[1]: line[2] for line in told if line[0] == "won"}
+        assert won
+        with open_medium(medium, directory) as storage:
+            manager = manager_on(storage, medium)
+            for me, checkpoint_id in won.items():
+                state = manager.load_checkpoint(checkpoint_id)
+                assert isinstance(state, State)
+                assert state["me"] == me
+            assert len(manager.list_checkpoints("new")) == len(won)
+            assert all(manager.verify())
+
+
+@pytest.mark.parametrize("medium", DURABLE)
+def test_processes_on_runs_of_their_own_do_not_meet(
+    medium: str, scratch: Path, server: ForkServer, figure: Callable[[str], None]
+) -> None:
+    processes, steps = 8, 200 if FULL else 8
+    told = run_all(server, "save_own_runs", medium, scratch, processes, steps)
+    assert len(told) == processes * 3 * steps
+    with open_medium(medium, scratch) as storage:
+        manager = manager_on(storage, medium)
+        assert len(manager.list_checkpoints("many")) == len(told)
+        for _, run_id, step, checkpoint_id in told if FULL else told[::7]:
+            state = manager.load_checkpoint(checkpoint_id)
+            assert isinstance(state, State)
+            assert (state.run_id, state["log"]) == (run_id, list(range(1, step + 1)))
+        assert all(manager.verify())
+    assert strays(scratch) == []
+    figure(f"{processes} processes on {3 * processes} runs, {medium}: {len(told):,} saves, 0 lost")
