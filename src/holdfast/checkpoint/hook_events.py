@@ -1,10 +1,11 @@
 """What passes between the engine and a hook: events, contexts, results.
 
 What the engine puts into `HookContext.data`: ``agent_id``, ``run_id``, ``step_number``, ``status``
-and ``timestamp`` always, and ``state`` where there is one. After the fact (a POST event is fired
-only when it succeeded) also ``checkpoint_id`` and ``duration_ms``; of a save or load ``kind``,
-``size`` and ``stored`` (bytes, as in a record's header); of a prune ``removed`` (checkpoints) and
-``freed`` (bytes). The status of a resume is that which the run was found with.
+and ``timestamp``, and ``state`` where there is one. After the fact (a POST event is fired only
+when it succeeded) also ``checkpoint_id`` and ``duration_ms``; of a save or load ``kind``, ``size``
+and ``stored`` (bytes, as in a record's header). The status of a resume is that which the run was
+found with. A fork tells ``new_run_id`` beside what it is made from. A prune has no step and no
+status, but ``run_ids`` and, after the fact, ``removed`` (checkpoints) and ``freed`` (bytes).
 """
 
 from __future__ import annotations
@@ -147,12 +148,12 @@ class PreOutcome(msgspec.Struct, Generic[S], frozen=True):
     state: S
     veto: HookResult | None = None
 
-    def unwrap(self, **facts: Any) -> S:
-        """The state, or a `VetoError` that names the hook and carries *facts*."""
+    def unwrap(self, what: str = "save", **facts: Any) -> S:
+        """The state, or a `VetoError` that names the hook and *what*, and carries *facts*."""
         if self.veto is None:
             return self.state
         raise VetoError(
-            f"hook {self.veto.hook} refused the save: {self.veto.error}",
+            f"hook {self.veto.hook} refused the {what}: {self.veto.error}",
             hook=self.veto.hook,
             reason=self.veto.error,
             **facts,

@@ -164,21 +164,18 @@ class Keeper:
 
     # When asked
 
-    def hide_now(self, runs: Sequence[RunInfo]) -> int:
-        """Apply the rules to these runs now; gives how many checkpoints went."""
+    def hide_now(self, runs: Sequence[RunInfo]) -> dict[str, int]:
+        """Apply the rules to these runs now; gives how many checkpoints of which runs went."""
         if not self.active:
-            return 0
+            return {}
         self.forget_all()
-        count = 0
         with self._lock:
-            headers = self._headers_of(runs)
             gone: dict[str, list[int]] = {}
-            for header in self._dropped_of_groups(headers):
+            for header in self._dropped_of_groups(self._headers_of(runs)):
                 gone.setdefault(header.run_id, []).append(header.seq)
             for run_id, seqs in gone.items():
                 self._storage.delete(run_id, hide=seqs)
-                count += len(seqs)
-        return count
+            return {run_id: len(seqs) for run_id, seqs in gone.items()}
 
     def _headers_of(self, runs: Sequence[RunInfo]) -> list[Header]:
         """The visible checkpoints of these runs, newest first where they are counted together."""

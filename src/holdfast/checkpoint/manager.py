@@ -25,7 +25,7 @@ from holdfast.checkpoint.views import Change, CheckpointMetadata, HistoryEntry, 
 from holdfast.core import state as _state
 from holdfast.storage.base import Storage
 
-__all__ = ["CheckpointManager", "StateManager", "saver_for"]
+__all__ = ["CheckpointManager", "StateManager", "manager_for"]
 
 T = TypeVar("T")
 
@@ -298,11 +298,15 @@ class CheckpointManager(Manager):
         self.close()
 
 
-def saver_for(target: _state.Saver | Storage | str | None) -> _state.Saver:
-    """What to save through: *target* itself, or a manager over that storage or address."""
+def manager_for(target: CheckpointManager | Storage | str | None) -> CheckpointManager:
+    """*target* itself, or a manager over that storage or address."""
+    return target if isinstance(target, CheckpointManager) else CheckpointManager(target)
+
+
+def _saver_for(target: _state.Saver | Storage | str | None) -> _state.Saver:
     if target is None or isinstance(target, Storage | str):
         return CheckpointManager(target)
     return target
 
 
-_state.find_saver = saver_for
+_state.find_saver = _saver_for

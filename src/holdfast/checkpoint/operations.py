@@ -62,6 +62,7 @@ class Operations(Looking):
         run, header = yield Work(lambda: self._standing(name_or_run_id, scope))
         if header is None:
             return None
+        started = time.perf_counter()
         data = header_data(header)
         yield from self._fire(HookEvent.PRE_RESUME, header.name, data)
         cause = resume_cause(header.status)
@@ -72,7 +73,8 @@ class Operations(Looking):
             raise
         self.metrics.resumed(cause)
         self._count_save(header)
-        yield from self._fire(HookEvent.POST_RESUME, header.name, {**data, "state": state})
+        data |= {"state": state, "duration_ms": (time.perf_counter() - started) * 1000}
+        yield from self._fire(HookEvent.POST_RESUME, header.name, data)
         return state
 
     def fork(
@@ -86,6 +88,7 @@ class Operations(Looking):
         new_id = str(uuid.uuid4()) if run_id is None else check_run_id(run_id)
         if (yield Work(lambda: self.reader.run(new_id))) is not None:
             raise UsageError(f"there is a run {new_id!r} already", hint="fork to another run_id")
+        started = time.perf_counter()
         data = {**header_data(header), "new_run_id": new_id}
         yield from self._fire(HookEvent.PRE_FORK, header.name, data)
         loaded: Loaded = yield Work(lambda: self.reader.load(header))
@@ -98,7 +101,8 @@ class Operations(Looking):
         self.metrics.forked()
         _, first = yield Work(lambda: self._standing(new_id, header.scope))
         made = yield from self._load(first)
-        yield from self._fire(HookEvent.POST_FORK, header.name, {**data, "state": made})
+        data |= {"state": made, "duration_ms": (time.perf_counter() - started) * 1000}
+        yield from self._fire(HookEvent.POST_FORK, header.name, data)
         return made
 
     def delete(self, checkpoint_id: str) -> Steps[bool]:
@@ -130,15 +134,26 @@ class Operations(Looking):
 
     def cleanup(self, name_or_run_id: str) -> Steps[int]:
         """Apply the retention rules now, free the space, and give how many checkpoints went."""
+        started = time.perf_counter()
         runs: list[RunInfo] = yield Work(lambda: list(self.reader.runs_of(name_or_run_id)))
-        data = {"agent_id": name_or_run_id, "run_ids": [run.run_id for run in runs]}
-        yield from self._fire(HookEvent.PRE_PRUNE, name_or_run_id, data)
-        count: int = yield Work(lambda: self.keeper.hide_now(runs))
-        for run in runs:
-            yield from self._erase(run.run_id)
+        ids = [run.run_id for run in runs]
+        data: dict[str, Any] = {
+            "agent_id": runs[0].name if runs else name_or_run_id,
+            "run_id": ids[0] if len(ids) == 1 else "",
+            "run_ids": ids,
+            "timestamp": datetime.now(UTC),
+        }
+        yield from self._fire(HookEvent.PRE_PRUNE, data["agent_id"], data)
+        hidden: dict[str, int] = yield Work(lambda: self.keeper.hide_now(runs))
+        freed = 0
+        for run_id in dict.fromkeys([*ids, *hidden]):
+            freed += yield from self._erase(run_id)
         yield Work(self.storage.compact)
+        count = sum(hidden.values())
         self.metrics.pruned(count)
-        yield from self._fire(HookEvent.POST_PRUNE, name_or_run_id, {**data, "removed": count})
+        milliseconds = (time.perf_counter() - started) * 1000
+        data |= {"removed": count, "freed": freed, "duration_ms": milliseconds}
+        yield from self._fire(HookEvent.POST_PRUNE, data["agent_id"], data)
         return count
 
     def mark(self, checkpoint_id: str, kind: str, on: bool) -> Steps[str]:

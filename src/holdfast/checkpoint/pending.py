@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.checkpoint.journal import Note
 from holdfast.checkpoint.ledger import Answer, Effect, Ledger, Question, read_notes
-from holdfast.checkpoint.manager import CheckpointManager, saver_for
+from holdfast.checkpoint.manager import CheckpointManager, manager_for
 from holdfast.checkpoint.reading import Reader
 from holdfast.core.codec import decode, encode
 from holdfast.core.lease import check_free
@@ -52,7 +52,7 @@ def pending(
 
     Runs that a live process is executing are not looked at.
     """
-    manager = saver_for(storage)
+    manager = manager_for(storage)
     try:
         reader = manager.operations.reader
         query = RunQuery(run_id=run_id, not_status="completed")
@@ -87,7 +87,7 @@ def resolve(
     """
     if (outcome is not _NOTHING) + (error is not None) + repeat != 1:
         raise UsageError("give one of outcome, error= and repeat=True")
-    manager = saver_for(storage)
+    manager = manager_for(storage)
     try:
         reader = manager.operations.reader
         run = reader.run(run_id)

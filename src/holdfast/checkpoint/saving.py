@@ -129,6 +129,8 @@ class Saving:
         self._count_save(subject.place)
         if stored.written:
             self.metrics.saved(seconds, logical=header.size, stored=header.stored)
+            if stored.hidden:
+                self.metrics.pruned(sum(map(len, stored.hidden.values())))
             self.keeper.saved(stored)
             for run_id in self.keeper.runs_to_erase() if self.keeper.active else ():
                 yield from self._free(run_id)
@@ -178,11 +180,13 @@ class Saving:
             logger.warning("run %s: what retention dropped was not freed: %s", run_id, error)
 
     def _erase(self, run_id: str) -> Steps[int]:
-        """Free what was hidden: a note that says so, then the records; an empty run goes whole."""
+        """Free what was hidden: a note that says so, then the records; an empty run goes whole.
+
+        Gives how many bytes that were stored.
+        """
         for _ in range(_RETRIES + 1):
             if (yield Work(lambda: self.keeper.is_empty(run_id))):
-                self.journal.forget(run_id)
-                return (yield Work(lambda: self.storage.delete(run_id)))  # type: ignore[no-any-return]
+                return (yield Work(lambda: self._delete_empty(run_id)))  # type: ignore[no-any-return]
             plan: Erasure | None = yield Work(lambda: self.keeper.plan_erasure(run_id))
             if plan is None:
                 return 0
@@ -191,9 +195,18 @@ class Saving:
                     return 0
             except ConflictError:
                 continue  # the run went on meanwhile, perhaps from what was to go
+            yield Work(partial(self.keeper.erase, run_id, plan))
             self.metrics.freed(plan.stored)
-            return (yield Work(partial(self.keeper.erase, run_id, plan)))  # type: ignore[no-any-return]
+            return plan.stored
         return 0
+
+    def _delete_empty(self, run_id: str) -> int:
+        run = self.reader.run(run_id)
+        self.journal.forget(run_id)
+        self.storage.delete(run_id)
+        stored = run.stored if run is not None else 0
+        self.metrics.freed(stored)
+        return stored
 
     def _hears(self, *events: HookEvent) -> bool:
         return self.hooks is not None and any(self.hooks.has(event) for event in events)
@@ -207,6 +220,8 @@ class Saving:
         failed = sum(not result.success for result in results)
         if failed:
             self.metrics.hook_failed(failed)
+        if event.is_pre and event is not HookEvent.PRE_CHECKPOINT_SAVE:
+            pre_outcome(None, results).unwrap(event.rpartition("_")[2], run_id=data["run_id"])
         return results
 
 
