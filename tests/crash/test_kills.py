@@ -6,12 +6,13 @@ import random
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.crash.judging import Told
-from tests.crash.media import DURABLE, FULL
+from tests.crash.media import DURABLE, FULL, open_medium, strays
 from tests.crash.processes import Child, ForkServer
 
 KILLS = 1_000 if FULL else 25
@@ -53,3 +54,54 @@ def test_a_kill_at_any_moment_loses_nothing_and_leaves_nothing(
             shutil.rmtree(directory)
     figure(f"SIGKILL, {medium}: {KILLS:,} kills, {acknowledged:,} acknowledged, 0 lost")
     assert acknowledged > KILLS
+
+
+@pytest.mark.parametrize("medium", DURABLE)
+def test_a_killed_loop_that_is_started_again_at_once_goes_on(
+    medium: str, scratch: Path, server: ForkServer, figure: Callable[[str], None]
+) -> None:
+    chance = random.Random(medium)
+    target, arguments = "tests.crash.workload:loop", (medium, str(scratch))
+    low = high = 0
+    times = []
+    for attempt in range(1, KILLS // 5 + 1):
+        started = time.perf_counter()
+        with server.start(target, *arguments) as child:
+            began = child.hear(1)
+            times.append(time.perf_counter() - started)
+            told = [*began, *lived(child, chance)]
+        match began:
+            case [["began", step, number, state]]:
+                assert number == attempt, "it was held by the dead"
+                assert low <= step <= high
+                assert state == ({"done": step} if step else {})
+            case _:
+                raise AssertionError(told)
+        low = max([step, *(line[1] for line in told if line[0] == "saved")])
+        high = max([step, *(line[1] for line in told if line[0] == "save")])
+        open_medium(medium, scratch).close()
+        assert strays(scratch) == []
+    figure(
+        f"started again at once, {medium}: {len(times):,} times, resumed "
+        f"{sorted(times)[len(times) // 2] * 1000:.0f} ms after the kill, at step {low:,} in the end"
+    )
+    assert low > 0
+
+
+def test_the_test_sees_a_save_that_is_acknowledged_too_early(
+    scratch: Path, server: ForkServer
+) -> None:
+    seen = 0
+    for life in range(8):
+        directory = scratch / str(life)
+        directory.mkdir()
+        told = Told()
+        with server.start("tests.crash.workload:boast", "sqlite", str(directory)) as child:
+            heard = child.hear(2 + life)
+            child.kill()
+            told.hear([*heard, *child.hear_all()])
+        with suppress(AssertionError):
+            told.check("sqlite", directory)
+            continue
+        seen += 1
+    assert seen > 0

@@ -16,10 +16,11 @@ from typing import Any
 
 from tests.crash.media import manager_on, open_medium, options_of
 
+import holdfast
 from holdfast import AgentState, Rules, State, StateManager
 from holdfast.errors import StorageError
 
-__all__ = ["AGENT", "KEPT", "RUNS", "Worker", "message", "work"]
+__all__ = ["AGENT", "KEPT", "LAST", "RUNS", "Worker", "message", "work", "work_through"]
 
 Tell = Callable[..., None]
 
@@ -235,6 +236,30 @@ def work(tell: Tell, medium: str, directory: str, seed: int) -> None:
     worker = Worker(medium, Path(directory), seed, tell)
     tell("ready")
     worker.work()
+
+
+def loop(tell: Tell, medium: str, directory: str) -> None:
+    """A loop of the user's own, for ever."""
+    storage = open_medium(medium, Path(directory))
+    with holdfast.run("loop", storage=manager_on(storage, medium)) as run:
+        tell("began", run.step, run.attempt, dict(run.state))
+        while True:
+            tell("save", run.step + 1)
+            run.checkpoint(done=run.step + 1)
+            tell("saved", run.step)
+
+
+def boast(tell: Tell, medium: str, directory: str) -> None:
+    """Tell of every save before it is made: what a storage does that acknowledges too early."""
+    with open_medium(medium, Path(directory)) as storage:
+        manager = manager_on(storage, medium)
+        state = State.new({"messages": []}, run_id="a")
+        while True:
+            step = state.step + 1
+            state = state.append("messages", message("a", step)).set("round", step).at(step=step)
+            tell("save", "a", step)
+            tell("saved", "a", step, "unknown")
+            manager.save_checkpoint(state)
 
 
 def work_through(tell: Tell, medium: str, directory: str, seed: int) -> None:

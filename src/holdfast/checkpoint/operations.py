@@ -52,7 +52,7 @@ class Operations(Looking):
         return state
 
     def _go_on_from(self, header: Header, run: RunInfo | None) -> Saveable:
-        loaded = self.reader.load(header)
+        loaded = self.reader.load_visible(header)
         state = loaded.upgraded()
         self.journal.at(loaded, state if loaded.is_current else None, run)
         return state
@@ -92,7 +92,7 @@ class Operations(Looking):
         started = time.perf_counter()
         data = {**header_data(header), "new_run_id": new_id}
         yield from self._fire(HookEvent.PRE_FORK, header.name, data)
-        loaded: Loaded = yield Work(lambda: self.reader.load(header))
+        loaded: Loaded = yield Work(lambda: self.reader.load_visible(header))
         subject = _forked(loaded, new_id)
         if change is not None:
             subject = change(loaded, subject)

@@ -163,17 +163,18 @@ class Reader:
             before = header
             yield record
 
-    def load(self, target: Header) -> Loaded:
-        """The state at a checkpoint, rebuilt from its keyframe through its chain of bases."""
+    def load_visible(self, target: Header) -> Loaded:
+        """The state at a checkpoint that was just found; a `NotFoundError` if it is gone again."""
         try:
-            return self._load(target)
+            return self.load(target)
         except CorruptError:
             if any(found.digest == target.digest for found in self.storage.find(target.id)):
                 raise
             # Someone deleted it meanwhile, and what it was built on went as well.
             raise _not_found(target.id) from None
 
-    def _load(self, target: Header) -> Loaded:
+    def load(self, target: Header) -> Loaded:
+        """The state at a checkpoint, rebuilt from its keyframe through its chain of bases."""
         first = target.seq if target.frame == "key" else target.key_seq
         if first is None:
             raise self._damaged(target.run_id, target.seq, "is a delta without a keyframe")
