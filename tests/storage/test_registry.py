@@ -35,7 +35,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A working directory of its own, no address in the environment, and no names left behind."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("HOLDFAST_STORAGE", raising=False)
-    monkeypatch.setattr(registry, "_named", dict(registry._named))
+    monkeypatch.setattr(registry, "_named", {"memory": registry._named["memory"]})
     yield tmp_path
 
 
