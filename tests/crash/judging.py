@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.crash.media import manager_on, open_medium, strays
-from tests.crash.workload import AGENT, KEPT, LAST, Worker, message
+from tests.crash.workload import AGENT, KEPT, LAST, LOOP, Worker, message
 
 from holdfast import AgentState, CheckpointManager, CheckpointMetadata, State
 
@@ -32,6 +32,8 @@ class Told:
         self._whole: set[str] = set()
         self._deleting: set[str] = set()
         self._gone: set[str] = set()
+        self._loops: set[str] = set()
+        self._completed: set[str] = set()
         self._fresh: list[str] = []
 
     def hear(self, lines: Iterable[list[Any]]) -> None:
@@ -61,6 +63,10 @@ class Told:
                     self._deleting.add(run)
                 case ["deleted", run]:
                     self._gone.add(run)
+                case ["run", run]:
+                    self._loops.add(run)
+                case ["ran", run]:
+                    self._completed.add(run)
                 case ["failed", *_]:
                     self.failures += 1
                 case ["crashed", trace]:
@@ -95,6 +101,7 @@ class Told:
         for run in self._begun:
             self._check_run(run, by_run[run])
         self._check_forks(by_run)
+        self._check_loops(by_run)
         for entries in by_run.values():
             if entries:
                 found = manager.resume_from_latest(entries[0].run_id)
@@ -138,12 +145,24 @@ class Told:
                 assert steps == [step], f"run {run} was lost"
             else:
                 assert steps in ([], [step])
-        known = {*self._begun, *self._forks}
+        known = {*self._begun, *self._forks, *self._loops}
         assert {run for run, entries in by_run.items() if entries} <= known
+
+    def _check_loops(self, by_run: dict[str, list[CheckpointMetadata]]) -> None:
+        for run in self._loops:
+            steps = [entry.step for entry in by_run[run]]
+            assert steps == sorted(steps, reverse=True)
+            newest = next(iter(by_run[run]), None)
+            if run in self._completed:
+                assert newest is not None, f"run {run} was lost"
+                assert (newest.step, newest.status) == (LOOP, "completed")
 
     def _check_state(self, state: Any, entry: CheckpointMetadata) -> None:
         run, step = self._forks.get(entry.run_id, (entry.run_id, entry.step))
         assert step == entry.step
+        if run in self._loops:
+            assert state["messages"] == [message(run, step)]
+            return
         wanted = [message(run, number) for number in range(1, step + 1)]
         if run == AGENT:
             assert isinstance(state, AgentState)

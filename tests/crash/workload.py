@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -18,9 +19,9 @@ from tests.crash.media import manager_on, open_medium, options_of
 
 import holdfast
 from holdfast import AgentState, Rules, State, StateManager
-from holdfast.errors import StorageError
+from holdfast.errors import LeaseHeldError, StorageError
 
-__all__ = ["AGENT", "KEPT", "LAST", "RUNS", "Worker", "message", "work", "work_through"]
+__all__ = ["AGENT", "KEPT", "LAST", "LOOP", "RUNS", "Worker", "message", "work", "work_through"]
 
 Tell = Callable[..., None]
 
@@ -30,6 +31,9 @@ AGENT = "agent"
 KEPT = "k"
 """The run that retention leaves only the last `LAST` checkpoints."""
 LAST = 3
+LOOP = 2
+"""How many steps a loop takes."""
+LEASE = 0.2
 
 _WEIGHTS = {
     "save": 8,
@@ -41,6 +45,7 @@ _WEIGHTS = {
     "fork": 2,
     "delete": 1,
     "clean": 1,
+    "run": 1,
     "reopen": 1,
 }
 
@@ -111,7 +116,7 @@ class Worker:
 
     def every_call(self) -> None:
         """Each kind of call that is made on the caller's own thread, in few steps."""
-        calls = "save save_agent save_kept save save tag fork save_kept drop save_kept delete"
+        calls = "save save_agent save_kept save save tag fork save_kept drop save_kept delete run"
         for name in (*calls.split(), "save_kept", "clean", "reopen", "save", "save_kept"):
             getattr(self, f"_{name}")()
 
@@ -222,6 +227,26 @@ class Worker:
         self._tell("delete", run)
         self._try(lambda: self._plain.latest(run) and self._plain.delete_run(run))
         self._tell("deleted", run)
+
+    def _run(self) -> None:
+        """A loop of the user's own, under a lease, from its beginning to its end."""
+        self._made += 1
+        run_id = f"loop-{self._seed}-{self._made}"
+        self._tell("run", run_id)
+        self._try(lambda: self._run_once(run_id))
+        self._tell("ran", run_id)
+
+    def _run_once(self, run_id: str) -> None:
+        while True:
+            try:
+                opened = holdfast.run(run_id, storage=self._plain, lease_seconds=LEASE)
+                with opened as run:
+                    while run.step < LOOP:
+                        run.checkpoint(messages=[message(run_id, run.step + 1)])
+                return
+            except LeaseHeldError:
+                # A lease that could not be given back is free once it has expired.
+                time.sleep(LEASE)
 
     def _clean(self) -> None:
         self._try(lambda: self._keeping.cleanup_old_checkpoints(KEPT))
