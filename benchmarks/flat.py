@@ -80,21 +80,27 @@ def _request(state: State) -> Request:
 
 
 class _Work:
-    """What is timed on one store."""
+    """What is timed on one store. It is read by a new manager each time, which remembers nothing."""
 
     def __init__(self, manager: CheckpointManager) -> None:
         self._manager = manager
         self._state: State = manager.resume_from_latest("long")
 
     def calls(self) -> dict[str, Callable[[], Any]]:
-        page = self._manager.list_checkpoints
         return {
             "save": self._save,
-            "latest": lambda: self._manager.latest("long"),
-            f"page of {_PAGE} of one run": lambda: page("long", limit=_PAGE),
-            f"page of {_PAGE} of one name": lambda: page("second", limit=_PAGE),
-            f"page of {_PAGE} of all": lambda: page(limit=_PAGE),
+            "latest": lambda: self._new().latest("long"),
+            f"page of {_PAGE} of one run": lambda: self._new().list_checkpoints(
+                "long", limit=_PAGE
+            ),
+            f"page of {_PAGE} of one name": lambda: self._new().list_checkpoints(
+                "second", limit=_PAGE
+            ),
+            f"page of {_PAGE} of all": lambda: self._new().list_checkpoints(limit=_PAGE),
         }
+
+    def _new(self) -> CheckpointManager:
+        return CheckpointManager(self._manager.storage)
 
     def _save(self) -> None:
         step = self._state.step + 1

@@ -226,6 +226,21 @@ def test_a_branch_survives_that_another_prunes_what_it_came_from(open_manager: O
     assert all(open_manager().verify())
 
 
+def test_a_branch_from_what_is_kept_survives_that_another_prunes_the_rest(
+    open_manager: Open,
+) -> None:
+    running, outside = open_manager(), open_manager(retention=Rules(keep_last=1))
+    ids = save(running, 60, size=500)
+    outside.pin(ids[50])
+    branch = running.load_checkpoint(ids[50])
+    assert isinstance(branch, State)
+    assert outside.cleanup_old_checkpoints("run") == 58
+    checkpoint_id = running.save_checkpoint(branch.set("other", True).at(step=52))
+    assert running.latest("run").parent_checkpoint_id == ids[50]
+    assert open_manager(reopen=True).load_checkpoint(checkpoint_id)["other"]
+    assert all(open_manager().verify())
+
+
 def test_a_branch_survives_that_its_own_manager_prunes_what_it_came_from(
     open_manager: Open,
 ) -> None:

@@ -247,6 +247,21 @@ class TestCosts:
 
             assert self.steps(many, save) <= 1.2 * self.steps(few, save)
 
+    def test_a_runs_notes_of_a_kind_are_found_among_any_number_of_records(
+        self, storage: SQLiteStorage
+    ) -> None:
+        writer, other = JournalWriter(), JournalWriter("other")
+        pins = [writer.save(storage, frame="note", kind="pin").header for _ in range(2)]
+        other.save(storage, frame="note", kind="pin")
+
+        def pinned(storage: SQLiteStorage) -> None:
+            query = RecordQuery(run_id="run", kind="pin", notes=True)
+            assert list(storage.headers(query)) == pins[::-1]
+
+        few = self.steps(storage, pinned)
+        assert storage.append([writer.batch(3_000), other.batch(100)]) == [None, None]
+        assert self.steps(storage, pinned) <= 1.2 * few
+
     @pytest.mark.parametrize("scope", ["", "inner"])
     def test_the_newest_checkpoint_is_found_behind_any_number_of_notes(
         self, storage: SQLiteStorage, scope: str

@@ -232,14 +232,17 @@ class Journal:
         run = self.reader.run(request.run_id)
         if run is None or run.seq <= cursor.seq:
             return None
-        between = [r.header for r in self.reader.records(request.run_id, cursor.seq + 1, run.seq)]
-        if any(header.frame != "note" for header in between):
-            if not self._is_from_outside(request):
-                return None
-            cursor.conflict = conflict if cursor.tips else None
-        elif any(header.kind == "prune" for header in between):
-            # What the next checkpoint would be built on may be erased by now.
-            cursor.tips.clear()
+        erased: list[dict[str, Any]] = []
+        for record in self.reader.records(request.run_id, cursor.seq + 1, run.seq):
+            if record.header.frame != "note":
+                if not self._is_from_outside(request):
+                    return None
+                cursor.conflict = conflict if cursor.tips else None
+            elif record.header.kind == "prune":
+                erased += msgspec.json.decode(record.body)["erased"]
+        for scope, tip in [*cursor.tips.items()]:
+            if any(hole["first"] <= tip.key_seq <= hole["last"] for hole in erased):
+                del cursor.tips[scope]
         cursor.seq, cursor.digest = run.seq, run.digest
         return cursor
 

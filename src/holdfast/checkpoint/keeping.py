@@ -20,6 +20,8 @@ __all__ = ["Erasure", "Keeper", "Marks"]
 
 _ERASE_AFTER = 64
 """So many hidden records are freed together, so that freeing costs little per save."""
+_MARKING = ("pin", "release", "tag")
+"""The kinds of the notes that say something about a checkpoint."""
 
 
 class Marks(msgspec.Struct):
@@ -249,14 +251,22 @@ class Keeper:
             known = Marks()
         marks = known.copy()
         marks.ordinal, marks.seq = run.ordinal, run.seq
-        for kind in ("pin", "release", "tag"):
-            query = RecordQuery(run_id=run_id, kind=kind, notes=True)
-            new = takewhile(lambda header: header.seq > known.seq, self._storage.headers(query))
-            for header in reversed(list(new)):
-                _mark(marks, header)
+        for header in self._marking(run, known.seq):
+            _mark(marks, header)
         # Only now: half of them, if reading fails, would let go of what is pinned.
         self._marks[run_id] = marks
         return marks
+
+    def _marking(self, run: RunInfo, after: int) -> list[Header]:
+        """The notes that mark checkpoints of a run after that record, oldest first."""
+        if not after:
+            queries = (RecordQuery(run_id=run.run_id, kind=k, notes=True) for k in _MARKING)
+            found = [header for query in queries for header in self._storage.headers(query)]
+        else:
+            query = RecordQuery(run_id=run.run_id, notes=True, limit=run.seq - after)
+            new = takewhile(lambda header: header.seq > after, self._storage.headers(query))
+            found = [header for header in new if header.frame == "note" and header.kind in _MARKING]
+        return sorted(found, key=lambda header: header.seq)
 
     def _marks_at(self, run_id: str, new: Header | None) -> Marks:
         """The marks of a run when *new* is stored.

@@ -60,6 +60,7 @@ def marks_of(header: Header, run: int) -> Iterator[bytes]:
         yield _scope_key(run, header.scope)
     if header.kind != _MOST_KINDS:
         yield _key(b"k", header.kind)
+        yield _kind_key(run, header.kind)
     if header.status != _MOST_STATUSES:
         yield _key(b"s", header.status)
     for tag in set(header.tags):
@@ -78,6 +79,11 @@ def _scope_key(run: int, scope: str) -> bytes:
     return _key(b"c%d:" % run, scope)
 
 
+def _kind_key(run: int, kind: str) -> bytes:
+    """A run's notes of one kind are looked for often, and may be few among very many records."""
+    return _key(b"r%d:" % run, kind)
+
+
 def micros(moment: datetime) -> int:
     """*moment* in microseconds since 1970; one without a time zone is taken as UTC."""
     if moment.tzinfo is None:
@@ -91,11 +97,13 @@ def listing(query: RecordQuery, run: int | None) -> Listing:
     Its rows are still to be compared with the query.
     """
     keys = list(_keys_in(query))
-    if run is not None and (query.notes or query.scope is None):
+    if run is not None and query.kind not in (None, _MOST_KINDS):
+        keys.insert(0, _kind_key(run, query.kind))
+    elif run is not None and (query.notes or query.scope is None):
         return _of_run(query, run, keys)
-    if run is not None and query.scope == "":
+    elif run is not None and query.scope == "":
         return _of_run_itself(query, run, keys)
-    if run is not None and query.scope is not None:
+    elif run is not None and query.scope is not None:
         keys.insert(0, _scope_key(run, query.scope))
     values = _values(keys)
     if not keys:

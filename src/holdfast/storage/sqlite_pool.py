@@ -48,6 +48,8 @@ _LOOKS_EVERY = 1.0
 """Seconds between two looks whether the file is still there; each costs a bit of an append."""
 _PATIENCE = 30.0
 """Seconds a fork waits for calls that are under way. Only the forking thread's own take longer."""
+_OPENS_AGAIN = 0.01
+"""Seconds until a file that others are opening is tried again."""
 _RIGHTS = "this user needs the right to write to the file and to its directory"
 _DISK = "the disk or its driver failed: look into the system's log"
 
@@ -74,18 +76,29 @@ class Pool:
         self._idle: list[apsw.Connection] = []
         with self._errors, _opening:
             make_file(path)
-            try:
-                self._writer = self._connect()
-                make_schema(self._writer, path)
-                use_log(self._writer, path)
-            except (apsw.CorruptError, apsw.NotADBError) as error:
-                self._disconnect()
-                raise refusal(path, error) from error
-            except BaseException:
-                self._disconnect()
-                raise
+            patience = time.monotonic() + busy_timeout
+            while True:
+                try:
+                    self._begin()
+                    break
+                except (apsw.CorruptError, apsw.NotADBError) as error:
+                    raise refusal(path, error) from error
+                except apsw.BusyError:
+                    # Taking up the log does not wait for others that open the file just now.
+                    if time.monotonic() > patience:
+                        raise
+                    time.sleep(_OPENS_AGAIN)
             self._file = self._file_now()
             _watched_for_forks().add(self)
+
+    def _begin(self) -> None:
+        self._writer = self._connect()
+        try:
+            make_schema(self._writer, self._path)
+            use_log(self._writer, self._path)
+        except BaseException:
+            self._disconnect()
+            raise
 
     @contextmanager
     def reading(self) -> Iterator[apsw.Connection]:
@@ -114,13 +127,15 @@ class Pool:
         with self._errors, self._writing:
             writer = self._open_writer()
             writer.wal_autocheckpoint(_LOG_PAGES * min(max(batches, 1), _LONGER))
-            writer.execute("BEGIN IMMEDIATE")
             try:
+                writer.execute("BEGIN IMMEDIATE")
                 yield writer
                 writer.execute("COMMIT")
-            except BaseException:
+            except BaseException as error:
                 if writer.in_transaction:
                     writer.execute("ROLLBACK")
+                if isinstance(error, apsw.ReadOnlyError | apsw.CantOpenError):
+                    self._reconnect()
                 raise
 
     @contextmanager
@@ -210,12 +225,21 @@ class Pool:
 
     def _disconnect(self) -> None:
         """Close all connections, the last of which leaves no log behind."""
+        self._pid = None
         while self._idle:
             self._idle.pop().close()
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
-        self._pid = None
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
+
+    def _reconnect(self) -> None:
+        """Open everything anew before the next call.
+
+        A log that could not be opened for writing once is read-only for SQLite for as long as
+        the connection lasts.
+        """
+        with self._state:
+            self._disconnect()
 
     def _renew_locks(self) -> None:
         self._writing = threading.Lock()
