@@ -80,7 +80,7 @@ def _request(state: State) -> Request:
 
 
 class _Work:
-    """What is timed on one store. It is read by a new manager each time, which remembers nothing."""
+    """What is timed on one store. A new manager, which remembers nothing, reads it each time."""
 
     def __init__(self, manager: CheckpointManager) -> None:
         self._manager = manager
