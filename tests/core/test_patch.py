@@ -392,14 +392,14 @@ def test_an_encode_error_names_the_key_and_leaves_the_base_as_it_was() -> None:
     state: dict[str, Any] = {"a": [1], "b": 1}
     natures = dict.fromkeys(state, Nature.LIVE)
     _, base = whole(state, natures)
-    before = (dict(base.values), dict(base.texts), base.size)
+    before = (dict(base.values), dict(base.live), base.size)
     state["a"].append(2)
     state["b"] = {"x": [object()]}
     for act in (lambda: changes(base, state, natures), lambda: whole(state, natures)):
         with pytest.raises(EncodeError, match="object is not a type") as caught:
             act()
         assert caught.value.path == "b.x[0]"
-    assert (base.values, base.texts, base.size) == before
+    assert (base.values, base.live, base.size) == before
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from holdfast.core.ids import new_id
 from holdfast.core.migrations import migrations
 from holdfast.core.patch import Base, Lazy, changes, whole
 from holdfast.core.record import Header, Record, seal
+from holdfast.core.seen import SeenList
 from holdfast.core.state import Lineage, Place, State
 from holdfast.errors import ConflictError, HoldfastError
 from holdfast.storage.base import Batch, RunInfo, Storage
@@ -529,14 +530,14 @@ def _tip_of(loaded: Loaded, state: Saveable | None) -> _Tip:
     """The tip that a loaded checkpoint is; the values of *state*, if it is frozen, are its base."""
     header = loaded.header
     values: dict[str, Any] = {key: Lazy(text) for key, text in loaded.texts.items()}
-    texts: dict[str, bytes] = {}
+    live: dict[str, bytes | SeenList] = {}
     if isinstance(state, State):
         values, natures = state.for_saving()
-        texts = {k: loaded.texts[k] for k, nature in natures.items() if nature is Nature.LIVE}
+        live = {k: loaded.texts[k] for k, nature in natures.items() if nature is Nature.LIVE}
     return _Tip(
         header,
         loaded.form,
-        Base(values, texts, header.size),
+        Base(values, live, header.size),
         key_seq=header.seq if header.frame == "key" else header.key_seq or 0,
         key_weight=loaded.key_weight,
         chain_weight=loaded.chain_weight,

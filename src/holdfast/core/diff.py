@@ -14,6 +14,7 @@ from holdfast.errors import EncodeError
 
 __all__ = [
     "Patch",
+    "append_items",
     "diff_texts",
     "diff_values",
     "key_text",
@@ -103,9 +104,9 @@ def diff_texts(old: bytes, new: bytes, path: str, patch: Patch) -> None:
     if old == new:
         return
     if old == b"[]" and new[:1] == b"[":
-        _append_items(new[1:], path, 0, patch)
+        append_items(new[1:], path, 0, patch)
     elif old[:1] == b"[" and _is_prefix(old, new):
-        _append_items(new[len(old) :], path, 1, patch)
+        append_items(new[len(old) :], path, 1, patch)
     else:
         inner = Patch(encode_tree)
         _diff(parse(old), parse(new), path, inner)
@@ -121,8 +122,8 @@ def _is_prefix(old: bytes, new: bytes) -> bool:
     return new[end : end + 1] == b"," and new.startswith(old[:end])
 
 
-def _append_items(tail: bytes, path: str, comma: int, patch: Patch) -> None:
-    """*tail* is the text of the items and the bracket that closes their list."""
+def append_items(tail: bytes, path: str, comma: int, patch: Patch) -> None:
+    """Add to *patch* the items of *tail*: their text and the bracket that closes their list."""
     for item in _read_items(b"[" + tail):
         patch.add(path + "/-", bytes(item), comma)
         comma = 1

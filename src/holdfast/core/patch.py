@@ -27,6 +27,7 @@ import msgspec
 from holdfast.core.codec import decode, encode, encode_tree, parse
 from holdfast.core.diff import (
     Patch,
+    append_items,
     diff_texts,
     diff_values,
     key_text,
@@ -35,6 +36,7 @@ from holdfast.core.diff import (
     same_order,
 )
 from holdfast.core.frozen import Nature, at_path
+from holdfast.core.seen import SeenList
 from holdfast.errors import CorruptError, DecodeError, EncodeError
 
 __all__ = [
@@ -106,18 +108,20 @@ class Base(msgspec.Struct):
     """What is remembered of the state last saved, to tell what changes next.
 
     `values` are frozen and compared by identity. Values that may change under our hands are in
-    `texts` as well, and are compared as text.
+    `live` as well, and are compared as text, or by their leaves.
     """
 
     values: dict[str, Any]
-    texts: dict[str, bytes]
+    live: dict[str, bytes | SeenList]
     size: int
     """Bytes of the state as JSON text."""
 
     def text_of(self, key: str) -> bytes:
         """The text of a value as it was when the state was saved."""
-        text = self.texts.get(key)
-        return _encode_member(key, self.values[key]) if text is None else text
+        live = self.live.get(key)
+        if live is None:
+            return _encode_member(key, self.values[key])
+        return live.text() if isinstance(live, SeenList) else live
 
 
 def _encode_member(key: str, value: Any, nature: Nature = _LIVE) -> bytes:
@@ -133,15 +137,15 @@ def _encode_member(key: str, value: Any, nature: Nature = _LIVE) -> bytes:
 
 def whole(values: Mapping[str, Any], natures: Mapping[str, Nature]) -> tuple[bytes, Base]:
     """The state as one text, and the base that it makes."""
-    texts: dict[str, bytes] = {}
+    live: dict[str, bytes | SeenList] = {}
     members = []
     for key, value in values.items():
         text = _encode_member(key, value, natures[key])
         if natures[key] is _LIVE:
-            texts[key] = text
+            live[key] = SeenList.of(value) or text
         members.append(b"%b:%b" % (key_text(key), text))
     state = b"{%b}" % b",".join(members)
-    return state, Base(dict(values), texts, len(state))
+    return state, Base(dict(values), live, len(state))
 
 
 def changes(
@@ -161,23 +165,43 @@ def changes(
         if key not in values:
             count -= 1
             patch.remove(pointer(key), member_length(key, len(base.text_of(key)), count))
-    texts: dict[str, bytes] = {}
+    live: dict[str, bytes | SeenList] = {}
     for key, value in values.items():
         nature = natures[key]
-        if nature is _LIVE:
-            texts[key] = _encode_member(key, value, nature)
-        if key not in before:
-            text = texts[key] if key in texts else _encode_member(key, value, nature)
+        if nature is _LIVE and (grown := _grown(base, key, value, patch)) is not None:
+            live[key] = grown
+        elif key not in before:
+            text = _encode_member(key, value, nature)
             length = len(key_text(key)) + (2 if count else 1)
             patch.add(pointer(key), text, length)
             count += 1
-        elif key in texts or key in base.texts:
-            text = texts[key] if key in texts else _encode_member(key, value, nature)
+            if nature is _LIVE:
+                live[key] = SeenList.of(value) or text
+        elif nature is _LIVE or key in base.live:
+            text = _encode_member(key, value, nature)
             diff_texts(base.text_of(key), text, pointer(key), patch)
+            if nature is _LIVE:
+                live[key] = SeenList.of(value) or text
         elif before[key] is not value:
             _diff_frozen(before[key], value, nature, pointer(key), patch)
-    after = Base(dict(values), texts, base.size + patch.growth)
+    after = Base(dict(values), live, base.size + patch.growth)
     return (patch.text() if patch.operations else None), after
+
+
+def _grown(base: Base, key: str, value: Any, patch: Patch) -> SeenList | None:
+    """Add to *patch* the items that a list has gained; None if it must be compared in full."""
+    seen = base.live.get(key)
+    if not isinstance(seen, SeenList):
+        return None
+    try:
+        added = seen.added(value)
+        after = None if added is None else seen.and_then(added)
+        if not added or after is None:
+            return after
+        append_items(encode(added)[1:], pointer(key), 1, patch)
+    except EncodeError:  # raised again, with its whole path, when all of it is encoded
+        return None
+    return after
 
 
 def _diff_frozen(old: Any, new: Any, nature: Nature, path: str, patch: Patch) -> None:
