@@ -6,20 +6,21 @@ BIN := .venv/bin
 UV := UV_PYTHON_DOWNLOADS=never $(BIN)/uv
 LOCK := UV_CUSTOM_COMPILE_COMMAND="make lock" $(UV) pip compile --quiet --universal --upgrade \
 	--python-version 3.11 --generate-hashes --no-emit-index-url
-SYSTEM := strace
+# A command and the package that it comes in.
+SYSTEM := strace:strace mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs
 
 # Tests and benchmarks start many processes, which start twice as fast with their bytecode cached.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint types bench lock clean system
+.PHONY: help demo test lint types docs bench peers proof lock clean system
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 demo: .venv/ready ## kill a running job half way, start it again, and see it go on
-	@$(BIN)/python -m holdfast.demo
+	@$(BIN)/holdfast demo
 
 # Coverage slows what it watches, so the tests that measure time run without it, and alone.
 test: .venv/ready system ## run all tests and print the branch coverage
@@ -28,7 +29,11 @@ test: .venv/ready system ## run all tests and print the branch coverage
 		|| status=1; \
 	$(BIN)/pytest -m serial || status=1; \
 	$(BIN)/coverage report || status=1; \
+	$(MAKE) --no-print-directory peers || status=1; \
 	exit $$status
+
+peers: .venv-peers/ready ## run other projects' own suites with our integrations in them
+	@.venv-peers/bin/python tests/peers/run.py build/peers
 
 lint: .venv/ready ## check style, format and the lock files
 	$(BIN)/ruff check .
@@ -38,25 +43,35 @@ lint: .venv/ready ## check style, format and the lock files
 types: .venv/ready ## check the types
 	$(BIN)/mypy --strict src
 
+docs: .venv/ready ## build the documentation, strictly, into build/site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "build/site/index.html"
+
 bench: .venv-bench/ready system ## measure, beside other libraries doing the same work
 	@.venv-bench/bin/python -m benchmarks
+
+# The full figures take hours; less: make proof PROOF="kills power --most 100"
+proof: .venv-bench/ready system ## try to break what is promised, and print what was seen
+	@PATH="$(CURDIR)/$(BIN):$$PATH" .venv-bench/bin/python -m proof $(PROOF)
 
 lock: .venv/bin/uv ## pin the newest versions of all dependencies, with hashes
 	$(LOCK) --group bootstrap -o requirements/bootstrap.txt
 	$(LOCK) pyproject.toml --all-extras --group dev -o requirements/dev.txt
 	$(LOCK) pyproject.toml --all-extras --group bench -o requirements/bench.txt
+	$(LOCK) pyproject.toml --extra langgraph --group peers -o requirements/peers.txt
 
 clean: ## remove the environments and everything that was built
-	rm -rf .venv .venv-bench build dist .coverage .coverage.* .hypothesis
+	rm -rf .venv .venv-bench .venv-peers .venv-fuzz build dist .coverage .coverage.* .hypothesis
 	rm -rf .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 system:
-	@for name in $(SYSTEM); do \
+	@for pair in $(SYSTEM); do \
+		name=$${pair%:*} package=$${pair#*:}; \
 		command -v $$name >/dev/null && continue; \
 		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-			echo "installing $$name"; \
-			(apt-get -qq update && apt-get -qq install -y $$name) >/dev/null && continue; \
+			echo "installing $$package"; \
+			(apt-get -qq update && apt-get -qq install -y $$package) >/dev/null && continue; \
 		fi; \
 		echo "$$name is not installed: the tests that need it will be skipped"; \
 	done
@@ -78,4 +93,10 @@ system:
 	@$(UV) venv --quiet --clear --python $(BIN)/python .venv-bench
 	@$(UV) pip sync --quiet --python .venv-bench/bin/python --require-hashes requirements/bench.txt
 	@$(UV) pip install --quiet --python .venv-bench/bin/python --no-deps --no-build-isolation -e .
+	@touch $@
+
+.venv-peers/ready: .venv/bin/uv requirements/peers.txt pyproject.toml
+	@$(UV) venv --quiet --clear --python $(BIN)/python .venv-peers
+	@$(UV) pip sync --quiet --python .venv-peers/bin/python --require-hashes requirements/peers.txt
+	@$(UV) pip install --quiet --python .venv-peers/bin/python --no-deps --no-build-isolation -e .
 	@touch $@

@@ -26,6 +26,22 @@ def figure(record_property: Callable[[str, object], None]) -> Callable[[str], No
 
 
 @pytest.fixture
+def finding(record_property: Callable[[str, object], None]) -> Callable[..., None]:
+    """Tells what a proof tried, how often, and what it saw; *control* if it had to go wrong.
+
+    *seen* may have places for the *worst* of several tests that tried the same.
+    """
+
+    def tell(tried: str, count: int, seen: str, *, control: bool = False, **worst: float) -> None:
+        said = f"{tried}: {count:,} times, {seen.format(**worst)}"
+        record_property(_FIGURE, f"control: {said}" if control else said)
+        facts = {"tried": tried, "times": count, "seen": seen, "control": control, "worst": worst}
+        record_property("finding", facts)
+
+    return tell
+
+
+@pytest.fixture
 def scratch(tmp_path: Path) -> Iterator[Path]:
     """A directory in memory, where syncing costs nothing, if there is such a place.
 

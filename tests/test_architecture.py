@@ -7,7 +7,7 @@ errors < core < config < storage | checkpoint < runtime < integrations | testing
 An import goes only to the left. `storage` and `checkpoint` meet only in `holdfast.storage.base`:
 the engine is handed a storage, and looking one up by name or address (`holdfast.storage.registry`)
 is the business of whoever stands above both. `testing` may use `integrations`. The package itself
-(`holdfast/__init__.py`) stands above all of these, and the demo, a program, above it.
+(`holdfast/__init__.py`) stands above all of these, as does `python -m holdfast`.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ LAYERS = [
     {"runtime"},
     {"integrations", "testing"},
     {"cli", "web"},
-    {""},
-    {"demo"},
+    {"", "__main__"},
 ]
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 
@@ -213,7 +212,7 @@ def test_every_module_is_named_for_what_it_does() -> None:
         ("holdfast.testing", "holdfast.cli", False),
         ("holdfast.cli.main", "holdfast.testing", True),
         ("holdfast", "holdfast.cli", True),
-        ("holdfast.demo", "holdfast", True),
+        ("holdfast.__main__", "holdfast.cli.app", True),
     ],
 )
 def test_the_rule_tells_left_from_right(importer: str, imported: str, allowed: bool) -> None:

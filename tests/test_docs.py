@@ -5,10 +5,12 @@ one empty directory:
 
 - ```` ```python ```` blocks share their names, and may use `await`. One that starts with `>>>` is
   a doctest, so its output is compared.
+- A python block with `title="name.py"` is a file that the reader writes; a command below uses it.
 - A ```` ```text ```` block that follows a python block directly is what that block prints.
 - ```` ```console ```` and ```` ```bash ```` blocks are commands. In a console block each command
   starts with `$ `, and lines below it are its output, `...` standing for anything; a command
-  without such lines may print what it likes. Every command must succeed.
+  without such lines may print what it likes. Times, ids, ages and sizes match any other time, id,
+  age and size. Every command must succeed, unless the last line that is shown is `Killed`.
 - `<!-- no-run: reason -->` on the line above keeps a shell block from being run. That is for
   installing and for make, nothing else.
 
@@ -24,6 +26,7 @@ import importlib
 import inspect
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -43,12 +46,21 @@ DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md"))]
 EXAMPLES = sorted(ROOT.glob("examples/*.py"))
 MODULES = [path for path in sorted(SRC.rglob("*.py")) if ">>> " in path.read_text("utf-8")]
 
-FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,})(?P<language>\w*)[^`\n]*$")
+FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,})(?P<language>\w*)(?P<more>[^`\n]*)$")
+TITLE = re.compile(r' title="(?P<file>[\w.-]+)"')
 NO_RUN = re.compile(r"^ *<!-- no-run: \S.* -->$")
 NEED_NOT_RUN = re.compile(r"(sudo )?((uv )?(pip|tool|add)|pipx|apt(-get)?|git clone|cd|make)\b")
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 LANGUAGES = {"python", "console", "bash", "text"}
 OTHER_SPELLINGS = {"py", "python3", "pycon", "sh", "shell", "zsh"}
+VOLATILE = {
+    "TIME": r"(\d{4}-\d\d-\d\d[ T])?\d\d:\d\d:\d\d(\.\d+)?Z?",
+    "ID": r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}",
+    "AGE": r"\b\d+ (s|min|h) ago",
+    "SIZE": r"\b\d+(\.\d+)? [kMGT]?B\b",
+}
+# What a shell without a terminal says of a process that was killed, and what one with it says.
+KILLED = re.compile(r"^bash: line \d+: +\d+ (Killed) .*$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -60,6 +72,7 @@ class Block:
     language: str
     text: str
     marked: bool
+    file: str = ""
 
     @property
     def where(self) -> str:
@@ -83,7 +96,9 @@ def blocks_of(path: Path, text: str) -> Iterator[Block]:
         if language in LANGUAGES:
             above = lines[first - 2] if first >= 2 else ""
             body = "".join(f"{line[indent:]}\n" for line in lines[first:number])
-            yield Block(path, first + 1, language, body, bool(NO_RUN.match(above)))
+            title = TITLE.search(opening["more"])
+            file = title["file"] if title else ""
+            yield Block(path, first + 1, language, body, bool(NO_RUN.match(above)), file)
         number += 1
 
 
@@ -102,6 +117,13 @@ def commands_of(block: Block) -> Iterator[tuple[str, str]]:
         yield "".join(lines[:length]), "".join(lines[length:])
 
 
+def same_output(shown: str, printed: str) -> bool:
+    """Whether a command printed what is shown, but for what differs each time."""
+    for name, pattern in VOLATILE.items():
+        shown, printed = (re.sub(pattern, name, text) for text in (shown, printed))
+    return doctest.OutputChecker().check_output(shown, printed, FLAGS)
+
+
 class Reader:
     """Somebody who follows a document, doing all that it says."""
 
@@ -113,7 +135,9 @@ class Reader:
 
     def follow(self, block: Block) -> None:
         printed, self.printed = self.printed, None
-        if block.language == "text":
+        if block.file:
+            (self.directory / block.file).write_text(block.text, "utf-8")
+        elif block.language == "text":
             if printed is not None:
                 assert doctest.OutputChecker().check_output(block.text, printed, FLAGS), (
                     f"{block.where}: shown:\n{block.text}\nprinted:\n{printed}"
@@ -147,11 +171,15 @@ class Reader:
 
     def run_commands(self, block: Block) -> None:
         for command, shown in commands_of(block):
-            done = execute(["bash", "-euo", "pipefail", "-c", command], self.directory)
-            assert done.returncode == 0, f"{block.where}: {command}{done.stdout}"
+            # The second command keeps bash from becoming the first, so that it can tell of its end.
+            script = f"{command.rstrip()}\nexit $?"
+            done = execute(["bash", "-euo", "pipefail", "-c", script], self.directory)
+            expected = 128 + signal.SIGKILL if shown.endswith("Killed\n") else 0
+            assert done.returncode == expected, f"{block.where}: {command}{done.stdout}"
+            printed = KILLED.sub(r"\1", done.stdout)
             if shown.strip():
-                assert doctest.OutputChecker().check_output(shown, done.stdout, FLAGS), (
-                    f"{block.where}: {command}shown:\n{shown}\nprinted:\n{done.stdout}"
+                assert same_output(shown, printed), (
+                    f"{block.where}: {command}shown:\n{shown}\nprinted:\n{printed}"
                 )
 
 
@@ -161,7 +189,8 @@ def execute(command: list[str], directory: Path) -> subprocess.CompletedProcess[
     return subprocess.run(
         command,
         cwd=directory,
-        env=os.environ | {"PATH": path, "COLUMNS": "100"},
+        # Unbuffered, so that what goes to the two streams comes in its order, as on a terminal.
+        env=os.environ | {"PATH": path, "COLUMNS": "100", "PYTHONUNBUFFERED": "1"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -200,6 +229,16 @@ def test_only_installing_is_kept_from_being_run(path: Path) -> None:
             for line in block.text.replace("\\\n", " ").splitlines():
                 command = line.removeprefix("$ ").strip()
                 assert not command or NEED_NOT_RUN.match(command), f"{block.where}: {line}"
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=label)
+def test_a_file_that_is_shown_is_used(path: Path) -> None:
+    blocks = list(blocks_of(path, path.read_text("utf-8")))
+    for number, block in enumerate(blocks):
+        if block.file:
+            below = [later for later in blocks[number:] if later.language == "console"]
+            uses = [later for later in below if block.file in later.text and not later.marked]
+            assert uses, f"{block.where}: no command uses {block.file}"
 
 
 @pytest.mark.parametrize("path", MODULES, ids=label)
@@ -249,6 +288,18 @@ $ printf 'took %s ms\\n' \\
 took ... ms
 ```
 
+```python title="victim.py"
+import os, signal
+print("read 1 page, 13:01:02, 18 B")
+os.kill(os.getpid(), signal.SIGKILL)
+```
+
+```console
+$ python victim.py
+read 1 page, 23:59:59, 1.2 kB
+Killed
+```
+
 <!-- no-run: it installs -->
 ```bash
 pip install holdfast
@@ -267,7 +318,9 @@ def test_the_blocks_of_a_document_are_found_in_order() -> None:
         ("python", 11, False),
         ("python", 17, False),
         ("console", 22, False),
-        ("bash", 31, True),
+        ("python", 30, False),
+        ("console", 36, False),
+        ("bash", 43, True),
     ]
     assert found[1].text.startswith("count += 1\n")
 
@@ -286,7 +339,9 @@ def test_a_reader_gets_through_a_true_document(reader: Reader) -> None:
         ("python", "assert await nothing\n"),
         ("python", ">>> 1 + 1\n3\n"),
         ("console", "$ echo one\ntwo\n"),
+        ("console", "$ echo 2 B at 12:00:00\n3 s at 12:00:00\n"),
         ("console", "$ false\n"),
+        ("console", "$ true\nKilled\n"),
         ("console", "echo no dollar\n"),
         ("bash", "false\ntrue\n"),
         ("bash", "false | true\n"),

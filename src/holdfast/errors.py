@@ -7,6 +7,7 @@ HoldfastError                 facts as attributes, a message, a hint, the cause
   NotFoundError               no such run, checkpoint or storage        (also LookupError)
   ConflictError               someone wrote first: reload, decide again
     LeaseHeldError            a live process holds the run
+    ParkedError               the copies of a run have gone different ways
   StorageError                the medium failed; `.retryable` says whether trying again may help
     StorageFullError          no room left
     StorageUnavailableError   it cannot be reached or is busy
@@ -21,6 +22,7 @@ HoldfastError                 facts as attributes, a message, a hint, the cause
   RunError                    user code failed inside a run
     StepError                 which node, with the last good state
     BudgetError               a limit was reached
+    DriftError                a run went wrong in its own eyes, and is to be stopped then
     InDoubtError              an effect began and its outcome is not known
 Signal (BaseException)        not failures: `except Exception` must not eat them
   Interrupted                 the run waits for a person
@@ -48,6 +50,7 @@ __all__ = [
     "DataError",
     "DecodeError",
     "Drained",
+    "DriftError",
     "EncodeError",
     "HoldfastError",
     "InDoubtError",
@@ -55,6 +58,7 @@ __all__ = [
     "LeaseHeldError",
     "MissingExtraError",
     "NotFoundError",
+    "ParkedError",
     "RunError",
     "SchemaError",
     "ShapeError",
@@ -123,6 +127,12 @@ class LeaseHeldError(ConflictError):
     hint = "wait for it to end, or stop that process"
 
 
+class ParkedError(ConflictError):
+    """The copies of a run have gone different ways; `.storages` names two that disagree."""
+
+    hint = "nothing is appended until unpark(run_id, keep=...) of the storage says which one counts"
+
+
 class StorageError(HoldfastError):
     """The medium failed. Nothing was acknowledged; `.retryable` says whether to try again."""
 
@@ -148,7 +158,10 @@ class DataError(HoldfastError):
 class CorruptError(DataError):
     """A stored record is damaged, missing or out of place."""
 
-    hint = "verify() lists the damage; earlier checkpoints can still be loaded by their ids"
+    hint = (
+        "verify() lists the damage, repair() puts it aside; on_corrupt='fallback' goes on"
+        " from the last good checkpoint"
+    )
 
 
 class EncodeError(DataError):
@@ -187,6 +200,12 @@ class StepError(RunError):
 
 class BudgetError(RunError):
     """A limit was reached."""
+
+
+class DriftError(RunError):
+    """Drift was found, and the policy is to stop; `.report` says what was seen."""
+
+    hint = "the state at this point is saved; see what went wrong before going on"
 
 
 class InDoubtError(RunError):

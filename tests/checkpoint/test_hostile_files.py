@@ -279,7 +279,7 @@ print(json.dumps({**told, "mebibytes": kilobytes / 1024, "runs": runs}))
 @pytest.mark.parametrize("address", ["sqlite:///{}/runs.db", "file://{}/runs"])
 @pytest.mark.parametrize("hostile", HOSTILE, ids=lambda make: make.__name__)
 def test_a_hostile_file_is_refused_within_a_second_and_128_mib_without_a_trace(
-    hostile: Callable[[Path], str], address: str, tmp_path: Path
+    hostile: Callable[[Path], str], address: str, tmp_path: Path, finding: Callable[..., None]
 ) -> None:
     folder, home = tmp_path / "files", tmp_path / "home"
     folder.mkdir()
@@ -295,6 +295,9 @@ def test_a_hostile_file_is_refused_within_a_second_and_128_mib_without_a_trace(
         timeout=60,
     )
     told = json.loads(done.stdout)
+    cost = {"seconds": told["seconds"], "mebibytes": told["mebibytes"]}
+    what = f"a bomb or a hostile file, {address.partition(':')[0]}"
+    finding(what, 1, "refused, in {seconds:.2f} s and {mebibytes:.0f} MiB at most", **cost)
     assert told["kind"] in ("CorruptError", "DataError")
     assert any(part in told["text"] for part in says.split("|")), told["text"]
     assert told["seconds"] < 1

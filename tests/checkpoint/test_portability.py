@@ -28,7 +28,6 @@ from holdfast import (
     StateManager,
     Storage,
 )
-from holdfast.checkpoint import portability
 from holdfast.core.frozen import DEPTH_LIMIT
 from holdfast.core.redaction import make_rules
 from holdfast.errors import (
@@ -517,7 +516,7 @@ class Flaky(MemoryStorage):
 def test_a_copy_that_was_interrupted_goes_on(
     open_on: Callable[..., CheckpointManager], monkeypatch: pytest.MonkeyPatch, key: str | None
 ) -> None:
-    monkeypatch.setattr(portability, "_BATCH_RECORDS", 4)
+    monkeypatch.setattr("holdfast.storage.base._BATCH_RECORDS", 4)
     source, target = open_on("sqlite", key), Flaky(2)
     begin(source)
     with pytest.raises(StorageUnavailableError):

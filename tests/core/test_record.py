@@ -193,3 +193,10 @@ def test_records_and_headers_are_frozen() -> None:
     with pytest.raises(AttributeError):
         record.body = b""  # type: ignore[misc]
     assert isinstance(record, Record)
+
+
+def test_a_header_that_is_no_utf8_is_corrupt_even_under_a_digest_that_fits() -> None:
+    sound = seal(header(), b"{}", prev="").text
+    text = sound.replace(b'"run_id":"', b'"run_id":"\xa7', 1)
+    with pytest.raises(CorruptError):
+        open_header(text, digest_of(text))

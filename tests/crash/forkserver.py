@@ -1,8 +1,9 @@
 """A process that has imported everything and forks workers, so that each costs milliseconds.
 
-Run with the number of a socket. A request is a JSON list: ``["start", "module:function", ...]``
-comes with a socket that the worker tells through and one that it waits on until it may begin, and
-is answered with its pid; ``["wait", pid]`` is answered with its exit code.
+Run with the number of a socket and the modules to import. A request is a JSON list:
+``["start", "module:function", ...]`` comes with a socket that the worker tells through and one
+that it waits on until it may begin, and is answered with its pid; ``["wait", pid]`` is answered
+with its exit code.
 """
 
 from __future__ import annotations
@@ -58,9 +59,11 @@ def _work(target: str, arguments: list[Any], told: int, go: int) -> None:
         os._exit(status)
 
 
-def main(channel: socket.socket) -> None:
+def main(channel: socket.socket, modules: list[str]) -> None:
     """Serve until the other side is gone."""
     _warm_up()
+    for module in modules:
+        import_module(module)
     channel.send(b'"ready"')
     while True:
         data, fds, _, _ = socket.recv_fds(channel, 1 << 16, 2)
@@ -81,4 +84,4 @@ def main(channel: socket.socket) -> None:
 
 
 if __name__ == "__main__":
-    main(socket.socket(fileno=int(sys.argv[1])))
+    main(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:])

@@ -18,6 +18,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.crash.media import open_medium, options_of
+
 from holdfast import (
     ChainNode,
     CheckpointConfig,
@@ -27,7 +29,6 @@ from holdfast import (
     StateGraph,
     StateManager,
     effect,
-    open_storage,
 )
 from holdfast.errors import ConflictError
 from holdfast.runtime.shape import read_progress
@@ -74,7 +75,7 @@ class World:
         return next((line for line in self.lines() if word in line.split()), None)
 
 
-def build(store: Any, world: World, interval: int, preserve: bool = True) -> StateGraph:
+def build(store: Any, medium: str, world: World, interval: int) -> StateGraph:
     async def pay(amount: int, idempotency_key: str) -> str:
         world.note("effect", "pay", idempotency_key)
         return f"paid {amount}"
@@ -132,8 +133,9 @@ def build(store: Any, world: World, interval: int, preserve: bool = True) -> Sta
     nested.set_entry_point("inner")
     nested.set_exit_point("out")
 
-    config = CheckpointConfig(interval=interval, preserve=preserve)
-    graph = StateGraph(GraphConfig(name="victim", checkpoint=config), manager=StateManager(store))
+    config = CheckpointConfig(interval=interval, preserve=True)
+    manager = StateManager(store, **options_of(medium))
+    graph = StateGraph(GraphConfig(name="victim", checkpoint=config), manager=manager)
     for node in (start, work, even, odd, end):
         graph.add_node(node.__name__, node)
     graph.add_node("fan", ParallelNode([1, 2, 3, 4], item, into="squares", max_workers=2))
@@ -153,13 +155,15 @@ def build(store: Any, world: World, interval: int, preserve: bool = True) -> Sta
     return graph
 
 
-def execute(store: str, world: World, interval: int, number: int, when: str) -> dict[str, Any]:
+def execute(
+    medium: str, base: Path, world: World, interval: int, number: int, when: str
+) -> dict[str, Any]:
     """Start the run, or go on with it; gives its end and how many appends it took."""
-    storage = open_storage(store)
+    storage = open_medium(medium, base)
     killer = Killer(storage, number, when)
 
     async def main() -> dict[str, Any]:
-        graph = build(storage, world, interval)
+        graph = build(storage, medium, world, interval)
         final = await graph.execute(State.new({}, run_id=RUN))
         reader = graph.manager.operations.reader
         run = reader.run(RUN)
@@ -196,26 +200,25 @@ def in_a_child(out: Path, *args: Any) -> tuple[int, dict[str, Any] | None]:
     return status, json.loads(out.read_text()) if out.exists() else None
 
 
-def round_of(base: Path, scheme: str, interval: int, number: int, when: str) -> dict[str, Any]:
+def round_of(base: Path, medium: str, interval: int, number: int, when: str) -> dict[str, Any]:
     """Kill at one append, resume, and tell what happened."""
     shutil.rmtree(base, ignore_errors=True)
     base.mkdir(parents=True)
-    store = f"sqlite:///{base}/runs.db" if scheme == "sqlite" else f"file://{base}/runs"
     world = World(base / "world")
-    status, first = in_a_child(base / "out", store, world, interval, number, when)
+    status, first = in_a_child(base / "out", medium, base, world, interval, number, when)
     killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
     end = first
     if killed:
-        status, end = in_a_child(base / "out", store, world, interval, 0, "never")
+        status, end = in_a_child(base / "out", medium, base, world, interval, 0, "never")
     return {"killed": killed, "status": status, "end": end, "counts": Counter(world.lines())}
 
 
 def main() -> None:
-    base, scheme, interval, when = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
+    base, medium, interval, when = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
     stride = int(sys.argv[5])
-    whole = round_of(base, scheme, interval, 0, "never")
+    whole = round_of(base, medium, interval, 0, "never")
     rounds = [
-        round_of(base, scheme, interval, number, when)
+        round_of(base, medium, interval, number, when)
         for number in range(1, whole["end"]["appends"] + 1, stride)
     ]
     print(json.dumps({"whole": whole, "rounds": rounds}))

@@ -3,22 +3,68 @@
 from __future__ import annotations
 
 import os
+import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast import CheckpointManager, FilesystemStorage, SQLiteStorage, Storage
 
-__all__ = ["DURABLE", "FULL", "KEY", "PLAIN", "manager_on", "open_medium", "options_of", "strays"]
+__all__ = [
+    "DURABLE",
+    "EVERY",
+    "FULL",
+    "KEY",
+    "PLAIN",
+    "manager_on",
+    "open_medium",
+    "options_of",
+    "some",
+    "spread",
+    "strays",
+    "times",
+]
 
 FULL = os.environ.get("HOLDFAST_FULL") == "1"
 """Whether the whole figures are wanted. Without it every proof runs in a short form."""
+
+T = TypeVar("T")
+
+_MOST = int(os.environ.get("HOLDFAST_MOST") or 0)
+
+
+def times(short: int, full: int, variable: str = "") -> int:
+    """How often something is tried; a variable of the environment, or HOLDFAST_MOST, may limit it.
+
+    `python -m proof` sets these variables.
+    """
+    if not FULL:
+        return short
+    if told := os.environ.get(variable):
+        return int(told)
+    return min(full, _MOST) if _MOST else full
+
+
+def some(every: Iterable[T], short: int, seed: object = 7) -> list[T]:
+    """All of them, or as many as the form allows, chosen by chance."""
+    found = list(every)
+    count = times(short, len(found))
+    return found if count >= len(found) else random.Random(str(seed)).sample(found, count)
+
+
+def spread(every: Iterable[T], short: int) -> list[T]:
+    """All of them, or as many as the form allows, at even distances from the first on."""
+    found = list(every)
+    count = times(short, len(found))
+    return found[:: -(-len(found) // count)]
+
 
 KEY = "6b" * 32
 
 _OPEN: dict[str, Callable[[Path], Storage]] = {
     "sqlite": lambda path: SQLiteStorage(path / "runs.db"),
+    "sqlite-gzip": lambda path: SQLiteStorage(path / "runs.db", compress="gzip"),
     "sqlite-zstd": lambda path: SQLiteStorage(path / "runs.db", compress="zstd"),
     "file": lambda path: FilesystemStorage(path / "runs"),
     "file-gzip": lambda path: FilesystemStorage(path / "runs", compress=True),
@@ -29,6 +75,9 @@ PLAIN = ("sqlite", "file", "file-gzip", "file-zstd")
 """Every medium that outlives a process, in the clear."""
 
 DURABLE = (*PLAIN, "sqlite-zstd-encrypted", "file-encrypted")
+
+EVERY = tuple(medium + kind for medium in _OPEN for kind in ("", "-encrypted"))
+"""Every medium with every compression, in the clear and encrypted."""
 
 
 def open_medium(medium: str, directory: Path) -> Storage:

@@ -2,7 +2,7 @@
 
 Run as root in a mount namespace of its own (``unshare --mount``), so that nothing stays mounted::
 
-    python -m tests.crash.power MEDIUM CUTS SCRATCH [--without-sync]
+    python -m tests.crash.power MEDIUM CUTS SCRATCH ext4|xfs [--without-sync]
 
 It prints a JSON list for every cut: how many saves had been acknowledged, and what was wrong
 afterwards, if anything.
@@ -33,6 +33,7 @@ _WITHOUT_LOG_FLUSH = 2
 _LIVES = 3
 """How many processes work in one directory, each ended by a cut, before a new one is begun."""
 _MOST_LINES = 60
+_SIZES = {"ext4": 96 << 20, "xfs": 320 << 20}
 
 
 def _sh(*command: str) -> None:
@@ -40,20 +41,21 @@ def _sh(*command: str) -> None:
 
 
 class Disk:
-    """An ext4 file system in a file."""
+    """A file system of its own, in a file."""
 
-    def __init__(self, scratch: Path) -> None:
+    def __init__(self, scratch: Path, kind: str, options: str = "") -> None:
         self._image = scratch / "disk.img"
         self.root = scratch / "disk"
         self.root.mkdir()
         with self._image.open("wb") as image:
-            image.truncate(96 << 20)
-        _sh("mkfs.ext4", "-q", str(self._image))
+            image.truncate(_SIZES[kind])
+        _sh(f"mkfs.{kind}", "-q", str(self._image))
+        # The system writes nothing back by itself for as long as a cut can take; XFS waits 30 s.
+        self._options = options or ("loop,commit=300" if kind == "ext4" else "loop")
 
     @contextmanager
     def mounted(self) -> Iterator[Path]:
-        # The system writes nothing back by itself for as long as a cut can take.
-        _sh("mount", "-o", "loop,commit=300", str(self._image), str(self.root))
+        _sh("mount", "-o", self._options, str(self._image), str(self.root))
         try:
             yield self.root
         finally:
@@ -97,15 +99,22 @@ def _start(medium: str, directory: Path, seed: int, *, sync: bool) -> tuple[int,
         os._exit(0)
 
 
+def _enough(heard: bytes, first: bool, lines: int) -> bool:
+    return b'["saved"' in heard if first else heard.count(b"\n") >= lines
+
+
 def _lines(data: bytes) -> list[list[Any]]:
     return [json.loads(line) for line in data.split(b"\n")[:-1]]
 
 
-def _live(disk: Disk, medium: str, directory: Path, seed: int, *, sync: bool) -> list[list[Any]]:
+def _live(
+    disk: Disk, medium: str, directory: Path, seed: int, *, first: bool, sync: bool
+) -> list[list[Any]]:
     """Let a process work, cut the power, and give what it had told by then.
 
-    Every other time it is stopped first, so that all it told counts; else the cut finds it in the
-    middle of whatever it does, and what it told after the last look counts as begun only.
+    *first*: the cut comes as soon as the first save of all was acknowledged. Otherwise it is
+    stopped before the cut every other time, so that all it told counts; else the cut finds it in
+    the middle of whatever it does, and what it told after the last look counts as begun only.
     """
     chance = random.Random(seed)
     pid, ear = _start(medium, directory, seed, sync=sync)
@@ -113,10 +122,10 @@ def _live(disk: Disk, medium: str, directory: Path, seed: int, *, sync: bool) ->
     wanted = chance.randint(10, 10 + _MOST_LINES)
     with ear:
         ear.settimeout(30)
-        while heard.count(b"\n") < wanted and (data := ear.recv(1 << 16)):
+        while not _enough(heard, first, wanted) and (data := ear.recv(1 << 16)):
             heard += data
-        time.sleep(chance.random() * 0.01)
-        stopped = chance.random() < 0.5
+        time.sleep(0 if first else chance.random() * 0.01)
+        stopped = first or chance.random() < 0.5
         if stopped:
             os.kill(pid, signal.SIGSTOP)
             os.waitpid(pid, os.WUNTRACED)
@@ -135,21 +144,27 @@ def _live(disk: Disk, medium: str, directory: Path, seed: int, *, sync: bool) ->
     return known + [line for line in later if line[0] in ("save", "drop", "fork", "delete")]
 
 
-def main(medium: str, cuts: int, scratch: Path, *, sync: bool) -> None:
-    disk = Disk(scratch)
-    left = 0
+def main(medium: str, cuts: int, scratch: Path, kind: str, *, sync: bool) -> None:
+    """Cut after cut; every other directory is the storage's to make, and every other one is cut
+    as soon as something was acknowledged in it."""
+    disk = Disk(scratch, kind)
+    left = began = 0
     for cut in range(cuts):
-        if left == 0:
-            told, name, left = Told(), f"runs-{cut}", _LIVES
+        fresh = left == 0
+        if fresh:
+            began += 1
+            told, left = Told(), _LIVES
+            name = f"runs-{cut}/of/the/storage" if began % 2 else f"runs-{cut}"
         left -= 1
         before = len(told.acknowledged)
         with disk.mounted() as root:
             directory = root / name
-            if not directory.exists():
+            if fresh and not began % 2:
                 directory.mkdir()
                 # The directory is the user's, who made it long ago.
                 _sh("sync", "-f", str(root))
-            lines = _live(disk, medium, directory, cut, sync=sync)
+            first = fresh and began % 4 < 2
+            lines = _live(disk, medium, directory, cut, first=first, sync=sync)
         with disk.mounted() as root:
             wrong = ""
             try:
@@ -162,4 +177,5 @@ def main(medium: str, cuts: int, scratch: Path, *, sync: bool) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), sync="--without-sync" not in sys.argv)
+    medium, cuts, scratch, kind, *rest = sys.argv[1:]
+    main(medium, int(cuts), Path(scratch), kind, sync="--without-sync" not in rest)

@@ -12,7 +12,12 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
-__all__ = ["Child", "ForkServer"]
+__all__ = ["Child", "ForkServer", "child_environment"]
+
+
+def child_environment() -> dict[str, str]:
+    """The environment of a process that imports what this one can."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 
 class Child:
@@ -81,15 +86,21 @@ class Child:
 
 
 class ForkServer:
-    """Starts functions in processes of their own, some milliseconds each."""
+    """Starts functions in processes of their own, some milliseconds each.
 
-    def __init__(self) -> None:
+    *modules* are imported beforehand.
+    """
+
+    def __init__(self, *modules: str) -> None:
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.crash.forkserver", str(theirs.fileno())],
+                [
+                    *(sys.executable, "-m", "tests.crash.forkserver"),
+                    *(str(theirs.fileno()), *modules),
+                ],
                 pass_fds=[theirs.fileno()],
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                env=child_environment(),
             )
         self._channel.settimeout(60)
         if self._channel.recv(100) != b'"ready"':

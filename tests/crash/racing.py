@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +12,7 @@ from tests.crash.media import manager_on, open_medium
 from holdfast import State
 from holdfast.errors import ConflictError
 
-__all__ = ["begin_run", "save_own_runs", "save_to_one_run"]
+__all__ = ["begin_run", "save_over", "save_own_runs", "save_to_one_run"]
 
 Tell = Callable[..., None]
 
@@ -47,3 +49,13 @@ def begin_run(tell: Tell, medium: str, directory: str, me: int) -> None:
             tell("won", me, manager.save_checkpoint(State.new({"me": me}, run_id="new")))
         except ConflictError:
             tell("lost", me)
+
+
+def save_over(tell: Tell, medium: str, directory: str, me: int, attempts: int) -> None:
+    """What a storage does that never looks whether someone else has saved, for the control."""
+    path, temporary = Path(directory, "log"), Path(directory, f"log.{me}")
+    for attempt in range(attempts):
+        log = json.loads(path.read_text())
+        temporary.write_text(json.dumps([*log, [me, attempt]]))
+        os.replace(temporary, path)
+        tell("won", me, attempt)

@@ -6,19 +6,19 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import threading
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.crash.media import times
 
-ROUNDS = 1000 if os.environ.get("HOLDFAST_FULL") == "1" else 24
+ROUNDS = times(24, 1_000)
 
 
 class Bank:
@@ -84,7 +84,7 @@ def rounds_of(policy: str, bank: Bank, base: Path) -> Any:
 
 @pytest.mark.serial
 @pytest.mark.timeout(3600)
-def test_ask_never_charges_twice(bank: Bank, tmp_path: Path) -> None:
+def test_ask_never_charges_twice(bank: Bank, tmp_path: Path, finding: Callable[..., None]) -> None:
     rounds = rounds_of("ask", bank, tmp_path)
     for one in rounds:
         assert one["killed"]
@@ -92,11 +92,15 @@ def test_ask_never_charges_twice(bank: Bank, tmp_path: Path) -> None:
         in_doubt = one["point"] in ("intent+", "call-", "call+", "outcome-")
         assert (one["first"] == "parked") is in_doubt, one
     assert len(bank.charges) == ROUNDS
+    parked = sum(one["first"] == "parked" for one in rounds)
+    finding("SIGKILL around a payment, ask", ROUNDS, f"0 charged twice, {parked:,} asked a person")
 
 
 @pytest.mark.serial
 @pytest.mark.timeout(3600)
-def test_retry_repeats_only_with_the_same_key(bank: Bank, tmp_path: Path) -> None:
+def test_retry_repeats_only_with_the_same_key(
+    bank: Bank, tmp_path: Path, finding: Callable[..., None]
+) -> None:
     rounds = rounds_of("retry", bank, tmp_path)
     repeated = 0
     for one in rounds:
@@ -107,3 +111,4 @@ def test_retry_repeats_only_with_the_same_key(bank: Bank, tmp_path: Path) -> Non
         repeated += len(keys) - 1
     assert repeated == sum(one["point"] in ("call+", "outcome-") for one in rounds)
     assert len(bank.charges) == ROUNDS
+    finding("SIGKILL around a payment, retry", ROUNDS, f"{repeated:,} repeated with the same key")

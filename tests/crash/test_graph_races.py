@@ -6,20 +6,23 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.crash.media import times
 
-ROUNDS = 200 if os.environ.get("HOLDFAST_FULL") == "1" else 7
+ROUNDS = times(7, 200)
 
 
 @pytest.mark.serial
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("scheme", ["sqlite", "file"])
-def test_one_of_many_processes_executes_the_run(scheme: str, tmp_path: Path) -> None:
+def test_one_of_many_processes_executes_the_run(
+    scheme: str, tmp_path: Path, finding: Callable[..., None]
+) -> None:
     program = Path(__file__).with_name("graph_racers.py")
     done = subprocess.run(
         [sys.executable, str(program), str(tmp_path / "base"), scheme, str(ROUNDS)],
@@ -36,3 +39,8 @@ def test_one_of_many_processes_executes_the_run(scheme: str, tmp_path: Path) -> 
         assert one["world"] == ["acted", "ended"]
         assert one["won"] == ["completed"]
         assert one["turned_away"] == one["racers"] - 1
+    finding(
+        f"2 to 8 processes resume one run, {scheme}",
+        ROUNDS,
+        "one executed it, the others were told",
+    )

@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 from tests.crash.judging import Told
-from tests.crash.media import DURABLE, FULL, open_medium, strays
+from tests.crash.media import DURABLE, FULL, open_medium, strays, times
 from tests.crash.processes import Child, ForkServer
 
-KILLS = 1_000 if FULL else 25
+KILLS = times(25, 10_000, "HOLDFAST_KILLS")
 LIVES = 10
 """How many processes work in a directory, each killed, before a new one is begun."""
 LONGEST, SHORT = 0.06, 0.003
 """Seconds that a process lives, or goes on living once it has told enough."""
 
-pytestmark = pytest.mark.timeout(1_800 if FULL else 120)
+pytestmark = pytest.mark.timeout(7_200 if FULL else 120)
 
 
 def lived(child: Child, chance: random.Random) -> list[list[Any]]:
@@ -37,7 +37,7 @@ def lived(child: Child, chance: random.Random) -> list[list[Any]]:
 
 @pytest.mark.parametrize("medium", DURABLE)
 def test_a_kill_at_any_moment_loses_nothing_and_leaves_nothing(
-    medium: str, scratch: Path, server: ForkServer, figure: Callable[[str], None]
+    medium: str, scratch: Path, server: ForkServer, finding: Callable[..., None]
 ) -> None:
     chance = random.Random(medium)
     acknowledged = 0
@@ -52,23 +52,23 @@ def test_a_kill_at_any_moment_loses_nothing_and_leaves_nothing(
         if thorough:
             acknowledged += len(told.acknowledged)
             shutil.rmtree(directory)
-    figure(f"SIGKILL, {medium}: {KILLS:,} kills, {acknowledged:,} acknowledged, 0 lost")
+    finding(f"SIGKILL, {medium}", KILLS, f"{acknowledged:,} saves acknowledged, 0 lost")
     assert acknowledged > KILLS
 
 
 @pytest.mark.parametrize("medium", DURABLE)
 def test_a_killed_loop_that_is_started_again_at_once_goes_on(
-    medium: str, scratch: Path, server: ForkServer, figure: Callable[[str], None]
+    medium: str, scratch: Path, server: ForkServer, finding: Callable[..., None]
 ) -> None:
     chance = random.Random(medium)
     target, arguments = "tests.crash.workload:loop", (medium, str(scratch))
     low = high = 0
-    times = []
-    for attempt in range(1, KILLS // 5 + 1):
+    waits = []
+    for attempt in range(1, max(5, min(KILLS // 5, 1_000)) + 1):
         started = time.perf_counter()
         with server.start(target, *arguments) as child:
             began = child.hear(1)
-            times.append(time.perf_counter() - started)
+            waits.append(time.perf_counter() - started)
             told = [*began, *lived(child, chance)]
         match began:
             case [["began", step, number, state]]:
@@ -81,15 +81,16 @@ def test_a_killed_loop_that_is_started_again_at_once_goes_on(
         high = max([step, *(line[1] for line in told if line[0] == "save")])
         open_medium(medium, scratch).close()
         assert strays(scratch) == []
-    figure(
-        f"started again at once, {medium}: {len(times):,} times, resumed "
-        f"{sorted(times)[len(times) // 2] * 1000:.0f} ms after the kill, at step {low:,} in the end"
+    finding(
+        f"SIGKILL and started again at once, {medium}",
+        len(waits),
+        f"resumed after {sorted(waits)[len(waits) // 2] * 1000:.0f} ms, at step {low:,} in the end",
     )
     assert low > 0
 
 
 def test_the_test_sees_a_save_that_is_acknowledged_too_early(
-    scratch: Path, server: ForkServer
+    scratch: Path, server: ForkServer, finding: Callable[..., None]
 ) -> None:
     seen = 0
     for life in range(8):
@@ -104,4 +105,5 @@ def test_the_test_sees_a_save_that_is_acknowledged_too_early(
             told.check("sqlite", directory)
             continue
         seen += 1
+    finding("a save that is acknowledged too early", 8, f"{seen} noticed", control=True)
     assert seen > 0

@@ -12,21 +12,24 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from tests.crash.media import FULL, PLAIN
+from tests.crash.media import FULL, PLAIN, times
+from tests.crash.processes import child_environment
 
-CUTS = 200 if FULL else 20
-CONTROLS = 20 if FULL else 4
+KINDS = ("ext4", "xfs")
 MEDIA = PLAIN if FULL else ("sqlite", "file")
+# A thousand for each file system.
+CUTS = times(10, 1_000 // len(PLAIN), "HOLDFAST_CUTS")
+CONTROLS = times(4, 20)
 
-pytestmark = pytest.mark.timeout(1_800 if FULL else 120)
+pytestmark = pytest.mark.timeout(3_600 if FULL else 120)
 
 
 @cache
-def obstacle() -> str:
-    """Why the power cannot be cut here; empty if it can."""
+def obstacle(kind: str) -> str:
+    """Why the power cannot be cut under such a file system here; empty if it can."""
     if os.geteuid() != 0:
         return "mounting a file system needs root"
-    for tool in ("mkfs.ext4", "mount", "umount", "unshare"):
+    for tool in (f"mkfs.{kind}", "mount", "umount", "unshare"):
         if shutil.which(tool) is None:
             return f"{tool} is not installed"
     if not os.path.exists("/dev/loop-control"):
@@ -37,44 +40,54 @@ def obstacle() -> str:
     return tried.stderr.strip()
 
 
-def cut_power(medium: str, cuts: int, scratch: Path, *options: str) -> list[tuple[int, str]]:
+def cut_power(
+    medium: str, cuts: int, scratch: Path, kind: str, *options: str
+) -> list[tuple[int, str]]:
     """For every cut, how many saves had been acknowledged and what was wrong afterwards."""
-    if why := obstacle():
+    if why := obstacle(kind):
         pytest.skip(f"no power cut: {why}")
     ran = subprocess.run(
         [
             *("unshare", "--mount", sys.executable, "-m", "tests.crash.power"),
-            *(medium, str(cuts), str(scratch), *options),
+            *(medium, str(cuts), str(scratch), kind, *options),
         ],
         stdout=subprocess.PIPE,
         text=True,
         check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        env=child_environment(),
     )
     assert ran.returncode == 0
     return [tuple(json.loads(line)) for line in ran.stdout.splitlines()]
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("medium", MEDIA)
 def test_a_power_cut_loses_nothing_that_was_acknowledged(
-    medium: str, scratch: Path, figure: Callable[[str], None]
+    medium: str, kind: str, scratch: Path, finding: Callable[..., None]
 ) -> None:
-    results = cut_power(medium, CUTS, scratch)
+    results = cut_power(medium, CUTS, scratch, kind)
     acknowledged = sum(count for count, _ in results)
     wrong = [text for _, text in results if text]
-    figure(
-        f"power cut on ext4, {medium}: {len(results):,} cuts, {acknowledged:,} acknowledged, "
-        f"{len(wrong)} with a loss"
+    finding(
+        f"power cut on {kind}, {medium}",
+        len(results),
+        f"{acknowledged:,} saves acknowledged, {len(wrong)} cuts with a loss",
     )
     assert wrong == []
     assert len(results) == CUTS and acknowledged > CUTS
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("medium", ["sqlite", "file"])
 def test_the_cut_is_seen_where_nothing_is_synced(
-    medium: str, scratch: Path, figure: Callable[[str], None]
+    medium: str, kind: str, scratch: Path, finding: Callable[..., None]
 ) -> None:
-    results = cut_power(medium, CONTROLS, scratch, "--without-sync")
+    results = cut_power(medium, CONTROLS, scratch, kind, "--without-sync")
     lost = sum(bool(text) for _, text in results)
-    figure(f"control without fsync, {medium}: {lost} of {len(results)} cuts lost something")
+    finding(
+        f"power cut on {kind} without fsync, {medium}",
+        len(results),
+        f"{lost} cuts lost something",
+        control=True,
+    )
     assert lost > 0.7 * len(results)

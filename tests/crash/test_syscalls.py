@@ -5,38 +5,48 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from tests.crash.judging import Told
-from tests.crash.media import FULL, PLAIN
+from tests.crash.media import FULL, PLAIN, times
 from tests.crash.processes import ForkServer
 from tests.crash.tracing import CHANGING, READING, count_calls, inject, need_strace
 
-SOME = 10
-TARGET = "tests.crash.workload:work_through"
+SOME, SOME_FAILURES = 10, 6
+THROUGH = "tests.crash.workload:work_through"
+WHILE = "tests.crash.workload:work_while_it_lasts"
+KILL = ("SIGKILL",)
+CODES = ("EIO", "ENOSPC", "EDQUOT", "EROFS", "EINTR", "EMFILE")
 
-pytestmark = pytest.mark.timeout(7_200 if FULL else 120)
+pytestmark = pytest.mark.timeout(14_400 if FULL else 120)
 
 
 def points(
-    server: ForkServer, medium: str, scratch: Path, calls: tuple[str, ...]
-) -> list[tuple[str, int]]:
-    """Every call of the workload by name and number or, in the short form, a spread of them."""
+    server: ForkServer, medium: str, scratch: Path, calls: tuple[str, ...], codes: tuple[str, ...]
+) -> list[tuple[str, int, str]]:
+    """Every call of the workload by name and number, with each code, or a spread of them."""
     need_strace()
     directory = scratch / "counted"
     directory.mkdir()
     arguments = (medium, str(directory), 3)
-    counted = count_calls(server, TARGET, arguments, calls, scratch / "log")
+    counted = count_calls(server, THROUGH, arguments, calls, scratch / "log")
     shutil.rmtree(directory)
-    every = [(call, when) for call, count in counted.items() for when in range(1, count + 1)]
-    if FULL:
+    every = [
+        (call, when, code)
+        for call, count in counted.items()
+        for when in range(1, count + 1)
+        for code in codes
+    ]
+    count = times(SOME if codes == KILL else SOME_FAILURES, len(every))
+    if count >= len(every):
         return every
     # Each kind of call once, and then any.
     chance = random.Random(medium)
     chance.shuffle(every)
-    first = {call: (call, when) for call, when in every if call in CHANGING}
-    return [*first.values(), *every][:SOME]
+    first = {point[0]: point for point in every if point[0] in CHANGING}
+    return [*first.values(), *every][:count]
 
 
 @pytest.fixture
@@ -61,14 +71,15 @@ def test_a_kill_at_any_system_call_loses_nothing_and_leaves_nothing(
     scratch: Path,
     directories: Iterator[Path],
     server: ForkServer,
-    figure: Callable[[str], None],
+    finding: Callable[..., None],
 ) -> None:
     killed = acknowledged = 0
-    every = points(server, medium, scratch, CHANGING)
-    for call, when in every:
+    every = points(server, medium, scratch, CHANGING, KILL)
+    for call, when, signal in every:
         directory = next(directories)
         arguments = (medium, str(directory), 3)
-        lines, code = inject(server, TARGET, arguments, call, "signal=SIGKILL", when)
+        fault = f"signal={signal}"
+        lines, code = inject(server, THROUGH, arguments, call, fault, str(when))
         told = Told()
         try:
             told.hear(lines)
@@ -79,17 +90,42 @@ def test_a_kill_at_any_system_call_loses_nothing_and_leaves_nothing(
             raise
         killed += code == -9
         acknowledged += len(told.acknowledged)
-    figure(
-        f"SIGKILL at a system call, {medium}: {killed:,} of {len(every):,} calls, "
-        f"{acknowledged:,} acknowledged, 0 lost"
+    finding(
+        f"SIGKILL at the entry of a system call, {medium}",
+        killed,
+        f"of {len(every):,} calls; {acknowledged:,} saves acknowledged, 0 lost",
     )
     assert killed > 0.8 * len(every), "faults were not reached"
 
 
-def codes(call: str, when: int) -> list[str]:
-    """How a call is made to fail; only one that changes something can find no room for it."""
-    every = ["EIO", "ENOSPC"] if call in CHANGING else ["EIO"]
-    return every if FULL else [random.Random(when).choice(every)]
+def judge_faults(
+    server: ForkServer,
+    target: str,
+    medium: str,
+    directories: Iterator[Path],
+    every: list[tuple[str, int, str]],
+    later: str,
+) -> tuple[int, int]:
+    """Let each of these calls fail: how often a caller was told, and how many saves were made."""
+    raised = acknowledged = 0
+    for call, when, code in every:
+        directory = next(directories)
+        arguments = (medium, str(directory), 3)
+        # The interpreter makes an interrupted call again, without end if it always is interrupted.
+        until = f"..{when + 20}" if later and code == "EINTR" else later
+        lines, ended = inject(server, target, arguments, call, f"error={code}", f"{when}{until}")
+        told = Told()
+        try:
+            told.hear(lines)
+            assert ended == 0 and lines[-1] == ["done"], lines[-1]
+            told.check(medium, directory)
+            told.go_on(medium, directory, when)
+        except BaseException as error:
+            error.add_note(f"{code} of {call} number {when}{until}")
+            raise
+        raised += told.failures > 0
+        acknowledged += len(told.acknowledged)
+    return raised, acknowledged
 
 
 @pytest.mark.parametrize("medium", PLAIN)
@@ -98,30 +134,52 @@ def test_a_system_call_that_fails_is_a_storage_error_and_acknowledges_nothing(
     scratch: Path,
     directories: Iterator[Path],
     server: ForkServer,
-    figure: Callable[[str], None],
+    finding: Callable[..., None],
 ) -> None:
-    failed = raised = 0
-    # Memory that cannot be had is also the interpreter's own failure, of which a thread may hang.
-    calls = tuple(call for call in CHANGING + READING if call != "mmap")
-    every = points(server, medium, scratch, calls)
-    for call, when in every:
-        for code in ("EIO", "ENOSPC") if FULL else (random.Random(when).choice(("EIO", "ENOSPC")),):
-            directory = next(directories)
-            arguments = (medium, str(directory), 3)
-            lines, ended = inject(server, TARGET, arguments, call, f"error={code}", when)
-            told = Told()
-            try:
-                told.hear(lines)
-                assert ended == 0 and lines[-1] == ["done"], lines[-1]
-                told.check(medium, directory)
-                told.go_on(medium, directory, when)
-            except BaseException as error:
-                error.add_note(f"{code} of {call} number {when}")
-                raise
-            failed += 1
-            raised += told.failures > 0
-    figure(
-        f"failed system calls, {medium}: {failed:,} failed once, {raised:,} as a StorageError, "
-        f"the others overcome, 0 false acknowledgements"
+    every = points(server, medium, scratch, CHANGING + READING, CODES)
+    raised, _ = judge_faults(server, THROUGH, medium, directories, every, "")
+    finding(
+        f"a system call fails once, {medium}",
+        len(every),
+        f"{raised:,} told as a StorageError, the others overcome, 0 false acknowledgements",
     )
     assert raised > 0
+
+
+@pytest.mark.parametrize("medium", PLAIN)
+def test_a_system_call_that_fails_from_then_on_is_a_storage_error_until_it_works_again(
+    medium: str,
+    scratch: Path,
+    directories: Iterator[Path],
+    server: ForkServer,
+    finding: Callable[..., None],
+) -> None:
+    every = points(server, medium, scratch, CHANGING + READING, CODES)
+    raised, acknowledged = judge_faults(server, WHILE, medium, directories, every, "+")
+    finding(
+        f"a system call fails from then on, {medium}",
+        len(every),
+        f"{raised:,} told as a StorageError, {acknowledged:,} saves acknowledged, 0 lost, "
+        "all work again afterwards",
+    )
+    assert raised > 0
+
+
+def test_the_test_sees_a_failed_save_that_is_acknowledged(
+    scratch: Path, directories: Iterator[Path], server: ForkServer, finding: Callable[..., None]
+) -> None:
+    need_strace()
+    seen = 0
+    for when in range(3, 9):
+        directory = next(directories)
+        arguments = ("file", str(directory), 3)
+        target = "tests.crash.workload:shrug"
+        lines, _ = inject(server, target, arguments, "pwrite64", "error=ENOSPC", f"{when}+")
+        told = Told()
+        told.hear(lines)
+        with suppress(AssertionError):
+            told.check("file", directory)
+            continue
+        seen += 1
+    finding("a failed save that is acknowledged", 6, f"{seen} noticed", control=True)
+    assert seen == 6

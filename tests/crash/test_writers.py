@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.crash.media import DURABLE, FULL, manager_on, open_medium, strays
+from tests.crash.media import DURABLE, FULL, manager_on, open_medium, strays, times
 from tests.crash.processes import ForkServer
 
 from holdfast import State
@@ -41,12 +42,12 @@ def run_all(
         return told
 
 
-@pytest.mark.parametrize("processes", [2, 8])
+@pytest.mark.parametrize("processes", [2, 8, 32] if FULL else [2, 8])
 @pytest.mark.parametrize("medium", DURABLE)
 def test_of_processes_that_save_to_one_run_one_wins_each_place(
-    medium: str, processes: int, scratch: Path, server: ForkServer, figure: Callable[[str], None]
+    medium: str, processes: int, scratch: Path, server: ForkServer, finding: Callable[..., None]
 ) -> None:
-    attempts = (500 if FULL else 20) // (processes // 2)
+    attempts = max(5, times(40, 16_000) // processes)
     with open_medium(medium, scratch) as storage:
         manager_on(storage, medium).save_checkpoint(State.new({"log": []}, run_id="shared"))
     told = run_all(server, "save_to_one_run", medium, scratch, processes, attempts)
@@ -67,9 +68,10 @@ def test_of_processes_that_save_to_one_run_one_wins_each_place(
             id_ for _, _, id_ in won.values()
         }
     assert strays(scratch) == []
-    figure(
-        f"{processes} processes on one run, {medium}: {len(told):,} saves, "
-        f"{len(won):,} won, {len(lost):,} conflicts, 0 gaps"
+    finding(
+        f"{processes} processes save to one run, {medium}",
+        len(told),
+        f"{len(won):,} won, {len(lost):,} conflicts, 0 gaps, 0 places taken twice",
     )
 
 
@@ -95,9 +97,9 @@ def test_processes_that_begin_one_run_at_once_keep_what_each_was_told(
 
 @pytest.mark.parametrize("medium", DURABLE)
 def test_processes_on_runs_of_their_own_do_not_meet(
-    medium: str, scratch: Path, server: ForkServer, figure: Callable[[str], None]
+    medium: str, scratch: Path, server: ForkServer, finding: Callable[..., None]
 ) -> None:
-    processes, steps = 8, 200 if FULL else 8
+    processes, steps = 8, max(8, times(8, 200))
     told = run_all(server, "save_own_runs", medium, scratch, processes, steps)
     assert len(told) == processes * 3 * steps
     with open_medium(medium, scratch) as storage:
@@ -109,4 +111,16 @@ def test_processes_on_runs_of_their_own_do_not_meet(
             assert (state.run_id, state["log"]) == (run_id, list(range(1, step + 1)))
         assert all(manager.verify())
     assert strays(scratch) == []
-    figure(f"{processes} processes on {3 * processes} runs, {medium}: {len(told):,} saves, 0 lost")
+    finding(f"{processes} processes on {3 * processes} runs, {medium}", len(told), "0 lost")
+
+
+def test_the_test_sees_saves_that_overwrite_each_other(
+    scratch: Path, server: ForkServer, finding: Callable[..., None]
+) -> None:
+    """A file that is read, added to and put in place whole: no save of it ever fails."""
+    (scratch / "log").write_text("[]")
+    told = run_all(server, "save_over", "none", scratch, 8, 50)
+    kept = json.loads((scratch / "log").read_text())
+    lost = sum(line[1:] not in kept for line in told)
+    finding("saves that do not compare", len(told), f"{lost} of them lost", control=True)
+    assert lost > 0

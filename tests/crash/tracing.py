@@ -47,9 +47,12 @@ def count_calls(
 
 
 def inject(
-    server: ForkServer, target: str, arguments: tuple[Any, ...], call: str, fault: str, when: int
+    server: ForkServer, target: str, arguments: tuple[Any, ...], call: str, fault: str, when: str
 ) -> tuple[list[list[Any]], int]:
-    """Run a worker with *fault* at its *when*th *call*: what it told, and its exit code."""
+    """Run a worker with *fault* at its *when*th *call*: what it told, and its exit code.
+
+    *when* is a number; with a plus sign behind it, every later call is meant as well.
+    """
     return _run(
         server,
         target,

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import random
+import resource
 import time
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -285,6 +287,48 @@ def boast(tell: Tell, medium: str, directory: str) -> None:
             tell("save", "a", step)
             tell("saved", "a", step, "unknown")
             manager.save_checkpoint(state)
+
+
+def shrug(tell: Tell, medium: str, directory: str, seed: int) -> None:
+    """Tell of saves that failed as if they had not: a storage that swallows errors."""
+    with open_medium(medium, Path(directory)) as storage:
+        manager = manager_on(storage, medium)
+        state = State.new({"messages": []}, run_id="a")
+        for step in range(1, 13):
+            state = state.append("messages", message("a", step)).set("round", step).at(step=step)
+            tell("save", "a", step)
+            with suppress(StorageError):
+                manager.save_checkpoint(state)
+            tell("saved", "a", step, "unknown")
+    tell("done")
+
+
+def work_while_it_lasts(tell: Tell, medium: str, directory: str, seed: int) -> None:
+    """Make each kind of call until the medium fails for good, and end."""
+    worker = None
+    try:
+        worker = Worker(medium, Path(directory), seed, tell)
+        worker.every_call()
+    except StorageError as error:
+        tell("gave up", type(error).__name__)
+    try:
+        if worker is not None:
+            worker.end()
+    except StorageError as error:
+        tell("gave up", type(error).__name__)
+    tell("done")
+
+
+def work_within(tell: Tell, medium: str, directory: str, seed: int, largest: int) -> None:
+    """The same where no file may grow beyond so many bytes."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (largest, resource.RLIM_INFINITY))
+    work_while_it_lasts(tell, medium, directory, seed)
+
+
+def shrug_within(tell: Tell, medium: str, directory: str, seed: int, largest: int) -> None:
+    """`shrug` where no file may grow beyond so many bytes."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (largest, resource.RLIM_INFINITY))
+    shrug(tell, medium, directory, seed)
 
 
 def work_through(tell: Tell, medium: str, directory: str, seed: int) -> None:

@@ -10,13 +10,14 @@ import copy
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     Bundle,
@@ -29,13 +30,15 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from tests.crash.media import FULL, manager_on, open_medium
+from tests.crash.media import EVERY, FULL, KEY, open_medium, times
+from tests.crash.processes import ForkServer
 from tests.machine.model import Checkpoint, Model
 
 from holdfast import AgentState, CheckpointManager, MemoryStorage, Rules, State, Storage
-from holdfast.errors import ConflictError, NotFoundError, UsageError
+from holdfast.errors import ConflictError, NotFoundError, UsageError, WrongKeyError
 
-MEDIA = ("memory", "sqlite", "file", "file-gzip", "file-zstd", "sqlite-zstd-encrypted")
+SAMPLE = ("memory", "sqlite", "file", "file-gzip", "file-zstd", "sqlite-zstd-encrypted")
+MEDIA = ("memory", "memory-encrypted", *EVERY) if FULL else SAMPLE
 NAMES = ("", "job", "team")
 TAGS = ("good", "best")
 
@@ -104,6 +107,8 @@ class Machine(RuleBasedStateMachine):
     """A storage, the manager that works on it, and the model of what should be in it."""
 
     medium = "memory"
+    server: ForkServer
+    steps: Counter[str]
 
     checkpoints: Bundle[str] = Bundle("checkpoints")
     """Ids, of which some may be gone."""
@@ -118,6 +123,8 @@ class Machine(RuleBasedStateMachine):
         self.now = datetime(2026, 3, 29, 12, tzinfo=UTC)
         self.rules = Rules()
         self.begun = 0
+        self.keys = [KEY] if self.medium.endswith("-encrypted") else []
+        """The keys that runs were encrypted with, the one of now last."""
         self.adrift: set[tuple[str, str]] = set()
         """Of those, the ones whose checkpoint is gone: they go on from whatever is there."""
         self.stale: set[tuple[str, str]] = set()
@@ -128,19 +135,25 @@ class Machine(RuleBasedStateMachine):
         """Someone else who looks at the runs and marks some of their checkpoints."""
 
     def open(self) -> Storage:
-        if self.medium == "memory":
+        if self.medium.startswith("memory"):
             return MemoryStorage()
         return open_medium(self.medium, self.directory)
 
     def manage(self, rules: Rules) -> CheckpointManager:
         """A manager whose clock is the machine's."""
-        manager = manager_on(self.storage, self.medium, retention=rules)
+        manager = self.open_manager(retention=rules)
         clock: Callable[[], datetime] = lambda: self.now  # noqa: E731
         manager.operations.journal._clock = clock
         manager.operations.keeper._clock = clock
         return manager
 
+    def open_manager(self, **options: Any) -> CheckpointManager:
+        """A manager that knows nothing yet."""
+        key = self.keys[-1] if self.keys else None
+        return CheckpointManager(self.storage, encryption_key=key, **options)
+
     def teardown(self) -> None:
+        self.steps["histories"] += 1
         try:
             self.check(thorough=True)
         finally:
@@ -224,7 +237,9 @@ class Machine(RuleBasedStateMachine):
         kept = copy.deepcopy(hand)
         return self.saved(checkpoint_id, kept, place.place, hand.parent_checkpoint_id)
 
-    def saved(self, checkpoint_id: str, state: Any, place: Any, parent: str | None) -> str:
+    def saved(
+        self, checkpoint_id: str, state: Any, place: Any, parent: str | None, *, prune: bool = True
+    ) -> str:
         if (place.run_id, place.scope) in self.adrift:
             self.adrift.discard((place.run_id, place.scope))
             entry = next(
@@ -249,7 +264,8 @@ class Machine(RuleBasedStateMachine):
             metadata=dict(place.metadata),
         )
         self.model.add(checkpoint)
-        self.model.prune_as_saved(checkpoint, self.rules, self.now)
+        if prune:
+            self.model.prune_as_saved(checkpoint, self.rules, self.now)
         self.let_go()
         return checkpoint_id
 
@@ -410,14 +426,67 @@ class Machine(RuleBasedStateMachine):
     def time_passes(self, hours: int) -> None:
         self.now += timedelta(hours=hours)
 
-    @precondition(lambda self: self.medium != "memory")
+    @precondition(lambda self: not self.medium.startswith("memory"))
     @rule()
     def reopen(self) -> None:
+        self.steps["reopened"] += 1
         self.storage.close()
         self.storage = self.open()
+        self.take_over()
+
+    def take_over(self) -> None:
+        """Other managers go on from here."""
         self.manager = self.manage(self.rules)
         self.operator = self.manage(Rules())
         self.let_go(of_cursors=True)
+
+    @precondition(lambda self: not self.medium.startswith("memory") and self.resumable())
+    @rule(target=checkpoints, data=st.data(), value=st.text(max_size=4), stored=st.booleans())
+    def crash(self, data: st.DataObject, value: str, stored: bool) -> Any:
+        """The application goes on with a run, and is killed in the middle of a save."""
+        run_id = data.draw(st.sampled_from(self.resumable()), label="run")
+        newest = self.model.newest(run_id)
+        state = self.manager.resume_from_latest(run_id)
+        assert newest is not None and isinstance(state, State)
+        self.storage.close()
+        key = self.keys[-1] if self.keys else None
+        told = (self.medium, str(self.directory), key, run_id, value, self.now.isoformat(), stored)
+        with self.server.start("tests.machine.crashing:save_and_die", *told) as child:
+            heard = child.hear_all()
+            assert child.wait() == -9, heard
+        self.steps["crashed"] += 1
+        self.storage = self.open()
+        self.take_over()
+        known = {one.id for one in self.model.saved}
+        listed = {entry.checkpoint_id for entry in self.open_manager().list_checkpoints(run_id)}
+        assert len(listed - known) == stored, "what was stored when it was killed is there"
+        if not stored:
+            return multiple()
+        state = state.set("crashed", value).at(step=state.step + 1)
+        (made,) = listed - known
+        self.saved(made, state, state.place, newest.id, prune=False)
+        self.let_go(of_cursors=True)
+        return made
+
+    def resumable(self) -> list[str]:
+        """The runs that a `State` can be resumed from."""
+        newest = [(run_id, self.model.newest(run_id)) for run_id in self.model.runs]
+        return [run_id for run_id, one in newest if one and isinstance(one.state, State)]
+
+    @precondition(lambda self: self.keys and self.model.visible())
+    @rule()
+    def rotate(self) -> None:
+        """Another key from now on; the one of before opens nothing any more."""
+        old = self.keys[-1]
+        self.keys.append(f"{len(self.keys):064x}")
+        runs = {one.run_id for one in self.model.visible()}
+        assert self.open_manager(old_keys=[old]).rotate_keys() >= len(runs)
+        self.steps["rotated"] += 1
+        with pytest.raises(WrongKeyError):
+            CheckpointManager(self.storage, encryption_key=old).load_checkpoint(
+                self.model.visible()[0].id
+            )
+        self.take_over()
 
     # What must be true
 
@@ -427,7 +496,7 @@ class Machine(RuleBasedStateMachine):
 
     def check(self, *, thorough: bool) -> None:
         """Look at everything through a manager that knows nothing yet."""
-        looking = manager_on(self.storage, self.medium)
+        looking = self.open_manager()
         expected = self.model.visible()
         listed = {entry.checkpoint_id: entry for entry in looking.list_checkpoints()}
         assert listed.keys() == {one.id for one in expected}
@@ -500,23 +569,66 @@ class Machine(RuleBasedStateMachine):
                 self.stale.add(key)
 
 
-def machine_for(medium: str) -> type[Machine]:
-    return type(f"Machine_{medium.replace('-', '_')}", (Machine,), {"medium": medium})
-
-
-@pytest.mark.timeout(7_200 if FULL else 120)
-@pytest.mark.parametrize("medium", MEDIA)
-def test_the_managers_do_what_the_model_says(medium: str) -> None:
+def examine(
+    machine: type[Machine],
+    medium: str,
+    server: ForkServer | None,
+    phases: tuple[Phase, ...] = tuple(Phase),
+) -> Counter[str]:
+    """Put a machine through many histories; what was done in them."""
+    facts = {"medium": medium, "server": server, "steps": Counter()}
+    made = type(f"{machine.__name__}_{medium.replace('-', '_')}", (machine,), facts)
     run_state_machine_as_test(
-        machine_for(medium),
+        made,
         settings=settings(
-            max_examples=400 if FULL else 30,
+            max_examples=times(30, 400),
             stateful_step_count=50 if FULL else 20,
             deadline=None,
             suppress_health_check=list(HealthCheck),
             print_blob=True,
+            phases=phases,
+            report_multiple_bugs=False,
         ),
     )
+    steps: Counter[str] = made.steps
+    return steps
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ForkServer]:
+    made = ForkServer()
+    yield made
+    made.close()
+
+
+@pytest.mark.timeout(7_200 if FULL else 120)
+@pytest.mark.parametrize("medium", MEDIA)
+def test_the_managers_do_what_the_model_says(
+    medium: str, server: ForkServer, finding: Callable[..., None]
+) -> None:
+    steps = examine(Machine, medium, server)
+    what = ("reopened", "crashed", "rotated")
+    seen = ", ".join(f"{steps[name]:,} times {name}" for name in what if steps[name])
+    finding(
+        f"all calls in any order against a model, {medium}",
+        steps["histories"],
+        f"histories, {seen or 'none reopened'}, 0 differ",
+    )
+
+
+class Forgetful(Machine):
+    """A manager that takes tags and keeps none."""
+
+    def manage(self, rules: Rules) -> CheckpointManager:
+        manager = super().manage(rules)
+        manager.tag = lambda *words, **options: None  # type: ignore[assignment, method-assign]
+        return manager
+
+
+def test_the_machine_sees_a_manager_that_forgets_tags(finding: Callable[..., None]) -> None:
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        examine(Forgetful, "memory", None, (Phase.generate,))
+    finding("a manager that forgets tags", 1, "noticed", control=True)
 
 
 def test_a_run_id_in_use_is_no_place_for_a_fork() -> None:

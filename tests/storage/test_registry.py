@@ -223,9 +223,9 @@ def test_an_empty_address_names_nothing(address: str) -> None:
 @pytest.mark.parametrize(
     ("address", "said"),
     [
-        ("sqlit:///x.db", "did you mean sqlite? there are: file, memory, sqlite"),
+        ("sqlit:///x.db", "did you mean sqlite? there are: file, memory, resilient, sqlite"),
         ("sqlite3:///x.db", "did you mean sqlite?"),
-        ("ftp://x", "there are: file, memory, sqlite"),
+        ("ftp://x", "there are: file, memory, resilient, sqlite"),
     ],
 )
 def test_an_unknown_scheme_lists_those_that_exist(address: str, said: str) -> None:
@@ -396,7 +396,8 @@ def test_a_broken_package_breaks_no_other(place: Path, scheme: str) -> None:
 
 @pytest.mark.usefixtures("plugins")
 def test_what_a_package_brings_is_listed_and_must_be_a_storage() -> None:
-    with pytest.raises(NotFoundError, match="broken, file, gone, good, memory, nothing, sqlite"):
+    listed = "broken, file, gone, good, memory, nothing, resilient, sqlite"
+    with pytest.raises(NotFoundError, match=listed):
         open_storage("other://")
     with pytest.raises(UsageError, match="NoneType"):
         open_storage("nothing://")

@@ -5,7 +5,9 @@ and ``timestamp``, and ``state`` where there is one. After the fact (a POST even
 when it succeeded) also ``checkpoint_id`` and ``duration_ms``; of a save or load ``kind``, ``size``
 and ``stored`` (bytes, as in a record's header). The status of a resume is that which the run was
 found with. A fork tells ``new_run_id`` beside what it is made from. A prune has no step and no
-status, but ``run_ids`` and, after the fact, ``removed`` (checkpoints) and ``freed`` (bytes).
+status, but ``run_ids`` and, after the fact, ``removed`` (checkpoints) and ``freed`` (bytes). A
+repair, told of after the fact only, has ``problems`` and ``actions``, lists of text, and the
+``checkpoint_id`` that is the newest now.
 """
 
 from __future__ import annotations
@@ -70,6 +72,7 @@ class HookEvent(StrEnum):
     POST_FORK = "post_fork"
     PRE_PRUNE = "pre_prune"
     POST_PRUNE = "post_prune"
+    POST_REPAIR = "post_repair"
 
     @property
     def is_pre(self) -> bool:

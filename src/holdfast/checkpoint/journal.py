@@ -12,9 +12,10 @@ from typing import Any
 
 import msgspec
 
+from holdfast.checkpoint.branching import LATE, Top, top_of
 from holdfast.checkpoint.doubts import Doubts
 from holdfast.checkpoint.reading import Loaded, Reader, delta_weight
-from holdfast.checkpoint.sealing import Sealer, checkpoint_body
+from holdfast.checkpoint.sealing import CLEAR_NOTES, Sealer, checkpoint_body
 from holdfast.checkpoint.subject import Saveable, Subject
 from holdfast.core.frozen import Nature
 from holdfast.core.ids import new_id
@@ -33,7 +34,9 @@ _KEYFRAME_FACTOR = 2
 """A keyframe is due when the deltas since the last weigh this many times as much as it."""
 _SHORT_CHAIN = 8192
 """A chain of deltas that weighs no more than this is left to grow, however small the state."""
-_MARKS = frozenset(["pin", "release", "tag"])
+_SCOPES_REMEMBERED = 64
+"""Of so many scopes of a run that branches it is remembered what was saved last."""
+_MARKS = frozenset(["pin", "release", "tag", "writes"])
 """Notes about a checkpoint, which are as true after whatever came between."""
 _TRIES = 64
 """How often a batch is sealed anew because only notes came between."""
@@ -77,6 +80,8 @@ class Outcome(msgspec.Struct, kw_only=True):
     """The checkpoint it was saved as, or the earlier one that says the same."""
     written: tuple[Header, ...] = ()
     hidden: Mapping[str, Sequence[int]] = {}
+    supersedes: bool = True
+    """Whether there may be an earlier checkpoint with an id that was given."""
     error: HoldfastError | None = None
 
 
@@ -101,9 +106,12 @@ class _Cursor(msgspec.Struct):
     name: str
     tips: dict[str, _Tip]
     conflict: ConflictError | None = None
+    tops: dict[str, Top] = {}
+    """Where the scopes stand whose checkpoints have ranks."""
 
     def copy(self) -> _Cursor:
-        return _Cursor(self.seq, self.digest, self.name, dict(self.tips), self.conflict)
+        tips, tops = dict(self.tips), dict(self.tops)
+        return _Cursor(self.seq, self.digest, self.name, tips, self.conflict, tops)
 
 
 class Journal:
@@ -223,8 +231,10 @@ class Journal:
         return self._cursor(request.run_id)
 
     def _is_from_outside(self, request: Request) -> bool:
-        """Whether it only marks something in a run that may go on elsewhere."""
-        marks_only = request.subject is None and all(n.kind in _MARKS for n in request.notes)
+        """Whether it is as true after whatever came between: a mark, or a branch."""
+        if request.subject is not None:
+            return request.subject.rank is not None
+        marks_only = all(note.kind in _MARKS for note in request.notes)
         return marks_only and request.run_id not in self.epochs
 
     def _moved(self, request: Request, conflict: ConflictError) -> _Cursor | None:
@@ -239,6 +249,7 @@ class Journal:
                 if not self._is_from_outside(request):
                     return None
                 cursor.conflict = conflict if cursor.tips else None
+                cursor.tops.pop(record.header.scope, None)
             elif record.header.kind == "prune":
                 erased += msgspec.json.decode(record.body)["erased"]
         for scope, tip in [*cursor.tips.items()]:
@@ -267,6 +278,8 @@ class Journal:
                     seq=request.head + 1,
                     head=cursor.seq,
                 )
+            if request.subject is None and any(n.kind not in CLEAR_NOTES for n in request.notes):
+                self._give_key(cursor, request, request.notes[0].name, records)
             for note in request.notes:
                 self._note(cursor, request.run_id, note, records)
             for scope in [s for s, tip in cursor.tips.items() if tip.key_seq in request.erases]:
@@ -300,7 +313,8 @@ class Journal:
         hide = {
             run: [*seqs] for run, seqs in (request.hide(header) if request.hide else {}).items()
         }
-        if subject is not None and subject.id is not None and header.seq > 1:
+        given = subject is not None and subject.id is not None
+        if given and outcome.supersedes and header.seq > 1:
             hide.setdefault(header.run_id, []).extend(
                 old.seq
                 for old in self.storage.find(header.id)
@@ -313,12 +327,17 @@ class Journal:
     ) -> None:
         subject = request.subject
         assert subject is not None
-        place = subject.place
-        tip = self._tip(cursor, subject)
+        branch = subject.rank is not None
+        place = self._ranked(cursor, subject, outcome) if branch else subject.place
+        tip = (self._branched if branch else self._tip)(cursor, subject)
+        values = subject.values
+        if branch and tip is not None:
+            # Where keys come and go, those that stay must not move: that would be a new state.
+            values = {key: values[key] for key in tip.base.values if key in values} | values
         if tip is None or tip.form != subject.form or subject.fresh:
-            patch, state, base = None, *whole(subject.values, subject.natures)
+            patch, state, base = None, *whole(values, subject.natures)
         else:
-            patch, base = changes(tip.base, subject.values, subject.natures)
+            patch, base = changes(tip.base, values, subject.natures)
             same = patch is None and not request.force and _same_place(tip.header, subject)
             if same and self._is_there(tip.header):
                 outcome.header = tip.header
@@ -327,10 +346,8 @@ class Journal:
             state = None
             weight = tip.chain_weight + delta_weight(patch or b"")
             if weight > max(_KEYFRAME_FACTOR * tip.key_weight, _SHORT_CHAIN):
-                state, base = whole(subject.values, subject.natures)
-        key_note = self._sealer.new_key(request.run_id)
-        if key_note is not None:
-            self._append(cursor, self._key_header(cursor, request), key_note, records)
+                state, base = whole(values, subject.natures)
+        self._give_key(cursor, request, place.name, records)
         now = self._clock()
         name = place.name or cursor.name
         header = Header(
@@ -341,7 +358,7 @@ class Journal:
             saved_at=now,
             name=name,
             scope=place.scope,
-            parent=tip.header.id if tip else subject.lineage.checkpoint_id,
+            parent=tip.header.id if tip and not branch else subject.lineage.checkpoint_id,
             base_seq=tip.header.seq if tip and state is None else None,
             key_seq=tip.key_seq if tip and state is None else None,
             step=place.step,
@@ -363,6 +380,10 @@ class Journal:
         if state is not None:
             key_weight = len(state) + len(extra or b"")
         cursor.name = record.header.name
+        if branch:
+            cursor.tips.pop(place.scope, None)
+            if len(cursor.tips) >= _SCOPES_REMEMBERED:
+                del cursor.tips[next(iter(cursor.tips))]
         cursor.tips[place.scope] = _Tip(
             record.header,
             subject.form,
@@ -393,18 +414,24 @@ class Journal:
         )
         self._append(cursor, header, msgspec.json.encode(note.content), records)
 
-    def _key_header(self, cursor: _Cursor, request: Request) -> Header:
-        assert request.subject is not None
-        return Header(
+    def _give_key(
+        self, cursor: _Cursor, request: Request, name: str, records: list[Record]
+    ) -> None:
+        """Begin with the note that keeps the run's key, if it is to have one and has none."""
+        key_note = self._sealer.new_key(request.run_id)
+        if key_note is None:
+            return
+        header = Header(
             run_id=request.run_id,
             seq=cursor.seq + 1,
             id=new_id(time.time_ns(), os.urandom(8)),
             frame="note",
             saved_at=self._clock(),
-            name=request.subject.place.name or cursor.name,
+            name=name or cursor.name,
             kind="key",
             epoch=self.epochs.get(request.run_id, 0),
         )
+        self._append(cursor, header, key_note, records)
 
     def _append(
         self, cursor: _Cursor, header: Header, text: bytes, records: list[Record]
@@ -465,6 +492,41 @@ class Journal:
             raise self._gone_on(cursor, newest)
         return self._loaded_tip(newest)
 
+    def _ranked(self, cursor: _Cursor, subject: Subject, outcome: Outcome) -> Place:
+        """The place of a checkpoint that has a rank, tagged if that is out of order."""
+        assert subject.rank is not None and subject.id is not None
+        place = subject.place
+        top = cursor.tops.pop(place.scope, None)
+        if top is None:
+            new = cursor.seq == 0
+            top = Top() if new else top_of(self.storage, place.run_id, place.scope, subject.rank)
+        if subject.alone and top.newest not in ("", subject.id, subject.lineage.checkpoint_id):
+            raise ConflictError(
+                f"run {place.run_id!r} has gone on to checkpoint {top.newest} since then",
+                run_id=place.run_id,
+                seq=cursor.seq + 1,
+                head=cursor.seq,
+            )
+        rank = subject.rank(subject.id, place.metadata)
+        if len(cursor.tops) >= _SCOPES_REMEMBERED:
+            del cursor.tops[next(iter(cursor.tops))]
+        cursor.tops[place.scope] = Top(max(rank, top.greatest), subject.id)
+        outcome.supersedes = rank != subject.id or rank <= top.greatest
+        if rank >= top.greatest:
+            return place
+        return msgspec.structs.replace(place, tags=(*place.tags, LATE))
+
+    def _branched(self, cursor: _Cursor, subject: Subject) -> _Tip | None:
+        """The checkpoint that a branch names, to be its base; None if there is none such."""
+        wanted, place = subject.lineage.checkpoint_id, subject.place
+        known = cursor.tips.get(place.scope)
+        if known is not None and known.header.id == wanted:
+            return known
+        for found in self.storage.find(wanted) if wanted and cursor.seq else ():
+            if (found.id, found.run_id, found.scope) == (wanted, place.run_id, place.scope):
+                return self._loaded_tip(found)
+        return None
+
     def _gone_on(self, cursor: _Cursor, newest: Header) -> ConflictError:
         return ConflictError(
             f"run {newest.run_id!r} has gone on to step {newest.step} since then",
@@ -504,6 +566,12 @@ class Journal:
             cursor = self._cursors.get(run_id)
             if cursor is not None:
                 cursor.tips.pop(scope, None)
+
+    def forget_all(self) -> None:
+        """Look every run up in the storage again before it is saved next."""
+        with self._lock:
+            for run_id in [*self._cursors]:
+                self.forget(run_id)
 
     def forget(self, run_id: str, *, unless_conflict: bool = False) -> None:
         """Look the run up in the storage again before the next save."""

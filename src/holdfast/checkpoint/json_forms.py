@@ -29,12 +29,21 @@ from holdfast.checkpoint.reading import Loaded
 from holdfast.core.codec import Opaque, decode
 from holdfast.errors import UsageError
 
-__all__ = ["Style", "form_of", "write_json"]
+__all__ = ["Style", "fleet_status", "form_of", "write_json"]
 
 Style = Literal["agent", "fleet", "graph", "resilient"]
 
 _FLEET_STATUS = {"running": "in_progress", "failed": "error"}
 _FLEET_KEYS = ("current_round", "stall_count", "last_response", "context")
+
+
+def fleet_status(status: str) -> str:
+    """*status* as fleets spell it.
+
+    >>> fleet_status("running"), fleet_status("stalled")
+    ('in_progress', 'stalled')
+    """
+    return _FLEET_STATUS.get(status, status)
 
 
 def form_of(loaded: Loaded, style: Style) -> dict[str, Any]:
@@ -71,7 +80,7 @@ def _fleet(loaded: Loaded, values: dict[str, Any]) -> dict[str, Any]:
     header = loaded.header
     round_ = values.get("current_round", header.step)
     others = {key: value for key, value in values.items() if key not in _FLEET_KEYS}
-    status = _FLEET_STATUS.get(header.status, header.status)
+    status = fleet_status(header.status)
     return {
         "checkpoint_id": header.id,
         "workflow_id": header.run_id,

@@ -205,18 +205,24 @@ class Keeper:
     # Freeing
 
     def plan_erasure(self, run_id: str) -> Erasure | None:
-        """All records before the oldest keyframe that a visible checkpoint needs, keys excepted."""
+        """All records before the oldest keyframe that a visible checkpoint needs.
+
+        Keys stay, and so do writes to a visible checkpoint, which may have come before it.
+        """
         run = self._reader.run(run_id)
         if run is None:
             return None
-        visible = self._storage.headers(RecordQuery(run_id=run_id))
+        visible = list(self._storage.headers(RecordQuery(run_id=run_id)))
         needed = min((header.key_seq or header.seq for header in visible), default=run.seq + 1)
+        targets = {(header.scope, header.id) for header in visible}
         seqs: list[int] = []
         stored = 0
         edges: dict[int, tuple[int, str]] = {}
         for record in self._storage.read(run_id, last=needed - 1):
             header = record.header
             if header.frame == "note" and header.kind == "key":
+                continue
+            if header.kind == "writes" and (header.scope, header.parent) in targets:
                 continue
             if header.frame == "note" and header.kind == "prune":
                 for hole in msgspec.json.decode(record.body)["erased"]:

@@ -130,7 +130,7 @@ class Ledger:
         After a failure, the calls that ended with an exception are left behind, to be made again.
         """
         return tuple(
-            note
+            msgspec.structs.replace(note, metadata={})  # what it cost was told when it ended
             for note in self._open.values()
             if not (failed and note.kind == "effect" and note.content.error is not None)
         )
@@ -164,7 +164,15 @@ def _note(entry: Entry, spot: Spot) -> Note:
         scope=spot.scope,
         step=spot.step,
         node=spot.node,
+        metadata=_spent(entry),
     )
+
+
+def _spent(entry: Entry) -> dict[str, Any]:
+    """What a call cost, so that what a run cost is known without opening its records."""
+    if not isinstance(entry, Effect) or not (entry.tokens or entry.dollars):
+        return {}
+    return {"spent": {"tokens": entry.tokens, "dollars": entry.dollars}}
 
 
 def _step_of(note: Note) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from holdfast.checkpoint import views
+from holdfast.checkpoint.repair import RepairReport
 from holdfast.checkpoint.saving import Saving
 from holdfast.checkpoint.steps import Steps, Work
 from holdfast.checkpoint.subject import Saveable
@@ -34,6 +35,7 @@ class Looking(Saving):
     def latest(self, name_or_run_id: str) -> Steps[CheckpointMetadata | None]:
         """The newest checkpoint that a resume would take, without its state."""
         _, header = yield Work(lambda: self._standing(check_run_id(name_or_run_id, "name"), ""))
+        yield from self._tell_repairs()
         return None if header is None else views.metadata_of(self.keeper.with_tags(header))
 
     def exists(self, checkpoint_id: str) -> Steps[bool]:
@@ -123,6 +125,14 @@ class Looking(Saving):
         for _ in range(sum(len(verdict.problems) for verdict in verdicts)):
             self.metrics.integrity_error()
         return verdicts
+
+    def repair(self, run_id: str | None, *, dry_run: bool) -> Steps[RepairReport]:
+        """Put aside what is damaged in one run, or in all and in the medium."""
+        if run_id is not None:
+            check_run_id(run_id)
+        report: RepairReport = yield Work(lambda: self.repairer.repair(run_id, dry_run=dry_run))
+        yield from self._tell_repairs()
+        return report
 
     def _run(self, name_or_run_id: str) -> Steps[RunInfo]:
         run = yield Work(lambda: next(iter(self.reader.runs_of(name_or_run_id)), None))

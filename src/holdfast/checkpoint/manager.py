@@ -15,6 +15,7 @@ from holdfast.checkpoint.json_forms import Style
 from holdfast.checkpoint.keys import Key
 from holdfast.checkpoint.managing import Manager, said
 from holdfast.checkpoint.reading import Loaded
+from holdfast.checkpoint.repair import RepairReport
 from holdfast.checkpoint.resealing import Redact
 from holdfast.checkpoint.run_file import Manifest
 from holdfast.checkpoint.run_file_reader import LIMITS, ImportLimits
@@ -180,6 +181,15 @@ class CheckpointManager(Manager):
     def verify(self, name_or_run_id: str | None = None) -> list[Verdict]:
         """Recompute every digest of one run, the runs of a name, or all; a verdict for each."""
         return self._drive(self.operations.verify(name_or_run_id))
+
+    def repair(self, run_id: str | None = None, *, dry_run: bool = False) -> RepairReport:
+        """Put aside what is damaged in a run, or in all of them and in the medium itself.
+
+        What can be read and loaded stays, what cannot is kept apart, and a note in the run tells
+        of it; afterwards `verify` finds nothing wrong. The report names each thing that was done;
+        with *dry_run*, that would be.
+        """
+        return self._drive(self.operations.repair(run_id, dry_run=dry_run))
 
     def cleanup_old_checkpoints(self, name_or_run_id: str) -> int:
         """Apply the retention rules now and free the space; returns how many went."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 
 from holdfast.checkpoint.gathering import Gatherer
 from holdfast.checkpoint.hooks import HookManager
 from holdfast.checkpoint.keys import Key, load_keys
 from holdfast.checkpoint.metrics import Metrics
 from holdfast.checkpoint.operations import OnSaveFailure, Operations
+from holdfast.checkpoint.repair import OnCorrupt
 from holdfast.checkpoint.subject import Saveable
 from holdfast.core.agent_state import StateSnapshot
 from holdfast.core.rules import Rules
@@ -35,6 +37,8 @@ class Manager:
         encryption_key: Key | None = None,
         old_keys: Sequence[Key] = (),
         on_save_failure: OnSaveFailure = "fail",
+        on_corrupt: OnCorrupt = "fail",
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         # What a name is registered for belongs to whoever registered it.
         self._owns_storage = storage is None or (isinstance(storage, str) and ":" in storage)
@@ -49,6 +53,8 @@ class Manager:
             rules=rules,
             keys=keys,
             on_save_failure=on_save_failure,
+            on_corrupt=on_corrupt,
+            clock=clock,
         )
         self._gatherer = Gatherer(self.operations.journal)
 

@@ -24,7 +24,7 @@ from holdfast.core.state import Lineage, read_tags
 from holdfast.errors import HoldfastError, StorageError, UsageError
 from holdfast.storage.base import RunInfo
 
-__all__ = ["OnSaveFailure", "Operations"]
+__all__ = ["OnSaveFailure", "Operations", "mark_note"]
 
 
 class Operations(Looking):
@@ -61,6 +61,7 @@ class Operations(Looking):
         """The newest state of that run, or of the newest run of that name not completed."""
         check_run_id(name_or_run_id, "name_or_run_id")
         run, header = yield Work(lambda: self._standing(name_or_run_id, scope))
+        yield from self._tell_repairs()
         if header is None:
             return None
         started = time.perf_counter()
@@ -171,17 +172,23 @@ class Operations(Looking):
     def _mark(
         self, header: Header, kind: str, tags: tuple[str, ...], content: dict[str, Any]
     ) -> Steps[str]:
-        note = Note(
-            kind=kind,
-            content={},
-            scope=header.scope,
-            step=header.step,
-            parent=header.id,
-            tags=tags,
-            metadata={"target": header.seq, **content},
-        )
-        yield from self.append_notes(header.run_id, (note,))
+        yield from self.append_notes(header.run_id, (mark_note(header, kind, tags, content),))
         return header.id
+
+
+def mark_note(
+    header: Header, kind: str, tags: tuple[str, ...] = (), content: dict[str, Any] | None = None
+) -> Note:
+    """The note that marks a checkpoint: a pin, a release, a tag."""
+    return Note(
+        kind=kind,
+        content={},
+        scope=header.scope,
+        step=header.step,
+        parent=header.id,
+        tags=tags,
+        metadata={"target": header.seq, **(content or {"on": True})},
+    )
 
 
 def _forked(loaded: Loaded, run_id: str) -> Subject:

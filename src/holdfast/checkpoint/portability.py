@@ -39,15 +39,20 @@ from holdfast.core.frame import is_encrypted
 from holdfast.core.ids import check_run_id
 from holdfast.core.record import Header, Record
 from holdfast.errors import ConflictError, NotFoundError, UsageError, WrongKeyError
-from holdfast.storage.base import Batch, RecordQuery, RunInfo, RunQuery, Storage, open_storage
+from holdfast.storage.base import (
+    Batch,
+    RecordQuery,
+    RunInfo,
+    RunQuery,
+    Storage,
+    in_batches,
+    open_storage,
+)
 
 if TYPE_CHECKING:
     from holdfast.checkpoint.operations import Operations
 
 __all__ = ["copy_run", "export_json", "export_run", "import_run"]
-
-_BATCH_BYTES = 8 << 20
-_BATCH_RECORDS = 1000
 
 
 # To a file
@@ -286,7 +291,7 @@ def _copy(reader: Reader, run: RunInfo, to: Storage) -> int:
     query = RecordQuery(run_id=run.run_id, notes=True)
     visible = {header.seq for header in reader.storage.headers(query)}
     copied = 0
-    for records in _batches(reader.records(run.run_id, seq + 1, run.seq)):
+    for records in in_batches(reader.records(run.run_id, seq + 1, run.seq)):
         seqs = [record.header.seq for record in records]
         batch = Batch(
             run_id=run.run_id,
@@ -350,21 +355,6 @@ def _diverged(run_id: str, seq: int | None) -> ConflictError:
         run_id=run_id,
         seq=seq,
     )
-
-
-def _batches(records: Iterable[Record]) -> Iterator[list[Record]]:
-    batch: list[Record] = []
-    size = 0
-    for record in records:
-        full = size > _BATCH_BYTES or len(batch) == _BATCH_RECORDS
-        # A batch is of one name: some media keep the runs of each name apart.
-        if batch and (full or batch[-1].header.name != record.header.name):
-            yield batch
-            batch, size = [], 0
-        batch.append(record)
-        size += len(record.text) + len(record.body)
-    if batch:
-        yield batch
 
 
 def _gaps(seq: int, seqs: Iterable[int]) -> Iterator[tuple[int, int]]:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 import msgspec
 
 from holdfast.checkpoint.sealing import Sealer, read_body
-from holdfast.checkpoint.subject import Saveable, rebuild
+from holdfast.checkpoint.subject import Saveable, place_of, rebuild
 from holdfast.core.codec import decode, encode
 from holdfast.core.migrations import migrations
 from holdfast.core.patch import Rebuilt
 from holdfast.core.record import Header, Record
+from holdfast.core.state import State
 from holdfast.errors import CorruptError, NotFoundError, StorageUnavailableError, UsageError
 from holdfast.storage.base import RecordQuery, RunInfo, RunQuery, Storage
 
 __all__ = ["Loaded", "Reader"]
+
+T = TypeVar("T")
 
 _LOOKS = 100
 """How often a run is looked at again because someone saved to it meanwhile."""
@@ -61,6 +64,12 @@ class Loaded(msgspec.Struct, frozen=True):
         """The object that was saved, as it was."""
         return rebuild(self.form, self.header, self.texts)
 
+    def graph_state(self) -> State:
+        """The values as a graph's state, whatever class they are given out as."""
+        return State.restore(
+            self.texts, place_of(self.header), self.header.saved_at, self.header.id
+        )
+
     @property
     def is_current(self) -> bool:
         """Whether its values have the version that this code knows as the newest."""
@@ -90,10 +99,25 @@ class Reader:
     def __init__(self, storage: Storage, sealer: Sealer) -> None:
         self.storage = storage
         self.sealer = sealer
+        self.recover: Callable[[CorruptError], bool] | None = None
+        """Told of a damaged run, says whether it made it readable again; None to let it be."""
+
+    def _whole(self, look: Callable[[], T]) -> T:
+        """What *look* finds; where it meets a damaged run, after that was made readable."""
+        seen: set[str | None] = set()
+        while True:
+            try:
+                return look()
+            except CorruptError as error:
+                run_id = error.facts.get("run_id")
+                if self.recover is None or run_id in seen or not self.recover(error):
+                    raise
+                seen.add(run_id)
 
     def run(self, run_id: str) -> RunInfo | None:
         """What is known of a run, or None if there is no such run."""
-        return next(iter(self.storage.runs(RunQuery(run_id=run_id, limit=1))), None)
+        query = RunQuery(run_id=run_id, limit=1)
+        return self._whole(lambda: next(iter(self.storage.runs(query)), None))
 
     def runs_of(self, name_or_run_id: str) -> Iterator[RunInfo]:
         """The run with exactly that id or, if there is none, those of that name, newest first."""
@@ -108,11 +132,10 @@ class Reader:
 
         Runs of the name that retention has left no checkpoint are passed over.
         """
-        run = self.run(name_or_run_id)
-        if run is None:
-            runs = self.storage.runs(RunQuery(name=name_or_run_id, not_status="completed"))
-            run = next((one for one in runs if one.checkpoints), None)
-        return run
+        query = RunQuery(name=name_or_run_id, not_status="completed")
+        return self.run(name_or_run_id) or self._whole(
+            lambda: next((one for one in self.storage.runs(query) if one.checkpoints), None)
+        )
 
     def newest(self, run: RunInfo, scope: str = "") -> Header | None:
         """The newest visible checkpoint of a run's scope, checked against the run's head."""
@@ -120,6 +143,25 @@ class Reader:
 
     def standing(self, run: RunInfo, scope: str = "") -> tuple[RunInfo, Header | None]:
         """The same, and the head that it was checked against: *run*, or a later one."""
+        if self.recover is None:
+            return self._standing(run, scope)
+        return self._whole(lambda: self._loadable(run.run_id, scope) or (run, None))
+
+    def _loadable(self, run_id: str, scope: str) -> tuple[RunInfo, Header | None] | None:
+        """The same, all that the checkpoint is built on being read as well."""
+        while (now := self.run(run_id)) is not None:
+            run, newest = self._standing(now, scope)
+            try:
+                if newest is not None:
+                    self._chain(newest)
+                return run, newest
+            except CorruptError:
+                if newest in self.storage.find(newest.id if newest else ""):
+                    raise
+                # Someone deleted it meanwhile, and what it was built on went as well.
+        return None
+
+    def _standing(self, run: RunInfo, scope: str) -> tuple[RunInfo, Header | None]:
         for _ in range(_LOOKS):
             try:
                 return run, self._newest(run, scope)
@@ -175,6 +217,10 @@ class Reader:
 
     def load(self, target: Header) -> Loaded:
         """The state at a checkpoint, rebuilt from its keyframe through its chain of bases."""
+        return self._rebuild(self._chain(target))
+
+    def _chain(self, target: Header) -> list[Record]:
+        """The records that a checkpoint is built from, its keyframe first."""
         first = target.seq if target.frame == "key" else target.key_seq
         if first is None:
             raise self._damaged(target.run_id, target.seq, "is a delta without a keyframe")
@@ -183,8 +229,7 @@ class Reader:
             header = record.header
             if header.frame != "note" and header.scope == target.scope:
                 chain[header.seq] = record
-        way = self._way(chain, target)
-        return self._rebuild(way)
+        return self._way(chain, target)
 
     def _way(self, chain: dict[int, Record], target: Header) -> list[Record]:
         way = []

@@ -16,6 +16,7 @@ from holdfast.checkpoint.hooks import HookEvent, HookManager, HookResult, pre_ou
 from holdfast.checkpoint.journal import Journal, Note, Outcome, Request
 from holdfast.checkpoint.keeping import Erasure, Keeper
 from holdfast.checkpoint.metrics import Metrics
+from holdfast.checkpoint.repair import OnCorrupt, Repairer
 from holdfast.checkpoint.sealing import Keys, Sealer
 from holdfast.checkpoint.steps import Commit, Fire, Pause, Steps, Work
 from holdfast.checkpoint.subject import Saveable, Subject, saved, state_of, subject_of
@@ -46,6 +47,7 @@ class Saving:
         rules: Rules,
         keys: Keys | None,
         on_save_failure: OnSaveFailure,
+        on_corrupt: OnCorrupt = "fail",
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         if on_save_failure not in ("fail", "warn", "retry"):
@@ -61,7 +63,14 @@ class Saving:
         self._triggers = triggers
         self._clocks: dict[str, Clockwork] = {}
         self._on_save_failure = on_save_failure
+        self.repairer = Repairer(self, on_corrupt, clock)
+        self._missed: dict[str, int] = {}
         self._clock = clock
+
+    @property
+    def triggers(self) -> Triggers:
+        """What makes a save due, for those who ask `should_checkpoint`."""
+        return self._triggers
 
     def should_checkpoint(
         self, name_or_run_id: str, current_step: int, current_time: float | None = None
@@ -99,6 +108,7 @@ class Saving:
         notes: tuple[Note, ...] = (),
     ) -> Steps[Header | None]:
         """Hooks, append, hooks, retention. *state* is what hooks are shown; made if not given."""
+        yield from self._tell_repairs()
         started = time.perf_counter()
         shown: Saveable | None = None
         if self._hears(HookEvent.PRE_CHECKPOINT_SAVE, HookEvent.POST_CHECKPOINT_SAVE):
@@ -117,12 +127,14 @@ class Saving:
             run_id=subject.place.run_id,
             subject=subject,
             force=force,
-            notes=notes,
+            notes=(*notes, *self._notes_of_missed(subject.place.run_id)),
             hide=self.keeper.hide if self.keeper.active else None,
         )
         stored = yield from self._commit(request)
         if stored is None:
             return None
+        if stored.written:
+            self._missed.pop(request.run_id, None)
         header = stored.header
         assert header is not None
         seconds = time.perf_counter() - started
@@ -138,6 +150,12 @@ class Saving:
             data = {**header_data(header), "state": shown, "duration_ms": seconds * 1000}
             yield from self._fire(HookEvent.POST_CHECKPOINT_SAVE, header.name, data)
         return header
+
+    def _notes_of_missed(self, run_id: str) -> tuple[Note, ...]:
+        """What the next save that succeeds tells of those that did not, and were only warned of."""
+        if run_id not in self._missed:
+            return ()
+        return (Note(kind="missed", content={}, metadata={"saves": self._missed[run_id]}),)
 
     def append_notes(self, run_id: str, notes: Sequence[Note]) -> Steps[None]:
         """Append notes in one batch. What they say must not be lost, so a failure is raised."""
@@ -165,6 +183,7 @@ class Saving:
                     continue
                 if self._on_save_failure == "warn":
                     logger.warning("run %s: a checkpoint was not saved: %s", request.run_id, error)
+                    self._missed[request.run_id] = self._missed.get(request.run_id, 0) + 1
                     return None
                 raise
             except HoldfastError:
@@ -207,6 +226,12 @@ class Saving:
         stored = run.stored if run is not None else 0
         self.metrics.freed(stored)
         return stored
+
+    def _tell_repairs(self) -> Steps[None]:
+        """Tell hooks of what was repaired meanwhile."""
+        while self.repairer.untold:
+            data = self.repairer.untold.pop(0)
+            yield from self._fire(HookEvent.POST_REPAIR, data["agent_id"], data)
 
     def _hears(self, *events: HookEvent) -> bool:
         return self.hooks is not None and any(self.hooks.has(event) for event in events)

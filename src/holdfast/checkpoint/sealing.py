@@ -74,7 +74,7 @@ def read_body(text: bytes, header: Header) -> Body:
     """What stands in a checkpoint's body."""
     try:
         return _read_body(text)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise DecodeError(
             f"the body of record {header.seq} of run {header.run_id!r} cannot be read",
             run_id=header.run_id,
@@ -203,5 +203,5 @@ def read_note(body: bytes, run_id: str) -> dict[str, Any]:
     """What stands in a key note, still to be believed by who opens it."""
     try:
         return msgspec.json.decode(body, type=dict[str, Any])
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise bad_key_note(run_id, f"cannot be read: {error}") from error

@@ -21,7 +21,7 @@ from holdfast.core.state import Lineage, State
 from holdfast.errors import ConflictError, HoldfastError, UsageError
 from holdfast.storage.base import RecordQuery
 
-__all__ = ["HERE", "Emit", "Here", "Session", "place_name"]
+__all__ = ["HERE", "Emit", "Here", "Session", "check_form", "place_name"]
 
 Emit = Callable[[str, Mapping[str, Any]], None]
 
@@ -30,9 +30,17 @@ class Session:
     """A run that this process holds and executes."""
 
     def __init__(
-        self, manager: StateManager, run_id: str, *, lease_seconds: float, alone: bool = False
+        self,
+        manager: StateManager,
+        run_id: str,
+        *,
+        lease_seconds: float,
+        alone: bool = False,
+        form: str = "",
     ) -> None:
         self.manager = manager
+        self.form = form
+        """Which class managers give the run's checkpoints out as."""
         self._alone = alone
         self.run_id = run_id
         self.ledger = Ledger(self._append)
@@ -124,7 +132,16 @@ class Session:
             fresh = lineage.checkpoint_id is None
         values, natures = state.for_saving()
         subject = Subject(
-            "", state.place, values, natures, lineage, None, fingerprint, schema, extra, fresh
+            "" if state.scope else self.form,
+            state.place,
+            values,
+            natures,
+            lineage,
+            None,
+            fingerprint,
+            schema,
+            extra,
+            fresh,
         )
         try:
             # Between two steps of a run that has the event loop to itself nothing else waits for
@@ -171,11 +188,8 @@ class Session:
     def load(self, header: Header, *, notes: bool = False) -> tuple[Loaded, State]:
         """The checkpoint, to be gone on from. With *notes*, the ledger takes up what follows it."""
         loaded = self._reader.load(header)
-        state = loaded.state()
-        if not isinstance(state, State):
-            raise UsageError(
-                f"run {self.run_id!r} holds an agent's state", hint="resume it with its agent"
-            )
+        check_form(loaded, self.form if not header.scope else "")
+        state = loaded.graph_state()
         self._journal.at(loaded, state)
         if notes:
             run = self._reader.run(self.run_id)
@@ -191,6 +205,15 @@ class Session:
         run = self._reader.run(self.run_id)
         header = self._reader.newest(run, scope) if run is not None else None
         return header if header is not None and header.seq > self.floor else None
+
+
+def check_form(loaded: Loaded, form: str) -> None:
+    """Raise a `UsageError` if it was saved by something else than what goes on with it."""
+    if loaded.form != form:
+        run_id = loaded.header.run_id
+        if loaded.form:
+            raise UsageError(f"run {run_id!r} is an agent's", hint="resume it with its agent")
+        raise UsageError(f"run {run_id!r} is not an agent's", hint="resume it with what saved it")
 
 
 def place_name(name: str, step: int) -> str:

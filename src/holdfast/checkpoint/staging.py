@@ -112,7 +112,7 @@ def _newest_key_note(file: RunFile) -> dict[str, Any] | None:
         return None
     try:
         return msgspec.json.decode(found.body, type=dict[str, Any])
-    except (msgspec.MsgspecError, RecursionError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         raise file.refused("has a key note that cannot be read") from None
 
 

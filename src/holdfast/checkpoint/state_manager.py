@@ -16,6 +16,7 @@ from holdfast.checkpoint.json_forms import Style
 from holdfast.checkpoint.keys import Key
 from holdfast.checkpoint.managing import Manager, said
 from holdfast.checkpoint.reading import Loaded
+from holdfast.checkpoint.repair import RepairReport
 from holdfast.checkpoint.resealing import Redact
 from holdfast.checkpoint.run_file import Manifest
 from holdfast.checkpoint.run_file_reader import LIMITS, ImportLimits
@@ -45,6 +46,13 @@ class StateManager(Manager):
     >>> asyncio.run(main())
     1
     """
+
+    @classmethod
+    def beside(cls, manager: Manager) -> Self:
+        """An awaited manager over all that *manager* is made of; closing it leaves that open."""
+        made = cls.__new__(cls)
+        made.__dict__.update(vars(manager), _owns_storage=False)
+        return made
 
     @cached_property
     def _writer(self) -> Writer:
@@ -174,6 +182,10 @@ class StateManager(Manager):
     async def verify(self, name_or_run_id: str | None = None) -> list[Verdict]:
         """See `CheckpointManager.verify`."""
         return await self._drive(self.operations.verify(name_or_run_id))
+
+    async def repair(self, run_id: str | None = None, *, dry_run: bool = False) -> RepairReport:
+        """See `CheckpointManager.repair`."""
+        return await self._drive(self.operations.repair(run_id, dry_run=dry_run))
 
     async def cleanup_old_checkpoints(self, name_or_run_id: str) -> int:
         """See `CheckpointManager.cleanup_old_checkpoints`."""

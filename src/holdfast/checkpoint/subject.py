@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,15 +10,17 @@ from uuid import uuid4
 
 import msgspec
 
+from holdfast.checkpoint.branching import Rank
 from holdfast.core.agent_state import AgentState
 from holdfast.core.codec import decode
 from holdfast.core.frozen import Nature
 from holdfast.core.ids import check_run_id
+from holdfast.core.patch import Lazy
 from holdfast.core.record import Header, read_status
 from holdfast.core.state import Lineage, Place, State, read_metadata
 from holdfast.errors import UsageError
 
-__all__ = ["Saveable", "Subject", "rebuild", "saved", "state_of", "subject_of"]
+__all__ = ["Saveable", "Subject", "agent_state", "rebuild", "saved", "state_of", "subject_of"]
 
 Saveable = State | AgentState
 
@@ -47,6 +50,11 @@ class Subject(msgspec.Struct, frozen=True):
     keyframe; else what came after the checkpoint that this one is built on."""
     fresh: bool = False
     """Begin with a keyframe, whatever was saved in its scope before."""
+    rank: Rank | None = None
+    """What its scope is ordered by. Such a subject has an id, and is built on the checkpoint that
+    its lineage names, whatever was saved since; on none if it names none."""
+    alone: bool = False
+    """With a rank: built only on what was saved last in its scope, anything else is a conflict."""
 
 
 def subject_of(state: Saveable, *, new_run_id: str | None = None) -> Subject:
@@ -74,10 +82,31 @@ def subject_of(state: Saveable, *, new_run_id: str | None = None) -> Subject:
     return Subject("agent", place, values, _LIVE, lineage, given or None)
 
 
-def state_of(subject: Subject) -> State:
-    """The `State` that a subject of that form stands for."""
+def state_of(subject: Subject) -> Saveable:
+    """What a subject stands for. An agent's state may be changed; deeper values stay frozen."""
+    if subject.form:
+        return agent_state(subject.place, subject.values)
     made = State.new(subject.values, run_id=subject.place.run_id)
     return made.placed(subject.place)
+
+
+def agent_state(place: Place, values: Mapping[str, Any]) -> AgentState:
+    """The agent's state with these values, lists and dicts copied one level deep."""
+    given = {name: copy.copy(_given_out(value)) for name, value in values.items()}
+    extra = {name: given.pop(name) for name in [*given] if name not in _LIVE}
+    state = AgentState(
+        **given,
+        agent_id=place.name,
+        run_id=place.run_id,
+        step_number=place.step,
+        status=place.status,
+    )
+    state.extra.update(extra)
+    return state
+
+
+def _given_out(value: Any) -> Any:
+    return value.get() if type(value) is Lazy else value
 
 
 def lineage_of(state: AgentState) -> Lineage:
@@ -102,6 +131,7 @@ def rebuild(form: str, header: Header, texts: Mapping[str, bytes]) -> Saveable:
     if form == "":
         return State.restore(texts, place, header.saved_at, header.id)
     values = {key: decode(text) for key, text in texts.items()}
+    values.setdefault("timestamp", header.saved_at)
     extra = {key: values.pop(key) for key in [*values] if key not in _LIVE}
     state = AgentState(
         **values,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from functools import partial
@@ -26,6 +27,7 @@ __all__ = [
     "Verdict",
     "blame",
     "changes_between",
+    "changes_in",
     "history",
     "metadata_of",
     "tree",
@@ -122,29 +124,59 @@ def history(reader: Reader, run: RunInfo, scope: str) -> Iterator[HistoryEntry]:
 def _own_changes(reader: Reader, header: Header) -> tuple[Change, ...]:
     """What a checkpoint changed, as its own record tells; a first one added all it holds."""
     for record in reader.storage.read(header.run_id, first=header.seq, last=header.seq):
-        body = read_body(reader.sealer.open(record), header)
-        steps = operations(bytes(body.patch))
-        if header.frame == "key" and not steps:
-            state = msgspec.json.decode(body.state, type=dict[str, msgspec.Raw])
-            return tuple(Change("add", f"/{key}", decode(bytes(v))) for key, v in state.items())
-        return _changes(steps)
+        return changes_in(reader, record)
     raise NotFoundError(f"record {header.seq} of run {header.run_id!r} is gone")
+
+
+def changes_in(reader: Reader, record: Record) -> tuple[Change, ...]:
+    """What the checkpoint that *record* holds changed."""
+    body = read_body(reader.sealer.open(record), record.header)
+    steps = operations(bytes(body.patch))
+    if record.header.frame == "key" and not steps:
+        state = msgspec.json.decode(body.state, type=dict[str, msgspec.Raw])
+        return tuple(Change("add", f"/{key}", decode(bytes(v))) for key, v in state.items())
+    return _changes(steps)
 
 
 def blame(reader: Reader, run: RunInfo, path: str, scope: str) -> CheckpointMetadata | None:
     """The newest checkpoint that wrote the value at *path*, or None if none did."""
     pointer = _pointer_of(path)
     for header in reader.storage.headers(RecordQuery(run_id=run.run_id, scope=scope)):
-        for change in _own_changes(reader, header):
-            if touches(Operation(change.op, change.path), pointer):
-                return metadata_of(header)
+        changes = _own_changes(reader, header)
+        if any(touches(Operation(change.op, change.path), pointer) for change in changes):
+            return metadata_of(header)
+        if _appended(reader, header, changes, pointer):
+            return metadata_of(header)
     return None
 
 
+def _appended(reader: Reader, header: Header, changes: tuple[Change, ...], pointer: str) -> bool:
+    """Whether what was appended to a list is, or holds, what *pointer* points at."""
+    grew = Counter(change.path[:-2] for change in changes if change.path.endswith("/-"))
+    for place, count in grew.items():
+        index = pointer.removeprefix(f"{place}/").partition("/")[0]
+        if not pointer.startswith(f"{place}/") or not index.isdecimal():
+            continue
+        value = _value_at(reader.load(header), place)
+        if int(index) >= len(value) - count:
+            return True
+    return False
+
+
+def _value_at(loaded: Loaded, place: str) -> Any:
+    first, *parts = (part.replace("~1", "/").replace("~0", "~") for part in place[1:].split("/"))
+    value = decode(loaded.texts[first])
+    for part in parts:
+        value = value[int(part)] if isinstance(value, list) else value[part]
+    return value
+
+
 def changes_between(a: Loaded, b: Loaded) -> tuple[Change, ...]:
-    """What turns the state of one checkpoint into that of the other."""
+    """What turns the state of one checkpoint into that of the other; in what order their keys
+    stand is no difference."""
     base = Base({key: Lazy(text) for key, text in a.texts.items()}, {}, a.size)
-    values = {key: Lazy(text) for key, text in b.texts.items()}
+    order = dict.fromkeys((*(key for key in a.texts if key in b.texts), *b.texts))
+    values = {key: Lazy(b.texts[key]) for key in order}
     patch, _ = changes(base, values, dict.fromkeys(values, Nature.TAGGED))
     return _changes(operations(patch)) if patch is not None else ()
 

@@ -52,6 +52,10 @@ class Writer:
         self._queue.put((work, promise))
         return promise[1]
 
+    def flush(self) -> None:
+        """Send what the running loop has asked for so far, before its turn ends."""
+        self._flush(asyncio.get_running_loop())
+
     def close(self) -> None:
         """Finish what is queued and end the thread. May be called from any thread."""
         with self._lock:

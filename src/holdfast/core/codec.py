@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -81,6 +82,7 @@ class _Type(msgspec.Struct, frozen=True):
 _by_class: dict[type, _Type] = {}
 _by_name: dict[str, _Type] = {}
 _registering = Lock()
+_strict: ContextVar[bool] = ContextVar("holdfast_strict", default=False)
 
 
 def register_type(
@@ -258,6 +260,12 @@ def _read_tag(tree: dict[str, Any], frozen: bool) -> Any:
             " or with encode= and a decode= that reads both",
             tag=tag,
         ) from error
+    if _strict.get():
+        raise DecodeError(
+            f"no type is registered as {tag!r}",
+            hint=f"holdfast.register_type(cls, name={tag!r}) before it is read",
+            tag=tag,
+        )
     warnings.warn(
         f"no type is registered as {tag!r}; the value is kept as it was stored",
         UnknownTypeWarning,
@@ -373,8 +381,18 @@ def parse(text: bytes) -> Any:
         raise DecodeError(f"stored text is not readable JSON: {error}") from error
 
 
-def decode(text: bytes, *, frozen: bool = False) -> Any:
-    """The value that *text* stands for."""
+def decode(text: bytes, *, frozen: bool = False, strict: bool = False) -> Any:
+    """The value that *text* stands for.
+
+    A type that is not registered is kept as `Opaque`, with a warning; with *strict* it is a
+    `DecodeError`.
+    """
+    if strict:
+        before = _strict.set(True)
+        try:
+            return decode(text, frozen=frozen)
+        finally:
+            _strict.reset(before)
     tree = parse(text)
     # A tag's key has no other spelling in what `encode` writes; any escape could be one.
     tagged = b'"$t"' in text or b"\\u" in text

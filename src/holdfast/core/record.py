@@ -22,6 +22,7 @@ __all__ = [
     "Frame",
     "Header",
     "Record",
+    "check_body",
     "digest_of",
     "open_header",
     "open_record",
@@ -154,7 +155,7 @@ def open_header(text: bytes, digest: str) -> Header:
         raise CorruptError("a record's header does not match its digest", digest=digest)
     try:
         header = _decode(text)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise CorruptError("a record's header cannot be read", digest=digest) from error
     if header.format > FORMAT:
         raise CorruptError(
@@ -169,6 +170,12 @@ def open_header(text: bytes, digest: str) -> Header:
 def open_record(text: bytes, digest: str, body: bytes) -> Record:
     """The record made of these parts, or a `CorruptError` that names it."""
     header = open_header(text, digest)
+    check_body(header, body)
+    return Record(header, text, body)
+
+
+def check_body(header: Header, body: bytes) -> None:
+    """Raise a `CorruptError` unless *body* is the one that *header* names."""
     if digest_of(body) != header.body:
         raise CorruptError(
             f"the body of record {header.seq} of run {header.run_id!r} does not match its digest",
@@ -176,4 +183,3 @@ def open_record(text: bytes, digest: str, body: bytes) -> Record:
             seq=header.seq,
             id=header.id,
         )
-    return Record(header, text, body)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -14,21 +14,26 @@ from holdfast.checkpoint.views import Change, changes_between
 from holdfast.core.record import Header
 from holdfast.core.state import State
 from holdfast.errors import NotFoundError, UsageError
-from holdfast.runtime.plan import Plan
 from holdfast.runtime.shape import Now, read_progress, write_progress
 from holdfast.storage.base import RecordQuery
 
-__all__ = ["Parting", "fork", "part"]
+__all__ = ["Parting", "edited", "fork", "part"]
 
 
 async def fork(
     manager: StateManager,
-    plan: Plan,
     checkpoint_id: str,
     edit: Mapping[str, Any],
     run_id: str | None,
 ) -> State:
     """See `StateGraph.fork`."""
+    made = await manager.fork_from_checkpoint(checkpoint_id, run_id, change=edited(edit))
+    assert isinstance(made, State)
+    return made
+
+
+def edited(edit: Mapping[str, Any]) -> Callable[[Loaded, Subject], Subject]:
+    """What makes of a fork's beginning the beginning of a graph's run, some keys changed."""
 
     def change(loaded: Loaded, subject: Subject) -> Subject:
         header = loaded.header
@@ -48,12 +53,12 @@ async def fork(
             subject,
             values=values,
             natures=natures,
-            extra=lambda _: write_progress(now, progress.path, progress.shape),
+            extra=lambda _: write_progress(
+                now, progress.path, progress.shape, progress.entry_point
+            ),
         )
 
-    made = await manager.fork_from_checkpoint(checkpoint_id, run_id, change=change)
-    assert isinstance(made, State)
-    return made
+    return change
 
 
 def _state(loaded: Loaded) -> State:

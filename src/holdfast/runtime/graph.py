@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import functools
 import inspect
 import logging
@@ -17,6 +18,7 @@ from holdfast.core.state import State
 from holdfast.errors import UsageError
 from holdfast.runtime.config import CheckpointConfig, GraphConfig
 from holdfast.runtime.edges import Edge, Predicate
+from holdfast.runtime.entry_points import entry_point_of, module_of_caller
 from holdfast.runtime.explain import ResumePlan, explain
 from holdfast.runtime.forks import Parting, fork, part
 from holdfast.runtime.mermaid import draw
@@ -53,6 +55,9 @@ class StateGraph:
     encryption key along.
     """
 
+    form = ""
+    """Which class managers give its checkpoints out as: "" for `State`."""
+
     def __init__(
         self, config: GraphConfig | None = None, *, manager: StateManager | None = None
     ) -> None:
@@ -73,6 +78,9 @@ class StateGraph:
         self._entry: str | None = None
         self._exits: list[str] = []
         self._plan: Plan | None = None
+        self._module = module_of_caller(1)
+        self._known_as = self
+        """What its module's variable is, of which this may be a copy."""
 
     # Building
 
@@ -198,6 +206,8 @@ class StateGraph:
                 snapshots=self.config.snapshots,
                 shape=shape,
                 fingerprint=shape.digest(),
+                form=self.form,
+                entry_point=entry_point_of(self._known_as, self._module),
             )
         return self._plan
 
@@ -280,6 +290,21 @@ class StateGraph:
         wanted = Resume(run_id, checkpoint_id, step, answer, answers or {}, secrets or {}, force)
         return _in_a_loop(self._resume(wanted, alone=True))
 
+    async def checkpoint(
+        self,
+        run_id: str,
+        edit: Mapping[str, Any] | None = None,
+        *,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> State:
+        """Save a run that is not being executed once more, as ``manual``, some keys changed.
+
+        What was decided and recorded stays. A run that is not there is begun with *edit*, and
+        nothing is executed yet. The state's `checkpoint_id` is the new checkpoint's.
+        """
+        self.manager  # noqa: B018 - raises if checkpointing is off
+        return await self._runner(self.plan(), False).checkpoint(run_id, edit or {}, metadata or {})
+
     async def _execute(
         self,
         state: State | Mapping[str, Any] | None,
@@ -311,6 +336,12 @@ class StateGraph:
 
     # Looking and branching
 
+    def over(self, manager: StateManager) -> StateGraph:
+        """The same graph, saving through *manager*, which stays the caller's to close."""
+        other = copy.copy(self)
+        other._manager, other._owns_manager = manager, False
+        return other
+
     def explain_resume(self, run_id: str) -> ResumePlan:
         """What `resume` would do, without doing any of it."""
         return explain(self.manager.operations.reader, self.plan(), run_id)
@@ -323,7 +354,7 @@ class StateGraph:
         It is run with ``resume(state.run_id)``. If *edit* is given, the node that comes next is
         decided anew. A fork inherits no effects.
         """
-        return await fork(self.manager, self.plan(), checkpoint_id, dict(edit or {}), run_id)
+        return await fork(self.manager, checkpoint_id, dict(edit or {}), run_id)
 
     def compare(self, run_id: str, other: str) -> Parting:
         """Where two runs of this graph part: the first step at which path or state differ."""

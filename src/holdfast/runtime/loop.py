@@ -22,6 +22,7 @@ from holdfast.errors import (
 from holdfast.runtime.edges import describe
 from holdfast.runtime.outcomes import (
     AS_THEY_ARE,
+    Ending,
     applied,
     changed_keys,
     drained,
@@ -76,6 +77,8 @@ class Loop:
         self._clock: Clockwork | None = None
         self._lineage = Lineage()
         self._path: list[str] = []
+        self.state: State | None = None
+        """The newest state, while observers are told of it."""
         self._in_journal = 0
         self._began = 0.0
         self._before = frozenset(plan.before) if session is not None else frozenset()
@@ -111,11 +114,20 @@ class Loop:
 
     async def go_back(self, state: State, progress: Progress) -> None:
         """Save an earlier state anew, so that it is the one that the run goes on from."""
+        await self._save_again(state, progress, "recovery", "running")
+
+    async def mark(self, state: State, progress: Progress) -> str:
+        """Save the state of a run that is not being executed once more; gives the id."""
+        return await self._save_again(state, progress, "manual", state.status, progress.error)
+
+    async def _save_again(
+        self, state: State, progress: Progress, kind: str, status: str, error: str = ""
+    ) -> str:
         self._path = progress.path
         self._in_journal = len(progress.path)
         self._began = time.monotonic() - progress.elapsed
         self._lineage = state.lineage
-        await self._save(state, "recovery", "running", progress.next)
+        return await self._save(state, kind, status, progress.next, error=error)
 
     async def _walk(self, state: State, current: str, here: Here) -> State:
         plan, path, emit = self._plan, self._path, self._emit
@@ -239,7 +251,8 @@ class Loop:
 
         def extra(whole: bool) -> bytes:
             path = self._path if whole else self._path[since:]
-            return write_progress(now, path, self._plan.shape if whole else None)
+            shape = self._plan.shape if whole else None
+            return write_progress(now, path, shape, self._plan.entry_point)
 
         checkpoint_id = await session.save(
             state,
@@ -315,6 +328,9 @@ class Loop:
             return error if ours else session.taken_over()
         if isinstance(error, GeneratorExit):
             return error  # the loop is gone, and nothing can be awaited any more
+        if isinstance(error, Ending):
+            await self._ended(error, state, node)
+            return error
         if not isinstance(error, Exception):
             await self._save_after(error, state, "interrupt", "interrupted", node, begun=True)
             if self._emit is not None:
@@ -330,6 +346,23 @@ class Loop:
             await self._save_after(told, state, "recovery", "failed", node, begun=True, error=text)
         self._failed(error, node, completed=False)
         return told
+
+    async def _ended(self, ending: Ending, state: State, node: str) -> None:
+        ending.state = state = state.merge(ending.leaves)
+        if ending.save:
+            status, text = ending.status, ending.error
+            await self._save(state, ending.kind, status, node, begun=True, error=text)
+        if self._emit is not None:
+            interrupted = ending.status == "interrupted"
+            kind = "run.interrupted" if interrupted else "run.failed"
+            self._emit(kind, {"node": node, "error": ending.status})
+
+    async def save_within(self, state: State, node: str) -> str:
+        """Save the state that *node*, which is being executed, began with.
+
+        What was recorded since then is saved along.
+        """
+        return await self._save(state, "pre_operation", "running", node, begun=True)
 
     def _cancelled(self, error: asyncio.CancelledError, run_id: str, node: str) -> BaseException:
         """What is to be raised: a cancellation of our own is told as what it was for."""
@@ -377,6 +410,7 @@ class Loop:
 
     def _left(self, node: str, before: State, after: State) -> None:
         assert self._emit is not None
+        self.state = after
         changed = changed_keys(before, after)
         if len(changed) == 1:
             self._emit("state.set", {"node": node, "key": changed[0]})

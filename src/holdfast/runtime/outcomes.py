@@ -25,6 +25,7 @@ from holdfast.runtime.edges import Edge
 
 __all__ = [
     "AS_THEY_ARE",
+    "Ending",
     "NodeFunction",
     "NodeResult",
     "applied",
@@ -41,6 +42,32 @@ NodeFunction: TypeAlias = Callable[[State], NodeResult | Awaitable[NodeResult]]
 
 AS_THEY_ARE = (BudgetError, ConflictError, InDoubtError, ShapeError, StorageError)
 """Errors that say what is wrong by themselves; any other is told as a failure of its node."""
+
+
+class Ending(Exception):
+    """Raised by a node that ends its run short of an exit point: how, and what it leaves behind.
+
+    The state that the node began with is saved with *leaves* merged into it; the node is executed
+    again when the run is resumed.
+    """
+
+    def __init__(
+        self,
+        status: str,
+        *,
+        leaves: Mapping[str, Any] | None = None,
+        error: str = "",
+        kind: str = "recovery",
+        save: bool = True,
+    ) -> None:
+        super().__init__(error or status)
+        self.status = status
+        self.leaves = leaves or {}
+        self.error = error
+        self.kind = kind
+        self.save = save
+        self.state: State | None = None
+        """The state that was saved."""
 
 
 def applied(state: State, result: Any, node: str) -> State:

@@ -27,6 +27,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     snapshots: bool
     shape: Shape
     fingerprint: str
+    form: str = ""
+    """Which class managers give its checkpoints out as: "" for State, "agent" for AgentState."""
+    entry_point: str = ""
+    """``module:graph``, where it is found again."""
 
 
 def problems(

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from holdfast.checkpoint.manager import StateManager
-from holdfast.checkpoint.session import Session
+from holdfast.checkpoint.session import Session, check_form
 from holdfast.core.migrations import migrations
 from holdfast.core.record import Header
 from holdfast.core.state import State
@@ -27,7 +27,7 @@ __all__ = ["NOTHING", "Resume", "Runner"]
 logger = logging.getLogger("holdfast.graph")
 
 NOTHING: Any = object()
-_ONLY_THEN = {"recovery": "error", "fork": "forked_from"}
+_ONLY_THEN = {"recovery": "error", "manual": "error", "fork": "forked_from"}
 """Metadata that is about one checkpoint of that kind, not about those that follow it."""
 
 
@@ -108,9 +108,43 @@ class Runner:
         finally:
             await self._close(session)
 
+    async def checkpoint(
+        self, run_id: str, edit: Mapping[str, Any], metadata: Mapping[str, Any]
+    ) -> State:
+        """Save a run that nobody executes once more; one that is not there yet is begun."""
+        manager = self._manager
+        assert manager is not None
+        session = await self._open(manager, run_id)
+        try:
+            run = await asyncio.to_thread(manager.operations.reader.run, run_id)
+            if run is None:
+                state = State.new(run_id=run_id, name=self._plan.name)
+                progress = Progress(next=self._plan.entry)
+            else:
+                header = await asyncio.to_thread(self._target, session, run, Resume(run_id))
+                if edit and header.status == "completed":
+                    raise UsageError(
+                        f"run {run_id!r} is completed, and nothing of it can be changed",
+                        hint="fork an earlier checkpoint",
+                        run_id=run_id,
+                    )
+                loaded, state = await asyncio.to_thread(session.load, header, notes=True)
+                progress = read_progress(loaded)
+                state = self._fitted(header, state, progress, Resume(run_id))
+                session.floor = progress.floor
+            state = state.merge(edit).at(metadata=metadata)
+            await self._loop(session, run_id).mark(state, progress)
+            return state
+        finally:
+            await self._close(session)
+
     async def _open(self, manager: StateManager, run_id: str) -> Session:
         session = Session(
-            manager, run_id, lease_seconds=self._config.lease_seconds, alone=self._alone
+            manager,
+            run_id,
+            lease_seconds=self._config.lease_seconds,
+            alone=self._alone,
+            form=self._plan.form,
         )
         await session.open()
         emit = self._emit(run_id)
@@ -174,7 +208,9 @@ class Runner:
         def load() -> State:
             final = header or reader.newest(run)
             assert final is not None
-            return _graph_state(reader.load(final).state(), run.run_id)
+            loaded = reader.load(final)
+            check_form(loaded, self._plan.form)
+            return loaded.graph_state()
 
         state = await asyncio.to_thread(load)
         emit = self._emit(run.run_id)
@@ -190,7 +226,8 @@ class Runner:
         if header.status == "completed":
             return await self._stored(session.manager, run, header, wanted)
         loaded, state = await asyncio.to_thread(session.load, header, notes=True)
-        progress = read_progress(loaded)
+        by_hand = bool(loaded.form) and "now" not in loaded.extra  # an agent's, saved by a program
+        progress = Progress(next=self._plan.entry) if by_hand else read_progress(loaded)
         if session.floor == 0:
             session.floor = progress.floor
         state = self._fitted(header, state, progress, wanted)
@@ -287,12 +324,6 @@ class Runner:
         emit("checkpoint.resume", facts)
         start = {"entry_point": progress.next, "exit_points": len(self._plan.exits)}
         emit("graph.start", {**start, "resumed": True})
-
-
-def _graph_state(state: Any, run_id: str) -> State:
-    if not isinstance(state, State):
-        raise UsageError(f"run {run_id!r} holds an agent's state", hint="resume it with its agent")
-    return state
 
 
 def _of_the_run(header: Header, state: State) -> State:

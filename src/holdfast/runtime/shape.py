@@ -49,16 +49,19 @@ class Progress(Now, kw_only=True, omit_defaults=True):
     """The nodes that were executed."""
     shape: Shape | None = None
     """The graph, as it was then."""
+    entry_point: str = ""
+    """Where the graph is found again."""
 
 
 _encode = msgspec.json.Encoder().encode
 
 
-def write_progress(now: Now, path: list[str], shape: Shape | None) -> bytes:
-    """The text that a checkpoint keeps: the path it adds and, in a keyframe, the graph's shape."""
+def write_progress(now: Now, path: list[str], shape: Shape | None, entry_point: str = "") -> bytes:
+    """The text that a checkpoint keeps: the path it adds and, in a keyframe, the graph's shape
+    and where the graph is found."""
     tree: dict[str, object] = {"now": now, "path": path}
     if shape is not None:
-        tree["shape"] = shape
+        tree |= {"shape": shape, "entry_point": entry_point}
     return _encode(tree)
 
 
@@ -72,6 +75,7 @@ def read_progress(loaded: Loaded) -> Progress:
             run_id=loaded.header.run_id,
         )
     tree = {**extra["now"], "path": extra["path"], "shape": extra.get("shape")}
+    tree["entry_point"] = extra.get("entry_point", "")
     return msgspec.convert(tree, Progress)
 
 

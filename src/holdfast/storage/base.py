@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
 from types import TracebackType
@@ -20,17 +20,21 @@ from holdfast.core.ids import check_run_id
 from holdfast.core.lease import Lease, Owner
 from holdfast.core.record import Header, Record, open_record
 from holdfast.errors import ConflictError, NotFoundError, UsageError
+from holdfast.storage.mending import Mending, Survey
 from holdfast.storage.owners import is_dead, this_process
 
 __all__ = [
     "Batch",
     "Lease",
     "Leasing",
+    "Mending",
     "Owner",
     "RecordQuery",
     "RunInfo",
     "RunQuery",
     "Storage",
+    "Survey",
+    "default_address",
     "is_dead",
     "matches",
     "only_one",
@@ -41,6 +45,9 @@ __all__ = [
 logger = logging.getLogger("holdfast.storage")
 
 T = TypeVar("T")
+
+_BATCH_BYTES = 8 << 20
+_BATCH_RECORDS = 1000
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +89,22 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
         """The ranges that its records pass over, if they come after the record at *seq*."""
         seqs = [seq, *(record.header.seq for record in self.records)]
         return [(one + 1, two - 1) for one, two in pairwise(seqs) if two > one + 1]
+
+
+def in_batches(records: Iterable[Record]) -> Iterator[list[Record]]:
+    """Records of a run in pieces that are fit to be a batch each."""
+    batch: list[Record] = []
+    size = 0
+    for record in records:
+        full = size > _BATCH_BYTES or len(batch) == _BATCH_RECORDS
+        # A batch is of one name: some media keep the runs of each name apart.
+        if batch and (full or batch[-1].header.name != record.header.name):
+            yield batch
+            batch, size = [], 0
+        batch.append(record)
+        size += len(record.text) + len(record.body)
+    if batch:
+        yield batch
 
 
 class RecordQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -288,6 +311,13 @@ def matches(header: Header, query: RecordQuery) -> bool:
             for key, value in (query.metadata or {}).items()
         )
     )
+
+
+def default_address() -> str:
+    """The address that is used where none is given."""
+    from holdfast.storage import registry
+
+    return registry.default_address()
 
 
 def open_storage(address: Storage | str | None = None) -> Storage:

@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from holdfast.errors import StorageError, StorageFullError, StorageUnavailableError
+from holdfast.storage.retries import TRANSIENT, Retry, retried
 
 __all__ = [
     "READ_ONLY",
@@ -27,7 +28,9 @@ __all__ = [
 ]
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_BUSY = {errno.EAGAIN, errno.EINTR, errno.EMFILE, errno.ENFILE, errno.ENOLCK, errno.EBUSY}
+_BUSY = TRANSIENT | {errno.EMFILE, errno.ENFILE}
+_SOON = Retry(first_wait=0.01, jitter=0.01, deadline=None)
+"""Whoever saves waits: what does not come right within a tenth of a second is told."""
 READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
 """What says that nothing may be written there."""
 _HINTS = {
@@ -96,14 +99,14 @@ class Folder:
         """The directory *name* within this one, made if it is missing and wanted."""
         flags = _DIRECTORY | os.O_NOFOLLOW
         try:
-            fd = os.open(name, flags, dir_fd=self._fd)
+            fd = _open(name, flags, self._fd)
         except FileNotFoundError:
             if not create:
                 raise
             with suppress(FileExistsError):
                 os.mkdir(name, 0o700, dir_fd=self._fd)
             os.fsync(self._fd)
-            fd = os.open(name, flags, dir_fd=self._fd)
+            fd = _open(name, flags, self._fd)
         try:
             yield Folder(fd)
         finally:
@@ -111,7 +114,7 @@ class Folder:
 
     @contextmanager
     def open(self, name: str, flags: int = os.O_RDONLY) -> Iterator[int]:
-        fd = os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=self._fd)
+        fd = _open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, self._fd)
         try:
             yield fd
         finally:
@@ -162,6 +165,10 @@ class Folder:
             raise
         os.fsync(self._fd)
 
+    def link(self, name: str, other: Folder) -> None:
+        """Let the file *name* be in *other* as well."""
+        os.link(name, name, src_dir_fd=self._fd, dst_dir_fd=other._fd, follow_symlinks=False)
+
     def drop(self, name: str) -> bool:
         """Remove a file; False if there was none. `sync` makes it last."""
         with suppress(FileNotFoundError):
@@ -187,7 +194,7 @@ class Folder:
         The system frees it when the holder dies.
         """
         with self.open(name, os.O_RDWR | os.O_CREAT) as fd:
-            fcntl.flock(fd, fcntl.LOCK_EX)
+            retried(lambda: fcntl.flock(fd, fcntl.LOCK_EX), _SOON)
             try:
                 yield fd
             finally:
@@ -196,6 +203,13 @@ class Folder:
 
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+def _open(name: str | Path, flags: int, directory: int | None = None) -> int:
+    if flags & os.O_EXCL:
+        # It may have been made by an attempt that failed, and is then not new any more.
+        return os.open(name, flags, 0o600, dir_fd=directory)
+    return retried(lambda: os.open(name, flags, 0o600, dir_fd=directory), _SOON)
 
 
 def temporary(name: str) -> str:
@@ -211,7 +225,7 @@ def open_root(path: Path, *, create: bool = False) -> Iterator[Folder | None]:
     with ExitStack() as stack:
         root = None
         with suppress(FileNotFoundError):
-            fd = os.open(path, _DIRECTORY)
+            fd = _open(path, _DIRECTORY)
             stack.callback(os.close, fd)
             root = Folder(fd)
         yield root

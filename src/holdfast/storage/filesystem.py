@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
@@ -34,10 +34,12 @@ from holdfast.storage.base import (
 )
 from holdfast.storage.files import Folder, open_root, os_errors, write_at
 from holdfast.storage.journal_files import JournalFiles
+from holdfast.storage.journal_mending import cut_torn, rebuild, survey
 from holdfast.storage.journal_queries import copy_of, find, heads, key_before, newest_first
 from holdfast.storage.journal_writer import Writer
 from holdfast.storage.journals import Journal, Key
 from holdfast.storage.lease_files import drop_released, read_lease, write_lease
+from holdfast.storage.mending import Survey, check_head, checked_run
 from holdfast.storage.owners import owner_is_dead
 from holdfast.storage.run_files import folder_of
 from holdfast.storage.segments import Codec
@@ -178,6 +180,45 @@ class FilesystemStorage(Storage):
     def lease_of(self, run_id: str) -> Lease | None:
         with self._reading() as root:
             return None if root is None else read_lease(root, run_id)
+
+    def check_medium(self, *, mend: bool) -> list[str]:
+        told = []
+        with self._reading() as root:
+            for journal in self._journals(root):
+                if root is None or not journal.torn or journal.broken:
+                    continue
+                if not mend:
+                    told.append(f"run {journal.run_id!r} ends in a write that was cut short")
+                    continue
+                with self._files.lock(root, journal.medium):
+                    told.append(cut_torn(self._files, root, journal))
+        return told
+
+    def known_runs(self) -> list[str]:
+        with self._reading() as root:
+            return [journal.run_id for journal in self._journals(root)]
+
+    def survey(self, run_id: str) -> Survey | None:
+        with self._reading() as root:
+            if root is None or not self._journals(root, run_id):
+                return None
+            medium = medium_name(run_id)
+            with self._files.lock_to_read(root, medium):
+                self._files.forget(medium)
+                journal = self._files.journal(root, medium, locked=True)
+                return None if journal is None else survey(self._files, root, journal)
+
+    def mend(
+        self, run_id: str, records: Sequence[Record], hidden: Collection[int], *, head: int
+    ) -> str:
+        opened = checked_run(run_id, records)
+        with self._writing() as root, self._files.lock(root, medium_name(run_id)):
+            journal = self._files.journal(root, medium_name(run_id), locked=True)
+            if journal is None:
+                raise UsageError(f"there is no run {run_id!r} to mend", run_id=run_id)
+            check_head(run_id, head, journal.seq + journal.broken)
+            kept = rebuild(self._files, root, journal, opened, hidden)
+        return str(self._path / kept)
 
     @contextmanager
     def _reading(self, *, create: bool = False) -> Iterator[Folder | None]:

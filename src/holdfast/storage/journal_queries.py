@@ -22,7 +22,8 @@ def newest_first(
     """The headers that *query* wants, and where each stands, from the first below *below*."""
     for journal in journals:
         journal.check()
-    merged = merge(*(j.newest_first(below) for j in journals), key=itemgetter(0), reverse=True)
+    lists = (journal.newest_first(below, query.tag) for journal in journals)
+    merged = merge(*lists, key=itemgetter(0), reverse=True)
     return ((key, header) for key, header in merged if matches(header, query))
 
 

@@ -79,6 +79,7 @@ class Journal:
         self.entries: dict[int, Entry] = {}
         self.seqs: list[int] = []
         self.ids: dict[str, list[int]] = {}
+        self.tags: dict[str, list[int]] = {}
         self.erased: list[tuple[int, int]] = []
         self.seq = 0
         self.digest = ""
@@ -236,11 +237,15 @@ class Journal:
         run_id = batch.run_id
         return ConflictError(f"run {run_id!r}: {why}", run_id=run_id, seq=first.seq, head=self.seq)
 
-    def newest_first(self, below: Key) -> Iterator[tuple[Key, Header]]:
-        """Visible headers in descending order of their keys, from the first below *below*."""
-        end = bisect_left(self.seqs, below, key=lambda seq: self.key_of(self.entries[seq]))
+    def newest_first(self, below: Key, tag: str | None = None) -> Iterator[tuple[Key, Header]]:
+        """Visible headers in descending order of their keys, from the first below *below*.
+
+        With *tag*, only those sealed with it.
+        """
+        seqs = self.seqs if tag is None else self.tags.get(tag, [])
+        end = bisect_left(seqs, below, key=lambda seq: self.key_of(self.entries[seq]))
         for index in range(end - 1, -1, -1):
-            entry = self.entries[self.seqs[index]]
+            entry = self.entries[seqs[index]]
             if not entry.hidden:
                 yield self.key_of(entry), entry.header
 
@@ -342,6 +347,8 @@ class Journal:
         self.entries[header.seq] = Entry(header, commit, place)
         insort(self.seqs, header.seq)
         self.ids.setdefault(header.id, []).append(header.seq)
+        for tag in header.tags:
+            insort(self.tags.setdefault(tag, []), header.seq)
         self.stored += header.stored
         self.checkpoints += header.frame != "note"
 

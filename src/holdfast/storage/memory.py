@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from copy import copy
 from datetime import datetime
 
 import msgspec
@@ -33,6 +34,7 @@ from holdfast.storage.memory_index import (
     remove,
     wants_status,
 )
+from holdfast.storage.mending import Survey, check_head, checked_run
 from holdfast.storage.owners import owner_is_dead
 
 __all__ = ["MemoryStorage"]
@@ -82,6 +84,8 @@ class MemoryStorage(Storage):
         self._leases: dict[str, Lease] = {}
         self._last_place = 0
         self._last_ordinal = 0
+        self.quarantine: dict[str, list[Entry]] = {}
+        """What `mend` has put aside, by run."""
 
     def append(self, batches: Sequence[Batch]) -> list[ConflictError | None]:
         checked = [(batch, batch.opened()) for batch in batches]
@@ -173,6 +177,75 @@ class MemoryStorage(Storage):
         with self._lock:
             self._check_open()
             return self._leases.get(run_id)
+
+    def check_medium(self, *, mend: bool) -> list[str]:
+        return []
+
+    def known_runs(self) -> list[str]:
+        with self._lock:
+            self._check_open()
+            return [*self._runs]
+
+    def survey(self, run_id: str) -> Survey | None:
+        with self._lock:
+            self._check_open()
+            run = self._runs.get(run_id)
+            entries = [] if run is None else [run.entries[seq] for seq in run.seqs]
+        if run is None:
+            return None
+        records, problems = [], []
+        for entry in entries:
+            try:
+                header = _opened(entry)
+                records.append(open_record(entry.text, header.digest, entry.body))
+            except CorruptError as error:
+                problems.append(f"record {entry.header.seq} of run {run_id!r}: {error.message}")
+        return Survey(
+            run_id=run_id,
+            records=tuple(records),
+            hidden=frozenset(entry.header.seq for entry in entries if entry.hidden),
+            problems=tuple(problems),
+            head=run.seq,
+        )
+
+    def mend(
+        self, run_id: str, records: Sequence[Record], hidden: Collection[int], *, head: int
+    ) -> str:
+        opened = {record.header.seq: record for record in checked_run(run_id, records)}
+        with self._lock:
+            self._check_open()
+            run = self._runs.get(run_id)
+            if run is None:
+                raise UsageError(f"there is no run {run_id!r} to mend", run_id=run_id)
+            check_head(run_id, head, run.seq)
+            aside = [e for seq, e in run.entries.items() if not _is_whole(e, opened.get(seq))]
+            self.quarantine.setdefault(run_id, []).extend(map(copy, aside))
+            self._rebuild(run, opened)
+            if run.seqs:
+                self._hide(run, set(hidden))
+                self._list(run)
+        return f"quarantine of this MemoryStorage, {run_id!r}"
+
+    def _rebuild(self, run: _Run, records: dict[int, Record]) -> None:
+        if not records:
+            self._delete_run(run)
+            return
+        same = {
+            seq
+            for seq, entry in run.entries.items()
+            if seq in records and entry.header.digest == records[seq].header.digest
+        }
+        new = records.keys() - same
+        if same and new and min(new) < max(same):
+            # What comes back has no place of its own any more; the order within the run counts.
+            same, new = set(), set(records)
+        self._erase(run, run.entries.keys() - same)
+        for seq in same:
+            run.entries[seq].text, run.entries[seq].body = records[seq].text, records[seq].body
+        for seq in sorted(new):
+            self._store(run, records[seq])
+        last = records[max(records)].header
+        run.seq, run.digest, run.saved_at = last.seq, last.digest, last.saved_at
 
     def _check_open(self) -> None:
         if self._closed:
@@ -376,6 +449,10 @@ def _opened(entry: Entry) -> Header:
             seq=entry.header.seq,
         )
     return header
+
+
+def _is_whole(entry: Entry, record: Record | None) -> bool:
+    return record is not None and (entry.text, entry.body) == (record.text, record.body)
 
 
 def _same_record(run: _Run, header: Header) -> bool:

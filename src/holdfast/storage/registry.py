@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
-from importlib.metadata import EntryPoint, entry_points
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
-from holdfast.errors import HoldfastError, NotFoundError, UsageError
+from holdfast.errors import CorruptError, HoldfastError, NotFoundError, StorageError, UsageError
 from holdfast.storage.addresses import StorageURL, has_scheme, mask_url, nearest, url_for_path
 from holdfast.storage.base import Storage
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 __all__ = [
     "DEFAULT_ADDRESS",
     "StorageURL",
     "checkpoint_stores",
+    "default_address",
     "get_checkpoint_store",
     "mask_url",
     "open_storage",
@@ -35,6 +39,7 @@ def open_storage(address: str | Storage | None = None) -> Storage:
     - ``sqlite:///runs.db``, relative to the working directory; ``sqlite:////srv/runs.db``.
     - ``file:runs`` or ``file://./runs``, relative; ``file:///srv/runs``.
     - Both take ``?compress=gzip`` or ``zstd``.
+    - ``resilient:sqlite:///runs.db|file:copy``: a `ResilientStorage` over these, the primary first.
     - a name given to `register_checkpoint_store`, or a scheme that an installed package brings.
     - None: what the environment variable HOLDFAST_STORAGE says, else `DEFAULT_ADDRESS`.
     - a storage: itself.
@@ -48,11 +53,16 @@ def open_storage(address: str | Storage | None = None) -> Storage:
         return _open(address)
     given = os.environ.get(_VARIABLE)
     try:
-        return _open(given or DEFAULT_ADDRESS)
+        return _open(default_address())
     except HoldfastError as error:
         if given:
             error.add_note(f"the address is that of the environment variable {_VARIABLE}")
         raise
+
+
+def default_address() -> str:
+    """The address of the storage that is used where none is given."""
+    return os.environ.get(_VARIABLE) or DEFAULT_ADDRESS
 
 
 def _open(address: str) -> Storage:
@@ -186,10 +196,32 @@ def _open_file(url: StorageURL) -> Storage:
     return FilesystemStorage(path, compress=compress)
 
 
+def _open_resilient(url: StorageURL) -> Storage:
+    """The addresses stand one after another, each as it would stand alone."""
+    parts = url.full.partition(":")[2].split("|")
+    if len(parts) < 2 or not all(parts):
+        raise UsageError(
+            f"{url} does not name a primary and a fallback",
+            hint="write resilient:sqlite:///runs.db|file:copy, in quotes on a command line",
+        )
+    from holdfast.storage.resilient import ResilientStorage
+
+    return ResilientStorage(*map(_open_if_there, parts))
+
+
+def _open_if_there(address: str) -> Storage | Callable[[], Storage]:
+    """The storage or, if it is away just now, what opens it."""
+    try:
+        return _open(address)
+    except (StorageError, CorruptError):
+        return lambda: _open(address)
+
+
 _COMPRESS: dict[str, bool | str] = {"false": False, "true": True, "gzip": "gzip", "zstd": "zstd"}
 _SCHEMES: dict[str, Callable[[StorageURL], Storage]] = {
     "file": _open_file,
     "memory": _open_memory,
+    "resilient": _open_resilient,
     "sqlite": _open_sqlite,
 }
 
@@ -198,9 +230,17 @@ def _open_url(url: StorageURL) -> Storage:
     opener = _SCHEMES.get(url.scheme)
     if opener is not None:
         return opener(url)
-    for plugin in entry_points(group=_GROUP, name=url.scheme):
-        return _open_plugin(plugin, url)
+    for plugin in _plugins():
+        if plugin.name == url.scheme:
+            return _open_plugin(plugin, url)
     raise _unknown_scheme(url)
+
+
+def _plugins() -> Iterable[EntryPoint]:
+    """What installed packages bring; looking for them takes longer than opening a storage."""
+    from importlib.metadata import entry_points
+
+    return entry_points(group=_GROUP)
 
 
 def _open_plugin(plugin: EntryPoint, url: StorageURL) -> Storage:
@@ -223,7 +263,7 @@ def _checked(storage: Storage, who: str) -> Storage:
 
 
 def _schemes() -> list[str]:
-    return sorted({*_SCHEMES, *(plugin.name for plugin in entry_points(group=_GROUP))})
+    return sorted({*_SCHEMES, *(plugin.name for plugin in _plugins())})
 
 
 def _unknown_scheme(url: StorageURL) -> NotFoundError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from holdfast.storage.base import (
     matches,
     only_one,
 )
+from holdfast.storage.mending import Survey, check_head, checked_run
 from holdfast.storage.owners import owner_is_dead
 from holdfast.storage.sqlite_index import HIDDEN, Listing, id_key, listing
 from holdfast.storage.sqlite_pool import Pool
@@ -183,6 +184,56 @@ class SQLiteStorage(Storage):
     def lease_of(self, run_id: str) -> Lease | None:
         with self._pool.reading() as db:
             return lease_of(db, run_id)
+
+    def check_medium(self, *, mend: bool) -> list[str]:
+        """Look for pages that cannot be read; with *mend*, salvage what can be into a new file.
+
+        For that, no other process may have the file open.
+        """
+        from holdfast.storage.sqlite_mending import bad_pages, salvage
+
+        with self._pool.reading():
+            told = bad_pages(self.path)
+        if told and mend:
+            with self._pool.apart():
+                told = salvage(self.path, type(self))
+        return told
+
+    def known_runs(self) -> list[str]:
+        with self._pool.reading() as db:
+            return [run_id for (run_id,) in rows(db, "SELECT run_id FROM runs ORDER BY pk", ())]
+
+    def survey(self, run_id: str) -> Survey | None:
+        from holdfast.storage.sqlite_mending import survey_run
+
+        with self._pool.reading() as db:
+            # One look at all of it, whoever saves meanwhile.
+            db.execute("BEGIN")
+            try:
+                run = run_of(db, run_id)
+                return None if run is None else survey_run(db, run)
+            finally:
+                db.execute("ROLLBACK")
+
+    def mend(
+        self, run_id: str, records: Sequence[Record], hidden: Collection[int], *, head: int
+    ) -> str:
+        from holdfast.storage.sqlite_mending import mend_run
+
+        opened = checked_run(run_id, records)
+        quarantine = self.path.with_name(f"{self.path.name}.quarantine")
+        with self._pool.writing() as db:
+            run = run_of(db, run_id)
+            if run is None:
+                raise UsageError(f"there is no run {run_id!r} to mend", run_id=run_id)
+            check_head(run_id, head, run.seq)
+            return str(mend_run(db, run, opened, hidden, quarantine))
+
+    def restore_leases(self, leases: Iterable[Lease]) -> None:
+        """Put leases of another file here, as they were there."""
+        with self._pool.writing() as db:
+            for lease in leases:
+                put_lease(db, lease)
 
     def _read(self, run_id: str, run: Run, seq: int, end: int) -> Iterator[Record]:
         prev: str | None = None

@@ -97,7 +97,10 @@ def listing(query: RecordQuery, run: int | None) -> Listing:
     Its rows are still to be compared with the query.
     """
     keys = list(_keys_in(query))
-    if run is not None and query.kind not in (None, _MOST_KINDS):
+    if run is not None and query.tag is not None:
+        # Few records have a tag, however many the run has.
+        keys.sort(key=lambda key: key[:1] != b"t")
+    elif run is not None and query.kind not in (None, _MOST_KINDS):
         keys.insert(0, _kind_key(run, query.kind))
     elif run is not None and (query.notes or query.scope is None):
         return _of_run(query, run, keys)
@@ -113,6 +116,9 @@ def listing(query: RecordQuery, run: int | None) -> Listing:
             f"{rows} WHERE r.ord < :bound AND {wanted} ORDER BY r.ord DESC LIMIT :size", values
         )
     wanted = _conditions(query, 1, len(keys), values)
+    if run is not None:
+        wanted += " AND r.run = :run"
+        values["run"] = run
     arms = (
         f"SELECT m.ord, {_ROW} FROM marks m CROSS JOIN records r ON r.ord = m.ord"
         f" CROSS JOIN runs u ON u.pk = r.run"

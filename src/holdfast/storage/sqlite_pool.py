@@ -144,6 +144,17 @@ class Pool:
         with self._errors, self._writing:
             yield self._open_writer()
 
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """No connection is open meanwhile, and none is lent; what is at the path then is used."""
+        with self._errors, self._writing, self._state:
+            self._state.wait_for(lambda: self._lent == 0)
+            self._disconnect()
+            try:
+                yield
+            finally:
+                self._file = self._file_now()
+
     def check_open(self) -> None:
         if self._closed:
             raise UsageError(f"the storage on {self._path} is closed", hint="open a new one")

@@ -8,7 +8,7 @@ from typing import Any
 import apsw
 import msgspec
 
-from holdfast.core.record import Header, Record, open_header, open_record
+from holdfast.core.record import Header, Record, check_body, open_header
 from holdfast.errors import CorruptError
 from holdfast.storage.base import Lease, Owner, RunInfo, RunQuery
 
@@ -86,7 +86,8 @@ def record_of(run_id: str, seq: int, digest: bytes, text: bytes, body: bytes | N
         raise CorruptError(
             f"the body of record {seq} of run {run_id!r} is missing", run_id=run_id, seq=seq
         )
-    return msgspec.structs.replace(open_record(text, header.digest, body), header=header)
+    check_body(header, body)
+    return Record(header, text, body)
 
 
 def missing(run_id: str, seq: int) -> CorruptError:

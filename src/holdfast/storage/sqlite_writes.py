@@ -14,7 +14,7 @@ from holdfast.storage.base import Batch, Lease
 from holdfast.storage.sqlite_index import HIDDEN, NOTE, id_key, marks_of, micros, state_of
 from holdfast.storage.sqlite_rows import Run, lease_of, one, open_row, rows, run_of
 
-__all__ = ["append_batch", "delete_run", "drop", "put_lease"]
+__all__ = ["append_batch", "delete_run", "drop", "insert_record", "put_lease"]
 
 _ROWS = 500
 
@@ -87,7 +87,7 @@ def _extend(db: apsw.Connection, run: Run, records: list[Record]) -> None:
     name, status = run.name, run.status
     for record in records:
         header, state = record.header, state_of(record.header)
-        _insert(db, run.pk, record, state)
+        insert_record(db, run.pk, record, state)
         run.checkpoints += not state & NOTE
         run.stored += len(record.body)
         if state == 0:
@@ -113,11 +113,22 @@ def _extend(db: apsw.Connection, run: Run, records: list[Record]) -> None:
         _save_standing(db, run)
 
 
-def _insert(db: apsw.Connection, run: int, record: Record, state: int) -> None:
+def insert_record(
+    db: apsw.Connection,
+    run: int,
+    record: Record,
+    state: int,
+    *,
+    marks: Iterable[bytes] | None = None,
+    place: int | None = None,
+) -> None:
+    """Insert one record, at a *place* among all that is free, or at the end."""
     header = record.header
     db.execute(
-        "INSERT INTO records(run, seq, state, at, digest, header) VALUES (?, ?, ?, ?, ?, ?)",
+        "INSERT INTO records(ord, run, seq, state, at, digest, header)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?)",
         (
+            place,
             run,
             header.seq,
             state,
@@ -129,7 +140,8 @@ def _insert(db: apsw.Connection, run: int, record: Record, state: int) -> None:
     place, note = db.last_insert_rowid(), state & NOTE
     db.execute("INSERT INTO bodies VALUES (?, ?)", (place, record.body))
     db.executemany(
-        "INSERT INTO marks VALUES (?, ?, ?)", [(key, note, place) for key in marks_of(header, run)]
+        "INSERT INTO marks VALUES (?, ?, ?)",
+        [(key, note, place) for key in (marks_of(header, run) if marks is None else marks)],
     )
 
 

@@ -1,34 +1,37 @@
 """For tests: the contract that every storage must keep, and records to keep it with.
 
-This package needs pytest; nothing else of Holdfast does.
+`StorageContract` needs pytest, and is loaded when it is first used; nothing else here does.
 """
 
 from __future__ import annotations
 
-import pytest
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-# Before the modules are imported, so that a failing promise shows the values it compared.
-pytest.register_assert_rewrite(
-    *(
-        f"{__name__}.{module}"
-        for module in (
-            "appending",
-            "deleting",
-            "leasing",
-            "listing",
-            "medium",
-            "running",
-            "sharing",
-        )
-    )
-)
+from holdfast.testing.journal import FakeClock, HeaderFields, JournalWriter, make_records
 
-from holdfast.testing.contract import StorageContract  # noqa: E402
-from holdfast.testing.journal import (  # noqa: E402
-    FakeClock,
-    HeaderFields,
-    JournalWriter,
-    make_records,
-)
+if TYPE_CHECKING:
+    from holdfast.testing.contract import StorageContract
 
 __all__ = ["FakeClock", "HeaderFields", "JournalWriter", "StorageContract", "make_records"]
+
+_PROMISES = ("appending", "deleting", "leasing", "listing", "medium", "running", "sharing")
+
+
+def __getattr__(name: str) -> Any:
+    if name != "StorageContract":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        import pytest
+    except ImportError as error:
+        from holdfast.errors import MissingExtraError
+
+        raise MissingExtraError(
+            "the contract of storages is a pytest suite, and pytest is not installed",
+            hint="pip install 'holdfast[testing]'",
+        ) from error
+    # Before the modules are imported, so that a failing promise shows the values it compared.
+    pytest.register_assert_rewrite(*(f"{__name__}.{module}" for module in _PROMISES))
+    contract = import_module(f"{__name__}.contract").StorageContract
+    globals()[name] = contract
+    return contract

@@ -1,0 +1,86 @@
+"""How long the command takes to answer, on a little and on a lot."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+
+from benchmarks.report import Line
+from holdfast import State, StateManager
+
+__all__ = ["fill", "measure", "ratios"]
+
+_RUNS, _CHECKPOINTS = 1000, 100
+_ROUNDS = 9
+COMMANDS = ("runs", "log run-0000", "show run-0000@50")
+
+
+def fill(path: Path, runs: int, checkpoints: int) -> str:
+    """Make a storage with so many runs of so many checkpoints each; gives its address."""
+    address = f"sqlite:///{path}"
+
+    async def one(manager: StateManager, run_id: str, step: int, state: State) -> State:
+        message = {"role": "assistant", "content": f"step {step} of {run_id}"}
+        state = state.append("messages", message).set("step", step).at(step=step, node="work")
+        await manager.save_checkpoint(state)
+        return state
+
+    async def make() -> None:
+        async with StateManager(address) as manager:
+            states = [
+                State.new({"messages": []}, run_id=f"run-{number:04}", name="bench")
+                for number in range(runs)
+            ]
+            for step in range(1, checkpoints + 1):
+                states = await asyncio.gather(
+                    *(one(manager, state.run_id, step, state) for state in states)
+                )
+
+    asyncio.run(make())
+    return address
+
+
+def ratios(few: str, many: str, rounds: int = _ROUNDS) -> dict[str, tuple[float, float, float]]:
+    """Of each command: many / few, many / a bare python, and milliseconds. Taken in turn."""
+    bare = [sys.executable, "-c", "pass"]
+    times: dict[tuple[str, str], list[float]] = {}
+    environ = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    for number in range(rounds + 1):
+        for words in COMMANDS:
+            calls = {"bare": bare}
+            for name, address in (("few", few), ("many", many)):
+                run = [sys.executable, "-m", "holdfast", "-s", address, *words.split()]
+                calls[name] = run
+            for name, call in calls.items():
+                started = time.perf_counter()
+                subprocess.run(call, capture_output=True, check=True, env=environ)
+                if number:  # the first time, bytecode is written and files are read
+                    seconds = time.perf_counter() - started
+                    times.setdefault((words, name), []).append(seconds)
+    middle = {key: median(values) for key, values in times.items()}
+    return {
+        words: (
+            middle[words, "many"] / middle[words, "few"],
+            middle[words, "many"] / middle[words, "bare"],
+            middle[words, "many"] * 1000,
+        )
+        for words in COMMANDS
+    }
+
+
+def measure(directory: Path) -> Iterator[Line]:
+    """`runs`, `log` and `show` on 100 checkpoints and on 100,000."""
+    few = fill(directory / "few.db", 1, _CHECKPOINTS)
+    many = fill(directory / "many.db", _RUNS, _CHECKPOINTS)
+    for words, (growth, bare, milliseconds) in ratios(few, many).items():
+        name = words.partition(" ")[0]
+        yield Line(
+            f"holdfast {name}, {_RUNS * _CHECKPOINTS:,} checkpoints / {_CHECKPOINTS}", growth, 1.5
+        )
+        yield Line(f"holdfast {name} / python -c pass", bare, 25, note=f"{milliseconds:.0f} ms")

@@ -1,0 +1,75 @@
+"""Which tests prove what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["PROOFS", "Proof"]
+
+
+@dataclass(frozen=True)
+class Proof:
+    """A promise and the tests that try to break it.
+
+    The short form of each is part of the test suite, the full one is run here.
+    """
+
+    promise: str
+    tests: tuple[str, ...]
+    """Files, or tests in them."""
+    control: bool = True
+    """Whether one of the tests is a control, in which the promise must be seen to be broken."""
+
+
+PROOFS: dict[str, Proof] = {
+    "kills": Proof(
+        "a process killed at any moment loses nothing that was acknowledged",
+        ("tests/crash/test_kills.py",),
+    ),
+    "syscalls": Proof(
+        "nor one killed at any system call; one that fails is told of and acknowledges nothing",
+        ("tests/crash/test_syscalls.py",),
+    ),
+    "power": Proof(
+        "a power cut loses nothing that was acknowledged",
+        ("tests/crash/test_power.py",),
+    ),
+    "full": Proof(
+        "without room a save fails and says so; with room again the work goes on",
+        ("tests/crash/test_full.py",),
+    ),
+    "damage": Proof(
+        "damage to what is stored is detected, or changes nothing",
+        ("tests/crash/test_damage.py",),
+    ),
+    "writers": Proof(
+        "of processes that save to one run at once, one wins each place",
+        ("tests/crash/test_writers.py",),
+    ),
+    "pauses": Proof(
+        "a process that was stopped for longer than its lease appends nothing",
+        ("tests/crash/test_pauses.py",),
+    ),
+    "graphs": Proof(
+        "a killed graph goes on where it was, and recorded effects are not repeated",
+        (
+            "tests/crash/test_graph_kills.py",
+            "tests/crash/test_graph_races.py",
+            "tests/crash/test_graph_payments.py",
+        ),
+        control=False,
+    ),
+    "machine": Proof(
+        "all calls in any order do what a simple model says, crashes and new keys included",
+        ("tests/machine/test_machine.py",),
+    ),
+    "fuzz": Proof(
+        "whatever bytes are read, the answer is a value or an error of ours",
+        ("tests/crash/test_fuzz.py",),
+    ),
+    "bombs": Proof(
+        "files that unpack without end are refused within a second and 128 MiB",
+        ("tests/checkpoint/test_hostile_files.py",),
+        control=False,
+    ),
+}

@@ -1,0 +1,137 @@
+"""`holdfast resume`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from holdfast.cli import exits
+from holdfast.cli.act_documents import Resume
+from holdfast.cli.calling import Cli, DryRun, Yes, command
+from holdfast.cli.output import Cell, Line
+from holdfast.cli.parsing import Argument, Option
+from holdfast.cli.words import status_cell
+from holdfast.errors import Interrupted, UsageError
+
+if TYPE_CHECKING:
+    from holdfast.runtime.explain import ResumePlan
+    from holdfast.runtime.graph import StateGraph
+    from holdfast.storage.base import RunInfo
+
+__all__ = ["resume"]
+
+
+@command
+def resume(
+    cli: Cli,
+    run: Annotated[
+        str, Argument(metavar="RUN[@N]", help="The run; with @N, taken back to step N.")
+    ],
+    entry: Annotated[
+        str | None,
+        Option(metavar="MODULE:GRAPH", help="The graph, where the run does not say it."),
+    ] = None,
+    force: Annotated[bool, Option("--force", help="Go on although the graph has changed.")] = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> int:
+    """Go on with a run that stopped, in this process.
+
+    The graph is the one named by --entry, by [graphs] of holdfast.toml, or by the run itself. What
+    will happen is told first. Because a run's own word for it makes this import a module, that is
+    asked about first.
+    """
+    from holdfast.checkpoint.manager import StateManager
+    from holdfast.cli.addresses import Finder, parse
+
+    engine = cli.manager.operations
+    found = Finder(engine.reader, engine.keeper).run(run)
+    step = None if found.run_id == run else parse(run).step
+    graph, where = _graph(cli, found, entry, yes)
+    manager = StateManager(cli.storage)
+    graph = graph.over(manager)
+    plan = graph.explain_resume(found.run_id)
+    told = str(plan)
+    if step is not None:
+        told = (
+            f"run {found.run_id} would be taken back from step {plan.step} to step {step};"
+            " effects recorded since then are not repeated"
+        )
+    for line in told.splitlines():
+        cli.say(line)
+    if dry_run:
+        _give(cli, plan, where, plan.status, plan.step, "planned")
+        return 0
+    if plan.questions and step is None:
+        return _parked(cli, plan, where)
+    try:
+        state = graph.resume_sync(found.run_id, step=step, force=force)
+    except Interrupted:
+        return _parked(cli, graph.explain_resume(found.run_id), where)
+    _give(cli, plan, where, state.status, state.step, "completed")
+    return 0
+
+
+def _graph(cli: Cli, run: RunInfo, entry: str | None, yes: bool) -> tuple[StateGraph, str]:
+    """The graph of a run, and where it was found. Imports its module."""
+    from holdfast.runtime.entry_points import load_graph
+
+    where = entry or cli.settings.graphs.value.get(run.name, "")
+    if not where:
+        where = _recorded(cli, run)
+        cli.confirm(f"run {run.run_id} asks to import {where}", yes=yes)
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    return load_graph(where), where
+
+
+def _recorded(cli: Cli, run: RunInfo) -> str:
+    reader = cli.manager.operations.reader
+    newest = reader.newest(run)
+    told: Any = reader.load(newest).extra.get("entry_point") if newest is not None else None
+    if not told:
+        raise UsageError(
+            f"run {run.run_id!r} does not say which graph executes it",
+            hint="give --entry module:graph, name it in [graphs] of holdfast.toml, or start the"
+            " program that began it again",
+            run_id=run.run_id,
+        )
+    return str(told)
+
+
+def _parked(cli: Cli, plan: ResumePlan, where: str) -> int:
+    _give(cli, plan, where, "interrupted", plan.step, "parked")
+    for waiting in (*plan.questions, *plan.in_doubt):
+        cli.say(
+            Cell(f"waits: {waiting.id}", "cyan"),
+            f" ({waiting.question or waiting.name}); ",
+            f"holdfast answer {plan.run_id} VALUE, then resume again",
+        )
+    return exits.PARKED
+
+
+def _give(
+    cli: Cli,
+    plan: ResumePlan,
+    where: str,
+    status: str,
+    step: int,
+    outcome: Literal["planned", "completed", "parked", "interrupted"],
+) -> None:
+    document = Resume(
+        run_id=plan.run_id,
+        entry_point=where,
+        plan=str(plan),
+        status=status,
+        step=step,
+        outcome=outcome,
+    )
+
+    def text() -> Iterator[object]:
+        if outcome != "planned":
+            yield Line.of(Cell(plan.run_id, "bold"), " ", status_cell(status), f" at step {step}")
+
+    cli.give(document, text)

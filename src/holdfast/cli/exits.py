@@ -1,0 +1,91 @@
+"""What an error means to a shell: an exit code, and the command that helps.
+
+==== ==============================================================
+0    done
+1    failed
+2    the command line is wrong
+3    done in part
+4    no such run or checkpoint
+5    someone else wrote first, or holds the run
+6    it would destroy something, and nobody confirmed it
+7    stored bytes are damaged
+8    the code no longer fits the journal
+9    a limit was reached
+10   no such storage
+11   the storage is locked or cannot be reached
+12   the encryption key is missing or another one
+20   the run is parked: it waits for a person
+130  interrupted
+141  whoever read the output stopped reading
+==== ==============================================================
+"""
+
+from __future__ import annotations
+
+from holdfast import errors
+
+__all__ = [
+    "CONFIRM",
+    "DAMAGED",
+    "FAILED",
+    "INTERRUPTED",
+    "NOT_FOUND",
+    "PARKED",
+    "PARTIAL",
+    "PIPE_CLOSED",
+    "USAGE",
+    "ConfirmationError",
+    "code_of",
+    "help_for",
+]
+
+FAILED, USAGE, PARTIAL, NOT_FOUND, CONFIRM, DAMAGED, PARKED = 1, 2, 3, 4, 6, 7, 20
+INTERRUPTED = 130
+PIPE_CLOSED = 141
+
+
+class ConfirmationError(errors.UsageError):
+    """It would destroy something, and there is nobody to ask."""
+
+
+_CODES: tuple[tuple[type[BaseException], int], ...] = (
+    (ConfirmationError, CONFIRM),
+    (errors.MissingExtraError, FAILED),
+    (errors.UsageError, USAGE),
+    (errors.NotFoundError, NOT_FOUND),
+    (errors.ConflictError, 5),
+    (errors.StorageUnavailableError, 11),
+    (errors.WrongKeyError, 12),
+    (errors.SchemaError, 8),
+    (errors.ShapeError, 8),
+    (errors.DataError, DAMAGED),
+    (errors.BudgetError, 9),
+    (errors.InDoubtError, PARKED),
+    (errors.Interrupted, PARKED),
+    (errors.Drained, INTERRUPTED),
+)
+
+
+def code_of(error: BaseException) -> int:
+    """The exit code of a command that ends with *error*."""
+    if isinstance(error, errors.NotFoundError) and {"storage", "scheme"} & error.facts.keys():
+        return 10
+    return next((code for kind, code in _CODES if isinstance(error, kind)), FAILED)
+
+
+def help_for(error: errors.HoldfastError) -> str:
+    """What to do now, as a command where there is one; else what the error itself advises."""
+    match error:
+        case errors.CorruptError() if error.hint == errors.CorruptError.hint:
+            return "holdfast verify --read-data lists the damage, holdfast repair mends what it can"
+        case errors.WrongKeyError():
+            return "set HOLDFAST_ENCRYPTION_KEY or HOLDFAST_ENCRYPTION_KEY_FILE to its key"
+        case errors.StorageFullError():
+            return "holdfast forget and holdfast prune free space; nothing acknowledged was lost"
+        case errors.LeaseHeldError():
+            return f"wait for it, or follow it: holdfast watch {error.facts.get('run_id', 'RUN')}"
+        case errors.StorageUnavailableError():
+            return error.hint or "try again in a moment; holdfast doctor says what is in use"
+        case errors.NotFoundError() if "checkpoint_id" in error.facts:
+            return "holdfast log RUN lists the checkpoints there are"
+    return error.hint

@@ -1,0 +1,258 @@
+"""How a command speaks: tables and lines for people, JSON for programs, never an escape sequence
+that came out of a checkpoint.
+
+Data goes to stdout, everything else to stderr.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import IO, Any, NamedTuple
+
+__all__ = ["Cell", "Column", "Line", "Table", "Terminal", "plain", "safe_json", "width_of"]
+
+_STYLES = {
+    "bold": "1",
+    "dim": "2",
+    "red": "31",
+    "green": "32",
+    "yellow": "33",
+    "blue": "34",
+    "magenta": "35",
+    "cyan": "36",
+}
+_HOSTILE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]"
+)
+"""Controls, marks that turn the direction of text or hide it, and half surrogate pairs."""
+_IN_JSON = re.compile("[\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]")
+_GAP = "  "
+_LEAST = 12
+"""A column that gives way keeps so many characters."""
+
+
+def plain(text: object, *, lines: bool = False) -> str:
+    r"""*text* with every control written out, so that showing it does nothing but show it.
+
+    With *lines*, line ends and tabs stay.
+
+    >>> plain("kelp\x1b]0;owned\x07")
+    'kelp\\x1b]0;owned\\x07'
+    """
+
+    def shown(found: re.Match[str]) -> str:
+        mark = found[0]
+        if lines and mark in "\n\t":
+            return mark
+        if mark in "\n\t\r":
+            return {"\n": "\\n", "\t": "\\t", "\r": "\\r"}[mark]
+        code = ord(mark)
+        return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+    return _HOSTILE.sub(shown, str(text))
+
+
+def safe_json(document: Any, *, indent: bool = False) -> str:
+    """JSON text in which every control is escaped, also those that JSON need not escape."""
+    import msgspec
+
+    text = msgspec.json.encode(document)
+    if indent:
+        text = msgspec.json.format(text, indent=2)
+    return _IN_JSON.sub(lambda mark: f"\\u{ord(mark[0]):04x}", text.decode())
+
+
+class Cell(NamedTuple):
+    """Some text, and how it is to look where there are colours."""
+
+    text: object
+    style: str = ""
+
+
+class Column(NamedTuple):
+    """The head of a column. *gives* is how much it gives way where a line is too long."""
+
+    title: str
+    right: bool = False
+    gives: bool = False
+
+
+class Table(NamedTuple):
+    """Rows under heads. A cell is a `Cell`, or anything that has a text."""
+
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[object]]
+
+
+class Line(NamedTuple):
+    """Cells that stand in one line, without anything between them."""
+
+    cells: tuple[object, ...]
+
+    @classmethod
+    def of(cls, *cells: object) -> Line:
+        return cls(cells)
+
+
+class Terminal:
+    """Where a command reads and writes."""
+
+    def __init__(
+        self,
+        stdout: IO[str] | None = None,
+        stderr: IO[str] | None = None,
+        stdin: IO[str] | None = None,
+        *,
+        environ: Mapping[str, str],
+        color: bool | None = None,
+        width: int | None = None,
+    ) -> None:
+        self.stdout = stdout if stdout is not None else sys.stdout
+        self.stderr = stderr if stderr is not None else sys.stderr
+        self.stdin = stdin if stdin is not None else sys.stdin
+        self.environ = environ
+        self._color = color
+        self._width = width
+
+    @property
+    def asks(self) -> bool:
+        """Whether there is someone to ask."""
+        return _is_terminal(self.stdin) and _is_terminal(self.stderr)
+
+    def no_color(self) -> None:
+        """Show no colours, whatever else says so."""
+        self._color = False
+
+    def has_color(self, stream: IO[str]) -> bool:
+        """Whether *stream* shows colours: NO_COLOR, FORCE_COLOR and TERM=dumb are minded."""
+        if self._color is not None:
+            return self._color
+        if self.environ.get("NO_COLOR"):
+            return False
+        if self.environ.get("FORCE_COLOR"):
+            return True
+        return _is_terminal(stream) and self.environ.get("TERM") != "dumb"
+
+    @property
+    def width(self) -> int | None:
+        """Columns of stdout; None if it is no terminal, where lines may be as long as they like."""
+        if self._width is not None:
+            return self._width
+        if not _is_terminal(self.stdout):
+            return None
+        return shutil.get_terminal_size().columns
+
+    def show(self, blocks: Iterable[object]) -> None:
+        """Write blocks to stdout: tables, lines, or text."""
+        color, width = self.has_color(self.stdout), self.width
+        for block in blocks:
+            for line in _rendered(block, color, width):
+                self.stdout.write(line + "\n")
+        self.stdout.flush()
+
+    def say(self, *cells: object) -> None:
+        """Write a line to stderr."""
+        for line in _rendered(Line(cells), self.has_color(self.stderr), None):
+            self.stderr.write(line + "\n")
+        self.stderr.flush()
+
+
+def _is_terminal(stream: IO[str]) -> bool:
+    try:
+        return stream.isatty()
+    except ValueError:  # it is closed
+        return False
+
+
+def _rendered(block: object, color: bool, width: int | None) -> Iterable[str]:
+    match block:
+        case Table():
+            return _table(block, color, width)
+        case Line():
+            return [_line(block, color, width)]
+        case Cell():
+            return [_paint(plain(block.text, lines=True), block.style, color)]
+    return [plain(block, lines=True)]
+
+
+def _line(line: Line, color: bool, width: int | None) -> str:
+    parts: list[str] = []
+    left = width
+    for cell in line.cells:
+        text, style = _text_of(cell)
+        if left is not None:
+            text = _cut(text, left)
+            left -= width_of(text)
+        parts.append(_paint(text, style, color))
+    return "".join(parts)
+
+
+def _table(table: Table, color: bool, width: int | None) -> Iterable[str]:
+    cells = [[_text_of(cell) for cell in row] for row in table.rows]
+    heads = [column.title for column in table.columns]
+    widths = [
+        max([width_of(head), *(width_of(row[at][0]) for row in cells)])
+        for at, head in enumerate(heads)
+    ]
+    _fit(widths, table.columns, width)
+    yield _row([(head.upper(), "dim") for head in heads], table.columns, widths, color)
+    for row in cells:
+        yield _row(row, table.columns, widths, color)
+
+
+def _fit(widths: list[int], columns: Sequence[Column], width: int | None) -> None:
+    """Make the columns that give way so narrow that a row fits."""
+    if width is None:
+        return
+    over = sum(widths) + len(_GAP) * (len(widths) - 1) - width
+    for at in sorted(range(len(widths)), key=lambda at: -widths[at]):
+        if over > 0 and columns[at].gives:
+            less = min(over, max(widths[at] - _LEAST, 0))
+            widths[at] -= less
+            over -= less
+
+
+def _row(
+    row: Sequence[tuple[str, str]], columns: Sequence[Column], widths: list[int], color: bool
+) -> str:
+    parts = []
+    for (text, style), column, width in zip(row, columns, widths, strict=True):
+        shown = _cut(text, width)
+        pad = " " * (width - width_of(shown))
+        painted = _paint(shown, style, color)
+        parts.append(pad + painted if column.right else painted + pad)
+    return _GAP.join(parts).rstrip()
+
+
+def _text_of(cell: object) -> tuple[str, str]:
+    if isinstance(cell, Cell):
+        return plain(cell.text), cell.style
+    return plain(cell), ""
+
+
+def _paint(text: str, style: str, color: bool) -> str:
+    if not color or not style or not text:
+        return text
+    codes = ";".join(_STYLES[word] for word in style.split())
+    return f"\x1b[{codes}m{text}\x1b[0m"
+
+
+def width_of(text: str) -> int:
+    """How many columns of a terminal *text* takes."""
+    if text.isascii():
+        return len(text)
+    from unicodedata import combining, east_asian_width
+
+    return sum(0 if combining(mark) else 1 + (east_asian_width(mark) in "WF") for mark in text)
+
+
+def _cut(text: str, width: int) -> str:
+    if width_of(text) <= width:
+        return text
+    text = text[: max(width - 1, 0)]
+    while width_of(text) > width - 1 > 0:
+        text = text[:-1]
+    return text + "…" if width > 0 else ""

@@ -1,0 +1,144 @@
+"""Where the command's settings come from: options, the environment, `holdfast.toml`, defaults.
+
+`holdfast.toml` is looked for in the working directory and those above it:
+
+.. code-block:: toml
+
+   storage = "sqlite:///runs.db"     # relative to this file
+
+   [retention]                       # what `holdfast forget` keeps when it is given no rules
+   keep-last = 20
+   keep-within = "24h"
+
+   [graphs]                          # what `holdfast resume` imports for runs of a name
+   report = "report:graph"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from holdfast.errors import NotFoundError, UsageError
+from holdfast.storage.addresses import StorageURL, has_scheme, mask_url, nearest
+from holdfast.storage.registry import DEFAULT_ADDRESS
+
+if TYPE_CHECKING:
+    from holdfast.core.rules import Rules
+
+__all__ = ["FILE_NAME", "Settings", "Value", "check_exists", "load_settings", "place_of"]
+
+FILE_NAME = "holdfast.toml"
+VARIABLE = "HOLDFAST_STORAGE"
+_KEYS = ("storage", "retention", "graphs")
+
+
+class Value(NamedTuple):
+    """A setting, and where it came from."""
+
+    value: Any
+    origin: str
+
+
+class Settings(NamedTuple):
+    """All settings of one call."""
+
+    storage: Value
+    retention: Value
+    graphs: Value
+    file: Path | None
+
+    def rules(self) -> Rules:
+        """The retention rules; empty ones if there are none."""
+        from holdfast.core.rules import Rules
+
+        try:
+            return Rules.from_mapping(self.retention.value)
+        except UsageError as error:
+            raise UsageError(f"{self.retention.origin}: {error.message}", hint=error.hint) from None
+
+
+def load_settings(option: str | None, environ: Mapping[str, str], directory: Path) -> Settings:
+    """The settings that hold for a command which is called in *directory*."""
+    file = _find(directory)
+    told: dict[str, Any] = {} if file is None else _read(file)
+    origin = str(file) if file is not None else "default"
+    if option:
+        storage = Value(option, "--storage")
+    elif environ.get(VARIABLE):
+        storage = Value(environ[VARIABLE], VARIABLE)
+    elif file is not None and "storage" in told:
+        storage = Value(_beside(told["storage"], file, directory), origin)
+    else:
+        storage = Value(DEFAULT_ADDRESS, "default")
+    return Settings(
+        storage,
+        Value(told.get("retention", {}), origin if "retention" in told else "default"),
+        Value(told.get("graphs", {}), origin if "graphs" in told else "default"),
+        file,
+    )
+
+
+def _find(directory: Path) -> Path | None:
+    for place in (directory, *directory.parents):
+        if (place / FILE_NAME).is_file():
+            return place / FILE_NAME
+    return None
+
+
+def _read(file: Path) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        told = tomllib.loads(file.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"{file} cannot be read: {error}") from error
+    for key, value in told.items():
+        if key not in _KEYS:
+            raise UsageError(
+                f"{file} has no key {key!r}",
+                hint=f"{nearest(key, _KEYS)}there are: {', '.join(_KEYS)}",
+            )
+        if not isinstance(value, str if key == "storage" else dict):
+            kind = "a string" if key == "storage" else "a table"
+            raise UsageError(f"{file}: {key} must be {kind}")
+    return told
+
+
+def _beside(address: str, file: Path, directory: Path) -> str:
+    """*address*, with a relative path taken from where the file stands."""
+    path = place_of(address)
+    if file.parent == directory or path is None or path.is_absolute():
+        return address
+    url = StorageURL.parse(address)
+    options = f"?{address.partition('?')[2]}" if url.options else ""
+    slashes = "///" if url.scheme == "sqlite" else "//"
+    return f"{url.scheme}:{slashes}{file.parent / path}{options}"
+
+
+def place_of(address: str) -> Path | None:
+    """The file or directory that an address names; None if it names none."""
+    if not has_scheme(address):
+        return None
+    url = StorageURL.parse(address)
+    if url.scheme == "sqlite":
+        return Path(url.path.removeprefix("/"))
+    if url.scheme == "file":
+        return Path(f"{url.host}{url.path}" if url.host in (".", "..") else url.path)
+    return None
+
+
+def _named_by(origin: str) -> str:
+    return "that is the default" if origin == "default" else f"{origin} says so"
+
+
+def check_exists(storage: Value) -> None:
+    """Raise `NotFoundError` if there is nothing where *storage* points: looking makes none."""
+    place = place_of(storage.value)
+    if place is not None and not place.exists():
+        raise NotFoundError(
+            f"there is no storage at {mask_url(storage.value)}",
+            hint=f"{_named_by(storage.origin)}; give --storage URL, or holdfast init makes one",
+            storage=mask_url(storage.value),
+        )

@@ -1,0 +1,135 @@
+"""Types of other people's code, taken into the codec's registry when a value of them is saved.
+
+A framework's users put objects of their own classes into their state without telling anyone.
+Saving such a value registers its class, if it is made of fields; reading never does: a name that
+stands in stored data is looked up in the registry and nowhere else. Where a framework keeps
+ordinary objects, those that are no more than their attributes can be adopted too.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+from holdfast.core.codec import encode, register_type
+from holdfast.errors import EncodeError, UsageError
+
+__all__ = ["adopt", "encode_adopting", "type_name"]
+
+_DEEPEST = 100
+
+
+def type_name(cls: type) -> str:
+    """The name under which an adopted class is stored."""
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def encode_adopting(value: Any, *, objects: bool = False) -> bytes:
+    """The text of *value*; classes in it that are not registered yet are, where they can be."""
+    while True:
+        try:
+            return encode(value)
+        except EncodeError:
+            if not adopt(_classes_in(value), objects=objects):
+                raise
+
+
+def adopt(classes: Iterable[type], *, objects: bool = False) -> bool:
+    """Register those of *classes* that are made of fields; whether there was a new one.
+
+    With *objects*, those that are no more than their attributes as well.
+    """
+    found = False
+    for cls in classes:
+        if cls in _adopted or not (_has_fields(cls) or (objects and _is_its_attributes(cls))):
+            continue
+        _adopted.add(cls)
+        try:
+            _register(cls)
+            found = True
+        except UsageError:
+            continue  # its user has registered it, or it is more than its fields
+    return found
+
+
+_adopted: set[type] = set()
+
+
+def _register(cls: Any) -> None:
+    name = type_name(cls)
+    if issubclass(cls, tuple):
+        register_type(cls, name, encode=list, decode=lambda items: tuple.__new__(cls, items))
+    elif _has_fields(cls):
+        register_type(cls, name)
+    else:
+        register_type(cls, name, encode=_attributes, decode=lambda parts: _object(cls, parts))
+
+
+def _has_fields(cls: type) -> bool:
+    return (
+        issubclass(cls, Enum | msgspec.Struct)
+        or dataclasses.is_dataclass(cls)
+        or hasattr(cls, "__pydantic_fields__")
+        or (issubclass(cls, tuple) and hasattr(cls, "_fields"))
+    )
+
+
+def _is_its_attributes(cls: Any) -> bool:
+    """Whether an object of *cls* is copied by copying its attributes."""
+    if (
+        cls.__module__ == "builtins"
+        or issubclass(cls, type | BaseException)
+        or cls.__reduce_ex__ is not object.__reduce_ex__
+        or cls.__reduce__ is not object.__reduce__
+        or hasattr(cls, "__setstate__")
+    ):
+        return False
+    try:
+        object.__new__(cls)
+    except TypeError:
+        return False
+    return True
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    state = value.__getstate__()
+    parts = state if isinstance(state, tuple) else (state,)
+    found = {name: item for part in parts if part for name, item in part.items()}
+    found.pop("__orig_class__", None)  # which types a generic class was called with
+    return found
+
+
+def _object(cls: type, parts: dict[str, Any]) -> Any:
+    made: Any = object.__new__(cls)
+    for name, item in parts.items():
+        object.__setattr__(made, name, item)
+    return made
+
+
+def _classes_in(value: Any) -> Iterator[type]:
+    """The classes of *value* and of all that is in it."""
+    seen: set[int] = set()
+    waiting = [(value, 0)]
+    while waiting:
+        one, depth = waiting.pop()
+        if id(one) in seen or depth > _DEEPEST:
+            continue
+        seen.add(id(one))
+        yield type(one)
+        waiting += ((part, depth + 1) for part in _parts(one))
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    if isinstance(value, str | bytes | Enum):
+        return ()
+    if isinstance(value, dict):
+        return [*value, *value.values()]
+    if isinstance(value, list | tuple | set | frozenset):
+        return value
+    slots = [name for cls in type(value).__mro__ for name in getattr(cls, "__slots__", ())]
+    own = [getattr(value, name) for name in slots if name != "__dict__" and hasattr(value, name)]
+    return [*own, *getattr(value, "__dict__", {}).values()]

@@ -1,0 +1,168 @@
+"""Checkpoints of other frameworks, found in a journal and read back as text."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from threading import Lock
+
+import msgspec
+
+from holdfast.checkpoint.branching import LATE, Rank, in_order
+from holdfast.checkpoint.operations import Operations
+from holdfast.checkpoint.sealing import read_body
+from holdfast.core.patch import Rebuilt
+from holdfast.core.record import Header, Record
+from holdfast.errors import CorruptError, NotFoundError
+from holdfast.storage.base import RecordQuery
+
+__all__ = ["Found", "Reading", "pages"]
+
+_REMEMBERED = 64
+"""Of so many scopes the checkpoint that was saved or read last is kept as text."""
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A checkpoint as text."""
+
+    header: Header
+    texts: Mapping[str, bytes]
+    beside: bytes
+
+
+class Reading:
+    """Reads the checkpoints of one storage, in the order that *rank* gives them."""
+
+    def __init__(self, operations: Operations, rank: Rank) -> None:
+        self._operations = operations
+        self._storage = operations.storage
+        self._reader = operations.reader
+        self._rank = rank
+        self._lock = Lock()
+        self._recent: OrderedDict[tuple[str, str], Found] = OrderedDict()
+
+    def remember(self, found: Found) -> None:
+        """Keep what was just saved or read: it is asked for next, more often than not."""
+        key = (found.header.run_id, found.header.scope)
+        with self._lock:
+            self._recent[key] = found
+            self._recent.move_to_end(key)
+            if len(self._recent) > _REMEMBERED:
+                self._recent.popitem(last=False)
+
+    def forget(self, run_id: str) -> None:
+        """A run is not what it was."""
+        with self._lock:
+            for key in [key for key in self._recent if key[0] == run_id]:
+                del self._recent[key]
+
+    def newest(self, run_id: str, scope: str = "") -> Header | None:
+        """The checkpoint of a scope with the greatest rank."""
+        run = self._reader.run(run_id)
+        newest = self._reader.newest(run, scope) if run is not None else None
+        if newest is None or LATE not in newest.tags:
+            return newest
+        headers = self._storage.headers(RecordQuery(run_id=run_id, scope=scope))
+        return next(in_order(headers, self._rank), None)
+
+    def with_id(self, run_id: str, scope: str, checkpoint_id: str) -> Header | None:
+        """The checkpoint of a scope with exactly that id."""
+        for found in self._storage.find(checkpoint_id):
+            if (found.id, found.run_id, found.scope) == (checkpoint_id, run_id, scope):
+                return found
+        return None
+
+    def load(self, header: Header) -> Found | None:
+        """The checkpoint's texts; None if it was deleted meanwhile."""
+        with self._lock:
+            recent = self._recent.get((header.run_id, header.scope))
+        if recent is not None and recent.header.digest == header.digest:
+            return recent
+        try:
+            loaded = self._reader.load_visible(header)
+        except NotFoundError:
+            return None
+        found = Found(header, loaded.texts, loaded.extras[-1])
+        self.remember(found)
+        return found
+
+    def load_many(self, headers: Sequence[Header]) -> dict[tuple[str, str, int], Found]:
+        """Several checkpoints, by run, scope and seq, reading what they share only once."""
+        groups: dict[tuple[str, str], list[Header]] = {}
+        for header in headers:
+            groups.setdefault((header.run_id, header.scope), []).append(header)
+        return {
+            (found.header.run_id, found.header.scope, found.header.seq): found
+            for group in groups.values()
+            for found in self._load_group(group)
+        }
+
+    def _load_group(self, headers: list[Header]) -> Iterator[Found]:
+        """Checkpoints of one scope, oldest first."""
+        if len(headers) == 1:
+            found = self.load(headers[0])
+            if found is not None:
+                yield found
+            return
+        headers = sorted(headers, key=lambda header: header.seq)
+        first = min(header.key_seq or header.seq for header in headers)
+        records: dict[int, Record] = {}
+        for record in self._reader.records(headers[0].run_id, first, headers[-1].seq):
+            if record.header.frame != "note" and record.header.scope == headers[0].scope:
+                records[record.header.seq] = record
+        passing = _Passing(self._operations, records)
+        for header in headers:
+            try:
+                yield passing.at(header)
+            except KeyError:
+                found = self.load(header)  # says what is wrong, if it was not just deleted
+                if found is not None:
+                    yield found
+
+
+class _Passing:
+    """Rebuilds checkpoints of one scope one after another, each from the one before it."""
+
+    def __init__(self, operations: Operations, records: Mapping[int, Record]) -> None:
+        self._open = operations.reader.sealer.open
+        self._records = records
+        self._made: Rebuilt | None = None
+        self._at = 0
+
+    def at(self, header: Header) -> Found:
+        """The checkpoint; a `KeyError` names a record that is missing."""
+        way = [self._records[header.seq]]
+        while way[-1].header.frame != "key" and way[-1].header.seq != self._at:
+            way.append(self._records[way[-1].header.base_seq or 0])
+        if way[0].header.digest != header.digest:
+            raise KeyError(header.seq)
+        extra = b""
+        made = self._made
+        try:
+            for record in reversed(way):
+                body = read_body(self._open(record), record.header)
+                extra = bytes(body.extra)
+                if record.header.seq == self._at and made is not None:
+                    continue
+                if record.header.frame == "key":
+                    made = Rebuilt(bytes(body.state))
+                elif made is not None:
+                    made.apply(bytes(body.patch))
+            assert made is not None
+            texts = made.texts()
+        except (msgspec.MsgspecError, LookupError, ValueError, TypeError) as error:
+            raise CorruptError(
+                f"record {header.seq} of run {header.run_id!r} cannot be rebuilt",
+                run_id=header.run_id,
+                seq=header.seq,
+            ) from error
+        self._made, self._at = made, header.seq
+        return Found(header, texts, extra)
+
+
+def pages(headers: Iterable[Header], size: int) -> Iterator[list[Header]]:
+    """The headers, so many at a time."""
+    waiting = iter(headers)
+    while page := list(islice(waiting, size)):
+        yield page

@@ -1,0 +1,378 @@
+"""Drift of graphs, agents and fleets: watched while they run, or looked for in their journal."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
+from typing import Any, TypeVar
+
+from holdfast.checkpoint.manager import CheckpointManager, StateManager
+from holdfast.checkpoint.session import HERE
+from holdfast.checkpoint.subject import Saveable
+from holdfast.checkpoint.views import CheckpointMetadata
+from holdfast.core.codec import encode
+from holdfast.core.drift import (
+    Detector,
+    DriftMonitor,
+    DriftPolicy,
+    DriftReport,
+    Observation,
+    Sensitivity,
+    check_policy,
+)
+from holdfast.core.drift_detectors import default_detectors
+from holdfast.core.record import digest_of
+from holdfast.core.state import State
+from holdfast.errors import Drained, DriftError, UsageError
+from holdfast.runtime.graph import StateGraph
+from holdfast.runtime.loop import Loop
+from holdfast.runtime.observers import Event
+
+__all__ = ["DriftWatch", "last_action", "look_back"]
+
+logger = logging.getLogger("holdfast.drift")
+T = TypeVar("T")
+
+Progress = Callable[[Any], float | None]
+"""Told a state, says how far the run has come."""
+Action = Callable[[Any], str | None]
+"""Told a state, says what its last step did."""
+
+_PLACE = ("checkpoint_id", "parent_checkpoint_id", "run_id", "step_number", "timestamp")
+
+
+class DriftWatch:
+    """An observer that watches each run's last steps, and acts when they look like drift.
+
+    *progress* tells from the state how far the run has come, *action* what its last step did; by
+    default that is `last_action` or, for a graph of your own, the node and what it changed.
+
+    *policy* is ``warn``: the drift is logged, and the other observers told of ``drift.found``; or
+    ``restore`` or ``stop``: the run ends as if it had been asked to stop, saved and tagged
+    ``drift``. `execute`, `resume` or `guard`, if it was started through one of them, then goes
+    back to the last good checkpoint or raises a `DriftError`. A finding that suggests to warn
+    never does more.
+
+    >>> import asyncio
+    >>> from holdfast import CheckpointConfig, GraphConfig
+    >>> watch = DriftWatch(policy="stop", progress=lambda state: state["pages"])
+    >>> graph = StateGraph(GraphConfig(observer=watch, checkpoint=CheckpointConfig(interval=1)))
+    >>> graph.add_node("read", lambda state: {"tries": state["tries"] + 1})
+    >>> graph.add_node("done", lambda state: None)
+    >>> graph.add_edge("read", "done", lambda state: state["pages"] == 3)
+    >>> graph.add_edge("read", "read")
+    >>> graph.set_entry_point("read"); graph.set_exit_point("done")
+    >>> try:
+    ...     asyncio.run(watch.execute(graph, {"pages": 0, "tries": 0}))
+    ... except DriftError as error:
+    ...     print(error.report)
+    stalled: progress has not gone beyond 0 for 5 steps (0.70, suggests restore)
+    """
+
+    def __init__(
+        self,
+        *,
+        policy: DriftPolicy = "warn",
+        progress: Progress | None = None,
+        action: Action | None = None,
+        detectors: Iterable[Detector | type[Any]] | None = None,
+        sensitivity: Sensitivity | float = "normal",
+        window: int = 50,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        check_policy(policy, "policy")
+        self.policy: DriftPolicy = policy
+        self.window = window
+        self._progress = progress
+        self._action = action
+        given = default_detectors() if detectors is None else tuple(detectors)
+        self._monitor = partial(DriftMonitor, given, sensitivity=sensitivity, window=window)
+        self._monitor()  # so that what is wrong with the settings is said now
+        self._monotonic = monotonic
+        self._runs: dict[str, _Watched] = {}
+        self._lock = threading.Lock()
+
+    def report(self, run_id: str) -> DriftReport:
+        """What the detectors see in the last steps of a run."""
+        return self._watched(run_id).monitor.look()
+
+    def forget(self, run_id: str) -> None:
+        """Remember a run no longer."""
+        with self._lock:
+            self._runs.pop(run_id, None)
+
+    def _watched(self, run_id: str) -> _Watched:
+        with self._lock:
+            return self._runs.setdefault(run_id, _Watched(self._monitor()))
+
+    # Observing
+
+    def on_event(self, event: Event) -> None:
+        """Take notice of *event*, as an observer does."""
+        run_id = event.data.get("run_id")
+        if run_id is None or "scope" in event.data:
+            return  # what is nested in a step is part of it
+        if event.type == "node.start":
+            self._watched(run_id).began = self._monotonic()
+        elif event.type == "node.complete":
+            self._step(run_id, event.data)
+        elif event.type == "graph.complete":
+            self.forget(run_id)
+
+    def _step(self, run_id: str, facts: Mapping[str, Any]) -> None:
+        here = HERE.get()
+        loop = here.outer if here is not None else None
+        if here is None or not isinstance(loop, Loop):
+            return
+        watched = self._watched(run_id)
+        failed = facts["error"] is not None
+        state = None if failed else loop.state
+        seconds = self._monotonic() - watched.began if watched.began is not None else None
+        seen = self._observation(facts, state, watched.last, seconds)
+        watched.monitor.observe(seen)
+        watched.last = seen.values or watched.last
+        report = watched.monitor.look()
+        found = {(one.detector, one.about) for one in report.findings}
+        is_new, watched.found = not found <= watched.found, found
+        if not is_new:
+            return
+        policy = "warn" if report.only_warns else self.policy
+        logger.warning("run %s drifts (%s): %s", run_id, policy, report)
+        here.say("drift.found", policy=policy, since=report.since, report=str(report))
+        if policy != "warn" and not failed:
+            watched.stopped_for = report
+            loop.control.ask()
+
+    def _observation(
+        self,
+        facts: Mapping[str, Any],
+        state: State | None,
+        before: Mapping[str, Any] | None,
+        seconds: float | None,
+    ) -> Observation:
+        node: str = facts["node"]
+        if state is None:
+            step = facts["iteration"]
+            return Observation(step=step, action=f"{node}, which failed", failed=True)
+        values, progress = _values(state), self._progress
+        return Observation(
+            step=state.step,
+            action=_did(self._action, state, node, before, values),
+            progress=progress(state) if progress is not None else None,
+            seconds=seconds,
+            values=values,
+        )
+
+    # Acting
+
+    async def execute(self, graph: StateGraph, state: State | Mapping[str, Any]) -> State:
+        """``graph.execute(state)`` with the policy carried out. It observes the graph already."""
+        made = state if isinstance(state, State) else State.new(state)
+        return await self._guarded(graph, made.run_id, partial(graph.execute, made))
+
+    async def resume(self, graph: StateGraph, run_id: str) -> State:
+        """``graph.resume(run_id)`` with the policy carried out."""
+        return await self._guarded(graph, run_id, partial(graph.resume, run_id))
+
+    async def _guarded(
+        self, graph: StateGraph, run_id: str, start: Callable[[], Awaitable[State]]
+    ) -> State:
+        if self not in graph.observers:
+            raise UsageError(
+                "the graph is not watched", hint="give the watch to it: GraphConfig(observer=watch)"
+            )
+
+        def go_back(checkpoint_id: str) -> Awaitable[State]:
+            return graph.resume(run_id, checkpoint_id=checkpoint_id)
+
+        return await self.guard(start, go_back, graph.manager)
+
+    async def guard(
+        self,
+        start: Callable[[], Awaitable[T]],
+        go_back: Callable[[str], Awaitable[T]],
+        manager: StateManager,
+    ) -> T:
+        """Carry the policy out for anything that runs a watched graph: an agent, a fleet.
+
+        *start* starts it, *go_back* goes on from a checkpoint. Drift that comes again before a
+        whole window of steps has passed leads further back each time; when there is nothing left
+        to go back to, that is a `DriftError`.
+        """
+        below: int | None = None
+        attempt = start
+        while True:
+            try:
+                result = await attempt()
+            except Drained as drained:
+                run_id: str = drained.run_id
+                report = self._why_stopped(run_id)
+                if report is None:
+                    raise
+            else:
+                # An agent tells by its result that it was asked to stop.
+                run_id = getattr(result, "run_id", "")
+                report = self._why_stopped(run_id)
+                if report is None:
+                    return result
+            if report.observations >= self.window:
+                below = None
+            good = await self._mark(manager, run_id, report, below)
+            if good is None:
+                raise self._error(run_id, report)
+            below = good.step
+            logger.warning("run %s goes back to step %d", run_id, good.step)
+            attempt = partial(go_back, good.checkpoint_id)
+
+    def _why_stopped(self, run_id: str) -> DriftReport | None:
+        """Why this watch asked the run to stop, if it did; from here on it is watched anew."""
+        with self._lock:
+            watched = self._runs.get(run_id)
+            if watched is None or watched.stopped_for is None:
+                return None
+            del self._runs[run_id]
+            return watched.stopped_for
+
+    async def _mark(
+        self, manager: StateManager, run_id: str, report: DriftReport, below: int | None
+    ) -> CheckpointMetadata | None:
+        """Tag where the run drifted to, and find where it was still good, before step *below*."""
+        newest = await manager.latest(run_id)
+        if newest is not None:
+            await manager.tag(newest.checkpoint_id, "drift")
+        if self.policy != "restore":
+            return None
+        bounds = [bound for bound in (report.since, below) if bound is not None]
+        for one in await manager.list_checkpoints(run_id, scope=""):
+            if one.kind in ("routine", "fork") and all(one.step < bound for bound in bounds):
+                return one
+        return None
+
+    def _error(self, run_id: str, report: DriftReport) -> DriftError:
+        why = ", and there is nothing left to go back to" if self.policy == "restore" else ""
+        return DriftError(f"run {run_id!r} drifts{why}: {report}", run_id=run_id, report=report)
+
+
+class _Watched:
+    """What is known of one run."""
+
+    def __init__(self, monitor: DriftMonitor) -> None:
+        self.monitor = monitor
+        self.began: float | None = None
+        self.last: Mapping[str, Any] | None = None
+        self.found: set[tuple[str, str]] = set()
+        self.stopped_for: DriftReport | None = None
+
+
+def look_back(
+    manager: CheckpointManager,
+    name_or_run_id: str,
+    *,
+    progress: Progress | None = None,
+    action: Action | None = None,
+    detectors: Iterable[Detector | type[Any]] | None = None,
+    sensitivity: Sensitivity | float = "normal",
+    window: int = 50,
+) -> DriftReport:
+    """What the journal of any run tells of drift, from its last checkpoints.
+
+    Each stands for a step; where a run was taken back to an earlier one, what came before that
+    does not count.
+
+    >>> manager = CheckpointManager("memory://")
+    >>> state = State.new({"pages": 7}, run_id="nightly")
+    >>> for step in range(1, 8):
+    ...     _ = manager.save_checkpoint(state.at(step=step), force=True)
+    >>> print(look_back(manager, "nightly", progress=lambda state: state["pages"]).findings[0])
+    stalled: progress has not gone beyond 7 for 6 steps (0.76, suggests restore)
+    """
+    given = default_detectors() if detectors is None else detectors
+    monitor = DriftMonitor(given, sensitivity=sensitivity, window=window)
+    listed = manager.list_checkpoints(name_or_run_id, scope="", limit=window)
+    entries = [one for one in reversed(listed) if one.run_id == listed[0].run_id]
+    ids = {one.checkpoint_id for one in entries}
+    before: CheckpointMetadata | None = None
+    values: dict[str, Any] | None = None
+    for entry in entries:
+        parent = entry.parent_checkpoint_id
+        if before is not None and parent in ids and parent != before.checkpoint_id:
+            monitor.restart()
+            before = values = None
+        state = manager.load_checkpoint(entry.checkpoint_id)
+        last, values = values, _values(state)
+        took = (entry.timestamp - before.timestamp).total_seconds() if before else None
+        node = entry.node or entry.name
+        monitor.observe(
+            Observation(
+                step=entry.step,
+                action=_did(action, state, node, last, values),
+                progress=progress(state) if progress is not None else None,
+                failed=entry.status == "failed",
+                seconds=took,
+                values=values,
+            )
+        )
+        before = entry
+    return monitor.look()
+
+
+def _values(state: Saveable) -> dict[str, Any]:
+    """What a state holds, without where it stands."""
+    if isinstance(state, State):
+        return dict(state.items())
+    return {key: value for key, value in state.to_dict().items() if key not in _PLACE}
+
+
+def last_action(values: Mapping[str, Any]) -> str | None:
+    """What an agent or a fleet did last, from its state's values: the tools that were called, or
+    who was told to do what. None for any other state.
+
+    >>> call = {"id": "7", "name": "search", "arguments": {"query": "kelp"}}
+    >>> said = {"role": "assistant", "content": "", "tool_calls": [call]}
+    >>> last_action({"conversation_history": [said, {"role": "tool", "content": "3 pages"}]})
+    "search {'query': 'kelp'}"
+    """
+    for message in _newest_first(values.get("conversation_history")):
+        if message.get("role") == "assistant":
+            calls = _newest_first(message.get("tool_calls"))[::-1]
+            told = [f"{call.get('name')} {dict(call.get('arguments') or {})}" for call in calls]
+            return "; ".join(told) or None
+    for entry in _newest_first(values.get("rounds")):
+        for ledger in _newest_first([entry.get("ledger")]):
+            return f"{ledger.get('speaker')}: {ledger.get('instruction')}"
+    return None
+
+
+def _newest_first(entries: Any) -> list[Mapping[str, Any]]:
+    """The dicts of a list; none if it is something else, for a state may hold anything."""
+    listed = entries if isinstance(entries, list) else []
+    return [entry for entry in reversed(listed) if isinstance(entry, Mapping)]
+
+
+def _did(
+    action: Action | None,
+    state: Saveable,
+    node: str,
+    before: Mapping[str, Any] | None,
+    values: Mapping[str, Any],
+) -> str | None:
+    if action is not None:
+        return action(state)
+    return last_action(values) or _outcome(node, before, values)
+
+
+def _outcome(node: str, before: Mapping[str, Any] | None, values: Mapping[str, Any]) -> str | None:
+    """The node and what it changed, spelt the same if it is the same."""
+    if before is None:
+        return None
+    changed = {
+        key: value for key, value in values.items() if key not in before or before[key] != value
+    }
+    gone = [key for key in before if key not in values]
+    if not changed and not gone:
+        return f"{node}, which changed nothing"
+    what = ", ".join([*changed, *gone])
+    return f"{node}, which set {what} to {digest_of(encode([changed, gone]))[:8]}"

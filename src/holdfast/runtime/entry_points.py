@@ -1,0 +1,77 @@
+"""Where a graph is found again: ``module:graph``, recorded with its runs.
+
+A graph that is a variable of the module that made it is known by that. Nothing is ever imported
+because a journal says so, unless someone asks for exactly that (``holdfast resume``).
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import NotFoundError, UsageError
+
+if TYPE_CHECKING:
+    from holdfast.runtime.graph import StateGraph
+
+__all__ = ["entry_point_of", "load_graph", "module_of_caller"]
+
+_FORM = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+
+
+def module_of_caller(depth: int) -> str:
+    """The name of the module whose code is *depth* calls above the caller of this."""
+    return str(sys._getframe(depth + 1).f_globals.get("__name__", ""))
+
+
+def entry_point_of(graph: object, module: str) -> str:
+    """``module:name`` if *graph* is a variable of that module, else nothing."""
+    found = sys.modules.get(module)
+    if found is None:
+        return ""
+    names = [name for name, value in vars(found).items() if value is graph]
+    importable = _importable(found)
+    return f"{importable}:{names[0]}" if names and importable else ""
+
+
+def _importable(module: Any) -> str:
+    """The name by which another process can import the module."""
+    if module.__name__ != "__main__":
+        return str(module.__name__)
+    spec = getattr(module, "__spec__", None)
+    if spec is not None:
+        return str(spec.name).removesuffix(".__main__")
+    file = getattr(module, "__file__", None)
+    return Path(file).stem if file else ""
+
+
+def load_graph(entry_point: str) -> StateGraph:
+    """The graph at ``module:graph``, or the one that a function there makes. Imports the module.
+
+    >>> load_graph("os:system('ls')")
+    Traceback (most recent call last):
+    holdfast.errors.UsageError: "os:system('ls')" is no entry point (write module:graph)
+    """
+    from holdfast.runtime.graph import StateGraph
+
+    if not _FORM.fullmatch(entry_point):
+        raise UsageError(f"{entry_point!r} is no entry point", hint="write module:graph")
+    module, _, path = entry_point.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+    except ImportError as error:
+        raise NotFoundError(
+            f"the module of {entry_point} cannot be imported: {error}",
+            hint="call this where it can be, or give --entry module:graph",
+            entry_point=entry_point,
+        ) from error
+    for name in path.split("."):
+        found = getattr(found, name, None)
+    if not isinstance(found, StateGraph) and callable(found):
+        found = found()
+    if not isinstance(found, StateGraph):
+        raise UsageError(f"{entry_point} is no StateGraph", hint="name one, or what makes one")
+    return found

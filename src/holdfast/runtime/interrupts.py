@@ -1,0 +1,125 @@
+"""Asking an agent to stop: by a signal, a timeout or a call; after its cycle or at once."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import msgspec
+
+from holdfast.runtime.stopping import on_signals
+
+__all__ = ["InterruptMode", "InterruptReason", "InterruptSource", "Interrupts"]
+
+InterruptMode = Literal["graceful", "immediate"]
+InterruptSource = Literal["signal", "timeout", "budget", "user"]
+
+
+class InterruptReason(msgspec.Struct, frozen=True, kw_only=True):
+    """What interrupted a run."""
+
+    source: InterruptSource
+    mode: InterruptMode
+    message: str
+    timestamp: datetime
+
+    def to_dict(self) -> dict[str, Any]:
+        """The reason as it is kept in the state."""
+        return {**msgspec.structs.asdict(self), "timestamp": self.timestamp.isoformat()}
+
+
+class Interrupts:
+    """The wish that a run of an agent be stopped. The first one is kept; a second hurries it."""
+
+    def __init__(self, grace: float) -> None:
+        self.reason: InterruptReason | None = None
+        self._grace = grace
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self._timers: list[asyncio.TimerHandle] = []
+        self._cancelled = False
+        self.children: list[Interrupts] = []
+        """Those of agents that are being executed inside this run; they share its task."""
+
+    def request(
+        self, source: InterruptSource, message: str, mode: InterruptMode = "graceful"
+    ) -> None:
+        """Have the run stop after its cycle or, if *mode* says so or it was asked before, now.
+
+        It may be called from any thread.
+        """
+        loop = self._loop
+        if loop is not None and not _is_running(loop):
+            loop.call_soon_threadsafe(self.request, source, message, mode)
+            return
+        for child in self.children:
+            child.note(source, message, mode)
+        hurry = mode == "immediate" or self.reason is not None
+        self.note(source, message, mode)
+        if hurry:
+            self._cancel()
+        elif loop is not None:
+            self._timers.append(loop.call_later(self._grace, self._cancel))
+
+    def note(self, source: InterruptSource, message: str, mode: InterruptMode) -> None:
+        """Keep the reason, if it is the first."""
+        if self.reason is None:
+            self.reason = InterruptReason(
+                source=source, mode=mode, message=message, timestamp=datetime.now(UTC)
+            )
+
+    def _cancel(self) -> None:
+        if self._task is not None and not self._cancelled:
+            self._cancelled = True
+            for child in self.children:
+                child._cancelled = True
+            self._task.cancel("interrupted")
+
+    @contextmanager
+    def node(self) -> Iterator[None]:
+        """While a node is executed, and only then, it can be cut short."""
+        self._task, self._cancelled = asyncio.current_task(), False
+        try:
+            yield
+        finally:
+            self._task = None
+
+    def took(self, error: BaseException) -> bool:
+        """Whether *error* is a cancellation of our own making; it is then taken back."""
+        if not isinstance(error, asyncio.CancelledError) or not self._cancelled:
+            return False
+        task = asyncio.current_task()
+        assert task is not None
+        task.uncancel()
+        return True
+
+    @contextmanager
+    def watching(self, *, signals: bool, timeout: float | None) -> Iterator[None]:
+        """While a run is executed: heed signals and time."""
+        self.reason = None
+        self._loop = asyncio.get_running_loop()
+        if timeout is not None:
+            message = f"{timeout:g} s have passed"
+            self._timers.append(self._loop.call_later(timeout, self.request, "timeout", message))
+        try:
+            with on_signals(self._heard, signals):
+                yield
+        finally:
+            for timer in self._timers:
+                timer.cancel()
+            self._timers.clear()
+            self._loop = None
+
+    def _heard(self, number: int) -> None:
+        self.request("signal", signal.Signals(number).name)
+
+
+def _is_running(loop: asyncio.AbstractEventLoop) -> bool:
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False

@@ -1,0 +1,295 @@
+"""Models of every provider that pydantic-ai knows."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from holdfast.errors import MissingExtraError, UsageError
+from holdfast.runtime.forced import forced_schema, plain_turns, read_forced
+from holdfast.runtime.models import Message, Reply, ToolCall, ToolSpec, Usage
+from holdfast.runtime.prices import Prices, cost_of
+
+if TYPE_CHECKING:
+    from pydantic_ai import messages as parts
+    from pydantic_ai.models import Model as LibraryModel
+    from pydantic_ai.models import ModelRequestParameters
+    from pydantic_ai.settings import ModelSettings
+
+__all__ = ["ProvidedModel", "open_provided"]
+
+_FAMILIAR = ("anthropic", "google", "groq", "mistral", "ollama", "openai", "openrouter")
+_ANSWER = "answer"
+"""The tool through which a structured answer comes, where tools are there as well."""
+
+
+def open_provided(
+    provider: str,
+    model: str,
+    *,
+    registered: Sequence[str] = (),
+    base_url: str | None = None,
+    api_key: str | None = None,
+    temperature: float | None = None,
+    max_tokens: int | None = None,
+    top_p: float | None = None,
+    thinking: Literal["minimal", "low", "medium", "high"] | None = None,
+    prices: Prices | None = None,
+    force_schema: bool = False,
+) -> ProvidedModel:
+    """See `holdfast.runtime.models.open_model`."""
+    try:
+        from pydantic_ai.exceptions import UserError
+        from pydantic_ai.models import infer_model
+        from pydantic_ai.providers import infer_provider_class
+    except ImportError as error:
+        raise MissingExtraError(
+            f"models of {provider!r} need the package 'pydantic-ai-slim'",
+            hint="pip install 'holdfast[llm]'",
+        ) from error
+    if provider == "ollama" and base_url is None:
+        base_url = ollama_url(os.environ)
+    # Servers that speak OpenAI's language know its chat, and seldom its newer interface.
+    kind = "openai-chat" if provider == "openai" and base_url else provider
+    try:
+        cls = infer_provider_class(kind)
+    except ValueError as error:
+        raise UsageError(
+            f"no provider {provider!r}",
+            hint=f"one of {', '.join(sorted({*_FAMILIAR, *registered}))}, or another that"
+            " pydantic-ai knows; any OpenAI-compatible server with provider openai and base_url",
+        ) from error
+    except ImportError as error:
+        raise MissingExtraError(str(error), hint="pip install 'holdfast[llm]'") from error
+    if not model:
+        raise UsageError(f"which model of {provider}?", hint=f"write {provider}:NAME")
+    if kind == "openai-chat" and base_url and api_key is None:
+        api_key = os.environ.get("OPENAI_API_KEY") or "none"
+    given = {"base_url": base_url, "api_key": api_key}
+    known = {name: value for name, value in given.items() if value is not None}
+    try:
+        made = infer_model(f"{kind}:{model}", provider_factory=lambda _: cls(**known))
+    except (UserError, TypeError) as error:
+        raise UsageError(f"{provider}:{model} cannot be opened: {error}") from error
+    settings: ModelSettings = {}
+    if temperature is not None:
+        settings["temperature"] = temperature
+    if max_tokens is not None:
+        settings["max_tokens"] = max_tokens
+    if top_p is not None:
+        settings["top_p"] = top_p
+    if thinking is not None:
+        settings["thinking"] = thinking
+    url = base_url if provider != "ollama" and base_url else ""
+    return ProvidedModel(provider, model, made, settings, prices, url, force_schema)
+
+
+def ollama_url(environ: Mapping[str, str]) -> str:
+    """Where Ollama listens, by its own variable or by default.
+
+    >>> ollama_url({}), ollama_url({"OLLAMA_HOST": "box:11434"})
+    ('http://127.0.0.1:11434/v1', 'http://box:11434/v1')
+    """
+    host = environ.get("OLLAMA_BASE_URL") or environ.get("OLLAMA_HOST") or "127.0.0.1:11434"
+    if "://" not in host:
+        host = f"http://{host}"
+    return host if host.rstrip("/").endswith("/v1") else f"{host.rstrip('/')}/v1"
+
+
+class ProvidedModel:
+    """A model that pydantic-ai reaches."""
+
+    def __init__(
+        self,
+        provider: str,
+        model: str,
+        library: LibraryModel[Any],
+        settings: ModelSettings,
+        prices: Prices | None,
+        base_url: str,
+        force_schema: bool,
+    ) -> None:
+        self._provider = provider
+        self._model = model
+        self._library = library
+        self._settings = settings
+        self._prices = prices
+        self._base_url = base_url
+        self._force_schema = force_schema
+
+    @property
+    def name(self) -> str:
+        """The model's name, without its provider."""
+        return self._model
+
+    async def __aenter__(self) -> Self:
+        """Keep connections for the calls that follow; each call by itself opens and closes one."""
+        await self._library.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._library.__aexit__(kind, error, trace)
+
+    async def respond(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[ToolSpec] = (),
+        schema: Mapping[str, Any] | None = None,
+        on_text: Callable[[str], None] | None = None,
+    ) -> Reply:
+        """See `holdfast.runtime.models.Model`."""
+        if self._force_schema and tools:
+            whole = forced_schema(tools, schema)
+            turns = plain_turns(messages, tools)
+            reply = await self._request(turns, (), whole, on_text)
+            made = read_forced(reply.text, f"call_{len(messages)}")
+            if isinstance(made, ToolCall):
+                return dataclasses.replace(reply, text="", data=None, tool_calls=(made,))
+            text, data = made
+            return dataclasses.replace(reply, text=text, data=data)
+        if self._force_schema:
+            messages = plain_turns(messages, ())
+        return await self._request(messages, tools, schema, on_text)
+
+    async def _request(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[ToolSpec],
+        schema: Mapping[str, Any] | None,
+        on_text: Callable[[str], None] | None,
+    ) -> Reply:
+        from pydantic_ai import direct
+
+        asked = _library_messages(messages)
+        how: dict[str, Any] = {
+            "model_settings": self._settings,
+            "model_request_parameters": self._parameters(tools, schema),
+        }
+        async with self:
+            if on_text is None:
+                response = await direct.model_request(self._library, asked, **how)
+            else:
+                async with direct.model_request_stream(self._library, asked, **how) as stream:
+                    async for event in stream:
+                        piece = _text_of(event)
+                        if piece:
+                            on_text(piece)
+                    response = stream.get()
+        return self._reply(response, schema is not None)
+
+    def _parameters(
+        self, tools: Sequence[ToolSpec], schema: Mapping[str, Any] | None
+    ) -> ModelRequestParameters:
+        from pydantic_ai.models import ModelRequestParameters
+        from pydantic_ai.output import OutputObjectDefinition
+        from pydantic_ai.tools import ToolDefinition
+
+        made = ModelRequestParameters(
+            function_tools=[
+                ToolDefinition(
+                    name=tool.name,
+                    description=tool.description,
+                    parameters_json_schema=dict(tool.parameters),
+                )
+                for tool in tools
+            ]
+        )
+        if schema is None:
+            return made
+        native = self._library.profile.get("supports_json_schema_output", False)
+        if native and not tools:
+            answer = OutputObjectDefinition(json_schema=dict(schema), name=_ANSWER)
+            return dataclasses.replace(made, output_mode="native", output_object=answer)
+        # Beside tools, a schema for the text is refused or ignored by many; a tool never is.
+        through = ToolDefinition(
+            name=_ANSWER,
+            description="Give the final answer.",
+            parameters_json_schema=dict(schema),
+            kind="output",
+        )
+        return dataclasses.replace(
+            made, output_mode="tool", output_tools=[through], allow_text_output=False
+        )
+
+    def _reply(self, response: parts.ModelResponse, structured: bool) -> Reply:
+        from pydantic_ai.messages import TextPart, ToolCallPart
+
+        text = "".join(part.content for part in response.parts if isinstance(part, TextPart))
+        calls = [
+            ToolCall(part.tool_call_id, part.tool_name, part.args_as_dict())
+            for part in response.parts
+            if isinstance(part, ToolCallPart)
+        ]
+        data = None
+        if structured:
+            answers = [call.arguments for call in calls if call.name == _ANSWER]
+            calls = [call for call in calls if call.name != _ANSWER]
+            data = answers[0] if answers else _json(text)
+        tokens = Usage(response.usage.input_tokens, response.usage.output_tokens)
+        name = response.model_name or self._model
+        prices, url = self._prices, self._base_url
+        cost = cost_of(tokens, self._provider, self._model, prices, base_url=url)
+        return Reply(text, tuple(calls), data, dataclasses.replace(tokens, cost_usd=cost), name)
+
+
+def _library_messages(messages: Sequence[Message]) -> list[parts.ModelMessage]:
+    from pydantic_ai.messages import (
+        ModelRequest,
+        ModelResponse,
+        SystemPromptPart,
+        TextPart,
+        ToolCallPart,
+        ToolReturnPart,
+        UserPromptPart,
+    )
+
+    made: list[parts.ModelMessage] = []
+    for message in messages:
+        text = message.get("content") or ""
+        if message["role"] == "assistant":
+            said: list[Any] = [TextPart(text)] if text else []
+            said += [
+                ToolCallPart(call["name"], dict(call["arguments"]), call["id"])
+                for call in message.get("tool_calls") or ()
+            ]
+            made.append(ModelResponse(parts=said))
+            continue
+        part: Any
+        if message["role"] == "system":
+            part = SystemPromptPart(text)
+        elif message["role"] == "tool":
+            part = ToolReturnPart(message.get("name", ""), text, message["tool_call_id"])
+        else:
+            part = UserPromptPart(text)
+        if made and isinstance(made[-1], ModelRequest):
+            made[-1] = ModelRequest(parts=[*made[-1].parts, part])
+        else:
+            made.append(ModelRequest(parts=[part]))
+    return made
+
+
+def _text_of(event: Any) -> str:
+    from pydantic_ai.messages import PartDeltaEvent, PartStartEvent, TextPart, TextPartDelta
+
+    if isinstance(event, PartStartEvent) and isinstance(event.part, TextPart):
+        return event.part.content
+    if isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
+        return event.delta.content_delta
+    return ""
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None

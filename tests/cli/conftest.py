@@ -1,0 +1,99 @@
+"""A storage with runs of every kind, and a way to call the command on it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jsonschema
+import msgspec
+import pytest
+
+import holdfast
+from holdfast import CheckpointManager
+from holdfast.cli.app import main
+from holdfast.cli.output import Terminal
+from holdfast.cli.schemas import read_schema
+from holdfast.cli.start_demo import make_runs
+
+
+class Result(NamedTuple):
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+    def json(self) -> dict[str, Any]:
+        """Its document, checked against the schema that is shipped for it."""
+        document: dict[str, Any] = msgspec.json.decode(self.out)
+        jsonschema.validate(document, read_schema(document["type"]))
+        return document
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Its lines of JSON."""
+        return [msgspec.json.decode(line) for line in self.out.splitlines()]
+
+
+class Asked(StringIO):
+    """A terminal at which someone types."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def call(
+    *words: str,
+    typed: str | None = None,
+    environ: dict[str, str] | None = None,
+    width: int | None = None,
+    color: bool = False,
+) -> Result:
+    """Call the command in this process; with *typed*, at a terminal."""
+    out, err = StringIO(), StringIO() if typed is None else Asked()
+    stdin = StringIO() if typed is None else Asked(typed)
+    terminal = Terminal(out, err, stdin, environ=environ or {}, color=color, width=width)
+    code = main(list(words), terminal=terminal)
+    return Result(code, out.getvalue(), err.getvalue())
+
+
+Holdfast = Callable[..., Result]
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with runs of every kind. Tests get a copy of it."""
+    path = tmp_path_factory.mktemp("demo") / "runs.db"
+    with CheckpointManager(f"sqlite:///{path}") as manager:
+        with holdfast.run("crawl", storage=manager) as run:
+            for page in range(1, 6):
+                run.checkpoint(node="read", pages=page, last=f"page-{page}")
+        make_runs(manager)
+    return path
+
+
+@pytest.fixture
+def database(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the database, in an empty working directory."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TZ", "UTC")
+    return Path(shutil.copy(made, tmp_path / "runs.db"))
+
+
+@pytest.fixture
+def on(database: Path) -> Holdfast:
+    """Calls the command on the copy."""
+
+    def run(*words: str, **options: Any) -> Result:
+        return call("-s", f"sqlite:///{database}", *words, **options)
+
+    return run
+
+
+@pytest.fixture
+def manager(database: Path) -> Any:
+    with CheckpointManager(f"sqlite:///{database}") as manager:
+        yield manager

@@ -1,0 +1,102 @@
+"""How runs and checkpoints are named."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast import CheckpointManager, State
+from holdfast.cli.addresses import Finder, Parsed, parse, split_path
+from holdfast.errors import NotFoundError, UsageError
+
+
+@pytest.fixture
+def manager() -> CheckpointManager:
+    manager = CheckpointManager("memory://")
+    for run_id, name in (("job-a1", "job"), ("job-b2", "job"), ("odd@7~1:state", "")):
+        for step in (1, 2, 4):
+            state = State.new({"n": step}, run_id=run_id, name=name)
+            manager.save_checkpoint(state.at(step=step))
+    return manager
+
+
+@pytest.fixture
+def finder(manager: CheckpointManager) -> Finder:
+    return Finder(manager.operations.reader, manager.operations.keeper)
+
+
+@pytest.mark.parametrize(
+    ("text", "parsed"),
+    [
+        ("nightly", Parsed("nightly")),
+        ("nightly@12", Parsed("nightly", 12)),
+        ("nightly~", Parsed("nightly", None, 1)),
+        ("nightly~3", Parsed("nightly", None, 3)),
+        ("nightly@12~3", Parsed("nightly", 12, 3)),
+        ("a@b@4", Parsed("a@b", 4)),
+        ("@4", Parsed("", 4)),
+        ("a@b", Parsed("a@b")),
+    ],
+)
+def test_an_address_is_taken_apart(text: str, parsed: Parsed) -> None:
+    assert parse(text) == parsed
+
+
+@pytest.mark.parametrize(
+    ("text", "split"),
+    [
+        ("run", ("run", "state")),
+        ("run@3:state", ("run@3", "state")),
+        ("run@3:state.a[0]", ("run@3", "state.a[0]")),
+        ("run:metadata.x", ("run", "metadata.x")),
+        ("tag:good", ("tag:good", "state")),
+        ("tag:good:state.a", ("tag:good", "state.a")),
+        ("a:b", ("a:b", "state")),
+    ],
+)
+def test_a_path_follows_an_address(text: str, split: tuple[str, str]) -> None:
+    assert split_path(text) == split
+
+
+@pytest.mark.parametrize(
+    ("text", "run_id", "step"),
+    [
+        ("job-a1", "job-a1", 4),
+        ("job-a", "job-a1", 4),
+        ("job", "job-b2", 4),
+        ("latest", "odd@7~1:state", 4),
+        ("", "odd@7~1:state", 4),
+        ("@2", "odd@7~1:state", 2),
+        ("job-a@2", "job-a1", 2),
+        ("job-a@3", "job-a1", 2),
+        ("job-a~", "job-a1", 2),
+        ("job-a~2", "job-a1", 1),
+        ("job-a@2~1", "job-a1", 1),
+        ("odd@7~1:state", "odd@7~1:state", 4),
+        ("odd@7~1:state@1", "odd@7~1:state", 1),
+    ],
+)
+def test_what_an_address_means(finder: Finder, text: str, run_id: str, step: int) -> None:
+    header = finder.checkpoint(text)
+    assert (header.run_id, header.step) == (run_id, step)
+    assert finder.run(text).run_id == run_id
+
+
+def test_a_tag_and_an_id_name_a_checkpoint(manager: CheckpointManager, finder: Finder) -> None:
+    second = manager.list_checkpoints("job-a1")[1]
+    manager.tag(second.checkpoint_id, "good")
+    for text in ("tag:good", second.checkpoint_id, second.checkpoint_id[:-1]):
+        header = finder.checkpoint(text)
+        assert (header.run_id, header.step, header.tags) == ("job-a1", 2, ("good",))
+    assert finder.run("tag:good").run_id == "job-a1"
+
+
+@pytest.mark.parametrize("text", ["nope", "job-a@9", "job-a@0", "job-a~3", "tag:none", "x@1"])
+def test_what_is_not_there_is_not_found(finder: Finder, text: str) -> None:
+    with pytest.raises(NotFoundError) as caught:
+        finder.checkpoint(text)
+    assert "holdfast" in caught.value.hint
+
+
+def test_a_prefix_of_several_runs_is_refused_and_lists_them(finder: Finder) -> None:
+    with pytest.raises(UsageError, match="job-b2, job-a1"):
+        finder.run("job-")

@@ -1,0 +1,143 @@
+"""The command itself: finding commands, options anywhere, errors as facts with a way out."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Holdfast, call
+
+from holdfast import errors
+from holdfast.cli import exits
+from holdfast.cli.app import COMMANDS, help_text, load
+from holdfast.cli.calling import Command
+from holdfast.cli.exits import code_of
+
+
+def test_help_fits_a_screen_and_starts_with_what_people_need_first() -> None:
+    lines = help_text().splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+    assert [line.split()[0] for line in lines[4:10]] == [
+        *("demo", "runs", "log", "show", "resume", "status")
+    ]
+    for name in COMMANDS:
+        assert re.search(rf"\b{name}\b", help_text())
+
+
+@pytest.mark.parametrize("words", [["--help"], ["-h"], ["--help", "--json"]])
+def test_help_is_data(words: list[str]) -> None:
+    result = call(*words)
+    assert (result.code, result.out, result.err) == (0, help_text(), "")
+
+
+def test_no_command_is_a_wrong_command_line() -> None:
+    assert call().code == exits.USAGE
+    assert call("-s", "sqlite:///x.db").code == exits.USAGE
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_that_tells_its_options(name: str) -> None:
+    result = call(name, "--help")
+    assert result.code == 0
+    assert result.out.startswith(f"Usage: holdfast {name} [OPTIONS]")
+    assert "--storage URL" in result.out and "--jsonl" in result.out
+    assert max(map(len, result.out.splitlines())) <= 80
+    command = load(name)
+    assert isinstance(command, Command)
+    for parameter in command.signature.parameters:
+        assert parameter.kind.help, f"{name}: {parameter.name} has no help"
+
+
+def test_an_unknown_command_is_told_with_the_nearest() -> None:
+    result = call("rnus")
+    assert result.code == exits.USAGE
+    assert "did you mean runs?" in result.err
+
+
+def test_options_may_stand_before_or_after_the_command(database: Path) -> None:
+    url = f"sqlite:///{database}"
+    told = call("-s", url, "--json", "runs").out
+    assert told == call("runs", "--json", "--storage", url).out
+    assert told == call("runs", f"--storage={url}", "--json").out
+
+
+def test_json_and_jsonl_together_are_refused(on: Holdfast) -> None:
+    assert on("runs", "--json", "--jsonl").code == exits.USAGE
+
+
+@pytest.mark.parametrize(
+    "words", [["log", "--nope"], ["log", "a", "b"], ["log", "-n", "x"], ["log", "-n", "0"], ["cat"]]
+)
+def test_a_wrong_command_line_points_to_help(on: Holdfast, words: list[str]) -> None:
+    result = on(*words)
+    assert result.code == exits.USAGE
+    assert result.out == ""
+    assert "help" in result.err or "give a number" in result.err
+
+
+def test_python_dash_m_and_version() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "holdfast", "--version"], capture_output=True, text=True, check=True
+    )
+    assert re.fullmatch(r"holdfast \d+\.\d+\.\d+\S*\n", done.stdout)
+
+
+def test_whoever_reads_may_stop_reading(database: Path) -> None:
+    command = f"{sys.executable} -m holdfast runs --jsonl | head -1; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(
+        ["bash", "-c", command],
+        env=os.environ | {"HOLDFAST_STORAGE": f"sqlite:///{database}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode in (0, exits.PIPE_CLOSED)
+    assert done.stderr == ""
+
+
+def test_a_defect_is_told_without_a_traceback_unless_asked(
+    on: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("a defect")
+
+    monkeypatch.setattr("holdfast.cli.see_runs._table", broken)
+    result = on("runs")
+    assert result.code == exits.FAILED
+    assert result.err.startswith("holdfast: ZeroDivisionError: a defect (")
+    assert "Traceback" not in result.err
+    assert "Traceback" in on("runs", "--debug").err
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.UsageError("x"), 2),
+        (errors.NotFoundError("x", run_id="r"), 4),
+        (errors.ConflictError("x"), 5),
+        (errors.LeaseHeldError("x"), 5),
+        (exits.ConfirmationError("x"), 6),
+        (errors.CorruptError("x"), 7),
+        (errors.SchemaError("x"), 8),
+        (errors.ShapeError("x"), 8),
+        (errors.BudgetError("x"), 9),
+        (errors.NotFoundError("x", storage="s"), 10),
+        (errors.NotFoundError("x", scheme="s3"), 10),
+        (errors.StorageUnavailableError("x"), 11),
+        (errors.WrongKeyError("x"), 12),
+        (errors.InDoubtError("x"), 20),
+        (errors.Interrupted("x"), 20),
+        (errors.Drained("x"), 130),
+        (errors.StorageFullError("x"), 1),
+        (errors.MissingExtraError("x"), 1),
+        (errors.StepError("x"), 1),
+        (ValueError("x"), 1),
+    ],
+)
+def test_the_exit_code_says_what_kind_of_error_it_was(error: BaseException, code: int) -> None:
+    assert code_of(error) == code

@@ -1,0 +1,195 @@
+"""The commands that move: export, import, copy, migrate."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Holdfast, call
+
+from holdfast import CheckpointManager, State
+from holdfast.core.migrations import Migrations, migrations
+
+
+def test_a_run_goes_to_a_file_and_comes_back_as_it_was(on: Holdfast, tmp_path: Path) -> None:
+    result = on("export", "report-mon", "-o", "mon.holdfast")
+    assert (result.code, result.out.split()[0]) == (0, "mon.holdfast")
+    other = f"sqlite:///{tmp_path}/other.db"
+    taken = call("-s", other, "import", "mon.holdfast", "--json")
+    assert taken.json()["run_id"] == "report-mon"
+    for words in (["show", "report-mon@3"], ["log", "report-mon"], ["diff", "report-mon@2"]):
+        assert call("-s", other, *words).out == on(*words).out
+    again = call("-s", other, "import", "mon.holdfast")
+    assert again.code == 5
+    assert call("-s", other, "import", "mon.holdfast", "--skip-existing").code == 0
+    assert call("-s", other, "import", "mon.holdfast", "--as", "copy").code == 0
+    assert call("-s", other, "cat", "copy:state.topic").out == "kelp\n"
+
+
+def test_an_export_replaces_no_file_unless_told(on: Holdfast, tmp_path: Path) -> None:
+    for words in ([], ["--html"], ["--json"]):
+        (tmp_path / "there").write_text("mine")
+        assert on("export", "crawl", "-o", "there", *words).code in (2, 5)
+        assert (tmp_path / "there").read_text() == "mine"
+        assert on("export", "crawl", "-o", "there", "--overwrite", *words).code == 0
+        assert (tmp_path / "there").read_text(errors="replace") != "mine"
+        assert (tmp_path / "there").stat().st_mode & 0o077 == 0
+
+
+def test_the_file_is_named_by_the_run_where_no_name_is_given(
+    on: Holdfast, manager: CheckpointManager, tmp_path: Path
+) -> None:
+    manager.save_checkpoint(State.new({"n": 1}, run_id="../evil"))
+    assert on("export", "../evil").code == 0
+    assert on("export", "crawl").out.startswith("crawl.holdfast")
+    assert not list(tmp_path.parent.glob("*evil*"))
+
+
+@pytest.mark.parametrize(
+    ("style", "key"), [("agent", "agent_id"), ("graph", "checkpoint_node"), ("fleet", "context")]
+)
+def test_json_is_in_the_form_that_is_asked_for(on: Holdfast, style: str, key: str) -> None:
+    rows = json.loads(on("export", "report-mon", "--json", "--style", style).out)
+    assert len(rows) == 8 and all(key in row for row in rows)
+    assert on("export", "report-mon", "--json", "--style", "baroque").code == 2
+
+
+def test_secrets_can_be_left_out_of_a_file(
+    on: Holdfast, manager: CheckpointManager, tmp_path: Path
+) -> None:
+    manager.save_checkpoint(State.new({"password": "hunter2hunter2"}, run_id="leaky"))
+    assert on("export", "leaky", "--redact").code == 0
+    assert call("-s", "sqlite:///new.db", "import", "leaky.holdfast").code == 0
+    assert "hunter2" not in call("-s", "sqlite:///new.db", "show", "leaky").out
+    assert on("export", "leaky", "--redact", "--html").code == 2
+
+
+class Reader(HTMLParser):
+    """Takes a page apart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.outside: list[str] = []
+        self.text = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        for name, value in attrs:
+            if name in ("src", "href", "action", "data") and not (value or "").startswith("#"):
+                self.outside.append(f"{tag} {name}={value}")
+            assert not name.startswith("on"), name
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_a_page_holds_timeline_states_and_diffs_and_fetches_nothing(on: Holdfast) -> None:
+    page = on("export", "report-mon", "--html").out
+    reader = Reader()
+    reader.feed(page)
+    assert reader.outside == []
+    assert not {"script", "link", "img", "iframe", "object"} & set(reader.tags)
+    assert reader.tags.count("circle") == reader.tags.count("section") == 8
+    assert reader.tags.count("summary") == 8  # a state each
+    assert "kelp is a brown alga" in reader.text and "$0.011" in reader.text
+    assert "url(" not in page and "http" not in page.replace("http-equiv", "")
+    assert "default-src 'none'" in page
+
+
+def test_what_is_stored_is_text_on_a_page(on: Holdfast, manager: CheckpointManager) -> None:
+    evil = "</pre><script>alert(1)</script><img src=x onerror=alert(1)>\x1b[31m"
+    state = State.new({evil: evil, "long": [evil] * 9}, run_id="evil", name=evil)
+    manager.save_checkpoint(state.at(step=1, node=evil, tags=[evil], metadata={evil: evil}))
+    page = on("export", "evil", "--html").out
+    reader = Reader()
+    reader.feed(page)
+    assert not {"script", "img"} & set(reader.tags)
+    assert "\x1b" not in page
+    assert html.escape("<script>alert(1)</script>") in page
+
+
+def test_a_copy_is_brought_up_to_date_and_no_more(on: Holdfast, tmp_path: Path) -> None:
+    to = f"file:{tmp_path}/copies"
+    first = on("copy", "--to", to, "--json").json()
+    assert first["records"] > 30 and len(first["runs"]) == 5
+    assert on("copy", "--to", to, "--json").json()["records"] == 0
+    on("tag", "crawl", "new")
+    assert on("copy", "crawl", "--to", to, "--json").json()["records"] == 1
+    assert call("-s", to, "verify", "--read-data").code == 0
+    assert call("-s", to, "log", "report-mon", "-g").out == on("log", "report-mon", "-g").out
+    ids = [run["run_id"] for run in call("-s", to, "runs", "--json").json()["runs"]]
+    assert ids == [run["run_id"] for run in on("runs", "--json").json()["runs"]]
+    assert on("copy").code == 2
+
+
+def test_a_copy_that_went_its_own_way_is_told_and_the_rest_goes_on(
+    on: Holdfast, tmp_path: Path
+) -> None:
+    to = f"sqlite:///{tmp_path}/copy.db"
+    on("copy", "crawl", "report-tue", "--to", to)
+    call("-s", to, "tag", "crawl", "theirs")
+    on("tag", "crawl", "ours")
+    on("tag", "report-tue", "ours")
+    result = on("copy", "--to", to, "--json")
+    assert result.code == 3
+    told = {row["run_id"]: row for row in result.json()["runs"]}
+    assert "gone its own way" in told["crawl"]["error"]
+    assert told["report-tue"]["records"] == 1 and told["report-mon"]["records"] > 1
+
+
+@pytest.fixture
+def no_migrations(monkeypatch: pytest.MonkeyPatch) -> Migrations:
+    monkeypatch.setattr(migrations, "_by_name", {})
+    return migrations
+
+
+def test_runs_are_brought_to_the_newest_version(
+    on: Holdfast,
+    manager: CheckpointManager,
+    tmp_path: Path,
+    no_migrations: Migrations,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for run in ("p1", "p2"):
+        manager.save_checkpoint(State.new({"full": "Ada L"}, run_id=run, name="person"))
+    done = State.new({"full": "Ada L"}, run_id="p3", name="person").at(status="completed")
+    manager.save_checkpoint(done)
+    (tmp_path / "upgrades_here.py").write_text(
+        "import holdfast\n"
+        "holdfast.migrations.register('person', 0, 1, lambda s: {'names': s['full'].split()})\n"
+        "holdfast.migrations.register('report', 5, 6, lambda s: s)\n"
+    )
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    planned = on("migrate", "--import", "upgrades_here", "-n", "--json")
+    outcomes = {row["run_id"]: row["outcome"] for row in planned.json()["runs"]}
+    assert (outcomes["p1"], outcomes["p3"], outcomes["crawl"]) == (
+        *("would migrate", "completed", "current"),
+    )
+    assert outcomes["report-wed"] == "stuck" and planned.code == 8
+    done_now = on("migrate", "p1", "p2", "--json").json()
+    assert {row["outcome"] for row in done_now["runs"]} == {"migrated"}
+    assert on("migrate", "p1", "--json").json()["runs"][0]["outcome"] == "current"
+    no_migrations._by_name.clear()
+    assert on("cat", "p1:state.names[0]").out == "Ada\n"
+    assert on("migrate", "--import", "no_such_module").code == 2
+
+
+def test_what_a_run_waits_for_is_still_open_after_it_was_migrated(
+    on: Holdfast, no_migrations: Migrations
+) -> None:
+    no_migrations.register("report", 0, 1, lambda state: {**state, "version": 1})
+    row = on("migrate", "report-wed", "--json").json()["runs"][0]
+    assert row["outcome"] == "migrated"
+    (waiting,) = on("pending", "--json").json()["pending"]
+    assert waiting["id"] == "approve@6"
+    assert on("cat", "report-wed:state.version").out == "1\n"
+    assert on("approve", "report-wed").code == 0
+    no_migrations._by_name.clear()
+    shown = on("resume", "report-wed", "--yes", "--dry-run", "--json").json()
+    assert re.search("after step 5 with node 'approve'", shown["plan"])

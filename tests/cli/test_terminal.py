@@ -1,0 +1,69 @@
+"""At a real terminal: questions are asked, colours are shown, bars go away."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import pexpect
+import pytest
+from tests.cli.conftest import call
+
+
+def spawn(database: Path, *words: str, **environ: str) -> pexpect.spawn:
+    return pexpect.spawn(
+        sys.executable,
+        ["-m", "holdfast", "-s", f"sqlite:///{database}", *words],
+        env=os.environ | {"TERM": "xterm"} | environ,  # type: ignore[arg-type]
+        encoding="utf-8",
+        dimensions=(24, 80),
+        timeout=30,
+    )
+
+
+@pytest.mark.parametrize(("answer", "code", "left"), [("y", 0, 1), ("n", 6, 6)])
+def test_what_destroys_asks_first(database: Path, answer: str, code: int, left: int) -> None:
+    child = spawn(database, "forget", "crawl", "--keep-last", "1")
+    child.expect_exact("5 checkpoints would be dropped. Go on? [y/N] ")
+    child.sendline(answer)
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == code
+    rows = call("-s", f"sqlite:///{database}", "log", "crawl", "--json").json()["checkpoints"]
+    assert len(rows) == left
+
+
+def test_a_terminal_gets_colours_and_lines_that_fit(database: Path) -> None:
+    child = spawn(database, "log", "report-mon")
+    printed = child.read()
+    assert "\x1b[1m" in printed
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", printed).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any(line.rstrip().endswith("B") for line in lines)
+
+
+@pytest.mark.parametrize("environ", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_colours_can_be_refused(database: Path, environ: dict[str, str]) -> None:
+    assert "\x1b" not in spawn(database, "runs", **environ).read()
+    assert "\x1b" not in spawn(database, "runs", "--no-color").read()
+
+
+def test_progress_is_shown_on_a_terminal_and_not_in_the_data(database: Path) -> None:
+    child = spawn(database, "verify", "--read-data", "--json")
+    printed = child.read()
+    assert "verifying" in printed
+    assert '"sound": true' in printed
+    piped = call("-s", f"sqlite:///{database}", "verify", "--read-data")
+    assert piped.err == "" and "verifying" not in piped.out
+
+
+def test_ctrl_c_at_a_question_ends_with_130(database: Path) -> None:
+    child = spawn(database, "forget", "crawl", "--keep-last", "1")
+    child.expect_exact("[y/N] ")
+    child.sendintr()
+    child.expect_exact("interrupted")
+    child.expect(pexpect.EOF)
+    child.close()
+    assert child.exitstatus == 130

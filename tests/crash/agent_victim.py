@@ -1,0 +1,208 @@
+"""An agent of twelve cycles that is killed; run as a program, it prints what it found.
+
+It forks, so that a kill costs milliseconds, and has no threads of its own when it does. What the
+model and the tools do is counted in files that they append to themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import sys
+import traceback
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.crash.graph_victim import Killer, World
+from tests.crash.media import open_medium, options_of
+
+import holdfast
+from holdfast import CheckpointManager, StateManager
+from holdfast.runtime.agent import BaseAutonomousAgent
+from holdfast.runtime.agent_config import AutonomousConfig
+from holdfast.runtime.models import Message, Reply, ToolCall
+from holdfast.runtime.tools import tool
+from holdfast.testing.scripted import ScriptedModel
+
+CYCLES = 12
+FAMILY = "--family"
+TOOLS = ("search", "note", "charge")
+MOMENTS = ("model", "before", "after")
+"""During a call of the model; in a tool, before and after it has done its work."""
+
+
+class Victim:
+    """The agent and its world; dies at a moment of a cycle, or at an append."""
+
+    def __init__(self, base: Path, medium: str, moment: str, at: int) -> None:
+        self.base = base
+        self.world = World(base / "world")
+        self.medium = medium
+        self.moment = moment
+        self.at = at
+        self.storage = open_medium(medium, base)
+        appends = moment.removesuffix("-append") if moment.endswith("-append") else "never"
+        self.killer = Killer(self.storage, at, appends)
+
+    def reached(self, moment: str, cycle: int) -> None:
+        if moment == self.moment and cycle == self.at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def script(self, messages: Sequence[Message]) -> Reply | str:
+        if messages[-1]["content"].startswith("Make a plan"):
+            self.world.note("model", "plan")
+            self.reached("model", 0)
+            return '{"steps": ["look", "pay", "write"]}'
+        cycle = sum(message["role"] == "assistant" for message in messages) + 1
+        self.world.note("model", cycle)
+        self.reached("model", cycle)
+        if cycle == CYCLES:
+            return f"done after {len(messages) - 2} messages"
+        calls = [ToolCall(f"c{cycle}", TOOLS[cycle % 3], {"cycle": cycle})]
+        if cycle in (4, 8):
+            calls.append(ToolCall(f"f{cycle}", "finish_step", {}))
+        return Reply(text=f"cycle {cycle}", tool_calls=tuple(calls))
+
+    def work(self, name: str, cycle: int) -> str:
+        self.reached("before", cycle)
+        self.world.note(name, cycle)
+        self.reached("after", cycle)
+        return f"{name} {cycle}"
+
+    def agent(self) -> BaseAutonomousAgent:
+        @tool(read_only=True)
+        def search(cycle: int) -> str:
+            return self.work("search", cycle)
+
+        @tool(idempotent=True)
+        def note(cycle: int, idempotency_key: str) -> str:
+            self.world.note("key", cycle, idempotency_key)
+            return self.work("note", cycle)
+
+        @tool
+        def charge(cycle: int) -> str:
+            return self.work("charge", cycle)
+
+        return BaseAutonomousAgent(
+            AutonomousConfig(max_cycles=CYCLES, resume_from_checkpoint=True),
+            state_manager=StateManager(self.storage, **options_of(self.medium)),
+            agent_id="victim",
+            tools=[search, note, charge],
+            model=ScriptedModel(self.script, price=1.0),
+            report=lambda line: self.world.note("resumed", line),
+        )
+
+    def resolve(self, waiting: Any) -> None:
+        """Look whether it happened, and say so."""
+        assert (waiting.kind, waiting.name) == ("effect", "charge")
+        cycle = waiting.step - 1  # the plan is the first step
+        self.world.note("parked", cycle)
+        happened = f"charge {cycle}" in self.world.lines()
+        said: dict[str, Any] = {"outcome": f"charge {cycle}"} if happened else {"repeat": True}
+        with CheckpointManager(self.storage, **options_of(self.medium)) as outside:
+            holdfast.resolve(waiting.run_id, waiting.id, storage=outside, **said)
+
+    async def run(self) -> dict[str, Any]:
+        while True:
+            agent = self.agent()
+            result = await agent.run("get it done")
+            if not result.waiting:
+                break
+            self.resolve(result.waiting[0])
+        assert agent.state_manager is not None
+        problems = [text for one in await agent.state_manager.verify() for text in one.problems]
+        await agent.state_manager.close()
+        state = agent.state
+        return {
+            "result": {
+                **result.to_dict(),
+                "run_id": "",
+                "conversation": [dict(message) for message in state.conversation_history],
+                "counts": state.tool_usage_counts,
+                "results": state.tool_results_cache,
+            },
+            "problems": problems,
+            "appends": self.killer.count,
+        }
+
+
+class Family(Victim):
+    """The same agent, as a tool of another."""
+
+    def parent_script(self, messages: Sequence[Message]) -> Reply | str:
+        turn = sum(message["role"] == "assistant" for message in messages)
+        self.world.note("model", "parent", turn)
+        if turn == 0:
+            return Reply(tool_calls=(ToolCall("p", "victim", {"task": "get it done"}),))
+        return f"the child said: {messages[-1]['content']}"
+
+    def agent(self) -> BaseAutonomousAgent:
+        child = super().agent()
+        return BaseAutonomousAgent(
+            AutonomousConfig(planning_enabled=False, resume_from_checkpoint=True),
+            state_manager=child.state_manager,
+            agent_id="parent",
+            tools=[child.as_tool()],
+            model=ScriptedModel(self.parent_script, price=1.0),
+            report=lambda line: None,
+        )
+
+
+def in_a_child(base: Path, medium: str, moment: str, at: int) -> tuple[bool, dict[str, Any] | None]:
+    """Run, or go on, in a forked process: whether it was killed, else what it came to."""
+    out = base / "out"
+    out.unlink(missing_ok=True)
+    child = os.fork()
+    if child == 0:
+        try:
+            kind = Family if FAMILY in sys.argv else Victim
+            out.write_text(json.dumps(asyncio.run(kind(base, medium, moment, at).run())))
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(70)
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
+        return True, None
+    assert status == 0, "the victim failed"
+    return False, json.loads(out.read_text())
+
+
+def killed_at(base: Path, medium: str, kills: list[tuple[str, int]]) -> dict[str, Any]:
+    """Kill at each of these in turn, then let it end."""
+    shutil.rmtree(base, ignore_errors=True)
+    base.mkdir(parents=True)
+    count, end = 0, None
+    for moment, at in [*kills, ("never", 0)]:
+        killed, end = in_a_child(base, medium, moment, at)
+        count += killed
+        if end is not None:
+            break
+    assert end is not None
+    return {"kills": count, "end": end, "counts": Counter(World(base / "world").lines())}
+
+
+def main() -> None:
+    base, medium, what, stride = Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])
+    whole = killed_at(base, medium, [])
+    if what == "cycles":
+        kills = [
+            [("model", cycle) for cycle in range(CYCLES + 1)],  # from the plan to the answer
+            [("before", cycle) for cycle in range(1, CYCLES)],
+            [("after", cycle) for cycle in range(1, CYCLES)],
+        ]
+    else:
+        # After the last append the run is completed, and the next start would begin another.
+        last = whole["end"]["appends"] - (what == "after-append")
+        numbers = range(1, last + 1, stride)
+        kills = [[(what, number)] for number in numbers]
+    print(json.dumps({"whole": whole, "rounds": [killed_at(base, medium, one) for one in kills]}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""A fleet on a real, very small model that is killed twice; run as a program, it prints its end.
+
+It forks before the model is loaded, as `fleet_victim` does. Such a model does not find the end of
+a task by itself, so its ledgers are told that two rounds are enough.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.crash.fleet_victim import forked
+from tests.crash.graph_victim import Killer
+from tests.runtime.fleets import rounds_done
+
+import holdfast.runtime.providers  # noqa: F401 - before forking
+from holdfast import open_storage
+from holdfast.config import Limits
+from holdfast.runtime.fleet import Fleet
+from holdfast.runtime.models import Message, Reply, open_model
+from holdfast.runtime.participants import ModelParticipant
+
+RUN = "real"
+KILLS = (3, 5)
+"""Appends after which it is killed: when the plan is recorded, and in the middle of round 2."""
+ROUNDS = 2
+
+
+class Counted:
+    """A real model whose calls are counted in a file."""
+
+    name = "local"
+
+    def __init__(self, log: Path) -> None:
+        self._brief = open_model("local", max_tokens=40)
+        self._whole = open_model("local", max_tokens=320)
+        self._log = log
+
+    async def respond(
+        self,
+        messages: Sequence[Message],
+        *,
+        schema: Mapping[str, Any] | None = None,
+        **how: Any,
+    ) -> Reply:
+        with self._log.open("a") as file:
+            file.write(f"{len(messages)}\n")
+        model = self._brief if schema is None else self._whole
+        reply = await model.respond(messages, schema=schema, **how)
+        if isinstance(reply.data, dict) and rounds_done(messages) >= ROUNDS:
+            reply.data["is_request_satisfied"] = {"reason": "enough", "answer": True}
+        return reply
+
+
+def execute(base: Path, number: int) -> dict[str, Any]:
+    """Start the run, or go on with it; it is killed after append *number*, 0 for never."""
+    storage = open_storage(f"sqlite:///{base}/runs.db")
+    Killer(storage, number, "after")
+
+    async def main() -> dict[str, Any]:
+        model = Counted(base / "calls")
+        brief = "Answer in one short sentence."
+        crew = {
+            name: ModelParticipant(model, description=what, instructions=brief)
+            for name, what in (("researcher", "finds things out"), ("writer", "writes the text"))
+        }
+        limits = Limits(rounds=ROUNDS, stalls=9)
+        async with Fleet(model, crew, storage, limits=limits) as fleet:
+            fleet.set_workflow_id(RUN)
+            result = await fleet.run("Write one sentence about the sea.")
+            verdicts = await fleet.graph.manager.verify(RUN)
+        return {
+            "answer": result.answer,
+            "rounds": result.rounds,
+            "status": result.status,
+            "calls": result.usage["calls"],
+            "tokens": result.usage["input_tokens"] + result.usage["output_tokens"],
+            "problems": [text for one in verdicts for text in one.problems],
+        }
+
+    end = asyncio.run(main())
+    storage.close()
+    return end
+
+
+def main() -> None:
+    base = Path(sys.argv[1])
+    base.mkdir(parents=True)
+    ends = [forked(base / "out", execute, base, number) for number in (*KILLS, 0)]
+    calls = len((base / "calls").read_text().splitlines())
+    print(
+        json.dumps({"statuses": [status for status, _ in ends], "end": ends[-1][1], "calls": calls})
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""A process that holds a run and one that takes it over, told apart by what each may append."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.crash.media import manager_on, open_medium
+
+from holdfast import CheckpointManager, State
+from holdfast.checkpoint.leases import HeldRun
+from holdfast.errors import ConflictError, LeaseHeldError
+
+__all__ = ["RUN", "hold", "take_over"]
+
+Tell = Callable[..., None]
+
+RUN = "held"
+
+
+def hold(
+    tell: Tell, medium: str, directory: str, seconds: float, pause: float, fenced: bool
+) -> None:
+    """Take the run and save to it until that is refused.
+
+    Unless it is *fenced*, its saves do not say under which lease they are made.
+    """
+    with open_medium(medium, Path(directory)) as storage:
+        manager = manager_on(storage, medium)
+        journal = manager.operations.journal
+        with HeldRun(journal, RUN, seconds=seconds) as held:
+            if not fenced:
+                del journal.epochs[RUN]
+            state = State.new({"log": []}, run_id=RUN)
+            try:
+                while True:
+                    state = state.append("log", "first").at(step=state.step + 1)
+                    tell("save", state.step)
+                    manager.save_checkpoint(state)
+                    tell("saved", state.step, held.epoch)
+                    time.sleep(pause)
+            except ConflictError as error:
+                tell("refused", type(error).__name__)
+
+
+def take_over(tell: Tell, medium: str, directory: str, seconds: float) -> None:
+    """Wait until the run can be had, take it, and save to it once the word is given."""
+    with open_medium(medium, Path(directory)) as storage:
+        manager = manager_on(storage, medium)
+        held = _taken(manager, seconds)
+        tell("took", held.epoch)
+        while not Path(directory, "go").exists():
+            time.sleep(0.001)
+        state = manager.resume_from_latest(RUN)
+        assert isinstance(state, State)
+        tell("resumed", state.step)
+        manager.save_checkpoint(state.append("log", "second").at(step=state.step + 1))
+        held.give_back()
+    tell("done")
+
+
+def _taken(manager: CheckpointManager, seconds: float) -> HeldRun:
+    while True:
+        try:
+            return HeldRun(manager.operations.journal, RUN, seconds=seconds).take()
+        except LeaseHeldError:
+            time.sleep(0.003)

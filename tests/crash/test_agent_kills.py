@@ -1,0 +1,114 @@
+"""An agent of twelve cycles, with a plan and tools, killed with SIGKILL and started again.
+
+Calls of the model and of tools are counted outside the journal. Killed at every append, on every
+medium, with HOLDFAST_FULL=1.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.crash.agent_victim import CYCLES, FAMILY, MOMENTS
+from tests.crash.media import DURABLE, FULL
+
+MEDIA = DURABLE if FULL else ("sqlite", "file-gzip")
+
+
+def rounds(base: Path, medium: str, what: str, stride: int = 1, *more: str) -> Any:
+    """What each round of kills came to, beside the run that was never killed."""
+    told_what = (str(base), medium, what, str(stride), *more)
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.crash.agent_victim", *told_what],
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    whole = told["whole"]
+    assert whole["kills"] == 0 and set(whole["counts"].values()) == {1}
+    assert (whole["end"]["result"]["status"], whole["end"]["problems"]) == ("completed", [])
+    for one in told["rounds"]:
+        assert one["kills"] >= 1
+        assert one["end"]["result"] == whole["end"]["result"]
+        assert one["end"]["problems"] == []
+        assert done_by(one).keys() == done_by(whole).keys()
+        assert calls(one, "model") <= calls(whole, "model") + one["kills"]
+        assert {n for line, n in done_by(one).items() if line.startswith("charge ")} == {1}
+        keys = [line.split()[1] for line in one["counts"] if line.startswith("key ")]
+        assert sorted(keys) == sorted({*keys})  # a call that is made again has the same key
+    return told
+
+
+def calls(one: Any, kind: str) -> int:
+    return sum(count for line, count in one["counts"].items() if line.split()[0] == kind)
+
+
+def done_by(one: Any) -> dict[str, int]:
+    """What the model and the tools did."""
+    about = ("resumed", "parked", "key")
+    return {line: n for line, n in one["counts"].items() if line.split()[0] not in about}
+
+
+@pytest.mark.serial
+@pytest.mark.timeout(1000)
+@pytest.mark.parametrize("medium", MEDIA)
+def test_killed_in_every_cycle_an_agent_ends_as_if_nothing_had_happened(
+    medium: str, scratch: Path, finding: Callable[..., None]
+) -> None:
+    told = rounds(scratch / "base", medium, "cycles")
+    by_moment = dict(zip(MOMENTS, told["rounds"], strict=True))
+    assert by_moment["model"]["kills"] == CYCLES + 1  # the plan's call, too
+    assert by_moment["before"]["kills"] == by_moment["after"]["kills"] == CYCLES - 1
+    for moment in ("before", "after"):
+        assert calls(by_moment[moment], "model") == calls(told["whole"], "model")
+        assert calls(by_moment[moment], "parked") == calls(told["whole"], "charge")
+    assert calls(by_moment["model"], "resumed") == CYCLES + 1
+    finding(
+        f"SIGKILL of an agent in every cycle, {medium}",
+        sum(one["kills"] for one in told["rounds"]),
+        "the same result, no payment twice, at most one model call more per kill",
+    )
+
+
+@pytest.mark.serial
+@pytest.mark.timeout(1000)
+@pytest.mark.parametrize("medium", MEDIA)
+@pytest.mark.parametrize("when", ["before-append", "after-append"])
+def test_killed_at_any_append_an_agent_ends_as_if_nothing_had_happened(
+    medium: str, when: str, scratch: Path, finding: Callable[..., None]
+) -> None:
+    told = rounds(scratch / "base", medium, when, 1 if FULL else 4)
+    if when == "after-append":
+        for one in told["rounds"]:
+            assert calls(one, "model") == calls(told["whole"], "model")
+    finding(
+        f"SIGKILL of an agent {when.replace('-', ' an ')}, {medium}",
+        len(told["rounds"]),
+        "the same result, no payment twice",
+    )
+
+
+@pytest.mark.serial
+@pytest.mark.timeout(1000)
+@pytest.mark.parametrize("what", ["cycles", "before-append", "after-append"])
+def test_killed_inside_a_child_its_parent_goes_on_with_it(
+    what: str, scratch: Path, finding: Callable[..., None]
+) -> None:
+    told = rounds(scratch / "base", "sqlite", what, 1 if FULL else 6, FAMILY)
+    answer = told["whole"]["end"]["result"]["answer"]
+    assert answer.startswith("the child said: done after")
+    finding(
+        f"SIGKILL of an agent that is another's tool, {what}",
+        sum(one["kills"] for one in told["rounds"]),
+        "the same result, no payment twice",
+    )

@@ -1,0 +1,129 @@
+"""The documentation as a whole: nothing is missing from it, and every link leads somewhere."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+
+import holdfast
+from holdfast import Rules, errors
+from holdfast.cli.settings import FILE_NAME, load_settings
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *PAGES]
+
+LINK = re.compile(r"\]\((?P<target>[^)\s]+)\)|<img [^>]*src=\"(?P<image>[^\"]+)\"")
+HEADING = re.compile(r"^#+ +(?P<title>.+)$", re.MULTILINE)
+DATA = re.compile(
+    r"^```(?P<form>toml|yaml|json)\b.*?\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
+)
+FENCED = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
+
+
+def label(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def prose(path: Path) -> str:
+    """The text of a document without its blocks of code."""
+    return FENCED.sub("", path.read_text("utf-8"))
+
+
+def anchors(path: Path) -> set[str]:
+    """What can follow the `#` of a link to *path*, as GitHub and mkdocs both make it."""
+    titles = (found["title"].lower() for found in HEADING.finditer(prose(path)))
+    return {re.sub(r"[^\w\- ]", "", title).strip().replace(" ", "-") for title in titles}
+
+
+def named_pages(entry: Any) -> Iterator[str]:
+    """All pages that a navigation names."""
+    if isinstance(entry, str):
+        yield entry
+    else:
+        for inner in entry.values() if isinstance(entry, dict) else entry:
+            yield from named_pages(inner)
+
+
+def navigation() -> list[str]:
+    return list(named_pages(yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))["nav"]))
+
+
+def script(name: str) -> ModuleType:
+    """A script that the build of the documentation runs."""
+    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=label)
+def test_every_link_leads_somewhere(path: Path) -> None:
+    for found in LINK.finditer(prose(path)):
+        target = found["target"] or found["image"]
+        if target.startswith(("https://", "mailto:")):
+            continue
+        file, _, anchor = target.partition("#")
+        there = (path.parent / file).resolve() if file else path
+        assert there.exists(), f"{label(path)}: {target}"
+        if anchor:
+            assert anchor in anchors(there), f"{label(path)}: {target}"
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=label)
+def test_data_that_is_shown_can_be_read(path: Path) -> None:
+    read = {"toml": tomllib.loads, "yaml": yaml.safe_load, "json": json.loads}
+    for found in DATA.finditer(path.read_text("utf-8")):
+        assert read[found["form"]](found["text"])
+
+
+def test_the_settings_that_are_shown_are_those_of_the_command(tmp_path: Path) -> None:
+    [shown] = DATA.finditer((DOCS / "reference" / "settings.md").read_text("utf-8"))
+    (tmp_path / FILE_NAME).write_text(shown["text"], "utf-8")
+    settings = load_settings(None, {}, tmp_path)
+    assert settings.storage.value == "sqlite:///runs.db"
+    assert settings.rules() == Rules(keep_last=20, keep_within="24h")
+    assert settings.graphs.value == {"report": "report:graph"}
+
+
+def test_every_page_is_in_the_navigation_once() -> None:
+    assert sorted(navigation()) == [page.relative_to(DOCS).as_posix() for page in PAGES]
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    text = "".join(page.read_text("utf-8") for page in DOCS.glob("reference/api/*.md"))
+    described = re.findall(r"^::: holdfast\.(\w+)$", text, re.MULTILINE)
+    assert sorted(described) == sorted(holdfast.__all__), (
+        "each public name stands once on a page of docs/reference/api, as `::: holdfast.NAME`"
+    )
+
+
+@pytest.mark.parametrize("name", errors.__all__)
+def test_troubleshooting_knows_the_way_out_of_every_error(name: str) -> None:
+    row = re.compile(rf"^\| `{name}` \| \S.* \| \S.* \|$", re.MULTILINE)
+    assert row.search((DOCS / "troubleshooting.md").read_text("utf-8"))
+
+
+def test_llms_txt_links_to_pages_that_there_are() -> None:
+    targets = re.findall(r"\]\(([^)]+)\)", (DOCS / "llms.txt").read_text("utf-8"))
+    assert targets
+    for target in targets:
+        assert (DOCS / target).with_suffix(".md").exists(), target
+
+
+def test_examples_of_docstrings_become_blocks_of_code() -> None:
+    fenced = script("docstrings").fenced
+    before = "Adds.\n\n```\n>>> kept\n```\n\n>>> [1][0]\n1\n\nAfter."
+    after = "Adds.\n\n```\n>>> kept\n```\n\n```pycon\n>>> [1][0]\n1\n```\n\nAfter."
+    assert fenced(before) == after

@@ -1,0 +1,434 @@
+"""LangGraph threads as runs: what the engine does with them, and what the saver does to them."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from enum import Enum
+from ipaddress import ip_address
+from pathlib import Path
+from random import Random
+from typing import Annotated, Any, NamedTuple, TypedDict
+
+import msgspec
+import pytest
+from langchain_core.documents import Document
+from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage, ToolMessage
+from langgraph.channels.delta import DeltaChannel
+from langgraph.checkpoint.base import empty_checkpoint
+from langgraph.graph import END, START, StateGraph
+from langgraph.graph.message import add_messages
+from langgraph.types import Command, Interrupt, Overwrite, Send
+from pydantic import BaseModel
+from tests.integrations.conftest import Side, thread
+
+from holdfast.checkpoint.manager import CheckpointManager
+from holdfast.core.rules import Rules
+from holdfast.core.state import Lineage, Place, State
+from holdfast.errors import DecodeError, EncodeError, UsageError
+from holdfast.integrations.langgraph import HoldfastSaver
+from holdfast.integrations.langgraph_records import Address
+from holdfast.integrations.langgraph_texts import value_of
+from holdfast.integrations.langgraph_threads import subject_of
+from holdfast.storage.base import RecordQuery
+
+
+class Chat(TypedDict):
+    messages: Annotated[list[Any], add_messages]
+
+
+def _chat(saver: HoldfastSaver) -> Any:
+    def answer(state: Chat) -> dict[str, Any]:
+        count = len(state["messages"])
+        return {"messages": [AIMessage(f"answer {count}", id=f"a{count}")]}
+
+    builder = StateGraph(Chat)
+    builder.add_node("answer", answer)
+    builder.add_edge(START, "answer")
+    builder.add_edge("answer", END)
+    return builder.compile(checkpointer=saver)
+
+
+def _say(graph: Any, text: str, name: str = "t", **metadata: Any) -> Any:
+    config = {"configurable": {"thread_id": name}, "metadata": metadata}
+    return graph.invoke({"messages": [HumanMessage(text, id=text)]}, config, durability="sync")
+
+
+def test_everything_that_works_on_runs_works_on_threads(address: str, tmp_path: Path) -> None:
+    with HoldfastSaver(address) as saver:
+        graph = _chat(saver)
+        for text in ("one", "two"):
+            _say(graph, text)
+        manager = saver.manager
+        listed = manager.list_checkpoints("t")
+        assert [(one.step, one.kind, one.name) for one in listed[:3]] == [
+            *((5, "routine", "langgraph"), (4, "routine", "langgraph"), (3, "input", "langgraph"))
+        ]
+        changed = manager.history("t")[-1].changes
+        assert ("add", "/messages/-") in [(change.op, change.path) for change in changed]
+        blamed = manager.blame("t", "messages")
+        assert blamed is not None and blamed.checkpoint_id == listed[0].checkpoint_id
+        first, last = listed[-1].checkpoint_id, listed[0].checkpoint_id
+        assert {change.path for change in manager.diff_checkpoints(first, last)} >= {"/messages"}
+        state = manager.load_checkpoint(last)
+        assert isinstance(state, State) and state["messages"][-1].content == "answer 3"
+        assert all(manager.verify("t"))
+        manager.export_run("t", tmp_path / "t.holdfast")
+        assert manager.import_run(tmp_path / "t.holdfast", run_id="again") == "again"
+        assert [m.content for m in _values(graph, "again")] == [
+            "one",
+            "answer 1",
+            "two",
+            "answer 3",
+        ]
+
+
+def test_a_thread_that_was_forked_by_the_manager_goes_on_as_a_thread(address: str) -> None:
+    with HoldfastSaver(address) as saver:
+        graph = _chat(saver)
+        _say(graph, "one")
+        saver.manager.fork_from_checkpoint(
+            saver.manager.list_checkpoints("t")[0].checkpoint_id, run_id="fork"
+        )
+        _say(graph, "three", "fork")
+        assert [m.content for m in _values(graph, "fork")] == [
+            *("one", "answer 1", "three", "answer 3")
+        ]
+        assert len(_values(graph, "t")) == 2
+
+
+def _values(graph: Any, name: str) -> list[Any]:
+    return graph.get_state({"configurable": {"thread_id": name}}).values["messages"]
+
+
+def test_retention_rules_apply_to_threads(address: str) -> None:
+    manager = CheckpointManager(address, retention=Rules(keep_last=2, group_by="run"))
+    saver = HoldfastSaver(manager)
+    graph = _chat(saver)
+    for n in range(20):
+        _say(graph, f"message {n}")
+    assert len(manager.list_checkpoints("t")) == 2
+    assert len(list(saver.list(thread()))) == 2
+    assert len(_values(graph, "t")) == 40
+    assert all(manager.verify("t"))
+    manager.close()
+
+
+class Log(TypedDict):
+    log: Annotated[list[Any], DeltaChannel(lambda state, writes: [*state, *writes])]
+    count: int
+
+
+def _delta_graph(saver: HoldfastSaver) -> Any:
+    builder = StateGraph(Log)
+    builder.add_node("step", lambda s: {"log": f"entry {s['count']}", "count": s["count"] + 1})
+    builder.add_edge(START, "step")
+    builder.add_conditional_edges("step", lambda s: END if s["count"] % 7 == 0 else "step")
+    return builder.compile(checkpointer=saver)
+
+
+async def test_prune_keeps_what_a_delta_channel_is_rebuilt_from(side: Side) -> None:
+    graph = _delta_graph(side.saver)
+    for n in range(3):
+        graph.invoke({"count": n * 7}, thread(), durability="sync")
+    before = graph.get_state(thread()).values
+    assert before["log"] == [f"entry {n}" for n in range(21)]
+    many = len(list(side.saver.list(thread())))
+    await side("prune", ["t"])
+    assert graph.get_state(thread()).values == before
+    graph.invoke({"count": 21}, thread(), durability="sync")
+    assert len(graph.get_state(thread()).values["log"]) == 28
+    assert all(side.saver.manager.verify("t"))
+    plain = _chat(side.saver)
+    for n in range(3):
+        _say(plain, f"{n}", "plain")
+    await side("prune", ["plain"])
+    assert many > 20 and len(list(side.saver.list(thread("plain")))) == 1
+    assert len(_values(plain, "plain")) == 6
+
+
+def test_retention_and_a_delta_channel_are_refused_together() -> None:
+    manager = CheckpointManager("memory://", retention=Rules(keep_last=1, group_by="run"))
+    with pytest.raises(UsageError, match="DeltaChannel"):
+        _delta_graph(HoldfastSaver(manager)).invoke({"count": 0}, thread(), durability="sync")
+
+
+async def test_pruning_frees_the_space(tmp_path: Path) -> None:
+    with HoldfastSaver(f"sqlite:///{tmp_path}/t.db") as saver:
+        side = Side(saver, True)
+        config = thread()
+        messages: list[Any] = []
+        for n in range(60):
+            messages = [*messages, HumanMessage(Random(n).randbytes(2000).hex(), id=str(n))]
+            config = await side.step(config, {"messages": messages})
+            await side("put_writes", config, [("messages", messages[-1])], "task")
+        await side("prune", ["t"])
+        found = await side("get_tuple", thread())
+        assert found.checkpoint["channel_values"]["messages"] == messages
+        assert found.pending_writes == [("task", "messages", messages[-1])]
+        assert len(list(saver.manager.storage.read("t"))) <= 4
+        await side("prune", ["t"], strategy="delete")
+        assert await side("get_tuple", thread()) is None
+    with pytest.raises(UsageError, match="strategy"):
+        HoldfastSaver("memory://").prune(["t"], strategy="some")
+
+
+async def test_a_copied_thread_has_it_all_and_goes_its_own_way(side: Side) -> None:
+    graph = _delta_graph(side.saver)
+    graph.invoke({"count": 0}, thread(), durability="sync")
+    await side.step(thread(ns="sub:1"), {"n": 1})
+    await side("copy_thread", "t", "copy")
+    original = [(one.metadata, one.pending_writes) for one in side.saver.list(thread())]
+    copied = [(one.metadata, one.pending_writes) for one in side.saver.list(thread("copy"))]
+    assert original == copied
+    assert await side.values(thread("copy", "sub:1")) == {"n": 1}
+    graph.invoke({"count": 7}, thread("copy"), durability="sync")
+    assert len(graph.get_state(thread("copy")).values["log"]) == 14
+    assert len(graph.get_state(thread()).values["log"]) == 7
+
+
+async def test_what_a_langgraph_run_made_can_be_deleted(side: Side) -> None:
+    config = await side.step(thread(), {"n": 0}, run_id="keep")
+    for n in range(3):
+        config = await side.step(config, {"n": n}, run_id="gone")
+        await side("put_writes", config, [("n", n)], "task")
+    await side("delete_for_runs", ["gone", "never"])
+    assert [one.metadata["run_id"] for one in await side("list", thread())] == ["keep"]
+    storage = side.saver.manager.storage
+    assert not list(storage.headers(RecordQuery(run_id="t", kind="writes", notes=True)))
+    await side("delete_thread", "t")
+    await side("delete_thread", "t")
+    assert await side("get_tuple", thread()) is None
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+@dataclasses.dataclass
+class Point:
+    x: int
+    tags: set[str]
+
+
+class Pair(NamedTuple):
+    left: Any
+    right: Any
+
+
+class Plan(BaseModel):
+    steps: list[str]
+    point: Point | None = None
+
+
+VALUES: dict[str, Any] = {
+    "tuple": (1, (2, "three")),
+    "big": 1 << 80,
+    "nested": {"set": {1, 2}, "bytes": b"\x00\xff", ("a", 1): 1.5},
+    "times": [datetime(2026, 1, 2, tzinfo=UTC), timedelta(seconds=3), Decimal("1.10")],
+    "enum": Colour.RED,
+    "pair": Pair(Plan(steps=["a"], point=Point(1, {"x"})), [Colour.RED]),
+    "containers": [deque([1, 2], 5), defaultdict(list, a=[1]), Counter("aab"), bytearray(b"x")],
+    "ordered": OrderedDict(b=1, a=2),
+    "ip": ip_address("10.0.0.1"),
+    "surrogate": "\ud800",
+    "messages": [
+        HumanMessage("hi", id="1", custom="extra"),
+        AIMessage(
+            "",
+            id="2",
+            tool_calls=[{"name": "f", "args": {"n": 1, "t": "$t"}, "id": "c", "type": "tool_call"}],
+            usage_metadata={"input_tokens": 1, "output_tokens": 2, "total_tokens": 3},
+        ),
+        ToolMessage("x", tool_call_id="c", artifact=(1, {"a": Decimal(1)}), id="3"),
+        RemoveMessage(id="1"),
+        *(HumanMessage(f"{n} \x01 \u2028", id=f"h{n}") for n in range(10)),
+    ],
+    "document": Document(page_content="text", metadata={"page": 1}, id="d"),
+    "langgraph": [
+        Send("node", {"a": (1,)}),
+        Command(update={"a": 1}, goto="x"),
+        Interrupt(value={"q": 1}, id="i"),
+        Overwrite([1]),
+    ],
+}
+
+
+async def test_every_value_comes_back_as_the_type_it_was(side: Side) -> None:
+    config = await side.step(thread(), VALUES)
+    await side("put_writes", config, list(VALUES.items()), "task")
+    side.saver._threads.reading.forget("t")
+    found = await side("get_tuple", config)
+    listed = (await side("list", thread()))[0].checkpoint["channel_values"]
+    for values in (found.checkpoint["channel_values"], dict(listed), {**listed}):
+        assert values == VALUES
+        assert _types(values) == _types(VALUES)
+    assert listed == VALUES and listed == VALUES and listed.copy() == VALUES
+    assert {write[1]: write[2] for write in found.pending_writes} == VALUES
+    assert found.checkpoint["channel_values"]["messages"][0].custom == "extra"
+
+
+def _types(value: Any) -> Any:
+    if isinstance(value, dict):
+        return type(value), [(_types(key), _types(item)) for key, item in value.items()]
+    if isinstance(value, list | tuple):
+        return type(value), [_types(item) for item in value]
+    if isinstance(value, BaseModel):
+        return type(value), _types(dict(value)), value.model_fields_set
+    return type(value)
+
+
+async def test_a_message_that_was_changed_in_place_is_saved_as_it_is_now(side: Side) -> None:
+    messages = [AIMessage(f"{n}", id=str(n), response_metadata={"n": 1}) for n in range(20)]
+    config = await side.step(thread(), {"messages": messages})
+    messages[3].content = "changed"
+    messages[4].response_metadata["n"] = True
+    messages[5].additional_kwargs["new"] = [1]
+    del messages[10]
+    config = await side.step(config, {"messages": messages})
+    side.saver._threads.reading.forget("t")
+    found = (await side.values(config))["messages"]
+    assert found == messages
+    assert found[4].response_metadata["n"] is True
+
+
+async def test_what_cannot_be_stored_is_refused_with_its_path_and_nothing_is_written(
+    side: Side,
+) -> None:
+    class Mystery:
+        pass
+
+    config = await side.step(thread(), {"n": 0})
+    with pytest.raises(EncodeError, match=r"deep\.a\[1\].*Mystery.*register_type"):
+        await side.step(config, {"deep": {"a": [0, Mystery()]}})
+    with pytest.raises(EncodeError, match="Mystery"):
+        await side("put_writes", config, [("n", Mystery())], "task")
+    assert len(await side("list", thread())) == 1
+
+
+OTHER_PROCESS = """
+import sys
+from holdfast.errors import DecodeError
+from holdfast.integrations.langgraph import HoldfastSaver
+from holdfast.integrations.langgraph_records import Address
+from holdfast.integrations.langgraph_texts import value_of
+from holdfast.integrations.langgraph_threads import subject_of
+config = {"configurable": {"thread_id": "t"}}
+before = set(sys.modules)
+with HoldfastSaver(sys.argv[1]) as saver:
+    before |= set(sys.modules)
+    try:
+        print(saver.get_tuple(config))
+    except DecodeError as error:
+        print(error)
+    print(sorted(name for name in set(sys.modules) - before if not name.startswith("holdfast")))
+"""
+
+
+def test_a_class_that_another_process_has_not_registered_is_told(tmp_path: Path) -> None:
+    address = f"sqlite:///{tmp_path}/t.db"
+    with HoldfastSaver(address) as saver:
+        _put(saver, {"plan": Plan(steps=["a"])})
+    assert _elsewhere(address) == ["no type is registered as", f"{__name__}.Plan"]
+    with HoldfastSaver(address, types=[Plan]) as saver:
+        found = saver.get_tuple(thread())
+        assert found is not None and found.checkpoint["channel_values"]["plan"].steps == ["a"]
+
+
+@pytest.mark.parametrize("tag", ["antigravity.geohash", "os.system", "builtins.eval"])
+def test_a_crafted_record_neither_imports_nor_calls_anything(tag: str, tmp_path: Path) -> None:
+    address = f"sqlite:///{tmp_path}/t.db"
+    crafted = msgspec.json.encode([{"$t": tag, "v": ["touch", {"$t": tag, "v": "x"}]}])
+    with HoldfastSaver(address) as saver:
+        _put(saver, {"n": 0})
+        found = saver._threads.reading.find(Address("t", "", None))
+        assert found is not None
+        loaded = saver._threads.reading.load(found)
+        assert loaded is not None
+        place = Place(run_id="t", name="langgraph")
+        subject = subject_of(place, {"n": crafted}, loaded.beside, found.id, Lineage(None))
+        saver.manager.save_subject(subject, force=True)
+    assert _elsewhere(address) == ["no type is registered as", tag]
+
+
+@pytest.mark.parametrize(
+    "parts", [{}, {"fields": {}}, {"fields": {"content": "x", "other": 1}}, [], 1, {"fields": 1}]
+)
+def test_a_message_that_is_none_is_a_decode_error(parts: Any) -> None:
+    HoldfastSaver("memory://")
+    text = msgspec.json.encode([{"$t": "langchain_core.HumanMessage", "v": parts}])
+    with pytest.raises(DecodeError, match="HumanMessage"):
+        value_of(text)
+
+
+def _elsewhere(address: str) -> list[str]:
+    """What a process that knows none of our classes is told when it reads the thread."""
+    error, modules = subprocess.run(
+        [sys.executable, "-c", OTHER_PROCESS, address], check=True, capture_output=True, text=True
+    ).stdout.splitlines()
+    assert modules == "[]"
+    said, _, name = error.partition(" '")
+    return [said, name.partition("'")[0]]
+
+
+def _put(saver: HoldfastSaver, values: dict[str, Any]) -> Any:
+    checkpoint = empty_checkpoint()
+    checkpoint["channel_values"] = values
+    return saver.put(thread(), checkpoint, {"source": "loop", "step": 0}, {})
+
+
+def test_threads_can_be_encrypted_even_if_writes_come_first(tmp_path: Path) -> None:
+    key = os.urandom(32)
+    manager = CheckpointManager(f"sqlite:///{tmp_path}/t.db", encryption_key=key)
+    saver = HoldfastSaver(manager)
+    early = thread(id="1ef00000-0000-6000-8000-000000000001")
+    saver.put_writes(early, [("n", "secret word")], "task")
+    _say(_chat(saver), "secret word", "chat")
+    assert len(_values(_chat(saver), "chat")) == 2
+    manager.close()
+    stored = b"".join(file.read_bytes() for file in tmp_path.iterdir())
+    assert b"secret word" not in stored
+
+
+def test_a_run_that_is_no_thread_says_so() -> None:
+    with HoldfastSaver("memory://") as saver:
+        saver.manager.save_checkpoint(State.new({"a": 1}, run_id="t"))
+        with pytest.raises(UsageError, match="no LangGraph thread"):
+            saver.get_tuple(thread())
+        with pytest.raises(UsageError, match="names no thread"):
+            saver.get_tuple({"configurable": {}})
+
+
+@pytest.mark.parametrize("compress, most", [("", 800_000), ("?compress=zstd", 420_000)])
+def test_a_growing_conversation_is_stored_as_what_was_added(
+    compress: str, most: int, tmp_path: Path, figure: Callable[[str], None]
+) -> None:
+    words = [f"{Random(n).randrange(10**6):x}" for n in range(400)]
+    with HoldfastSaver(f"sqlite:///{tmp_path}/t.db{compress}") as saver:
+        config: Any = thread()
+        messages: list[Any] = []
+        for n in range(100):
+            text = " ".join(Random(n).choices(words, k=170))[:1000]
+            messages = [*messages, HumanMessage(text, id=str(n))]
+            if n:
+                saver.put_writes(config, [("messages", messages[-1])], f"task-{n}")
+            checkpoint = empty_checkpoint()
+            checkpoint["channel_values"] = {"messages": messages}
+            config = saver.put(config, checkpoint, {"source": "loop", "step": n}, {})
+    size = sum(file.stat().st_size for file in tmp_path.iterdir())
+    figure(f"100 LangGraph steps of 1 KB each{compress and ', zstd'}: {size:,} bytes")
+    assert size < most
+
+
+def test_the_missing_extra_is_named() -> None:
+    code = "import sys; sys.modules['langgraph'] = None\nimport holdfast.integrations.langgraph"
+    told = subprocess.run(
+        [sys.executable, "-c", code], check=False, capture_output=True, text=True
+    ).stderr
+    assert "pip install 'holdfast[langgraph]'" in told

@@ -1,0 +1,34 @@
+"""LangGraph's conformance suite for checkpointers, every capability, on each medium."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from langgraph.checkpoint.conformance import checkpointer_test, validate
+from langgraph.checkpoint.conformance.capabilities import Capability
+
+from holdfast.integrations.langgraph import HoldfastSaver
+
+
+@pytest.mark.parametrize("medium", ["memory", "file", "sqlite"])
+async def test_every_capability_passes_every_test(medium: str, scratch: Path) -> None:
+    addresses = {
+        "memory": "memory://",
+        "file": f"file://{scratch}/files",
+        "sqlite": f"sqlite:///{scratch}/threads.db",
+    }
+
+    @checkpointer_test(name=f"HoldfastSaver-{medium}")
+    async def saver() -> AsyncIterator[HoldfastSaver]:
+        async with HoldfastSaver(addresses[medium]) as made:
+            yield made
+
+    report = await validate(saver)
+    results = report.to_dict()["results"]
+    absent = [c.value for c in Capability if not results.get(c.value, {}).get("detected", True)]
+    failures = {name: found["failures"] for name, found in results.items() if found.get("failures")}
+    assert (absent, failures) == ([], {})
+    assert report.passed_all()
+    assert sum(found["tests_passed"] for found in results.values()) >= 81

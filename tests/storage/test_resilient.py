@@ -1,0 +1,949 @@
+"""A storage around storages goes on while one fails, loses neither side, and acknowledges nothing
+that is not stored."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import apsw
+import pytest
+from tests.checkpoint.test_recovery import damage
+
+from holdfast import CheckpointManager, MemoryStorage, State, Storage
+from holdfast.errors import (
+    ConflictError,
+    CorruptError,
+    LeaseHeldError,
+    ParkedError,
+    StorageError,
+    StorageUnavailableError,
+    UsageError,
+)
+from holdfast.storage.base import Owner, RecordQuery, RunQuery
+from holdfast.storage.breaker import Breaker, BreakerRules
+from holdfast.storage.filesystem import FilesystemStorage
+from holdfast.storage.registry import open_storage
+from holdfast.storage.resilient import ResilientStorage, StorageEvent
+from holdfast.storage.retries import Retry
+from holdfast.storage.sqlite import SQLiteStorage
+from holdfast.storage.sqlite_pages import checked_pages
+from holdfast.testing import JournalWriter
+
+FULL = os.environ.get("HOLDFAST_FULL") == "1"
+FAST = Retry(retries=2, first_wait=0.001, jitter=0.001)
+ANNA = Owner("anna.example", "boot-1", 17, "1000")
+BERT = Owner("bert.example", "boot-2", 17, "1000")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Place:
+    """A directory for a `FilesystemStorage` that can go away, as a mount does, and come back."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.real = path.with_name(f"{path.name}.real")
+        self.real.mkdir()
+        self._other = path.with_name(f"{path.name}.other")
+        self.come_back()
+
+    def open(self) -> FilesystemStorage:
+        return FilesystemStorage(self.path)
+
+    def leave(self) -> None:
+        self._other.write_text("not a directory")
+        self._other.replace(self.path)
+
+    def come_back(self) -> None:
+        self._other.symlink_to(self.real)
+        self._other.replace(self.path)
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        self.leave()
+        try:
+            yield
+        finally:
+            self.come_back()
+
+
+class Setup:
+    """A `ResilientStorage` over two directories, with what it told and a clock."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.one, self.two = Place(tmp_path / "one"), Place(tmp_path / "two")
+        self.events: list[StorageEvent] = []
+        self.clock = Clock()
+        self.storage = self.open()
+
+    def open(self) -> ResilientStorage:
+        return ResilientStorage(
+            self.one.open(),
+            self.two.open(),
+            retry=FAST,
+            breaker=BreakerRules(failures=2, pause=5),
+            on_event=self.events.append,
+            clock=self.clock,
+        )
+
+    def reopen(self) -> ResilientStorage:
+        self.storage.close()
+        self.storage = self.open()
+        return self.storage
+
+    def reopened_beside(self) -> ResilientStorage:
+        """What another process would see."""
+        return self.open()
+
+    def wait(self) -> None:
+        """Until a storage that was left alone is tried again."""
+        self.clock.now += 100
+
+    def kinds(self) -> list[str]:
+        return [event.kind for event in self.events]
+
+
+@pytest.fixture
+def setup(tmp_path: Path) -> Iterator[Setup]:
+    made = Setup(tmp_path)
+    yield made
+    made.storage.close()
+
+
+def seqs(storage: Storage, run_id: str = "run") -> list[int]:
+    return [record.header.seq for record in storage.read(run_id)]
+
+
+def digests(storage: Storage, run_id: str = "run") -> list[str]:
+    return [record.header.digest for record in storage.read(run_id)]
+
+
+# Copies
+
+
+def test_what_is_saved_is_in_every_storage(setup: Setup) -> None:
+    writer = JournalWriter(name="x")
+    for _ in range(5):
+        writer.save(setup.storage)
+    setup.storage.delete("run", hide=[2], erase=[1])
+    one, two = setup.storage.storages
+    assert digests(one) == digests(two) == digests(setup.storage)
+    for storage in (one, two):
+        assert [h.seq for h in storage.headers(RecordQuery(run_id="run"))] == [5, 4, 3]
+    setup.storage.delete("run")
+    assert [list(s.runs(RunQuery())) for s in (one, two)] == [[], []]
+    assert setup.events == []
+
+
+def test_a_run_that_is_older_than_its_copy_is_copied_at_its_next_save(setup: Setup) -> None:
+    writer = JournalWriter()
+    with setup.one.open() as alone:
+        for _ in range(4):
+            writer.save(alone)
+        alone.delete("run", hide=[2], erase=[1])
+    writer.save(setup.storage)
+    one, two = setup.storage.storages
+    assert digests(one) == digests(two)
+    assert [h.seq for h in two.headers(RecordQuery(run_id="run"))] == [5, 4, 3]
+
+
+def test_sync_copies_what_nobody_saves_to(setup: Setup) -> None:
+    with setup.one.open() as alone:
+        JournalWriter("old").save(alone)
+    assert setup.storage.sync() == []
+    assert digests(setup.storage.storages[1], "old") == digests(setup.storage, "old")
+
+
+# Failing over
+
+
+def test_a_run_goes_on_in_the_fallback_and_comes_back_in_order(setup: Setup) -> None:
+    writer = JournalWriter()
+    saved = [writer.save(setup.storage) for _ in range(3)]
+    with setup.one.away():
+        saved += [writer.save(setup.storage) for _ in range(4)]
+        assert digests(setup.storage) == [record.header.digest for record in saved]
+    assert "failover" in setup.kinds()
+    setup.wait()
+    saved.append(writer.save(setup.storage))
+    wanted = [record.header.digest for record in saved]
+    assert [digests(s) for s in setup.storage.storages] == [wanted, wanted]
+    back = [event for event in setup.events if event.kind == "recovered" and event.run_id]
+    assert [(event.run_id, event.records) for event in back] == [("run", 4)]
+
+
+def test_a_run_that_began_in_the_fallback_comes_to_the_primary(setup: Setup) -> None:
+    with setup.one.away():
+        JournalWriter("new").save(setup.storage)
+    setup.wait()
+    assert [run.run_id for run in setup.storage.runs(RunQuery())] == ["new"]
+    assert seqs(setup.storage.storages[0], "new") == [1]
+
+
+def test_another_process_brings_back_what_one_that_died_left_in_the_fallback(
+    setup: Setup,
+) -> None:
+    writer = JournalWriter()
+    writer.save(setup.storage)
+    with setup.one.away():
+        writer.save(setup.storage)
+    again = setup.reopen()
+    assert seqs(again) == [1, 2]
+    assert seqs(again.storages[0]) == [1, 2]
+    writer.save(again)
+    assert seqs(again.storages[0]) == [1, 2, 3]
+
+
+def test_a_manager_notices_nothing_of_a_failure(setup: Setup) -> None:
+    manager = CheckpointManager(setup.storage)
+    state = State.new({"log": []}, run_id="run", name="job")
+    for step in range(1, 10):
+        if step == 4:
+            setup.one.leave()
+        if step == 7:
+            setup.one.come_back()
+            setup.wait()
+        state = manager.resume_from_latest("run") or state
+        state = state.append("log", step).at(step=step)
+        manager.save_checkpoint(state)
+    assert list(manager.resume_from_latest("job")["log"]) == list(range(1, 10))
+    for storage in setup.storage.storages:
+        alone = CheckpointManager(storage)
+        assert all(alone.verify())
+        assert list(alone.resume_from_latest("run")["log"]) == list(range(1, 10))
+
+
+def test_what_was_hidden_meanwhile_is_hidden_when_the_primary_is_back(setup: Setup) -> None:
+    writer = JournalWriter()
+    for _ in range(3):
+        writer.save(setup.storage)
+    with setup.one.away():
+        assert setup.storage.delete("run", hide=[1]) == 1
+        writer.save(setup.storage)
+    setup.wait()
+    assert [h.seq for h in setup.storage.headers(RecordQuery(run_id="run"))] == [4, 3, 2]
+    primary = setup.storage.storages[0]
+    assert [h.seq for h in primary.headers(RecordQuery(run_id="run"))] == [4, 3, 2]
+
+
+@pytest.mark.parametrize("who", ["one", "two"])
+def test_nothing_is_erased_unless_it_is_erased_everywhere(setup: Setup, who: str) -> None:
+    writer = JournalWriter()
+    for _ in range(3):
+        writer.save(setup.storage)
+    with getattr(setup, who).away():
+        with pytest.raises(StorageError):
+            setup.storage.delete("run", erase=[1])
+        with pytest.raises(StorageError):
+            setup.storage.delete("run")
+    setup.wait()
+    setup.storage.delete("run")
+    assert [list(s.runs(RunQuery())) for s in setup.storage.storages] == [[], []]
+
+
+def test_when_all_fail_the_error_names_them_all_and_nothing_is_acknowledged(setup: Setup) -> None:
+    writer = JournalWriter()
+    writer.save(setup.storage)
+    batch = writer.batch(1)
+    with setup.one.away(), setup.two.away():
+        with pytest.raises(StorageUnavailableError, match=r"primary.*fallback 1"):
+            setup.storage.append([batch])
+        with pytest.raises(StorageUnavailableError):
+            list(setup.storage.read("run"))
+    setup.wait()
+    assert seqs(setup.storage) == [1]
+    assert setup.storage.append([batch]) == [None]
+    assert seqs(setup.storage.storages[1]) == [1, 2]
+
+
+def test_a_fallback_that_lacks_something_takes_nothing(setup: Setup) -> None:
+    writer = JournalWriter()
+    writer.save(setup.storage)
+    with setup.two.away():
+        writer.save(setup.storage)
+    assert "behind" in setup.kinds()
+    setup.wait()
+    batch = writer.batch(1)
+    beside = setup.reopened_beside()
+    with setup.one.away():
+        for storage in (setup.storage, beside):
+            with pytest.raises(StorageError, match=r"up to record 1 only|does not have all"):
+                storage.append([batch])
+        with pytest.raises(StorageError):
+            list(setup.storage.read("run"))
+    setup.wait()
+    assert setup.storage.append([batch]) == [None]
+    assert [seqs(s) for s in setup.storage.storages] == [[1, 2, 3], [1, 2, 3]]
+
+
+def test_a_primary_that_is_back_alone_is_not_taken_for_whole(setup: Setup) -> None:
+    writer = JournalWriter()
+    writer.save(setup.storage)
+    with setup.one.away():
+        writer.save(setup.storage)
+    setup.wait()
+    batch = writer.batch(1)
+    with setup.two.away():
+        with pytest.raises(StorageUnavailableError, match="does not have all"):
+            setup.storage.append([batch])
+        with pytest.raises(StorageUnavailableError):
+            list(setup.storage.read("run"))
+        JournalWriter("other").save(setup.storage)
+    setup.wait()
+    assert setup.storage.append([batch]) == [None]
+    assert [seqs(s) for s in setup.storage.storages] == [[1, 2, 3], [1, 2, 3]]
+
+
+def test_two_fallbacks_stand_in_for_each_other(tmp_path: Path) -> None:
+    places = [Place(tmp_path / name) for name in "abc"]
+    clock = Clock()
+    storage = ResilientStorage(
+        *(place.open() for place in places),
+        retry=FAST,
+        breaker=BreakerRules(failures=1),
+        clock=clock,
+    )
+    writer = JournalWriter()
+    with storage:
+        writer.save(storage)
+        with places[0].away():
+            writer.save(storage)
+            with places[1].away():
+                writer.save(storage)
+            clock.now += 100
+            writer.save(storage)
+        clock.now += 100
+        writer.save(storage)
+        assert [seqs(one) for one in storage.storages] == [[1, 2, 3, 4, 5]] * 3
+
+
+def test_batches_of_many_runs_fail_over_together(setup: Setup) -> None:
+    writers = [JournalWriter(f"run-{n}") for n in range(5)]
+    setup.storage.append([writer.batch(2) for writer in writers])
+    with setup.one.away():
+        assert setup.storage.append([writer.batch(1) for writer in writers]) == [None] * 5
+        late = JournalWriter("run-1").batch([JournalWriter("run-1").record(b"other")])
+        results = setup.storage.append([writers[0].batch(1), late])
+        assert results[0] is None
+        assert isinstance(results[1], ConflictError)
+    setup.wait()
+    assert len(list(setup.storage.runs(RunQuery()))) == 5
+    assert seqs(setup.storage.storages[0], "run-0") == [1, 2, 3, 4]
+    assert seqs(setup.storage.storages[0], "run-4") == [1, 2, 3]
+
+
+# Conflicts
+
+
+def both_go_on(setup: Setup) -> tuple[list[str], list[str]]:
+    """Another process goes on in the primary, while this one does in the fallback."""
+    writer = JournalWriter()
+    writer.save(setup.storage)
+    with FilesystemStorage(setup.one.real) as other, setup.one.away():
+        mine = [writer.save(setup.storage, b"mine") for _ in range(2)]
+        theirs = [JournalWriter.after(other, "run").save(other, b"theirs")]
+    setup.wait()
+    return [r.header.digest for r in mine], [r.header.digest for r in theirs]
+
+
+def test_a_run_that_went_two_ways_is_parked_and_neither_side_is_lost(setup: Setup) -> None:
+    mine, theirs = both_go_on(setup)
+    for _ in range(2):
+        (refused,) = setup.storage.append([JournalWriter.after(setup.storage, "run").batch(1)])
+        assert isinstance(refused, ParkedError)
+        assert "unpark" in str(refused)
+        assert refused.run_id == "run"
+        assert "primary" in refused.storages[0] and "fallback" in refused.storages[1]
+    assert "parked" in setup.kinds()
+    one, two = setup.storage.storages
+    assert (digests(one)[1:], digests(two)[1:]) == (theirs, mine)
+    assert [run.run_id for run in setup.storage.runs(RunQuery())] == ["run"]
+    again = setup.reopen()
+    (refused,) = again.append([JournalWriter.after(again, "run").batch(1)])
+    assert isinstance(refused, ParkedError)
+    with pytest.raises(ParkedError):
+        again.take_lease("run", ANNA, now=0, ttl=30)
+
+
+def test_other_runs_go_on_while_one_is_parked(setup: Setup) -> None:
+    both_go_on(setup)
+    late = JournalWriter.after(setup.storage, "run").batch(1)
+    results = setup.storage.append([JournalWriter("other").batch(1), late])
+    assert results[0] is None
+    assert isinstance(results[1], ParkedError)
+
+
+@pytest.mark.parametrize("keep", [0, 1])
+def test_a_parked_run_goes_on_when_it_is_said_which_copy_counts(setup: Setup, keep: int) -> None:
+    sides = both_go_on(setup)
+    wanted = sides[1 - keep]
+    (kept,) = setup.storage.unpark("run", keep=keep)
+    other = setup.storage.storages[1 - keep]
+    assert [digests(s)[1:] for s in setup.storage.storages] == [wanted, wanted]
+    assert any(sides[keep][0].encode() in path.read_bytes() for path in Path(kept).iterdir())
+    assert str(other._path) in kept  # type: ignore[attr-defined]
+    JournalWriter.after(setup.storage, "run").save(setup.storage)
+    assert digests(setup.storage)[1:-1] == wanted
+    with pytest.raises(UsageError):
+        setup.storage.unpark("run", keep=7)
+
+
+def test_a_manager_is_told_of_a_parked_run(setup: Setup) -> None:
+    manager = CheckpointManager(setup.storage)
+    state = State.new({"n": 0}, run_id="run")
+    manager.save_checkpoint(state)
+    with FilesystemStorage(setup.one.real) as other, setup.one.away():
+        manager.save_checkpoint(state.set("n", 1).at(step=1))
+        theirs = CheckpointManager(other)
+        theirs.save_checkpoint(theirs.resume_from_latest("run").set("n", 2).at(step=1))
+    setup.wait()
+    with pytest.raises(ConflictError):
+        manager.save_checkpoint(state.set("n", 3).at(step=2))
+
+
+# Retrying, breaking, hanging
+
+
+def test_what_is_busy_for_a_moment_is_tried_again(tmp_path: Path) -> None:
+    events: list[StorageEvent] = []
+    storage = ResilientStorage(
+        SQLiteStorage(tmp_path / "runs.db", busy_timeout=0),
+        MemoryStorage(),
+        retry=Retry(retries=8, first_wait=0.02, jitter=0.001),
+        on_event=events.append,
+    )
+    writer = JournalWriter()
+    with storage, ThreadPoolExecutor(1) as pool:
+        writer.save(storage)
+        db = apsw.Connection(str(tmp_path / "runs.db"), vfs=checked_pages())
+        db.execute("BEGIN IMMEDIATE")
+        waiting = pool.submit(writer.save, storage)
+        time.sleep(0.05)
+        db.execute("ROLLBACK")
+        db.close()
+        waiting.result(timeout=30)
+        assert {event.kind for event in events} == {"retry"}
+        assert seqs(storage.storages[0]) == [1, 2]
+
+
+def test_a_storage_that_is_locked_for_long_is_replaced_and_given_all_later(tmp_path: Path) -> None:
+    storage = ResilientStorage(
+        SQLiteStorage(tmp_path / "runs.db", busy_timeout=0), MemoryStorage(), retry=FAST
+    )
+    writer = JournalWriter()
+    with storage:
+        writer.save(storage)
+        db = apsw.Connection(str(tmp_path / "runs.db"), vfs=checked_pages())
+        db.execute("BEGIN IMMEDIATE")
+        for _ in range(2):
+            writer.save(storage)
+        db.execute("ROLLBACK")
+        db.close()
+        assert seqs(storage.storages[0]) == [1]
+        writer.save(storage)
+        assert seqs(storage.storages[0]) == [1, 2, 3, 4]
+
+
+def test_a_storage_that_failed_is_left_alone_until_the_pause_is_over(setup: Setup) -> None:
+    writer = JournalWriter()
+    writer.save(setup.storage)
+    with setup.one.away():
+        for _ in range(3):
+            writer.save(setup.storage)
+    writer.save(setup.storage)
+    assert seqs(setup.storage.storages[0]) == [1], "it was asked before its pause was over"
+    setup.wait()
+    writer.save(setup.storage)
+    assert seqs(setup.storage.storages[0]) == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_storage_that_hangs_is_given_up(tmp_path: Path) -> None:
+    primary = FilesystemStorage(tmp_path / "one")
+    storage = ResilientStorage(
+        primary,
+        FilesystemStorage(tmp_path / "two"),
+        retry=Retry(retries=0, deadline=0.3),
+        breaker=BreakerRules(failures=1, pause=0.2, longest_pause=0.2),
+    )
+    writer = JournalWriter()
+    writer.save(storage)
+    locks = [os.open(path, os.O_RDWR) for path in (tmp_path / "one/.locks").iterdir()]
+    for fd in locks:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+    started = time.monotonic()
+    writer.save(storage)
+    assert time.monotonic() - started < 5
+    assert seqs(storage.storages[1]) == [1, 2]
+    for fd in locks:
+        os.close(fd)
+    time.sleep(0.3)
+    writer.save(storage)
+    assert seqs(storage.storages[0]) == [1, 2, 3]
+    storage.close()
+
+
+def test_a_breaker_opens_probes_once_and_closes() -> None:
+    clock = Clock()
+    breaker = Breaker(BreakerRules(failures=2, pause=5, longest_pause=15), clock=clock)
+    breaker.failed()
+    assert (breaker.state, breaker.allows()) == ("closed", True)
+    breaker.worked()
+    breaker.failed()
+    breaker.failed()
+    assert (breaker.state, breaker.allows()) == ("open", False)
+    clock.now += 5
+    assert (breaker.state, breaker.allows(), breaker.allows()) == ("half-open", True, False)
+    breaker.failed()
+    clock.now += 9
+    assert not breaker.allows(), "the second pause is longer"
+    clock.now += 1
+    assert breaker.allows()
+    breaker.failed()
+    clock.now += 15
+    assert breaker.allows()
+    assert breaker.worked() is True
+    assert (breaker.state, breaker.worked()) == ("closed", False)
+
+
+def test_a_probe_that_never_comes_back_does_not_close_the_door() -> None:
+    clock = Clock()
+    breaker = Breaker(BreakerRules(failures=1, pause=5), clock=clock)
+    breaker.failed()
+    clock.now += 5
+    assert breaker.allows()
+    clock.now += 5
+    assert breaker.allows()
+
+
+@pytest.mark.parametrize("wrong", [{"failures": 0}, {"pause": 0}, {"factor": 0.5}, {"pause": 99}])
+def test_rules_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(UsageError):
+        BreakerRules(**wrong)  # type: ignore[arg-type]
+
+
+# Healing
+
+
+MEDIA: dict[str, Callable[[Path], Storage]] = {
+    "memory": lambda path: MemoryStorage(),
+    "sqlite": lambda path: SQLiteStorage(path / "runs.db"),
+    "file": lambda path: FilesystemStorage(path / "runs"),
+    "file-zstd": lambda path: FilesystemStorage(path / "runs", compress="zstd"),
+}
+
+
+@pytest.mark.parametrize("medium", MEDIA)
+@pytest.mark.parametrize("seq", [1, 4, 6])
+def test_a_damaged_record_is_read_from_a_copy_and_made_whole(
+    tmp_path: Path, medium: str, seq: int
+) -> None:
+    events: list[StorageEvent] = []
+    primary = MEDIA[medium](tmp_path)
+    storage = ResilientStorage(
+        primary, FilesystemStorage(tmp_path / "copy"), on_event=events.append
+    )
+    writer = JournalWriter(name="x")
+    saved = [writer.save(storage, b'{"n":%d}' % n * 30) for n in range(6)]
+    storage.delete("run", hide=[2])
+    (before,) = primary.runs(RunQuery())
+    damage(primary, "run", seq)
+    assert list(storage.read("run")) == saved
+    assert [event.kind for event in events] == ["heal"]
+    assert list(primary.read("run")) == saved
+    (after,) = primary.runs(RunQuery())
+    assert after == before
+    assert [h.seq for h in primary.headers(RecordQuery(run_id="run"))] == [6, 5, 4, 3, 1]
+    writer.save(storage)
+    assert seqs(primary) == list(range(1, 8))
+    storage.close()
+
+
+@pytest.mark.parametrize("medium", MEDIA)
+def test_a_manager_reads_past_damage_and_repairs_it(tmp_path: Path, medium: str) -> None:
+    primary = MEDIA[medium](tmp_path)
+    storage = ResilientStorage(primary, FilesystemStorage(tmp_path / "copy"))
+    manager = CheckpointManager(storage)
+    state = State.new({"log": []}, run_id="run", name="job")
+    for step in range(1, 6):
+        state = state.append("log", step).at(step=step)
+        manager.save_checkpoint(state)
+    damage(primary, "run", 5)
+    assert list(manager.resume_from_latest("job")["log"]) == [1, 2, 3, 4, 5]
+    damage(primary, "run", 2)
+    assert all(manager.verify())
+    damage(primary, "run", 3)
+    assert manager.repair().clean, "it was made whole, so that there is nothing to put aside"
+    assert list(manager.resume_from_latest("job")["log"]) == [1, 2, 3, 4, 5]
+    storage.close()
+
+
+def test_a_damaged_copy_is_healed_from_the_primary_before_it_is_needed(setup: Setup) -> None:
+    writer = JournalWriter()
+    saved = [writer.save(setup.storage) for _ in range(4)]
+    damage(setup.storage.storages[1], "run", 2)
+    again = setup.reopen()
+    saved.append(writer.save(again))
+    assert list(again.storages[1].read("run")) == saved
+
+
+def test_damage_that_no_copy_can_make_good_is_an_error_and_can_be_repaired(setup: Setup) -> None:
+    manager = CheckpointManager(setup.storage)
+    state = State.new({"log": []}, run_id="run", name="job")
+    for step in range(1, 6):
+        state = state.append("log", step).at(step=step)
+        manager.save_checkpoint(state)
+    for storage in setup.storage.storages:
+        damage(storage, "run", 5)
+    again = CheckpointManager(setup.reopen())
+    with pytest.raises(CorruptError):
+        again.resume_from_latest("run")
+    assert "quarantined" in str(again.repair("run"))
+    assert list(again.resume_from_latest("run")["log"]) == [1, 2, 3, 4]
+    assert all(again.verify())
+    assert [digests(s) for s in setup.storage.storages] == [digests(setup.storage)] * 2
+
+
+# Leases
+
+
+def test_a_lease_is_the_primarys_and_none_is_given_while_it_is_away(setup: Setup) -> None:
+    storage = setup.storage
+    lease = storage.take_lease("run", ANNA, now=0, ttl=30)
+    with setup.one.away():
+        with pytest.raises(StorageUnavailableError):
+            storage.take_lease("run", BERT, now=100, ttl=30)
+        with pytest.raises(StorageError):
+            storage.renew_lease(lease, now=1, ttl=30)
+        assert setup.storage.storages[1].lease_of("run") is None  # type: ignore[attr-defined]
+    setup.wait()
+    with pytest.raises(LeaseHeldError):
+        storage.take_lease("run", BERT, now=1, ttl=30)
+    assert storage.take_lease("run", BERT, now=31, ttl=30).epoch == lease.epoch + 1
+
+
+def test_who_holds_a_lease_saves_to_a_fallback_until_it_runs_out(setup: Setup) -> None:
+    writer = JournalWriter()
+    lease = setup.storage.take_lease("run", ANNA, now=0, ttl=30)
+    assert setup.storage.append([writer.batch(1, epoch=lease.epoch)]) == [None]
+    with setup.one.away():
+        setup.clock.now += 15
+        assert setup.storage.append([writer.batch(1, epoch=lease.epoch)]) == [None]
+        setup.clock.now += 10
+        with pytest.raises(StorageUnavailableError, match="lease"):
+            setup.storage.append([writer.batch(1, epoch=lease.epoch)])
+    setup.wait()
+    assert seqs(setup.storage) == [1, 2]
+
+
+def test_a_lease_that_another_process_took_saves_nothing_to_a_fallback(setup: Setup) -> None:
+    writer = JournalWriter()
+    lease = setup.storage.take_lease("run", ANNA, now=0, ttl=30)
+    setup.storage.append([writer.batch(1, epoch=lease.epoch)])
+    other = setup.reopened_beside()
+    with setup.one.away(), pytest.raises(StorageUnavailableError, match="lease"):
+        other.append([writer.batch(1, epoch=lease.epoch)])
+
+
+def test_who_takes_over_goes_on_from_what_the_last_holder_saved_to_a_fallback(
+    setup: Setup,
+) -> None:
+    writer = JournalWriter()
+    lease = setup.storage.take_lease("run", ANNA, now=0, ttl=30)
+    setup.storage.append([writer.batch(1, epoch=lease.epoch)])
+    other = setup.reopened_beside()
+    assert seqs(other) == [1]
+    with setup.one.away():
+        setup.storage.append([writer.batch(2, epoch=lease.epoch)])
+    taken = other.take_lease("run", BERT, now=31, ttl=30)
+    assert taken.epoch > lease.epoch
+    assert seqs(other.storages[0]) == [1, 2, 3]
+    late = writer.batch(1, epoch=lease.epoch)
+    setup.wait()
+    assert isinstance(setup.storage.append([late])[0], ConflictError)
+    assert other.append([JournalWriter.after(other, "run").batch(1, epoch=taken.epoch)]) == [None]
+
+
+def test_what_was_saved_under_an_older_lease_is_not_brought_back_under_a_newer(
+    setup: Setup,
+) -> None:
+    writer = JournalWriter()
+    lease = setup.storage.take_lease("run", ANNA, now=0, ttl=30)
+
+    def save() -> None:
+        batch = writer.batch([writer.record(epoch=lease.epoch)], epoch=lease.epoch)
+        assert setup.storage.append([batch]) == [None]
+
+    save()
+    with setup.one.away():
+        save()
+        with FilesystemStorage(setup.one.real) as elsewhere:
+            taken = elsewhere.take_lease("run", BERT, now=31, ttl=30)
+    setup.wait()
+    late = writer.batch(1, epoch=lease.epoch)
+    assert isinstance(setup.storage.append([late])[0], ParkedError)
+    primary, fallback = setup.storage.storages
+    assert (seqs(primary), seqs(fallback)) == ([1], [1, 2])
+    assert primary.lease_of("run") == taken  # type: ignore[attr-defined]
+
+
+def test_a_primary_that_lost_its_leases_gives_no_epoch_twice(setup: Setup) -> None:
+    writer = JournalWriter()
+    for n in range(3):
+        lease = setup.storage.take_lease("run", ANNA, now=100.0 * n, ttl=30)
+    stale = writer.batch([writer.record(epoch=lease.epoch)], epoch=lease.epoch)
+    setup.storage.append([stale])
+    shutil.rmtree(setup.one.real)
+    setup.one.real.mkdir()
+    again = setup.reopen()
+    taken = again.take_lease("run", BERT, now=1_000, ttl=30)
+    assert taken.epoch > lease.epoch
+    assert seqs(again.storages[0]) == [1]
+    late = writer.batch(1, epoch=lease.epoch)
+    assert isinstance(again.append([late])[0], ConflictError)
+
+
+# The rest
+
+
+def test_a_handler_of_events_that_fails_fails_nothing(tmp_path: Path) -> None:
+    place = Place(tmp_path / "one")
+
+    def fails(event: StorageEvent) -> None:
+        raise ZeroDivisionError(event.kind)
+
+    storage = ResilientStorage(place.open(), MemoryStorage(), retry=FAST, on_event=fails)
+    with storage:
+        writer = JournalWriter()
+        writer.save(storage)
+        with place.away():
+            writer.save(storage)
+            assert seqs(storage) == [1, 2]
+
+
+def test_a_storage_that_is_away_at_the_start_is_opened_later(tmp_path: Path) -> None:
+    path = tmp_path / "one"
+    path.write_text("")
+    clock = Clock()
+    storage = ResilientStorage(
+        lambda: FilesystemStorage(path), MemoryStorage(), retry=FAST, clock=clock
+    )
+    with storage:
+        JournalWriter().save(storage)
+        path.unlink()
+        clock.now += 100
+        assert seqs(storage) == [1]
+        assert seqs(storage.storages[0]) == [1]
+
+
+@pytest.mark.parametrize("given", [lambda s: (s,), lambda s: (s, s)])
+def test_a_primary_alone_or_twice_is_refused(
+    given: Callable[[Storage], tuple[Storage, ...]],
+) -> None:
+    with pytest.raises(UsageError):
+        ResilientStorage(*given(MemoryStorage()))
+
+
+def test_an_address_names_the_storages(tmp_path: Path) -> None:
+    with open_storage(f"resilient:sqlite:///{tmp_path}/runs.db|file:{tmp_path}/copy") as storage:
+        assert isinstance(storage, ResilientStorage)
+        assert [type(one) for one in storage.storages] == [SQLiteStorage, FilesystemStorage]
+        JournalWriter().save(storage)
+    with open_storage(f"file:{tmp_path}/copy?compress=gzip") as copy:
+        assert seqs(copy) == [1]
+    for wrong in ("resilient:", "resilient:memory://", "resilient:memory://|nothing:x"):
+        with pytest.raises((UsageError, LookupError)):
+            open_storage(wrong)
+
+
+def test_an_address_whose_primary_is_away_opens_on_the_fallback(tmp_path: Path) -> None:
+    (tmp_path / "one").write_text("")
+    with open_storage(f"resilient:file:{tmp_path}/one|file:{tmp_path}/two") as storage:
+        JournalWriter().save(storage)
+        assert seqs(storage) == [1]
+
+
+def test_threads_fail_over_together(setup: Setup) -> None:
+    def work(n: int) -> None:
+        writer = JournalWriter(f"run-{n}")
+        for step in range(12):
+            writer.save(setup.storage)
+            if n == 0 and step == 3:
+                setup.one.leave()
+            if n == 0 and step == 8:
+                setup.one.come_back()
+                setup.wait()
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
+    setup.wait()
+    assert setup.storage.sync() == []
+    for storage in setup.storage.storages:
+        for n in range(4):
+            assert seqs(storage, f"run-{n}") == list(range(1, 13))
+
+
+class Schedule:
+    """Failures, returns, restarts and saves of two processes, in an order that chance decides."""
+
+    def __init__(self, setup: Setup, chance: random.Random) -> None:
+        self.setup = setup
+        self.chance = chance
+        self.processes = [setup.storage, setup.open()]
+        self.away: set[str] = set()
+        self.acknowledged: dict[str, set[str]] = {"a": set(), "b": set()}
+
+    def step(self) -> None:
+        what = self.chance.choice(["save"] * 8 + ["leave", "return", "wait", "restart", "read"])
+        who = self.chance.choice(["one", "two"])
+        process = self.chance.randrange(2)
+        if what == "save":
+            self.save(process, self.chance.choice("ab"))
+        elif what == "leave" and who not in self.away:
+            getattr(self.setup, who).leave()
+            self.away.add(who)
+        elif what == "return" and who in self.away:
+            getattr(self.setup, who).come_back()
+            self.away.discard(who)
+        elif what == "wait":
+            self.setup.wait()
+        elif what == "restart" and not self.away:
+            self.processes[process].close()
+            self.processes[process] = self.setup.open()
+        elif what == "read":
+            with suppress(StorageError):
+                list(self.processes[process].runs(RunQuery()))
+
+    def save(self, process: int, run_id: str) -> None:
+        storage = self.processes[process]
+        try:
+            writer = JournalWriter.after(storage, run_id)
+            record = writer.record(b"%d" % self.chance.getrandbits(60))
+            (refused,) = storage.append([writer.batch([record])])
+        except StorageError:
+            return
+        if refused is None:
+            self.acknowledged[run_id].add(record.header.digest)
+
+    def end(self) -> list[str]:
+        for who in sorted(self.away):
+            getattr(self.setup, who).come_back()
+        self.setup.wait()
+        return self.processes[0].sync()
+
+    def close(self) -> None:
+        for storage in self.processes:
+            storage.close()
+
+
+@pytest.mark.parametrize("seed", range(600 if FULL else 30))
+def test_whatever_fails_in_whatever_order_nothing_that_was_acknowledged_is_lost(
+    setup: Setup, seed: int
+) -> None:
+    schedule = Schedule(setup, random.Random(seed))
+    for _ in range(60):
+        schedule.step()
+    parked = schedule.end()
+    storage = schedule.processes[0]
+    one, two = storage.storages
+    for run_id, wanted in schedule.acknowledged.items():
+        there = [set(digests(copy, run_id)) for copy in (one, two)]
+        assert wanted <= there[0] | there[1], f"seed {seed}: an acknowledged record is lost"
+        if run_id not in parked:
+            assert wanted <= there[0] == there[1], f"seed {seed}: {parked}"
+    for run_id in parked:
+        storage.unpark(run_id, keep=seed % 2)
+        assert digests(one, run_id) == digests(two, run_id)
+    assert storage.sync() == []
+    schedule.close()
+
+
+_SAVES = """
+import sys
+from pathlib import Path
+from holdfast.storage.breaker import BreakerRules
+from holdfast.storage.filesystem import FilesystemStorage
+from holdfast.storage.resilient import ResilientStorage
+from holdfast.storage.retries import Retry
+from holdfast.testing import JournalWriter
+storage = ResilientStorage(
+    FilesystemStorage(sys.argv[1]),
+    FilesystemStorage(sys.argv[2]),
+    retry=Retry(retries=1, first_wait=0.001, jitter=0.001),
+    breaker=BreakerRules(failures=1, pause=0.005, longest_pause=0.01),
+)
+writer = JournalWriter.after(storage, "run")
+while True:
+    record = writer.save(storage)
+    print(record.header.seq, record.header.digest, flush=True)
+"""
+
+
+@pytest.mark.serial
+def test_what_was_acknowledged_survives_failures_and_kills(tmp_path: Path) -> None:
+    one, two = Place(tmp_path / "one"), Place(tmp_path / "two")
+    acknowledged: dict[int, str] = {}
+    for attempt in range(6):
+        with subprocess.Popen(
+            [sys.executable, "-c", _SAVES, one.path, two.path], stdout=subprocess.PIPE, text=True
+        ) as child:
+            assert child.stdout is not None
+            for wanted in (7, 9, 5 + attempt):
+                for _ in range(wanted):
+                    seq, _, digest = child.stdout.readline().strip().partition(" ")
+                    acknowledged[int(seq)] = digest
+                if wanted == 7:
+                    one.leave()
+                elif wanted == 9 and attempt % 2:
+                    one.come_back()
+            child.send_signal(signal.SIGKILL)
+            for line in child.stdout:
+                seq, _, digest = line.strip().partition(" ")
+                if digest and line.endswith("\n"):
+                    acknowledged[int(seq)] = digest
+        if not attempt % 2:
+            one.come_back()
+        with ResilientStorage(one.open(), two.open(), retry=FAST) as storage:
+            stored = {r.header.seq: r.header.digest for r in storage.read("run")}
+            assert acknowledged.items() <= stored.items()
+            assert dict(enumerate(digests(storage.storages[0]), 1)) == stored
+    assert len(acknowledged) > 100
+
+
+def test_a_batch_that_a_fallback_cannot_store_as_it_is_is_copied_record_by_record(
+    tmp_path: Path,
+) -> None:
+    with ResilientStorage(MemoryStorage(), FilesystemStorage(tmp_path)) as storage:
+        writer = JournalWriter()
+        mixed = writer.batch([writer.record(name="a"), writer.record(name="b")])
+        assert storage.append([mixed]) == [None]
+        assert [seqs(one) for one in storage.storages] == [[1, 2], [1, 2]]
+
+
+def test_a_damaged_run_does_not_stop_the_saves_of_others(setup: Setup) -> None:
+    writer = JournalWriter()
+    for _ in range(3):
+        writer.save(setup.storage)
+    for storage in setup.storage.storages:
+        damage(storage, "run", 3)
+    again = setup.reopen()
+    results = again.append([writer.batch(1), JournalWriter("other").batch(1)])
+    assert isinstance(results[0], ConflictError)
+    assert results[1] is None
+    assert seqs(again.storages[1], "other") == [1]
