@@ -20,7 +20,7 @@ from holdfast.runtime.tools import tool
 
 __all__ = ["measure"]
 
-_ROUNDS = 3
+_ROUNDS = 5
 _LONG = 4096
 _FILLING = 128
 """Cycles that each add two messages of 4 KB: a megabyte."""
@@ -43,16 +43,35 @@ def measure(directory: Path) -> Iterator[Line]:
         )
 
 
+class _Turns:
+    """Lets two agents have a cycle each in turn, and makes a bare commit in between."""
+
+    def __init__(self, commit: Callable[[], None]) -> None:
+        self.times = Times()
+        self._commit = commit
+        self._turns = {"off": asyncio.Event(), "on": asyncio.Event()}
+        self._turns["off"].set()
+
+    async def next(self, name: str) -> None:
+        """Wait until it is the turn of *name*."""
+        await self._turns[name].wait()
+        self._turns[name].clear()
+
+    def done(self, name: str) -> None:
+        """Let the other one have its cycle."""
+        self.times.time("bare", self._commit)
+        self._turns["on" if name == "off" else "off"].set()
+
+
 class _Timed:
     """A model that is done at once, and takes the time from one call of it to the next."""
 
     name = "timed"
 
-    def __init__(self, times: Times, name: str, between: Callable[[], None]) -> None:
-        self._times = times
-        self._called = name
-        self._between = between
-        self._left: float | None = None
+    def __init__(self, turns: _Turns, agent: str) -> None:
+        self._turns = turns
+        self._agent = agent
+        self._left = 0.0
         self._turn = 0
 
     async def respond(
@@ -65,16 +84,17 @@ class _Timed:
     ) -> Reply:
         turn, self._turn = self._turn, self._turn + 1
         if turn > _FILLING:
-            assert self._left is not None
             taken = time.perf_counter() - self._left
-            self._times.taken.setdefault(self._called, []).append(taken)
-            self._between()
+            self._turns.times.taken.setdefault(self._agent, []).append(taken)
         text = prose(turn, _LONG if turn < _FILLING else 512)
         calls = (ToolCall(f"c{turn}", "look", {"turn": turn}),)
-        if turn == _FILLING + _CYCLES:
-            calls = ()
+        last = turn == _FILLING + _CYCLES
+        if turn:
+            self._turns.done(self._agent)
+        if not last:
+            await self._turns.next(self._agent)
         self._left = time.perf_counter()
-        return Reply(text, calls, usage=Usage(len(messages), 10, 0.0))
+        return Reply(text, () if last else calls, usage=Usage(len(messages), 10, 0.0))
 
 
 @tool(read_only=True)
@@ -85,29 +105,34 @@ async def look(turn: int) -> str:
 
 def _round(path: Path, frequency: int) -> tuple[float, float]:
     """How many bare commits checkpointing adds to a cycle, and what one takes."""
-    times = Times()
     with SQLiteStorage(path) as storage:
         bare = BareCommits(path.with_suffix(".bare"), settings_of(storage))
         body = text_of(prose(1, 512))
-
-        def between() -> None:
-            times.time("bare", lambda: bare.commit(body))
-
-        for name, manager in (("off", None), ("on", StateManager(storage))):
-            config = AutonomousConfig(
-                max_cycles=_FILLING + _CYCLES + 1,
-                planning_enabled=False,
-                checkpoint_frequency=frequency,
-            )
-            agent = BaseAutonomousAgent(
-                config,
-                state_manager=manager,
-                agent_id="bench",
-                tools=[look],
-                model=_Timed(times, name, between),
-            )
-            result = asyncio.run(agent.run("go"))
-            assert result.status == "completed"
+        times = asyncio.run(_both(storage, frequency, lambda: bare.commit(body)))
         bare.close()
     added = times.median("on") - times.median("off")
     return added / times.median("bare"), times.median("bare")
+
+
+async def _both(storage: SQLiteStorage, frequency: int, commit: Callable[[], None]) -> Times:
+    """Run the same agent twice, side by side: without a state manager, and with one."""
+    turns = _Turns(commit)
+    config = AutonomousConfig(
+        max_cycles=_FILLING + _CYCLES + 1,
+        planning_enabled=False,
+        checkpoint_frequency=frequency,
+        enable_interrupts=False,
+    )
+    agents = [
+        BaseAutonomousAgent(
+            config,
+            state_manager=manager,
+            agent_id="bench",
+            tools=[look],
+            model=_Timed(turns, name),
+        )
+        for name, manager in (("off", None), ("on", StateManager(storage)))
+    ]
+    results = await asyncio.gather(*(agent.run("go") for agent in agents))
+    assert [result.status for result in results] == ["completed", "completed"]
+    return turns.times

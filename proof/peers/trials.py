@@ -25,8 +25,8 @@ from proof.peers.stores import Store
 
 __all__ = ["TRIALS", "Impossible", "Seen"]
 
-_SAVED = 5
-"""States that are there before a bit is flipped."""
+_SAVED = 100
+"""States that are there before a bit is flipped: enough that most bytes of a file are theirs."""
 _PATIENCE = 60
 
 

@@ -32,6 +32,7 @@ from holdfast import (
 from holdfast.core.ids import medium_name
 from holdfast.core.lease import Owner
 from holdfast.errors import (
+    ConflictError,
     CorruptError,
     LeaseHeldError,
     NotFoundError,
@@ -386,6 +387,42 @@ def test_any_damage_to_any_record_is_repaired_so_that_verify_passes(
         storage.close()
 
 
+def test_a_record_that_is_gone_without_a_word_is_noted(open_manager: Open) -> None:
+    manager = open_manager()
+    ids = fill(manager, steps=2)
+    manager.tag(ids[0], "good")
+    run = manager.operations.reader.run("run")
+    assert run is not None
+    ids += [manager.save_checkpoint(manager.resume_from_latest("run").set("n", 1).at(step=3))]
+    manager.storage.delete("run", erase=[run.seq])
+    assert not all(manager.verify())
+    report = manager.repair("run")
+    assert (report.runs[0].lost, report.runs[0].kept) == (((run.seq, run.seq),), None)
+    assert all(manager.verify())
+    manager.save_checkpoint(manager.resume_from_latest("run").set("n", 2).at(step=4))
+    assert [one.step for one in manager.list_checkpoints("run")] == [4, 3, 2, 1]
+
+
+def test_what_is_missing_in_a_run_that_goes_on_elsewhere_is_left_to_it(open_manager: Open) -> None:
+    manager = open_manager()
+    storage = manager.storage
+    assert isinstance(storage, Mending)
+    fill(manager, steps=2)
+    survey = storage.survey("run")
+    assert survey is not None
+    manager.save_checkpoint(manager.resume_from_latest("run").set("n", 1).at(step=3))
+    before = list(manager.storage.read("run"))
+    with pytest.raises(ConflictError):
+        storage.mend("run", survey.records[:1], (), head=survey.head)
+    with pytest.raises(UsageError):
+        storage.mend("none", (), (), head=0)
+    with pytest.raises(UsageError):
+        storage.mend("other", survey.records[:1], (), head=survey.head)
+    with pytest.raises(UsageError):
+        storage.mend("run", survey.records[::-1], (), head=survey.head)
+    assert list(manager.storage.read("run")) == before
+
+
 def test_a_run_that_does_not_exist_is_not_found(open_manager: Open) -> None:
     with pytest.raises(NotFoundError):
         open_manager().repair("none")
@@ -504,6 +541,46 @@ def test_pages_are_not_repaired_while_another_has_the_file_open(tmp_path: Path) 
         list(two.storage.runs(RunQuery()))
         with pytest.raises(StorageUnavailableError, match="another"):
             one.repair()
+
+
+@pytest.mark.parametrize("fault", ["its first page", "its end"])
+def test_a_file_that_cannot_be_opened_is_salvaged(tmp_path: Path, fault: str) -> None:
+    path = tmp_path / "runs.db"
+    with CheckpointManager(f"sqlite:///{path}") as manager:
+        for run_id in "abcdef":
+            fill(manager, run_id=run_id)
+    data = bytearray(path.read_bytes())
+    if fault == "its end":
+        del data[-2 * PAGE :]
+    else:
+        data[2000] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(CorruptError, match=r"SQLiteStorage\.salvage"):
+        CheckpointManager(f"sqlite:///{path}")
+    told = SQLiteStorage.salvage(path)
+    assert "new file" in told[0]
+    (kept,) = tmp_path.glob("runs.db.damaged-*Z")
+    assert kept.read_bytes() == data
+    with CheckpointManager(f"sqlite:///{path}") as manager:
+        manager.repair()
+        assert all(manager.verify())
+        whole = {run.run_id for run in manager.storage.runs(RunQuery()) if run.seq == 6}
+        short = {run_id for run_id in "abcdef" if any(f"{run_id!r}" in line for line in told[1:])}
+        assert whole | short >= set("abcdef")
+        assert len(whole) >= 3
+        assert {*map(str, tmp_path.iterdir())} >= {str(path), str(kept)}
+
+
+def test_a_file_of_which_nothing_can_be_read_is_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "runs.db"
+    with CheckpointManager(f"sqlite:///{path}") as manager:
+        fill(manager)
+    data = path.read_bytes()[:1000] + bytes(path.stat().st_size - 1000)
+    path.write_bytes(data)
+    with pytest.raises(CorruptError, match="left as it is"):
+        SQLiteStorage.salvage(path)
+    assert path.read_bytes() == data
+    assert [one.name for one in tmp_path.iterdir() if "salvaged" in one.name] == []
 
 
 def test_every_medium_can_be_mended() -> None:

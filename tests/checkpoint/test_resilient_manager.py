@@ -162,6 +162,24 @@ def test_it_goes_on_with_a_copy_while_its_storage_is_away(tmp_path: Path) -> Non
         assert primary.exists(second), "the storage has what it missed"
 
 
+def test_what_is_damaged_in_one_copy_is_made_whole_from_the_other(tmp_path: Path) -> None:
+    address, copy = f"file://{tmp_path}/a", f"file://{tmp_path}/b"
+    with ResilientCheckpointManager("agent-1", address, fallbacks=[copy]) as manager:
+        for n in range(5):
+            manager.memory["text"] = f"kelp {n}"
+            manager.create_checkpoint("manual")
+    (file,) = (tmp_path / "a" / "agent-1").glob("*.jsonl")
+    file.write_bytes(file.read_bytes().replace(b"kelp 2", b"help 2"))
+    with ResilientCheckpointManager("agent-1", address, fallbacks=[copy]) as manager:
+        assert not manager.detect_drift()
+        manager.create_checkpoint("manual")
+        assert all(manager.verify("agent-1"))
+    with CheckpointManager(address) as primary:
+        assert all(primary.verify("agent-1"))
+        states = [entry.state["memory"]["text"] for entry in primary.history("agent-1")[:5]]
+        assert states == [f"kelp {n}" for n in range(5)]
+
+
 def test_fallbacks_are_addresses_beside_an_address(storage: Storage) -> None:
     with pytest.raises(UsageError, match="fallbacks go with"):
         ResilientCheckpointManager("agent-1", storage, fallbacks=["memory://"])
@@ -436,6 +454,49 @@ def test_a_restore_whose_outcome_cannot_be_stored_is_put_back(
     assert manager.resume_from_latest("agent-1")["memory"] == {"n": 2}
     manager.restore_checkpoint(checkpoint_id)
     assert manager.memory == {"n": 1}
+
+
+def test_where_failed_saves_are_only_warned_of_nothing_is_risked_without_one(
+    make: Callable[..., ResilientCheckpointManager], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = make(on_save_failure="warn")
+    manager.memory["n"] = 1
+    checkpoint_id = manager.create_checkpoint()
+    manager.memory["n"] = 2
+
+    def full(batches: object) -> None:
+        raise StorageError("no room")
+
+    monkeypatch.setattr(manager.storage, "append", full)
+    assert manager.create_checkpoint() == ""
+    with pytest.raises(StorageError, match="nothing was restored"):
+        manager.restore_checkpoint(checkpoint_id)
+    with pytest.raises(StorageError, match="not begun"), manager.operation("deploy"):
+        raise AssertionError("it was begun")
+    assert manager.memory == {"n": 2}
+
+
+def test_what_a_failed_restore_could_not_put_back_or_log_is_told_with_its_error(
+    manager: ResilientCheckpointManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = File(tmp_path / "a", "a1")
+    manager.register_provider("file", file.capture, file.restore)
+    checkpoint_id = manager.create_checkpoint()
+    append, calls = manager.storage.append, []
+
+    def once(batches: Any) -> Any:
+        calls.append(batches)
+        if len(calls) == 1:
+            return append(batches)
+        file.fails = True
+        raise StorageError("no room")
+
+    monkeypatch.setattr(manager.storage, "append", once)
+    with pytest.raises(StorageError, match="no room") as caught:
+        manager.restore_checkpoint(checkpoint_id)
+    put_back, log = caught.value.__notes__
+    assert "not put back as they were: {'file': 'OSError" in put_back
+    assert "not in the transaction log" in log
 
 
 def test_a_partial_checkpoint_is_restored_only_if_that_is_said(
@@ -902,6 +963,23 @@ def test_damage_to_what_is_stored_is_drift(tmp_path: Path, clock: Clock) -> None
         assert not manager.detect_drift(), "verified only now and then"
         clock.pass_by(seconds=300)
         assert manager.detect_drift()
+        assert manager.drift_report().findings[0].detector == "corruption"
+
+
+def test_a_history_that_cannot_be_read_is_said_and_is_drift(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with FilesystemStorage(tmp_path) as storage:
+        manager = ResilientCheckpointManager("agent-1", storage)
+        manager.observe(task="reef")
+        manager.create_checkpoint()
+        manager.create_checkpoint()
+    (file,) = (tmp_path / "agent-1").glob("*.jsonl")
+    file.write_bytes(file.read_bytes().replace(b"reef", b"beef"))
+    with FilesystemStorage(tmp_path) as storage, caplog.at_level(logging.WARNING):
+        manager = ResilientCheckpointManager("agent-1", storage)
+        assert manager.detect_drift()
+        assert "its history cannot be read" in caplog.text
         assert manager.drift_report().findings[0].detector == "corruption"
 
 

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -28,10 +29,12 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "120", "TERM": "xterm"}
 
 
-def pipe(directory: Path, *lines: str, code: int | None = 0) -> str:
-    """What the console says to these lines, each id in it shortened to `ID`."""
+def start(
+    directory: Path, lines: Sequence[str], command: Sequence[str] = COMMAND
+) -> subprocess.CompletedProcess[str]:
+    """Have the console read these lines from a pipe."""
     done = subprocess.run(
-        COMMAND,
+        [*command],
         input="".join(f"{line}\n" for line in lines),
         cwd=directory,
         env=environment(),
@@ -41,7 +44,13 @@ def pipe(directory: Path, *lines: str, code: int | None = 0) -> str:
         check=False,
     )
     assert "Traceback" not in done.stderr, done.stderr
-    assert code is None or done.returncode == code, (done.stdout, done.stderr)
+    return done
+
+
+def pipe(directory: Path, *lines: str, code: int = 0) -> str:
+    """What the console says to these lines, ending with that code."""
+    done = start(directory, lines)
+    assert done.returncode == code, (done.stdout, done.stderr)
     return done.stdout
 
 

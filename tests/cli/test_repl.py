@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
-from tests.cli.consoles import COMMAND, SHELL, WORKFLOW, calls, environment, ids_in, pipe
+from tests.cli.consoles import COMMAND, SHELL, WORKFLOW, calls, ids_in, pipe, start
 
 
 @pytest.fixture
@@ -189,16 +188,7 @@ def test_without_checkpointing_the_console_says_so(place: Path) -> None:
     (place / "workflow.yaml").write_text(
         WORKFLOW.replace('{storage_type: "sqlite:///runs.db"}', "{enabled: false}")
     )
-    done = subprocess.run(
-        COMMAND,
-        input="Analyze\ncheckpoints\nresume abc\ngraph\n",
-        cwd=place,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = start(place, ["Analyze", "checkpoints", "resume abc", "graph"])
     assert "Checkpointing disabled" in done.stderr
     assert "completed in 3 rounds" in done.stdout
     assert "No checkpoints found." in done.stdout and "saves nothing" in done.stdout
@@ -211,17 +201,8 @@ def test_another_file_and_a_missing_or_wrong_one(place: Path) -> None:
         (["other.yaml"], "other.yaml:1: workflow has no key"),
         (["nothing.yaml"], "there is no nothing.yaml"),
     ):
-        done = subprocess.run(
-            [*COMMAND[:2], "holdfast.cli.repl", *arguments],
-            cwd=place,
-            env=environment(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        assert done.returncode == 2 and says in done.stderr and "Traceback" not in done.stderr
+        done = start(place, [], [*COMMAND[:2], "holdfast.cli.repl", *arguments])
+        assert done.returncode == 2 and says in done.stderr
 
 
 def test_help_lists_the_commands(place: Path) -> None:

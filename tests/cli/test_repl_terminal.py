@@ -153,3 +153,17 @@ def test_a_run_is_chosen_from_a_list_and_approved(terminal: Terminal, place: Pat
     terminal.until("ran ls")
     terminal.until("completed in 3 rounds")
     terminal.prompt()
+
+
+@pytest.mark.serial
+def test_what_nobody_approves_in_time_is_rejected_at_the_prompt(place: Path) -> None:
+    hitl = "human_in_the_loop: {approval_timeout_seconds: 1, auto_reject_on_timeout: true}\n"
+    (place / "workflow.yaml").write_text(WORKFLOW + SHELL + hitl)
+    terminal = Terminal(place)
+    terminal.send("Do the shell thing\r")
+    terminal.until("waits for you")
+    terminal.until("the time to approve it is over")
+    terminal.until("rejected: nobody answered in time")
+    terminal.until("completed in 3 rounds")
+    terminal.prompt()
+    terminal.child.close(force=True)

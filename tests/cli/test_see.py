@@ -167,6 +167,9 @@ def test_text_out_of_a_checkpoint_cannot_write_to_the_terminal(
             for text in (result.out, result.err):
                 assert not set(text) & set("\x1b\x07\x9b"), words
         assert result.code in (0, 1, 4), (words, result)
+    asked = on("forget", run, "--whole-run", typed="n\n")
+    assert asked.code == 6 and "would be deleted" in asked.err
+    assert not set(asked.err) & set("\x1b\x07\x9b")
 
 
 def test_diff_is_structural(on: Holdfast) -> None:

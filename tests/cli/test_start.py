@@ -9,6 +9,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pexpect
 import pytest
 from tests.cli.conftest import Holdfast, call
 
@@ -162,21 +163,51 @@ def test_completion_for_another_shell_is_refused() -> None:
     assert call("completion", "tcsh").code == 2
 
 
-def test_bash_completes_run_ids(database: Path, here: Path) -> None:
-    (here / "holdfast").write_text(f'#!/bin/sh\nexec {sys.executable} -m holdfast "$@"\n')
-    (here / "holdfast").chmod(0o755)
+@pytest.fixture
+def shell(database: Path, here: Path) -> dict[str, str]:
+    """An environment in which the command is found, on the runs of the demo."""
+    (here / "bin").mkdir()
+    (here / "bin/holdfast").write_text(f'#!/bin/sh\nexec {sys.executable} -m holdfast "$@"\n')
+    (here / "bin/holdfast").chmod(0o755)
+    paths = f"{here}/bin:{os.environ['PATH']}"
+    storage = f"sqlite:///{database}"
+    return os.environ | {"PATH": paths, "HOLDFAST_STORAGE": storage, "HOME": str(here)}
+
+
+def test_bash_completes_run_ids(shell: dict[str, str]) -> None:
     script = call("completion", "bash").out + (
         'COMP_WORDS=(holdfast log report-w)\nCOMP_CWORD=2\n_holdfast\necho "${COMPREPLY[@]}"\n'
     )
     done = subprocess.run(
-        ["bash", "-c", script],
-        env=os.environ
-        | {"PATH": f"{here}:{os.environ['PATH']}", "HOLDFAST_STORAGE": f"sqlite:///{database}"},
-        capture_output=True,
-        text=True,
-        check=True,
+        ["bash", "-c", script], env=shell, capture_output=True, text=True, check=True
     )
     assert done.stdout == "report-wed\n"
+
+
+@pytest.mark.skipif(not shutil.which("fish"), reason="fish is not installed")
+def test_fish_completes_run_ids(shell: dict[str, str]) -> None:
+    script = "holdfast completion fish | source; complete -C 'holdfast log report-w'"
+    done = subprocess.run(
+        ["fish", "-c", script], env=shell, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "report-wed\n"
+
+
+@pytest.mark.skipif(not shutil.which("zsh"), reason="zsh is not installed")
+def test_zsh_completes_run_ids(shell: dict[str, str]) -> None:
+    child = pexpect.spawn(
+        "zsh",
+        ["-f", "-i"],
+        env=shell | {"TERM": "xterm"},  # type: ignore[arg-type]
+        encoding="utf-8",
+        timeout=60,
+    )
+    child.sendline("autoload -U compinit; compinit -u -D; source <(holdfast completion zsh)")
+    child.sendline("echo rea'dy'")
+    child.expect_exact("ready")
+    child.send("holdfast log report-w\t")
+    child.expect_exact("report-wed")
+    child.close(force=True)
 
 
 @pytest.mark.serial

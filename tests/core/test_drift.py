@@ -264,6 +264,14 @@ def test_only_the_last_observations_count() -> None:
     assert len(monitor.history) == 5 and not monitor.look()
 
 
+def test_states_are_kept_of_the_last_twelve_only() -> None:
+    monitor = DriftMonitor([])
+    for step in range(30):
+        monitor.observe(Observation(step=step, values={"n": step}))
+    kept = [one.values["n"] for one in monitor.history if one.values is not None]
+    assert len(monitor.history) == 30 and kept == list(range(18, 30))
+
+
 def test_after_a_restart_what_was_seen_before_does_not_count() -> None:
     monitor = DriftMonitor(default_detectors())
     for one in DRIFTING["stalled"][1]:

@@ -1,6 +1,6 @@
 """A fleet on a real, very small model that is killed twice; run as a program, it prints its end.
 
-It forks before the model is loaded, as `fleet_victim` does. Such a model does not find the end of
+It forks before the model is loaded, as `graph_victim` does. Such a model does not find the end of
 a task by itself, so its ledgers are told that two rounds are enough.
 """
 
@@ -13,8 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.crash.fleet_victim import forked
-from tests.crash.graph_victim import Killer
+from tests.crash.graph_victim import Killer, in_a_child
 from tests.runtime.fleets import rounds_done
 
 import holdfast.runtime.providers  # noqa: F401 - before forking
@@ -90,7 +89,7 @@ def execute(base: Path, number: int) -> dict[str, Any]:
 def main() -> None:
     base = Path(sys.argv[1])
     base.mkdir(parents=True)
-    ends = [forked(base / "out", execute, base, number) for number in (*KILLS, 0)]
+    ends = [in_a_child(base / "out", execute, base, number) for number in (*KILLS, 0)]
     calls = len((base / "calls").read_text().splitlines())
     print(
         json.dumps({"statuses": [status for status, _ in ends], "end": ends[-1][1], "calls": calls})

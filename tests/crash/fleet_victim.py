@@ -11,13 +11,12 @@ import os
 import shutil
 import signal
 import sys
-import traceback
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.crash.graph_victim import Killer
+from tests.crash.graph_victim import Killer, in_a_child
 from tests.runtime.fleets import TEAM, asked_for, ledger, rounds_done, worker
 
 from holdfast import open_storage
@@ -81,33 +80,16 @@ def execute(store: str, log: Path, number: int, when: str) -> dict[str, Any]:
     return {**end, "appends": killer.count}
 
 
-def forked(
-    out: Path, work: Callable[..., dict[str, Any]], *args: Any
-) -> tuple[int, dict[str, Any] | None]:
-    """Do *work* in a forked process: its exit status and, if it came to its end, what it gave."""
-    out.unlink(missing_ok=True)
-    child = os.fork()
-    if child == 0:
-        try:
-            out.write_text(json.dumps(work(*args)))
-            os._exit(0)
-        except BaseException:
-            traceback.print_exc()
-            os._exit(70)
-    _, status = os.waitpid(child, 0)
-    return status, json.loads(out.read_text()) if out.exists() else None
-
-
 def round_of(base: Path, scheme: str, number: int, when: str) -> dict[str, Any]:
     """Kill at one append, resume, and tell what happened."""
     shutil.rmtree(base, ignore_errors=True)
     base.mkdir(parents=True)
     store = f"sqlite:///{base}/runs.db" if scheme == "sqlite" else f"file://{base}/runs"
     log = base / "calls"
-    status, end = forked(base / "out", execute, store, log, number, when)
+    status, end = in_a_child(base / "out", execute, store, log, number, when)
     killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
     if killed:
-        status, end = forked(base / "out", execute, store, log, 0, "never")
+        status, end = in_a_child(base / "out", execute, store, log, 0, "never")
     lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
     said = Counter(f"{line['messages']} {line['text']}" for line in lines)
     return {"killed": killed, "status": status, "end": end, "calls": said}

@@ -14,7 +14,7 @@ import signal
 import sys
 import traceback
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -185,13 +185,15 @@ def execute(
     return {**end, "appends": killer.count}
 
 
-def in_a_child(out: Path, *args: Any) -> tuple[int, dict[str, Any] | None]:
-    """Execute in a forked process: its exit status and, if it came to its end, what it gave."""
+def in_a_child(
+    out: Path, work: Callable[..., dict[str, Any]], *args: Any
+) -> tuple[int, dict[str, Any] | None]:
+    """Do *work* in a forked process: its exit status and, if it came to its end, what it gave."""
     out.unlink(missing_ok=True)
     child = os.fork()
     if child == 0:
         try:
-            out.write_text(json.dumps(execute(*args)))
+            out.write_text(json.dumps(work(*args)))
             os._exit(0)
         except BaseException:
             traceback.print_exc()
@@ -205,11 +207,11 @@ def round_of(base: Path, medium: str, interval: int, number: int, when: str) -> 
     shutil.rmtree(base, ignore_errors=True)
     base.mkdir(parents=True)
     world = World(base / "world")
-    status, first = in_a_child(base / "out", medium, base, world, interval, number, when)
+    status, first = in_a_child(base / "out", execute, medium, base, world, interval, number, when)
     killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
     end = first
     if killed:
-        status, end = in_a_child(base / "out", medium, base, world, interval, 0, "never")
+        status, end = in_a_child(base / "out", execute, medium, base, world, interval, 0, "never")
     return {"killed": killed, "status": status, "end": end, "counts": Counter(world.lines())}
 
 

@@ -23,12 +23,10 @@ FULL = os.environ.get("HOLDFAST_FULL") == "1"
 ROOT = Path(__file__).parents[2]
 
 
-def victim(base: Path, scheme: str, when: str, stride: int) -> Any:
+def program(module: str, *arguments: object) -> tuple[Any, str]:
+    """What a program of these tests printed, and what it complained of."""
     done = subprocess.run(
-        [
-            *(sys.executable, "-m", "tests.crash.fleet_victim"),
-            *(str(base), scheme, when, str(1 if FULL else stride)),
-        ],
+        [sys.executable, "-m", f"tests.crash.{module}", *map(str, arguments)],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -36,14 +34,18 @@ def victim(base: Path, scheme: str, when: str, stride: int) -> Any:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
+    return json.loads(done.stdout), done.stderr
+
+
+def victim(base: Path, scheme: str, when: str, stride: int) -> Any:
+    told, complained = program("fleet_victim", base, scheme, when, 1 if FULL else stride)
     whole = told["whole"]
     assert (whole["end"]["rounds"], whole["end"]["status"]) == (12, "completed")
     assert whole["end"]["state"]["reset_count"] == 1
     assert whole["end"]["usage"]["calls"] == sum(whole["calls"].values())
     assert told["kills"]
     for one in told["kills"]:
-        assert one["killed"] and one["status"] == 0, done.stderr
+        assert one["killed"] and one["status"] == 0, complained
         for fact in ("state", "answer", "rounds", "status", "usage", "problems"):
             assert one["end"][fact] == whole["end"][fact], fact
     assert whole["end"]["problems"] == []
@@ -81,18 +83,9 @@ def test_on_a_real_model_a_fleet_completes_through_two_kills(
     scratch: Path, figure: Callable[[str], None]
 ) -> None:
     started = time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.crash.fleet_on_model", str(scratch / "base")],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
+    told, complained = program("fleet_on_model", scratch / "base")
     end = told["end"]
-    assert told["statuses"] == [signal.SIGKILL, signal.SIGKILL, 0], done.stderr
+    assert told["statuses"] == [signal.SIGKILL, signal.SIGKILL, 0], complained
     assert (end["status"], end["rounds"], end["problems"]) == ("completed", 2, [])
     assert end["answer"] and end["calls"] == told["calls"]
     figure(

@@ -16,6 +16,7 @@ import yaml
 
 import holdfast
 from holdfast import Rules, errors
+from holdfast.cli.app import COMMANDS
 from holdfast.cli.settings import FILE_NAME, load_settings
 
 ROOT = Path(__file__).parents[2]
@@ -113,6 +114,16 @@ def test_every_public_name_is_in_the_reference() -> None:
 def test_troubleshooting_knows_the_way_out_of_every_error(name: str) -> None:
     row = re.compile(rf"^\| `{name}` \| \S.* \| \S.* \|$", re.MULTILINE)
     assert row.search((DOCS / "troubleshooting.md").read_text("utf-8"))
+
+
+def test_the_reference_of_the_command_is_its_own_help() -> None:
+    hook = script("cli_reference")
+    page = (DOCS / "reference" / "cli.md").read_text("utf-8")
+    text = hook.on_page_markdown(page)
+    assert hook.MARK not in text
+    for name in COMMANDS:
+        assert f"### holdfast {name}\n" in text
+        assert f"Usage: holdfast {name}" in text
 
 
 def test_llms_txt_links_to_pages_that_there_are() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from holdfast.runtime.fleet import Fleet
 from holdfast.runtime.models import Message, Reply
 from holdfast.testing.scripted import ScriptedModel
 
@@ -93,6 +94,11 @@ def worker(name: str, *, log: Path | None = None, price: float | None = 1.0) -> 
 
 def team(log: Path | None = None) -> dict[str, Any]:
     return {name: worker(name, log=log) for name in TEAM}
+
+
+def last_of(fleet: Fleet, name: str) -> str:
+    """What a participant said last."""
+    return str(fleet.history_of(name)[-1]["content"])
 
 
 class Flaky:

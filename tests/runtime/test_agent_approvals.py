@@ -96,6 +96,12 @@ async def test_an_unanswered_question_stays_open(manager: StateManager) -> None:
     assert shop.charged == []
 
 
+async def test_an_answer_that_nobody_waits_for_is_refused(manager: StateManager) -> None:
+    with pytest.raises(UsageError, match="no run of 'researcher' waits"):
+        await agent_of(Shop(), manager).run("buy it", answer=True)
+    assert await manager.list_checkpoints("researcher") == []
+
+
 async def test_approval_needs_something_to_park_the_run_in() -> None:
     with pytest.raises(UsageError, match="needs a state manager"):
         await agent_of(Shop(), None).run("buy it")

@@ -212,3 +212,11 @@ async def test_an_agent_runs_one_task_at_a_time(manager: StateManager, tmp_path:
     agents.append(child)
     assert (await parent.run("go")).status == "completed"
     assert refused == ["agent 'searcher' is running"]
+
+
+def test_an_agent_whose_id_is_no_tools_name_needs_one() -> None:
+    agent = BaseAutonomousAgent(agent_id="the searcher")
+    with pytest.raises(UsageError, match="no name for a tool"):
+        agent.as_tool()
+    made = agent.as_tool("search", "Searches.")
+    assert (made.name, made.description, made.in_doubt) == ("search", "Searches.", "retry")

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from tests.runtime.agents import build, call, manager_in, turns
 
-from holdfast import AgentState, HookEvent, HookManager, StateManager
+from holdfast import AgentState, HookEvent, HookManager, HookResult, StateManager
+from holdfast.errors import VetoError
 from holdfast.runtime.tools import tool
 
 
@@ -181,6 +182,19 @@ async def test_hooks_are_told_of_an_interrupt(manager: StateManager) -> None:
     world = World(by_user)
     await world.build(manager, more={"hook_manager": hooks}).run("go")
     assert heard == ["user", "user"]
+
+
+async def test_a_hook_can_forbid_an_interrupt_and_a_run(manager: StateManager) -> None:
+    hooks = HookManager()
+    refuse = {"data": None, "error": "not now", "veto": True}
+    hooks.register(HookEvent.PRE_INTERRUPT, lambda context: HookResult(False, **refuse))
+    world = World(by_user)
+    more = {"hook_manager": hooks}
+    result = await world.build(manager, graceful_shutdown_timeout=0.2, more=more).run("go")
+    assert (result.status, world.done) == ("completed", [0, 1, 2, 3])
+    hooks.register(HookEvent.PRE_AGENT_LOOP, lambda context: HookResult(False, **refuse))
+    with pytest.raises(VetoError, match="refused the run: not now"):
+        await world.build(manager, more=more).run("go")
 
 
 async def test_a_cancellation_by_the_program_itself_is_a_cancellation(

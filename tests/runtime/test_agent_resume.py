@@ -78,6 +78,55 @@ async def test_what_comes_back_is_exact(tmp_path: Path) -> None:
     assert "x" not in saved.memory_contents
 
 
+@pytest.mark.parametrize("frequency", [1, 3, 100])
+@pytest.mark.parametrize("away_at", [0, 2, 5])
+async def test_after_a_resume_the_state_is_that_of_a_run_that_was_never_stopped(
+    frequency: int, away_at: int, tmp_path: Path
+) -> None:
+    states = []
+    for name, away in (("whole", 99), ("resumed", away_at)):
+        hooks, agents = HookManager(), []
+        hooks.register(HookEvent.POST_TOOL_USE, lambda context: None)
+        manager = manager_in(tmp_path / name, hook_manager=hooks)
+
+        @tool(idempotent=True)
+        def search(query: str) -> dict[str, int]:
+            agents[-1].memory.setdefault("seen", []).append(query)  # noqa: B023
+            agents[-1].update_workflow_state("flow", "running", query)  # noqa: B023
+            if query == "1":
+                raise ValueError("no such page")
+            return {query: len(query)}
+
+        replies = [*lookups(3), call("finish_step"), *lookups(2), "done"]
+        flaky = Flaky(away, *replies)
+        while True:
+            agent = build(
+                flaky,
+                manager,
+                tools=[search],
+                planning_enabled=True,
+                checkpoint_frequency=frequency,
+            )
+            agents.append(agent)
+            if (await agent.run("go")).status == "completed":
+                break
+            flaky.away_at = 99
+        found = agent.state.to_dict()
+        for changing in ("checkpoint_id", "run_id", "timestamp", "parent_checkpoint_id"):
+            del found[changing]
+        found["usage"].pop("seconds")
+        found["workflow_state"].pop("last_updated")
+        for message in found["conversation_history"]:
+            for one in message.get("tool_calls", ()):
+                del one["id"]
+            message.pop("tool_call_id", None)
+        states.append(found)
+    assert states[0] == states[1]
+    assert states[0]["memory_contents"] == {"seen": ["0", "2", "0"]}  # a failed call leaves none
+    assert states[0]["tool_usage_counts"] == {"search": 5}
+    assert len(states[0]["hook_event_history"]) == 5
+
+
 async def test_the_task_stays_and_other_text_joins_the_conversation_once(tmp_path: Path) -> None:
     manager, counted = manager_in(tmp_path), Counted()
     flaky = Flaky(2, *lookups(4), "done")

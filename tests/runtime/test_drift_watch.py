@@ -200,6 +200,19 @@ async def test_a_graph_that_is_not_watched_is_refused() -> None:
         await DriftWatch().execute(Reading().graph(), start())
 
 
+async def test_a_configuration_file_names_it(caplog: pytest.LogCaptureFixture) -> None:
+    graph = StateGraph(GraphConfig.from_mapping({"name": "idle", "observer": ["drift", "log"]}))
+    graph.add_node("wait", lambda state: None)
+    graph.add_node("done", lambda state: None)
+    graph.add_edge("wait", "done", lambda state: state.step >= 8)
+    graph.add_edge("wait", "wait")
+    graph.set_entry_point("wait")
+    graph.set_exit_point("done")
+    with caplog.at_level(logging.WARNING, "holdfast.drift"):
+        await graph.execute({"n": 0})
+    assert "wait, which changed nothing: 4 times in a row" in caplog.text
+
+
 @pytest.mark.parametrize(
     "options", [{"policy": "panic"}, {"sensitivity": "huge"}, {"window": 1}, {"detectors": [3]}]
 )

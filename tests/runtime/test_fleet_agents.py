@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtime.fleets import calls, ledger, manager
+from tests.runtime.fleets import calls, last_of, ledger, manager
 
 from holdfast.errors import Interrupted, StepError
 from holdfast.runtime.agent import BaseAutonomousAgent
@@ -62,7 +62,7 @@ async def test_an_agent_takes_part_with_a_run_of_its_own_in_each_round(
         result = await fleet.run("Go")
         assert (result.status, result.rounds) == ("completed", 2)
         assert fleet.context["available_agents"] == {"coder": "runs commands"}
-        assert "ran ls" in str(fleet.last_of("coder"))
+        assert "ran ls" in str(last_of(fleet, "coder"))
         inner = [one for one in await _runs(fleet) if one.run_id != result.run_id]
         assert len(inner) == 2 and all(one.status == "completed" for one in inner)
         assert all(one.run_id.startswith(f"{result.run_id}.") for one in inner)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtime.fleets import calls, ledger, manager, rounds_done
+from tests.runtime.fleets import calls, last_of, ledger, manager, rounds_done
 from tests.runtime.graphs import Heard
 
 import holdfast
@@ -275,7 +275,7 @@ async def test_a_tool_nobody_has_is_told_to_the_model(db: str) -> None:
     model = manager(1, judge=lambda done, m: ledger("coder", "go", satisfied=done > 0))
     async with Fleet(model, crew, db) as fleet:
         await fleet.run("Go")
-        assert "there is no tool 'fly', only run" in fleet.last_of("coder")
+        assert "there is no tool 'fly', only run" in last_of(fleet, "coder")
 
 
 async def test_a_participant_that_never_answers_is_stopped(db: str) -> None:
@@ -305,7 +305,7 @@ async def test_an_async_tool_gets_its_idempotency_key(db: str) -> None:
     model = manager(1, judge=judge)
     async with Fleet(model, {"coder": participant}, db) as fleet:
         await fleet.run("Go")
-        assert fleet.last_of("coder") == 'the tool said: {"did":"pwd"}'
+        assert last_of(fleet, "coder") == 'the tool said: {"did":"pwd"}'
     assert len({*keys}) == 2
 
 
@@ -359,7 +359,7 @@ async def test_a_plan_is_put_up_for_review_and_approved(store: str, tmp_path: Pa
         assert request.details == {"task": "Go", "facts": "something", "plan": "first plan"}
         before = calls(log)
         assert (await fleet.answer(signal.run_id, True)).status == "completed"
-        assert fleet.last_of("coder") == "did: first plan"
+        assert last_of(fleet, "coder") == "did: first plan"
     assert (before, calls(log)) == (2, 2 + 2 + 1)
 
 
@@ -367,7 +367,7 @@ async def test_a_plan_can_be_edited(db: str) -> None:
     async with reviewed(db) as fleet:
         signal = await parked(fleet.run("Go"))
         await fleet.answer(signal.run_id, Approval(True, {"plan": "my own plan"}))
-        assert (fleet.state["plan"], fleet.last_of("coder")) == ("my own plan", "did: my own plan")
+        assert (fleet.state["plan"], last_of(fleet, "coder")) == ("my own plan", "did: my own plan")
 
 
 async def test_a_plan_rejected_with_a_reason_is_revised_and_shown_again(db: str) -> None:

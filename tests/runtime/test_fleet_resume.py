@@ -110,6 +110,37 @@ async def test_another_text_joins_the_history(db: str) -> None:
     assert "user: Mind the gap" in seen
 
 
+async def test_a_text_before_the_answer_leads_to_another_round(db: str) -> None:
+    def judge(done: int, messages: Sequence[Message]) -> str:
+        wanted = 3 if any("One more" in one["content"] for one in messages) else 2
+        return ledger(TEAM[done % 3], "go", satisfied=done >= wanted)
+
+    model = Flaky(
+        manager(2, judge=judge),
+        fails=1,
+        when=lambda messages: "The work on the task is over" in messages[-1]["content"],
+    )
+    async with Fleet(model, team(), db) as fleet:
+        error = await failed(fleet)
+        assert fleet.state["decision"] == "answer"
+        result = await fleet.run("One more", fleet.current_checkpoint_id)
+        assert (result.run_id, result.rounds) == (error.run_id, 3)
+
+
+async def test_a_text_after_the_answer_is_written_leads_to_a_fork(db: str) -> None:
+    def judge(done: int, messages: Sequence[Message]) -> str:
+        wanted = 3 if any("One more" in one["content"] for one in messages) else 2
+        return ledger(TEAM[done % 3], "go", satisfied=done >= wanted)
+
+    async with Fleet(manager(2, judge=judge), team(), db) as fleet:
+        result = await fleet.run("Go")
+        await fleet.graph.manager.delete_checkpoint(result.checkpoint_id)  # as if killed before it
+        newest = (await fleet.list_checkpoints())[0]
+        assert newest["status"] == "in_progress"
+        again = await fleet.run("One more", newest["checkpoint_id"])
+        assert again.run_id != result.run_id and again.rounds == 3
+
+
 async def test_a_text_in_the_middle_of_a_round_is_heard_after_it(db: str, tmp_path: Path) -> None:
     log = tmp_path / "calls"
     heard: list[int] = []

@@ -104,6 +104,27 @@ async def test_any_openai_compatible_server_is_reached_by_its_address(server: Se
     assert isinstance(model, Model) and model.name == "mine"
 
 
+async def test_ollama_is_found_by_its_own_variable(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    server.answers = [completion(content='{"n": 1}'), completion(**tool_call("add", {"a": 2}))]
+    monkeypatch.setenv("OLLAMA_HOST", server.url.removesuffix("/v1"))
+    model = open_model("ollama", "llama3.2", temperature=0.5, max_tokens=9)
+    assert (await model.respond(HELLO, schema=schema)).data == {"n": 1}
+    assert (await model.respond(HELLO, tools=[ADD])).tool_calls[0].arguments == {"a": 2}
+    first = server.asked[0]
+    assert (first["model"], first["temperature"]) == ("llama3.2", 0.5)
+    assert 9 in (first.get("max_tokens"), first.get("max_completion_tokens"))
+
+
+async def test_arguments_that_are_no_json_reach_the_tool_as_wrong_ones(server: Server) -> None:
+    server.answers = [completion(**tool_call("add", '{"a": '))]
+    model = open_model("openai", "mine", base_url=server.url)
+    (call,) = (await model.respond(HELLO, tools=[ADD])).tool_calls
+    assert "a" not in call.arguments and call.arguments
+
+
 async def test_tools_are_offered_and_their_calls_and_results_go_both_ways(server: Server) -> None:
     server.answers = [completion(**tool_call("add", {"a": 2}))]
     model = open_model("openai", "mine", base_url=server.url)
@@ -216,6 +237,12 @@ def test_an_unknown_provider_is_an_error_that_lists_those_there_are() -> None:
         open_model("ollama")
     with pytest.raises(UsageError, match="of no provider"):
         open_model(None, "llama3.2")
+    with pytest.raises(UsageError, match=r"has no setting 'tempo'.*temperature"):
+        open_model("ollama", "llama3.2", tempo=1)
+    with pytest.raises(UsageError, match="has no setting 'base_url'"):
+        open_model("local", base_url="http://127.0.0.1")
+    with pytest.raises(UsageError, match="no weights at"):
+        open_model("local", "/nowhere/model.gguf")
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,7 @@ def test_the_registry_knows_its_own() -> None:
     assert isinstance(get_observer("noop"), NoopObserver)
     assert isinstance(get_observer("log"), LogObserver)
     assert isinstance(Heard(), Observer)
-    with pytest.raises(NotFoundError, match="there are: log"):
+    with pytest.raises(NotFoundError, match="there are: drift, log"):
         get_observer("nobody")
     with pytest.raises(UsageError):
         register_observer("", Heard())

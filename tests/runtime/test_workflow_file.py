@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.runtime.fleets import TEAM, ledger, manager, worker
+from tests.runtime.fleets import TEAM, last_of, ledger, manager, worker
 from tests.runtime.graphs import Heard
 
 from holdfast import (
@@ -347,7 +347,7 @@ async def test_which_operations_wait(
             await ran(path, tools={"shell": shell})
     else:
         fleet, _ = await ran(path, tools={"shell": shell})
-        assert fleet.last_of("coder") == "ran ls"
+        assert last_of(fleet, "coder") == "ran ls"
 
 
 @pytest.mark.parametrize("rejects", [True, False])
@@ -366,7 +366,7 @@ async def test_approval_timeout_seconds_and_auto_reject_on_timeout(
     call = ran(path, tools={"shell": shell}, approval_handler=never)
     if rejects:
         fleet, _ = await call
-        assert "rejected: nobody answered in time" in str(fleet.last_of("coder"))
+        assert "rejected: nobody answered in time" in str(last_of(fleet, "coder"))
     else:
         with pytest.raises(Interrupted):
             await call
@@ -548,16 +548,16 @@ async def test_a_tool_is_given_in_code_or_imported_and_may_be_turned_off(
     provider.judge = lambda done, messages: ledger("coder", "go", satisfied=done > 0)
     base = MODELS + "human_in_the_loop: {enabled: false}\nagents:\n  coder:\n    tools:\n"
     fleet, _ = await ran(write(base + "      - {name: shell}"), tools={"shell": shell})
-    assert fleet.last_of("coder") == "ran ls"
+    assert last_of(fleet, "coder") == "ran ls"
     with pytest.raises(UsageError, match="has no function"):
         Fleet.from_yaml(write(base + "      - {name: shell}"))
     path = write(base + "      - {name: shell, function: 'tests.runtime.test_workflow_file:shell'}")
     fleet, _ = await ran(path)
-    assert fleet.last_of("coder") == "ran ls"
+    assert last_of(fleet, "coder") == "ran ls"
     with pytest.raises(UsageError, match="'no_such:thing' cannot be imported"):
         Fleet.from_yaml(write(base + "      - {name: shell, function: 'no_such:thing'}"))
     fleet, _ = await ran(write(base + "      - {name: shell, enabled: false}"))
-    assert "there is no tool 'shell'" in str(fleet.last_of("coder"))
+    assert "there is no tool 'shell'" in str(last_of(fleet, "coder"))
 
 
 @pytest.mark.parametrize("on", [True, False])

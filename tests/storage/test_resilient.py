@@ -30,7 +30,7 @@ from holdfast.errors import (
     StorageUnavailableError,
     UsageError,
 )
-from holdfast.storage.base import Owner, RecordQuery, RunQuery
+from holdfast.storage.base import Batch, Owner, RecordQuery, RunQuery
 from holdfast.storage.breaker import Breaker, BreakerRules
 from holdfast.storage.filesystem import FilesystemStorage
 from holdfast.storage.registry import open_storage
@@ -243,6 +243,19 @@ def test_what_was_hidden_meanwhile_is_hidden_when_the_primary_is_back(setup: Set
     assert [h.seq for h in primary.headers(RecordQuery(run_id="run"))] == [4, 3, 2]
 
 
+def test_a_copy_that_was_away_hides_what_it_missed_at_the_next_save(setup: Setup) -> None:
+    writer = JournalWriter()
+    for _ in range(3):
+        writer.save(setup.storage)
+    with setup.two.away():
+        setup.storage.delete("run", hide=[1])
+        setup.storage.append([Batch(run_id="run", records=(), hide=(2,))])
+    setup.wait()
+    writer.save(setup.storage)
+    for storage in setup.storage.storages:
+        assert [h.seq for h in storage.headers(RecordQuery(run_id="run"))] == [4, 3]
+
+
 @pytest.mark.parametrize("who", ["one", "two"])
 def test_nothing_is_erased_unless_it_is_erased_everywhere(setup: Setup, who: str) -> None:
     writer = JournalWriter()
@@ -265,8 +278,9 @@ def test_when_all_fail_the_error_names_them_all_and_nothing_is_acknowledged(setu
     with setup.one.away(), setup.two.away():
         with pytest.raises(StorageUnavailableError, match=r"primary.*fallback 1"):
             setup.storage.append([batch])
-        with pytest.raises(StorageUnavailableError):
-            list(setup.storage.read("run"))
+        for _ in range(3):
+            with pytest.raises(StorageUnavailableError, match=r"primary.*fallback 1"):
+                list(setup.storage.read("run"))
     setup.wait()
     assert seqs(setup.storage) == [1]
     assert setup.storage.append([batch]) == [None]
@@ -947,3 +961,137 @@ def test_a_damaged_run_does_not_stop_the_saves_of_others(setup: Setup) -> None:
     assert isinstance(results[0], ConflictError)
     assert results[1] is None
     assert seqs(again.storages[1], "other") == [1]
+
+
+_HOLDS_A_LEASE = """
+import sys, time
+from holdfast.errors import HoldfastError
+from holdfast.storage.base import this_process
+from holdfast.storage.filesystem import FilesystemStorage
+from holdfast.storage.resilient import ResilientStorage
+from holdfast.storage.retries import Retry
+from holdfast.testing import JournalWriter
+storage = ResilientStorage(
+    FilesystemStorage(sys.argv[1]), FilesystemStorage(sys.argv[2]), retry=Retry(retries=0)
+)
+lease = storage.take_lease("run", this_process(), now=time.time(), ttl=1)
+writer = JournalWriter("run")
+writer_batches = [writer.batch(1, epoch=lease.epoch) for _ in range(2)]
+for batch in writer_batches:
+    sys.stdin.readline()
+    try:
+        print(storage.append([batch])[0] is None, flush=True)
+    except HoldfastError as error:
+        print(type(error).__name__, flush=True)
+"""
+
+
+@pytest.mark.serial
+@pytest.mark.parametrize("primary", ["there", "away"])
+def test_a_holder_that_was_paused_past_its_lease_saves_nowhere(
+    tmp_path: Path, primary: str
+) -> None:
+    one, two = Place(tmp_path / "one"), Place(tmp_path / "two")
+    with subprocess.Popen(
+        [sys.executable, "-c", _HOLDS_A_LEASE, one.path, two.path],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as child:
+        assert child.stdin is not None and child.stdout is not None
+        child.stdin.write("\n")
+        child.stdin.flush()
+        assert child.stdout.readline() == "True\n"
+        child.send_signal(signal.SIGSTOP)
+        time.sleep(1.1)
+        with ResilientStorage(one.open(), two.open(), retry=FAST) as storage:
+            lease = storage.take_lease("run", BERT, now=time.time(), ttl=60)
+            assert seqs(storage) == [1]
+            if primary == "away":
+                one.leave()
+            child.stdin.write("\n")
+            child.stdin.flush()
+            child.send_signal(signal.SIGCONT)
+            told = child.stdout.readline()
+            if primary == "away":
+                assert told == "StorageUnavailableError\n"
+                one.come_back()
+            else:
+                assert told == "False\n"
+            assert [seqs(one) for one in storage.storages] == [[1], [1]]
+            writer = JournalWriter.after(storage, "run")
+            assert storage.append([writer.batch(1, epoch=lease.epoch)]) == [None]
+
+
+def test_a_long_read_goes_on_in_the_fallback_where_the_primary_broke_off(setup: Setup) -> None:
+    batch = JournalWriter().batch(600)
+    setup.storage.append([batch])
+    found = setup.storage.read("run")
+    read = [next(found) for _ in range(20)]
+    with setup.one.away():
+        read += found
+    assert tuple(read) == batch.records
+
+
+def test_damage_in_the_middle_of_a_long_read_is_healed_on_the_way(setup: Setup) -> None:
+    writer = JournalWriter()
+    batches = [writer.batch(1) for _ in range(400)]
+    setup.storage.append(batches)
+    damage(setup.storage.storages[0], "run", 300, at=0.9)
+    read = list(setup.storage.read("run"))
+    assert read == [record for batch in batches for record in batch.records]
+    assert "heal" in setup.kinds()
+    assert seqs(setup.storage.storages[0]) == list(range(1, 401))
+
+
+def test_damage_is_healed_though_the_copy_lacks_the_end(setup: Setup) -> None:
+    writer = JournalWriter()
+    saved = [writer.save(setup.storage) for _ in range(4)]
+    with setup.one.open() as alone:
+        saved += [writer.save(alone) for _ in range(2)]
+    damage(setup.storage.storages[0], "run", 3)
+    assert list(setup.reopen().read("run")) == saved
+
+
+@pytest.mark.parametrize("why", ["it lacks the record", "it is another history"])
+def test_damage_is_not_healed_from_a_copy_that_does_not_fit(setup: Setup, why: str) -> None:
+    writer = JournalWriter()
+    with setup.one.open() as one, setup.two.open() as two:
+        for _ in range(4):
+            writer.save(one)
+        if why == "it lacks the record":
+            for record in list(one.read("run"))[:3]:
+                two.append([JournalWriter().batch([record])])
+        else:
+            JournalWriter().save(two, b"other")
+            two.append([JournalWriter.after(two, "run").batch(5)])
+    damage(setup.storage.storages[0], "run", 4)
+    again = setup.reopen()
+    with pytest.raises(CorruptError):
+        list(again.read("run"))
+    assert "heal" not in setup.kinds()
+
+
+def test_a_lease_that_cannot_be_given_back_runs_out(setup: Setup) -> None:
+    lease = setup.storage.take_lease("run", ANNA, now=0, ttl=30)
+    with setup.one.away():
+        setup.storage.release_lease(lease)
+    assert [event.operation for event in setup.events if event.kind == "behind"] == [
+        "release_lease"
+    ]
+    setup.wait()
+    setup.storage.release_lease(lease)
+    assert setup.storage.take_lease("run", BERT, now=1, ttl=30).epoch == lease.epoch + 1
+
+
+def test_a_repair_looks_at_every_storage(setup: Setup) -> None:
+    manager = CheckpointManager(setup.storage)
+    manager.save_checkpoint(State.new({"n": 1}, run_id="run"))
+    (file,) = setup.two.real.glob("_/*.jsonl")
+    with file.open("ab") as opened:
+        opened.write(b'{"torn')
+    manager = CheckpointManager(setup.reopen())
+    assert "fallback 1" in str(manager.repair(dry_run=True))
+    assert "fallback 1" in str(manager.repair())
+    assert manager.repair().clean
+    setup.storage.compact()

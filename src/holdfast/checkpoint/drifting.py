@@ -13,6 +13,7 @@ import msgspec
 from holdfast.checkpoint.journal import Note
 from holdfast.checkpoint.providers import Captured
 from holdfast.checkpoint.reading import Reader
+from holdfast.core.codec import decode
 from holdfast.core.drift import DriftMonitor, Observation
 from holdfast.core.record import Header
 from holdfast.storage.base import RecordQuery
@@ -43,21 +44,31 @@ class AgentHistory:
         self._unsaved: deque[Observation] = deque(maxlen=monitor.window)
         self._restarted = False
         self._seen: Captured | None = None
+        self._seen_values: dict[str, Any] = {}
 
     def observe(self, captured: Captured, damage: str, given: Mapping[str, Any]) -> None:
         """Count a step, described by what is *given*, else by what the agent's task says."""
         now = self._monotonic()
-        values = captured.values()
+        values = self._values(captured)
         facts = {**read_task(values), **given}
         if "seconds" not in facts and self._last is not None:
             facts["seconds"] = max(now - self._last, 0.0)
         self._last = now
         self.step += 1
-        self._seen = captured
         observation = Observation(step=self.step, values=values, damage=damage, **facts)
         self.monitor.observe(observation)
         self._unsaved.append(msgspec.structs.replace(observation, values=None))
         self.quiet += 1
+
+    def _values(self, captured: Captured) -> dict[str, Any]:
+        """What was captured; what has not changed since it was last seen is the same object."""
+        before = self._seen.texts if self._seen is not None else {}
+        values = {
+            name: self._seen_values[name] if before.get(name) == text else decode(text, frozen=True)
+            for name, text in captured.texts.items()
+        }
+        self._seen, self._seen_values = captured, values
+        return values
 
     def step_of(self, captured: Captured) -> int:
         """The step that a state belongs to: the last that was observed, or one under way."""
@@ -65,12 +76,11 @@ class AgentHistory:
 
     def restart(self, captured: Captured, damage: str) -> None:
         """The agent was restored to *captured*: what was seen before does not count."""
-        values = captured.values()
+        values = self._values(captured)
         task = read_task(values)
         task.pop("action", None)
         self.step += 1
         self.monitor.restart(Observation(step=self.step, values=values, damage=damage, **task))
-        self._seen = captured
         self._unsaved.clear()
         self._restarted = True
         self._last = None

@@ -37,10 +37,6 @@ class Captured(msgspec.Struct, frozen=True):
         """A copy of what the provider gave."""
         return decode(self.texts[name])
 
-    def values(self) -> dict[str, Any]:
-        """What all of them gave, to be looked at."""
-        return {name: decode(text, frozen=True) for name, text in self.texts.items()}
-
 
 class Providers:
     """The providers of one agent, in the order in which they are captured and restored."""

@@ -149,7 +149,7 @@ class ResilientCheckpointManager(AgentCheckpoints):
         try:
             self._history.take_up(self.operations.reader, self.agent_id)
         except DataError as error:
-            # It is what the next look will find; here it must not keep the agent from saving.
+            # What is wrong is for the next look to find, and not for this one to fail at.
             logger.warning("agent %s: its history cannot be read: %s", self.agent_id, error)
 
     def _damage(self, captured: Captured | None = None) -> str:

@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import quote
 
 import msgspec
 
@@ -106,7 +107,7 @@ def find_in_file(
         for part in file.parent.iterdir():
             if (other := _JOURNAL.fullmatch(part.name)) and other[1] == journal[1]:
                 shutil.copy(part, folder)
-        with open_storage(f"file://{directory}") as scratch:
+        with open_storage(f"file://{quote(directory)}") as scratch:
             return _newest(manager_on(scratch), agent_id)
 
 

@@ -87,12 +87,10 @@ def _table(found: list[Waiting]) -> Iterator[object]:
 
 def _waiting(cli: Cli, run: str | None) -> list[Waiting]:
     from holdfast.checkpoint.pending import pending as look
-    from holdfast.cli.addresses import Finder
 
     if run is None:
         return look(storage=cli.manager)
-    engine = cli.manager.operations
-    run_id = Finder(engine.reader, engine.keeper).run(run).run_id
+    run_id = cli.finder.run(run).run_id
     return look(run_id, storage=cli.manager)
 
 

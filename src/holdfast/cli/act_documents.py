@@ -30,7 +30,7 @@ class Resume(Document, kw_only=True):
     """What was to happen, as `explain_resume` tells it."""
     status: str
     step: int
-    outcome: Literal["planned", "completed", "parked", "interrupted"]
+    outcome: Literal["planned", "completed", "parked"]
 
 
 class Fork(Document, kw_only=True):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
+import asyncio
 from collections.abc import Iterator
-from pathlib import Path
+from contextlib import nullcontext, redirect_stdout
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from holdfast.cli import exits
 from holdfast.cli.act_documents import Resume
-from holdfast.cli.calling import Cli, DryRun, Yes, command
+from holdfast.cli.calling import Cli, DryRun, Yes, command, import_from_here
 from holdfast.cli.output import Cell, Line
 from holdfast.cli.parsing import Argument, Option
 from holdfast.cli.words import status_cell
@@ -44,14 +44,28 @@ def resume(
     asked about first.
     """
     from holdfast.checkpoint.manager import StateManager
-    from holdfast.cli.addresses import Finder, parse
+    from holdfast.cli.addresses import parse
 
-    engine = cli.manager.operations
-    found = Finder(engine.reader, engine.keeper).run(run)
+    found = cli.finder.run(run)
     step = None if found.run_id == run else parse(run).step
     graph, where = _graph(cli, found, entry, yes)
     manager = StateManager(cli.storage)
-    graph = graph.over(manager)
+    try:
+        return _resume(cli, graph.over(manager), found, where, step, force=force, dry_run=dry_run)
+    finally:
+        asyncio.run(manager.close())
+
+
+def _resume(
+    cli: Cli,
+    graph: StateGraph,
+    found: RunInfo,
+    where: str,
+    step: int | None,
+    *,
+    force: bool,
+    dry_run: bool,
+) -> int:
     plan = graph.explain_resume(found.run_id)
     told = str(plan)
     if step is not None:
@@ -66,8 +80,11 @@ def resume(
         return 0
     if plan.questions and step is None:
         return _parked(cli, plan, where)
+    # What the nodes print is no part of a document.
+    aside = nullcontext() if cli.for_people else redirect_stdout(cli.terminal.stderr)
     try:
-        state = graph.resume_sync(found.run_id, step=step, force=force)
+        with aside:
+            state = graph.resume_sync(found.run_id, step=step, force=force)
     except Interrupted:
         return _parked(cli, graph.explain_resume(found.run_id), where)
     _give(cli, plan, where, state.status, state.step, "completed")
@@ -82,9 +99,7 @@ def _graph(cli: Cli, run: RunInfo, entry: str | None, yes: bool) -> tuple[StateG
     if not where:
         where = _recorded(cli, run)
         cli.confirm(f"run {run.run_id} asks to import {where}", yes=yes)
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
+    import_from_here()
     return load_graph(where), where
 
 
@@ -119,7 +134,7 @@ def _give(
     where: str,
     status: str,
     step: int,
-    outcome: Literal["planned", "completed", "parked", "interrupted"],
+    outcome: Literal["planned", "completed", "parked"],
 ) -> None:
     document = Resume(
         run_id=plan.run_id,

@@ -5,6 +5,7 @@ A command is a function whose first parameter is a `Cli`; `@command` adds the op
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from holdfast.cli.exits import ConfirmationError
-from holdfast.cli.output import Terminal, safe_json
+from holdfast.cli.output import Terminal, plain, safe_json
 from holdfast.cli.parsing import Option, Signature, parameter, parameters_of
 from holdfast.cli.settings import Settings, check_exists, load_settings
 from holdfast.errors import UsageError
@@ -20,10 +21,11 @@ from holdfast.storage.addresses import mask_url
 
 if TYPE_CHECKING:
     from holdfast.checkpoint.manager import CheckpointManager
+    from holdfast.cli.addresses import Finder
     from holdfast.cli.documents import Document
     from holdfast.storage.base import Storage
 
-__all__ = ["Cli", "Command", "DryRun", "Yes", "command"]
+__all__ = ["Cli", "Command", "DryRun", "Yes", "command", "import_from_here"]
 
 Blocks = Callable[[], Iterable[object]]
 Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask.")]
@@ -82,6 +84,13 @@ class Cli:
         """The storage, which must be there."""
         return self.manager.storage
 
+    @property
+    def finder(self) -> Finder:
+        """What finds runs and checkpoints by their addresses."""
+        from holdfast.cli.addresses import Finder
+
+        return Finder(self.manager.operations.reader, self.manager.operations.keeper)
+
     def close(self) -> None:
         """Close what was opened."""
         self._stack.close()
@@ -130,7 +139,7 @@ class Cli:
                 f"{what}, and there is nobody to ask",
                 hint="--yes does it, --dry-run shows what would be done",
             )
-        self.terminal.stderr.write(f"{what}. Go on? [y/N] ")
+        self.terminal.stderr.write(f"{plain(what)}. Go on? [y/N] ")
         self.terminal.stderr.flush()
         if self.terminal.stdin.readline().strip().lower() not in ("y", "yes"):
             raise ConfirmationError("nothing was done")
@@ -195,6 +204,13 @@ class Command:
 def _asks_for_help(words: Sequence[str]) -> bool:
     before = words[: words.index("--")] if "--" in words else words
     return "--help" in before or "-h" in before
+
+
+def import_from_here() -> None:
+    """Let modules in the working directory be imported, as `python` itself would."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
 
 
 def command(function: Callable[..., int | None]) -> Command:

@@ -29,6 +29,7 @@ __all__ = [
     "DAMAGED",
     "FAILED",
     "INTERRUPTED",
+    "LIMIT",
     "NOT_FOUND",
     "PARKED",
     "PARTIAL",
@@ -39,7 +40,7 @@ __all__ = [
     "help_for",
 ]
 
-FAILED, USAGE, PARTIAL, NOT_FOUND, CONFIRM, DAMAGED, PARKED = 1, 2, 3, 4, 6, 7, 20
+FAILED, USAGE, PARTIAL, NOT_FOUND, CONFIRM, DAMAGED, LIMIT, PARKED = 1, 2, 3, 4, 6, 7, 9, 20
 INTERRUPTED = 130
 PIPE_CLOSED = 141
 
@@ -59,7 +60,7 @@ _CODES: tuple[tuple[type[BaseException], int], ...] = (
     (errors.SchemaError, 8),
     (errors.ShapeError, 8),
     (errors.DataError, DAMAGED),
-    (errors.BudgetError, 9),
+    (errors.BudgetError, LIMIT),
     (errors.InDoubtError, PARKED),
     (errors.Interrupted, PARKED),
     (errors.Drained, INTERRUPTED),

@@ -111,14 +111,11 @@ def _rules(cli: Cli, given: dict[str, Any], group_by: str) -> tuple[Rules, str]:
 
 def chosen_runs(cli: Cli, names: Sequence[str]) -> list[RunInfo]:
     """The runs that are named, or all."""
-    from holdfast.cli.addresses import Finder
     from holdfast.storage.base import RunQuery
 
-    engine = cli.manager.operations
     if not names:
         return list(cli.storage.runs(RunQuery()))
-    finder = Finder(engine.reader, engine.keeper)
-    return list({run.run_id: run for run in map(finder.run, names)}.values())
+    return list({run.run_id: run for run in map(cli.finder.run, names)}.values())
 
 
 def _forget(

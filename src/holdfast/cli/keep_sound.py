@@ -105,11 +105,8 @@ def repair(
 
 def _run_id(cli: Cli, text: str) -> str:
     """The run's id; where damage keeps it from being looked up, *text* is taken for it."""
-    from holdfast.cli.addresses import Finder
-
-    engine = cli.manager.operations
     try:
-        return Finder(engine.reader, engine.keeper).run(text).run_id
+        return cli.finder.run(text).run_id
     except DataError:
         return text
 

@@ -49,10 +49,7 @@ def export(
     With --json it is written as plain JSON for other programs, with --html as one web page that
     needs nothing else; both go to stdout without -o.
     """
-    from holdfast.cli.addresses import Finder
-
-    engine = cli.manager.operations
-    found = Finder(engine.reader, engine.keeper).run(run)
+    found = cli.finder.run(run)
     if html and cli.json:
         raise UsageError("--html and --json are both given", hint="give one of them")
     if style not in _STYLES:

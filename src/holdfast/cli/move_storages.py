@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Annotated
 
 import msgspec
 
 from holdfast.cli import exits
-from holdfast.cli.calling import Cli, DryRun, command
+from holdfast.cli.calling import Cli, DryRun, command, import_from_here
 from holdfast.cli.keep_forget import chosen_runs
 from holdfast.cli.move_documents import Copied, CopyRow, Migrate, MigrateRow
 from holdfast.cli.output import Cell, Column, Line, Table
@@ -84,9 +82,7 @@ def migrate(
 
     from holdfast.checkpoint.migrating import migrate_run
 
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
+    import_from_here()
     for name in module or []:
         try:
             importlib.import_module(name)

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 from holdfast.cli.output import Cell, Terminal
@@ -76,14 +77,37 @@ class Console:
     async def run(self) -> int:
         """Until there are no more lines, or one says quit."""
         while True:
-            if self.lines.interactive:
-                await self._know_ids()
-            line = await self.lines.next(_PROMPT)
+            line = await self._line()
             if line is None:
                 break
             if not await self._do(line):
                 break
         return int(self._failed and not self.lines.interactive)
+
+    async def _line(self) -> str | None:
+        """The next line; meanwhile what nobody approves in time is rejected, if it is to be."""
+        if not self.lines.interactive:
+            return await self.lines.next(_PROMPT)
+        await self._know_ids()
+        try:
+            return await asyncio.wait_for(self.lines.next(_PROMPT), await self._time_left())
+        except TimeoutError:
+            saved = self.fleet.current_checkpoint_id
+            self.show(Cell("the time to approve it is over", "yellow"))
+            await self.execute(lambda: self.fleet.run(resume_from_checkpoint=saved))
+            return ""
+
+    async def _time_left(self) -> float | None:
+        """Seconds until something that the run waits for is rejected; None if nothing will be."""
+        state = self.fleet.state
+        if state is None or state.status != "interrupted" or not self.fleet.checkpointing:
+            return None
+        ends = [
+            one.expires_at
+            for one in await self.fleet.pending(state.run_id)
+            if one.reject_when_expired and one.expires_at is not None
+        ]
+        return max(0.0, (min(ends) - datetime.now(UTC)).total_seconds()) if ends else None
 
     async def _do(self, line: str) -> bool:
         """Do what *line* says; False to leave."""
@@ -195,6 +219,8 @@ def _program() -> int:
     except HoldfastError as error:
         Terminal(environ=os.environ).say(Cell("holdfast: ", "bold red"), str(error))
         return 2
+    except KeyboardInterrupt:
+        return 130
 
 
 if __name__ == "__main__":

@@ -62,7 +62,9 @@ def _refusal(arguments: tuple[str, ...]) -> bool:
 
 
 COMMANDS = {
-    "checkpoints": Entry("checkpoints [status=...] [KEY=VALUE]", "list checkpoints", _filters),
+    "checkpoints": Entry(
+        "checkpoints [status=...] [workflow=...] [KEY=VALUE]", "list checkpoints", _filters
+    ),
     "resume": Entry("resume [ID]", "go on with a run", _count(0, 1), ids=True),
     "show": Entry("show ID", "what a checkpoint holds", _count(1), ids=True),
     "diff": Entry("diff A B", "what differs between two checkpoints", _count(2), ids=True),

@@ -161,11 +161,10 @@ def blame(
 ) -> None:
     """Tell which step last wrote a value."""
     from holdfast.checkpoint.views import blame as look
-    from holdfast.cli.addresses import Finder
     from holdfast.core.codec import decode
 
     engine = cli.manager.operations
-    found = Finder(engine.reader, engine.keeper).run(run)
+    found = cli.finder.run(run)
     parts = parts_of(key.removeprefix("state."))
     newest = engine.reader.newest(found)
     metadata = None

@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 
 __all__ = ["tree", "watch"]
 
-_ENDED = {"completed": 0, "interrupted": exits.PARKED}
+_ENDED = {
+    "completed": 0,
+    "interrupted": exits.PARKED,
+    **dict.fromkeys(("max_rounds_reached", "max_cycles_reached", "budget_exhausted"), exits.LIMIT),
+}
 
 
 @command
@@ -40,10 +44,9 @@ def watch(
     """
     from holdfast.checkpoint.overview import standing
     from holdfast.checkpoint.timeline import timeline
-    from holdfast.cli.addresses import Finder
 
     engine = cli.manager.operations
-    found = Finder(engine.reader, engine.keeper).run(run)
+    found = cli.finder.run(run)
     moments, _ = timeline(engine.reader, engine.keeper, found, limit=limit or 1)
     for moment in reversed(moments[:limit]):
         _emit(cli, moment)
@@ -119,13 +122,12 @@ def _roots(cli: Cli, run: str | None, origins: dict[str, Origin], limit: int) ->
     """The runs that are no fork of one that is there."""
     from itertools import islice
 
-    from holdfast.cli.addresses import Finder
     from holdfast.cli.see_lanes import family_of
     from holdfast.storage.base import RunQuery
 
     engine = cli.manager.operations
     if run is not None:
-        found = Finder(engine.reader, engine.keeper).run(run)
+        found = cli.finder.run(run)
         first = (engine.reader.run(member) for member in family_of(cli, found.run_id))
         return [next(member for member in first if member is not None)]
     roots = (

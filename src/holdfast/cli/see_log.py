@@ -43,10 +43,9 @@ def log(
     """
     from holdfast.checkpoint.overview import standing
     from holdfast.checkpoint.timeline import timeline
-    from holdfast.cli.addresses import Finder
 
     engine = cli.manager.operations
-    found = Finder(engine.reader, engine.keeper).run(run)
+    found = cli.finder.run(run)
     if graph:
         from holdfast.cli.see_lanes import show_graph
 

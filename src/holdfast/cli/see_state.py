@@ -28,10 +28,7 @@ _LINES = 200
 
 def find(cli: Cli, address: str) -> Header:
     """The checkpoint that *address* names."""
-    from holdfast.cli.addresses import Finder
-
-    engine = cli.manager.operations
-    return Finder(engine.reader, engine.keeper).checkpoint(address)
+    return cli.finder.checkpoint(address)
 
 
 def _load(cli: Cli, header: Header) -> Loaded:
@@ -75,7 +72,7 @@ def _text(cli: Cli, header: Header, loaded: Loaded, full: bool) -> Iterator[obje
         yield Line.of(Cell("marks       ", "dim"), Cell(" ".join(marks), "cyan"))
     for key, value in header.metadata.items():
         text = msgspec.json.encode(value).decode()
-        yield Line.of(Cell(f"{key:<12}", "dim"), text)
+        yield Line.of(Cell(f"{key:<11} ", "dim"), text)
     yield ""
     yield from _state_lines(loaded, None if full else _LINES)
 

@@ -27,7 +27,15 @@ from holdfast.storage.registry import DEFAULT_ADDRESS
 if TYPE_CHECKING:
     from holdfast.core.rules import Rules
 
-__all__ = ["FILE_NAME", "Settings", "Value", "check_exists", "load_settings", "place_of"]
+__all__ = [
+    "FILE_NAME",
+    "Settings",
+    "Value",
+    "beside",
+    "check_exists",
+    "load_settings",
+    "place_of",
+]
 
 FILE_NAME = "holdfast.toml"
 VARIABLE = "HOLDFAST_STORAGE"
@@ -69,7 +77,8 @@ def load_settings(option: str | None, environ: Mapping[str, str], directory: Pat
     elif environ.get(VARIABLE):
         storage = Value(environ[VARIABLE], VARIABLE)
     elif file is not None and "storage" in told:
-        storage = Value(_beside(told["storage"], file, directory), origin)
+        base = None if file.parent == directory else file.parent
+        storage = Value(beside(told["storage"], base), origin)
     else:
         storage = Value(DEFAULT_ADDRESS, "default")
     return Settings(
@@ -106,15 +115,18 @@ def _read(file: Path) -> dict[str, Any]:
     return told
 
 
-def _beside(address: str, file: Path, directory: Path) -> str:
-    """*address*, with a relative path taken from where the file stands."""
+def beside(address: str, base: Path | None) -> str:
+    """*address*, with a relative path taken from *base*.
+
+    >>> beside("sqlite:///runs.db?compress=zstd", Path("/srv"))
+    'sqlite:////srv/runs.db?compress=zstd'
+    """
     path = place_of(address)
-    if file.parent == directory or path is None or path.is_absolute():
+    if base is None or path is None or path.is_absolute():
         return address
     url = StorageURL.parse(address)
     options = f"?{address.partition('?')[2]}" if url.options else ""
-    slashes = "///" if url.scheme == "sqlite" else "//"
-    return f"{url.scheme}:{slashes}{file.parent / path}{options}"
+    return f"{url.scheme}:{'///' if url.scheme == 'sqlite' else ''}{base / path}{options}"
 
 
 def place_of(address: str) -> Path | None:

@@ -43,8 +43,9 @@ if [[ "$funcstack[1]" == "_holdfast" ]]; then _holdfast "$@"; else compdef _hold
     "fish": """\
 # holdfast completion fish > ~/.config/fish/completions/holdfast.fish
 function __holdfast
-    set -l words (commandline -opc) (commandline -ct)
-    HOLDFAST_COMPLETE=1 holdfast $words[2..-1] 2>/dev/null
+    set -l words (commandline -opc)
+    set -l begun (commandline -ct)
+    HOLDFAST_COMPLETE=1 holdfast $words[2..-1] "$begun" 2>/dev/null
 end
 complete -c holdfast -a '(__holdfast)'
 """,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import subprocess
 import sys
@@ -137,7 +138,8 @@ def make_runs(manager: CheckpointManager) -> None:
     from holdfast.core.state import State
     from holdfast.runtime.forks import edited
 
-    graph = bare.over(StateManager(manager.storage))
+    saver = StateManager(manager.storage)
+    graph = bare.over(saver)
     with suppress(Interrupted):
         graph.execute_sync(State.new({"topic": "kelp"}, run_id="report-mon"))
     graph.resume_sync("report-mon", answer=True)
@@ -149,6 +151,7 @@ def make_runs(manager: CheckpointManager) -> None:
     change = edited({"audience": "children"})
     manager.fork_from_checkpoint(third.checkpoint_id, "report-mon-kids", change=change)
     graph.resume_sync("report-mon-kids")
+    asyncio.run(saver.close())
     final = manager.latest("report-mon")
     assert final is not None
     manager.tag(final.checkpoint_id, "published")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import sys
 from collections.abc import Iterator
@@ -10,18 +11,19 @@ from pathlib import Path
 from typing import Annotated
 
 from holdfast.cli.calling import Cli, command
+from holdfast.cli.exits import help_for
 from holdfast.cli.output import Cell, Column, Line, Table
 from holdfast.cli.parsing import Argument, Option
-from holdfast.cli.settings import FILE_NAME, place_of
+from holdfast.cli.settings import FILE_NAME, beside, place_of
 from holdfast.cli.start_documents import Doctor, Init, Medium, Package, Setting
-from holdfast.errors import ConflictError, HoldfastError
+from holdfast.errors import ConflictError, HoldfastError, UsageError
 from holdfast.storage.addresses import mask_url
 
 __all__ = ["doctor", "init"]
 
 _TOML = """\
 # Settings of the holdfast command. Paths are relative to this file.
-storage = "{storage}"
+storage = {storage}
 
 # What `holdfast forget` keeps when it is given no rules; without this, everything.
 # [retention]
@@ -75,24 +77,21 @@ def init(
     file = directory / FILE_NAME
     if file.exists() and not force:
         raise ConflictError(f"{file} is there already", hint="--force writes it anew")
-    made: list[str] = []
-    place = place_of(address)
-    if place is not None and not place.is_absolute():
-        place = directory / place
-        scheme = address.partition(":")[0]
-        opened = f"{scheme}:{'///' if scheme == 'sqlite' else ''}{place}"
-    else:
-        opened = address
-    existed = place is not None and place.exists()
+    if mask_url(address) != address:
+        raise UsageError(
+            f"{mask_url(address)} holds a password, which does not belong into a file",
+            hint="put the address into HOLDFAST_STORAGE",
+        )
     directory.mkdir(parents=True, exist_ok=True)
+    opened = beside(address, directory)
+    place = place_of(opened)
+    made = [str(place)] if place is not None and not place.exists() else []
     open_storage(opened).close()
     if place is not None and opened.startswith("file:"):
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if place is not None and not existed:
-        made.append(str(place))
-    file.write_text(_TOML.format(storage=mask_url(address)), "utf-8")
+    file.write_text(_TOML.format(storage=json.dumps(address)), "utf-8")
     made.append(str(file))
-    document = Init(storage=mask_url(address), file=str(file), made=made)
+    document = Init(storage=address, file=str(file), made=made)
 
     def text() -> Iterator[object]:
         for path in made:
@@ -111,13 +110,15 @@ def doctor(cli: Cli) -> int:
 
         next(iter(cli.storage.runs(RunQuery(limit=1))), None)
     except HoldfastError as error:
-        problem, reachable = str(error), False
+        problem, reachable = f"{error.message} ({help_for(error)})", False
     document = Doctor(
         versions=_versions(),
         settings=[
             Setting(name="storage", value=cli.address, origin=settings.storage.origin),
-            Setting(name="retention", value=settings.retention.value, origin=settings[1].origin),
-            Setting(name="graphs", value=settings.graphs.value, origin=settings.graphs.origin),
+            *(
+                Setting(name=name, value=told.value, origin=told.origin)
+                for name, told in (("retention", settings.retention), ("graphs", settings.graphs))
+            ),
             _key_setting(cli),
         ],
         packages=[Package(name=n, version=_version(n), extra=extra) for n, extra in _PACKAGES],

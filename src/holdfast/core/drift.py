@@ -44,6 +44,7 @@ DriftPolicy: TypeAlias = Literal["warn", "restore", "stop"]
 
 _BARS: dict[str, float] = {"low": 0.9, "normal": 0.7, "high": 0.5}
 _DOUBT_LEFT = 0.3
+_STATES_KEPT = 12
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -60,7 +61,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     seconds: float | None = None
     """How long it took."""
     values: Mapping[str, Any] | None = None
-    """The state after it."""
+    """The state after it. As it may be large, a `DriftMonitor` keeps those of the last twelve."""
     damage: str = ""
     """What is wrong with the run's stored records, if anything is."""
 
@@ -154,7 +155,11 @@ class DriftMonitor:
 
     def observe(self, observation: Observation) -> None:
         """Take a step into account."""
-        self._history.append(observation)
+        history = self._history
+        history.append(observation)
+        if len(history) > _STATES_KEPT:
+            old = history[-_STATES_KEPT - 1]
+            history[-_STATES_KEPT - 1] = msgspec.structs.replace(old, values=None)
 
     def look(self) -> DriftReport:
         """What the detectors find in what was observed. Looking changes no answer."""

@@ -189,8 +189,8 @@ class Repetition:
 class OwnSchema:
     """A key that is gone from the state, or of another type, after *seen* steps of being there.
 
-    It is learnt from the run itself, and a state may well change its shape for a reason, so that
-    this only warns. `Schema` is for what must always be so.
+    It is learnt from the run itself, as far back as states are kept, and a state may well change
+    its shape for a reason, so that this only warns. `Schema` is for what must always be so.
     """
 
     seen: int = 5
@@ -199,17 +199,19 @@ class OwnSchema:
         _check_above(0, seen=self.seen)
 
     def __call__(self, history: History) -> Iterator[Finding]:
-        shapes = [(one.step, _shape(one.values)) for one in history if one.values is not None]
-        if len(shapes) < 2:
+        known = [one for one in history if one.values is not None]
+        if len(known) < 2:
             return
-        step, now = shapes[-1]
-        for key, kind in shapes[-2][1].items():
+        now, before = _shape(known[-1].values), _shape(known[-2].values)
+        if now == before:
+            return
+        for key, kind in before.items():
             there = now.get(key)
-            if there == kind or (there is None and _parent_changed(key, now, shapes[-2][1])):
+            if there == kind or (there is None and _parent_changed(key, now, before)):
                 continue
             if "" in (there, kind):
                 continue  # None fits anywhere
-            count = _times(key, kind, [shape for _, shape in shapes[:-1]])
+            count = _times(key, kind, known[:-1])
             was = f"{key} was {kind} for {count} steps"
             yield Finding(
                 detector="own schema",
@@ -217,7 +219,7 @@ class OwnSchema:
                 saw=f"{was}, and is gone" if there is None else f"{was}, and is {there}",
                 confidence=certainty(count / self.seen),
                 suggests="warn",
-                since=step,
+                since=known[-1].step,
             )
 
 
@@ -367,10 +369,11 @@ def _parent_changed(key: str, now: Mapping[str, str], before: Mapping[str, str])
     return bool(parent) and parent in before and now.get(parent) != before[parent]
 
 
-def _times(key: str, kind: str, shapes: Sequence[Mapping[str, str]]) -> int:
+def _times(key: str, kind: str, known: History) -> int:
+    """For how many of the newest observations there was a value of that kind."""
     count = 0
-    for shape in reversed(shapes):
-        if shape.get(key) != kind:
+    for one in reversed(known):
+        if _shape(one.values).get(key) != kind:
             break
         count += 1
     return count

@@ -85,7 +85,6 @@ def _is_its_attributes(cls: Any) -> bool:
         or issubclass(cls, type | BaseException)
         or cls.__reduce_ex__ is not object.__reduce_ex__
         or cls.__reduce__ is not object.__reduce__
-        or hasattr(cls, "__setstate__")
     ):
         return False
     try:
@@ -105,6 +104,9 @@ def _attributes(value: Any) -> dict[str, Any]:
 
 def _object(cls: type, parts: dict[str, Any]) -> Any:
     made: Any = object.__new__(cls)
+    if hasattr(cls, "__setstate__"):
+        made.__setstate__(parts)
+        return made
     for name, item in parts.items():
         object.__setattr__(made, name, item)
     return made

@@ -17,6 +17,8 @@ from operator import or_
 from types import GenericAlias, UnionType
 from typing import Any
 
+import agent_framework
+
 from holdfast.core.codec import register_type
 from holdfast.integrations.adopting import adopt, type_name
 
@@ -37,6 +39,8 @@ _classes: dict[str, type] = {type_name(cls): cls for cls in _PLAIN}
 def register_framework() -> None:
     """Tell the codec of the framework's data types, as far as its modules are loaded."""
     _register_references()
+    for name in (*_OBJECTS, "WorkflowMessage", "AgentExecutorResponse"):
+        getattr(agent_framework, name, None)  # it loads its modules when a name is asked for
     learn(_framework_classes())
 
 

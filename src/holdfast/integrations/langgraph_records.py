@@ -225,18 +225,26 @@ def tuple_of(
     )
 
 
-class Written(msgspec.Struct):
+class Written(msgspec.Struct, omit_defaults=True):
     """What stands in a note of writes: those of one task, in order, each a channel and a value."""
 
     task: str
     path: str
     writes: list[tuple[str, msgspec.Raw]]
+    places: list[int] | None = None
+    """The place of each among the task's writes, where it is not that in the list."""
 
 
 _read_written = msgspec.json.Decoder(Written).decode
 
 
-def note_of(address: Address, writes: Sequence[tuple[str, bytes]], task: str, path: str) -> Note:
+def note_of(
+    address: Address,
+    writes: Sequence[tuple[str, bytes]],
+    task: str,
+    path: str,
+    places: list[int] | None = None,
+) -> Note:
     """The note that keeps writes to a checkpoint, which need not be there yet."""
     target = address.checkpoint_id
     if target is None:
@@ -244,7 +252,8 @@ def note_of(address: Address, writes: Sequence[tuple[str, bytes]], task: str, pa
             "writes belong to a checkpoint, and the config names none",
             hint="pass the config that put() returned",
         )
-    content = Written(task, path, [(channel, msgspec.Raw(text)) for channel, text in writes])
+    stored = [(channel, msgspec.Raw(text)) for channel, text in writes]
+    content = Written(task, path, stored, places)
     return Note(kind="writes", content=content, scope=address.scope, parent=target, tags=(target,))
 
 
@@ -256,7 +265,8 @@ def fold(notes: Iterable[bytes]) -> list[tuple[str, str, bytes]]:
     found: dict[tuple[str, int], tuple[str, str, bytes]] = {}
     for note in notes:
         written = _read_written(note)
-        for place, (channel, text) in enumerate(written.writes):
+        places = written.places or range(len(written.writes))
+        for place, (channel, text) in zip(places, written.writes, strict=True):
             key = (written.task, WRITES_IDX_MAP.get(channel, place))
             if key[1] < 0 or key not in found:
                 found[key] = (written.path, channel, bytes(text))

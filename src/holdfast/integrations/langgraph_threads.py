@@ -59,12 +59,14 @@ class Threads:
         texts: Mapping[str, bytes],
         metadata: Mapping[str, Any],
         *,
-        alone: bool,
-        stored: Callable[[], None],
+        alone: bool = False,
+        stored: Callable[[], None] = lambda: None,
+        notes: tuple[Note, ...] = (),
     ) -> Steps[Header]:
         """Save a checkpoint as a child of the one that *address* names.
 
-        *stored* is called, on whatever thread does the work, as soon as it is durable.
+        *stored* is called, on whatever thread does the work, as soon as it is durable. *notes*
+        are stored in the same commit.
         """
         self._check_retention(metadata)
         plain, rest = split_metadata(metadata)
@@ -81,7 +83,8 @@ class Threads:
         checkpoint_id = check_run_id(checkpoint["id"], "a checkpoint's id")
         lineage = _Telling(address.checkpoint_id, stored)
         subject = subject_of(place, texts, said, checkpoint_id, lineage, alone=alone)
-        return (yield from self.save(subject, texts, said))
+        named = tuple(msgspec.structs.replace(note, name=self._name) for note in notes)
+        return (yield from self.save(subject, texts, said, named))
 
     def save(
         self,

@@ -20,7 +20,7 @@ from holdfast.errors import Drained, Interrupted, StepError, UsageError, VetoErr
 from holdfast.runtime.agent_config import AutonomousConfig
 from holdfast.runtime.agent_cycle import Cycles
 from holdfast.runtime.agent_graph import Start, build_graph, find_start
-from holdfast.runtime.agent_result import AgentResult, Budget, resume_line
+from holdfast.runtime.agent_result import AgentResult, result_of, resume_line
 from holdfast.runtime.agent_values import copied, first_values, restored
 from holdfast.runtime.interrupts import InterruptMode, Interrupts
 from holdfast.runtime.models import Model, open_model
@@ -113,6 +113,11 @@ class BaseAutonomousAgent:
         """
         self._check_idle()
         start = await self._start(task, checkpoint)
+        if (answer is not NOTHING or answers) and not start.known:
+            raise UsageError(
+                f"no run of {self.agent_id!r} waits for an answer",
+                hint="set resume_from_checkpoint=True, or name its checkpoint",
+            )
         start.answer, start.answers = answer, answers or {}
         config = self.config
         with self.interrupts.watching(
@@ -181,14 +186,18 @@ class BaseAutonomousAgent:
                 "a tool that needs approval needs a state manager",
                 hint="the run is parked until someone answers: give state_manager=",
             )
-        model = self._model or self._open_model()
+        model = self._model
+        if model is None:
+            model = await asyncio.to_thread(self._open_model)  # one in this process takes a while
         self._running, self._resumed = True, False
         self.state = AgentState(agent_id=self.agent_id, run_id=start.run_id)
         try:
             async with AsyncExitStack() as stack:
                 if isinstance(model, AbstractAsyncContextManager):
                     await stack.enter_async_context(model)  # one connection for the whole run
-                await self.fire(HookEvent.PRE_AGENT_LOOP, task=start.task)
+                veto = await self.fire(HookEvent.PRE_AGENT_LOOP, task=start.task)
+                if veto:
+                    raise VetoError(f"a hook refused the run: {veto}", run_id=start.run_id)
                 result = await self._executed(start, manager, model)
                 await self.fire(HookEvent.POST_AGENT_LOOP, status=result.status)
                 return result
@@ -233,38 +242,14 @@ class BaseAutonomousAgent:
             self._restore_state(restored(state))
             status = "completed"
         self.say_resumed()
-        return self._result(status, waiting)
+        self.state.status = status
+        return result_of(self.state, self.config, self.answer, waiting)
 
     def _open_model(self) -> Model:
         config = self.config
         settings = {"temperature": config.temperature, "max_tokens": config.max_tokens}
         given = {name: value for name, value in settings.items() if value is not None}
         return open_model(config.llm_provider, config.model, **given, **config.provider_config)
-
-    def _result(self, status: str, waiting: tuple[Any, ...]) -> AgentResult:
-        live = self.state
-        live.status = status
-        extra = live.extra
-        used = extra.get("usage", {})
-        raw = extra.get("answer") if status == "completed" else None
-        return AgentResult(
-            task=extra.get("task", ""),
-            status=status,
-            answer=self.answer.read(raw) if self.answer and raw is not None else raw,
-            cycles_used=extra.get("cycles_used", 0),
-            total_cycles=self.config.max_cycles,
-            plan=self.plan,
-            budget=Budget(
-                spent_usd=live.budget_spent_usd,
-                limit_usd=self.config.budget_usd,
-                tokens=used.get("tokens", 0),
-                model_calls=used.get("model_calls", 0),
-                unpriced_calls=used.get("unpriced_calls", 0),
-            ),
-            error=live.metadata.get("error"),
-            run_id=live.run_id or "",
-            waiting=waiting,
-        )
 
     def interrupt(self, message: str = "", *, mode: InterruptMode = "graceful") -> None:
         """Ask the run to stop: after its cycle, or at once. It can be resumed; any thread may."""

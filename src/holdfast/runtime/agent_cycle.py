@@ -101,11 +101,20 @@ class Cycles:
                 text = f"{type(error).__name__}: {error}"
                 raise Ending("failed", leaves=_with(state, error=text), error=text) from error
 
+    async def _heed_interrupt(self, state: State) -> None:
+        """End the run here if it was asked to stop, unless a hook forbids it."""
+        interrupts = self._agent.interrupts
+        if interrupts.reason is None:
+            return
+        facts = interrupts.reason.to_dict()
+        if not await self._agent.fire(HookEvent.PRE_INTERRUPT, reason=facts):
+            raise await self._interrupted(state)
+        interrupts.forget()
+
     async def _interrupted(self, state: State) -> Ending:
         agent = self._agent
         reason = agent.interrupts.reason
         assert reason is not None
-        await agent.fire(HookEvent.PRE_INTERRUPT, reason=reason.to_dict())
         await agent.fire(HookEvent.POST_INTERRUPT, reason=reason.to_dict())
         return Ending(
             "interrupted",
@@ -155,8 +164,7 @@ class Cycles:
 
     async def _plan(self, state: State) -> State:
         agent, live = self._agent, self._live(state)
-        if agent.interrupts.reason is not None:
-            raise await self._interrupted(state)
+        await self._heed_interrupt(state)
         if not live.pending_actions and not live.completed_actions:
             task = live.extra["task"]
             if await agent.fire(HookEvent.PRE_PLAN_GENERATION, task=task):
@@ -175,8 +183,7 @@ class Cycles:
 
     async def _cycle(self, state: State) -> State:
         agent, live = self._agent, self._live(state)
-        if agent.interrupts.reason is not None:
-            raise await self._interrupted(state)
+        await self._heed_interrupt(state)
         self._check_limits(state, live)
         await self._take_message(live)
         _start_next(live)

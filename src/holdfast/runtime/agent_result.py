@@ -7,9 +7,11 @@ from typing import Any
 
 from holdfast.checkpoint.pending import Waiting
 from holdfast.core.agent_state import AgentState
+from holdfast.runtime.agent_config import AutonomousConfig
 from holdfast.runtime.prices import shown
+from holdfast.runtime.signatures import Answer
 
-__all__ = ["AgentResult", "Budget", "resume_line"]
+__all__ = ["AgentResult", "Budget", "result_of", "resume_line"]
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,36 @@ class AgentResult:
     def to_dict(self) -> dict[str, Any]:
         """All of it as a dict."""
         return {**asdict(self), "answer": self.answer}
+
+
+def result_of(
+    state: AgentState,
+    config: AutonomousConfig,
+    signature: Answer | None,
+    waiting: tuple[Waiting, ...],
+) -> AgentResult:
+    """What a run that left *state* came to."""
+    extra = state.extra
+    used = extra.get("usage", {})
+    raw = extra.get("answer") if state.status == "completed" else None
+    return AgentResult(
+        task=extra.get("task", ""),
+        status=state.status,
+        answer=signature.read(raw) if signature is not None and raw is not None else raw,
+        cycles_used=extra.get("cycles_used", 0),
+        total_cycles=config.max_cycles,
+        plan=[dict(item) for item in (*state.completed_actions, *state.pending_actions)],
+        budget=Budget(
+            spent_usd=state.budget_spent_usd,
+            limit_usd=config.budget_usd,
+            tokens=used.get("tokens", 0),
+            model_calls=used.get("model_calls", 0),
+            unpriced_calls=used.get("unpriced_calls", 0),
+        ),
+        error=state.metadata.get("error"),
+        run_id=state.run_id or "",
+        waiting=waiting,
+    )
 
 
 def resume_line(state: AgentState, max_cycles: int) -> str:

@@ -32,6 +32,7 @@ from holdfast.runtime.fleet_resume import (
     find_checkpoint,
     listed,
     other_task,
+    outdated,
 )
 from holdfast.runtime.fleet_running import Running, stored_state
 from holdfast.runtime.graph import StateGraph
@@ -40,7 +41,7 @@ from holdfast.runtime.observers import Observer
 from holdfast.runtime.participants import ROLES, participant_of
 from holdfast.runtime.retrying import Attempt, Backoff
 from holdfast.runtime.reviews import ApprovalHandler, ApprovalRequest, answer_tree, requests_in
-from holdfast.storage.base import RecordQuery, RunQuery, Storage
+from holdfast.storage.base import RunQuery, Storage
 
 __all__ = ["Fleet", "FleetResult"]
 
@@ -270,25 +271,21 @@ class Fleet(FleetFacts):
         return await self._manager.export_json(standing.header.id, "fleet")
 
     async def cleanup(self) -> int:
-        """Remove what *cleanup_after_days* says; gives how many runs and checkpoints went."""
+        """Remove what *cleanup_after_days* says; gives how many runs and checkpoints went.
+
+        It is done whenever `run` is called.
+        """
         if self._keep is None or not self._saves:
             return 0
-        gone, oldest = 0, datetime.now(UTC) - self._keep
+        oldest = datetime.now(UTC) - self._keep
         agents = [getattr(one, "agent", None) for one in self._crew.participants.values()]
-        for name in (self.name, *(f"{self.name}/{one.agent_id}" for one in agents if one)):
-            for run_id in await asyncio.to_thread(self._completed_before, name, oldest):
-                await self._manager.delete_run(run_id)
-                gone += 1
-            gone += await self._manager.cleanup_old_checkpoints(name)
-        return gone
-
-    def _completed_before(self, name: str, oldest: datetime) -> list[str]:
-        reader = self._manager.operations.reader
-        query = RecordQuery(name=name, status="completed", scope="", until=oldest)
-        ids = dict.fromkeys(header.run_id for header in reader.storage.headers(query))
-        runs = (reader.run(run_id) for run_id in ids)
-        heads = (reader.newest(run) for run in runs if run is not None)
-        return [one.run_id for one in heads if one is not None and one.saved_at < oldest]
+        names = [self.name, *(f"{self.name}/{one.agent_id}" for one in agents if one)]
+        storage = self._manager.storage
+        gone, thinned = await asyncio.to_thread(outdated, storage, names, oldest)
+        for run_id in gone:
+            await self._manager.delete_run(run_id)
+        went = [await self._manager.cleanup_old_checkpoints(run_id) for run_id in thinned]
+        return len(gone) + sum(went)
 
     # Executing
 
@@ -377,7 +374,7 @@ class Fleet(FleetFacts):
         standing = await self._standing(checkpoint_id)
         if standing.state["task"] == text:
             text = ""
-        if not standing.newest or (standing.completed and text):
+        if not standing.newest or (standing.over and text):
             return await self._forked(standing, text)
         await self._hear(standing, text)
         return standing.run_id

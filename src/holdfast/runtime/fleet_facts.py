@@ -68,10 +68,5 @@ class FleetFacts:
         """What a participant was told and said since the last reset."""
         return list(self._value(history_key(participant), []))
 
-    def last_of(self, participant: str) -> str | None:
-        """What a participant said last."""
-        said = [one["content"] for one in self.history_of(participant)]
-        return said[-1] if said else None
-
     def _value(self, key: str, default: Any) -> Any:
         return default if self._state is None else give_out(self._state.get(key, default))

@@ -230,8 +230,10 @@ class _Nodes:
         """The state after the participant's work, with all histories as they are then."""
         number = state["current_round"] + 1
         name, key = ledger.speaker, history_key(ledger.speaker)
-        told = {"role": "user", "content": _told(state, name, ledger.instruction)}
         participant = self._crew.participants[name]
+        before = state[key] if participant.remembers else ()
+        text = _told(state, name, ledger.instruction, first=not before)
+        told = {"role": "user", "content": text}
         _tell("fleet.turn", round=number, speaker=name, instruction=ledger.instruction)
         started = time.monotonic()
         turn = await participant.work(
@@ -239,7 +241,7 @@ class _Nodes:
                 fleet=state.name,
                 name=name,
                 instruction=ledger.instruction,
-                messages=[*(state[key] if participant.remembers else ()), told],
+                messages=[*before, told],
                 approvals=self._crew.approvals,
                 tell=self._watched,
             )
@@ -307,7 +309,7 @@ def _tell(kind: str, **facts: Any) -> None:
         here.say(kind, **facts)
 
 
-def _told(state: State, name: str, instruction: str) -> str:
+def _told(state: State, name: str, instruction: str, *, first: bool) -> str:
     """What the participant is told: what the others said since its last turn, and what to do."""
     news: list[str] = []
     for entry in reversed(state["history"]):
@@ -315,11 +317,8 @@ def _told(state: State, name: str, instruction: str) -> str:
             break
         if entry["speaker"] != "manager":
             news.append(f"{entry['speaker']}: {entry['content']}")
-    if not news:
-        return (
-            f"The task: {state['task']}\n\n{instruction}" if not state["history"] else instruction
-        )
-    return "\n\n".join([f"The task: {state['task']}", *reversed(news), instruction])
+    task = [f"The task: {state['task']}"] if first or news else []
+    return "\n\n".join([*task, *reversed(news), instruction])
 
 
 def _said(state: State, name: str, instruction: str, turn: Turn) -> list[dict[str, Any]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from datetime import datetime
 from difflib import get_close_matches
 from itertools import islice
 from typing import Any, cast
@@ -17,9 +19,17 @@ from holdfast.core.record import Header
 from holdfast.core.state import State
 from holdfast.errors import NotFoundError, ShapeError, UsageError
 from holdfast.runtime.fleet_graph import first_state
-from holdfast.storage.base import RecordQuery
+from holdfast.storage.base import RecordQuery, Storage
 
-__all__ = ["Standing", "check_team", "find_checkpoint", "listed", "nearest_ids", "other_task"]
+__all__ = [
+    "Standing",
+    "check_team",
+    "find_checkpoint",
+    "listed",
+    "nearest_ids",
+    "other_task",
+    "outdated",
+]
 
 _LOOKED_THROUGH = 500
 """Among so many of the newest ids the nearest are looked for."""
@@ -46,6 +56,11 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     def run_id(self) -> str:
         """Its run."""
         return self.header.run_id
+
+    @property
+    def over(self) -> bool:
+        """Whether the answer is written, so that a text would no longer be heard."""
+        return self.completed or (self.open and self.state["decision"] == "answer")
 
     def fork_from(self) -> Header:
         """The checkpoint that a fork begins with."""
@@ -131,6 +146,25 @@ def listed(one: CheckpointMetadata) -> dict[str, Any]:
         "status": status,
         "metadata": {**one.metadata, "status": status},
     }
+
+
+def outdated(
+    storage: Storage, names: Iterable[str], oldest: datetime
+) -> tuple[list[str], list[str]]:
+    """Runs of these names that were completed before *oldest*; and those with checkpoints from
+    before it that are not their newest."""
+    gone: list[str] = []
+    thinned: list[str] = []
+    for name in names:
+        headers = storage.headers(RecordQuery(name=name, scope="", until=oldest))
+        for run_id, count in Counter(header.run_id for header in headers).items():
+            for newest in storage.headers(RecordQuery(run_id=run_id, scope="", limit=1)):
+                dormant = newest.saved_at <= oldest
+                if dormant and newest.status == "completed":
+                    gone.append(run_id)
+                elif count > dormant:
+                    thinned.append(run_id)
+    return gone, thinned
 
 
 def nearest_ids(reader: Reader, wanted: str, name: str) -> list[str]:

@@ -299,8 +299,9 @@ class StateGraph:
     ) -> State:
         """Save a run that is not being executed once more, as ``manual``, some keys changed.
 
-        What was decided and recorded stays. A run that is not there is begun with *edit*, and
-        nothing is executed yet. The state's `checkpoint_id` is the new checkpoint's.
+        What was recorded stays. If nothing of the next node was, *edit* has it decided anew. A run
+        that is not there is begun with *edit*, and nothing is executed yet. The state's
+        `checkpoint_id` is the new checkpoint's.
         """
         self.manager  # noqa: B018 - raises if checkpointing is off
         return await self._runner(self.plan(), False).checkpoint(run_id, edit or {}, metadata or {})

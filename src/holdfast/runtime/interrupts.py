@@ -40,7 +40,7 @@ class Interrupts:
         self._grace = grace
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[Any] | None = None
-        self._timers: list[asyncio.TimerHandle] = []
+        self._hurry: asyncio.TimerHandle | None = None
         self._cancelled = False
         self.children: list[Interrupts] = []
         """Those of agents that are being executed inside this run; they share its task."""
@@ -63,7 +63,7 @@ class Interrupts:
         if hurry:
             self._cancel()
         elif loop is not None:
-            self._timers.append(loop.call_later(self._grace, self._cancel))
+            self._hurry = loop.call_later(self._grace, self._cancel)
 
     def note(self, source: InterruptSource, message: str, mode: InterruptMode) -> None:
         """Keep the reason, if it is the first."""
@@ -71,6 +71,16 @@ class Interrupts:
             self.reason = InterruptReason(
                 source=source, mode=mode, message=message, timestamp=datetime.now(UTC)
             )
+
+    def forget(self) -> None:
+        """Go on as if nobody had asked."""
+        self.reason = None
+        self._stop_hurrying()
+
+    def _stop_hurrying(self) -> None:
+        if self._hurry is not None:
+            self._hurry.cancel()
+            self._hurry = None
 
     def _cancel(self) -> None:
         if self._task is not None and not self._cancelled:
@@ -102,16 +112,17 @@ class Interrupts:
         """While a run is executed: heed signals and time."""
         self.reason = None
         self._loop = asyncio.get_running_loop()
+        clock = None
         if timeout is not None:
             message = f"{timeout:g} s have passed"
-            self._timers.append(self._loop.call_later(timeout, self.request, "timeout", message))
+            clock = self._loop.call_later(timeout, self.request, "timeout", message)
         try:
             with on_signals(self._heard, signals):
                 yield
         finally:
-            for timer in self._timers:
-                timer.cancel()
-            self._timers.clear()
+            if clock is not None:
+                clock.cancel()
+            self._stop_hurrying()
             self._loop = None
 
     def _heard(self, number: int) -> None:

@@ -104,6 +104,9 @@ class Model(Protocol):
 ModelFactory: TypeAlias = Callable[..., Model]
 """Is called with the model's name, which may be empty, and the settings by keyword."""
 
+_SETTINGS = ("base_url", "api_key", "temperature", "max_tokens", "prices", "force_schema")
+_LOCAL_SETTINGS = ("threads", *_SETTINGS[2:])
+
 _factories: dict[str, ModelFactory] = {}
 
 
@@ -131,6 +134,12 @@ def open_model(provider: str | None = None, model: str | None = None, **settings
     factory = _factories.get(provider)
     if factory is not None:
         return factory(model, **settings)
+    known = _LOCAL_SETTINGS if provider == "local" else _SETTINGS
+    for name in settings:
+        if name not in known:
+            raise UsageError(
+                f"a model of {provider} has no setting {name!r}", hint=f"it has: {', '.join(known)}"
+            )
     if provider == "local":
         from holdfast.runtime.local_model import open_local
 

@@ -76,8 +76,15 @@ class LogObserver:
             logger.log(level, "%s %s %s", event.source, event.type, facts)
 
 
+def _drift_watch() -> Observer:
+    from holdfast.runtime.drift_watch import DriftWatch
+
+    return DriftWatch()
+
+
 _lock = threading.Lock()
 _named: dict[str, Observer | Callable[[], Observer]] = {
+    "drift": _drift_watch,
     "noop": NoopObserver,
     "log": LogObserver,
 }

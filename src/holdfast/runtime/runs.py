@@ -132,6 +132,8 @@ class Runner:
                 progress = read_progress(loaded)
                 state = self._fitted(header, state, progress, Resume(run_id))
                 session.floor = progress.floor
+                if edit and not session.ledger.effects():
+                    progress.next = None  # nothing of that node has happened
             state = state.merge(edit).at(metadata=metadata)
             await self._loop(session, run_id).mark(state, progress)
             return state

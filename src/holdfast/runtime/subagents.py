@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.checkpoint.session import HERE
 from holdfast.core.agent_state import AgentState
 from holdfast.errors import Drained, RunError
-from holdfast.runtime.tools import Tool
+from holdfast.runtime.tools import Tool, check_tool_name
 
 if TYPE_CHECKING:
     from holdfast.runtime.agent import BaseAutonomousAgent
@@ -25,7 +25,7 @@ def agent_tool(agent: BaseAutonomousAgent, name: str | None, description: str) -
         "additionalProperties": False,
     }
     return Tool(
-        name=name or agent.agent_id.replace(" ", "_"),
+        name=check_tool_name(agent.agent_id if name is None else name),
         description=description or f"Have the agent {agent.agent_id} do a task.",
         parameters=schema,
         call=agent.run,

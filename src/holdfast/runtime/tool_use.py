@@ -10,7 +10,7 @@ from holdfast.checkpoint.effects import effect
 from holdfast.checkpoint.hooks import HookEvent
 from holdfast.checkpoint.ledger import Effect
 from holdfast.checkpoint.session import HERE
-from holdfast.core.codec import encode, register_type
+from holdfast.core.codec import decode, encode, register_type
 from holdfast.core.state import State
 from holdfast.errors import EncodeError, RunError, UsageError
 from holdfast.runtime.agent_values import told
@@ -121,6 +121,8 @@ async def _called(
     except AS_THEY_ARE:
         raise
     except Exception as error:
+        for name, text in known.items():  # as it will be when the outcome is read from the journal
+            setattr(agent.state, name, decode(text))
         await agent.fire(after, **facts, error=repr(error))
         raise RunError(f"{type(error).__name__}: {error}") from error
     await agent.fire(after, **facts, result=result)

@@ -15,7 +15,7 @@ from holdfast.checkpoint.effects import InDoubt
 from holdfast.errors import UsageError
 from holdfast.runtime.models import ToolSpec
 
-__all__ = ["Tool", "ToolLike", "read_tool", "text_of", "tool"]
+__all__ = ["Tool", "ToolLike", "check_tool_name", "read_tool", "text_of", "tool"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -153,10 +153,7 @@ def read_tool(given: ToolLike) -> Tool:
 
 
 def _make(function: Callable[..., Any], *, name: str, **kind: bool) -> Tool:
-    if not _NAME.fullmatch(name):
-        raise UsageError(
-            f"{name!r} is no name for a tool", hint="letters, digits, _ and -: @tool(name=...)"
-        )
+    check_tool_name(name)
     description, about = _documented(function)
     parameters = _parameters(function, name)
     hints = typing.get_type_hints(function)
@@ -169,6 +166,15 @@ def _make(function: Callable[..., Any], *, name: str, **kind: bool) -> Tool:
         types=types,
         **kind,
     )
+
+
+def check_tool_name(name: str) -> str:
+    """Return *name* if models take it for a tool's, else raise a `UsageError`."""
+    if not _NAME.fullmatch(name):
+        raise UsageError(
+            f"{name!r} is no name for a tool", hint="give name=, of letters, digits, _ and -"
+        )
+    return name
 
 
 def _parameters(function: Callable[..., Any], name: str) -> dict[str, inspect.Parameter]:

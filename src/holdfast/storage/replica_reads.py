@@ -11,7 +11,6 @@ from holdfast.core.record import Record
 from holdfast.errors import (
     ConflictError,
     CorruptError,
-    HoldfastError,
     ParkedError,
     StorageError,
     StorageUnavailableError,
@@ -59,7 +58,7 @@ class Reads:
         self, operation: str, call: Callable[[Replica], T], start: int = 0
     ) -> tuple[Replica, T]:
         """What the first storage that works gives; if none does, an error that names them all."""
-        failures: list[tuple[Replica, HoldfastError]] = []
+        failures = [(one, one.failure) for one in self._replicas.all[:start] if one.failure]
         for replica in self._replicas.all[start:]:
             try:
                 result = call(replica)
@@ -89,8 +88,9 @@ class Reads:
                 failures += 1
                 if failures > 2 * len(self._replicas.all):
                     raise
-                healed = any(self._replicas.heal(one, run_id) for one in self._replicas.all)
-                if not has_failed(error) and not healed:
+                if has_failed(error):
+                    continue
+                if not any(self._replicas.heal(one, run_id) for one in self._replicas.all):
                     raise
 
     def look(

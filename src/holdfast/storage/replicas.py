@@ -71,6 +71,8 @@ class Replica:
         self.breaker = breaker
         self.behind: set[str] = set()
         """The runs that it is known to lack something of."""
+        self.failure: HoldfastError | None = None
+        """Why the last call failed, if it did."""
         self.missing = False
         """Whether the last copy that was to be made could not be."""
         self.name = f"fallback {number}" if number else "primary"
@@ -145,6 +147,7 @@ class Replicas:
             )
         except HoldfastError as error:
             if has_failed(error):
+                replica.failure = error
                 replica.breaker.failed()
                 self.unsettle()
             else:
@@ -154,6 +157,7 @@ class Replicas:
         return result
 
     def _worked(self, replica: Replica) -> None:
+        replica.failure = None
         if replica.breaker.worked():
             self.unsettle()
 
@@ -227,8 +231,6 @@ class Replicas:
     ) -> None:
         seq, digest = (head.seq, head.digest) if head is not None else (0, "")
         if (seq, digest) == (newest.seq, newest.digest):
-            if run_id not in lead.behind:
-                replica.behind.discard(run_id)
             return
         if seq and not self.call(
             lead, "compare", lambda storage: goes_on(storage, run_id, seq, digest)
@@ -300,8 +302,7 @@ class Replicas:
         runs = {batch.run_id for batch in sent}
         for copy in self.all[replica.number + 1 :] if sent else ():
             try:
-                late = self._copied(copy, sent)
-                copy.behind -= runs - late
+                late = self._copied(copy, sent) | (runs & copy.behind)
                 copy.missing = False
                 for run_id in sorted(late):
                     self.catch_up(replica, copy, run_id)
@@ -335,11 +336,13 @@ class Replicas:
         _, conflict = self.call(
             copy, "copy", lambda to: bring_up(source.storage, to, run_id, after), long=True
         )
-        if conflict is None:
-            copy.behind.discard(run_id)
-        else:
+        if conflict is not None:
             copy.behind.add(run_id)
             self.tell("behind", copy, "copy", run_id=run_id, error=conflict)
+            return True
+        if after:
+            self.call(copy, "copy", lambda to: hide_alike(to, source.storage, run_id, after))
+        copy.behind.discard(run_id)
         return True
 
     # Making them whole

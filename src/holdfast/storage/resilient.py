@@ -59,7 +59,8 @@ class ResilientStorage(Storage):
 
     A storage may be given as a function that opens it: one that is away at the start is opened
     later. *breaker* says when a storage is left alone for a while. *on_event* is told of each
-    `StorageEvent`; they are logged as well. *clock* is in monotonic seconds.
+    `StorageEvent`; they are logged as well. It is called in the middle of a call, perhaps from
+    another thread, and must not use the storage itself. *clock* is in monotonic seconds.
 
     >>> from holdfast.storage.memory import MemoryStorage
     >>> with ResilientStorage(MemoryStorage(), MemoryStorage()) as storage:
@@ -204,6 +205,7 @@ class ResilientStorage(Storage):
             try:
                 drop(copy)
             except (StorageError, CorruptError) as error:
+                copy.behind.add(run_id)
                 self._replicas.tell("behind", copy, "delete", run_id=run_id, error=error)
         return count
 

@@ -185,18 +185,29 @@ class SQLiteStorage(Storage):
         with self._pool.reading() as db:
             return lease_of(db, run_id)
 
+    @classmethod
+    def salvage(cls, path: str | os.PathLike[str]) -> list[str]:
+        """Bring what can be read of a file that cannot be opened into a new one in its place.
+
+        The damaged one is kept beside it. Tells what was done; `CheckpointManager.repair` then
+        tells which records are missing.
+        """
+        from holdfast.storage.sqlite_mending import salvage
+
+        return salvage(Path(path).absolute(), cls)
+
     def check_medium(self, *, mend: bool) -> list[str]:
         """Look for pages that cannot be read; with *mend*, salvage what can be into a new file.
 
         For that, no other process may have the file open.
         """
-        from holdfast.storage.sqlite_mending import bad_pages, salvage
+        from holdfast.storage.sqlite_mending import bad_pages
 
         with self._pool.reading():
             told = bad_pages(self.path)
         if told and mend:
             with self._pool.apart():
-                told = salvage(self.path, type(self))
+                told = self.salvage(self.path)
         return told
 
     def known_runs(self) -> list[str]:

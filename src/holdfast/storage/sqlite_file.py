@@ -143,7 +143,11 @@ def refusal(path: Path, error: apsw.Error) -> CorruptError:
         return CorruptError(f"{path} is not a SQLite database", hint=_UNTOUCHED, path=str(path))
     if (header[20:21], header[68:72]) != (bytes([RESERVED]), _APPLICATION.to_bytes(4)):
         return _foreign(path)
-    return CorruptError(f"{path} is damaged: {error}", path=str(path))
+    return CorruptError(
+        f"{path} is damaged: {error}",
+        hint="SQLiteStorage.salvage(path) brings what can be read into a new file",
+        path=str(path),
+    )
 
 
 def _foreign(path: Path) -> CorruptError:

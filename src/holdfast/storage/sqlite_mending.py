@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import base64
 import os
+import shutil
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,11 +22,11 @@ import msgspec
 from holdfast.core.ids import medium_name
 from holdfast.core.record import Record, open_record
 from holdfast.errors import CorruptError, StorageUnavailableError
-from holdfast.storage.base import Batch, Lease
+from holdfast.storage.base import Batch, Lease, RunQuery
 from holdfast.storage.mending import Survey, holes, moment
 from holdfast.storage.resilient_io import write_file
 from holdfast.storage.sqlite_index import HIDDEN, NOTE, marks_of, state_of
-from holdfast.storage.sqlite_pages import checked_pages
+from holdfast.storage.sqlite_pages import PAGE, checked_pages, peek
 from holdfast.storage.sqlite_rows import Run, lease_of, one, record_of, rows
 from holdfast.storage.sqlite_writes import insert_record
 
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 __all__ = ["bad_pages", "mend_run", "salvage", "survey_run"]
 
 _FEW = 20
+_HEADER, _PAGES_AT = 100, 28
+"""The size of a database's header, and where in it the number of pages stands."""
 _RECORDS = """
 SELECT r.ord, r.seq, r.state, r.digest, CAST(r.header AS BLOB), b.body
 FROM records r LEFT JOIN bodies b ON b.ord = r.ord WHERE r.run = ? ORDER BY r.seq"""
@@ -186,43 +190,61 @@ def bad_pages(path: Path) -> list[str]:
 def salvage(path: Path, open_new: type[SQLiteStorage]) -> list[str]:
     """Bring what can be read of the file at *path* into a new one; tells what was done.
 
-    Nobody else may have the file open.
+    Nobody else may have the file open. If nothing can be read, it is left as it is.
     """
-    kept = path.with_name(f"{path.name}.damaged-{moment()}")
-    fresh = path.with_name(f"{path.name}.salvaged")
-    for left in (fresh, Path(f"{fresh}-wal"), Path(f"{fresh}-shm")):
-        left.unlink(missing_ok=True)
+    name = f"{path.name}.damaged-{moment()}"
+    kept, fresh = path.with_name(name), path.with_name(f"{path.name}.salvaged")
+    _remove(fresh)
     db = _open_alone(path)
     try:
-        with open_new(fresh) as target:
-            count = _bring_over(_Pages(db), target)
+        with _padded(path) as source, open_new(fresh) as target:
+            pages = _Pages(source or db)
+            count = _bring_over(pages, target)
+            told = list(_shortened(pages, target))
+        if not count:
+            _remove(fresh)
+            raise CorruptError(
+                f"nothing in {path} can be read",
+                hint="bring a copy of it back; this file was left as it is",
+                path=str(path),
+            )
         # The path is never without a file: whoever opened it then would begin an empty one. And
         # the log of the old file must not be taken for one of the new.
         os.link(path, kept)
         if os.path.exists(f"{path}-wal"):
             os.rename(f"{path}-wal", f"{kept}-wal")
         os.rename(fresh, path)
+        _sync(path.parent)
     finally:
         db.close(force=True)
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    return [f"brought {count} records into a new file; the damaged one is kept as {kept}", *told]
+
+
+def _remove(path: Path) -> None:
+    for suffix in ("", "-wal", "-shm"):
+        Path(f"{path}{suffix}").unlink(missing_ok=True)
+
+
+def _sync(directory: Path) -> None:
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(directory)
+        os.fsync(fd)
     finally:
-        os.close(directory)
-    return [f"brought {count} records into a new file; the damaged one is kept as {kept}"]
+        os.close(fd)
 
 
 def _open_alone(path: Path) -> apsw.Connection:
-    db = apsw.Connection(str(path), vfs=checked_pages())
+    """The damaged file, kept from others until it is closed; its pages are not checked.
+
+    What is read from it proves itself, or is not taken.
+    """
+    db = apsw.Connection(str(path))
     try:
-        # The lock stays until the connection is closed.
+        # Its end must not bring in, or remove, a log that is not its own any more.
+        db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         db.pragma("locking_mode", "exclusive")
         db.execute("BEGIN IMMEDIATE")
         db.execute("COMMIT")
-        db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        return db
-    except apsw.CorruptError:
-        return db
     except apsw.BusyError as error:
         db.close(force=True)
         raise StorageUnavailableError(
@@ -230,52 +252,92 @@ def _open_alone(path: Path) -> apsw.Connection:
             hint="stop whatever uses it, then call repair() again",
             path=str(path),
         ) from error
+    except apsw.Error:
+        # Then nobody else can use it either.
+        return db
+    return db
+
+
+@contextmanager
+def _padded(path: Path) -> Iterator[apsw.Connection | None]:
+    """A copy of a file that lost its end, as long as it was; None if it has its end.
+
+    SQLite reads no part of a file that is shorter than it says it is.
+    """
+    header = peek(str(path), _HEADER)
+    size = int.from_bytes(header[_PAGES_AT : _PAGES_AT + 4]) * PAGE
+    if len(header) < _HEADER or path.stat().st_size >= size:
+        yield None
+        return
+    padded = path.with_name(f"{path.name}.padded")
+    _remove(padded)
+    try:
+        for suffix in ("", "-wal"):
+            if os.path.exists(f"{path}{suffix}"):
+                shutil.copyfile(f"{path}{suffix}", f"{padded}{suffix}")
+        os.truncate(padded, size)
+        db = apsw.Connection(str(padded))
+        try:
+            yield db
+        finally:
+            db.close(force=True)
+    finally:
+        _remove(padded)
 
 
 class _Pages:
-    """A damaged file, read row by row: what lies on a bad page is passed over."""
+    """A damaged file, read row by row: what cannot be read is passed over."""
 
     def __init__(self, db: apsw.Connection) -> None:
         self._db = db
 
-    def find(self, sql: str, *values: Any) -> Any:
+    def _find(self, sql: str, *values: Any) -> Any:
         try:
             return one(self._db, sql, values)
-        except (apsw.CorruptError, apsw.NotADBError):
+        except (apsw.Error, UnicodeDecodeError):
             return None
 
-    def newest(self, table: str) -> int:
-        """The highest key of a table; where the end is lost, as far as others tell."""
-        found = self.find(f"SELECT max(ord) FROM {table}")
-        return found[0] or 0 if found else 0
+    def _each(self, sql: str) -> Iterator[Any]:
+        """The rows up to the first that cannot be read."""
+        with suppress(apsw.Error, UnicodeDecodeError):
+            for row in self._db.execute(sql):
+                yield row[0]
+
+    def _places(self) -> list[int]:
+        """Where records are, from every table that knows, and from both of its ends."""
+        by_run = "records INDEXED BY records_of_run WHERE run > 0 ORDER BY run"
+        found: set[Any] = set()
+        for source in ("records ORDER BY ord", "bodies ORDER BY ord", by_run):
+            found.update(self._each(f"SELECT ord FROM {source}"))
+            found.update(self._each(f"SELECT ord FROM {source} DESC"))
+        found.update(self._each("SELECT ord FROM marks"))
+        return sorted(place for place in found if isinstance(place, int))
 
     def records(self) -> Iterator[tuple[int, Record]]:
         """Every whole record with its state, as they were stored."""
-        last = max(self.newest("records"), self.newest("bodies"))
-        for place in range(1, last + 1):
-            row = self.find(
+        for place in self._places():
+            row = self._find(
                 "SELECT state, digest, CAST(header AS BLOB) FROM records WHERE ord = ?", place
             )
-            body = self.find("SELECT body FROM bodies WHERE ord = ?", place)
-            if row is None or body is None:
-                continue
-            state, digest, text = row
-            try:
-                yield state, open_record(text, digest.hex(), body[0])
-            except CorruptError:
-                continue
+            body = self._find("SELECT body FROM bodies WHERE ord = ?", place)
+            match row, body:
+                case (int(state), bytes(digest), bytes(text)), (bytes(stored),):
+                    with suppress(CorruptError):
+                        yield state, open_record(text, digest.hex(), stored)
 
-    def lease(self, run_id: str) -> Lease | None:
-        try:
-            return lease_of(self._db, run_id)
-        except (apsw.CorruptError, apsw.NotADBError, msgspec.MsgspecError):
-            return None
+    def heads(self) -> Iterator[tuple[str, int]]:
+        """The runs that there were, and the newest seq of each."""
+        for run_id in self._each("SELECT run_id FROM runs ORDER BY pk"):
+            match self._find("SELECT seq FROM runs WHERE run_id = ?", run_id):
+                case (int(seq),) if isinstance(run_id, str):
+                    yield run_id, seq
 
-    def leased(self) -> list[str]:
-        try:
-            return [run_id for (run_id,) in rows(self._db, "SELECT run_id FROM leases", ())]
-        except (apsw.CorruptError, apsw.NotADBError):
-            return []
+    def leases(self) -> Iterator[Lease]:
+        for run_id in self._each("SELECT run_id FROM leases"):
+            with suppress(apsw.Error, UnicodeDecodeError, msgspec.MsgspecError, TypeError):
+                lease = lease_of(self._db, run_id)
+                if lease is not None:
+                    yield lease
 
 
 def _bring_over(source: _Pages, target: SQLiteStorage) -> int:
@@ -289,8 +351,7 @@ def _bring_over(source: _Pages, target: SQLiteStorage) -> int:
     for run_id, records in runs.items():
         whole = _chained([records[seq] for seq in sorted(records)])
         target.append(list(_batches(run_id, whole, hidden.get(run_id, set()))))
-    leases = [source.lease(run_id) for run_id in {*source.leased(), *runs}]
-    found = {lease.run_id: lease for lease in leases if lease is not None}
+    found = {lease.run_id: lease for lease in source.leases()}
     for run_id, records in runs.items():
         # An epoch that was lost must not be given again: the records tell of the later ones.
         epoch = max(record.header.epoch for record in records.values())
@@ -298,6 +359,16 @@ def _bring_over(source: _Pages, target: SQLiteStorage) -> int:
             found[run_id] = Lease(run_id, epoch, None, 0.0)
     target.restore_leases(found.values())
     return sum(map(len, runs.values()))
+
+
+def _shortened(source: _Pages, target: SQLiteStorage) -> Iterator[str]:
+    """The runs whose end was lost: nothing that is left of them tells of it."""
+    for run_id, seq in source.heads():
+        run = next(iter(target.runs(RunQuery(run_id=run_id))), None)
+        if run is None:
+            yield f"run {run_id!r} is lost, all {seq} records of it"
+        elif run.seq < seq:
+            yield f"run {run_id!r} has lost its end: head set to record {run.seq}, of {seq}"
 
 
 def _chained(records: Sequence[Record]) -> list[Record]:
