@@ -33,25 +33,45 @@ if TYPE_CHECKING:
     from holdfast.checkpoint.ready_hooks import MetricsHook as MetricsHook
     from holdfast.checkpoint.ready_hooks import RedactionHook as RedactionHook
     from holdfast.checkpoint.ready_hooks import TracingHook as TracingHook
+    from holdfast.checkpoint.resilient import (
+        ResilientCheckpointManager as ResilientCheckpointManager,
+    )
     from holdfast.checkpoint.run import Run as Run
     from holdfast.checkpoint.run import run as run
+    from holdfast.checkpoint.run_file_reader import ImportLimits as ImportLimits
     from holdfast.checkpoint.views import CheckpointMetadata as CheckpointMetadata
     from holdfast.core.agent_state import AgentState as AgentState
     from holdfast.core.agent_state import StateSnapshot as StateSnapshot
     from holdfast.core.codec import register_type as register_type
+    from holdfast.core.drift import DriftReport as DriftReport
+    from holdfast.core.drift import Finding as Finding
+    from holdfast.core.drift import Observation as Observation
     from holdfast.core.migrations import migrations as migrations
     from holdfast.core.retention import plan_prune as plan_prune
     from holdfast.core.rules import Rules as Rules
     from holdfast.core.state import State as State
     from holdfast.errors import HoldfastError as HoldfastError
+    from holdfast.runtime.agent import BaseAutonomousAgent as BaseAutonomousAgent
+    from holdfast.runtime.agent_config import AutonomousConfig as AutonomousConfig
+    from holdfast.runtime.agent_result import AgentResult as AgentResult
     from holdfast.runtime.config import CheckpointConfig as CheckpointConfig
     from holdfast.runtime.config import GraphConfig as GraphConfig
+    from holdfast.runtime.drift_watch import DriftWatch as DriftWatch
     from holdfast.runtime.edges import all_of as all_of
     from holdfast.runtime.edges import any_of as any_of
     from holdfast.runtime.edges import key_equals as key_equals
     from holdfast.runtime.edges import key_exists as key_exists
     from holdfast.runtime.edges import not_ as not_
+    from holdfast.runtime.fleet import Fleet as Fleet
+    from holdfast.runtime.fleet import FleetResult as FleetResult
     from holdfast.runtime.graph import StateGraph as StateGraph
+    from holdfast.runtime.models import Model as Model
+    from holdfast.runtime.models import Reply as Reply
+    from holdfast.runtime.models import ToolCall as ToolCall
+    from holdfast.runtime.models import ToolSpec as ToolSpec
+    from holdfast.runtime.models import Usage as Usage
+    from holdfast.runtime.models import open_model as open_model
+    from holdfast.runtime.models import register_provider as register_provider
     from holdfast.runtime.nodes import ChainNode as ChainNode
     from holdfast.runtime.nodes import ConditionalNode as ConditionalNode
     from holdfast.runtime.nodes import ParallelNode as ParallelNode
@@ -61,25 +81,43 @@ if TYPE_CHECKING:
     from holdfast.runtime.observers import Event as Event
     from holdfast.runtime.observers import Observer as Observer
     from holdfast.runtime.observers import register_observer as register_observer
+    from holdfast.runtime.signatures import InputField as InputField
+    from holdfast.runtime.signatures import OutputField as OutputField
+    from holdfast.runtime.signatures import Signature as Signature
+    from holdfast.runtime.tools import tool as tool
+    from holdfast.runtime.workflow_file import (
+        create_checkpoint_storage as create_checkpoint_storage,
+    )
+    from holdfast.storage import resilient_io as resilient_io
     from holdfast.storage.base import Storage as Storage
     from holdfast.storage.filesystem import FilesystemStorage as FilesystemStorage
     from holdfast.storage.memory import MemoryStorage as MemoryStorage
     from holdfast.storage.registry import get_checkpoint_store as get_checkpoint_store
     from holdfast.storage.registry import open_storage as open_storage
     from holdfast.storage.registry import register_checkpoint_store as register_checkpoint_store
+    from holdfast.storage.resilient import ResilientStorage as ResilientStorage
+    from holdfast.storage.resilient_io import resilient_io as resilient_io
     from holdfast.storage.sqlite import SQLiteStorage as SQLiteStorage
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "AgentResult": "runtime.agent_result",
     "AgentState": "core.agent_state",
+    "AutonomousConfig": "runtime.agent_config",
+    "BaseAutonomousAgent": "runtime.agent",
     "ChainNode": "runtime.nodes",
     "CheckpointConfig": "runtime.config",
     "CheckpointManager": "checkpoint.manager",
     "CheckpointMetadata": "checkpoint.views",
     "ConditionalNode": "runtime.nodes",
+    "DriftReport": "core.drift",
+    "DriftWatch": "runtime.drift_watch",
     "Event": "runtime.observers",
     "FilesystemStorage": "storage.filesystem",
+    "Finding": "core.drift",
+    "Fleet": "runtime.fleet",
+    "FleetResult": "runtime.fleet",
     "GraphConfig": "runtime.config",
     "HoldfastError": "errors",
     "HookContext": "checkpoint.hooks",
@@ -87,32 +125,45 @@ _HOMES = {
     "HookManager": "checkpoint.hooks",
     "HookPriority": "checkpoint.hooks",
     "HookResult": "checkpoint.hooks",
+    "ImportLimits": "checkpoint.run_file_reader",
+    "InputField": "runtime.signatures",
     "LoggingHook": "checkpoint.ready_hooks",
     "MemoryStorage": "storage.memory",
     "Metrics": "checkpoint.metrics",
     "MetricsHook": "checkpoint.ready_hooks",
+    "Model": "runtime.models",
+    "Observation": "core.drift",
     "Observer": "runtime.observers",
+    "OutputField": "runtime.signatures",
     "ParallelNode": "runtime.nodes",
     "RedactionHook": "checkpoint.ready_hooks",
+    "Reply": "runtime.models",
+    "ResilientCheckpointManager": "checkpoint.resilient",
+    "ResilientStorage": "storage.resilient",
     "Rules": "core.rules",
     "Run": "checkpoint.run",
     "SQLiteStorage": "storage.sqlite",
+    "Signature": "runtime.signatures",
     "State": "core.state",
     "StateGraph": "runtime.graph",
     "StateManager": "checkpoint.manager",
     "StateSnapshot": "core.agent_state",
     "Storage": "storage.base",
+    "ToolCall": "runtime.models",
+    "ToolSpec": "runtime.models",
     "TracingHook": "checkpoint.ready_hooks",
+    "Usage": "runtime.models",
     "all_of": "runtime.edges",
     "any_of": "runtime.edges",
+    "create_checkpoint_storage": "runtime.workflow_file",
     "effect": "checkpoint.effects",
-    "errors": "",
     "get_checkpoint_store": "storage.registry",
     "interrupt": "checkpoint.questions",
     "key_equals": "runtime.edges",
     "key_exists": "runtime.edges",
     "migrations": "core.migrations",
     "not_": "runtime.edges",
+    "open_model": "runtime.models",
     "open_storage": "storage.registry",
     "pending": "checkpoint.pending",
     "plan_prune": "core.retention",
@@ -121,20 +172,35 @@ _HOMES = {
     "process_parallel": "runtime.nodes",
     "register_checkpoint_store": "storage.registry",
     "register_observer": "runtime.observers",
+    "register_provider": "runtime.models",
     "register_type": "core.codec",
+    "resilient_io": "storage.resilient_io",
     "resolve": "checkpoint.pending",
     "run": "checkpoint.run",
+    "tool": "runtime.tools",
+}
+_MODULES = {
+    "errors": "errors",
+    "resilient_io": "storage.resilient_io",
 }
 
 __all__ = [
+    "AgentResult",
     "AgentState",
+    "AutonomousConfig",
+    "BaseAutonomousAgent",
     "ChainNode",
     "CheckpointConfig",
     "CheckpointManager",
     "CheckpointMetadata",
     "ConditionalNode",
+    "DriftReport",
+    "DriftWatch",
     "Event",
     "FilesystemStorage",
+    "Finding",
+    "Fleet",
+    "FleetResult",
     "GraphConfig",
     "HoldfastError",
     "HookContext",
@@ -142,24 +208,37 @@ __all__ = [
     "HookManager",
     "HookPriority",
     "HookResult",
+    "ImportLimits",
+    "InputField",
     "LoggingHook",
     "MemoryStorage",
     "Metrics",
     "MetricsHook",
+    "Model",
+    "Observation",
     "Observer",
+    "OutputField",
     "ParallelNode",
     "RedactionHook",
+    "Reply",
+    "ResilientCheckpointManager",
+    "ResilientStorage",
     "Rules",
     "Run",
     "SQLiteStorage",
+    "Signature",
     "State",
     "StateGraph",
     "StateManager",
     "StateSnapshot",
     "Storage",
+    "ToolCall",
+    "ToolSpec",
     "TracingHook",
+    "Usage",
     "all_of",
     "any_of",
+    "create_checkpoint_storage",
     "effect",
     "errors",
     "get_checkpoint_store",
@@ -168,6 +247,7 @@ __all__ = [
     "key_exists",
     "migrations",
     "not_",
+    "open_model",
     "open_storage",
     "pending",
     "plan_prune",
@@ -176,22 +256,24 @@ __all__ = [
     "process_parallel",
     "register_checkpoint_store",
     "register_observer",
+    "register_provider",
     "register_type",
+    "resilient_io",
     "resolve",
     "run",
+    "tool",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
-    home = _HOMES[name]
     if name == "State":
         import_module("holdfast.checkpoint.manager")  # what State.checkpoint() saves through
-    if not home:
-        value: Any = import_module(f"holdfast.{name}")
+    if name in _MODULES:
+        value: Any = import_module(f"holdfast.{_MODULES[name]}")
+    elif name in _HOMES:
+        value = getattr(import_module(f"holdfast.{_HOMES[name]}"), name)
     else:
-        value = getattr(import_module(f"holdfast.{home}"), name)
+        raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
     globals()[name] = value
     return value
 

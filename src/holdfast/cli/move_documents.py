@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import msgspec
 
@@ -16,6 +16,7 @@ __all__ = [
     "LangGraphImport",
     "Migrate",
     "MigrateRow",
+    "ThreadRow",
 ]
 
 
@@ -79,12 +80,20 @@ class Migrate(Document, kw_only=True):
     runs: list[MigrateRow]
 
 
+class ThreadRow(msgspec.Struct, kw_only=True):
+    """A thread that came over, and was found the same on both sides."""
+
+    thread_id: str
+    checkpoints: int
+    added: int
+    """How many were not there yet."""
+
+
 class LangGraphImport(Document, kw_only=True):
     """``import-langgraph``"""
 
+    items: ClassVar[str] = "threads"
+    row: ClassVar[str] = "thread"
     type: Literal["import-langgraph"] = "import-langgraph"
     source: str
-    dry_run: bool
-    threads: int
-    checkpoints: int
-    details: dict[str, Any]
+    threads: list[ThreadRow]

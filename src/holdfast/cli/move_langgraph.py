@@ -3,59 +3,82 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from importlib import import_module
 from typing import Annotated, Any
 
 import msgspec
 
-from holdfast.cli.calling import Cli, DryRun, command
-from holdfast.cli.move_documents import LangGraphImport
-from holdfast.cli.output import Cell, Line
+from holdfast.cli.calling import Cli, command, import_from_here
+from holdfast.cli.move_documents import LangGraphImport, ThreadRow
+from holdfast.cli.output import Cell, Column, Line, Table
 from holdfast.cli.parsing import Argument, Option
-from holdfast.errors import UsageError
+from holdfast.errors import MissingExtraError, UsageError
 from holdfast.storage.addresses import mask_url
 
 __all__ = ["import_langgraph"]
 
-_MODULE = "holdfast.integrations.langgraph_import"
+_KINDS = ("sqlite", "postgres")
 
 
 @command
 def import_langgraph(
     cli: Cli,
     kind: Annotated[str, Argument("KIND", help="What keeps the threads: sqlite or postgres.")],
-    url: Annotated[str, Argument("URL", help="Where: a file, or an address.")],
+    url: Annotated[str, Argument("SOURCE", help="The SQLite file, or the database's address.")],
     threads: Annotated[
-        list[str] | None, Option("--thread", metavar="ID", help="Only these threads; else all.")
+        list[str] | None, Option("--thread", metavar="ID", help="Only this one; may be repeated.")
     ] = None,
-    dry_run: DryRun = False,
+    types: Annotated[
+        list[str] | None,
+        Option("--type", metavar="MODULE:CLASS", help="A class of yours that the states hold."),
+    ] = None,
+    name: Annotated[str, Option(help="The name of the runs.")] = "langgraph",
 ) -> None:
-    """Take over the threads of a LangGraph checkpointer, each as a run of the same id.
+    """Take over the threads of LangGraph's own checkpointers, each as a run of the same id.
 
-    What is there already is passed over, so that it can be called again.
+    The source is only read, and every thread is compared afterwards. What is there already is
+    passed over, so that it can be called again, also after it was interrupted.
     """
+    if kind not in _KINDS:
+        raise UsageError(f"there are no threads of kind {kind!r}", hint=" or ".join(_KINDS))
+    rows: list[ThreadRow] = []
+    for told in _taken(cli, kind, url, threads, types or [], name):
+        rows.append(ThreadRow(**msgspec.structs.asdict(told)))
+        cli.say(Cell(f"{told.thread_id}: {told.checkpoints} checkpoints", "dim"))
+    document = LangGraphImport(source=mask_url(url), threads=rows)
+    cli.give(document, lambda: _text(document))
+
+
+def _taken(
+    cli: Cli, kind: str, url: str, threads: list[str] | None, types: list[str], name: str
+) -> Iterator[Any]:
+    from holdfast.runtime.entry_points import load_object
+
     try:
-        take: Any = import_module(_MODULE).import_threads
+        from holdfast.integrations.langgraph import HoldfastSaver
+        from holdfast.integrations.langgraph_import import import_threads
     except ModuleNotFoundError as error:
-        if error.name != _MODULE:
-            raise
-        raise UsageError(
-            "this build of Holdfast cannot import LangGraph's threads", hint="update holdfast"
-        ) from None
-    report = take(kind, url, cli.open().storage, threads=threads or None, dry_run=dry_run)
-    told: dict[str, Any] = msgspec.to_builtins(report)
-    document = LangGraphImport(
-        source=mask_url(url),
-        dry_run=dry_run,
-        threads=report.threads,
-        checkpoints=report.checkpoints,
-        details=told,
-    )
+        raise MissingExtraError(
+            "LangGraph is not installed", hint="pip install 'holdfast[langgraph]'"
+        ) from error
+    import_from_here()
+    classes = [load_object(entry) for entry in types]
+    for entry, cls in zip(types, classes, strict=True):
+        if not isinstance(cls, type):
+            raise UsageError(f"{entry} is no class", hint="write module:Class")
+    with HoldfastSaver(cli.open(), name=name, types=classes) as saver:
+        yield from import_threads(kind, url, saver, threads=threads, types=classes)  # type: ignore[arg-type]
 
-    def text() -> Iterator[object]:
-        word = "would be taken over" if dry_run else "taken over"
-        yield Line.of(
-            Cell(f"{report.threads} threads", "bold"), f", {report.checkpoints} checkpoints {word}"
+
+def _text(document: LangGraphImport) -> Iterator[object]:
+    if document.threads:
+        columns = (
+            Column("thread", gives=True),
+            Column("checkpoints", right=True),
+            Column("new", right=True),
         )
-
-    cli.give(document, text)
+        rows = [
+            [Cell(one.thread_id, "bold"), one.checkpoints, one.added] for one in document.threads
+        ]
+        yield Table(columns, rows)
+    new = sum(one.added for one in document.threads)
+    yield Line.of(f"{len(document.threads)} threads, {new} checkpoints taken over")

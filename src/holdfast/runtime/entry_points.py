@@ -17,7 +17,7 @@ from holdfast.errors import NotFoundError, UsageError
 if TYPE_CHECKING:
     from holdfast.runtime.graph import StateGraph
 
-__all__ = ["entry_point_of", "load_graph", "module_of_caller"]
+__all__ = ["entry_point_of", "load_graph", "load_object", "module_of_caller"]
 
 _FORM = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
@@ -53,25 +53,35 @@ def load_graph(entry_point: str) -> StateGraph:
 
     >>> load_graph("os:system('ls')")
     Traceback (most recent call last):
-    holdfast.errors.UsageError: "os:system('ls')" is no entry point (write module:graph)
+    holdfast.errors.UsageError: "os:system('ls')" is no entry point (write module:name)
     """
     from holdfast.runtime.graph import StateGraph
 
+    found = load_object(entry_point)
+    if not isinstance(found, StateGraph) and callable(found):
+        found = found()
+    if not isinstance(found, StateGraph):
+        raise UsageError(f"{entry_point} is no StateGraph", hint="name one, or what makes one")
+    return found
+
+
+def load_object(entry_point: str) -> Any:
+    """What stands at ``module:name``, None if nothing does. Imports the module.
+
+    >>> load_object("string:Template.delimiter")
+    '$'
+    """
     if not _FORM.fullmatch(entry_point):
-        raise UsageError(f"{entry_point!r} is no entry point", hint="write module:graph")
+        raise UsageError(f"{entry_point!r} is no entry point", hint="write module:name")
     module, _, path = entry_point.partition(":")
     try:
         found: Any = importlib.import_module(module)
     except ImportError as error:
         raise NotFoundError(
             f"the module of {entry_point} cannot be imported: {error}",
-            hint="call this where it can be, or give --entry module:graph",
+            hint="call this where it can be",
             entry_point=entry_point,
         ) from error
     for name in path.split("."):
         found = getattr(found, name, None)
-    if not isinstance(found, StateGraph) and callable(found):
-        found = found()
-    if not isinstance(found, StateGraph):
-        raise UsageError(f"{entry_point} is no StateGraph", hint="name one, or what makes one")
     return found

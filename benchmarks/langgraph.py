@@ -1,0 +1,133 @@
+"""LangGraph's saver for SQLite and ours, step by step on the same work, and in turns.
+
+1,000 steps, each of which appends a message of 1,000 characters, as LangGraph's loop calls a
+saver: the writes of the task, then the checkpoint with all its channels.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.report import Line
+from benchmarks.words import prose
+from benchmarks.work import files_size
+
+__all__ = ["measure", "sizes"]
+
+STEPS = 1000
+_LAST = 100
+_MB = 1_000_000
+
+
+class _Run:
+    """One thread of one saver, and how long its puts took."""
+
+    def __init__(self, saver: Any) -> None:
+        self.saver = saver
+        self.puts: list[float] = []
+        self._config: Any = {"configurable": {"thread_id": "run", "checkpoint_ns": ""}}
+        self._version: Any = None
+
+    def step(self, number: int, messages: list[Any]) -> None:
+        from langgraph.checkpoint.base import empty_checkpoint
+        from langgraph.checkpoint.base.id import uuid6
+
+        if number:
+            writes = [("messages", messages[-1]), ("branch:to:agent", None)]
+            self.saver.put_writes(self._config, writes, f"task-{number}", "~__pregel_pull, agent")
+        version = self._version = self.saver.get_next_version(self._version, None)
+        checkpoint: Any = empty_checkpoint()
+        checkpoint["id"] = str(uuid6(clock_seq=number))
+        checkpoint["channel_values"] = {"messages": messages, "branch:to:agent": None}
+        checkpoint["channel_versions"] = {"messages": version, "branch:to:agent": version}
+        checkpoint["versions_seen"] = {"__input__": {}, "agent": {"branch:to:agent": version}}
+        metadata: Any = {"source": "loop", "step": number, "parents": {}}
+        started = time.perf_counter()
+        self._config = self.saver.put(
+            self._config, checkpoint, metadata, checkpoint["channel_versions"]
+        )
+        self.puts.append(time.perf_counter() - started)
+
+    def latest(self) -> Any:
+        return self.saver.get_tuple({"configurable": {"thread_id": "run"}})
+
+    def listed(self, ns: bool) -> list[Any]:
+        config = {"thread_id": "run", **({"checkpoint_ns": ""} if ns else {})}
+        return list(self.saver.list({"configurable": config}, limit=10))
+
+
+def _messages(count: int) -> list[Any]:
+    from langchain_core.messages import AIMessage, HumanMessage
+
+    kinds: Any = (HumanMessage, AIMessage)
+    return [kinds[n % 2](content=prose(n, 1000), id=f"message-{n}") for n in range(count)]
+
+
+def sizes(directory: Path, steps: int = STEPS) -> dict[str, int]:
+    """Bytes of our database after so many steps, plain and compressed."""
+    from holdfast.integrations.langgraph import HoldfastSaver
+
+    messages = _messages(steps)
+    found = {}
+    for compress in ("", "zstd"):
+        path = directory / f"ours-{compress or 'plain'}.db"
+        address = f"sqlite:///{path}" + (f"?compress={compress}" if compress else "")
+        with HoldfastSaver(address) as saver:
+            run = _Run(saver)
+            for number in range(steps):
+                run.step(number, messages[: number + 1])
+        found[compress or "plain"] = files_size(path)
+    return found
+
+
+def measure(directory: Path) -> Iterator[Line]:
+    """Ours beside theirs, each step of one after the same step of the other."""
+    from langgraph.checkpoint.sqlite import SqliteSaver
+
+    from holdfast.integrations.langgraph import HoldfastSaver
+
+    messages = _messages(STEPS)
+    with ExitStack() as stack:
+        theirs = stack.enter_context(SqliteSaver.from_conn_string(str(directory / "theirs.db")))
+        ours = stack.enter_context(HoldfastSaver(f"sqlite:///{directory}/ours.db"))
+        runs = [_Run(theirs), _Run(ours)]
+        for number in range(STEPS):
+            for run in runs:
+                run.step(number, messages[: number + 1])
+        for run in runs:
+            assert run.latest().checkpoint["channel_values"]["messages"] == messages
+        puts = [median(run.puts[-_LAST:]) for run in runs]
+        yield _faster(f"put, the last {_LAST} of {STEPS:,} steps", puts, 4)
+        yield _faster("get_tuple, newest", _turns([run.latest for run in runs], 15), 2)
+        for ns in (True, False):
+            calls = [lambda run=run: run.listed(ns) for run in runs]  # type: ignore[misc]
+            what = f"list(limit=10), {'with' if ns else 'without'} a namespace"
+            yield _faster(what, _turns(calls, 3), 10)
+    size = files_size(directory / "theirs.db")
+    for name, found in sizes(directory).items():
+        limit = 8 if name == "plain" else 4
+        peers = {"LangGraph": f"{size / _MB:.0f} MB"}
+        what = f"{STEPS:,} steps of 1 KB, full history, {name}"
+        yield Line(what, found / _MB, limit, unit=" MB", peers=peers)
+
+
+def _faster(what: str, times: list[float], limit: float) -> Line:
+    theirs, ours = times
+    note = f"{theirs * 1e3:.2f} ms to {ours * 1e3:.2f} ms"
+    return Line(f"{what}: times faster", theirs / ours, limit, at_least=True, note=note)
+
+
+def _turns(calls: list[Callable[[], Any]], times: int) -> list[float]:
+    """The median of each call, all of them in turns."""
+    took: list[list[float]] = [[] for _ in calls]
+    for _ in range(times):
+        for number, call in enumerate(calls):
+            started = time.perf_counter()
+            call()
+            took[number].append(time.perf_counter() - started)
+    return [median(one) for one in took]
