@@ -96,7 +96,6 @@ if TYPE_CHECKING:
     from holdfast.storage.registry import open_storage as open_storage
     from holdfast.storage.registry import register_checkpoint_store as register_checkpoint_store
     from holdfast.storage.resilient import ResilientStorage as ResilientStorage
-    from holdfast.storage.resilient_io import resilient_io as resilient_io
     from holdfast.storage.sqlite import SQLiteStorage as SQLiteStorage
 
 __version__ = "0.1.0"
@@ -174,7 +173,6 @@ _HOMES = {
     "register_observer": "runtime.observers",
     "register_provider": "runtime.models",
     "register_type": "core.codec",
-    "resilient_io": "storage.resilient_io",
     "resolve": "checkpoint.pending",
     "run": "checkpoint.run",
     "tool": "runtime.tools",
