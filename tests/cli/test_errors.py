@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import shutil
 import subprocess
@@ -46,6 +47,24 @@ def test_no_such_run(on: Holdfast, command: list[str]) -> None:
     assert (result.code, result.out) == (4, "")
     assert "nope" in result.err and "holdfast runs" in result.err
     assert told(on(*words_on(command, "nope"), "--jsonl").err)["code"] == 4
+
+
+PYTHON = re.compile(r"\w\(\)|=True|=\[|\w+_\w+=")
+"""Advice for those who write Python, which does not help at a prompt."""
+
+
+def test_advice_is_for_the_command_line(on: Holdfast, tmp_path: Path) -> None:
+    on("export", "crawl", "-o", "there.holdfast")
+    for words in (
+        *(["show", "nope"], ["export", "crawl", "-o", "there.holdfast"], ["rotate-key"]),
+        *(["import", "there.holdfast"], ["import", "nope.holdfast"], ["fork", "report-mon"]),
+        *(["resume", "crawl", "--yes"], ["answer", "crawl", "1"], ["approve", "crawl"]),
+        *(["diff", "crawl", "nope"], ["repair", "nope"], ["copy", "--to", "nope://"]),
+        *(["show", "0199"], ["fork", "crawl", "--as", "report-mon"], ["export", "nope"]),
+    ):
+        result = on(*words)
+        assert result.code != 0, words
+        assert not PYTHON.search(result.err), result.err
 
 
 @pytest.mark.parametrize("command", ON_A_RUN, ids=lambda command: command[0])

@@ -193,10 +193,13 @@ def test_keys_are_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
             manager.save_checkpoint(State.new({"diary": "kelp"}, run_id=run))
     monkeypatch.setenv("HOLDFAST_ENCRYPTION_KEY_FILE", str(new))
     assert call("-s", address, "show", "a").code == 12
-    rotated = call("-s", address, "rotate-key", "--old-key-file", str(old), "--json")
+    environ = {"HOLDFAST_ENCRYPTION_KEY_FILE": str(new)}
+    words = ["-s", address, "rotate-key", "--old-key-file", str(old)]
+    rotated = call(*words, "--json", environ=environ)
     assert rotated.json()["runs"] == 2
-    again = call("-s", address, "rotate-key", "--old-key-file", str(old))
+    again = call(*words, environ=environ)
     assert again.out == "0 of 2 runs changed keys\n"
     assert call("-s", address, "cat", "a:state.diary").out == "kelp\n"
     monkeypatch.delenv("HOLDFAST_ENCRYPTION_KEY_FILE")
-    assert call("-s", address, "rotate-key").code == 2
+    refused = call("-s", address, "rotate-key")
+    assert refused.code == 2 and "--old-key-file" in refused.err

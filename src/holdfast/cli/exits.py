@@ -87,6 +87,12 @@ def help_for(error: errors.HoldfastError) -> str:
             return f"wait for it, or follow it: holdfast watch {error.facts.get('run_id', 'RUN')}"
         case errors.StorageUnavailableError():
             return error.hint or "try again in a moment; holdfast doctor says what is in use"
+        case errors.ShapeError():
+            return "--force goes on all the same; else raise the graph's version and migrate"
         case errors.NotFoundError() if "checkpoint_id" in error.facts:
             return "holdfast log RUN lists the checkpoints there are"
+        case errors.NotFoundError() if error.hint == "check the spelling":
+            return "holdfast runs lists them"
+        case errors.ConflictError() if error.hint == errors.ConflictError.hint:
+            return "look again, then repeat the command"
     return error.hint

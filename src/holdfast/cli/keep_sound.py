@@ -12,12 +12,14 @@ from holdfast.cli.keep_documents import Repair, Rotated, VerdictRow, Verify
 from holdfast.cli.keep_forget import chosen_runs
 from holdfast.cli.output import Cell, Column, Line, Table
 from holdfast.cli.parsing import Argument, Option
-from holdfast.errors import DataError, HoldfastError
+from holdfast.errors import DataError, HoldfastError, UsageError
 
 if TYPE_CHECKING:
     from holdfast.checkpoint.views import Verdict
 
 __all__ = ["repair", "rotate_key", "verify"]
+
+_KEY_VARIABLES = ("HOLDFAST_ENCRYPTION_KEY", "HOLDFAST_ENCRYPTION_KEY_FILE")
 
 
 @command
@@ -127,6 +129,12 @@ def rotate_key(
     No state is rewritten. It may be interrupted and called again.
     """
     chosen = chosen_runs(cli, runs or [])
+    if not any(cli.terminal.environ.get(name, "").strip() for name in _KEY_VARIABLES):
+        raise UsageError(
+            "there is no key to rotate to",
+            hint=f"set {_KEY_VARIABLES[0]} or {_KEY_VARIABLES[1]} to the new one, and give the old"
+            " ones by --old-key-file",
+        )
     manager = cli.open(old_keys=tuple(old_key_file or ()))
     changed = 0
     with cli.progress("rotating", len(chosen)) as advance:

@@ -66,6 +66,7 @@ def export(
     else:
         form = "holdfast"
         output = output or Path(f"{_safe(found.run_id)}.holdfast")
+        _check_free(output, overwrite=overwrite)
         cli.manager.export_run(
             found.run_id,
             output,
@@ -135,10 +136,14 @@ def _page(cli: Cli, run: RunInfo) -> str:
     return write_page(page)
 
 
-def _write(path: Path, text: str, *, overwrite: bool) -> None:
-    """Write a file whole or not at all, for its owner only."""
+def _check_free(path: Path, *, overwrite: bool) -> None:
     if path.exists() and not overwrite:
         raise ConflictError(f"{path} is there already", hint="--overwrite replaces it")
+
+
+def _write(path: Path, text: str, *, overwrite: bool) -> None:
+    """Write a file whole or not at all, for its owner only."""
+    _check_free(path, overwrite=overwrite)
     try:
         fd, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.")
     except OSError as error:
@@ -183,7 +188,11 @@ def import_(
                 new = manager.import_run(path, run_id, encryption_key=key_file)
             except ConflictError as error:
                 if not skip:
-                    raise
+                    raise ConflictError(
+                        error.message,
+                        hint="--as RUN gives it another id, --skip-existing passes over it",
+                        **error.facts,
+                    ) from error
                 cli.say(Cell(f"{error.message}: {plain(path)} is passed over", "dim"))
                 continue
             finally:
