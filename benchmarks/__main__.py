@@ -19,7 +19,10 @@ from benchmarks.peers import PEERS, versions
 from benchmarks.report import Section, show
 from benchmarks.work import fsync_time
 
-_NAMES = ("size", "speed", "flat", "group", "compression", "retention", "graph", "agent", "cli")
+_NAMES = (
+    *("size", "speed", "flat", "group", "compression", "retention", "graph", "agent", "cli"),
+    "langgraph",
+)
 
 
 def main(names: list[str]) -> int:

@@ -26,6 +26,8 @@ _FILLING = 128
 """Cycles that each add two messages of 4 KB: a megabyte."""
 _CYCLES = 60
 """Cycles that are measured then; each adds two messages of 0.5 KB."""
+_SETTLING = 0.005
+"""Seconds in which what a cycle left to be written is written."""
 
 
 def measure(directory: Path) -> Iterator[Line]:
@@ -57,8 +59,9 @@ class _Turns:
         await self._turns[name].wait()
         self._turns[name].clear()
 
-    def done(self, name: str) -> None:
-        """Let the other one have its cycle."""
+    async def done(self, name: str) -> None:
+        """Let the other one have its cycle, once what is still being written is there."""
+        await asyncio.sleep(_SETTLING)
         self.times.time("bare", self._commit)
         self._turns["on" if name == "off" else "off"].set()
 
@@ -90,7 +93,7 @@ class _Timed:
         calls = (ToolCall(f"c{turn}", "look", {"turn": turn}),)
         last = turn == _FILLING + _CYCLES
         if turn:
-            self._turns.done(self._agent)
+            await self._turns.done(self._agent)
         if not last:
             await self._turns.next(self._agent)
         self._left = time.perf_counter()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -105,7 +106,7 @@ def measure(directory: Path) -> Iterator[Line]:
         yield _faster(f"put, the last {_LAST} of {STEPS:,} steps", puts, 4)
         yield _faster("get_tuple, newest", _turns([run.latest for run in runs], 15), 2)
         for ns in (True, False):
-            calls = [lambda run=run: run.listed(ns) for run in runs]  # type: ignore[misc]
+            calls = [partial(run.listed, ns) for run in runs]
             what = f"list(limit=10), {'with' if ns else 'without'} a namespace"
             yield _faster(what, _turns(calls, 3), 10)
     size = files_size(directory / "theirs.db")

@@ -7,11 +7,15 @@ import tempfile
 from collections.abc import Sequence
 
 import holdfast
-from holdfast import StateManager
-from holdfast.runtime.agent import BaseAutonomousAgent
-from holdfast.runtime.agent_config import AutonomousConfig
-from holdfast.runtime.models import Message, Reply, ToolCall
-from holdfast.runtime.tools import tool
+from holdfast import (
+    AutonomousConfig,
+    BaseAutonomousAgent,
+    Reply,
+    StateManager,
+    ToolCall,
+    tool,
+)
+from holdfast.runtime.models import Message
 from holdfast.testing.scripted import ScriptedModel
 
 

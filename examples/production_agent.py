@@ -12,11 +12,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast import FilesystemStorage, HookEvent, HookManager, HookResult, StateManager
-from holdfast.runtime.agent import BaseAutonomousAgent
-from holdfast.runtime.agent_config import AutonomousConfig
-from holdfast.runtime.models import Message, Reply, ToolCall
-from holdfast.runtime.tools import tool
+from holdfast import (
+    AutonomousConfig,
+    BaseAutonomousAgent,
+    FilesystemStorage,
+    HookEvent,
+    HookManager,
+    HookResult,
+    Reply,
+    StateManager,
+    ToolCall,
+    tool,
+)
+from holdfast.runtime.models import Message
 from holdfast.testing.scripted import ScriptedModel
 
 PAGES = 30

@@ -12,12 +12,20 @@ import sys
 import tempfile
 from collections.abc import Sequence
 
-from holdfast import FilesystemStorage, StateManager
-from holdfast.runtime.agent import BaseAutonomousAgent
-from holdfast.runtime.agent_config import AutonomousConfig
-from holdfast.runtime.models import Message, Model, Reply, ToolCall
-from holdfast.runtime.signatures import InputField, OutputField, Signature
-from holdfast.runtime.tools import tool
+from holdfast import (
+    AutonomousConfig,
+    BaseAutonomousAgent,
+    FilesystemStorage,
+    InputField,
+    Model,
+    OutputField,
+    Reply,
+    Signature,
+    StateManager,
+    ToolCall,
+    tool,
+)
+from holdfast.runtime.models import Message
 from holdfast.testing.scripted import ScriptedModel
 
 LIBRARY = {

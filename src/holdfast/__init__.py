@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from holdfast.core.drift import DriftReport as DriftReport
     from holdfast.core.drift import Finding as Finding
     from holdfast.core.drift import Observation as Observation
+    from holdfast.core.drift_detectors import default_detectors as default_detectors
     from holdfast.core.migrations import migrations as migrations
     from holdfast.core.retention import plan_prune as plan_prune
     from holdfast.core.rules import Rules as Rules
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.config import CheckpointConfig as CheckpointConfig
     from holdfast.runtime.config import GraphConfig as GraphConfig
     from holdfast.runtime.drift_watch import DriftWatch as DriftWatch
+    from holdfast.runtime.drift_watch import look_back as look_back
     from holdfast.runtime.edges import all_of as all_of
     from holdfast.runtime.edges import any_of as any_of
     from holdfast.runtime.edges import key_equals as key_equals
@@ -155,11 +157,13 @@ _HOMES = {
     "all_of": "runtime.edges",
     "any_of": "runtime.edges",
     "create_checkpoint_storage": "runtime.workflow_file",
+    "default_detectors": "core.drift_detectors",
     "effect": "checkpoint.effects",
     "get_checkpoint_store": "storage.registry",
     "interrupt": "checkpoint.questions",
     "key_equals": "runtime.edges",
     "key_exists": "runtime.edges",
+    "look_back": "runtime.drift_watch",
     "migrations": "core.migrations",
     "not_": "runtime.edges",
     "open_model": "runtime.models",
@@ -237,12 +241,14 @@ __all__ = [
     "all_of",
     "any_of",
     "create_checkpoint_storage",
+    "default_detectors",
     "effect",
     "errors",
     "get_checkpoint_store",
     "interrupt",
     "key_equals",
     "key_exists",
+    "look_back",
     "migrations",
     "not_",
     "open_model",

@@ -103,6 +103,37 @@ def test_the_graph_can_be_named_on_the_command_line_or_in_the_settings(
     assert on_shop("resume", "order", "--entry", "no_such_module:graph")[0] == 4
 
 
+FLEET = """
+from pathlib import Path
+from tests.runtime.fleets import Flaky, manager, team
+from holdfast.runtime.fleet import Fleet
+
+crew = team(Path("calls"))
+crew["coder"] = Flaky(crew["coder"], fails=0 if Path("mended").exists() else 9, when=lambda _: True)
+fleet = Fleet(manager(3), crew, "sqlite:///fleet.db")
+"""
+
+
+def test_a_fleets_run_is_resumed_by_its_graph(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (shop / "fleet_app.py").write_text(FLEET)
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2]))
+    start_it = "import asyncio, fleet_app\nasyncio.run(fleet_app.fleet.run('Go'))\n"
+    paths = os.pathsep.join(["", str(Path(__file__).parents[2])])
+    failed = subprocess.run(
+        [sys.executable, "-c", start_it],
+        env=os.environ | {"PYTHONPATH": paths},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert failed.returncode == 1, failed.stderr
+    (shop / "mended").touch()
+    run = ["-s", "sqlite:///fleet.db", "resume", "latest", "--entry", "fleet_app:fleet"]
+    result = call(*run, "--json")
+    assert result.code == 0, result.err
+    assert result.json()["status"] == "completed"
+
+
 def test_a_run_without_a_graph_says_how_to_go_on(on: Holdfast) -> None:
     result = on("resume", "crawl", "--yes")
     assert result.code == 2

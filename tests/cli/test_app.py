@@ -100,6 +100,18 @@ def test_whoever_reads_may_stop_reading(database: Path) -> None:
     assert done.stderr == ""
 
 
+def test_a_terminal_that_knows_only_ascii_is_no_error(database: Path) -> None:
+    environ = {"HOLDFAST_STORAGE": f"sqlite:///{database}", "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(
+        [sys.executable, "-m", "holdfast", "tree"],
+        env=os.environ | environ,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "\\u2514\\u2500 report-mon-kids" in done.stdout
+
+
 def test_a_defect_is_told_without_a_traceback_unless_asked(
     on: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:

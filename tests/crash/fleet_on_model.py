@@ -1,12 +1,14 @@
 """A fleet on a real, very small model that is killed twice; run as a program, it prints its end.
 
-It forks before the model is loaded, as `graph_victim` does. Such a model does not find the end of
-a task by itself, so its ledgers are told that two rounds are enough.
+It forks before the model is loaded, as `graph_victim` does. Such a model finds neither the end of
+a sentence nor that of a task by itself, so that instructions are kept short, and two rounds are
+enough.
 """
 
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
 import sys
 from collections.abc import Mapping, Sequence
@@ -35,8 +37,8 @@ class Counted:
     name = "local"
 
     def __init__(self, log: Path) -> None:
-        self._brief = open_model("local", max_tokens=40)
-        self._whole = open_model("local", max_tokens=320)
+        self._brief = open_model("local", max_tokens=30)
+        self._whole = open_model("local", max_tokens=260)
         self._log = log
 
     async def respond(
@@ -48,10 +50,14 @@ class Counted:
     ) -> Reply:
         with self._log.open("a") as file:
             file.write(f"{len(messages)}\n")
-        model = self._brief if schema is None else self._whole
-        reply = await model.respond(messages, schema=schema, **how)
-        if isinstance(reply.data, dict) and rounds_done(messages) >= ROUNDS:
-            reply.data["is_request_satisfied"] = {"reason": "enough", "answer": True}
+        if schema is None:
+            return await self._brief.respond(messages, **how)
+        short = copy.deepcopy(dict(schema))
+        instruction = short["properties"]["instruction_or_question"]["properties"]["answer"]
+        instruction["maxLength"] = 60
+        reply = await self._whole.respond(messages, schema=short, **how)
+        if isinstance(reply.data, dict):
+            reply.data["is_request_satisfied"]["answer"] = rounds_done(messages) >= ROUNDS
         return reply
 
 
@@ -67,7 +73,7 @@ def execute(base: Path, number: int) -> dict[str, Any]:
             name: ModelParticipant(model, description=what, instructions=brief)
             for name, what in (("researcher", "finds things out"), ("writer", "writes the text"))
         }
-        limits = Limits(rounds=ROUNDS, stalls=9)
+        limits = Limits(stalls=9)
         async with Fleet(model, crew, storage, limits=limits) as fleet:
             fleet.set_workflow_id(RUN)
             result = await fleet.run("Write one sentence about the sea.")

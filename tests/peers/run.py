@@ -2,7 +2,8 @@
 
 `python tests/peers/run.py DIRECTORY` fetches LangGraph's source distribution, in the version and
 with the hashes that `requirements/peers.txt` pins, unpacks it in DIRECTORY, and runs the tests
-that go through its SQLite savers with ours instead.
+that go through its SQLite savers with ours instead. Threads are imported from a real Postgres
+server as well, which this environment has and that of our own tests has not.
 
 Agent Framework's source distributions hold no tests. With AGENT_FRAMEWORK set to a checkout of
 its repository, and that version installed, its checkpoint tests are run as well.
@@ -24,6 +25,8 @@ PINS = HERE.parents[1] / "requirements" / "peers.txt"
 def main(directory: Path) -> int:
     directory.mkdir(parents=True, exist_ok=True)
     status = _run(_source_of("langgraph", directory), "langgraph_slots", ["tests", "-n", "2"])
+    bare = ["--noconftest", "-c", os.devnull, "--rootdir", str(HERE)]
+    status |= _run(HERE, "no:xdist", [*bare, "postgres_import.py"])
     checkout = os.environ.get("AGENT_FRAMEWORK")
     if checkout is None:
         print("AGENT_FRAMEWORK names no checkout: its tests are not run")

@@ -188,7 +188,7 @@ async def test_cleanup_after_days(
         def now(cls, tz: Any = None) -> Any:
             return datetime.now(UTC) + timedelta(days=8)
 
-    monkeypatch.setattr("holdfast.runtime.fleet.datetime", Later)
+    monkeypatch.setattr("holdfast.runtime.fleet_checkpoints.datetime", Later)
     _, new = await ran(path)
     async with Fleet.from_yaml(path) as fleet:
         assert {one["workflow_id"] for one in await fleet.list_checkpoints()} == {new.run_id}

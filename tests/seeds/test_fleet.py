@@ -14,11 +14,10 @@ import pytest
 from tests.cli.consoles import WORKFLOW, ids_in, pipe
 from tests.runtime.fleets import manager, team
 
-from holdfast import FilesystemStorage, MemoryStorage
+from holdfast import FilesystemStorage, Fleet, MemoryStorage, create_checkpoint_storage
 from holdfast.errors import NotFoundError, UsageError
 from holdfast.runtime import models
-from holdfast.runtime.fleet import Fleet
-from holdfast.runtime.workflow_file import create_checkpoint_storage, read_workflow
+from holdfast.runtime.workflow_file import read_workflow
 
 BLOCK = """
 checkpointing:

@@ -17,19 +17,23 @@ import pytest
 
 from holdfast import (
     AgentState,
+    AutonomousConfig,
+    BaseAutonomousAgent,
     FilesystemStorage,
     HookEvent,
     HookManager,
     HookResult,
+    InputField,
+    OutputField,
+    Reply,
+    Signature,
     StateManager,
+    ToolCall,
+    tool,
 )
 from holdfast.runtime import agent as agent_module
 from holdfast.runtime import models
-from holdfast.runtime.agent import BaseAutonomousAgent
-from holdfast.runtime.agent_config import AutonomousConfig
-from holdfast.runtime.models import Message, Reply, ToolCall
-from holdfast.runtime.signatures import InputField, OutputField, Signature
-from holdfast.runtime.tools import tool
+from holdfast.runtime.models import Message
 from holdfast.testing.scripted import ScriptedModel
 
 ANSWER = '{"result": "all of it is done"}'

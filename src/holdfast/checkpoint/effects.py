@@ -31,7 +31,7 @@ from holdfast.errors import (
     UsageError,
 )
 
-__all__ = ["InDoubt", "Usage", "args_digest", "effect"]
+__all__ = ["InDoubt", "Usage", "args_digest", "effect", "effect_behind"]
 
 T = TypeVar("T")
 
@@ -82,6 +82,22 @@ async def effect(
     return await doer.do(name, key, args_digest(args, kwargs), call)  # type: ignore[no-any-return]
 
 
+async def effect_behind(
+    name: str, fn: Callable[..., Awaitable[T] | T], *args: Any, **kwargs: Any
+) -> T:
+    """`effect` with ``in_doubt="retry"``, which does not wait until its outcome is in the journal.
+
+    It is on its way, and there before anything that the run writes later. So no effect is begun
+    that hangs on an outcome which might be lost, and a crash in between has it called again.
+    """
+    here = HERE.get()
+    if here is None or here.session is None:
+        return await effect(name, fn, *args, in_doubt="retry", **kwargs)
+    call = functools.partial(_call, fn, args, kwargs)
+    doer = _Doer(here, here.session, _policy(name, "retry", None), None, None, wait=False)
+    return await doer.do(name, None, args_digest(args, kwargs), call)  # type: ignore[no-any-return]
+
+
 class _Doer:
     """One effect at its place in the run."""
 
@@ -92,8 +108,11 @@ class _Doer:
         policy: InDoubt,
         probe: Callable[[str], Any] | None,
         usage: Usage | None,
+        *,
+        wait: bool = True,
     ) -> None:
         self._here = here
+        self._wait = wait
         self._ledger = session.ledger
         self._run_id = session.run_id
         self._policy = policy
@@ -166,7 +185,7 @@ class _Doer:
                 error=(type(error).__name__, str(error)),
                 seconds=time.perf_counter() - started,
             )
-            await self._ledger.write(ended, self._spot)
+            await self._ledger.write(ended, self._spot, wait=self._wait)
             self._say("effect.complete", ended)
             raise
         await self._record(entry, value, time.perf_counter() - started)
@@ -188,7 +207,7 @@ class _Doer:
             tokens=int(spent.get("tokens", 0)),
             dollars=float(spent.get("dollars", 0.0)),
         )
-        await self._ledger.write(ended, self._spot)
+        await self._ledger.write(ended, self._spot, wait=self._wait)
         self._say("effect.complete", ended)
 
     def _say(self, kind: str, entry: Effect) -> None:

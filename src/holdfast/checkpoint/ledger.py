@@ -91,7 +91,7 @@ class Spot(NamedTuple):
 class Ledger:
     """The open notes of one run, and the way to write more of them."""
 
-    def __init__(self, append: Callable[[Sequence[Note]], Awaitable[None]]) -> None:
+    def __init__(self, append: Callable[[Sequence[Note], bool], Awaitable[None]]) -> None:
         self._append = append
         self._open: dict[tuple[str, str], Note] = {}
         self.given: dict[str, Any] = {}
@@ -114,10 +114,13 @@ class Ledger:
         note = self._open.get((_NAMES[kind], id))
         return note.content if note is not None else None
 
-    async def write(self, entry: Entry, spot: Spot) -> None:
-        """Append *entry* to the journal; it is durable when this returns."""
+    async def write(self, entry: Entry, spot: Spot, *, wait: bool = True) -> None:
+        """Append *entry* to the journal; it is durable when this returns.
+
+        Without *wait*, it is so before anything that is written after it.
+        """
         note = _note(entry, spot)
-        await self._append((note,))
+        await self._append((note,), wait)
         self._put(note)
 
     def ask(self, question: Question, spot: Spot) -> None:

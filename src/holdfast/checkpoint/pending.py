@@ -129,7 +129,7 @@ def open_notes(reader: Reader, run: RunInfo) -> Ledger:
     return ledger
 
 
-async def _cannot_append(notes: Any) -> None:
+async def _cannot_append(notes: Any, wait: bool) -> None:
     raise UsageError("this ledger is only read")
 
 

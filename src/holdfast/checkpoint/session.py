@@ -56,6 +56,7 @@ class Session:
         self._reader = manager.operations.reader
         self._held = HeldRun(self._journal, run_id, seconds=lease_seconds, on_lost=self._on_lost)
         self._task: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]] | None = None
+        self._behind: list[asyncio.Task[None]] = []
 
     @property
     def epoch(self) -> int:
@@ -75,6 +76,9 @@ class Session:
 
     async def close(self) -> None:
         """Let others have the run."""
+        if self._behind:
+            await see_through(asyncio.ensure_future(asyncio.wait(self._behind)))
+            self._behind = [task for task in self._behind if task.exception() is None]
         self._task = None
         await see_through(asyncio.ensure_future(asyncio.to_thread(self._held.give_back)))
 
@@ -105,13 +109,30 @@ class Session:
                 run_id=self.run_id,
             )
 
-    async def _append(self, notes: Sequence[Note]) -> None:
+    async def _append(self, notes: Sequence[Note], wait: bool) -> None:
         self._check_held()
+        if not wait:
+            self._behind.append(asyncio.ensure_future(self._send(notes)))
+            await asyncio.sleep(0)  # it is on its way before anything that follows
+            return
+        await self._send(notes)
+        await self._settle()
+
+    async def _send(self, notes: Sequence[Note]) -> None:
         try:
             await self.manager.append_notes(self.run_id, notes)
         except ConflictError as error:
             self.lost = error
             raise self.taken_over() from error
+
+    async def _settle(self) -> None:
+        """Wait for what was sent without waiting, and raise what it came to."""
+        while self._behind:
+            first = self._behind[0]
+            await asyncio.wait([first])
+            if first in self._behind:  # another part of the step may have waited for it as well
+                self._behind.remove(first)
+            first.result()
 
     async def save(
         self,
@@ -125,6 +146,7 @@ class Session:
     ) -> str:
         """Save *state* at its place with *notes*; the id, or "" if a failure was only warned of."""
         self._check_held()
+        await self._settle()
         fresh = False
         if state.scope:
             self.scopes.add(state.scope)

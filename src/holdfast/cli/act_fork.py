@@ -12,7 +12,6 @@ from holdfast.cli.act_documents import Fork
 from holdfast.cli.calling import Cli, command
 from holdfast.cli.output import Cell, Line
 from holdfast.cli.parsing import Argument, Option
-from holdfast.cli.see_state import find
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ def fork(
 
     The fork inherits no effects: whatever it does, it does anew.
     """
-    header = find(cli, checkpoint)
+    header = cli.finder.checkpoint(checkpoint)
     edit = assignments(set or [])
     made = cli.manager.fork_from_checkpoint(header.id, run_id, change=_change(edit))
     new = cli.manager.latest(str(made.run_id))

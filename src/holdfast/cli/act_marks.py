@@ -9,7 +9,6 @@ from holdfast.cli.act_documents import Marked
 from holdfast.cli.calling import Cli, command
 from holdfast.cli.output import Cell, Line
 from holdfast.cli.parsing import Argument, Option
-from holdfast.cli.see_state import find
 from holdfast.errors import UsageError
 
 __all__ = ["pin", "tag"]
@@ -29,7 +28,7 @@ def tag(
     """Give a checkpoint tags, or take some away; tag:NAME then stands for it."""
     if not names and not remove:
         raise UsageError("no tag is given", hint="name one, or --remove one")
-    header = find(cli, checkpoint)
+    header = cli.finder.checkpoint(checkpoint)
     cli.manager.tag(header.id, *(names or ()), remove=remove or ())
     _give(cli, header.id)
 
@@ -41,7 +40,7 @@ def pin(
     remove: Annotated[bool, Option("--remove", "-r", help="Unpin it.")] = False,
 ) -> None:
     """Keep a checkpoint, whatever the rules of retention say."""
-    header = find(cli, checkpoint)
+    header = cli.finder.checkpoint(checkpoint)
     (cli.manager.unpin if remove else cli.manager.pin)(header.id)
     _give(cli, header.id)
 

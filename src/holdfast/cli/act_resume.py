@@ -31,7 +31,7 @@ def resume(
     ],
     entry: Annotated[
         str | None,
-        Option(metavar="MODULE:GRAPH", help="The graph, where the run does not say it."),
+        Option(metavar="MODULE:GRAPH", help="The graph or fleet, where the run does not say it."),
     ] = None,
     force: Annotated[bool, Option("--force", help="Go on although the graph has changed.")] = False,
     dry_run: DryRun = False,

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from io import TextIOWrapper
 from typing import IO, TYPE_CHECKING, NamedTuple
 
 from holdfast.cli import exits
@@ -86,7 +87,11 @@ it, RUN~2 two checkpoints back, tag:NAME the newest checkpoint with that tag.
 def main(argv: Sequence[str] | None = None, *, terminal: Terminal | None = None) -> int:
     """Run the command line *argv*; gives the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
-    terminal = terminal or Terminal(environ=os.environ)
+    if terminal is None:
+        terminal = Terminal(environ=os.environ)
+        for stream in (terminal.stdout, terminal.stderr):
+            if isinstance(stream, TextIOWrapper):  # what it cannot write is written out
+                stream.reconfigure(errors="backslashreplace")
     try:
         return _run(words, terminal)
     except KeyboardInterrupt:

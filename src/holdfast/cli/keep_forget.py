@@ -62,7 +62,7 @@ def forget(
     ] = None,
     keep_failed: _Failed = None,
     max_age: _MaxAge = None,
-    group_by: Annotated[str, Option(help="run, name or all: what is counted together.")] = ("run"),
+    group_by: Annotated[str, Option(help="run, name or all: what is counted together.")] = "run",
     whole_run: Annotated[
         bool, Option("--whole-run", help="Delete the runs with exactly these ids, all of them.")
     ] = False,

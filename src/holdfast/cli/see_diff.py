@@ -12,8 +12,8 @@ from holdfast.cli.documents import Address, ChangeRow, raw
 from holdfast.cli.output import Cell, Line
 from holdfast.cli.parsing import Argument, Option
 from holdfast.cli.see_documents import Blame, Diff
-from holdfast.cli.see_state import find, parts_of, value_at
-from holdfast.cli.words import clock, money, value_text
+from holdfast.cli.see_state import parts_of, tree_of, value_at
+from holdfast.cli.words import clock, money
 from holdfast.errors import NotFoundError
 
 if TYPE_CHECKING:
@@ -61,15 +61,15 @@ def diff(
 
 def _both(cli: Cli, a: str, b: str | None) -> tuple[Header, Header]:
     if b is not None:
-        return find(cli, a), find(cli, b)
-    second = find(cli, a)
+        return cli.finder.checkpoint(a), cli.finder.checkpoint(b)
+    second = cli.finder.checkpoint(a)
     if second.parent is None:
         raise NotFoundError(
             f"{a} is the first checkpoint of its run",
             hint="give two checkpoints",
             run_id=second.run_id,
         )
-    return find(cli, second.parent), second
+    return cli.finder.checkpoint(second.parent), second
 
 
 def _key(path: str) -> str:
@@ -161,7 +161,6 @@ def blame(
 ) -> None:
     """Tell which step last wrote a value."""
     from holdfast.checkpoint.views import blame as look
-    from holdfast.core.codec import decode
 
     engine = cli.manager.operations
     found = cli.finder.run(run)
@@ -169,8 +168,7 @@ def blame(
     newest = engine.reader.newest(found)
     metadata = None
     if newest is not None:
-        loaded = engine.reader.load_visible(newest)
-        state = {name: decode(text) for name, text in loaded.texts.items() if name == parts[0]}
+        state = tree_of(engine.reader.load_visible(newest))
         value = value_at(state, parts, found.run_id)
         metadata = look(engine.reader, found, _pointer(state, parts), "")
     if metadata is None:
@@ -180,7 +178,7 @@ def blame(
             run_id=found.run_id,
         )
     header = engine.reader.resolve(metadata.checkpoint_id, run_id=found.run_id)
-    document = Blame(key=key, checkpoint=Address.of(header), value=raw(value))
+    document = Blame(key=key, checkpoint=Address.of(header), value=value)
     cli.give(document, lambda: _blamed(document, header, value))
 
 
@@ -201,5 +199,5 @@ def _blamed(document: Blame, header: Header, value: Any) -> Iterator[object]:
         node,
         Cell(f"  {clock(header.saved_at)}  ", "dim"),
         Cell(document.key, "blue"),
-        f" = {value_text(value, 200)}",
+        f" = {_short(msgspec.json.encode(value).decode())}",
     )

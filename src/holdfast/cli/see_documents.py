@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -69,7 +69,7 @@ class ValueAt(Document, kw_only=True):
     checkpoint_id: str
     step: int
     path: str
-    value: msgspec.Raw
+    value: Any
 
 
 class Diff(Document, kw_only=True):
@@ -96,7 +96,7 @@ class Blame(Document, kw_only=True):
     type: Literal["blame"] = "blame"
     key: str
     checkpoint: Address
-    value: msgspec.Raw
+    value: Any
 
 
 class Problem(msgspec.Struct, kw_only=True):

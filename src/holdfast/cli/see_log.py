@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 from holdfast.cli.calling import Cli, command
-from holdfast.cli.documents import Checkpoint, NoteRow, rows
+from holdfast.cli.documents import Address, Checkpoint, NoteRow, rows
 from holdfast.cli.output import Cell, Column, Table
 from holdfast.cli.parsing import Argument, Option
 from holdfast.cli.see_documents import Log
@@ -73,8 +73,6 @@ def log(
 
 def checkpoint_row(moment: Moment) -> Checkpoint:
     """A moment as documents hold it."""
-    from holdfast.cli.documents import Address
-
     address = Address.of(moment.header)
     fields = {name: getattr(address, name) for name in address.__struct_fields__}
     return Checkpoint(
@@ -137,7 +135,7 @@ def _note_words(told: Told) -> str:
         return _effect_words(told)
     if told.kind in ("question", "answer"):
         return f"{told.id}: {value_text(told.value)}"
-    return told.error or value_text(told.facts) if told.facts else ""
+    return told.error or (value_text(told.facts) if told.facts else "")
 
 
 def _effect_words(told: Told) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
 from holdfast.cli.calling import Cli, command
-from holdfast.cli.documents import Address, raw
+from holdfast.cli.documents import Address
 from holdfast.cli.output import Cell, Line
 from holdfast.cli.parsing import Argument, Option
 from holdfast.cli.see_documents import Show, ValueAt
@@ -20,15 +20,10 @@ if TYPE_CHECKING:
     from holdfast.checkpoint.reading import Loaded
     from holdfast.core.record import Header
 
-__all__ = ["cat", "find", "show"]
+__all__ = ["cat", "parts_of", "show", "tree_of", "value_at"]
 
 _PART = re.compile(r"\.?(?P<key>[^.\[\]]+)|\[(?P<index>-?[0-9]{1,18})\]|\[\"(?P<quoted>[^\"]*)\"\]")
 _LINES = 200
-
-
-def find(cli: Cli, address: str) -> Header:
-    """The checkpoint that *address* names."""
-    return cli.finder.checkpoint(address)
 
 
 def _load(cli: Cli, header: Header) -> Loaded:
@@ -46,7 +41,7 @@ def show(
     """Show a checkpoint: where it stands in its run, and the state."""
     from holdfast.checkpoint.views import state_text
 
-    header = find(cli, checkpoint)
+    header = cli.finder.checkpoint(checkpoint)
     loaded = _load(cli, header)
     document = Show(checkpoint=Address.of(header), state=msgspec.Raw(state_text(loaded.texts)))
     cli.give(document, lambda: _text(cli, header, loaded, full))
@@ -103,43 +98,38 @@ def cat(
 ) -> None:
     """Print one value of a checkpoint, as in RUN@12:state.messages[-1].content.
 
-    PATH begins with state or metadata. Text is printed as it is, anything else as JSON.
+    PATH begins with state or metadata, and leads through what `holdfast show` prints. Text is
+    printed as it is, anything else as JSON.
     """
     from holdfast.cli.addresses import split_path
-    from holdfast.core.codec import decode
 
     address, path = split_path(what)
-    header = find(cli, address)
+    header = cli.finder.checkpoint(address)
     parts = parts_of(path)
     if parts[0] == "metadata":
         root: Any = {"metadata": header.metadata}
     else:
-        loaded = _load(cli, header)
-        wanted = parts[1:2]
-        root = {
-            "state": {
-                key: decode(text)
-                for key, text in loaded.texts.items()
-                if not wanted or key == wanted[0]
-            }
-        }
+        root = {"state": tree_of(_load(cli, header))}
     value = value_at(root, parts, address)
     document = ValueAt(
         run_id=header.run_id,
         checkpoint_id=header.id,
         step=header.step,
         path=path,
-        value=raw(value),
+        value=value,
     )
     cli.give(document, lambda: [_readable(value)])
 
 
-def _readable(value: Any) -> str:
-    from holdfast.core.codec import encode
+def tree_of(loaded: Loaded) -> dict[str, Any]:
+    """The state as the journal writes it: what JSON cannot say is an object with ``$t``."""
+    return {key: msgspec.json.decode(text) for key, text in loaded.texts.items()}
 
+
+def _readable(value: Any) -> str:
     if isinstance(value, str):
         return value
-    return msgspec.json.format(encode(value), indent=2).decode()
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
 
 
 def parts_of(path: str) -> list[str | int]:
@@ -153,7 +143,7 @@ def parts_of(path: str) -> list[str | int]:
         found = _PART.match(path, at)
         if found is None:
             raise UsageError(
-                f"{path!r} is no path: it ends to make sense at {path[at:]!r}",
+                f"{path!r} is no path: {path[at:]!r} cannot be read",
                 hint='write it as in state.plan[0].status or state["a key"]',
             )
         index = found["index"]
@@ -163,19 +153,18 @@ def parts_of(path: str) -> list[str | int]:
     return parts
 
 
+def _kind(value: Any) -> str:
+    return f"{len(value)} items" if isinstance(value, list) else "a single value"
+
+
 def value_at(root: Any, parts: list[str | int], address: str) -> Any:
     """The value that *parts* lead to, or a `NotFoundError` that says how far they lead."""
     value, way = root, ""
     for part in parts:
         try:
-            if isinstance(part, str) and not isinstance(value, Mapping) and hasattr(value, part):
-                value = getattr(value, part)
-            else:
-                value = value[part]
+            value = value[part]
         except (LookupError, TypeError):
-            there = (
-                ", ".join(map(str, value)) if isinstance(value, Mapping) else type(value).__name__
-            )
+            there = ", ".join(value) if isinstance(value, dict) else _kind(value)
             raise NotFoundError(
                 f"{address} has no {part!r} in {way or 'it'}",
                 hint=f"there is: {there[:200] or 'nothing'}",

@@ -42,6 +42,7 @@ from holdfast.errors import CorruptError, DecodeError, EncodeError
 __all__ = [
     "LAZY_BYTES",
     "Base",
+    "Items",
     "Lazy",
     "Operation",
     "Rebuilt",
@@ -83,6 +84,36 @@ class Lazy:
         return self._value
 
 
+class Items:
+    """A list that is still text, item by item; longer ones share what they have in common.
+
+    *texts* is only ever added to. The list is its first *count* items.
+    """
+
+    __slots__ = ("_texts", "count")
+
+    def __init__(self, texts: list[bytes], count: int) -> None:
+        self._texts = texts
+        self.count = count
+
+    @property
+    def text(self) -> bytes:
+        """The text of the whole list."""
+        return b"[%b]" % b",".join(self._texts[: self.count])
+
+    def get(self) -> Any:
+        """The value, frozen."""
+        return decode(self.text, frozen=True)
+
+    def grew_from(self, other: Items) -> bool:
+        """True if it is *other* with items added at the end, by how both were made."""
+        return self._texts is other._texts and self.count >= other.count
+
+    def after(self, count: int) -> list[bytes]:
+        """The texts of the items that follow the first so many."""
+        return self._texts[count : self.count]
+
+
 class Operation(msgspec.Struct, frozen=True, omit_defaults=True):
     """One change: what was done, where, and the new value as text."""
 
@@ -94,6 +125,8 @@ class Operation(msgspec.Struct, frozen=True, omit_defaults=True):
         """The new value; None for a removal."""
         return decode(bytes(self.value)) if self.value else None
 
+
+_TEXTS = (Lazy, Items)
 
 _read_operations = msgspec.json.Decoder(list[Operation]).decode
 _read_mapping = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -126,7 +159,7 @@ class Base(msgspec.Struct):
 
 def _encode_member(key: str, value: Any, nature: Nature = _LIVE) -> bytes:
     """The text of a state's value, which may still be text; a LIVE one is weighed anew."""
-    if type(value) is Lazy:
+    if type(value) is Lazy or type(value) is Items:
         return value.text
     try:
         return encode(value, None if nature is _LIVE else nature)
@@ -205,11 +238,15 @@ def _grown(base: Base, key: str, value: Any, patch: Patch) -> SeenList | None:
 
 
 def _diff_frozen(old: Any, new: Any, nature: Nature, path: str, patch: Patch) -> None:
-    if type(old) is Lazy and type(new) is Lazy:
+    if type(old) is Items and type(new) is Items and new.grew_from(old):
+        for place, item in enumerate(new.after(old.count), old.count):
+            patch.add(path + "/-", item, 1 if place else 0)
+        return
+    if type(old) in _TEXTS and type(new) in _TEXTS:
         diff_texts(old.text, new.text, path, patch)
         return
-    old = old.get() if type(old) is Lazy else old
-    new = new.get() if type(new) is Lazy else new
+    old = old.get() if type(old) in _TEXTS else old
+    new = new.get() if type(new) in _TEXTS else new
     diff_values(old, new, nature, path, patch)
 
 

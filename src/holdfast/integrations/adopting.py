@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from enum import Enum
+from threading import Lock
 from typing import Any
 
 import msgspec
@@ -18,7 +20,7 @@ import msgspec
 from holdfast.core.codec import encode, register_type
 from holdfast.errors import EncodeError, UsageError
 
-__all__ = ["adopt", "encode_adopting", "type_name"]
+__all__ = ["adopt", "adopt_named", "encode_adopting", "type_name"]
 
 _DEEPEST = 100
 
@@ -31,32 +33,43 @@ def type_name(cls: type) -> str:
 def encode_adopting(value: Any, *, objects: bool = False) -> bytes:
     """The text of *value*; classes in it that are not registered yet are, where they can be."""
     while True:
+        known = len(_adopted)
         try:
             return encode(value)
         except EncodeError:
-            if not adopt(_classes_in(value), objects=objects):
+            adopt(_classes_in(value), objects=objects)
+            if len(_adopted) == known:  # nobody else has just adopted them either
                 raise
 
 
-def adopt(classes: Iterable[type], *, objects: bool = False) -> bool:
-    """Register those of *classes* that are made of fields; whether there was a new one.
+def adopt(classes: Iterable[type], *, objects: bool = False) -> None:
+    """Register those of *classes* that are made of fields.
 
     With *objects*, those that are no more than their attributes as well.
     """
-    found = False
     for cls in classes:
         if cls in _adopted or not (_has_fields(cls) or (objects and _is_its_attributes(cls))):
             continue
-        _adopted.add(cls)
-        try:
-            _register(cls)
-            found = True
-        except UsageError:
-            continue  # its user has registered it, or it is more than its fields
-    return found
+        with _adopting:
+            # Its user may have registered it; or it is more than its fields, and cannot be.
+            with suppress(UsageError):
+                _register(cls)
+            _adopted.add(cls)
+
+
+def adopt_named(classes: Iterable[type]) -> None:
+    """Register *classes*; a `UsageError` for one that is not made of fields."""
+    for cls in classes:
+        if not _has_fields(cls):
+            raise UsageError(
+                f"{cls.__qualname__} is not made of fields, so it cannot be in types=",
+                hint="holdfast.register_type(cls, encode=..., decode=...)",
+            )
+        adopt([cls])
 
 
 _adopted: set[type] = set()
+_adopting = Lock()
 
 
 def _register(cls: Any) -> None:

@@ -221,7 +221,7 @@ class _Workflows:
             shown = State.restore(texts, place, datetime.now(UTC), None)
         header = yield from self._operations.save_subject(subject, shown, force=True)
         if header is not None and shown is None:
-            self._reading.remember(Found(header, texts, beside))
+            self._reading.remember(header, texts, beside)
         return header
 
     def load(self, checkpoint_id: str) -> Steps[WorkflowCheckpoint | None]:

@@ -31,7 +31,8 @@ except ImportError as error:
 from holdfast.checkpoint.manager import CheckpointManager, manager_for
 from holdfast.checkpoint.state_manager import StateManager
 from holdfast.core.codec import encode
-from holdfast.integrations.adopting import adopt, encode_adopting
+from holdfast.core.patch import Items
+from holdfast.integrations.adopting import adopt, adopt_named, encode_adopting
 from holdfast.integrations.langgraph_pace import Pace
 from holdfast.integrations.langgraph_records import Address
 from holdfast.integrations.langgraph_texts import Texts, value_of
@@ -70,7 +71,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
     ) -> None:
         super().__init__()
         register_all()
-        adopt(types)
+        adopt_named(types)
         self.manager = manager_for(storage)
         self._closes = not isinstance(storage, CheckpointManager)
         self._awaited = StateManager.beside(self.manager)
@@ -148,8 +149,8 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         with self._pace.saving(new_versions.values()) as stored:
-            header = self.manager._drive(self._put(config, checkpoint, metadata, stored))
-        return _config_of(config, header.id)
+            self.manager._drive(self._put(config, checkpoint, metadata, stored))
+        return _config_of(config, checkpoint["id"])
 
     async def aput(
         self,
@@ -159,8 +160,8 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         with self._pace.saving(new_versions.values()) as stored:
-            header = await self._awaited._drive(self._put(config, checkpoint, metadata, stored))
-        return _config_of(config, header.id)
+            await self._awaited._drive(self._put(config, checkpoint, metadata, stored))
+        return _config_of(config, checkpoint["id"])
 
     def _put(
         self,
@@ -255,7 +256,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         )
         return super().with_allowlist(extra_allowlist)
 
-    def _channel_text(self, key: tuple[str, str, str], value: Any) -> bytes:
+    def _channel_text(self, key: tuple[str, str, str], value: Any) -> bytes | Items:
         return self._texts.of(key, value) if self._is_ours() else self._text(value)
 
     def _text(self, value: Any) -> bytes:

@@ -21,7 +21,7 @@ from langgraph.checkpoint.serde.event_hooks import register_serde_event_listener
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from holdfast.errors import CorruptError, MissingExtraError, NotFoundError, UsageError
-from holdfast.integrations.adopting import adopt, encode_adopting
+from holdfast.integrations.adopting import adopt_named, encode_adopting
 from holdfast.integrations.langgraph import HoldfastSaver
 from holdfast.integrations.langgraph_records import Address, beside, fold, note_of, split_metadata
 from holdfast.integrations.reading import Found
@@ -72,7 +72,7 @@ def import_threads(
     is neither yours nor LangGraph's is refused. *serde* is the serializer that the threads were
     saved with, if it was not LangGraph's own.
     """
-    adopt(types)
+    adopt_named(types)
     allowed = [(cls.__module__, *cls.__qualname__.split(".")) for cls in types]
     serde = serde or JsonPlusSerializer(allowed_msgpack_modules=allowed or None)
     with _opened(kind, url, serde) as source:

@@ -19,6 +19,7 @@ import msgspec
 
 from holdfast.core.codec import decode
 from holdfast.core.frozen import at_path
+from holdfast.core.patch import Items
 from holdfast.errors import EncodeError
 from holdfast.integrations.adopting import encode_adopting
 from holdfast.integrations.langgraph_types import MAKERS, MESSAGES, MessageParts
@@ -46,7 +47,7 @@ class _List:
     with a few comparisons of lists.
     """
 
-    __slots__ = ("classes", "fields", "given", "items", "proofs", "text")
+    __slots__ = ("classes", "fields", "given", "items", "proofs", "size")
 
     def __init__(self) -> None:
         self.classes: list[Any] = []
@@ -55,7 +56,7 @@ class _List:
         self.proofs: dict[int, bytes] = {}
         """Of those whose fields are not all text."""
         self.items: list[bytes] = []
-        self.text = b"[]"
+        self.size = 0
 
     def begins(self, messages: Sequence[Any]) -> int:
         """How many of *messages*, from the first on, have the texts that are known."""
@@ -83,10 +84,11 @@ class _List:
     def cut(self, count: int) -> None:
         """Forget all but the first so many."""
         if count < len(self.items):
-            for part in (self.classes, self.fields, self.given, self.items):
+            for part in (self.classes, self.fields, self.given):
                 del part[count:]
+            self.items = self.items[:count]  # the longer list is part of what was saved before
+            self.size = sum(map(len, self.items))
             self.proofs = {n: proof for n, proof in self.proofs.items() if n < count}
-            self.text = b"[%b]" % b",".join(self.items)
 
     def add(self, message: Any, text: bytes) -> None:
         """Take note of the next; `_Uncommon` if its text cannot be known again."""
@@ -102,6 +104,7 @@ class _List:
         self.fields.append(fields)
         self.given.append(set(message.__pydantic_fields_set__))
         self.items.append(text)
+        self.size += len(text)
 
 
 def _copy(value: Any) -> Any:
@@ -134,7 +137,7 @@ class Texts:
         self._lists: OrderedDict[tuple[str, str, str], _List] = OrderedDict()
         self._bytes = 0
 
-    def of(self, key: tuple[str, str, str], value: Any) -> bytes:
+    def of(self, key: tuple[str, str, str], value: Any) -> bytes | Items:
         """The text of the value of a channel, named by thread, namespace and channel."""
         try:
             if type(value) is list and len(value) > _FEW and type(value[0]) in MESSAGES:
@@ -144,24 +147,25 @@ class Texts:
             at_path(error, key[2])
             raise
 
-    def _of_messages(self, key: tuple[str, str, str], messages: list[Any]) -> bytes:
+    def _of_messages(self, key: tuple[str, str, str], messages: list[Any]) -> bytes | Items:
         known = self._take(key)
         try:
             begins = known.begins(messages)
         except _Uncommon:
             begins = 0
         known.cut(begins)
-        texts: list[bytes] = []
+        rest: list[bytes] = []
         for index in range(begins, len(messages)):
-            texts.append(_text_at(messages, index))
+            text = _text_at(messages, index)
             # What comes after one that cannot be known again is not known either.
-            if index == len(known.items):
-                with suppress(_Uncommon):
-                    known.add(messages[index], texts[-1])
-        made = _joined(known.text, texts)
-        known.text = made if len(known.items) == len(messages) else _joined(b"[]", known.items)
+            with suppress(_Uncommon):
+                if not rest:
+                    known.add(messages[index], text)
+                    continue
+            rest.append(text)
+        made = Items(known.items, len(known.items))
         self._give_back(key, known)
-        return made
+        return b"[%b]" % b",".join([*made.after(0), *rest]) if rest else made
 
     def _take(self, key: tuple[str, str, str]) -> _List:
         """What is known of a channel; nobody else has it until it is given back."""
@@ -169,7 +173,7 @@ class Texts:
             known = self._lists.pop(key, None)
             if known is None:
                 return _List()
-            self._bytes -= len(known.text)
+            self._bytes -= known.size
             return known
 
     def _give_back(self, key: tuple[str, str, str], known: _List) -> None:
@@ -177,15 +181,15 @@ class Texts:
             if key in self._lists:
                 return
             self._lists[key] = known
-            self._bytes += len(known.text)
+            self._bytes += known.size
             while self._bytes > _MOST_BYTES and len(self._lists) > 1:
-                self._bytes -= len(self._lists.popitem(last=False)[1].text)
+                self._bytes -= self._lists.popitem(last=False)[1].size
 
     def forget(self, thread_id: str) -> None:
         """A thread is gone."""
         with self._lock:
             for key in [key for key in self._lists if key[0] == thread_id]:
-                self._bytes -= len(self._lists.pop(key).text)
+                self._bytes -= self._lists.pop(key).size
 
 
 def _text_at(messages: list[Any], index: int) -> bytes:
@@ -194,13 +198,6 @@ def _text_at(messages: list[Any], index: int) -> bytes:
     except EncodeError as error:
         at_path(error, index)
         raise
-
-
-def _joined(text: bytes, items: list[bytes]) -> bytes:
-    """The text of a list with more items at its end."""
-    if not items:
-        return text
-    return b"%b%b%b]" % (text[:-1], b"" if text == b"[]" else b",", b",".join(items))
 
 
 class _Message(msgspec.Struct, gc=False, forbid_unknown_fields=True):

@@ -16,8 +16,7 @@ from holdfast.checkpoint.steps import Steps, Work
 from holdfast.checkpoint.subject import Subject
 from holdfast.core.frozen import Nature
 from holdfast.core.ids import check_run_id
-from holdfast.core.patch import Lazy
-from holdfast.core.record import Header
+from holdfast.core.patch import Items, Lazy
 from holdfast.core.state import Lineage, Place, State
 from holdfast.errors import UsageError
 from holdfast.integrations.langgraph_reading import ThreadReading
@@ -56,13 +55,13 @@ class Threads:
         self,
         address: Address,
         checkpoint: Mapping[str, Any],
-        texts: Mapping[str, bytes],
+        texts: Mapping[str, bytes | Items],
         metadata: Mapping[str, Any],
         *,
         alone: bool = False,
         stored: Callable[[], None] = lambda: None,
         notes: tuple[Note, ...] = (),
-    ) -> Steps[Header]:
+    ) -> Steps[None]:
         """Save a checkpoint as a child of the one that *address* names.
 
         *stored* is called, on whatever thread does the work, as soon as it is durable. *notes*
@@ -84,32 +83,24 @@ class Threads:
         lineage = _Telling(address.checkpoint_id, stored)
         subject = subject_of(place, texts, said, checkpoint_id, lineage, alone=alone)
         named = tuple(msgspec.structs.replace(note, name=self._name) for note in notes)
-        return (yield from self.save(subject, texts, said, named))
+        yield from self.save(subject, texts, said, named)
 
     def save(
         self,
         subject: Subject,
-        texts: Mapping[str, bytes],
+        texts: Mapping[str, bytes | Items],
         said: bytes,
         notes: tuple[Note, ...] = (),
-    ) -> Steps[Header]:
+    ) -> Steps[None]:
+        """Save what stands for a checkpoint, and notes, in one commit."""
         shown = None
         if self._operations.hooks is not None:
-            shown = State.restore(texts, subject.place, datetime.now(UTC), None)
+            whole = {k: t.text if isinstance(t, Items) else t for k, t in texts.items()}
+            shown = State.restore(whole, subject.place, datetime.now(UTC), None)
         header = yield from self._operations.save_subject(subject, shown, force=True, notes=notes)
-        if header is None:
-            # The manager was told to warn and go on; LangGraph is given what it gave.
-            return Header(
-                run_id=subject.place.run_id,
-                scope=subject.place.scope,
-                id=subject.id or "",
-                seq=0,
-                frame="key",
-                saved_at=datetime.now(UTC),
-            )
-        if shown is None:
-            self.reading.remember(Found(header, texts, said))
-        return header
+        # Without one the manager was told to warn and go on; and a hook may have changed the state.
+        if header is not None and shown is None:
+            self.reading.remember(header, texts, said)
 
     def _check_retention(self, metadata: Mapping[str, Any]) -> None:
         if self._operations.keeper.active and metadata.get(DELTA_CHANNELS):
@@ -258,7 +249,7 @@ class _History:
 
 def subject_of(
     place: Place,
-    texts: Mapping[str, bytes],
+    texts: Mapping[str, bytes | Items],
     said: bytes,
     checkpoint_id: str,
     lineage: Lineage,
@@ -269,7 +260,7 @@ def subject_of(
     return Subject(
         form="",
         place=place,
-        values={key: Lazy(text) for key, text in texts.items()},
+        values={k: t if isinstance(t, Items) else Lazy(t) for k, t in texts.items()},
         natures=dict.fromkeys(texts, Nature.TAGGED),
         lineage=lineage,
         id=checkpoint_id,

@@ -39,6 +39,7 @@ MESSAGES: frozenset[type] = frozenset(getattr(messages, name) for name in _NAMES
 MAKERS: dict[str, Callable[[MessageParts], Any]] = {}
 """What makes a message of its parts, by the name under which it is stored."""
 
+_PLANS = 256
 _FACTORIES: dict[str, Any] = {"list": list, "dict": dict, "set": set, "int": int, "str": str}
 _IP = ("IPv4Address", "IPv4Interface", "IPv4Network", "IPv6Address", "IPv6Interface", "IPv6Network")
 
@@ -126,15 +127,24 @@ def _model_parts(cls: Any) -> tuple[Callable[[Any], Any], Callable[[MessageParts
             parts["private"] = value.__pydantic_private__
         return parts
 
+    plans: dict[tuple[str, ...], list[tuple[str, Any]]] = {}
+    """By the names of the fields that are stored: those for which a container is to be made."""
+
+    def plan(own: dict[str, Any]) -> list[tuple[str, Any]]:
+        if not required <= own.keys() or not own.keys() <= template.keys():
+            raise ValueError(f"the fields {sorted(own)} are not those of a {cls.__name__}")
+        missing = [(name, made) for name, made in containers.items() if name not in own]
+        if len(plans) < _PLANS:
+            plans[tuple(own)] = missing
+        return missing
+
     def make(parts: MessageParts) -> Any:
         own = parts.fields
+        missing = plans.get(tuple(own))
         values = dict(template)
-        for name, container in containers.items():
-            if name not in own:
-                values[name] = container()
+        for name, container in plan(own) if missing is None else missing:
+            values[name] = container()
         values.update(own)
-        if len(values) != len(names) or not required <= own.keys():
-            raise ValueError(f"the fields {sorted(own)} are not those of a {cls.__name__}")
         made = new(cls)
         put(made, "__dict__", values)
         put(made, "__pydantic_fields_set__", set(own if parts.set is None else parts.set))

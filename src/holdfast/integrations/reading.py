@@ -12,7 +12,7 @@ import msgspec
 from holdfast.checkpoint.branching import LATE, Rank, in_order
 from holdfast.checkpoint.operations import Operations
 from holdfast.checkpoint.sealing import read_body
-from holdfast.core.patch import Rebuilt
+from holdfast.core.patch import Items, Rebuilt
 from holdfast.core.record import Header, Record
 from holdfast.errors import CorruptError, NotFoundError
 from holdfast.storage.base import RecordQuery
@@ -31,6 +31,18 @@ class Found(msgspec.Struct, frozen=True):
     beside: bytes
 
 
+class _Recent(msgspec.Struct, frozen=True):
+    """A checkpoint that was just saved or read; what was saved may not be joined yet."""
+
+    header: Header
+    texts: Mapping[str, bytes | Items]
+    beside: bytes
+
+    def found(self) -> Found:
+        texts = {k: t.text if isinstance(t, Items) else t for k, t in self.texts.items()}
+        return Found(self.header, texts, self.beside)
+
+
 class Reading:
     """Reads the checkpoints of one storage, in the order that *rank* gives them."""
 
@@ -40,13 +52,13 @@ class Reading:
         self._reader = operations.reader
         self._rank = rank
         self._lock = Lock()
-        self._recent: OrderedDict[tuple[str, str], Found] = OrderedDict()
+        self._recent: OrderedDict[tuple[str, str], _Recent] = OrderedDict()
 
-    def remember(self, found: Found) -> None:
+    def remember(self, header: Header, texts: Mapping[str, bytes | Items], beside: bytes) -> None:
         """Keep what was just saved or read: it is asked for next, more often than not."""
-        key = (found.header.run_id, found.header.scope)
+        key = (header.run_id, header.scope)
         with self._lock:
-            self._recent[key] = found
+            self._recent[key] = _Recent(header, texts, beside)
             self._recent.move_to_end(key)
             if len(self._recent) > _REMEMBERED:
                 self._recent.popitem(last=False)
@@ -78,13 +90,13 @@ class Reading:
         with self._lock:
             recent = self._recent.get((header.run_id, header.scope))
         if recent is not None and recent.header.digest == header.digest:
-            return recent
+            return recent.found()
         try:
             loaded = self._reader.load_visible(header)
         except NotFoundError:
             return None
         found = Found(header, loaded.texts, loaded.extras[-1])
-        self.remember(found)
+        self.remember(header, loaded.texts, found.beside)
         return found
 
     def load_many(self, headers: Sequence[Header]) -> dict[tuple[str, str, int], Found]:

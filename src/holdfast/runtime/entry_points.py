@@ -49,7 +49,9 @@ def _importable(module: Any) -> str:
 
 
 def load_graph(entry_point: str) -> StateGraph:
-    """The graph at ``module:graph``, or the one that a function there makes. Imports the module.
+    """The graph at ``module:graph``, that of a fleet, or the one that a function there makes.
+
+    Imports the module.
 
     >>> load_graph("os:system('ls')")
     Traceback (most recent call last):
@@ -60,6 +62,7 @@ def load_graph(entry_point: str) -> StateGraph:
     found = load_object(entry_point)
     if not isinstance(found, StateGraph) and callable(found):
         found = found()
+    found = getattr(found, "graph", found)
     if not isinstance(found, StateGraph):
         raise UsageError(f"{entry_point} is no StateGraph", hint="name one, or what makes one")
     return found

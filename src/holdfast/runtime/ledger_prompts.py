@@ -57,7 +57,7 @@ _ITEMS: dict[str, dict[str, Any]] = {
     "next_speaker": {"type": "string"},
     "instruction_or_question": {"type": "string", "maxLength": 1000},
 }
-_REASON = {"type": "string", "maxLength": 160}
+_REASON = {"type": "string", "maxLength": 100}
 """Small models would not find the end of it by themselves."""
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from holdfast.checkpoint.effects import effect
+from holdfast.checkpoint.effects import effect, effect_behind
 from holdfast.checkpoint.hooks import HookEvent
 from holdfast.checkpoint.ledger import Effect
 from holdfast.checkpoint.session import HERE
@@ -82,7 +82,10 @@ async def _recorded(agent: BaseAutonomousAgent, tool: Tool, arguments: dict[str,
     event = HookEvent.POST_TOOL_USE if tool.agent is None else HookEvent.POST_SPECIALIST_INVOKE
     agent.record_tool_usage(tool.name)
     try:
-        outcome: Any = await effect(tool.name, call, arguments, in_doubt=tool.in_doubt)
+        if tool.in_doubt == "retry":
+            outcome: Any = await effect_behind(tool.name, call, arguments)
+        else:
+            outcome = await effect(tool.name, call, arguments)
     except RunError as error:
         if isinstance(error, AS_THEY_ARE):
             raise
