@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,9 @@ from hypothesis import settings
 # catches what is really stuck.
 settings.register_profile("holdfast", deadline=None)
 settings.load_profile("holdfast")
+
+# Started in the background, the tests and all they start would ignore ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _FIGURE = "figure"
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import warnings
 from collections import OrderedDict, deque, namedtuple
+from collections.abc import Iterator
 from dataclasses import dataclass, field, make_dataclass
 from datetime import UTC, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
@@ -56,6 +57,20 @@ from holdfast.core.codec import (
 )
 from holdfast.core.frozen import DEPTH_LIMIT, FrozenDict, FrozenList, FrozenSet, Nature
 from holdfast.errors import DecodeError, EncodeError, HoldfastError, UsageError
+
+
+@pytest.fixture(autouse=True, scope="module")
+def only_types_of_tests() -> Iterator[None]:
+    """What an integration has registered in this process is not known here."""
+    with pytest.MonkeyPatch.context() as patch:
+        for table in ("_by_class", "_by_name"):
+            known = {
+                key: entry
+                for key, entry in getattr(codec, table).items()
+                if entry.cls.__module__.startswith("tests")
+            }
+            patch.setattr(codec, table, known)
+        yield
 
 
 @given(values | look_alikes(values))

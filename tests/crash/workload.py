@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import resource
+import sys
 import time
 import zlib
 from collections.abc import Callable
@@ -319,15 +320,20 @@ def work_while_it_lasts(tell: Tell, medium: str, directory: str, seed: int) -> N
     tell("done")
 
 
+def _limit_files(largest: int) -> None:
+    sys.dont_write_bytecode = True  # the limit would cut short what Python caches of a module
+    resource.setrlimit(resource.RLIMIT_FSIZE, (largest, resource.RLIM_INFINITY))
+
+
 def work_within(tell: Tell, medium: str, directory: str, seed: int, largest: int) -> None:
     """The same where no file may grow beyond so many bytes."""
-    resource.setrlimit(resource.RLIMIT_FSIZE, (largest, resource.RLIM_INFINITY))
+    _limit_files(largest)
     work_while_it_lasts(tell, medium, directory, seed)
 
 
 def shrug_within(tell: Tell, medium: str, directory: str, seed: int, largest: int) -> None:
     """`shrug` where no file may grow beyond so many bytes."""
-    resource.setrlimit(resource.RLIMIT_FSIZE, (largest, resource.RLIM_INFINITY))
+    _limit_files(largest)
     shrug(tell, medium, directory, seed)
 
 

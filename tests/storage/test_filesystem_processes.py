@@ -213,6 +213,7 @@ def test_a_file_that_may_not_grow_is_full_and_keeps_what_it_has(tmp_path: Path) 
         from holdfast.testing import JournalWriter
         storage, writer = FilesystemStorage(sys.argv[1]), JournalWriter()
         writer.save(storage)
+        sys.dont_write_bytecode = True  # it would be cut short by the limit
         resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))
         batch = writer.batch([writer.record(b"x" * 30_000)])
         for _ in range(2):

@@ -61,11 +61,13 @@ def child(code: str, *arguments: object) -> Iterator[subprocess.Popen[str]]:
 def largest_file(size: int) -> Iterator[None]:
     """No file can grow beyond *size* meanwhile, as on a disk that is full."""
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    caches, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # they would be cut short
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+        sys.dont_write_bytecode = caches
 
 
 # Reading and writing

@@ -70,6 +70,7 @@ def _fill(address: str, run_id: str) -> None:
     """Save until there is no room for any file to grow; then, with room again, once more."""
     with CheckpointManager(address) as manager:
         state = manager.resume_from_latest(run_id) or State.new({"items": []}, run_id=run_id)
+        sys.dont_write_bytecode = True  # the limit would cut short what Python caches of a module
         soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (ROOM, hard))
         noise = random.Random(7)
