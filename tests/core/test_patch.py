@@ -479,3 +479,22 @@ def test_a_base_tells_the_text_of_a_value_as_it_was_saved() -> None:
     assert base.text_of("live") == b"[1]"
     assert Base({"lazy": Lazy(b"[3]")}, {}, 0).text_of("lazy") == b"[3]"
     assert decode(Base({"frozen": take_in((4,))[0]}, {}, 0).text_of("frozen")) == (4,)
+
+
+def test_texts_of_one_moment_stay_what_they_were_when_the_state_goes_on() -> None:
+    state = Rebuilt(b'{"x":[],"y":[1],"z":{"a":1}}')
+    moments = []
+    for patch in (
+        b"[]",
+        b'[{"op":"add","path":"/x/-","value":1}]',
+        b'[{"op":"add","path":"/x/-","value":2},{"op":"add","path":"/y/-","value":2}]',
+        b'[{"op":"replace","path":"/x/0","value":9},{"op":"add","path":"/z/b","value":2}]',
+        b'[{"op":"add","path":"/x/-","value":3}]',
+    ):
+        state.apply(patch)
+        moments.append((state.texts_of_now(), dict(state.texts_of_now())))
+    for texts, then in moments:
+        assert dict(texts) == then
+    assert [then["x"] for _, then in moments] == [b"[]", b"[1]", b"[1,2]", b"[9,2]", b"[9,2,3]"]
+    assert moments[-1][1] == state.texts()
+    assert len(moments[0][0]) == 3

@@ -18,7 +18,7 @@ b'[{"op":"replace","path":"/step","value":2}]'
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from threading import Lock
 from typing import Any
 
@@ -99,7 +99,7 @@ class Items:
     @property
     def text(self) -> bytes:
         """The text of the whole list."""
-        return b"[%b]" % b",".join(self._texts[: self.count])
+        return _list_text(self._texts, self.count)
 
     def get(self) -> Any:
         """The value, frozen."""
@@ -290,37 +290,86 @@ class Rebuilt:
         """Each value's text, by key, in order."""
         return {key: slot.text() for key, slot in self._slots.items()}
 
+    def texts_of_now(self) -> Mapping[str, bytes]:
+        """The same, put together when they are asked for, also once the state has gone on."""
+        return _Texts({key: slot.now() for key, slot in self._slots.items()})
+
+
+def _list_text(pieces: Sequence[bytes | memoryview], count: int) -> bytes:
+    """The text of the list that the first so many *pieces* make, copied once: it may be long."""
+    if not count:
+        return b"[]"
+    parts: list[bytes | memoryview] = [b","] * (2 * count + 1)
+    parts[1::2] = pieces[:count]
+    parts[0], parts[-1] = b"[", b"]"
+    return b"".join(parts)
+
+
+class _Texts(Mapping[str, bytes]):
+    """The texts of a state at one moment; lists that grew are put together when asked for."""
+
+    __slots__ = ("_texts",)
+
+    def __init__(self, texts: dict[str, bytes | tuple[list[bytes | memoryview], int]]) -> None:
+        self._texts = texts
+
+    def __getitem__(self, key: str) -> bytes:
+        text = self._texts[key]
+        if isinstance(text, tuple):
+            text = self._texts[key] = _list_text(*text)
+        return text
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._texts)
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
 
 def _slots_of(state: bytes | msgspec.Raw) -> dict[str, _Slot]:
     return {key: _Slot(bytes(raw)) for key, raw in _read_mapping(state).items()}
 
 
 class _Slot:
-    """One value of a state in the making: text, text with items to append, or a tree."""
+    """One value of a state in the making: text, the pieces of a list's text, or a tree."""
 
-    __slots__ = ("_tail", "_text", "_tree")
+    __slots__ = ("_pieces", "_text", "_tree")
 
     def __init__(self, text: bytes) -> None:
         self._text: bytes | None = text
-        self._tail: list[bytes] = []
+        self._pieces: list[bytes | memoryview] = []
         self._tree: Any = None
+
+    def now(self) -> bytes | tuple[list[bytes | memoryview], int]:
+        """Its text, or how many of the pieces, of which there may be more later, make it."""
+        if self._text is None and self._pieces:
+            return self._pieces, len(self._pieces)
+        return self.text()
 
     def text(self) -> bytes:
         if self._text is None:
-            self._text = encode_tree(self._tree)
-            self._tree = None
-        elif self._tail:
-            head = self._text[:-1]
-            items = b",".join(self._tail)
-            self._text = b"%b%b%b]" % (head, b"" if head == b"[" else b",", items)
-            self._tail = []
+            if self._pieces:
+                self._text = _list_text(self._pieces, len(self._pieces))
+                self._pieces = []
+            else:
+                self._text = encode_tree(self._tree)
+                self._tree = None
         return self._text
 
+    def _in_pieces(self) -> bool:
+        """Whether it is the text of a list that is not put together, or has been made so."""
+        if self._text is not None and self._text[:1] == b"[":
+            inside = memoryview(self._text)[1:-1]
+            self._pieces = [inside] if inside else []
+            self._text = None
+            return True
+        return bool(self._pieces)
+
     def change(self, step: Operation, rest: str) -> None:
-        if rest == "-" and step.op == "add" and self._text is not None and self._text[:1] == b"[":
-            self._tail.append(bytes(step.value))
+        if rest == "-" and step.op == "add" and self._in_pieces():
+            self._pieces.append(bytes(step.value))
             return
-        if self._text is not None:
+        if self._text is not None or self._pieces:
             self._tree = parse(self.text())
             self._text = None
         *way, last = (_unescape(part) for part in rest.split("/"))

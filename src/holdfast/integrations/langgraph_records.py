@@ -138,7 +138,7 @@ class Channels(dict[str, Any]):
     __slots__ = ("_read",)
 
     def __init__(self, texts: Mapping[str, bytes], read: Any) -> None:
-        super().__init__({key: _Text(text) for key, text in texts.items()})
+        super().__init__({key: _Text(texts, key) for key in texts})
         self._read = read
 
     def __getitem__(self, key: str) -> Any:
@@ -197,10 +197,16 @@ class Channels(dict[str, Any]):
 
 
 class _Text:
-    __slots__ = ("text",)
+    """A value's text, which may have to be put together."""
 
-    def __init__(self, text: bytes) -> None:
-        self.text = text
+    __slots__ = ("_key", "_texts")
+
+    def __init__(self, texts: Mapping[str, bytes], key: str) -> None:
+        self._texts, self._key = texts, key
+
+    @property
+    def text(self) -> bytes:
+        return self._texts[self._key]
 
 
 def tuple_of(

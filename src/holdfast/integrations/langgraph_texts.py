@@ -9,6 +9,7 @@ back as well.
 
 from __future__ import annotations
 
+import gc
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
@@ -217,5 +218,16 @@ def value_of(text: bytes) -> Any:
             stored = _read_messages(text)
             # If there are as many tags as messages, they are the messages', and all else is plain.
             if text.count(b"$") == len(stored) or text.count(b'"$t"') == len(stored):
-                return [MAKERS[one.tag](one.parts) for one in stored]
+                return _made(stored)
     return decode(text, strict=True)
+
+
+def _made(stored: list[_Message]) -> list[Any]:
+    # All of them stay: looking for garbage among them would take longer than making them.
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return [MAKERS[one.tag](one.parts) for one in stored]
+    finally:
+        if collecting:
+            gc.enable()

@@ -162,7 +162,7 @@ class _Passing:
                 elif made is not None:
                     made.apply(bytes(body.patch))
             assert made is not None
-            texts = made.texts()
+            texts = made.texts_of_now()
         except (msgspec.MsgspecError, LookupError, ValueError, TypeError) as error:
             raise CorruptError(
                 f"record {header.seq} of run {header.run_id!r} cannot be rebuilt",
