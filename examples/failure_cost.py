@@ -11,9 +11,8 @@ import tempfile
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from holdfast import Fleet
+from holdfast import Fleet, Message
 from holdfast.errors import StepError
-from holdfast.runtime.models import Message
 from holdfast.testing.scripted import ScriptedModel
 
 

@@ -10,12 +10,12 @@ import holdfast
 from holdfast import (
     AutonomousConfig,
     BaseAutonomousAgent,
+    Message,
     Reply,
     StateManager,
     ToolCall,
     tool,
 )
-from holdfast.runtime.models import Message
 from holdfast.testing.scripted import ScriptedModel
 
 

@@ -19,12 +19,12 @@ from holdfast import (
     HookEvent,
     HookManager,
     HookResult,
+    Message,
     Reply,
     StateManager,
     ToolCall,
     tool,
 )
-from holdfast.runtime.models import Message
 from holdfast.testing.scripted import ScriptedModel
 
 PAGES = 30

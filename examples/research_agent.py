@@ -17,6 +17,7 @@ from holdfast import (
     BaseAutonomousAgent,
     FilesystemStorage,
     InputField,
+    Message,
     Model,
     OutputField,
     Reply,
@@ -25,7 +26,6 @@ from holdfast import (
     ToolCall,
     tool,
 )
-from holdfast.runtime.models import Message
 from holdfast.testing.scripted import ScriptedModel
 
 LIBRARY = {

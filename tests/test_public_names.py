@@ -17,7 +17,7 @@ import holdfast
 HEAVY = {
     *("asyncio", "sqlite3", "ssl", "logging.config"),
     *("apsw", "cryptography", "opentelemetry", "prompt_toolkit", "pydantic", "rich", "stamina"),
-    *("typer", "yaml", "zstandard"),
+    *("yaml", "zstandard"),
 }
 """Modules that must not be loaded before something needs them."""
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from holdfast.checkpoint.ready_hooks import MetricsHook as MetricsHook
     from holdfast.checkpoint.ready_hooks import RedactionHook as RedactionHook
     from holdfast.checkpoint.ready_hooks import TracingHook as TracingHook
+    from holdfast.checkpoint.repair import RepairReport as RepairReport
     from holdfast.checkpoint.resilient import (
         ResilientCheckpointManager as ResilientCheckpointManager,
     )
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.agent import BaseAutonomousAgent as BaseAutonomousAgent
     from holdfast.runtime.agent_config import AutonomousConfig as AutonomousConfig
     from holdfast.runtime.agent_result import AgentResult as AgentResult
+    from holdfast.runtime.approvals import Approval as Approval
     from holdfast.runtime.config import CheckpointConfig as CheckpointConfig
     from holdfast.runtime.config import GraphConfig as GraphConfig
     from holdfast.runtime.drift_watch import DriftWatch as DriftWatch
@@ -67,6 +69,8 @@ if TYPE_CHECKING:
     from holdfast.runtime.fleet import Fleet as Fleet
     from holdfast.runtime.fleet import FleetResult as FleetResult
     from holdfast.runtime.graph import StateGraph as StateGraph
+    from holdfast.runtime.interrupts import InterruptReason as InterruptReason
+    from holdfast.runtime.models import Message as Message
     from holdfast.runtime.models import Model as Model
     from holdfast.runtime.models import Reply as Reply
     from holdfast.runtime.models import ToolCall as ToolCall
@@ -91,13 +95,18 @@ if TYPE_CHECKING:
         create_checkpoint_storage as create_checkpoint_storage,
     )
     from holdfast.storage import resilient_io as resilient_io
+    from holdfast.storage.base import RecordQuery as RecordQuery
+    from holdfast.storage.base import RunQuery as RunQuery
     from holdfast.storage.base import Storage as Storage
     from holdfast.storage.filesystem import FilesystemStorage as FilesystemStorage
     from holdfast.storage.memory import MemoryStorage as MemoryStorage
     from holdfast.storage.registry import get_checkpoint_store as get_checkpoint_store
     from holdfast.storage.registry import open_storage as open_storage
     from holdfast.storage.registry import register_checkpoint_store as register_checkpoint_store
+    from holdfast.storage.resilient import BreakerRules as BreakerRules
     from holdfast.storage.resilient import ResilientStorage as ResilientStorage
+    from holdfast.storage.resilient import StorageEvent as StorageEvent
+    from holdfast.storage.retries import Retry as Retry
     from holdfast.storage.sqlite import SQLiteStorage as SQLiteStorage
 
 __version__ = "0.1.0"
@@ -105,8 +114,10 @@ __version__ = "0.1.0"
 _HOMES = {
     "AgentResult": "runtime.agent_result",
     "AgentState": "core.agent_state",
+    "Approval": "runtime.approvals",
     "AutonomousConfig": "runtime.agent_config",
     "BaseAutonomousAgent": "runtime.agent",
+    "BreakerRules": "storage.resilient",
     "ChainNode": "runtime.nodes",
     "CheckpointConfig": "runtime.config",
     "CheckpointManager": "checkpoint.manager",
@@ -128,8 +139,10 @@ _HOMES = {
     "HookResult": "checkpoint.hooks",
     "ImportLimits": "checkpoint.run_file_reader",
     "InputField": "runtime.signatures",
+    "InterruptReason": "runtime.interrupts",
     "LoggingHook": "checkpoint.ready_hooks",
     "MemoryStorage": "storage.memory",
+    "Message": "runtime.models",
     "Metrics": "checkpoint.metrics",
     "MetricsHook": "checkpoint.ready_hooks",
     "Model": "runtime.models",
@@ -137,12 +150,16 @@ _HOMES = {
     "Observer": "runtime.observers",
     "OutputField": "runtime.signatures",
     "ParallelNode": "runtime.nodes",
+    "RecordQuery": "storage.base",
     "RedactionHook": "checkpoint.ready_hooks",
+    "RepairReport": "checkpoint.repair",
     "Reply": "runtime.models",
     "ResilientCheckpointManager": "checkpoint.resilient",
     "ResilientStorage": "storage.resilient",
+    "Retry": "storage.retries",
     "Rules": "core.rules",
     "Run": "checkpoint.run",
+    "RunQuery": "storage.base",
     "SQLiteStorage": "storage.sqlite",
     "Signature": "runtime.signatures",
     "State": "core.state",
@@ -150,6 +167,7 @@ _HOMES = {
     "StateManager": "checkpoint.manager",
     "StateSnapshot": "core.agent_state",
     "Storage": "storage.base",
+    "StorageEvent": "storage.resilient",
     "ToolCall": "runtime.models",
     "ToolSpec": "runtime.models",
     "TracingHook": "checkpoint.ready_hooks",
@@ -189,8 +207,10 @@ _MODULES = {
 __all__ = [
     "AgentResult",
     "AgentState",
+    "Approval",
     "AutonomousConfig",
     "BaseAutonomousAgent",
+    "BreakerRules",
     "ChainNode",
     "CheckpointConfig",
     "CheckpointManager",
@@ -212,8 +232,10 @@ __all__ = [
     "HookResult",
     "ImportLimits",
     "InputField",
+    "InterruptReason",
     "LoggingHook",
     "MemoryStorage",
+    "Message",
     "Metrics",
     "MetricsHook",
     "Model",
@@ -221,12 +243,16 @@ __all__ = [
     "Observer",
     "OutputField",
     "ParallelNode",
+    "RecordQuery",
     "RedactionHook",
+    "RepairReport",
     "Reply",
     "ResilientCheckpointManager",
     "ResilientStorage",
+    "Retry",
     "Rules",
     "Run",
+    "RunQuery",
     "SQLiteStorage",
     "Signature",
     "State",
@@ -234,6 +260,7 @@ __all__ = [
     "StateManager",
     "StateSnapshot",
     "Storage",
+    "StorageEvent",
     "ToolCall",
     "ToolSpec",
     "TracingHook",
