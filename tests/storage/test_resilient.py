@@ -21,6 +21,7 @@ import pytest
 from tests.checkpoint.test_recovery import damage
 
 from holdfast import CheckpointManager, MemoryStorage, State, Storage
+from holdfast.core.record import Record
 from holdfast.errors import (
     ConflictError,
     CorruptError,
@@ -32,6 +33,7 @@ from holdfast.errors import (
 )
 from holdfast.storage.base import Batch, Owner, RecordQuery, RunQuery
 from holdfast.storage.breaker import Breaker, BreakerRules
+from holdfast.storage.copies import bring_up, visible
 from holdfast.storage.filesystem import FilesystemStorage
 from holdfast.storage.registry import open_storage
 from holdfast.storage.resilient import ResilientStorage, StorageEvent
@@ -1095,3 +1097,21 @@ def test_a_repair_looks_at_every_storage(setup: Setup) -> None:
     assert "fallback 1" in str(manager.repair())
     assert manager.repair().clean
     setup.storage.compact()
+
+
+def test_what_is_saved_while_a_copy_is_made_is_not_hidden_in_it() -> None:
+    writer = JournalWriter()
+
+    class Busy(MemoryStorage):
+        """One that somebody else saves to just before it is read."""
+
+        def read(
+            self, run_id: str, *, first: int | None = None, last: int | None = None
+        ) -> Iterator[Record]:
+            writer.save(self)
+            return super().read(run_id, first=first, last=last)
+
+    with Busy() as source, MemoryStorage() as target:
+        writer.save(source)
+        assert bring_up(source, target, "run", 0) == (2, None)
+        assert visible(target, "run") == {1, 2}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 import msgspec
 
@@ -43,20 +43,22 @@ def goes_on(storage: Storage, run_id: str, seq: int, digest: str) -> bool:
     return False
 
 
-def visible(storage: Storage, run_id: str) -> set[int]:
-    """The seqs of a run that are listed."""
-    return {h.seq for h in storage.headers(RecordQuery(run_id=run_id, notes=True))}
+def visible(storage: Storage, run_id: str, first: int = 1) -> set[int]:
+    """The seqs of a run that are listed, from *first* on."""
+    headers = storage.headers(RecordQuery(run_id=run_id, notes=True))
+    return {header.seq for header in takewhile(lambda header: header.seq >= first, headers)}
 
 
 def bring_up(
     source: Storage, target: Storage, run_id: str, after: int
 ) -> tuple[int, ConflictError | None]:
     """Append to *target* what *source* has after that seq; how many records, or why not."""
-    shown = visible(source, run_id)
     copied = 0
     for records in in_batches(source.read(run_id, first=after + 1)):
         seqs = [record.header.seq for record in records]
         gaps = [(a + 1, b - 1) for a, b in pairwise([after, *seqs]) if b > a + 1]
+        # Asked after they were read: what is appended meanwhile must not look hidden.
+        shown = visible(source, run_id, seqs[0])
         batch = Batch(
             run_id=run_id,
             records=tuple(records),
