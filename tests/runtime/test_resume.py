@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.checkpoint.test_recovery import damage
 from tests.runtime.graphs import Counting, Heard, line
 
 from holdfast import (
@@ -13,6 +15,7 @@ from holdfast import (
     GraphConfig,
     MemoryStorage,
     ParallelNode,
+    RunQuery,
     State,
     StateGraph,
     key_equals,
@@ -21,6 +24,7 @@ from holdfast import (
 )
 from holdfast.errors import (
     BudgetError,
+    CorruptError,
     LeaseHeldError,
     NotFoundError,
     SchemaError,
@@ -68,6 +72,25 @@ async def test_a_failed_run_is_saved_as_failed_with_its_error(store: str) -> Non
         assert newest.metadata == {"error": "ValueError"}
         final = await graph.resume("r")
         assert final.metadata == {}
+
+
+async def test_a_damaged_checkpoint_stops_a_run_or_is_gone_back_from(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    counting, store = Counting(5), f"file://{tmp_path}/runs"
+    async with counting.graph(store=store, interval=1, preserve=True) as graph:
+        await failed_at(counting, graph, 3)
+        newest = graph.manager.storage.runs(RunQuery(run_id="r"))
+        damage(graph.manager.storage, "r", next(iter(newest)).seq)
+    async with counting.graph(store=store, interval=1, preserve=True) as graph:
+        with pytest.raises(CorruptError):
+            await graph.resume("r")
+    settings = {"store": store, "interval": 1, "preserve": True, "on_corrupt": "fallback"}
+    async with counting.graph(**settings) as graph:
+        final = await graph.resume("r")
+        assert (final["n"], final.step, final.status) == (5, 6, "completed")
+        assert counting.executed == [0, 1, 2, 3, 3, 4]
+    assert "damaged" in caplog.text
 
 
 async def test_a_completed_run_gives_its_result_and_executes_nothing(store: str) -> None:

@@ -47,6 +47,8 @@ class CheckpointConfig:
     """Only the newest so many checkpoints of a run; with 1, each takes the place of the last."""
     on_save_failure: Literal["fail", "warn", "retry"] = "fail"
     """What a save that fails does: stop the run, only warn, or be tried again and then stop it."""
+    on_corrupt: Literal["fail", "fallback"] = "fail"
+    """What a damaged newest checkpoint does: raise, or be put aside and the last good one taken."""
     lease_seconds: float = 30.0
     """How long a run stays taken after its process was last heard of from another host."""
 

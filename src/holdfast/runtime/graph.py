@@ -409,7 +409,12 @@ def _manager_for(config: CheckpointConfig) -> StateManager:
     store = config.store
     if isinstance(store, str) and ":" not in store:
         store = open_storage(store)  # a registered one is shared, and not this graph's to close
-    manager = StateManager(store, retention=rules, on_save_failure=config.on_save_failure)
+    manager = StateManager(
+        store,
+        retention=rules,
+        on_save_failure=config.on_save_failure,
+        on_corrupt=config.on_corrupt,
+    )
     if isinstance(manager.storage, MemoryStorage) and "memory" not in _said:
         _said.add("memory")
         logger.warning("the store memory does not survive the process (pid %d)", os.getpid())
