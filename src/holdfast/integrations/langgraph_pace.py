@@ -23,6 +23,7 @@ _REMEMBERED = 4096
 _LONGEST_WAIT = 10.0
 _LONGEST_WAIT_OF_A_LOOP = 1.0
 """Seconds. A save that takes longer is the storage's trouble, and will be told of by itself."""
+_SOON = 0.05
 _DIGITS = 12
 
 
@@ -42,14 +43,16 @@ def next_version(current: str | int | float | None) -> str:
 class _Chain:
     """Versions that were given out one after another, none of them stored yet."""
 
-    __slots__ = ("last",)
+    __slots__ = ("expected", "last")
 
-    def __init__(self) -> None:
-        self.last: _Unsaved | None = None
+    def __init__(self, expected: bool) -> None:
+        self.expected = expected
+        """Whether one will be saved, as the version before them was."""
+        self.last: _Given | None = None
         """The last that came to be saved. None does with durability="exit", or after a failure."""
 
 
-class _Unsaved:
+class _Given:
     """A version that was given out."""
 
     __slots__ = ("chain", "stored")
@@ -70,22 +73,34 @@ class Pace:
     def __init__(self, flush: Callable[[], bool]) -> None:
         self._flush = flush
         self._changed = threading.Condition()
-        self._unsaved: OrderedDict[str, _Unsaved] = OrderedDict()
+        self._given: OrderedDict[str, _Given] = OrderedDict()
 
     def after(self, current: str | int | float | None) -> str:
         """The version after *current*; waits while *current* itself is being saved."""
         with self._changed:
-            known = self._unsaved.get(current) if isinstance(current, str) else None
-            if known is not None and known.chain.last is not None:
-                self._wait(known, known.chain.last)
-            chain = known.chain if known is not None and not known.stored else _Chain()
+            known = self._given.get(current) if isinstance(current, str) else None
+            if known is not None and not known.stored:
+                self._wait_for_a_beginning(known)
+                if known.chain.last is not None:
+                    self._wait(known, known.chain.last)
+            if known is not None and not known.stored:
+                chain = known.chain
+            else:
+                chain = _Chain(expected=known is not None)
             version = next_version(current)
-            self._unsaved[version] = _Unsaved(chain)
-            if len(self._unsaved) > _REMEMBERED:
-                self._unsaved.popitem(last=False)
+            self._given[version] = _Given(chain)
+            if len(self._given) > _REMEMBERED:
+                self._given.popitem(last=False)
             return version
 
-    def _wait(self, known: _Unsaved, last: _Unsaved) -> None:
+    def _wait_for_a_beginning(self, known: _Given) -> None:
+        """A save is begun by another thread, which may not have come to it yet."""
+        chain = known.chain
+        if chain.expected and chain.last is None and not _in_event_loop():
+            self._changed.wait_for(lambda: chain.last is not None or known.stored, _SOON)
+            chain.expected = chain.last is not None  # if not, the run is saved only at its end
+
+    def _wait(self, known: _Given, last: _Given) -> None:
         if not _in_event_loop():
             self._changed.wait_for(lambda: known.stored or known.chain.last is None, _LONGEST_WAIT)
             return
@@ -99,15 +114,15 @@ class Pace:
     def saving(self, versions: Iterable[Any]) -> Iterator[Callable[[], None]]:
         """While a checkpoint with these new versions is saved; gives what to call when it is."""
         with self._changed:
-            own = [(one, self._unsaved[one]) for one in versions if one in self._unsaved]
-            for _, unsaved in own:
-                unsaved.chain.last = unsaved
+            own = [self._given[one] for one in versions if one in self._given]
+            for given in own:
+                given.chain.last = given
+            self._changed.notify_all()
 
         def stored() -> None:
             with self._changed:
-                for version, unsaved in own:
-                    unsaved.stored = True
-                    self._unsaved.pop(version, None)
+                for given in own:
+                    given.stored = True
                 self._changed.notify_all()
 
         try:
@@ -115,8 +130,9 @@ class Pace:
         except BaseException:
             # LangGraph will save nothing further of this run: nobody must wait for that.
             with self._changed:
-                for _, unsaved in own:
-                    unsaved.chain.last = None
+                for given in own:
+                    given.chain.last, given.chain.expected = None, False
+                self._changed.notify_all()
             raise
         finally:
             stored()
