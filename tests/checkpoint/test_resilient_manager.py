@@ -1133,3 +1133,17 @@ def test_the_working_directory_is_left_alone(tmp_path: Path, monkeypatch: Any) -
     manager = ResilientCheckpointManager("agent-1", "memory://")
     manager.restore_checkpoint(manager.create_checkpoint())
     assert os.listdir(tmp_path) == []
+
+
+def test_an_operation_inside_one_of_the_same_name_does_not_release_its_checkpoint() -> None:
+    with ResilientCheckpointManager("a", "memory://") as manager:
+        manager.memory["x"] = 1
+        with pytest.raises(RuntimeError), manager.operation("deploy"):
+            manager.memory["x"] = 2
+            with manager.operation("deploy"):
+                manager.memory["x"] = 3
+            for value in range(10, 15):
+                manager.memory["x"] = value
+                manager.create_checkpoint()
+            raise RuntimeError("it went wrong")
+        assert manager.memory["x"] == 1

@@ -94,7 +94,7 @@ async def test_a_failed_child_is_told_to_the_parent(manager: StateManager, tmp_p
     parent, _ = family.build(manager)
     assert (await parent.run("go")).status == "completed"
     told = parent.state.conversation_history[2]["content"]
-    assert told == "error: RunError: agent searcher ended with failed: ConnectionError: away"
+    assert told == "error: agent searcher ended with failed: ConnectionError: away"
 
 
 async def test_resuming_the_parent_resumes_the_child_in_place(

@@ -682,6 +682,7 @@ def test_every_key_has_a_test_here() -> None:
 def test_the_example_has_every_key_and_can_be_read() -> None:
     path = Path(__file__).parents[2] / "examples" / "workflow.yaml"
     text, settings = path.read_text(), read_workflow(path)
+    assert Fleet.from_yaml(path, checkpoint_storage="memory://").name
     keys = {*_keys(Settings, ""), *_keys(ParticipantSettings, ""), *_keys(ToolSettings, "")}
     assert [key for key in keys if not re.search(rf"\b{key.rpartition('.')[2]}:", text)] == []
     assert (settings.checkpointing, settings.human_in_the_loop, settings.workflow) == (

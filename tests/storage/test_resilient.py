@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -1115,3 +1116,41 @@ def test_what_is_saved_while_a_copy_is_made_is_not_hidden_in_it() -> None:
         writer.save(source)
         assert bring_up(source, target, "run", 0) == (2, None)
         assert visible(target, "run") == {1, 2}
+
+
+class Away(MemoryStorage):
+    """A storage that can be away."""
+
+    away = False
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("append", "read", "headers", "find", "runs", "delete") and self.away:
+            raise StorageUnavailableError("it is away")
+        return super().__getattribute__(name)
+
+
+def test_what_was_hidden_while_the_primary_was_away_stays_hidden() -> None:
+    now, primary = [0.0], Away()
+    storage = ResilientStorage(
+        primary, MemoryStorage(), retry=Retry(retries=0), clock=lambda: now[0]
+    )
+    writer = JournalWriter()
+    for _ in range(3):
+        writer.save(storage)
+    primary.away = True
+    storage.delete("run", hide=[1])
+    primary.away = False
+    now[0] += 1000
+    assert [one.seq for one in storage.headers(RecordQuery(run_id="run"))] == [3, 2]
+
+
+def test_a_fallback_that_is_behind_does_not_answer_for_all_runs() -> None:
+    now, primary, fallback = [0.0], Away(), Away()
+    storage = ResilientStorage(primary, fallback, retry=Retry(retries=0), clock=lambda: now[0])
+    fallback.away = True
+    JournalWriter().save(storage)
+    fallback.away = False
+    primary.away = True
+    now[0] += 1000
+    with pytest.raises(StorageUnavailableError):
+        list(storage.runs(RunQuery()))

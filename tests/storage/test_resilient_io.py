@@ -7,6 +7,7 @@ import os
 import resource
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -555,3 +556,19 @@ def test_a_lock_file_that_was_removed_locks_nobody_out(tmp_path: Path) -> None:
 def test_the_lock_file_says_who_held_it(tmp_path: Path) -> None:
     with io.file_lock(tmp_path / "lock"):
         assert msgspec.json.decode((tmp_path / "lock").read_bytes())["pid"] == os.getpid()
+
+
+def test_what_fails_beside_an_append_does_not_have_it_written_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync, failures = os.fsync, [OSError(errno.ESTALE, "stale")]
+
+    def fails_once(fd: int) -> None:
+        if failures and stat.S_ISDIR(os.fstat(fd).st_mode):
+            raise failures.pop()
+        sync(fd)
+
+    monkeypatch.setattr(os, "fsync", fails_once)
+    io.append(tmp_path / "log", "paid 5\n")
+    assert not failures
+    assert (tmp_path / "log").read_text() == "paid 5\n"

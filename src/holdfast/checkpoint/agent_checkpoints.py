@@ -334,8 +334,11 @@ class AgentCheckpoints(AgentParts, CheckpointManager):
         query = RecordQuery(
             run_id=self.agent_id, kind="pre_operation", metadata={"operation": name}
         )
+        others = {_before(one) for one in self._log.list(status="started") if one.id != transaction}
         done: list[Header] = [
-            header for header in self.storage.headers(query) if header.seq not in released
+            header
+            for header in self.storage.headers(query)
+            if header.seq not in released and header.id not in others
         ]
         ended = self._log.ending(transaction, "success")
         notes = [ended, *(mark_note(header, "release") for header in done)]

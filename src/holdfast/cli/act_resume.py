@@ -98,7 +98,11 @@ def _graph(cli: Cli, run: RunInfo, entry: str | None, yes: bool) -> tuple[StateG
     where = entry or cli.settings.graphs.value.get(run.name, "")
     if not where:
         where = _recorded(cli, run)
-        cli.confirm(f"run {run.run_id} asks to import {where}", yes=yes)
+        cli.confirm(
+            f"run {run.run_id} asks to import {where}",
+            yes=yes,
+            hint="--yes imports it; or name it with --entry, or in [graphs] of holdfast.toml",
+        )
     import_from_here()
     return load_graph(where), where
 

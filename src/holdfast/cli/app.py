@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from importlib import import_module
 from io import TextIOWrapper
@@ -93,7 +94,10 @@ def main(argv: Sequence[str] | None = None, *, terminal: Terminal | None = None)
             if isinstance(stream, TextIOWrapper):  # what it cannot write is written out
                 stream.reconfigure(errors="backslashreplace")
     try:
-        return _run(words, terminal)
+        with warnings.catch_warnings():
+            # Such a value is shown as it is stored, which says enough.
+            warnings.filterwarnings("ignore", message="no type is registered as")
+            return _run(words, terminal)
     except KeyboardInterrupt:
         terminal.say("interrupted")
         return exits.INTERRUPTED

@@ -130,15 +130,18 @@ class Cli:
         """Tell something that is not the result, on stderr."""
         self.terminal.say(*cells)
 
-    def confirm(self, what: str, *, yes: bool) -> None:
+    def confirm(
+        self,
+        what: str,
+        *,
+        yes: bool,
+        hint: str = "--yes does it, --dry-run shows what would be done",
+    ) -> None:
         """Ask whether to go on; without a terminal and without --yes, refuse."""
         if yes:
             return
         if not self.terminal.asks:
-            raise ConfirmationError(
-                f"{what}, and there is nobody to ask",
-                hint="--yes does it, --dry-run shows what would be done",
-            )
+            raise ConfirmationError(f"{what}, and there is nobody to ask", hint=hint)
         self.terminal.stderr.write(f"{plain(what)}. Go on? [y/N] ")
         self.terminal.stderr.flush()
         if self.terminal.stdin.readline().strip().lower() not in ("y", "yes"):

@@ -79,6 +79,10 @@ COMMANDS = {
 }
 _SPELLINGS = {"list-checkpoints": "checkpoints", "exit": "quit", "q": "quit", "?": "help"}
 _NEAR = 0.75
+_ELSEWHERE = frozenset(
+    ["answer", "cat", "h", "list", "log", "ls", "runs", "stats", "tree", "verify"]
+)
+"""Commands of the shell or of `holdfast`: nobody means them as a task."""
 
 
 def read_line(line: str) -> Command | Task | Mistake | None:
@@ -102,6 +106,8 @@ def read_line(line: str) -> Command | Task | Mistake | None:
         return Mistake(f"usage: {entry.usage}")
     if len(words) > 1:
         return Task(line.strip())
+    if name in _ELSEWHERE:
+        return Mistake(f"no command {words[0]!r} here: help lists those there are")
     near = get_close_matches(name, [*COMMANDS, *_SPELLINGS], n=1, cutoff=_NEAR)
     if near:
         return Mistake(f"no command {words[0]!r}: did you mean {near[0]}?")

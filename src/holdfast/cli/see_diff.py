@@ -145,7 +145,8 @@ def _short(text: str) -> str:
 def _summary(document: Diff) -> str:
     if not document.changes:
         return "the states are the same"
-    parts = [f"{len(document.keys)} keys differ"]
+    count = len(document.keys)
+    parts = [f"{count} {'key differs' if count == 1 else 'keys differ'}"]
     parts += (f"{place[1:]} +{count}" for place, count in document.appended.items())
     if document.dollars or document.tokens:
         sign = "-" if document.dollars < 0 else "+"

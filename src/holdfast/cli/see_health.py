@@ -84,7 +84,7 @@ def _look_at(cli: Cli, run: RunInfo, problems: list[Problem]) -> str:
                 kind="stale",
                 run_id=run.run_id,
                 message=f"its process is gone since {ago(run.saved_at)}, at step {run.step}",
-                help=f"holdfast resume {run.run_id}",
+                help=f"start its program again, or holdfast resume {run.run_id}",
             )
         )
     if run.status != "completed":

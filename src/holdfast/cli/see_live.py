@@ -100,7 +100,7 @@ def _emit(cli: Cli, moment: Moment) -> None:
 
 def _advice(run: RunInfo, stands: str) -> str:
     if stands in ("stale", "failed"):
-        return f" at step {run.step} (holdfast resume {run.run_id})"
+        return f" at step {run.step} (start it again, or holdfast resume {run.run_id})"
     return f" at step {run.step}"
 
 

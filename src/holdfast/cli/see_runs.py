@@ -70,7 +70,10 @@ def runs(
     if cli.for_people and more:
         cli.say(Cell("there are more: -n, --all, --search and --sort choose", "dim"))
     if cli.for_people and not shown:
-        cli.say(f"no runs in {cli.address}", Cell(" (holdfast demo makes some)", "dim"))
+        if name or status or search or where:
+            cli.say("no run matches", Cell(" (holdfast runs lists all)", "dim"))
+        else:
+            cli.say(f"no runs in {cli.address}", Cell(" (holdfast demo makes some)", "dim"))
 
 
 def _found(cli: Cli, name: str | None, status: str | None, where: list[str]) -> Iterator[Any]:

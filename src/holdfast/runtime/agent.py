@@ -66,7 +66,7 @@ class BaseAutonomousAgent:
         agent_id: str = DEFAULT_ID,
         tools: Sequence[ToolLike] = (),
         hook_manager: HookManager | None = None,
-        model: Model | None = None,
+        model: Model | str | None = None,
         instructions: str = "",
         report: Callable[[str], None] = _to_stderr,
         on_text: Callable[[str], None] | None = None,
@@ -75,6 +75,11 @@ class BaseAutonomousAgent:
         self.config = config or AutonomousConfig()
         self.agent_id = check_run_id(agent_id, "agent_id")
         self.answer = read_signature(signature)
+        if state_manager is not None and not isinstance(state_manager, StateManager):
+            raise UsageError(
+                f"the state_manager is a {type(state_manager).__name__}",
+                hint="give StateManager(storage)",
+            )
         self.state_manager = state_manager
         self.hook_manager = hook_manager
         if hook_manager is None and state_manager is not None:
@@ -91,7 +96,7 @@ class BaseAutonomousAgent:
         self.state = AgentState(agent_id=agent_id)
         """What it carries; while it runs, what it will save."""
         self.interrupts = Interrupts(self.config.graceful_shutdown_timeout)
-        self._model = model
+        self._model = open_model(model) if isinstance(model, str) else model
         self._running = False
         self._resumed = False
 
@@ -173,6 +178,11 @@ class BaseAutonomousAgent:
             logger.warning(
                 "resuming a run of the default agent_id %r: give each agent its own", DEFAULT_ID
             )
+        if start.checkpoint_id is not None and not start.newest and task not in ("", start.task):
+            # What the run did after that checkpoint must not be replayed to another text.
+            assert self.state_manager is not None
+            fork = await self.state_manager.fork_from_checkpoint(start.checkpoint_id)
+            start.run_id, start.checkpoint_id = str(fork.run_id), None
         start.task = task
         return start
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from holdfast.checkpoint.manager import StateManager
+from holdfast.core.agent_state import AgentState
 from holdfast.core.state import State
 from holdfast.errors import UsageError
 from holdfast.runtime.agent_cycle import Cycles
@@ -40,6 +41,8 @@ class Start:
     known: bool = False
     """Whether the run is in the store."""
     checkpoint_id: str | None = None
+    newest: bool = True
+    """Whether nothing was saved after that checkpoint."""
     metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     answer: Any = NOTHING
     answers: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -87,7 +90,18 @@ def find_start(
                 f"checkpoint {header.id} is of agent {header.name!r}, not of {agent_id!r}",
                 hint="each agent goes on with its own runs",
             )
-        return Start("", header.run_id, agent_id, known=True, checkpoint_id=header.id)
+        run = reader.run(header.run_id)
+        last = reader.newest(run) if run is not None else None
+        newest = last is not None and last.seq == header.seq
+        begun = reader.load(header).state()
+        return Start(
+            str(begun.extra.get("task", "")) if isinstance(begun, AgentState) else "",
+            header.run_id,
+            agent_id,
+            known=True,
+            checkpoint_id=header.id,
+            newest=newest,
+        )
     if not resume:
         return None
     runs = reader.storage.runs(RunQuery(name=agent_id, not_status="completed"))

@@ -136,10 +136,12 @@ class DriftWatch:
         watched.last = seen.values or watched.last
         report = watched.monitor.look()
         found = {(one.detector, one.about) for one in report.findings}
-        is_new, watched.found = not found <= watched.found, found
+        is_new = not found <= watched.found
         if not is_new:
             return
         policy = "warn" if report.only_warns else self.policy
+        if policy == "warn" or not failed:
+            watched.found = found
         logger.warning("run %s drifts (%s): %s", run_id, policy, report)
         here.say("drift.found", policy=policy, since=report.since, report=str(report))
         if policy != "warn" and not failed:

@@ -57,7 +57,7 @@ class Interrupts:
             loop.call_soon_threadsafe(self.request, source, message, mode)
             return
         for child in self.children:
-            child.note(source, message, mode)
+            child.tell(source, message, mode)
         hurry = mode == "immediate" or self.reason is not None
         self.note(source, message, mode)
         if hurry:
@@ -71,6 +71,12 @@ class Interrupts:
             self.reason = InterruptReason(
                 source=source, mode=mode, message=message, timestamp=datetime.now(UTC)
             )
+
+    def tell(self, source: InterruptSource, message: str, mode: InterruptMode) -> None:
+        """Keep the reason, and have all that is executed inside keep it."""
+        for child in self.children:
+            child.tell(source, message, mode)
+        self.note(source, message, mode)
 
     def forget(self) -> None:
         """Go on as if nobody had asked."""

@@ -104,7 +104,10 @@ class Model(Protocol):
 ModelFactory: TypeAlias = Callable[..., Model]
 """Is called with the model's name, which may be empty, and the settings by keyword."""
 
-_SETTINGS = ("base_url", "api_key", "temperature", "max_tokens", "prices", "force_schema")
+_SETTINGS = (
+    *("base_url", "api_key", "temperature", "top_p", "thinking", "max_tokens", "prices"),
+    "force_schema",
+)
 _LOCAL_SETTINGS = ("threads", *_SETTINGS[2:])
 
 _factories: dict[str, ModelFactory] = {}

@@ -193,9 +193,20 @@ class ModelParticipant:
         on_text = None
         if self._stream:
             on_text = lambda text: assignment.tell("fleet.text", speaker=name, text=text)  # noqa: E731
-        if self._records:
+        if self._records or self._binds(assignment):
             return await ask(self.model, said, name=name, tools=specs, on_text=on_text)
         return await self.model.respond(said, tools=specs, on_text=on_text)
+
+    def _needs_approval(self, assignment: Assignment, tool: Tool) -> bool:
+        operation = self._operations.get(tool.name, tool.name)
+        return tool.approval or assignment.approvals.needs(tool.name, operation)
+
+    def _binds(self, assignment: Assignment) -> bool:
+        """Whether the model may not be asked anew: what it wanted was approved, or may be done."""
+        return any(
+            self._needs_approval(assignment, tool) or not (tool.read_only or tool.idempotent)
+            for tool in self.tools.values()
+        )
 
     async def _call(
         self, assignment: Assignment, name: str, arguments: dict[str, Any]
@@ -206,7 +217,7 @@ class ModelParticipant:
             return f"error: there is no tool {name!r}, only {', '.join(self.tools)}", None
         noted = None
         operation = self._operations.get(name, name)
-        if tool.approval or assignment.approvals.needs(name, operation):
+        if self._needs_approval(assignment, tool):
             said = await ask_person(
                 assignment.approvals,
                 operation_type=operation,

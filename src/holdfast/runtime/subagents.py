@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.checkpoint.session import HERE
 from holdfast.core.agent_state import AgentState
-from holdfast.errors import Drained, RunError
+from holdfast.errors import Drained
 from holdfast.runtime.tools import Tool, check_tool_name
 
 if TYPE_CHECKING:
@@ -53,10 +53,10 @@ async def delegate(
         raise Drained(
             f"run {result.run_id!r} was interrupted", run_id=result.run_id, node="", saved=saved
         )
-    if result.status != "completed":
-        why = f": {result.error}" if result.error else ""
-        raise RunError(f"agent {child.agent_id} ended with {result.status}{why}")
+    why = f": {result.error}" if result.error else ""
+    ended = f"agent {child.agent_id} ended with {result.status}{why}"
     return {
+        "error": "" if result.status == "completed" else ended,
         "agent_id": child.agent_id,
         "run_id": result.run_id,
         "answer": child.raw_answer,

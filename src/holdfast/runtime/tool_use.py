@@ -37,6 +37,17 @@ class _Outcome:
 register_type(_Outcome, "holdfast.ToolOutcome")
 
 
+@dataclass(frozen=True)
+class _Failed:
+    """That a tool was called and failed: an outcome as any other, so that it is not called again
+    when its cycle is."""
+
+    error: str
+
+
+register_type(_Failed, "holdfast.ToolFailed")
+
+
 async def use_tool(agent: BaseAutonomousAgent, state: State, call: ToolCall, index: int) -> str:
     """What the model is told of *call*, the *index*-th of a cycle that began with *state*."""
     tool = agent.tools.get(call.name)
@@ -91,6 +102,9 @@ async def _recorded(agent: BaseAutonomousAgent, tool: Tool, arguments: dict[str,
             raise
         agent.note_event(event, tool=tool.name, error=error.message)
         return f"error: {error.message}"
+    if isinstance(outcome, _Failed):
+        agent.note_event(event, tool=tool.name, error=outcome.error)
+        return f"error: {outcome.error}"
     agent.note_event(event, tool=tool.name)
     live = agent.state
     if isinstance(outcome, _Outcome):
@@ -98,7 +112,10 @@ async def _recorded(agent: BaseAutonomousAgent, tool: Tool, arguments: dict[str,
             setattr(live, name, value)
         outcome = outcome.result
     if tool.agent is not None:
+        ended = outcome["error"]
         outcome = count_invocation(live, tool, outcome)
+        if ended:
+            return f"error: {ended}"
     live.tool_results_cache[tool.name] = outcome
     return text_of(outcome)
 
@@ -116,6 +133,13 @@ async def _called(
     if veto:
         raise RunError(f"refused by a hook: {veto}")
     known = told(agent.state)
+
+    async def failed(error: Exception) -> _Failed:
+        for name, text in known.items():  # as it will be when the outcome is read from the journal
+            setattr(agent.state, name, decode(text))
+        await agent.fire(after, **facts, error=repr(error))
+        return _Failed(f"{type(error).__name__}: {error}")
+
     try:
         if tool.agent is not None:
             result = await delegate(agent, tool, arguments, key)
@@ -124,12 +148,12 @@ async def _called(
     except AS_THEY_ARE:
         raise
     except Exception as error:
-        for name, text in known.items():  # as it will be when the outcome is read from the journal
-            setattr(agent.state, name, decode(text))
-        await agent.fire(after, **facts, error=repr(error))
-        raise RunError(f"{type(error).__name__}: {error}") from error
+        return await failed(error)
     await agent.fire(after, **facts, result=result)
-    now = told(agent.state)
+    try:
+        now = told(agent.state)
+    except EncodeError as error:
+        return await failed(error)
     changed = {name: getattr(agent.state, name) for name in now if now[name] != known[name]}
     return _Outcome(result, changed) if changed else result
 

@@ -137,9 +137,10 @@ class Reads:
 
 def check_whole(replica: Replica, run_id: str | None) -> None:
     """Refuse to use a storage for a run of which another one has more."""
-    if run_id in replica.behind:
+    if replica.behind if run_id is None else run_id in replica.behind:
+        what = "all runs" if run_id is None else f"all of run {run_id!r}"
         raise StorageUnavailableError(
-            f"the {replica} does not have all of run {run_id!r}",
+            f"the {replica} does not have {what}",
             hint="what was saved last is in another storage, which is away",
             run_id=run_id,
         )

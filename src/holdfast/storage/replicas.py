@@ -231,6 +231,10 @@ class Replicas:
     ) -> None:
         seq, digest = (head.seq, head.digest) if head is not None else (0, "")
         if (seq, digest) == (newest.seq, newest.digest):
+            if run_id in lead.behind:  # something was hidden while it was away
+                self.call(
+                    lead, "bring back", lambda to: hide_alike(to, replica.storage, run_id, seq)
+                )
             return
         if seq and not self.call(
             lead, "compare", lambda storage: goes_on(storage, run_id, seq, digest)

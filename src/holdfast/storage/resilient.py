@@ -201,6 +201,8 @@ class ResilientStorage(Storage):
         replica, count = self._reads.first("delete", drop, start)
         if replica.number:
             self._replicas.unsettle(run_id)
+            for earlier in self._replicas.all[: replica.number]:
+                earlier.behind.add(run_id)
         for copy in self._replicas.all[replica.number + 1 :]:
             try:
                 drop(copy)

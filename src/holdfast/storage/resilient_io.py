@@ -210,12 +210,10 @@ def append(
 
     def work(progress: Progress) -> None:
         with _opened(target, os.O_RDWR | os.O_CREAT, retry) as fd:
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            try:
-                _extend(fd, raw, progress)
-            finally:
-                fcntl.flock(fd, fcntl.LOCK_UN)
-        _sync_directory(target.parent)
+            # Before, as what fails after the data is there would have it written twice.
+            _sync_directory(target.parent)
+            fcntl.flock(fd, fcntl.LOCK_EX)  # closing the file lets it go
+            _extend(fd, raw, progress)
 
     _run(target, retry, "appending to", lambda progress: retried(lambda: work(progress), retry))
 
