@@ -256,3 +256,31 @@ async def test_another_process_reads_the_framework_s_types_and_tells_of_others(
         [sys.executable, "-c", READER, address], check=True, capture_output=True, text=True
     ).stdout.splitlines()
     assert text == "hello" and f"no type is registered as '{__name__}.Order'" in told
+
+
+async def test_a_namespace_holds_no_checkpoint_of_another_whatever_they_are_called(
+    address: str,
+) -> None:
+    manager = CheckpointManager(address)
+    outer, inner, none = (
+        HoldfastCheckpointStorage(manager, namespace=name) for name in ("a", "a/b", "")
+    )
+    saved = dataclasses.replace(_made(), workflow_name="c")
+    await inner.save(saved)
+    for other, name in ((outer, "b/c"), (none, "a/b/c"), (none, "c"), (outer, "c")):
+        assert await other.get_latest(workflow_name=name) is None
+        with pytest.raises(WorkflowCheckpointException):
+            await other.load(saved.checkpoint_id)
+    assert (await inner.load(saved.checkpoint_id)).workflow_name == "c"
+    manager.close()
+
+
+async def test_a_save_that_was_only_warned_of_is_a_failure_all_the_same() -> None:
+    medium = _Full()
+    medium.full = True
+    manager = CheckpointManager(medium, on_save_failure="warn")
+    storage = HoldfastCheckpointStorage(manager)
+    saved = _made()
+    assert await storage.save(saved) == saved.checkpoint_id
+    [failure] = storage.failures
+    assert "not stored" in failure.message

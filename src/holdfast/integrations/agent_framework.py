@@ -35,7 +35,7 @@ from holdfast.core.patch import Lazy
 from holdfast.core.place import Lineage, Place, read_metadata
 from holdfast.core.record import Header
 from holdfast.core.state import State
-from holdfast.errors import EncodeError
+from holdfast.errors import EncodeError, StorageError
 from holdfast.integrations.adopting import encode_adopting
 from holdfast.integrations.agent_framework_types import learn, register_framework
 from holdfast.integrations.reading import Found, Reading, pages
@@ -120,7 +120,10 @@ class HoldfastCheckpointStorage:
         except HoldfastError as error:
             self._failed(checkpoint, error)
             raise
-        return header.id if header is not None else checkpoint.checkpoint_id
+        if header is None:  # the manager only warns of what it could not save
+            lost = f"checkpoint {checkpoint.checkpoint_id} was not stored"
+            self._failed(checkpoint, StorageError(lost, run_id=checkpoint.workflow_name))
+        return checkpoint.checkpoint_id
 
     async def load(self, checkpoint_id: str) -> WorkflowCheckpoint:
         """The checkpoint with that id; a `WorkflowCheckpointException` if there is none."""
@@ -189,11 +192,13 @@ class _Workflows:
     def __init__(self, operations: Operations, namespace: str) -> None:
         self._operations = operations
         self._namespace = namespace
+        self._name = f"{_NAME}/{namespace}" if namespace else _NAME
         self._reading = Reading(operations, _by_time)
 
     def _run_id(self, workflow_name: str) -> str:
         name = check_run_id(workflow_name, "workflow_name")
-        return f"{self._namespace}/{name}" if self._namespace else name
+        parts = [self._namespace, name] if self._namespace else [name]
+        return "/".join(part.replace("%", "%25").replace("/", "%2F") for part in parts)
 
     def save(self, checkpoint: WorkflowCheckpoint) -> Steps[Header | None]:
         texts = {name: _text(name, getattr(checkpoint, name)) for name in _VALUES}
@@ -201,7 +206,7 @@ class _Workflows:
         beside = b'{"agent_framework":%b}' % encode_adopting(said, objects=True)
         place = Place(
             run_id=self._run_id(checkpoint.workflow_name),
-            name=_NAME,
+            name=self._name,
             step=max(0, checkpoint.iteration_count),
             metadata=read_metadata({**_plain(checkpoint.metadata), _TIME: checkpoint.timestamp}),
         )
@@ -271,7 +276,7 @@ class _Workflows:
         def hide() -> None:
             self._operations.storage.delete(run_id, hide=[header.seq])
             self._operations.journal.forget(run_id)
-            self._operations.keeper.forget(run_id, _NAME)
+            self._operations.keeper.forget(run_id, self._name)
             self._reading.forget(run_id)
 
         yield Work(hide)
@@ -281,8 +286,7 @@ class _Workflows:
     def _with_id(self, checkpoint_id: str) -> Header | None:
         """The newest checkpoint with that id among the workflows of this namespace."""
         for found in self._operations.storage.find(checkpoint_id) if checkpoint_id else ():
-            mine = found.run_id.startswith(f"{self._namespace}/") or not self._namespace
-            if found.id == checkpoint_id and found.name == _NAME and mine:
+            if found.id == checkpoint_id and found.name == self._name:
                 return found
         return None
 
