@@ -215,18 +215,22 @@ def value_of(text: bytes) -> Any:
     """The value that a text stands for; a type that is not registered is a `DecodeError`."""
     if text.startswith(_MESSAGE):
         with suppress(msgspec.MsgspecError, LookupError, ValueError):  # `decode` tells what it is
-            stored = _read_messages(text)
-            # If there are as many tags as messages, they are the messages', and all else is plain.
-            if text.count(b"$") == len(stored) or text.count(b'"$t"') == len(stored):
-                return _made(stored)
+            made = _messages_of(text)
+            if made is not None:
+                return made
     return decode(text, strict=True)
 
 
-def _made(stored: list[_Message]) -> list[Any]:
+def _messages_of(text: bytes) -> list[Any] | None:
+    """The messages that *text* holds; None if more than they themselves is tagged in it."""
     # All of them stay: looking for garbage among them would take longer than making them.
     collecting = gc.isenabled()
     gc.disable()
     try:
+        stored = _read_messages(text)
+        # If there are as many tags as messages, they are the messages', and all else is plain.
+        if text.count(b"$") != len(stored) and text.count(b'"$t"') != len(stored):
+            return None
         return [MAKERS[one.tag](one.parts) for one in stored]
     finally:
         if collecting:
