@@ -104,11 +104,11 @@ def measure(directory: Path) -> Iterator[Line]:
             assert run.latest().checkpoint["channel_values"]["messages"] == messages
         puts = [median(run.puts[-_LAST:]) for run in runs]
         yield _faster(f"put, the last {_LAST} of {STEPS:,} steps", puts, 4)
-        yield _faster("get_tuple, newest", _turns([run.latest for run in runs], 15), 2)
+        yield _faster("get_tuple, newest", _turns([run.latest for run in runs], 31), 2)
         for ns in (True, False):
             calls = [partial(run.listed, ns) for run in runs]
             what = f"list(limit=10), {'with' if ns else 'without'} a namespace"
-            yield _faster(what, _turns(calls, 3), 10)
+            yield _faster(what, _turns(calls, 7), 10)
     size = files_size(directory / "theirs.db")
     for name, found in sizes(directory).items():
         limit = 8 if name == "plain" else 4

@@ -13,6 +13,7 @@ import gc
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import chain
 from threading import Lock
 from typing import Any
 
@@ -33,6 +34,8 @@ _FEW = 8
 """Lists shorter than this are simply encoded."""
 
 _MESSAGE = b'[{"$t":"langchain_core.'
+
+_SCALARS = frozenset({str, int, float, bool, type(None)})
 
 _plain = msgspec.json.Encoder().encode
 
@@ -221,6 +224,16 @@ def value_of(text: bytes) -> Any:
     return decode(text, strict=True)
 
 
+def _are_plain(stored: list[_Message], text: bytes) -> bool:
+    """Whether nothing in these messages is tagged, *text* being what they were read from."""
+    parts = [one.parts for one in stored]
+    kinds = set(map(type, chain.from_iterable([one.fields.values() for one in parts])))
+    if kinds <= _SCALARS and not any([one.extra or one.private for one in parts]):
+        return True
+    # If there are as many tags as messages, they are the messages', and all else is plain.
+    return text.count(b"$") == len(stored) or text.count(b'"$t"') == len(stored)
+
+
 def _messages_of(text: bytes) -> list[Any] | None:
     """The messages that *text* holds; None if more than they themselves is tagged in it."""
     # All of them stay: looking for garbage among them would take longer than making them.
@@ -228,8 +241,7 @@ def _messages_of(text: bytes) -> list[Any] | None:
     gc.disable()
     try:
         stored = _read_messages(text)
-        # If there are as many tags as messages, they are the messages', and all else is plain.
-        if text.count(b"$") != len(stored) and text.count(b'"$t"') != len(stored):
+        if not _are_plain(stored, text):
             return None
         return [MAKERS[one.tag](one.parts) for one in stored]
     finally:

@@ -20,6 +20,7 @@ from langchain_core.messages.base import TextAccessor
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.store.base import Item
 from langgraph.types import Command, Interrupt, Overwrite, PregelTask, Send, TimeoutPolicy
+from pydantic import BaseModel
 
 from holdfast.core.codec import register_type
 from holdfast.errors import EncodeError
@@ -42,6 +43,17 @@ MAKERS: dict[str, Callable[[MessageParts], Any]] = {}
 _PLANS = 256
 _FACTORIES: dict[str, Any] = {"list": list, "dict": dict, "set": set, "int": int, "str": str}
 _IP = ("IPv4Address", "IPv4Interface", "IPv4Network", "IPv6Address", "IPv6Interface", "IPv6Network")
+
+
+_put_fields, _put_given, _put_extra, _put_private = (
+    vars(BaseModel)[name].__set__
+    for name in (
+        "__dict__",
+        "__pydantic_fields_set__",
+        "__pydantic_extra__",
+        "__pydantic_private__",
+    )
+)
 
 
 class Sealed:
@@ -106,7 +118,7 @@ def _model_parts(cls: Any) -> tuple[Callable[[Any], Any], Callable[[MessageParts
     required = cls.model_fields.keys() - defaults.keys() - containers.keys()
     template = {name: defaults.get(name) for name in names}
     allows_extra = cls.model_config.get("extra") == "allow"
-    new, put = cls.__new__, object.__setattr__
+    new = cls.__new__
 
     def take(value: Any) -> dict[str, Any]:
         fields = value.__dict__
@@ -141,15 +153,14 @@ def _model_parts(cls: Any) -> tuple[Callable[[Any], Any], Callable[[MessageParts
     def make(parts: MessageParts) -> Any:
         own = parts.fields
         missing = plans.get(tuple(own))
-        values = dict(template)
+        values = template | own
         for name, container in plan(own) if missing is None else missing:
             values[name] = container()
-        values.update(own)
         made = new(cls)
-        put(made, "__dict__", values)
-        put(made, "__pydantic_fields_set__", set(own if parts.set is None else parts.set))
-        put(made, "__pydantic_extra__", parts.extra or ({} if allows_extra else None))
-        put(made, "__pydantic_private__", parts.private)
+        _put_fields(made, values)
+        _put_given(made, set(own if parts.set is None else parts.set))
+        _put_extra(made, parts.extra or ({} if allows_extra else None))
+        _put_private(made, parts.private)
         return made
 
     return take, make
