@@ -33,15 +33,16 @@ def points(
     arguments = (medium, str(directory), 3)
     counted = count_calls(server, THROUGH, arguments, calls, scratch / "log")
     shutil.rmtree(directory)
+    calls_made = [(call, when) for call, count in counted.items() for when in range(1, count + 1)]
+    # Every call with one of the codes, then every call with another.
     every = [
-        (call, when, code)
-        for call, count in counted.items()
-        for when in range(1, count + 1)
-        for code in codes
+        (call, when, codes[(number + turn) % len(codes)])
+        for turn in range(len(codes))
+        for number, (call, when) in enumerate(calls_made)
     ]
     count = times(SOME if codes == KILL else SOME_FAILURES, len(every))
-    if count >= len(every):
-        return every
+    if count >= len(calls_made):
+        return every[:count]
     # Each kind of call once, and then any.
     chance = random.Random(medium)
     chance.shuffle(every)
