@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -105,6 +105,11 @@ def measure(directory: Path) -> Iterator[Line]:
         puts = [median(run.puts[-_LAST:]) for run in runs]
         yield _faster(f"put, the last {_LAST} of {STEPS:,} steps", puts, 4)
         yield _faster("get_tuple, newest", _turns([run.latest for run in runs], 31), 2)
+        again = [
+            lambda: _latest_of(SqliteSaver.from_conn_string(str(directory / "theirs.db"))),
+            lambda: _latest_of(HoldfastSaver(f"sqlite:///{directory}/ours.db")),
+        ]
+        yield _faster("get_tuple, newest, first thing in a new saver", _turns(again, 15))
         for ns in (True, False):
             calls = [partial(run.listed, ns) for run in runs]
             what = f"list(limit=10), {'with' if ns else 'without'} a namespace"
@@ -117,7 +122,12 @@ def measure(directory: Path) -> Iterator[Line]:
         yield Line(what, found / _MB, limit, unit=" MB", peers=peers)
 
 
-def _faster(what: str, times: list[float], limit: float) -> Line:
+def _latest_of(opening: AbstractContextManager[Any]) -> Any:
+    with opening as saver:
+        return _Run(saver).latest()
+
+
+def _faster(what: str, times: list[float], limit: float | None = None) -> Line:
     theirs, ours = times
     note = f"{theirs * 1e3:.2f} ms to {ours * 1e3:.2f} ms"
     return Line(f"{what}: times faster", theirs / ours, limit, at_least=True, note=note)

@@ -301,6 +301,51 @@ async def test_a_message_that_was_changed_in_place_is_saved_as_it_is_now(side: S
     assert found[4].response_metadata["n"] is True
 
 
+def test_messages_that_this_process_saved_come_back_as_another_process_reads_them(
+    tmp_path: Path,
+) -> None:
+    address = f"sqlite:///{tmp_path}/threads.db"
+    said: list[Any] = [HumanMessage(f"question {n}", id=f"h{n}") for n in range(20)]
+    call = {"name": "look", "args": {"at": [1, {"deep": 1.0}]}, "id": "c", "type": "tool_call"}
+    said[5] = AIMessage("", id="a5", tool_calls=[call], response_metadata={"cost": 1, "ok": True})
+    said[6] = ToolMessage("seen", tool_call_id="c", artifact={"pages": [1, 2]})
+    said[7] = HumanMessage([{"type": "text", "text": "hi"}], name="ann")
+    with HoldfastSaver(address) as saver:
+        config: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
+        for count in (9, 12, 20, 15):
+            checkpoint: Any = empty_checkpoint()
+            checkpoint["channel_values"] = {"messages": said[:count]}
+            config = saver.put(config, checkpoint, {"source": "loop", "step": count}, {})
+            first, second = (saver.get_tuple(config) for _ in range(2))
+            with HoldfastSaver(address) as other:
+                read = other.get_tuple(config)
+            assert first is not None and second is not None and read is not None
+            values = [one.checkpoint["channel_values"]["messages"] for one in (first, second, read)]
+            assert [[_all_of(m) for m in one] for one in values] == [
+                [_all_of(m) for m in said[:count]]
+            ] * 3
+            values[0][5].tool_calls[0]["args"]["at"].append("changed")
+            values[0][1].additional_kwargs["changed"] = True
+            values[0][7].content.append("changed")
+            assert [_all_of(m) for m in values[1]] == [_all_of(m) for m in said[:count]]
+        again = saver.get_tuple(config)
+        assert again is not None
+        assert [_all_of(m) for m in again.checkpoint["channel_values"]["messages"]] == [
+            _all_of(m) for m in said[:15]
+        ]
+
+
+def _all_of(message: Any) -> Any:
+    """All that a message is made of, with the kinds of what stands in it."""
+    return (
+        type(message),
+        {name: repr(value) for name, value in message.__dict__.items()},
+        message.__pydantic_fields_set__,
+        message.__pydantic_extra__,
+        message.__pydantic_private__,
+    )
+
+
 async def test_what_cannot_be_stored_is_refused_with_its_path_and_nothing_is_written(
     side: Side,
 ) -> None:

@@ -90,16 +90,16 @@ class Items:
     *texts* is only ever added to. The list is its first *count* items.
     """
 
-    __slots__ = ("_texts", "count")
+    __slots__ = ("count", "texts")
 
     def __init__(self, texts: list[bytes], count: int) -> None:
-        self._texts = texts
+        self.texts = texts
         self.count = count
 
     @property
     def text(self) -> bytes:
         """The text of the whole list."""
-        return _list_text(self._texts, self.count)
+        return _list_text(self.texts, self.count)
 
     def get(self) -> Any:
         """The value, frozen."""
@@ -107,11 +107,11 @@ class Items:
 
     def grew_from(self, other: Items) -> bool:
         """True if it is *other* with items added at the end, by how both were made."""
-        return self._texts is other._texts and self.count >= other.count
+        return self.texts is other.texts and self.count >= other.count
 
     def after(self, count: int) -> list[bytes]:
         """The texts of the items that follow the first so many."""
-        return self._texts[count : self.count]
+        return self.texts[count : self.count]
 
 
 class Operation(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -38,7 +38,7 @@ from holdfast.core.state import State
 from holdfast.errors import EncodeError, StorageError
 from holdfast.integrations.adopting import encode_adopting
 from holdfast.integrations.agent_framework_types import learn, register_framework
-from holdfast.integrations.reading import Found, Reading, pages
+from holdfast.integrations.reading import Found, Reading, joined, pages
 from holdfast.storage.base import RecordQuery, Storage
 
 __all__ = ["HoldfastCheckpointStorage"]
@@ -332,7 +332,7 @@ def _checkpoint(found: Found) -> WorkflowCheckpoint:
         checkpoint_id=header.id,
         previous_checkpoint_id=header.parent,
         **_value(bytes(said.agent_framework)),
-        **{name: _value(found.texts[name]) for name in _VALUES},
+        **{name: _value(joined(found.texts[name])) for name in _VALUES},
     )
 
 

@@ -266,7 +266,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
             return encode_adopting(value)
         return encode(Sealed(*self.serde.dumps_typed(value)))
 
-    def _value(self, text: bytes) -> Any:
+    def _value(self, text: bytes | Items) -> Any:
         value = value_of(text)
         if type(value) is Sealed:
             return self.serde.loads_typed((value.kind, value.data))

@@ -24,7 +24,7 @@ from holdfast.errors import CorruptError, MissingExtraError, NotFoundError, Usag
 from holdfast.integrations.adopting import adopt_named, encode_adopting
 from holdfast.integrations.langgraph import HoldfastSaver
 from holdfast.integrations.langgraph_records import Address, beside, fold, note_of, split_metadata
-from holdfast.integrations.reading import Found
+from holdfast.integrations.reading import Found, joined
 
 __all__ = ["Imported", "import_threads"]
 
@@ -131,7 +131,7 @@ def _compare(row: _Row, found: Found | None, saver: HoldfastSaver) -> None:
     plain, rest = split_metadata(row.metadata)
     if (
         found is None
-        or dict(found.texts) != _texts(row)
+        or {key: joined(text) for key, text in found.texts.items()} != _texts(row)
         or found.beside != beside(row.checkpoint, rest)
         or found.header.metadata != plain
         or found.header.parent != row.parent

@@ -21,6 +21,7 @@ from langgraph.checkpoint.base import (
 from holdfast.checkpoint.journal import Note
 from holdfast.core.codec import encode_tree, weigh
 from holdfast.core.frozen import FrozenDict, Nature
+from holdfast.core.patch import Items
 from holdfast.core.place import read_metadata
 from holdfast.core.record import Header
 from holdfast.errors import EncodeError, UsageError
@@ -137,7 +138,7 @@ class Channels(dict[str, Any]):
 
     __slots__ = ("_read",)
 
-    def __init__(self, texts: Mapping[str, bytes], read: Any) -> None:
+    def __init__(self, texts: Mapping[str, bytes | Items], read: Any) -> None:
         super().__init__({key: _Text(texts, key) for key in texts})
         self._read = read
 
@@ -201,11 +202,11 @@ class _Text:
 
     __slots__ = ("_key", "_texts")
 
-    def __init__(self, texts: Mapping[str, bytes], key: str) -> None:
+    def __init__(self, texts: Mapping[str, bytes | Items], key: str) -> None:
         self._texts, self._key = texts, key
 
     @property
-    def text(self) -> bytes:
+    def text(self) -> bytes | Items:
         return self._texts[self._key]
 
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import gc
 from collections import OrderedDict
-from collections.abc import Sequence
-from contextlib import suppress
-from itertools import chain
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import chain, islice
 from threading import Lock
 from typing import Any
 
@@ -24,7 +24,7 @@ from holdfast.core.frozen import at_path
 from holdfast.core.patch import Items
 from holdfast.errors import EncodeError
 from holdfast.integrations.adopting import encode_adopting
-from holdfast.integrations.langgraph_types import MAKERS, MESSAGES, MessageParts
+from holdfast.integrations.langgraph_types import MAKERS, MESSAGES, MessageParts, assemble
 
 __all__ = ["Texts", "value_of"]
 
@@ -44,27 +44,28 @@ class _Uncommon(Exception):
     """A message that holds more than plain values; its text is not kept."""
 
 
-class _List:
-    """A list of messages as it was: its texts, and all that they were made from.
+class _List(list[bytes]):
+    """The texts of a list of messages, and beside them all that they were made from.
 
-    What messages are made from is kept by kind of part, so that a thousand of them are compared
-    with a few comparisons of lists.
+    It is only ever added to. What messages are made from is kept by kind of part, so that a
+    thousand of them are compared with a few comparisons of lists.
     """
 
-    __slots__ = ("classes", "fields", "given", "items", "proofs", "size")
+    __slots__ = ("classes", "fields", "given", "nested", "proofs", "size")
 
     def __init__(self) -> None:
         self.classes: list[Any] = []
         self.fields: list[dict[str, Any]] = []
         self.given: list[set[str]] = []
+        self.nested: list[list[str]] = []
+        """The fields that hold something which can change."""
         self.proofs: dict[int, bytes] = {}
         """Of those whose fields are not all text."""
-        self.items: list[bytes] = []
         self.size = 0
 
     def begins(self, messages: Sequence[Any]) -> int:
         """How many of *messages*, from the first on, have the texts that are known."""
-        count = min(len(messages), len(self.items))
+        count = min(len(messages), len(self))
         head: Sequence[Any] = messages[:count]
         if (
             [type(one) for one in head] == self.classes[:count]
@@ -85,30 +86,47 @@ class _List:
             and _proof(message.__dict__) == self.proofs.get(index)
         )
 
-    def cut(self, count: int) -> None:
-        """Forget all but the first so many."""
-        if count < len(self.items):
-            for part in (self.classes, self.fields, self.given):
-                del part[count:]
-            self.items = self.items[:count]  # the longer list is part of what was saved before
-            self.size = sum(map(len, self.items))
-            self.proofs = {n: proof for n, proof in self.proofs.items() if n < count}
+    def first(self, count: int) -> _List:
+        """The first so many, to which others may be added."""
+        if count == len(self):
+            return self
+        made = _List()
+        made.extend(self[:count])
+        made.classes, made.fields = self.classes[:count], self.fields[:count]
+        made.given, made.nested = self.given[:count], self.nested[:count]
+        made.proofs = {n: proof for n, proof in self.proofs.items() if n < count}
+        made.size = sum(map(len, made))
+        return made
 
     def add(self, message: Any, text: bytes) -> None:
         """Take note of the next; `_Uncommon` if its text cannot be known again."""
         if type(message) not in MESSAGES:
             raise _Uncommon
-        if message.__pydantic_extra__ or message.__pydantic_private__:
+        if message.__pydantic_extra__ != {} or message.__pydantic_private__:
             raise _Uncommon
         fields = {name: _copy(value) for name, value in message.__dict__.items()}
         proof = _proof(message.__dict__)
         if proof is not None:
-            self.proofs[len(self.items)] = proof
+            self.proofs[len(self)] = proof
         self.classes.append(type(message))
         self.fields.append(fields)
         self.given.append(set(message.__pydantic_fields_set__))
-        self.items.append(text)
+        self.nested.append([name for name, value in fields.items() if type(value) in (dict, list)])
+        self.append(text)
         self.size += len(text)
+
+    def messages(self, count: int) -> list[Any]:
+        """The first so many, as they were."""
+        made: list[Any] = []
+        for cls, known, given, nested in islice(
+            zip(self.classes, self.fields, self.given, self.nested, strict=False), count
+        ):
+            fields = known.copy()
+            for name in nested:
+                value = fields[name]
+                fields[name] = _copy(value) if value else value.copy()
+            made.append(assemble(cls, fields, given.copy(), {}))
+        return made
 
 
 def _copy(value: Any) -> Any:
@@ -157,7 +175,7 @@ class Texts:
             begins = known.begins(messages)
         except _Uncommon:
             begins = 0
-        known.cut(begins)
+        known = known.first(begins)
         rest: list[bytes] = []
         for index in range(begins, len(messages)):
             text = _text_at(messages, index)
@@ -167,7 +185,7 @@ class Texts:
                     known.add(messages[index], text)
                     continue
             rest.append(text)
-        made = Items(known.items, len(known.items))
+        made = Items(known, len(known))
         self._give_back(key, known)
         return b"[%b]" % b",".join([*made.after(0), *rest]) if rest else made
 
@@ -214,14 +232,28 @@ class _Message(msgspec.Struct, gc=False, forbid_unknown_fields=True):
 _read_messages = msgspec.json.Decoder(list[_Message]).decode
 
 
-def value_of(text: bytes) -> Any:
+def value_of(text: bytes | Items) -> Any:
     """The value that a text stands for; a type that is not registered is a `DecodeError`."""
+    if isinstance(text, Items):
+        if isinstance(text.texts, _List):
+            with _no_garbage():
+                return text.texts.messages(text.count)
+        text = text.text
     if text.startswith(_MESSAGE):
         with suppress(msgspec.MsgspecError, LookupError, ValueError):  # `decode` tells what it is
             made = _messages_of(text)
             if made is not None:
                 return made
     return decode(text, strict=True)
+
+
+def _messages_of(text: bytes) -> list[Any] | None:
+    """The messages that *text* holds; None if more than they themselves is tagged in it."""
+    with _no_garbage():
+        stored = _read_messages(text)
+        if not _are_plain(stored, text):
+            return None
+        return [MAKERS[one.tag](one.parts) for one in stored]
 
 
 def _are_plain(stored: list[_Message], text: bytes) -> bool:
@@ -234,16 +266,13 @@ def _are_plain(stored: list[_Message], text: bytes) -> bool:
     return text.count(b"$") == len(stored) or text.count(b'"$t"') == len(stored)
 
 
-def _messages_of(text: bytes) -> list[Any] | None:
-    """The messages that *text* holds; None if more than they themselves is tagged in it."""
-    # All of them stay: looking for garbage among them would take longer than making them.
+@contextmanager
+def _no_garbage() -> Iterator[None]:
+    """All that is made stays: looking for garbage in it would take longer than making it."""
     collecting = gc.isenabled()
     gc.disable()
     try:
-        stored = _read_messages(text)
-        if not _are_plain(stored, text):
-            return None
-        return [MAKERS[one.tag](one.parts) for one in stored]
+        yield
     finally:
         if collecting:
             gc.enable()

@@ -31,7 +31,7 @@ from holdfast.integrations.langgraph_records import (
     split_metadata,
     tuple_of,
 )
-from holdfast.integrations.reading import Found, pages
+from holdfast.integrations.reading import Found, joined, pages
 
 __all__ = ["DELTA_CHANNELS", "PAGE", "Threads", "subject_of"]
 
@@ -40,7 +40,7 @@ PAGE = 16
 DELTA_CHANNELS = "counters_since_delta_snapshot"
 """Under this key of the metadata stand the channels that are rebuilt from earlier checkpoints."""
 
-Read = Callable[[bytes], Any]
+Read = Callable[[bytes | Items], Any]
 
 
 class Threads:
@@ -95,7 +95,7 @@ class Threads:
         """Save what stands for a checkpoint, and notes, in one commit."""
         shown = None
         if self._operations.hooks is not None:
-            whole = {k: t.text if isinstance(t, Items) else t for k, t in texts.items()}
+            whole = {key: joined(text) for key, text in texts.items()}
             shown = State.restore(whole, subject.place, datetime.now(UTC), None)
         header = yield from self._operations.save_subject(subject, shown, force=True, notes=notes)
         # Without one the manager was told to warn and go on; and a hook may have changed the state.

@@ -25,7 +25,7 @@ from pydantic import BaseModel
 from holdfast.core.codec import register_type
 from holdfast.errors import EncodeError
 
-__all__ = ["MAKERS", "MESSAGES", "Sealed", "register_all"]
+__all__ = ["MAKERS", "MESSAGES", "MessageParts", "Sealed", "assemble", "register_all"]
 
 _NAMES = (
     *("HumanMessage", "AIMessage", "SystemMessage", "ToolMessage", "FunctionMessage"),
@@ -91,6 +91,16 @@ def register_all() -> None:
     _register_collections()
 
 
+def assemble(cls: Any, fields: Any, given: set[str], extra: Any, private: Any = None) -> Any:
+    """A LangChain model of just these parts, which become its own."""
+    made = cls.__new__(cls)
+    _put_fields(made, fields)
+    _put_given(made, given)
+    _put_extra(made, extra)
+    _put_private(made, private)
+    return made
+
+
 class MessageParts(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """What a LangChain model is stored as."""
 
@@ -118,7 +128,6 @@ def _model_parts(cls: Any) -> tuple[Callable[[Any], Any], Callable[[MessageParts
     required = cls.model_fields.keys() - defaults.keys() - containers.keys()
     template = {name: defaults.get(name) for name in names}
     allows_extra = cls.model_config.get("extra") == "allow"
-    new = cls.__new__
 
     def take(value: Any) -> dict[str, Any]:
         fields = value.__dict__
@@ -156,12 +165,9 @@ def _model_parts(cls: Any) -> tuple[Callable[[Any], Any], Callable[[MessageParts
         values = template | own
         for name, container in plan(own) if missing is None else missing:
             values[name] = container()
-        made = new(cls)
-        _put_fields(made, values)
-        _put_given(made, set(own if parts.set is None else parts.set))
-        _put_extra(made, parts.extra or ({} if allows_extra else None))
-        _put_private(made, parts.private)
-        return made
+        given = set(own if parts.set is None else parts.set)
+        extra = parts.extra or ({} if allows_extra else None)
+        return assemble(cls, values, given, extra, parts.private)
 
     return take, make
 

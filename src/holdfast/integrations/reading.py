@@ -17,30 +17,18 @@ from holdfast.core.record import Header, Record
 from holdfast.errors import CorruptError, NotFoundError
 from holdfast.storage.base import RecordQuery
 
-__all__ = ["Found", "Reading", "pages"]
+__all__ = ["Found", "Reading", "joined", "pages"]
 
 _REMEMBERED = 64
 """Of so many scopes the checkpoint that was saved or read last is kept as text."""
 
 
 class Found(msgspec.Struct, frozen=True):
-    """A checkpoint as text."""
-
-    header: Header
-    texts: Mapping[str, bytes]
-    beside: bytes
-
-
-class _Recent(msgspec.Struct, frozen=True):
-    """A checkpoint that was just saved or read; what was saved may not be joined yet."""
+    """A checkpoint as text. What was just saved may not be joined yet."""
 
     header: Header
     texts: Mapping[str, bytes | Items]
     beside: bytes
-
-    def found(self) -> Found:
-        texts = {k: t.text if isinstance(t, Items) else t for k, t in self.texts.items()}
-        return Found(self.header, texts, self.beside)
 
 
 class Reading:
@@ -52,13 +40,13 @@ class Reading:
         self._reader = operations.reader
         self._rank = rank
         self._lock = Lock()
-        self._recent: OrderedDict[tuple[str, str], _Recent] = OrderedDict()
+        self._recent: OrderedDict[tuple[str, str], Found] = OrderedDict()
 
     def remember(self, header: Header, texts: Mapping[str, bytes | Items], beside: bytes) -> None:
         """Keep what was just saved or read: it is asked for next, more often than not."""
         key = (header.run_id, header.scope)
         with self._lock:
-            self._recent[key] = _Recent(header, texts, beside)
+            self._recent[key] = Found(header, texts, beside)
             self._recent.move_to_end(key)
             if len(self._recent) > _REMEMBERED:
                 self._recent.popitem(last=False)
@@ -90,7 +78,7 @@ class Reading:
         with self._lock:
             recent = self._recent.get((header.run_id, header.scope))
         if recent is not None and recent.header.digest == header.digest:
-            return recent.found()
+            return recent
         try:
             loaded = self._reader.load_visible(header)
         except NotFoundError:
@@ -171,6 +159,11 @@ class _Passing:
             ) from error
         self._made, self._at = made, header.seq
         return Found(header, texts, extra)
+
+
+def joined(text: bytes | Items) -> bytes:
+    """The text of a value, in one piece."""
+    return text if isinstance(text, bytes) else text.text
 
 
 def pages(headers: Iterable[Header], size: int) -> Iterator[list[Header]]:
