@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -105,15 +105,18 @@ def measure(directory: Path) -> Iterator[Line]:
         puts = [median(run.puts[-_LAST:]) for run in runs]
         yield _faster(f"put, the last {_LAST} of {STEPS:,} steps", puts, 4)
         yield _faster("get_tuple, newest", _turns([run.latest for run in runs], 31), 2)
-        again = [
-            lambda: _latest_of(SqliteSaver.from_conn_string(str(directory / "theirs.db"))),
-            lambda: _latest_of(HoldfastSaver(f"sqlite:///{directory}/ours.db")),
+        opened = [
+            partial(SqliteSaver.from_conn_string, str(directory / "theirs.db")),
+            partial(HoldfastSaver, f"sqlite:///{directory}/ours.db"),
         ]
+        again = [partial(_anew, one, _Run.latest) for one in opened]
         yield _faster("get_tuple, newest, first thing in a new saver", _turns(again, 15))
         for ns in (True, False):
             calls = [partial(run.listed, ns) for run in runs]
             what = f"list(limit=10), {'with' if ns else 'without'} a namespace"
             yield _faster(what, _turns(calls, 7), 10)
+        again = [partial(_anew, one, partial(_Run.listed, ns=True)) for one in opened]
+        yield _faster("list(limit=10), first thing in a new saver", _turns(again, 7))
     size = files_size(directory / "theirs.db")
     for name, found in sizes(directory).items():
         limit = 8 if name == "plain" else 4
@@ -122,9 +125,9 @@ def measure(directory: Path) -> Iterator[Line]:
         yield Line(what, found / _MB, limit, unit=" MB", peers=peers)
 
 
-def _latest_of(opening: AbstractContextManager[Any]) -> Any:
-    with opening as saver:
-        return _Run(saver).latest()
+def _anew(opening: Callable[[], Any], call: Callable[[_Run], Any]) -> Any:
+    with opening() as saver:
+        return call(_Run(saver))
 
 
 def _faster(what: str, times: list[float], limit: float | None = None) -> Line:

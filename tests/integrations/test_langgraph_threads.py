@@ -335,6 +335,22 @@ def test_messages_that_this_process_saved_come_back_as_another_process_reads_the
         ]
 
 
+@pytest.mark.parametrize(("size", "kept"), [(10, 16), (20_000, 4), (100_000, 1)])
+def test_of_a_thread_the_last_checkpoints_are_kept_in_memory_if_they_are_small(
+    size: int, kept: int
+) -> None:
+    with HoldfastSaver("memory://") as saver:
+        config: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
+        for step in range(20):
+            checkpoint: Any = empty_checkpoint()
+            checkpoint["channel_values"] = {"text": f"{step} ".ljust(size, "-")}
+            config = saver.put(config, checkpoint, {"source": "loop", "step": step}, {})
+        known = saver._threads.reading._recent["t", ""]
+        assert [found.header.step for found in known] == [*range(21 - kept, 21)]
+        listed = [one.checkpoint["channel_values"]["text"] for one in saver.list(thread())]
+        assert listed == [f"{step} ".ljust(size, "-") for step in reversed(range(20))]
+
+
 def _all_of(message: Any) -> Any:
     """All that a message is made of, with the kinds of what stands in it."""
     return (

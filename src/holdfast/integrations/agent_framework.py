@@ -38,7 +38,7 @@ from holdfast.core.state import State
 from holdfast.errors import EncodeError, StorageError
 from holdfast.integrations.adopting import encode_adopting
 from holdfast.integrations.agent_framework_types import learn, register_framework
-from holdfast.integrations.reading import Found, Reading, joined, pages
+from holdfast.integrations.reading import PAGE, Found, Reading, joined, pages
 from holdfast.storage.base import RecordQuery, Storage
 
 __all__ = ["HoldfastCheckpointStorage"]
@@ -53,7 +53,6 @@ _BESIDE = tuple(
     for field in fields(WorkflowCheckpoint)
     if field.name not in (*_VALUES, "checkpoint_id", "previous_checkpoint_id")
 )
-_PAGE = 16
 
 OnFailure = Callable[[WorkflowCheckpoint, HoldfastError], None]
 
@@ -252,7 +251,7 @@ class _Workflows:
 
         def work() -> list[WorkflowCheckpoint]:
             made: list[WorkflowCheckpoint] = []
-            for page in pages(headers, _PAGE):
+            for page in pages(headers, PAGE):
                 found = self._reading.load_many(page)
                 made += (_checkpoint(one) for one in found.values())
             return made

@@ -26,7 +26,7 @@ from holdfast.integrations.langgraph import HoldfastSaver
 from holdfast.integrations.langgraph_records import Address, beside, fold, note_of, split_metadata
 from holdfast.integrations.reading import Found, joined
 
-__all__ = ["Imported", "import_threads"]
+__all__ = ["Imported", "check_file", "import_threads"]
 
 
 class Imported(msgspec.Struct, frozen=True):
@@ -179,10 +179,8 @@ def _opened(kind: str, url: str, serde: SerializerProtocol) -> AbstractContextMa
 
 @contextmanager
 def _sqlite(url: str, serde: SerializerProtocol) -> Iterator[_Source]:
-    path = Path(url.removeprefix("sqlite:///")).absolute()
-    if not path.exists():
-        raise NotFoundError(f"there is no file {path}", hint="check the spelling", path=str(path))
-    with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as database:
+    path = check_file(url)
+    with closing(_connected(path)) as database:
         try:
             columns = [row[1] for row in database.execute("PRAGMA table_info(writes)")]
             writes = _WRITES.format("task_path" if "task_path" in columns else "''")
@@ -191,9 +189,59 @@ def _sqlite(url: str, serde: SerializerProtocol) -> Iterator[_Source]:
                 lambda thread_id: _sqlite_rows(database, writes, thread_id, serde),
             )
         except sqlite3.Error as error:
-            raise UsageError(
-                f"{path} is no database of LangGraph's SqliteSaver: {error}", path=str(path)
-            ) from error
+            raise _unreadable(path, error) from error
+
+
+def check_file(url: str) -> Path:
+    """The file at *url*, or an error that says what it is instead of LangGraph's database."""
+    path = Path(url.removeprefix("sqlite:///")).absolute()
+    if not path.exists():
+        raise NotFoundError(f"there is no file {path}", hint="check the spelling", path=str(path))
+    if path.is_dir():
+        raise _refused(path, "it is a directory")
+    try:
+        with path.open("rb") as file:
+            head = file.read(16)
+        if not head:
+            raise _refused(path, "it is empty")
+        if head != b"SQLite format 3\x00":
+            raise _refused(path, "it is no SQLite file")
+        with closing(_connected(path)) as database:
+            tables = {row[0] for row in database.execute(_TABLES)}
+    except (OSError, sqlite3.Error) as error:
+        raise _unreadable(path, error) from error
+    if tables >= {"runs", "records", "bodies"}:
+        raise _refused(
+            path,
+            "it is a Holdfast database",
+            hint=f"its runs need no import: holdfast -s sqlite:///{path} runs lists them, and"
+            " holdfast copy copies them",
+        )
+    if not tables >= {"checkpoints", "writes"}:
+        there = ", ".join(sorted(tables)[:5]) or "none"
+        raise _refused(path, f"it is a SQLite file with other tables: {there}")
+    return path
+
+
+def _connected(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)
+
+
+def _refused(path: Path, what: str, hint: str = "") -> UsageError:
+    return UsageError(
+        f"{path} is no database of LangGraph's SqliteSaver: {what}",
+        hint=hint or "give the file that SqliteSaver.from_conn_string was given",
+        path=str(path),
+    )
+
+
+def _unreadable(path: Path, error: Exception) -> UsageError:
+    return UsageError(
+        f"{path} cannot be read as a database of LangGraph's SqliteSaver: {error}", path=str(path)
+    )
+
+
+_TABLES = "SELECT name FROM sqlite_master WHERE type = 'table'"
 
 
 def _sqlite_rows(

@@ -31,12 +31,10 @@ from holdfast.integrations.langgraph_records import (
     split_metadata,
     tuple_of,
 )
-from holdfast.integrations.reading import Found, joined, pages
+from holdfast.integrations.reading import PAGE, Found, joined, pages
 
-__all__ = ["DELTA_CHANNELS", "PAGE", "Threads", "subject_of"]
+__all__ = ["DELTA_CHANNELS", "Threads", "subject_of"]
 
-PAGE = 16
-"""So many checkpoints of a listing are read at once."""
 DELTA_CHANNELS = "counters_since_delta_snapshot"
 """Under this key of the metadata stand the channels that are rebuilt from earlier checkpoints."""
 

@@ -15,8 +15,8 @@ from holdfast.core.record import Header
 from holdfast.core.state import Lineage, Place
 from holdfast.errors import UsageError
 from holdfast.integrations.langgraph_records import Address, read_beside, split_metadata
-from holdfast.integrations.langgraph_threads import DELTA_CHANNELS, PAGE, Threads, subject_of
-from holdfast.integrations.reading import Found, pages
+from holdfast.integrations.langgraph_threads import DELTA_CHANNELS, Threads, subject_of
+from holdfast.integrations.reading import PAGE, Found, pages
 from holdfast.storage.base import RecordQuery
 
 __all__ = ["Upkeep"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import accumulate, islice
 from threading import Lock
 
 import msgspec
@@ -17,10 +17,14 @@ from holdfast.core.record import Header, Record
 from holdfast.errors import CorruptError, NotFoundError
 from holdfast.storage.base import RecordQuery
 
-__all__ = ["Found", "Reading", "joined", "pages"]
+__all__ = ["PAGE", "Found", "Reading", "joined", "pages"]
 
-_REMEMBERED = 64
+PAGE = 16
+"""So many checkpoints of a listing are read at once."""
+_SCOPES = 64
 """Of so many scopes the checkpoint that was saved or read last is kept as text."""
+_LIGHT = 1 << 16
+"""Those before it are kept as well while they hold no more than so many bytes of their own."""
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -29,6 +33,11 @@ class Found(msgspec.Struct, frozen=True):
     header: Header
     texts: Mapping[str, bytes | Items]
     beside: bytes
+
+    @property
+    def size(self) -> int:
+        """The bytes of its own. Items are shared with the checkpoints before and after it."""
+        return len(self.beside) + sum(len(t) for t in self.texts.values() if type(t) is bytes)
 
 
 class Reading:
@@ -40,16 +49,22 @@ class Reading:
         self._reader = operations.reader
         self._rank = rank
         self._lock = Lock()
-        self._recent: OrderedDict[tuple[str, str], Found] = OrderedDict()
+        self._recent: OrderedDict[tuple[str, str], list[Found]] = OrderedDict()
 
     def remember(self, header: Header, texts: Mapping[str, bytes | Items], beside: bytes) -> None:
         """Keep what was just saved or read: it is asked for next, more often than not."""
         key = (header.run_id, header.scope)
         with self._lock:
-            self._recent[key] = Found(header, texts, beside)
+            before = _light(self._recent.get(key, []))
+            self._recent[key] = [*before, Found(header, texts, beside)]
             self._recent.move_to_end(key)
-            if len(self._recent) > _REMEMBERED:
+            if len(self._recent) > _SCOPES:
                 self._recent.popitem(last=False)
+
+    def _remembered(self, header: Header) -> Found | None:
+        with self._lock:
+            known = self._recent.get((header.run_id, header.scope), ())
+            return next((one for one in known if one.header.digest == header.digest), None)
 
     def forget(self, run_id: str) -> None:
         """A run is not what it was."""
@@ -75,10 +90,8 @@ class Reading:
 
     def load(self, header: Header) -> Found | None:
         """The checkpoint's texts; None if it was deleted meanwhile."""
-        with self._lock:
-            recent = self._recent.get((header.run_id, header.scope))
-        if recent is not None and recent.header.digest == header.digest:
-            return recent
+        if (known := self._remembered(header)) is not None:
+            return known
         try:
             loaded = self._reader.load_visible(header)
         except NotFoundError:
@@ -99,11 +112,12 @@ class Reading:
         }
 
     def _load_group(self, headers: list[Header]) -> Iterator[Found]:
-        """Checkpoints of one scope, oldest first."""
-        if len(headers) == 1:
-            found = self.load(headers[0])
-            if found is not None:
-                yield found
+        """Checkpoints of one scope."""
+        known = {header.seq: self._remembered(header) for header in headers}
+        yield from (one for one in known.values() if one is not None)
+        headers = [header for header in headers if known[header.seq] is None]
+        if len(headers) < 2:
+            yield from (one for one in map(self.load, headers) if one is not None)
             return
         headers = sorted(headers, key=lambda header: header.seq)
         first = min(header.key_seq or header.seq for header in headers)
@@ -159,6 +173,13 @@ class _Passing:
             ) from error
         self._made, self._at = made, header.seq
         return Found(header, texts, extra)
+
+
+def _light(known: list[Found]) -> list[Found]:
+    """The last of them, oldest first, as many as may be kept beside another."""
+    sizes = accumulate(found.size for found in reversed(known[1 - PAGE :]))
+    count = sum(1 for size in sizes if size <= _LIGHT)
+    return known[len(known) - count :]
 
 
 def joined(text: bytes | Items) -> bytes:
