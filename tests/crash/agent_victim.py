@@ -7,6 +7,7 @@ model and the tools do is counted in files that they append to themselves.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import os
 import shutil
@@ -25,12 +26,18 @@ import holdfast
 from holdfast import CheckpointManager, StateManager
 from holdfast.runtime.agent import BaseAutonomousAgent
 from holdfast.runtime.agent_config import AutonomousConfig
+from holdfast.runtime.agent_result import AgentResult
+from holdfast.runtime.drift_watch import DriftWatch
 from holdfast.runtime.models import Message, Reply, ToolCall
 from holdfast.runtime.tools import tool
 from holdfast.testing.scripted import ScriptedModel
 
 CYCLES = 12
 FAMILY = "--family"
+DRIFTING = "--drifting"
+ASKING = "--asking"
+STUCK_AT = 4
+"""The cycle from which on an agent that drifts repeats itself, until it was taken back."""
 TOOLS = ("search", "note", "charge")
 MOMENTS = ("model", "before", "after")
 """During a call of the model; in a tool, before and after it has done its work."""
@@ -153,6 +160,108 @@ class Family(Victim):
         )
 
 
+class Drifting(Victim):
+    """The same agent, which repeats itself until it is taken back by a watch."""
+
+    def script(self, messages: Sequence[Message]) -> Reply | str:
+        told = super().script(messages)
+        cycle = sum(message["role"] == "assistant" for message in messages) + 1
+        if not isinstance(told, Reply) or cycle < STUCK_AT or "back" in self.world.lines():
+            return told
+        return Reply(tool_calls=(ToolCall(f"c{cycle}", "note", {"cycle": STUCK_AT}),))
+
+    async def run(self) -> dict[str, Any]:
+        watch = DriftWatch(policy="restore")
+        agent = self.agent()
+        agent.observer = watch
+        agent.config = dataclasses.replace(agent.config, max_cycles=40, checkpoint_frequency=2)
+        manager = agent.state_manager
+        assert manager is not None
+
+        async def go_back(checkpoint_id: str) -> AgentResult:
+            self.world.note("back")
+            return await agent.run(checkpoint=checkpoint_id)
+
+        while True:
+            result = await watch.guard(lambda: agent.run("get it done"), go_back, manager)
+            if not result.waiting:
+                break
+            self.resolve(result.waiting[0])
+        problems = [text for one in await manager.verify() for text in one.problems]
+        await manager.close()
+        told = {"result": {**result.to_dict(), "run_id": ""}, "problems": problems}
+        return {**told, "appends": self.killer.count}
+
+
+class Asking(Victim):
+    """Three agents inside each other: the last asks people, who answer through the first."""
+
+    def asking_script(self, messages: Sequence[Message]) -> Reply | str:
+        turn = sum(message["role"] == "assistant" for message in messages)
+        self.world.note("model", "last", turn)
+        calls = (ToolCall("c0", "charge", {}), ToolCall("c1", "ask_person", {}))
+        return Reply(tool_calls=(calls[turn],)) if turn < 2 else str(messages[-1]["content"])
+
+    def agent(self) -> BaseAutonomousAgent:
+        @tool(approval=True)
+        def charge() -> str:
+            return self.work("charge", 1)
+
+        @tool(read_only=True)
+        async def ask_person() -> str:
+            said: str = await holdfast.interrupt("what now?", schema=str)
+            self.world.note("told", said)
+            return said
+
+        manager = StateManager(self.storage, **options_of(self.medium))
+        script, tools = self.asking_script, [charge, ask_person]
+        for agent_id in ("last", "middle", "top"):
+            agent = BaseAutonomousAgent(
+                AutonomousConfig(planning_enabled=False, resume_from_checkpoint=True),
+                state_manager=manager if agent_id == "top" else None,
+                agent_id=agent_id,
+                tools=tools,
+                model=ScriptedModel(script),
+                report=lambda line: None,
+            )
+            tools, script = [agent.as_tool()], _delegating(agent_id)
+        return agent
+
+    def answer(self, waiting: Any) -> dict[str, Any]:
+        """What to go on with. Each time another text is said, of which the first kept counts."""
+        if waiting.kind == "effect":
+            self.world.note("parked", waiting.id)
+            happened = "charge 1" in self.world.lines()
+            said: dict[str, Any] = {"outcome": "charge 1"} if happened else {"repeat": True}
+            with CheckpointManager(self.storage, **options_of(self.medium)) as outside:
+                holdfast.resolve(waiting.run_id, waiting.id, storage=outside, **said)
+            return {}
+        self.world.note("answered", waiting.id)
+        count = sum(line.startswith("answered") for line in self.world.lines())
+        return {"answer": f"answer {count}" if waiting.question == "what now?" else True}
+
+    async def run(self) -> dict[str, Any]:
+        agent = self.agent()
+        result = await agent.run("get it done")
+        while result.waiting:
+            agent = self.agent()
+            result = await agent.run(**self.answer(result.waiting[0]))
+        assert agent.state_manager is not None
+        problems = [text for one in await agent.state_manager.verify() for text in one.problems]
+        await agent.state_manager.close()
+        told = {"result": {**result.to_dict(), "run_id": ""}, "problems": problems}
+        return {**told, "appends": self.killer.count}
+
+
+def _delegating(agent_id: str) -> Any:
+    def script(messages: Sequence[Message]) -> Reply | str:
+        if messages[-1]["role"] != "tool":
+            return Reply(tool_calls=(ToolCall("d", agent_id, {"task": "do it"}),))
+        return str(messages[-1]["content"])
+
+    return script
+
+
 def in_a_child(base: Path, medium: str, moment: str, at: int) -> tuple[bool, dict[str, Any] | None]:
     """Run, or go on, in a forked process: whether it was killed, else what it came to."""
     out = base / "out"
@@ -160,7 +269,8 @@ def in_a_child(base: Path, medium: str, moment: str, at: int) -> tuple[bool, dic
     child = os.fork()
     if child == 0:
         try:
-            kind = Family if FAMILY in sys.argv else Victim
+            kinds = {FAMILY: Family, DRIFTING: Drifting, ASKING: Asking}
+            kind = next((kinds[word] for word in sys.argv if word in kinds), Victim)
             out.write_text(json.dumps(asyncio.run(kind(base, medium, moment, at).run())))
             os._exit(0)
         except BaseException:

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.crash.agent_victim import CYCLES, FAMILY, MOMENTS
+from tests.crash.agent_victim import ASKING, CYCLES, DRIFTING, FAMILY, MOMENTS
 from tests.crash.media import DURABLE, FULL
 
 MEDIA = DURABLE if FULL else ("sqlite", "file-gzip")
 
 
-def rounds(base: Path, medium: str, what: str, stride: int = 1, *more: str) -> Any:
+def told_by(base: Path, medium: str, what: str, stride: int = 1, *more: str) -> Any:
     """What each round of kills came to, beside the run that was never killed."""
     told_what = (str(base), medium, what, str(stride), *more)
     done = subprocess.run(
@@ -33,7 +33,12 @@ def rounds(base: Path, medium: str, what: str, stride: int = 1, *more: str) -> A
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
+    return json.loads(done.stdout)
+
+
+def rounds(base: Path, medium: str, what: str, stride: int = 1, *more: str) -> Any:
+    """The same, each round compared with the run that was never killed."""
+    told = told_by(base, medium, what, stride, *more)
     whole = told["whole"]
     assert whole["kills"] == 0 and set(whole["counts"].values()) == {1}
     assert (whole["end"]["result"]["status"], whole["end"]["problems"]) == ("completed", [])
@@ -110,4 +115,54 @@ def test_killed_inside_a_child_its_parent_goes_on_with_it(
         f"SIGKILL of an agent that is another's tool, {what}",
         sum(one["kills"] for one in told["rounds"]),
         "the same result, no payment twice",
+    )
+
+
+@pytest.mark.serial
+@pytest.mark.timeout(1000)
+@pytest.mark.parametrize("medium", MEDIA)
+@pytest.mark.parametrize("when", ["before-append", "after-append"])
+def test_killed_at_any_append_an_agent_that_is_taken_back_for_drift_keeps_true_accounts(
+    medium: str, when: str, scratch: Path, finding: Callable[..., None]
+) -> None:
+    told = told_by(scratch / "base", medium, when, 1 if FULL else 4, DRIFTING)
+    whole = told["whole"]
+    assert whole["counts"]["back"] == 1 and whole["counts"]["note 4"] == 5
+    for one in (whole, *told["rounds"]):
+        end, counts = one["end"], one["counts"]
+        assert (end["result"]["status"], end["problems"]) == ("completed", [])
+        known = end["result"]["budget"]["model_calls"]
+        assert known <= calls(one, "model") <= known + one["kills"], "what was spent stays spent"
+        assert {n for line, n in counts.items() if line.startswith("charge ")} == {1}
+        keys = [line.split()[2] for line in counts if line.startswith("key ")]
+        assert len(keys) == len({*keys}), "a key stands for one call, made again or not"
+        made = sum(n for line, n in counts.items() if line.startswith("key "))
+        assert made <= len(keys) + one["kills"], "what is done anew has another key"
+    finding(
+        f"SIGKILL of an agent that is taken back for drift, {when.replace('-', ' an ')}, {medium}",
+        sum(one["kills"] for one in told["rounds"]),
+        "completed, all that was spent accounted for, no payment twice",
+    )
+
+
+@pytest.mark.serial
+@pytest.mark.timeout(1000)
+@pytest.mark.parametrize("when", ["before-append", "after-append"])
+def test_killed_at_any_append_an_answer_reaches_the_agent_inside_that_asked_and_is_kept(
+    when: str, scratch: Path, finding: Callable[..., None]
+) -> None:
+    told = told_by(scratch / "base", "sqlite", when, 1 if FULL else 2, ASKING)
+    assert told["whole"]["end"]["result"]["answer"] == "answer 2"
+    assert len(told["rounds"]) > 5
+    for one in (told["whole"], *told["rounds"]):
+        end, counts = one["end"], one["counts"]
+        assert (end["result"]["status"], end["problems"]) == ("completed", [])
+        assert counts["charge 1"] == 1
+        (said,) = (line for line in counts if line.startswith("told "))  # the same each time
+        assert said == f"told {end['result']['answer']}"
+        assert calls(one, "answered") <= 2 + one["kills"]
+    finding(
+        f"SIGKILL while a question two agents below is answered, {when.replace('-', ' an ')}",
+        sum(one["kills"] for one in told["rounds"]),
+        "completed, the first answer kept, no payment twice",
     )
