@@ -11,7 +11,7 @@ import msgspec
 from benchmarks.report import Line
 from benchmarks.work import Times
 from holdfast import CheckpointManager, MemoryStorage, SQLiteStorage, State
-from holdfast.checkpoint.journal import Request
+from holdfast.checkpoint.requests import Request
 from holdfast.checkpoint.subject import subject_of
 from holdfast.core.state import Lineage
 from holdfast.storage.base import Storage

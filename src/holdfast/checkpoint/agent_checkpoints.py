@@ -14,12 +14,12 @@ from typing import Any
 import msgspec
 
 from holdfast.checkpoint.hooks import HookManager
-from holdfast.checkpoint.journal import Note
 from holdfast.checkpoint.keys import Key
 from holdfast.checkpoint.manager import CheckpointManager
 from holdfast.checkpoint.operations import OnSaveFailure, mark_note
 from holdfast.checkpoint.providers import AgentParts, Captured, Provider, Providers
 from holdfast.checkpoint.repair import OnCorrupt
+from holdfast.checkpoint.requests import Note
 from holdfast.checkpoint.restoring import (
     PARTIAL,
     Found,

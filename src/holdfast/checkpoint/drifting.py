@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from holdfast.checkpoint.journal import Note
 from holdfast.checkpoint.providers import Captured
 from holdfast.checkpoint.reading import Reader
+from holdfast.checkpoint.requests import Note
 from holdfast.core.codec import decode
 from holdfast.core.drift import DriftMonitor, Observation
 from holdfast.core.record import Header

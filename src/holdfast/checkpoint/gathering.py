@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 
-from holdfast.checkpoint.journal import Journal, Outcome, Request
+from holdfast.checkpoint.journal import Journal
+from holdfast.checkpoint.requests import Outcome, Request
 
 __all__ = ["Gatherer"]
 

@@ -6,112 +6,37 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
-from holdfast.checkpoint.branching import LATE, Top, top_of
+from holdfast.checkpoint.bases import SCOPES_REMEMBERED, Bases, Cursor, Tip, tip_of
 from holdfast.checkpoint.doubts import Doubts
 from holdfast.checkpoint.reading import Loaded, Reader, delta_weight
+from holdfast.checkpoint.requests import Note, Outcome, Request
 from holdfast.checkpoint.sealing import CLEAR_NOTES, Sealer, checkpoint_body
 from holdfast.checkpoint.subject import Saveable, Subject
-from holdfast.core.frozen import Nature
 from holdfast.core.ids import new_id
 from holdfast.core.migrations import migrations
-from holdfast.core.patch import Base, Lazy, changes, whole
+from holdfast.core.patch import changes, whole
 from holdfast.core.record import Header, Record, seal
-from holdfast.core.seen import SeenList
-from holdfast.core.state import Lineage, Place, State
+from holdfast.core.state import Place
 from holdfast.errors import ConflictError, HoldfastError
 from holdfast.storage.base import Batch, RunInfo, Storage
 
-__all__ = ["Journal", "Note", "Outcome", "Request"]
+__all__ = ["Journal"]
 
 _RUNS_REMEMBERED = 1024
 _KEYFRAME_FACTOR = 2
 """A keyframe is due when the deltas since the last weigh this many times as much as it."""
 _SHORT_CHAIN = 8192
 """A chain of deltas that weighs no more than this is left to grow, however small the state."""
-_SCOPES_REMEMBERED = 64
-"""Of so many scopes of a run that branches it is remembered what was saved last."""
 _MARKS = frozenset(["pin", "release", "tag", "writes"])
 """Notes about a checkpoint, which are as true after whatever came between."""
 _TRIES = 64
 """How often a batch is sealed anew because only notes came between."""
-
-
-class Note(msgspec.Struct, frozen=True, kw_only=True):
-    """A record that is no checkpoint, before it is sealed."""
-
-    kind: str
-    content: Any
-    scope: str = ""
-    step: int = 0
-    node: str | None = None
-    parent: str | None = None
-    name: str = ""
-    tags: tuple[str, ...] = ()
-    metadata: dict[str, Any] = {}
-
-
-class Request(msgspec.Struct, kw_only=True):
-    """What is to be written to one run in one atomic batch."""
-
-    run_id: str
-    subject: Subject | None = None
-    force: bool = False
-    """Write the checkpoint even if nothing changed."""
-    notes: Sequence[Note] = ()
-    """Written after the checkpoint."""
-    hide: Callable[[Header], Mapping[str, Sequence[int]]] | None = None
-    """Told the checkpoint, says which seqs of which runs stop being visible in the same commit."""
-    head: int | None = None
-    """Carried out only if this is the run's newest record, else a `ConflictError`."""
-    erases: Collection[int] = ()
-    """Records that go once it is stored: nothing is built on them any more."""
-
-
-class Outcome(msgspec.Struct, kw_only=True):
-    """What became of a request."""
-
-    header: Header | None = None
-    """The checkpoint it was saved as, or the earlier one that says the same."""
-    written: tuple[Header, ...] = ()
-    hidden: Mapping[str, Sequence[int]] = {}
-    supersedes: bool = True
-    """Whether there may be an earlier checkpoint with an id that was given."""
-    error: HoldfastError | None = None
-
-
-class _Tip(msgspec.Struct, frozen=True):
-    """A checkpoint that the next one of its scope can be a delta to."""
-
-    header: Header
-    form: str
-    base: Base
-    key_seq: int
-    key_weight: int
-    chain_weight: int
-    lineage: Lineage | None = None
-    """That of the state which was saved as it."""
-
-
-class _Cursor(msgspec.Struct):
-    """Where a run's journal stands, as far as this process knows."""
-
-    seq: int
-    digest: str
-    name: str
-    tips: dict[str, _Tip]
-    conflict: ConflictError | None = None
-    tops: dict[str, Top] = {}
-    """Where the scopes stand whose checkpoints have ranks."""
-
-    def copy(self) -> _Cursor:
-        tips, tops = dict(self.tips), dict(self.tops)
-        return _Cursor(self.seq, self.digest, self.name, tips, self.conflict, tops)
 
 
 class Journal:
@@ -130,10 +55,9 @@ class Journal:
         """The leases this process holds, by run."""
         self._sealer = sealer
         self._clock = clock
-        self._cursors: OrderedDict[str, _Cursor] = OrderedDict()
+        self._cursors: OrderedDict[str, Cursor] = OrderedDict()
         self._doubts = Doubts(storage)
-        self._unsent: set[str] = set()
-        """Digests of what is prepared and not appended yet."""
+        self._bases = Bases(storage, self.reader, self._doubts)
         self._lock = threading.RLock()
 
     def commit(self, requests: Sequence[Request]) -> list[Outcome]:
@@ -156,8 +80,8 @@ class Journal:
             return outcomes
 
     def _commit(self, requests: Sequence[Request], outcomes: list[Outcome]) -> None:
-        self._unsent.clear()
-        before: dict[str, _Cursor] = {}
+        self._bases.unsent.clear()
+        before: dict[str, Cursor] = {}
         batches: list[Batch] = []
         places: list[int] = []
         for place, request in enumerate(requests):
@@ -166,7 +90,7 @@ class Journal:
                 places.append(place)
         if batches:
             results = self._doubts.append(batches)
-            self._unsent.clear()
+            self._bases.unsent.clear()
             self._settle(requests, outcomes, places, results, before)
 
     def _settle(
@@ -175,7 +99,7 @@ class Journal:
         outcomes: list[Outcome],
         places: list[int],
         results: list[ConflictError | None],
-        before: dict[str, _Cursor],
+        before: dict[str, Cursor],
     ) -> None:
         for place, conflict in zip(places, results, strict=True):
             if conflict is None:
@@ -196,13 +120,13 @@ class Journal:
             if cursor is None:
                 break
             at_head = False
-            saved: dict[str, _Cursor] = {}
+            saved: dict[str, Cursor] = {}
             outcome = Outcome()
             batches = self._prepare(request, outcome, saved)
             if not batches:
                 return outcome
             result = self._doubts.append(batches)[0]
-            self._unsent.clear()
+            self._bases.unsent.clear()
             if result is None:
                 return outcome
             conflict = result
@@ -214,7 +138,7 @@ class Journal:
             cursor.conflict = conflict
         return Outcome(error=conflict)
 
-    def _cursor_for(self, request: Request) -> _Cursor:
+    def _cursor_for(self, request: Request) -> Cursor:
         """The run's cursor; after a conflict, only for what was read since then."""
         cursor = self._cursor(request.run_id)
         if cursor.conflict is None or self._is_from_outside(request):
@@ -237,7 +161,7 @@ class Journal:
         marks_only = all(note.kind in _MARKS for note in request.notes)
         return marks_only and request.run_id not in self.epochs
 
-    def _moved(self, request: Request, conflict: ConflictError) -> _Cursor | None:
+    def _moved(self, request: Request, conflict: ConflictError) -> Cursor | None:
         """The cursor at the run's head now; None if a checkpoint came between that matters."""
         cursor = self._cursor(request.run_id)
         run = self.reader.run(request.run_id)
@@ -259,7 +183,7 @@ class Journal:
         return cursor
 
     def _prepare(
-        self, request: Request, outcome: Outcome, before: dict[str, _Cursor]
+        self, request: Request, outcome: Outcome, before: dict[str, Cursor]
     ) -> list[Batch]:
         """Seal what *request* asks for on the run's head; the run's own batch comes first.
 
@@ -323,13 +247,13 @@ class Journal:
         return hide
 
     def _checkpoint(
-        self, cursor: _Cursor, request: Request, records: list[Record], outcome: Outcome
+        self, cursor: Cursor, request: Request, records: list[Record], outcome: Outcome
     ) -> None:
         subject = request.subject
         assert subject is not None
         branch = subject.rank is not None
-        place = self._ranked(cursor, subject, outcome) if branch else subject.place
-        tip = (self._branched if branch else self._tip)(cursor, subject)
+        place = self._bases.ranked(cursor, subject, outcome) if branch else subject.place
+        tip = (self._bases.named if branch else self._bases.last)(cursor, subject)
         values = subject.values
         if branch and tip is not None:
             # Where keys come and go, those that stay must not move: that would be a new state.
@@ -339,7 +263,7 @@ class Journal:
         else:
             patch, base = changes(tip.base, values, subject.natures)
             same = patch is None and not request.force and _same_place(tip.header, subject)
-            if same and self._is_there(tip.header):
+            if same and self._bases.is_there(tip.header):
                 outcome.header = tip.header
                 cursor.tips[place.scope] = tip
                 return
@@ -382,9 +306,9 @@ class Journal:
         cursor.name = record.header.name
         if branch:
             cursor.tips.pop(place.scope, None)
-            if len(cursor.tips) >= _SCOPES_REMEMBERED:
+            if len(cursor.tips) >= SCOPES_REMEMBERED:
                 del cursor.tips[next(iter(cursor.tips))]
-        cursor.tips[place.scope] = _Tip(
+        cursor.tips[place.scope] = Tip(
             record.header,
             subject.form,
             base,
@@ -395,7 +319,7 @@ class Journal:
         )
         outcome.header = record.header
 
-    def _note(self, cursor: _Cursor, run_id: str, note: Note, records: list[Record]) -> None:
+    def _note(self, cursor: Cursor, run_id: str, note: Note, records: list[Record]) -> None:
         header = Header(
             run_id=run_id,
             seq=cursor.seq + 1,
@@ -414,9 +338,7 @@ class Journal:
         )
         self._append(cursor, header, msgspec.json.encode(note.content), records)
 
-    def _give_key(
-        self, cursor: _Cursor, request: Request, name: str, records: list[Record]
-    ) -> None:
+    def _give_key(self, cursor: Cursor, request: Request, name: str, records: list[Record]) -> None:
         """Begin with the note that keeps the run's key, if it is to have one and has none."""
         key_note = self._sealer.new_key(request.run_id)
         if key_note is None:
@@ -433,25 +355,21 @@ class Journal:
         )
         self._append(cursor, header, key_note, records)
 
-    def _append(
-        self, cursor: _Cursor, header: Header, text: bytes, records: list[Record]
-    ) -> Record:
+    def _append(self, cursor: Cursor, header: Header, text: bytes, records: list[Record]) -> Record:
         header = msgspec.structs.replace(header, prev=cursor.digest)
         record = seal(header, self._sealer.close(header, text), prev=cursor.digest)
         cursor.seq, cursor.digest = record.header.seq, record.header.digest
-        self._unsent.add(cursor.digest)
+        self._bases.unsent.add(cursor.digest)
         records.append(record)
         return record
 
-    def _cursor(self, run_id: str) -> _Cursor:
+    def _cursor(self, run_id: str) -> Cursor:
         cursor = self._cursors.get(run_id)
         if cursor is None:
             run = self.reader.run(run_id)
             self._doubts.resolve(run_id, run.seq if run is not None else 0)
             cursor = (
-                _Cursor(0, "", "", {})
-                if run is None
-                else _Cursor(run.seq, run.digest, run.name, {})
+                Cursor(0, "", "", {}) if run is None else Cursor(run.seq, run.digest, run.name, {})
             )
             self._cursors[run_id] = cursor
             if len(self._cursors) > _RUNS_REMEMBERED:
@@ -459,90 +377,6 @@ class Journal:
         else:
             self._cursors.move_to_end(run_id)
         return cursor
-
-    def _tip(self, cursor: _Cursor, subject: Subject) -> _Tip | None:
-        """The checkpoint that the subject's state came from, to be its base."""
-        wanted = subject.lineage.checkpoint_id
-        known = cursor.tips.get(subject.place.scope)
-        if known is not None and wanted in (None, known.header.id):
-            return known
-        if known is not None and known.header.digest in self._unsent:
-            if known.lineage is subject.lineage:
-                return known
-            raise self._gone_on(cursor, known.header)
-        if cursor.seq == 0:
-            return None
-        run = self.reader.run(subject.place.run_id)
-        if run is None:
-            return None
-        run, newest = self.reader.standing(run, subject.place.scope)
-        if newest is None:
-            return None
-        if self._doubts.led_to(newest.run_id, wanted, newest.id):
-            return self._loaded_tip(newest)
-        if wanted == newest.id and run.seq > cursor.seq:
-            # It came from what another saved, so that nothing is lost by going on from there.
-            cursor.seq, cursor.digest = run.seq, run.digest
-            cursor.tips.clear()
-        if wanted not in (None, newest.id):
-            if not any(
-                header.run_id == newest.run_id for header in self.storage.find(wanted or "")
-            ):
-                return self._loaded_tip(newest)
-            raise self._gone_on(cursor, newest)
-        return self._loaded_tip(newest)
-
-    def _ranked(self, cursor: _Cursor, subject: Subject, outcome: Outcome) -> Place:
-        """The place of a checkpoint that has a rank, tagged if that is out of order."""
-        assert subject.rank is not None and subject.id is not None
-        place = subject.place
-        top = cursor.tops.pop(place.scope, None)
-        if top is None:
-            new = cursor.seq == 0
-            top = Top() if new else top_of(self.storage, place.run_id, place.scope, subject.rank)
-        if subject.alone and top.newest not in ("", subject.id, subject.lineage.checkpoint_id):
-            raise ConflictError(
-                f"run {place.run_id!r} has gone on to checkpoint {top.newest} since then",
-                run_id=place.run_id,
-                seq=cursor.seq + 1,
-                head=cursor.seq,
-            )
-        rank = subject.rank(subject.id, place.metadata)
-        if len(cursor.tops) >= _SCOPES_REMEMBERED:
-            del cursor.tops[next(iter(cursor.tops))]
-        cursor.tops[place.scope] = Top(max(rank, top.greatest), subject.id)
-        outcome.supersedes = rank != subject.id or rank <= top.greatest
-        if rank >= top.greatest:
-            return place
-        return msgspec.structs.replace(place, tags=(*place.tags, LATE))
-
-    def _branched(self, cursor: _Cursor, subject: Subject) -> _Tip | None:
-        """The checkpoint that a branch names, to be its base; None if there is none such."""
-        wanted, place = subject.lineage.checkpoint_id, subject.place
-        known = cursor.tips.get(place.scope)
-        if known is not None and known.header.id == wanted:
-            return known
-        for found in self.storage.find(wanted) if wanted and cursor.seq else ():
-            if (found.id, found.run_id, found.scope) == (wanted, place.run_id, place.scope):
-                return self._loaded_tip(found)
-        return None
-
-    def _gone_on(self, cursor: _Cursor, newest: Header) -> ConflictError:
-        return ConflictError(
-            f"run {newest.run_id!r} has gone on to step {newest.step} since then",
-            run_id=newest.run_id,
-            seq=cursor.seq + 1,
-            head=newest.seq,
-        )
-
-    def _is_there(self, header: Header) -> bool:
-        """Whether that checkpoint has not been deleted meanwhile."""
-        return header.digest in self._unsent or any(
-            found.digest == header.digest for found in self.storage.find(header.id)
-        )
-
-    def _loaded_tip(self, header: Header) -> _Tip:
-        return _tip_of(self.reader.load(header), None)
 
     def at(self, loaded: Loaded, state: Saveable | None, run: RunInfo | None = None) -> None:
         """Go on from a checkpoint that was just read: what is saved next is a delta to it.
@@ -557,8 +391,8 @@ class Journal:
                 return
             cursor = self._cursors.get(run.run_id)
             if cursor is None or cursor.digest != run.digest or cursor.conflict is not None:
-                self._cursors[run.run_id] = cursor = _Cursor(run.seq, run.digest, run.name, {})
-            cursor.tips[loaded.header.scope] = _tip_of(loaded, state)
+                self._cursors[run.run_id] = cursor = Cursor(run.seq, run.digest, run.name, {})
+            cursor.tips[loaded.header.scope] = tip_of(loaded, state)
 
     def forget_scope(self, run_id: str, scope: str) -> None:
         """A scope has ended: nothing will be built on what is remembered of it."""
@@ -591,22 +425,4 @@ def _same_place(header: Header, subject: Subject) -> bool:
         and header.metadata == place.metadata
         and header.fingerprint == subject.fingerprint
         and subject.id is None
-    )
-
-
-def _tip_of(loaded: Loaded, state: Saveable | None) -> _Tip:
-    """The tip that a loaded checkpoint is; the values of *state*, if it is frozen, are its base."""
-    header = loaded.header
-    values: dict[str, Any] = {key: Lazy(text) for key, text in loaded.texts.items()}
-    live: dict[str, bytes | SeenList] = {}
-    if isinstance(state, State):
-        values, natures = state.for_saving()
-        live = {k: loaded.texts[k] for k, nature in natures.items() if nature is Nature.LIVE}
-    return _Tip(
-        header,
-        loaded.form,
-        Base(values, live, header.size),
-        key_seq=header.seq if header.frame == "key" else header.key_seq or 0,
-        key_weight=loaded.key_weight,
-        chain_weight=loaded.chain_weight,
     )

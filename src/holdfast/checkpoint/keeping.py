@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.checkpoint.journal import Journal, Note, Outcome, Request
+from holdfast.checkpoint.journal import Journal
+from holdfast.checkpoint.requests import Note, Outcome, Request
 from holdfast.core.record import Header
 from holdfast.core.retention import drop_beyond_last, newest_keys, plan_prune
 from holdfast.core.rules import Rules

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from holdfast.checkpoint.journal import Note
 from holdfast.checkpoint.reading import Reader
+from holdfast.checkpoint.requests import Note
 from holdfast.core.record import Header
 
 __all__ = ["Answer", "Effect", "Item", "Ledger", "Question", "Spot", "read_notes"]

@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 
 from holdfast.checkpoint.hooks import HookEvent
-from holdfast.checkpoint.journal import Note, Request
 from holdfast.checkpoint.looking import Looking, no_run
 from holdfast.checkpoint.metrics import resume_cause
 from holdfast.checkpoint.reading import Loaded
+from holdfast.checkpoint.requests import Note, Request
 from holdfast.checkpoint.saving import OnSaveFailure, header_data
 from holdfast.checkpoint.steps import Steps, Work
 from holdfast.checkpoint.subject import Saveable, Subject, subject_of

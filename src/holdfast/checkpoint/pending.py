@@ -9,10 +9,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from holdfast.checkpoint.journal import Note
 from holdfast.checkpoint.ledger import Answer, Effect, Ledger, Question, read_notes
 from holdfast.checkpoint.manager import CheckpointManager, manager_for
 from holdfast.checkpoint.reading import Reader
+from holdfast.checkpoint.requests import Note
 from holdfast.core.codec import decode, encode
 from holdfast.core.lease import check_free
 from holdfast.errors import LeaseHeldError, NotFoundError, UsageError

@@ -15,11 +15,11 @@ import msgspec
 from holdfast.checkpoint.agent_checkpoints import AgentCheckpoints
 from holdfast.checkpoint.drifting import AgentHistory
 from holdfast.checkpoint.hooks import HookManager
-from holdfast.checkpoint.journal import Note
 from holdfast.checkpoint.keys import Key
 from holdfast.checkpoint.operations import OnSaveFailure
 from holdfast.checkpoint.providers import Captured
 from holdfast.checkpoint.repair import OnCorrupt
+from holdfast.checkpoint.requests import Note
 from holdfast.checkpoint.restoring import PARTIAL, Operation, Restored
 from holdfast.core.drift import (
     Detector,

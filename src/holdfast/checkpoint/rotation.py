@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdfast.checkpoint.journal import Note, Outcome, Request
+from holdfast.checkpoint.requests import Note, Outcome, Request
 from holdfast.checkpoint.sealing import SHREDDED, Keys, key_notes, read_note
 from holdfast.checkpoint.steps import Commit, Steps, Work
 from holdfast.core.ids import check_run_id

@@ -13,10 +13,11 @@ from typing import Any, Literal
 import msgspec
 
 from holdfast.checkpoint.hooks import HookEvent, HookManager, HookResult, pre_outcome
-from holdfast.checkpoint.journal import Journal, Note, Outcome, Request
+from holdfast.checkpoint.journal import Journal
 from holdfast.checkpoint.keeping import Erasure, Keeper
 from holdfast.checkpoint.metrics import Metrics
 from holdfast.checkpoint.repair import OnCorrupt, Repairer
+from holdfast.checkpoint.requests import Note, Outcome, Request
 from holdfast.checkpoint.sealing import Keys, Sealer
 from holdfast.checkpoint.steps import Commit, Fire, Pause, Steps, Work
 from holdfast.checkpoint.subject import Saveable, Subject, saved, state_of, subject_of

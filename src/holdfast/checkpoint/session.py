@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
-from holdfast.checkpoint.journal import Note
 from holdfast.checkpoint.leases import HeldRun
 from holdfast.checkpoint.ledger import Ledger, Spot, read_notes
 from holdfast.checkpoint.manager import StateManager
 from holdfast.checkpoint.reading import Loaded
+from holdfast.checkpoint.requests import Note
 from holdfast.checkpoint.steps import Commit, Pause, Step, Work, drive
 from holdfast.checkpoint.subject import Subject
 from holdfast.checkpoint.writer import see_through

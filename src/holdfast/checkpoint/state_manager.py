@@ -11,12 +11,12 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from holdfast.checkpoint import portability, rotation
-from holdfast.checkpoint.journal import Note
 from holdfast.checkpoint.json_forms import Style
 from holdfast.checkpoint.keys import Key
 from holdfast.checkpoint.managing import Manager, said
 from holdfast.checkpoint.reading import Loaded
 from holdfast.checkpoint.repair import RepairReport
+from holdfast.checkpoint.requests import Note
 from holdfast.checkpoint.resealing import Redact
 from holdfast.checkpoint.run_file import Manifest
 from holdfast.checkpoint.run_file_reader import LIMITS, ImportLimits

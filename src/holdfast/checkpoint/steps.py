@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 
 from holdfast.checkpoint.hooks import HookEvent
-from holdfast.checkpoint.journal import Request
+from holdfast.checkpoint.requests import Request
 
 __all__ = ["Commit", "Fire", "Pause", "Step", "Steps", "Work", "drive"]
 

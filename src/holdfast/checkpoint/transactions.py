@@ -25,8 +25,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from holdfast.checkpoint.journal import Note
 from holdfast.checkpoint.manager import CheckpointManager
+from holdfast.checkpoint.requests import Note
 from holdfast.core.ids import new_id
 from holdfast.core.record import Header
 from holdfast.errors import CorruptError, EncodeError, NotFoundError, UsageError

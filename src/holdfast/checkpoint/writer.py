@@ -8,7 +8,8 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from holdfast.checkpoint.journal import Journal, Outcome, Request
+from holdfast.checkpoint.journal import Journal
+from holdfast.checkpoint.requests import Outcome, Request
 from holdfast.errors import UsageError
 
 __all__ = ["Writer", "see_through"]

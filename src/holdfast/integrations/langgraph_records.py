@@ -18,7 +18,7 @@ from langgraph.checkpoint.base import (
     writes_sort_key,
 )
 
-from holdfast.checkpoint.journal import Note
+from holdfast.checkpoint.requests import Note
 from holdfast.core.codec import encode_tree, weigh
 from holdfast.core.frozen import FrozenDict, Nature
 from holdfast.core.patch import Items

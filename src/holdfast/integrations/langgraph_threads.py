@@ -10,8 +10,8 @@ import msgspec
 from langgraph.checkpoint.base import CheckpointTuple, DeltaChannelHistory, PendingWrite
 
 from holdfast.checkpoint.branching import by_id
-from holdfast.checkpoint.journal import Note
 from holdfast.checkpoint.operations import Operations
+from holdfast.checkpoint.requests import Note
 from holdfast.checkpoint.steps import Steps, Work
 from holdfast.checkpoint.subject import Subject
 from holdfast.core.frozen import Nature

@@ -7,7 +7,7 @@ from functools import partial
 
 import msgspec
 
-from holdfast.checkpoint.journal import Note
+from holdfast.checkpoint.requests import Note
 from holdfast.checkpoint.steps import Steps, Work
 from holdfast.checkpoint.subject import Subject
 from holdfast.core.ids import check_run_id
