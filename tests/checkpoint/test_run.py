@@ -9,11 +9,13 @@ import sys
 import textwrap
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import holdfast
-from holdfast import AgentState, CheckpointManager, MemoryStorage
+from holdfast import AgentState, CheckpointManager, HookManager, MemoryStorage, RedactionHook
+from holdfast.checkpoint.timeline import timeline
 from holdfast.errors import ConflictError, LeaseHeldError, UsageError
 
 
@@ -45,6 +47,68 @@ def test_a_run_that_failed_goes_on_where_it_was(address: str) -> None:
         assert (newest.status, newest.kind, newest.step) == ("failed", "recovery", 4)
         assert newest.metadata == {"error": "ValueError"}
     assert work(address, 10) == [4, 5, 6, 7, 8, 9]
+
+
+def failures(address: str, **options: Any) -> list[str]:
+    """What the failed checkpoints tell, newest first."""
+    with CheckpointManager(address, **options) as manager:
+        reader, keeper = manager.operations.reader, manager.operations.keeper
+        run = reader.run("nightly")
+        assert run is not None
+        return [moment.error for moment in timeline(reader, keeper, run)[0] if moment.error]
+
+
+def fail(address: str, text: str, hooks: HookManager | None = None) -> None:
+    with (
+        CheckpointManager(address, hook_manager=hooks) as manager,
+        pytest.raises(OSError),
+        holdfast.run("nightly", storage=manager),
+    ):
+        raise OSError(text)
+
+
+def test_what_a_run_failed_with_is_kept_and_each_new_failure_as_well(address: str) -> None:
+    fail(address, "db-1 is away")
+    fail(address, "db-1 is away")
+    fail(address, "db-2 is away")
+    assert failures(address) == ["OSError: db-2 is away", "OSError: db-1 is away"]
+    work(address, 2)
+    assert failures(address) == ["OSError: db-2 is away", "OSError: db-1 is away"]
+
+
+def test_what_a_run_failed_with_is_kept_in_part_and_without_secrets(address: str) -> None:
+    key = "sk-" + "a1" * 20
+    hooks = HookManager()
+    hooks.register_hook(RedactionHook({"ticket": "TCK-[0-9]+"}))
+    fail(address, f"TCK-77 of {'x' * 960} {key}", hooks)
+    (text,) = failures(address)
+    assert text.startswith("OSError: [redacted:ticket] of xxx")
+    assert len(text) == 1_000 and "a1" not in text
+    fail(address, "lone \ud800 half")
+    assert failures(address)[0] == "OSError: lone ? half"
+
+
+def test_what_a_run_failed_with_is_encrypted_with_its_state(address: str, tmp_path: Path) -> None:
+    keys = {"encryption_key": bytes(range(32))}
+    with (
+        CheckpointManager(address, **keys) as manager,
+        pytest.raises(OSError),
+        holdfast.run("nightly", storage=manager),
+    ):
+        raise OSError("an unusual sentence")
+    assert failures(address, **keys) == ["OSError: an unusual sentence"]
+    files = [file for file in tmp_path.rglob("*") if file.is_file()]
+    assert files and not any(b"unusual" in file.read_bytes() for file in files)
+
+
+def test_an_error_that_cannot_be_told_is_raised_all_the_same(address: str) -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no words")
+
+    with pytest.raises(Mute), holdfast.run("nightly", storage=address):
+        raise Mute
+    assert failures(address) == ["Mute"]
 
 
 def test_ctrl_c_leaves_an_interrupted_checkpoint(address: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.cli.conftest import Holdfast, call
 
 from holdfast import CheckpointManager, State
-from holdfast.runtime.entry_points import load_graph
+from holdfast.runtime.entry_points import load_resumable
 
 PROGRAM = """
 import sys
@@ -78,7 +78,40 @@ def test_a_run_is_resumed_by_the_entry_point_that_it_recorded(shop: Path) -> Non
     assert (code, out) == (0, "order completed at step 2\n")
     assert "skipped: pay" in err
     code, out, err = on_shop("resume", "order", "--yes")
-    assert code == 0 and "nothing would run" in err
+    assert code == 0 and "nothing runs" in err
+
+
+def test_a_resume_tells_what_it_does_and_a_dry_run_what_it_would_do(shop: Path) -> None:
+    start(shop, "die")
+    told = on_shop("resume", "order", "--dry-run")[2]
+    assert "run order would go on after step 0 with node 'pay'" in told
+    assert "the run would be parked until someone says what happened" in told
+    code, _, told = on_shop("resume", "order", "--yes")
+    assert code == 20 and "would" not in told
+    assert "run order goes on after step 0 with node 'pay'" in told
+    assert "the run is parked until someone says what happened" in told
+
+
+def test_a_resume_of_a_run_that_waits_says_so(shop: Path) -> None:
+    start(shop)
+    assert "run order waits after step 1 at node 'ask'" in on_shop("resume", "order", "--yes")[2]
+    for words, does in (["--dry-run"], "would be"), (["--yes"], "is"):
+        told = on_shop("resume", "order@0", *words)[2]
+        assert f"run order {does} taken back from step 1 to step 0" in told
+
+
+def test_a_dry_run_of_a_resume_imports_nothing(shop: Path) -> None:
+    start(shop)
+    for words in ([], ["--entry", "shop_app:graph"], ["--entry", "no_such_module:graph"]):
+        code, out, err = on_shop("resume", "order", "--dry-run", *words)
+        where = words[-1] if words else "shop_app:graph"
+        assert (code, out) == (0, "") and f"would import {where}" in err
+        assert "would go on after step 1 with node 'ask'" in err
+        assert "waits for an answer: ask@2: Agree?" in err
+    (shop / "holdfast.toml").write_text('[graphs]\nshop = "shop_app:graph"\n')
+    document = call("-s", "sqlite:///app.db", "resume", "order", "-n", "--json").json()
+    assert (document["outcome"], document["entry_point"]) == ("planned", "shop_app:graph")
+    assert "shop_app" not in sys.modules
 
 
 def test_nothing_is_imported_because_a_journal_says_so_unless_someone_agrees(shop: Path) -> None:
@@ -150,11 +183,13 @@ def test_a_dry_run_of_a_resume_executes_nothing(on: Holdfast, manager: Checkpoin
     assert manager.operations.reader.run("report-wed") == before
 
 
-def test_a_run_is_taken_back_to_a_step(on: Holdfast) -> None:
+@pytest.mark.parametrize("address", ["report-wed@3", "report-wed~{back}", "{id}"])
+def test_a_run_is_taken_back_to_a_checkpoint(on: Holdfast, address: str) -> None:
     assert on("approve", "report-wed").code == 0
     assert on("resume", "report-wed", "--yes").code == 0
     before = on("log", "report-wed", "--all", "--json").json()["checkpoints"]
-    result = on("resume", "report-wed@3", "--yes")
+    back, there = next((n, row) for n, row in enumerate(before) if row["step"] == 3)
+    result = on("resume", address.format(back=back, id=there["checkpoint_id"]), "--yes")
     assert (result.code, result.out) == (0, "report-wed completed at step 6\n")
     assert "taken back from step 6 to step 3" in result.err
     after = on("log", "report-wed", "--all", "--json").json()["checkpoints"]
@@ -281,7 +316,7 @@ def test_a_held_run_can_be_tagged_but_not_answered(on: Holdfast, database: Path)
 
 
 def test_an_entry_point_is_only_a_graph_that_is_a_variable(manager: CheckpointManager) -> None:
-    assert load_graph("holdfast.cli.demo_graph:graph").name == "report"
+    assert load_resumable("holdfast.cli.demo_graph:graph").name == "report"
     newest = manager.operations.reader.run("crawl")
     assert newest is not None
     header = manager.operations.reader.newest(newest)

@@ -64,8 +64,7 @@ def test_a_path_follows_an_address(text: str, split: tuple[str, str]) -> None:
         ("job-a", "job-a1", 4),
         ("job", "job-b2", 4),
         ("latest", "odd@7~1:state", 4),
-        ("", "odd@7~1:state", 4),
-        ("@2", "odd@7~1:state", 2),
+        ("latest@2", "odd@7~1:state", 2),
         ("job-a@2", "job-a1", 2),
         ("job-a@3", "job-a1", 2),
         ("job-a~", "job-a1", 2),
@@ -95,6 +94,29 @@ def test_what_is_not_there_is_not_found(finder: Finder, text: str) -> None:
     with pytest.raises(NotFoundError) as caught:
         finder.checkpoint(text)
     assert "holdfast" in caught.value.hint
+
+
+@pytest.mark.parametrize("text", ["", "@2", "~", "~2", "@2~1"])
+def test_an_address_without_a_run_is_refused(finder: Finder, text: str) -> None:
+    for look in (finder.run, finder.checkpoint):
+        with pytest.raises(UsageError, match="empty") as caught:
+            look(text)
+        assert "latest" in caught.value.hint
+
+
+def test_of_several_runs_of_a_name_it_is_told_once_which_was_taken(
+    manager: CheckpointManager,
+) -> None:
+    told: list[str] = []
+    finder = Finder(manager.operations.reader, manager.operations.keeper, told.append)
+    finder.run("job-a1")
+    finder.run("latest")
+    assert told == []
+    assert finder.run("job@2").run_id == finder.checkpoint("job").run_id == "job-b2"
+    assert told == [
+        "taken: job-b2, the newest of 2 runs named 'job'"
+        " (holdfast runs job lists them; an id names one)"
+    ]
 
 
 def test_a_prefix_of_several_runs_is_refused_and_lists_them(finder: Finder) -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import operator
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 import pytest
 from tests.cli.conftest import call
+
+import holdfast
 
 sqlite = pytest.importorskip("langgraph.checkpoint.sqlite")
 langgraph = pytest.importorskip("langgraph.graph")
@@ -59,3 +63,28 @@ def test_only_some_threads_and_wrong_sources(source: str) -> None:
     assert call("-s", ours, "import-langgraph", "sqlite", "nowhere.sqlite").code == 4
     typed = ["--type", "os:sep"]
     assert call("-s", ours, "import-langgraph", "sqlite", source, *typed).code == 2
+
+
+def test_a_file_that_is_none_of_langgraphs_is_told_what_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("empty.sqlite").touch()
+    Path("notes.txt").write_text("not a database")
+    Path("folder").mkdir()
+    with closing(sqlite3.connect("other.sqlite")) as other:
+        other.execute("CREATE TABLE invoices(id)")
+    with holdfast.run("a", storage="sqlite:///own.db") as run:
+        run.checkpoint(n=1)
+    for file, what, helps in (
+        ("empty.sqlite", "it is empty", "SqliteSaver.from_conn_string"),
+        ("notes.txt", "it is no SQLite file", "SqliteSaver.from_conn_string"),
+        ("folder", "it is a directory", "SqliteSaver.from_conn_string"),
+        ("other.sqlite", "a SQLite file with other tables: invoices", "from_conn_string"),
+        ("own.db", "it is a Holdfast database", "own.db runs lists them"),
+    ):
+        result = call("-s", "sqlite:///ours.db", "import-langgraph", "sqlite", file)
+        assert result.code == 2 and result.out == ""
+        assert f"{file} is no database of LangGraph's SqliteSaver: " in result.err
+        assert what in result.err and helps in result.err
+    assert not Path("ours.db").exists()

@@ -46,6 +46,23 @@ def test_columns_line_up_and_numbers_stand_to_the_right() -> None:
     assert shown(table) == "RUN   STEPS\nkelp      7\n漢字   1234\n"
 
 
+def test_a_table_gives_up_the_least_valuable_columns_first() -> None:
+    columns = [
+        Column("run", gives=True, rank=3),
+        Column("where", gives=True, rank=1),
+        Column("status"),
+        Column("cost", right=True, gives=True, rank=2),
+    ]
+    table = Table(columns, [["kelp-" + "1" * 15, "w" * 20, "completed", "$12.50"]])
+    assert "$12.50" in shown(table, width=52) and "wwww…" in shown(table, width=52)
+    assert "$" not in shown(table, width=46) and "1" * 15 in shown(table, width=46)
+    for width in range(1, 70):
+        lines = shown(table, width=width).splitlines()
+        assert max(map(width_of, lines)) <= width
+        figures = shown(table, width=width).count("$12.50")
+        assert figures == shown(table, width=width).count("$")  # whole, or left out
+
+
 def test_a_table_fits_the_terminal_by_what_gives_way() -> None:
     table = Table([Column("run"), Column("what", gives=True)], [["kelp", "x" * 200]])
     lines = shown(table, width=40).splitlines()

@@ -76,21 +76,16 @@ def test_a_failed_run_is_resumed_by_a_prefix_with_a_text(place: Path) -> None:
     assert "run fleet_" in out and "completed, round 4" in out
 
 
-def test_resume_alone_offers_a_list(place: Path) -> None:
-    pipe(place, "Do the broken thing", code=1)
-    (place / "mended").touch()
-    out = pipe(place, "resume", "1", "", "status")
-    assert "error" in out.splitlines()[1]
-    assert "completed in 3 rounds" in out
-
-
-def test_the_list_is_of_runs_that_are_not_completed_and_may_be_left(place: Path) -> None:
+def test_resume_alone_lists_what_can_be_resumed_and_takes_no_line_for_the_id(place: Path) -> None:
     pipe(place, "Done at once")
     pipe(place, "Do the broken thing", code=1)
+    (place / "mended").touch()
     before = calls(place)
-    out = pipe(place, "resume", "")
-    assert len(ids_in(out)) == 1 and out.endswith("Resuming cancelled.\n")
-    assert calls(place) == before
+    out = pipe(place, "resume", "status", "1", code=1)
+    assert len(ids_in(out)) == 1 and "error" in out.splitlines()[1]
+    said = "resume needs an ID here (resume ID, one of those above)"
+    assert out.index(said) < out.index("participants: ")  # the next line was done
+    assert calls(place) > before  # and 1 is a task, as it is elsewhere
 
 
 def test_a_command_after_resume_is_no_text(place: Path) -> None:
@@ -130,14 +125,15 @@ def test_a_completed_run_gives_its_result_again_and_goes_on_with_a_text(place: P
 
 def test_show_diff_and_fork(place: Path) -> None:
     ids = ids_in(pipe(place, "Analyze sales", "checkpoints"))
-    out = pipe(place, f"show {ids[3]}", f"diff {ids[4]} {ids[3]}", f"fork {ids[3]}", "resume")
+    out = pipe(place, f"show {ids[3]}", f"diff {ids[4]} {ids[3]}", f"fork {ids[3]}")
     assert re.search(r"^task +Analyze sales$", out, re.MULTILINE)
     assert re.search(r"^round +2, 0 stalls, 0 resets$", out, re.MULTILINE)
     assert "coder: 2 messages" in out
     assert "~ /current_round 2" in out and "~ /last_response" in out
-    assert re.search(r"^forked: run fleet_\w+; resume 0", out, re.MULTILINE)
+    forked = re.search(r"^forked: run fleet_\w+; (resume 0.*)$", out, re.MULTILINE)
+    assert forked is not None
     before = calls(place)
-    out = pipe(place, "resume", "1", "")
+    out = pipe(place, forked[1], "")
     assert "completed in 3 rounds" in out and calls(place) - before == 2 + 2
 
 

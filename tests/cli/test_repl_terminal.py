@@ -147,6 +147,13 @@ def test_a_run_is_chosen_from_a_list_and_approved(terminal: Terminal, place: Pat
     terminal.send("\r")
     terminal.until("Resuming cancelled")
     terminal.prompt()
+    terminal.send("resume\r")
+    terminal.prompt("which? >")
+    terminal.send("1\r")
+    terminal.prompt("text to go on with, or nothing >")
+    terminal.send("\r")
+    terminal.until("waits for you")
+    terminal.prompt()
     terminal.send("approve edit\r")
     terminal.until("rm -r kelp")  # the arguments are there to be changed
     terminal.send("\x15" + '{"command": "ls"}\r')

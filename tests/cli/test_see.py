@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from tests.cli.conftest import Holdfast, call
 
+import holdfast
 from holdfast import CheckpointManager, State, StateManager
 from holdfast.cli.demo_graph import graph
 from holdfast.cli.lanes import draw, newest_first
@@ -100,6 +101,52 @@ def test_log_operations_shows_every_record(on: Holdfast, manager: CheckpointMana
     assert run is not None
     assert [row["seq"] for row in rows] == list(range(run.seq, 0, -1))
     assert "note: effect" in on("log", "report-wed", "-o").out
+
+
+@pytest.mark.parametrize("command", ["log", "show", "diff"])
+def test_a_name_of_several_runs_says_which_was_taken(on: Holdfast, command: str) -> None:
+    result = on(command, "report")
+    assert result.err.startswith("taken: report-mon-kids, the newest of 4 runs named 'report'")
+    assert result.err.count("\n") == 1 and "holdfast runs report" in result.err
+    for words in (["--json"], ["--jsonl"]):
+        assert on(command, "report", *words).err == ""
+    assert on(command, "report-mon").err == on(command, "crawl").err == ""
+
+
+def test_an_empty_argument_is_no_run(on: Holdfast) -> None:
+    for words in (["log", ""], ["show", ""], ["cat", ":state"], ["tree", ""], ["resume", "@2"]):
+        result = on(*words)
+        assert result.code == 2 and result.out == ""
+        assert "holdfast: no run is named" in result.err and "latest" in result.err
+
+
+def test_log_and_show_tell_what_a_run_failed_with(on: Holdfast, database: Path) -> None:
+    with (
+        CheckpointManager(f"sqlite:///{database}") as manager,
+        pytest.raises(ValueError, match="page 3"),
+        holdfast.run("own", storage=manager) as run,
+    ):
+        run.checkpoint(page=3)
+        raise ValueError("page 3 of https://me:hunter2@example.org\nhas no title " + "x" * 200)
+    text = "ValueError: page 3 of https://me:[redacted:url_password]@example.org"
+    shown = on("show", "own", width=60).out
+    assert f"\nerror       {text}\n            has no title {'x' * 200}\n" in shown
+    for words in ([], ["--graph"], ["--operations"]):
+        logged = on("log", "own", *words).out.splitlines()
+        (line,) = [one for one in logged if "ValueError" in one]
+        assert f"{text} has no title xx" in line and "…" in line
+    (line,) = [one for one in on("log", "own", width=60).out.splitlines() if "ValueErr" in one]
+    assert len(line) <= 60
+    document = on("log", "own", "--json").json()
+    assert document["checkpoints"][0]["error"] == on("show", "own", "--json").json()["error"]
+    assert "hunter2" not in str(document) and "has no title" in str(document)
+
+
+def test_log_and_show_tell_what_a_graph_failed_with(on: Holdfast) -> None:
+    text = "ConnectionError: search.example is not reachable"
+    assert f"error       {text}\n" in on("show", "report-tue").out
+    assert f"  error   {text}\n" in on("log", "report-tue").out
+    assert "ConnectionError" not in on("show", "report-tue@1~1").out
 
 
 def test_lanes_end_where_their_parent_stands() -> None:

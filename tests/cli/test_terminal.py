@@ -11,14 +11,16 @@ import pexpect
 import pytest
 from tests.cli.conftest import call
 
+from holdfast import CheckpointManager, State
 
-def spawn(database: Path, *words: str, **environ: str) -> pexpect.spawn:
+
+def spawn(database: Path, *words: str, columns: int = 80, **environ: str) -> pexpect.spawn:
     return pexpect.spawn(
         sys.executable,
         ["-m", "holdfast", "-s", f"sqlite:///{database}", *words],
         env=os.environ | {"TERM": "xterm"} | environ,  # type: ignore[arg-type]
         encoding="utf-8",
-        dimensions=(24, 80),
+        dimensions=(24, columns),
         timeout=30,
     )
 
@@ -42,6 +44,19 @@ def test_a_terminal_gets_colours_and_lines_that_fit(database: Path) -> None:
     lines = re.sub(r"\x1b\[[0-9;]*m", "", printed).splitlines()
     assert max(map(len, lines)) <= 80
     assert any(line.rstrip().endswith("B") for line in lines)
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_no_row_of_runs_wraps(database: Path, columns: int) -> None:
+    with CheckpointManager(f"sqlite:///{database}") as manager:
+        state = State.new({"n": 1}, run_id="0198c0de-" * 4, name="support-agent-production")
+        manager.save_checkpoint(state.at(step=41, node="summarize", status="max_rounds_reached"))
+    lines = spawn(database, "runs", columns=columns, NO_COLOR="1").read().splitlines()
+    assert max(map(len, lines)) <= columns
+    assert all(status in str(lines) for status in ("STATUS", "max_rounds_reached", "failed"))
+    assert [line.split()[0] for line in lines if "inter" in line] == ["report-wed"]
+    piped = call("-s", f"sqlite:///{database}", "runs").out
+    assert "…" not in piped and "0198c0de-" * 4 in piped and "s ago summarize" in piped
 
 
 @pytest.mark.parametrize("environ", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])

@@ -125,7 +125,7 @@ def test_killed_inside_a_child_its_parent_goes_on_with_it(
 def test_killed_at_any_append_an_agent_that_is_taken_back_for_drift_keeps_true_accounts(
     medium: str, when: str, scratch: Path, finding: Callable[..., None]
 ) -> None:
-    told = told_by(scratch / "base", medium, when, 1 if FULL else 4, DRIFTING)
+    told = told_by(scratch / "base", medium, when, 1 if FULL else 7, DRIFTING)
     whole = told["whole"]
     assert whole["counts"]["back"] == 1 and whole["counts"]["note 4"] == 5
     for one in (whole, *told["rounds"]):

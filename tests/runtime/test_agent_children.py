@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,15 @@ import pytest
 from tests.runtime.agents import Counted, call, manager_in, turns
 
 import holdfast
-from holdfast import CheckpointManager, StateManager
+from holdfast import CheckpointManager, HookEvent, HookManager, StateManager
 from holdfast.errors import UsageError
 from holdfast.runtime.agent import BaseAutonomousAgent
 from holdfast.runtime.agent_config import AutonomousConfig
+from holdfast.runtime.models import Reply, ToolCall
 from holdfast.runtime.tools import tool
 from holdfast.testing.scripted import ScriptedModel
+
+IMMEDIATE = {"mode": "immediate"}
 
 
 @pytest.fixture
@@ -64,6 +68,54 @@ class Family:
         return parent, child
 
 
+class Purse:
+    """A tool that a person is asked about, and what it did."""
+
+    def __init__(self) -> None:
+        self.paid: list[str] = []
+
+    @tool(approval=True)
+    def pay(self, query: str) -> str:
+        """Pay for something."""
+        self.paid.append(query)
+        return "paid"
+
+
+class Line:
+    """Three agents, each a tool of the one before: the last one uses tools."""
+
+    ids = ("top", "middle", "last")
+
+    def __init__(self, tools: Any, replies: list[Any] | None = None) -> None:
+        self.tools = tools
+        self.replies = replies or [
+            *(call(each.__name__, query=each.__name__) for each in tools),
+            "the last one's answer",
+        ]
+        self.agents: list[Any] = []
+
+    def build(self, manager: StateManager | None, **config: Any) -> Any:
+        """The first of them."""
+        settings = {"planning_enabled": False, "resume_from_checkpoint": True, **config}
+        tools, replies = self.tools, self.replies
+        self.agents = []
+        for agent_id in reversed(self.ids):
+            agent = BaseAutonomousAgent(
+                AutonomousConfig(**settings),
+                state_manager=manager if agent_id == "top" else None,
+                agent_id=agent_id,
+                tools=tools,
+                model=ScriptedModel(turns(*replies)),
+                report=lambda line: None,
+            )
+            self.agents.insert(0, agent)
+            tools, replies = [agent.as_tool()], [call(agent_id, task="do it"), f"{agent_id} did"]
+        return self.agents[0]
+
+    def runs(self) -> list[str]:
+        return [agent.state.run_id for agent in self.agents]
+
+
 async def test_a_child_has_a_run_of_its_own_that_is_linked_to_its_parents(
     manager: StateManager, tmp_path: Path
 ) -> None:
@@ -95,6 +147,20 @@ async def test_a_failed_child_is_told_to_the_parent(manager: StateManager, tmp_p
     assert (await parent.run("go")).status == "completed"
     told = parent.state.conversation_history[2]["content"]
     assert told == "error: agent searcher ended with failed: ConnectionError: away"
+
+
+async def test_a_child_that_is_set_up_wrongly_fails_its_parent_which_goes_on_once_it_is_mended(
+    manager: StateManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HOLDFAST_MODEL", raising=False)
+    family = Family(tmp_path, [Counted().search])
+    parent, child = family.build(manager)
+    child._model = None
+    failed = await parent.run("go")
+    assert failed.status == "failed" and "no model is set" in failed.error
+    parent, _ = family.build(manager)
+    again = await parent.run()
+    assert (again.status, again.run_id) == ("completed", failed.run_id)
 
 
 async def test_resuming_the_parent_resumes_the_child_in_place(
@@ -160,24 +226,175 @@ async def test_a_graceful_interrupt_stops_a_child_after_its_own_cycle(
 async def test_what_a_child_waits_for_the_parent_waits_for(
     manager: StateManager, tmp_path: Path
 ) -> None:
-    paid: list[str] = []
-
-    @tool(approval=True)
-    def pay(query: str) -> str:
-        paid.append(query)
-        return "paid"
-
-    family = Family(tmp_path, [pay])
+    purse = Purse()
+    family = Family(tmp_path, [purse.pay])
     parent, child = family.build(manager)
     parked = await parent.run("go")
-    assert (parked.status, paid) == ("interrupted", [])
+    assert (parked.status, purse.paid) == ("interrupted", [])
     assert parked.waiting[0].run_id == child.state.run_id != parked.run_id
     with CheckpointManager(manager.storage) as outside:
         waiting = parked.waiting[0]
         holdfast.resolve(waiting.run_id, waiting.id, True, storage=outside)
     parent, _ = family.build(manager)
     assert (await parent.run()).status == "completed"
-    assert paid == ["pay"]
+    assert purse.paid == ["pay"]
+
+
+async def test_a_question_two_agents_below_is_answered_through_the_first(
+    manager: StateManager,
+) -> None:
+    purse = Purse()
+    line = Line([purse.pay])
+    parked = await line.build(manager).run("go")
+    runs = line.runs()
+    (waiting,) = parked.waiting
+    assert (parked.status, waiting.run_id) == ("interrupted", runs[2])
+    assert waiting.question["approve"] == "pay"
+    with CheckpointManager(manager.storage) as outside:
+        for run_id in runs:
+            assert holdfast.pending(run_id, storage=outside) == [waiting]
+        assert holdfast.pending(storage=outside) == [waiting]
+    result = await line.build(manager).run(answer=True)
+    assert (result.status, result.run_id, purse.paid) == ("completed", parked.run_id, ["pay"])
+    assert line.runs() == runs
+    assert line.agents[2].state.approval_history[0]["approved"] is True
+    with CheckpointManager(manager.storage) as outside:
+        assert holdfast.pending(parked.run_id, storage=outside) == []
+
+
+async def test_an_answer_below_is_given_by_its_id_and_may_be_no(manager: StateManager) -> None:
+    purse = Purse()
+    line = Line([purse.pay])
+    (waiting,) = (await line.build(manager).run("go")).waiting
+    with pytest.raises(UsageError, match=r"does not wait for 'other'.*cycle@1\[pay"):
+        await line.build(manager).run(answers={"other": True})
+    result = await line.build(manager).run(answers={waiting.id: {"approved": False}})
+    assert (result.status, purse.paid) == ("completed", [])
+    assert line.agents[2].state.conversation_history[2]["content"] == "refused by a person"
+
+
+async def test_an_answer_below_that_does_not_fit_is_refused_and_the_question_stays(
+    manager: StateManager,
+) -> None:
+    purse = Purse()
+    line = Line([purse.pay])
+    (waiting,) = (await line.build(manager).run("go")).waiting
+    with pytest.raises(UsageError, match="does not fit"):
+        await line.build(manager).run(answer="perhaps")
+    again = await line.build(manager).run()
+    assert (again.status, again.waiting[0].id, purse.paid) == ("interrupted", waiting.id, [])
+    with CheckpointManager(manager.storage) as outside:  # left from outside, nobody looks at it
+        await asyncio.to_thread(
+            holdfast.resolve, waiting.run_id, waiting.id, "perhaps", storage=outside
+        )
+    again = await line.build(manager).run()
+    assert again.waiting[0].problem
+    assert (await line.build(manager).run(answer=True)).status == "completed"
+    assert purse.paid == ["pay"]
+
+
+async def test_an_answer_that_no_agent_below_waits_for_is_refused(manager: StateManager) -> None:
+    @tool(idempotent=True)
+    async def act(query: str) -> str:
+        line.agents[0].interrupt("stop", mode="immediate")
+        await asyncio.sleep(60)
+        return "done"
+
+    line = Line([act])
+    assert (await line.build(manager).run("go")).status == "interrupted"
+    with pytest.raises(UsageError, match="waits for 0"):
+        await line.build(manager).run(answer=True)
+
+
+async def test_several_questions_below_are_answered_one_after_the_other(
+    manager: StateManager,
+) -> None:
+    purse = Purse()
+    two = Reply(tool_calls=tuple(ToolCall(f"c{n}", "pay", {"query": str(n)}) for n in (1, 2)))
+    line = Line([purse.pay], [two, call("pay", query="3"), "answered"])
+    result = await line.build(manager).run("go")
+    asked = []
+    while result.waiting:
+        asked += [one.question["arguments"]["query"] for one in result.waiting]
+        result = await line.build(manager).run(answer=True)
+    assert (result.status, asked, purse.paid) == ("completed", ["1", "2", "3"], ["1", "2", "3"])
+
+
+async def test_a_tool_of_a_child_that_asks_a_person_gets_the_answer_through_the_parent(
+    manager: StateManager, tmp_path: Path
+) -> None:
+    told: list[str] = []
+
+    @tool(read_only=True)
+    async def ask_person(query: str) -> str:
+        said: str = await holdfast.interrupt(f"what about {query}?", schema=str)
+        told.append(said)
+        return said
+
+    family = Family(tmp_path, [ask_person])
+    parked = await family.build(manager)[0].run("go")
+    assert parked.waiting[0].question == "what about ask_person?"
+    result = await family.build(manager)[0].run(answer="leave it")
+    assert (result.status, told) == ("completed", ["leave it"])
+
+
+async def test_a_child_with_a_storage_of_its_own_is_answered_through_its_parent(
+    tmp_path: Path,
+) -> None:
+    purse = Purse()
+    family = Family(tmp_path, [purse.pay])
+    mine, other = manager_in(tmp_path / "a"), manager_in(tmp_path / "b")
+
+    def build() -> Any:
+        parent, child = family.build(mine)
+        child.state_manager = other
+        return parent
+
+    assert (await build().run("go")).status == "interrupted"
+    assert ((await build().run(answer=True)).status, purse.paid) == ("completed", ["pay"])
+
+
+async def test_a_child_that_is_called_after_its_parent_was_asked_to_stop_does_not_begin(
+    manager: StateManager,
+) -> None:
+    did: list[str] = []
+
+    def act(query: str) -> str:
+        did.append(query)
+        return "done"
+
+    async def ask_to_stop(query: str) -> str:
+        if not did:
+            parents[0].interrupt("soon")
+        return "asked"
+
+    def build() -> Any:
+        child = BaseAutonomousAgent(
+            AutonomousConfig(planning_enabled=False),
+            agent_id="searcher",
+            tools=[act],
+            model=ScriptedModel(turns(call("act", query="q"), "found")),
+        )
+        both = Reply(
+            tool_calls=(
+                ToolCall("a", "ask_to_stop", {"query": "q"}),
+                ToolCall("b", "searcher", {"task": "look"}),
+            )
+        )
+        return BaseAutonomousAgent(
+            AutonomousConfig(planning_enabled=False, resume_from_checkpoint=True),
+            state_manager=manager,
+            agent_id="boss",
+            tools=[ask_to_stop, child.as_tool()],
+            model=ScriptedModel(turns(both, "all done")),
+            report=lambda line: None,
+        )
+
+    parents = [build()]
+    stopped = await parents[0].run("go")
+    assert (stopped.status, did) == ("interrupted", [])
+    again = await build().run()
+    assert (again.status, did) == ("completed", ["q"])
 
 
 async def test_an_agent_does_not_take_the_run_that_it_has_as_a_child(
@@ -220,3 +437,114 @@ def test_an_agent_whose_id_is_no_tools_name_needs_one() -> None:
         agent.as_tool()
     made = agent.as_tool("search", "Searches.")
     assert (made.name, made.description, made.in_doubt) == ("search", "Searches.", "retry")
+
+
+async def marks(manager: StateManager, runs: list[str]) -> list[tuple[str, Any]]:
+    """Status and interrupt of the newest checkpoint of each run."""
+    found = []
+    for run_id in runs:
+        newest = (await manager.list_checkpoints(run_id))[0]
+        state = await manager.load_checkpoint(newest.checkpoint_id)
+        told = state.metadata.get("interrupt", {})
+        found.append((newest.status, (told.get("message"), told.get("mode"))))
+    return found
+
+
+async def test_an_immediate_interrupt_is_saved_and_marked_in_every_agent_inside(
+    manager: StateManager,
+) -> None:
+    done: list[str] = []
+
+    @tool(idempotent=True)
+    async def first(query: str) -> str:
+        done.append(query)
+        return "one"
+
+    @tool(idempotent=True)
+    async def second(query: str) -> str:
+        done.append(query)
+        if done.count(query) == 1:
+            line.agents[0].interrupt("stop", mode="immediate")
+            await asyncio.sleep(60)
+        return "two"
+
+    line = Line([first, second])
+    stopped = await line.build(manager).run("go")
+    assert stopped.status == "interrupted"
+    runs = line.runs()
+    assert await marks(manager, runs) == [("interrupted", ("stop", "immediate"))] * 3
+    task = asyncio.current_task()
+    assert task is not None and task.cancelling() == 0
+    again = await line.build(manager).run()
+    assert (again.status, line.runs()) == ("completed", runs)
+    assert done == ["first", "second", "second"]
+    assert [agent.state.metadata for agent in line.agents] == [{}] * 3
+
+
+async def test_an_immediate_interrupt_between_the_nodes_of_a_child_is_marked_in_it_too(
+    tmp_path: Path,
+) -> None:
+    hooks, done = HookManager(), []
+
+    async def saved(context: Any) -> None:
+        if done == ["first"]:  # it is the last agent that saves, after its first cycle
+            done.append("interrupted")
+            line.agents[0].interrupt("stop", mode="immediate")
+            await asyncio.sleep(0.01)
+
+    hooks.register(HookEvent.POST_CHECKPOINT_SAVE, saved)
+    manager = manager_in(tmp_path, hook_manager=hooks)
+
+    @tool(idempotent=True)
+    async def first(query: str) -> str:
+        done.append(query)
+        return "one"
+
+    @tool(idempotent=True)
+    async def second(query: str) -> str:
+        done.append(query)
+        return "two"
+
+    line = Line([first, second])
+    stopped = await line.build(manager, checkpoint_frequency=1).run("go")
+    assert (stopped.status, done) == ("interrupted", ["first", "interrupted"])
+    assert await marks(manager, line.runs()) == [("interrupted", ("stop", "immediate"))] * 3
+    again = await line.build(manager).run()
+    assert (again.status, done) == ("completed", ["first", "interrupted", "second"])
+
+
+async def test_an_immediate_interrupt_by_a_tool_that_waits_for_nothing_is_no_cancellation() -> None:
+    @tool(idempotent=True)
+    async def stop(query: str) -> str:
+        line.agents[0].interrupt("stop", mode="immediate")
+        return "asked to"
+
+    line = Line([stop])
+    assert (await line.build(None).run("go")).status == "interrupted"
+    task = asyncio.current_task()
+    assert task is not None and task.cancelling() == 0
+    await asyncio.sleep(0)
+
+
+async def test_a_child_can_be_stopped_from_another_thread(manager: StateManager) -> None:
+    done: list[str] = []
+
+    @tool(idempotent=True)
+    async def act(query: str) -> str:
+        done.append(query)
+        if len(done) == 1:
+            middle = line.agents[1]
+            thread = threading.Thread(target=middle.interrupt, args=("no",), kwargs=IMMEDIATE)
+            thread.start()
+            await asyncio.to_thread(thread.join)
+            await asyncio.sleep(60)
+        return "done"
+
+    line = Line([act])
+    stopped = await line.build(manager).run("go")
+    assert stopped.status == "interrupted"
+    told = await marks(manager, line.runs())
+    assert [status for status, _ in told] == ["interrupted"] * 3
+    assert [mark for _, mark in told[1:]] == [("no", "immediate")] * 2
+    assert (await line.build(manager).run()).status == "completed"
+    assert done == ["act", "act"]

@@ -121,7 +121,7 @@ async def test_no_checkpoint_is_gone_back_to_twice_and_then_it_stops() -> None:
     assert sorted(set(steps)) == sorted(steps) == [0, 1, 2, 3, 4]
 
 
-async def test_what_was_recorded_is_not_done_again_after_a_restore() -> None:
+async def test_what_may_not_be_done_twice_is_not_done_again_after_a_restore() -> None:
     paid: list[int] = []
 
     class Paying(Reading):

@@ -136,6 +136,18 @@ async def test_explaining_says_what_would_run_and_what_is_saved(db: str) -> None
     assert calls == ["paid", "doubtful"]
 
 
+async def test_what_a_graph_failed_with_is_kept_in_part_and_without_secrets(db: str) -> None:
+    def fails(state: State) -> None:
+        raise OSError(f"postgresql://me:hunter2@db is away {'x' * 5_000}")
+
+    async with line(fails, lambda state: None, store=db, interval=1, preserve=True) as graph:
+        with pytest.raises(StepError, match="hunter2"):  # whoever called it is told all
+            await graph.execute(State.new({}, run_id="r"))
+        error = graph.explain_resume("r").error
+        assert error.startswith("OSError: postgresql://me:[redacted:url_password]@db is away xxx")
+        assert len(error) == 1_000
+
+
 async def test_explaining_a_completed_run_says_so(db: str) -> None:
     async with Counting(2).graph(store=db, interval=1, preserve=True) as graph:
         await completed(graph)

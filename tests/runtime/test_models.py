@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.server
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,13 +12,23 @@ from typing import Any
 
 import pytest
 
-from holdfast import CheckpointConfig, GraphConfig, State, StateGraph
-from holdfast.errors import DecodeError, ShapeError, StepError, UsageError
+from holdfast import (
+    AutonomousConfig,
+    BaseAutonomousAgent,
+    CheckpointConfig,
+    GraphConfig,
+    MemoryStorage,
+    State,
+    StateGraph,
+    StateManager,
+)
+from holdfast.errors import DecodeError, MissingExtraError, ShapeError, StepError, UsageError
 from holdfast.runtime import models
 from holdfast.runtime.forced import forced_schema, plain_turns, read_forced
 from holdfast.runtime.model_calls import ask
 from holdfast.runtime.models import Model, Reply, ToolCall, ToolSpec, Usage, open_model
 from holdfast.runtime.prices import cost_of
+from holdfast.storage.base import RunQuery
 from holdfast.testing.scripted import ScriptedModel
 
 ADD = ToolSpec(
@@ -261,10 +272,108 @@ def test_the_big_providers_are_opened_by_name(provider: str) -> None:
     assert open_model(provider, "some-model", api_key="key").name == "some-model"
 
 
-def test_a_missing_key_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    with pytest.raises(UsageError, match="openai:gpt-x cannot be opened"):
-        open_model("openai", "gpt-x")
+# The library of Google has a string that Python warns of when it is first compiled.
+@pytest.mark.filterwarnings("ignore:invalid escape sequence:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:invalid escape sequence:SyntaxWarning")
+@pytest.mark.parametrize("provider", ["openai", "anthropic", "google", "openrouter"])
+async def test_a_missing_key_is_said_before_a_run_is_begun(
+    provider: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variable = f"{provider.upper()}_API_KEY"
+    for name in (variable, "GEMINI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    manager = StateManager(MemoryStorage())
+    config = AutonomousConfig(llm_provider=provider, model="some-model")
+    agent = BaseAutonomousAgent(config, state_manager=manager, agent_id="asker")
+    with pytest.raises(UsageError, match=f"{provider}:some-model needs an API key") as caught:
+        await agent.run("go")
+    assert f"set the variable {variable}, or give api_key" in str(caught.value)
+    assert "pydantic" not in str(caught.value).lower()
+    assert list(manager.storage.runs(RunQuery())) == []
+
+
+def test_a_missing_package_is_named_by_the_pip_line_that_brings_it() -> None:
+    with pytest.raises(MissingExtraError, match=r"pip install 'pydantic-ai-slim\[groq\]'"):
+        open_model("groq", "some-model")
+
+
+@pytest.mark.parametrize("url", ["box:8080", "http://me:secret@box:eighty/v1", "::", "ftp://box"])
+def test_an_address_that_names_no_server_is_refused_when_the_model_is_opened(url: str) -> None:
+    with pytest.raises(UsageError, match=r"names no server \(write http://host:port") as caught:
+        open_model("openai", "mine", base_url=url)
+    assert "secret" not in str(caught.value)
+
+
+# Reaching
+
+
+@pytest.fixture
+def closed_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port: int = taken.getsockname()[1]
+    return port
+
+
+async def refused(model: Model, on_text: Any = None) -> str:
+    with pytest.raises(ConnectionError) as caught:
+        await model.respond(HELLO, on_text=on_text)
+    return str(caught.value)
+
+
+@pytest.mark.filterwarnings("ignore:invalid escape sequence:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:invalid escape sequence:SyntaxWarning")
+@pytest.mark.parametrize("provider", ["openai", "anthropic", "google"])
+@pytest.mark.parametrize("on_text", [None, print])
+async def test_a_server_that_is_not_there_is_named_with_its_address_and_no_password(
+    provider: str, on_text: Any, closed_port: int
+) -> None:
+    url = f"http://me:secret@127.0.0.1:{closed_port}/v1?token=secret"
+    told = await refused(open_model(provider, "mine", base_url=url, api_key="secret"), on_text)
+    assert told == (
+        f"the model {provider}:mine cannot be reached at 127.0.0.1:{closed_port}: Connection"
+        " refused (is the server running? base_url says where it is)"
+    )
+
+
+@pytest.mark.parametrize("variable", ["OLLAMA_HOST", "OLLAMA_BASE_URL"])
+async def test_an_ollama_that_is_not_there_is_named_with_its_variable(
+    variable: str, closed_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("OLLAMA_HOST", "OLLAMA_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(variable, f"http://127.0.0.1:{closed_port}")
+    told = await refused(open_model("ollama", "llama3.2"))
+    assert f"ollama:llama3.2 cannot be reached at 127.0.0.1:{closed_port}" in told
+    assert f"is Ollama running? {variable} or base_url says" in told
+
+
+async def test_a_variable_that_moved_a_provider_is_what_to_look_at(
+    closed_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{closed_port}/v1")
+    told = await refused(open_model("openai", "mine", api_key="secret"))
+    assert f"at 127.0.0.1:{closed_port}" in told and "OPENAI_BASE_URL says where" in told
+
+
+async def test_an_answer_that_says_no_is_not_taken_for_a_server_that_is_away(
+    server: Server,
+) -> None:
+    server.answers = [401]
+    with pytest.raises(Exception, match="401") as caught:
+        await open_model("openai", "mine", base_url=server.url).respond(HELLO)
+    assert not isinstance(caught.value, ConnectionError)
+
+
+async def test_an_agent_whose_model_is_away_says_where_it_looked(closed_port: int) -> None:
+    config = AutonomousConfig(
+        llm_provider="openai",
+        model="mine",
+        provider_config={"base_url": f"http://127.0.0.1:{closed_port}/v1"},
+    )
+    result = await BaseAutonomousAgent(config, agent_id="asker").run("go")
+    assert result.status == "failed" and result.error is not None
+    assert f"openai:mine cannot be reached at 127.0.0.1:{closed_port}" in result.error
 
 
 async def test_the_environment_names_the_model(monkeypatch: pytest.MonkeyPatch) -> None:

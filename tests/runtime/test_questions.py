@@ -145,6 +145,15 @@ async def test_an_answer_can_be_left_for_the_next_resume(db: str) -> None:
         assert (await graph.resume("r"))["answer"] is True
 
 
+async def test_an_answer_is_heard_after_one_that_was_left_and_did_not_fit(db: str) -> None:
+    async with asking(db, schema=bool) as graph:
+        await park(graph)
+        resolve("r", "approve@1", "nonsense", storage=db)
+        with pytest.raises(Interrupted):
+            await graph.resume("r")
+        assert (await graph.resume("r", answer=True))["answer"] is True
+
+
 async def test_two_questions_in_one_node_are_asked_one_after_the_other(db: str) -> None:
     calls: list[str] = []
 

@@ -648,6 +648,41 @@ def test_what_is_wrong_is_told_with_its_line(text: str, line: int, says: str, wr
     assert f"workflow.yaml:{line}: " in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "line", "says"),
+    [
+        ("", 1, "no model is set for researcher"),
+        ("fleet:\n  manager:\n    model: 'test:boss'", 3, "no model is set for researcher"),
+        ("agents:\n  poet:\n    agent: {model: 'test:a'}", 1, "no model is set for the manager"),
+        (
+            "fleet: {manager: {model: 'test:boss'}}\nagents:\n  poet: {}",
+            3,
+            "no model is set for poet",
+        ),
+        ("# all\ndefaults:\n  model: 'floppy:a'", 3, "no provider 'floppy'"),
+        ("defaults: {model: 'test:a'}\nfleet:\n  manager: {model: nobody}", 3, "no provider"),
+        (
+            "defaults: {model: 'test:a'}\nagents:\n  poet:\n    tools:\n      - name: write",
+            4,
+            "the tool 'write' of 'poet' has no function",
+        ),
+    ],
+)
+def test_what_is_wrong_when_the_fleet_is_made_is_told_with_its_line(
+    text: str,
+    line: int,
+    says: str,
+    write: Write,
+    provider: Provider,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("HOLDFAST_MODEL", raising=False)
+    with pytest.raises(UsageError, match=says) as caught:
+        Fleet.from_yaml(write(text))
+    assert caught.value.line == line
+    assert f"workflow.yaml:{line}: " in str(caught.value)
+
+
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read"):
         read_workflow(tmp_path / "nothing.yaml")
@@ -659,7 +694,9 @@ def test_a_url_of_no_storage_is_told() -> None:
 
 
 def test_an_empty_file_means_the_defaults(write: Write) -> None:
-    assert read_workflow(write("")) == Settings()
+    read, settings = read_workflow(write("")), Settings()
+    for section in Settings.__struct_fields__:
+        assert getattr(read, section) == getattr(settings, section)
 
 
 def _keys(cls: type, at: str) -> Iterator[str]:

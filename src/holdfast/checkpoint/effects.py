@@ -115,6 +115,7 @@ class _Doer:
         self._wait = wait
         self._ledger = session.ledger
         self._run_id = session.run_id
+        self._branch = session.branch
         self._policy = policy
         self._probe = probe
         self._usage = usage
@@ -126,11 +127,13 @@ class _Doer:
     ) -> Any:
         place = self._here.position(name, key)
         known = self._ledger.find(Effect, place)
+        if known is None and self._policy != "retry":
+            known = await self._kept(name, digest, place)
         if known is None:
             entry = Effect(
                 id=place,
                 name=name,
-                key=digest_of(f"{self._run_id}\0{place}".encode()),
+                key=self._key(place),
                 args=digest,
                 policy=self._policy,
                 began=datetime.now(UTC).isoformat(),
@@ -144,6 +147,21 @@ class _Doer:
             self._say("effect.reused", known)
             return _outcome(known)
         return await self._doubtful(known, call)
+
+    async def _kept(self, name: str, digest: str, place: str) -> Effect | None:
+        """What the same call came to before the run was taken back, which is now its outcome."""
+        kept = self._ledger.kept_outcome(name, digest)
+        if kept is None:
+            return None
+        entry = msgspec.structs.replace(kept, id=place, tokens=0, dollars=0.0)  # told before
+        await self._ledger.write(entry, self._spot)
+        return entry
+
+    def _key(self, place: str) -> str:
+        parts = [self._run_id, place]
+        if self._branch:
+            parts.append(str(self._branch))
+        return digest_of("\0".join(parts).encode())
 
     async def _doubtful(self, known: Effect, call: Callable[[str], Awaitable[Any]]) -> Any:
         self._say("effect.in_doubt", known)

@@ -202,6 +202,12 @@ class HookManager:
         """Whether firing *event* would call anyone."""
         return event in self._registered
 
+    @property
+    def hooks(self) -> list[object]:
+        """The objects whose functions or methods are registered."""
+        with self._lock:
+            return [getattr(one.given, "__self__", one.given) for one in self._handlers]
+
     def registered_hook_names(self) -> list[str]:
         """The names of all registered handlers, sorted."""
         with self._lock:

@@ -16,7 +16,21 @@ from holdfast.checkpoint.reading import Reader
 from holdfast.checkpoint.requests import Note
 from holdfast.core.record import Header
 
-__all__ = ["Answer", "Effect", "Item", "Ledger", "Question", "Spot", "read_notes"]
+__all__ = [
+    "BRANCH",
+    "Answer",
+    "Effect",
+    "Item",
+    "Ledger",
+    "Line",
+    "Question",
+    "Spot",
+    "branch_note",
+    "read_kept",
+    "read_line",
+    "read_notes",
+    "spans_to",
+]
 
 
 class Effect(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -98,6 +112,8 @@ class Ledger:
         """Answers that came with this resume, by the question's id."""
         self.refused: Exception | None = None
         """Why one of them did not fit."""
+        self.kept: list[Effect] = []
+        """Calls that were made on a way that was given up, and may not be made twice."""
 
     def take(self, notes: Iterable[Note]) -> None:
         """Go on with these, read from the journal."""
@@ -113,6 +129,13 @@ class Ledger:
         """The newest entry of that kind with that id."""
         note = self._open.get((_NAMES[kind], id))
         return note.content if note is not None else None
+
+    def kept_outcome(self, name: str, args: str) -> Effect | None:
+        """What such a call came to, the next that was made with these arguments; once each."""
+        for number, one in enumerate(self.kept):
+            if (one.name, one.args) == (name, args):
+                return self.kept.pop(number)
+        return None
 
     async def write(self, entry: Entry, spot: Spot, *, wait: bool = True) -> None:
         """Append *entry* to the journal; it is durable when this returns.
@@ -192,18 +215,90 @@ def waits(note: Note) -> bool:
     return note.kind == "question"
 
 
+# Branches
+
+BRANCH = "branch"
+"""The kind of the notes that say that a run goes on from an earlier record."""
+
+
+class _Branch(msgspec.Struct):
+    kept: list[Effect] = []
+
+
+def branch_note(after: int, until: int, kept: Sequence[Effect] = ()) -> Note:
+    """Says that a run goes on from its record *after*, what came then, up to *until*, being left.
+
+    What was recorded there is done anew, but for the calls *kept*. Such a note goes with the
+    checkpoint that the branch begins with.
+    """
+    return Note(kind=BRANCH, content=_Branch([*kept]), metadata={"after": after, "until": until})
+
+
+def read_kept(reader: Reader, run_id: str, branch: int, head: int) -> list[Effect]:
+    """The calls kept for the branch that began after that record, less those taken up since."""
+    kept: list[Effect] = []
+    taken: set[str] = set()
+    for record in reader.records(run_id, branch + 1, head):
+        header = record.header
+        if header.frame == "note" and header.kind == BRANCH and header.metadata["until"] == branch:
+            kept = msgspec.json.decode(reader.sealer.open(record), type=_Branch).kept
+            if not kept:
+                return []
+        elif header.frame == "note" and header.kind == "effect":
+            taken.add(msgspec.json.decode(reader.sealer.open(record), type=Effect).key)
+    return [one for one in kept if one.key not in taken]
+
+
+def spans_to(branches: Sequence[Header], head: int) -> list[range]:
+    """The seqs that lead to the record *head*, newest first; *branches* are notes, oldest first."""
+    spans = []
+    for note in reversed(branches):
+        after, until = note.metadata["after"], note.metadata["until"]
+        if until < head:
+            spans.append(range(until + 1, head + 1))
+            head = after
+    return [*spans, range(head + 1)]
+
+
+class Line(NamedTuple):
+    """What was recorded after a checkpoint, on the way that led on from it."""
+
+    notes: list[Note]
+    branch: int
+    """Where the last branch on that way began; 0 if there is none."""
+    end: int
+    """The last record on that way: the run's newest, unless it was left meanwhile."""
+
+
+def read_line(reader: Reader, after: Header, head: int) -> Line:
+    """What was recorded between a checkpoint and *head*, the run's newest record."""
+    found: list[tuple[int, Note]] = []
+    branches: list[Header] = []
+    for record in reader.records(after.run_id, after.seq + 1, head):
+        header = record.header
+        if header.frame != "note":
+            continue
+        if header.kind == BRANCH:
+            branches.append(header)
+        elif header.kind in _KINDS:
+            content = msgspec.json.decode(reader.sealer.open(record), type=_KINDS[header.kind])
+            note = Note(
+                kind=header.kind,
+                content=content,
+                scope=header.scope,
+                step=header.step,
+                node=header.node,
+            )
+            found.append((header.seq, note))
+    for end in (head, *(note.metadata["until"] for note in reversed(branches))):
+        spans = spans_to(branches, end)
+        if any(after.seq in span for span in spans):
+            break
+    notes = [note for seq, note in found if any(seq in span for span in spans)]
+    began = [span.start - 1 for span in spans if span.start > after.seq]
+    return Line(notes, max(began, default=0), end)
+
+
 def read_notes(reader: Reader, after: Header, head: int) -> list[Note]:
     """The notes of a ledger between a checkpoint and the record with seq *head*."""
-    return [
-        Note(
-            kind=record.header.kind,
-            content=msgspec.json.decode(
-                reader.sealer.open(record), type=_KINDS[record.header.kind]
-            ),
-            scope=record.header.scope,
-            step=record.header.step,
-            node=record.header.node,
-        )
-        for record in reader.records(after.run_id, after.seq + 1, head)
-        if record.header.frame == "note" and record.header.kind in _KINDS
-    ]
+    return read_line(reader, after, head).notes

@@ -18,7 +18,16 @@ from holdfast.core.lease import check_free
 from holdfast.errors import LeaseHeldError, NotFoundError, UsageError
 from holdfast.storage.base import Leasing, RunInfo, RunQuery, Storage, is_dead
 
-__all__ = ["Waiting", "check_not_held", "open_notes", "pending", "resolve", "waiting_of"]
+__all__ = [
+    "Waiting",
+    "check_not_held",
+    "open_notes",
+    "pending",
+    "questions_of",
+    "resolve",
+    "waiting_inside",
+    "waiting_of",
+]
 
 _NOTHING: Any = object()
 
@@ -50,7 +59,8 @@ def pending(
 ) -> list[Waiting]:
     """What the run waits for or, without a run id, what all runs of the storage wait for.
 
-    Runs that a live process is executing are not looked at.
+    A run waits for what the agents inside it wait for, each in a run of its own, too. Runs that a
+    live process is executing are not looked at.
     """
     manager = manager_for(storage)
     try:
@@ -58,15 +68,41 @@ def pending(
         query = RunQuery(run_id=run_id, not_status="completed")
         if run_id is not None and reader.run(run_id) is None:
             raise _no_run(run_id)
+        runs = list(reader.storage.runs(query))
         return [
             waiting
-            for run in list(reader.storage.runs(query))
+            for run in [*runs, *(_inside(reader, run_id) if run_id is not None else ())]
             if not _held(reader, run.run_id)
             for waiting in _of_run(reader, run)
         ]
     finally:
         if manager is not storage:
             manager.close()
+
+
+def _inside(reader: Reader, run_id: str) -> list[RunInfo]:
+    """The runs of agents inside that run, or inside those, that are gone on with when it is."""
+    inside = f"{run_id}."
+    return [
+        run
+        for run in list(reader.storage.runs(RunQuery(not_status="completed")))
+        if run.run_id.startswith(inside)
+        and run.status in ("running", "interrupted")
+        and (newest := reader.newest(run)) is not None
+        and f"{newest.metadata.get('parent_run', '')}.".startswith(inside)
+    ]
+
+
+def waiting_inside(reader: Reader, run_id: str) -> list[Waiting]:
+    """What the agents inside that run wait for."""
+    return [waiting for run in _inside(reader, run_id) for waiting in _of_run(reader, run)]
+
+
+def questions_of(reader: Reader, run_id: str) -> list[Waiting]:
+    """What that run itself asks."""
+    run = reader.run(run_id)
+    found = _of_run(reader, run) if run is not None else ()
+    return [waiting for waiting in found if waiting.kind == "question"]
 
 
 def resolve(

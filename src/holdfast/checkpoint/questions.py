@@ -37,15 +37,14 @@ async def interrupt(question: Any, *, schema: Any = None, key: str | None = None
         )
     ledger = here.session.ledger
     position = here.position(here.node, key)
-    known = ledger.find(Answer, position)
+    known, problem = ledger.find(Answer, position), ""
     if known is not None:
         answer, problem = _fitted(decode(bytes(known.value)), schema)
         if not problem:
             return answer
-        return _park(question, schema, position, problem)
     given = ledger.given.pop(position, _NOTHING)
     if given is _NOTHING:
-        return _park(question, schema, position, "")
+        return _park(question, schema, position, problem)
     answer, problem = _fitted(given, schema)
     if problem:
         ledger.refused = UsageError(

@@ -7,8 +7,12 @@ import time
 from types import TracebackType
 from typing import Any, Self
 
+import msgspec
+
+from holdfast.checkpoint.failures import describe, failure_in, failure_text
 from holdfast.checkpoint.leases import LEASE_SECONDS, HeldRun
 from holdfast.checkpoint.manager import CheckpointManager
+from holdfast.checkpoint.reading import Reader
 from holdfast.checkpoint.subject import Subject
 from holdfast.core.frozen import Nature
 from holdfast.core.ids import check_run_id
@@ -35,9 +39,9 @@ def run(
     what was last saved, and `Run.checkpoint` ends a step: it is saved at once or, with
     *checkpoint_frequency* (steps) or *checkpoint_interval* (seconds), when one of them is due.
 
-    An exception saves a checkpoint with status failed and is raised again, ctrl-C one with status
-    interrupted; the end of the block saves the final one, with status completed. A run that is
-    completed says so in `Run.completed`, and its state is the final one.
+    An exception saves a checkpoint with status failed, which keeps its text, and is raised again;
+    ctrl-C saves one with status interrupted; the end of the block saves the final one, with status
+    completed. A run that is completed says so in `Run.completed`, and its state is the final one.
 
     >>> with run("nightly", storage="memory://") as job:
     ...     for page in ["a", "b", "c"][job.state.get("done", 0):]:
@@ -115,6 +119,8 @@ class Run:
         status: str,
         node: str | None = None,
         metadata: dict[str, Any] | None = None,
+        *,
+        error: str = "",
     ) -> str | None:
         assert self._manager is not None and self._held is not None
         if self._held.lost is not None:
@@ -135,7 +141,13 @@ class Run:
         values = dict(self.state)
         natures = dict.fromkeys(values, Nature.LIVE)
         subject = Subject("", place, values, natures, self._lineage)
-        self.checkpoint_id = self._manager.save_subject(subject)
+        force = False
+        if error:
+            beside = msgspec.json.encode({"error": error})
+            subject = msgspec.structs.replace(subject, extra=lambda _: beside)
+            # The same state may fail again, with another text.
+            force = error != self._told_before(self._manager.operations.reader)
+        self.checkpoint_id = self._manager.save_subject(subject, force=force)
         self._clock.saved(self.step, time.monotonic())
         self.status = status
         return self.checkpoint_id
@@ -194,10 +206,19 @@ class Run:
             return
         stopped = isinstance(error, KeyboardInterrupt | SystemExit | asyncio.CancelledError)
         kind, status = ("interrupt", "interrupted") if stopped else ("recovery", "failed")
+        manager = self._manager
+        assert manager is not None
+        text = "" if stopped else failure_text(describe(error), manager.hook_manager)
         try:
-            self._save(kind, status, metadata={"error": type(error).__name__})
+            self._save(kind, status, metadata={"error": type(error).__name__}, error=text)
         except HoldfastError as failure:
             error.add_note(f"holdfast: the state at this point was not saved: {failure}")
+
+    def _told_before(self, reader: Reader) -> str:
+        """What the newest checkpoint says that the run failed with."""
+        run = reader.run(self.run_id)
+        newest = reader.newest(run) if run is not None else None
+        return failure_in(newest, reader.load(newest).extras[-1]) if newest is not None else ""
 
     def __enter__(self) -> Self:
         return self._open()

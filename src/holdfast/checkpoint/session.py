@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from holdfast.checkpoint.leases import HeldRun
-from holdfast.checkpoint.ledger import Ledger, Spot, read_notes
+from holdfast.checkpoint.ledger import Ledger, Spot, read_kept, read_line
 from holdfast.checkpoint.manager import StateManager
 from holdfast.checkpoint.reading import Loaded
 from holdfast.checkpoint.requests import Note
@@ -46,6 +46,11 @@ class Session:
         self.ledger = Ledger(self._append)
         self.floor = 0
         """Records of nested scopes up to this seq are of steps that are completed."""
+        self.branch = 0
+        """After which record the run began to do anew what it had done; 0 if it never did. It is
+        part of the keys of effects: a result that was discarded must not be given back."""
+        self.end = 0
+        """The last record on the way that led on from the checkpoint that was loaded."""
         self.resumed = False
         """Whether the journal held anything when this execution began."""
         self.scopes: set[str] = set()
@@ -218,9 +223,18 @@ class Session:
             assert run is not None
             # A run that was taken back does its parts again, and none of its effects.
             back = self.floor == run.seq
-            found = read_notes(self._reader, header, run.seq)
-            self.ledger.take(note for note in found if not (back and note.kind == "item"))
+            line = read_line(self._reader, header, run.seq)
+            self.ledger.take(note for note in line.notes if not (back and note.kind == "item"))
+            self.end = line.end
+            self.branch = line.branch if line.end == run.seq else run.seq
         return loaded, state
+
+    def join_branch(self, branch: int) -> None:
+        """Go on in the branch that began after that record, or in a later one; 0 is none."""
+        self.branch = max(self.branch, branch)
+        run = self._reader.run(self.run_id)
+        if self.branch and run is not None:
+            self.ledger.kept = read_kept(self._reader, self.run_id, self.branch, run.seq)
 
     def newest(self, scope: str) -> Header | None:
         """The newest checkpoint of a nested scope that is of a step still open."""

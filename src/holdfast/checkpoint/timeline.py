@@ -7,16 +7,18 @@ from typing import Any
 
 import msgspec
 
+from holdfast.checkpoint.failures import failure_in
 from holdfast.checkpoint.keeping import Keeper
 from holdfast.checkpoint.ledger import Answer, Effect, Question
 from holdfast.checkpoint.reading import Reader
+from holdfast.checkpoint.sealing import read_body
 from holdfast.checkpoint.views import Change, changes_in
 from holdfast.core.codec import decode
 from holdfast.core.record import Header, Record
 from holdfast.errors import HoldfastError
 from holdfast.storage.base import RecordQuery, RunInfo
 
-__all__ = ["Moment", "Told", "moments_from", "timeline", "told_of"]
+__all__ = ["Moment", "Told", "failure_told", "moments_from", "timeline", "told_of"]
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +50,8 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     pinned: bool
     changes: tuple[Change, ...]
     notes: tuple[Told, ...]
+    error: str = ""
+    """What its run failed with."""
 
 
 def timeline(
@@ -81,10 +85,17 @@ def moments_from(
                 pinned=header.seq in marks.pinned,
                 changes=changes_in(reader, record),
                 notes=tuple(notes),
+                error=failure_told(reader, record),
             )
             moments.append(moment)
             notes = []
     return moments, tuple(notes)
+
+
+def failure_told(reader: Reader, record: Record) -> str:
+    """What a checkpoint says that its run failed with."""
+    header = record.header
+    return failure_in(header, bytes(read_body(reader.sealer.open(record), header).extra))
 
 
 def told_of(reader: Reader, record: Record) -> Told:

@@ -16,8 +16,8 @@ from holdfast.cli.words import status_cell
 from holdfast.errors import Interrupted, UsageError
 
 if TYPE_CHECKING:
+    from holdfast.runtime.entry_points import Resumable
     from holdfast.runtime.explain import ResumePlan
-    from holdfast.runtime.graph import StateGraph
     from holdfast.storage.base import RunInfo
 
 __all__ = ["resume"]
@@ -31,7 +31,10 @@ def resume(
     ],
     entry: Annotated[
         str | None,
-        Option(metavar="MODULE:GRAPH", help="The graph or fleet, where the run does not say it."),
+        Option(
+            metavar="MODULE:NAME",
+            help="The graph, fleet or agent, where the run does not say it.",
+        ),
     ] = None,
     force: Annotated[bool, Option("--force", help="Go on although the graph has changed.")] = False,
     dry_run: DryRun = False,
@@ -39,72 +42,75 @@ def resume(
 ) -> int:
     """Go on with a run that stopped, in this process.
 
-    The graph is the one named by --entry, by [graphs] of holdfast.toml, or by the run itself. What
+    The graph or agent is named by --entry, by [graphs] of holdfast.toml, or by the run itself. What
     will happen is told first. Because a run's own word for it makes this import a module, that is
-    asked about first.
+    asked about first. --dry-run imports nothing.
     """
     from holdfast.checkpoint.manager import StateManager
-    from holdfast.cli.addresses import parse
+    from holdfast.runtime.entry_points import load_resumable
 
     found = cli.finder.run(run)
-    step = None if found.run_id == run else parse(run).step
-    graph, where = _graph(cli, found, entry, yes)
+    earlier = cli.finder.earlier(run)
+    step = earlier.step if earlier is not None else None
+    where = entry or cli.settings.graphs.value.get(found.name, "")
+    recorded = "" if where else _recorded(cli, found)
+    if dry_run:
+        return _explain(cli, found, where or recorded, step)
+    if recorded:
+        cli.confirm(
+            f"run {found.run_id} asks to import {recorded}",
+            yes=yes,
+            hint="--yes imports it; or name it with --entry, or in [graphs] of holdfast.toml",
+        )
+    import_from_here()
+    graph = load_resumable(where or recorded)
     manager = StateManager(cli.storage)
     try:
-        return _resume(cli, graph.over(manager), found, where, step, force=force, dry_run=dry_run)
+        return _resume(cli, graph.over(manager), found, where or recorded, step, force=force)
     finally:
         asyncio.run(manager.close())
 
 
-def _resume(
-    cli: Cli,
-    graph: StateGraph,
-    found: RunInfo,
-    where: str,
-    step: int | None,
-    *,
-    force: bool,
-    dry_run: bool,
-) -> int:
-    plan = graph.explain_resume(found.run_id)
-    told = str(plan)
+def _explain(cli: Cli, found: RunInfo, where: str, step: int | None) -> int:
+    """Say what would happen, by what the journal says: nothing of the user's is imported."""
+    from holdfast.runtime.explain import explain
+
+    plan = explain(cli.manager.operations.reader, None, found.run_id)
+    told = _tell(cli, plan, step, now=False)
+    cli.say(f"would import {where}; whether it still fits the run is seen only then")
+    _give(cli, plan, told, where, plan.status, plan.step, "planned")
+    return 0
+
+
+def _tell(cli: Cli, plan: ResumePlan, step: int | None, *, now: bool) -> str:
+    """Say what happens, or would happen; gives the text."""
+    told = plan.tell(now=now)
     if step is not None:
         told = (
-            f"run {found.run_id} would be taken back from step {plan.step} to step {step};"
-            " effects recorded since then are not repeated"
+            f"run {plan.run_id} {'is' if now else 'would be'} taken back from step {plan.step}"
+            f" to step {step}; effects recorded since then are not repeated"
         )
     for line in told.splitlines():
         cli.say(line)
-    if dry_run:
-        _give(cli, plan, where, plan.status, plan.step, "planned")
-        return 0
+    return told
+
+
+def _resume(
+    cli: Cli, graph: Resumable, found: RunInfo, where: str, step: int | None, *, force: bool
+) -> int:
+    plan = graph.explain_resume(found.run_id)
+    told = _tell(cli, plan, step, now=True)
     if plan.questions and step is None:
-        return _parked(cli, plan, where)
+        return _parked(cli, plan, told, where)
     # What the nodes print is no part of a document.
     aside = nullcontext() if cli.for_people else redirect_stdout(cli.terminal.stderr)
     try:
         with aside:
             state = graph.resume_sync(found.run_id, step=step, force=force)
     except Interrupted:
-        return _parked(cli, graph.explain_resume(found.run_id), where)
-    _give(cli, plan, where, state.status, state.step, "completed")
+        return _parked(cli, graph.explain_resume(found.run_id), told, where)
+    _give(cli, plan, told, where, state.status, state.step, "completed")
     return 0
-
-
-def _graph(cli: Cli, run: RunInfo, entry: str | None, yes: bool) -> tuple[StateGraph, str]:
-    """The graph of a run, and where it was found. Imports its module."""
-    from holdfast.runtime.entry_points import load_graph
-
-    where = entry or cli.settings.graphs.value.get(run.name, "")
-    if not where:
-        where = _recorded(cli, run)
-        cli.confirm(
-            f"run {run.run_id} asks to import {where}",
-            yes=yes,
-            hint="--yes imports it; or name it with --entry, or in [graphs] of holdfast.toml",
-        )
-    import_from_here()
-    return load_graph(where), where
 
 
 def _recorded(cli: Cli, run: RunInfo) -> str:
@@ -113,7 +119,7 @@ def _recorded(cli: Cli, run: RunInfo) -> str:
     told: Any = reader.load(newest).extra.get("entry_point") if newest is not None else None
     if not told:
         raise UsageError(
-            f"run {run.run_id!r} does not say which graph executes it",
+            f"run {run.run_id!r} does not say which graph or agent executes it",
             hint="give --entry module:graph, name it in [graphs] of holdfast.toml, or start the"
             " program that began it again",
             run_id=run.run_id,
@@ -121,8 +127,8 @@ def _recorded(cli: Cli, run: RunInfo) -> str:
     return str(told)
 
 
-def _parked(cli: Cli, plan: ResumePlan, where: str) -> int:
-    _give(cli, plan, where, "interrupted", plan.step, "parked")
+def _parked(cli: Cli, plan: ResumePlan, told: str, where: str) -> int:
+    _give(cli, plan, told, where, "interrupted", plan.step, "parked")
     for waiting in (*plan.questions, *plan.in_doubt):
         cli.say(
             Cell(f"waits: {waiting.id}", "cyan"),
@@ -135,6 +141,7 @@ def _parked(cli: Cli, plan: ResumePlan, where: str) -> int:
 def _give(
     cli: Cli,
     plan: ResumePlan,
+    told: str,
     where: str,
     status: str,
     step: int,
@@ -143,7 +150,7 @@ def _give(
     document = Resume(
         run_id=plan.run_id,
         entry_point=where,
-        plan=str(plan),
+        plan=told,
         status=status,
         step=step,
         outcome=outcome,

@@ -2,7 +2,7 @@
 
 ========== ==================================================================
 RUN        a run's id, the name of runs (the newest of them), or a unique
-           prefix of an id; nothing at all is ``latest``
+           prefix of an id
 latest     the run that was saved last
 RUN@12     its newest checkpoint of step 12, or else the last one before
 RUN~2      two checkpoints before its newest; RUN@12~2 before that of step 12
@@ -16,7 +16,7 @@ An exact run id wins, whatever is in it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
@@ -32,6 +32,8 @@ _ADDRESS = re.compile(r"(?P<run>.*?)(?:@(?P<step>[0-9]{1,18}))?(?:~(?P<back>[0-9
 _PATH = re.compile(r"(?P<address>.*):(?P<path>(?:state|metadata)(?:[.\[].*)?)", re.S)
 _SHOWN = 5
 _SHORTEST_ID = 4
+_COUNTED = 100
+"""Runs of one name that are counted."""
 
 
 class Parsed(NamedTuple):
@@ -69,10 +71,15 @@ def split_path(text: str) -> tuple[str, str]:
 class Finder:
     """Looks addresses up in a storage."""
 
-    def __init__(self, reader: Reader, keeper: Keeper) -> None:
+    def __init__(
+        self, reader: Reader, keeper: Keeper, tell: Callable[[str], None] | None = None
+    ) -> None:
+        """*tell* is told which run was taken where a name has several."""
         self._reader = reader
         self._storage = reader.storage
         self._keeper = keeper
+        self._tell = tell
+        self._told: set[str] = set()
 
     def run(self, text: str) -> RunInfo:
         """The run that *text* names, as a whole or by one of its checkpoints."""
@@ -86,6 +93,13 @@ class Finder:
         if run is None:
             raise _no_run(text)
         return run
+
+    def earlier(self, text: str) -> Header | None:
+        """The checkpoint that *text* names, if that is not simply the newest of a run."""
+        header = self._checkpoint(text)
+        run = self._reader.run(header.run_id)
+        newest = self._reader.newest(run) if run is not None else None
+        return None if newest is None or newest.seq == header.seq else header
 
     def checkpoint(self, text: str) -> Header:
         """The checkpoint that *text* names, with the tags that it has now."""
@@ -134,8 +148,13 @@ class Finder:
 
     def _run(self, text: str) -> RunInfo | None:
         """A run by id, ``latest``, name or prefix; None if nothing is called so."""
+        if not text:
+            raise UsageError(
+                "no run is named: the text for it is empty",
+                hint="give a run's id or name, or latest; holdfast runs lists them",
+            )
         run = self._exact(text)
-        if run is None and text in ("", "latest"):
+        if run is None and text == "latest":
             newest = next(iter(self._storage.headers(RecordQuery(limit=1))), None)
             if newest is None:
                 raise NotFoundError(
@@ -143,10 +162,24 @@ class Finder:
                 )
             run = self._reader.run(newest.run_id)
         if run is None:
-            run = next(iter(self._storage.runs(RunQuery(name=text, limit=1))), None)
+            run = self._newest_of(text)
         if run is None:
             run = self._only(text, list(islice(self._beginning(text), _SHOWN + 1)))
         return run
+
+    def _newest_of(self, name: str) -> RunInfo | None:
+        """The newest run of that name; if there are others, that is told once."""
+        quiet = self._tell is None or name in self._told
+        query = RunQuery(name=name, limit=1 if quiet else _COUNTED + 1)
+        found = list(self._storage.runs(query))
+        if len(found) > 1 and self._tell is not None:
+            self._told.add(name)
+            count = str(len(found)) if len(found) <= _COUNTED else f"more than {_COUNTED}"
+            self._tell(
+                f"taken: {found[0].run_id}, the newest of {count} runs named {name!r}"
+                f" (holdfast runs {name} lists them; an id names one)"
+            )
+        return found[0] if found else None
 
     def _beginning(self, text: str) -> Iterator[RunInfo]:
         return (run for run in self._storage.runs(RunQuery()) if run.run_id.startswith(text))

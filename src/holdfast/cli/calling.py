@@ -84,12 +84,13 @@ class Cli:
         """The storage, which must be there."""
         return self.manager.storage
 
-    @property
+    @cached_property
     def finder(self) -> Finder:
         """What finds runs and checkpoints by their addresses."""
         from holdfast.cli.addresses import Finder
 
-        return Finder(self.manager.operations.reader, self.manager.operations.keeper)
+        engine = self.manager.operations
+        return Finder(engine.reader, engine.keeper, self.say if self.for_people else None)
 
     def close(self) -> None:
         """Close what was opened."""

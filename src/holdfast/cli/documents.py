@@ -156,6 +156,8 @@ class Checkpoint(Address, kw_only=True):
     pinned: bool
     changes: list[ChangeRow]
     notes: list[NoteRow]
+    error: str = ""
+    """What its run failed with: the error's class and text."""
 
 
 class Failure(Document, kw_only=True):

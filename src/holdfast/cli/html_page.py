@@ -140,6 +140,8 @@ def _step(page: Page, at: int) -> Iterator[str]:
         f'<p class="id">{_text(header.id)} · {size(header.size)}, stored as {size(header.stored)}'
         "</p>"
     )
+    if moment.error:
+        yield f"<pre>{_text(moment.error, True)}</pre>"
     if moment.changes:
         yield f'<table class="diff">{"".join(map(_change, moment.changes))}</table>'
     else:

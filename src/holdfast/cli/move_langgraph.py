@@ -55,7 +55,7 @@ def _taken(
 
     try:
         from holdfast.integrations.langgraph import HoldfastSaver
-        from holdfast.integrations.langgraph_import import import_threads
+        from holdfast.integrations.langgraph_import import check_file, import_threads
     except ModuleNotFoundError as error:
         raise MissingExtraError(
             "LangGraph is not installed", hint="pip install 'holdfast[langgraph]'"
@@ -65,6 +65,8 @@ def _taken(
     for entry, cls in zip(types, classes, strict=True):
         if not isinstance(cls, type):
             raise UsageError(f"{entry} is no class", hint="write module:Class")
+    if kind == "sqlite":
+        check_file(url)  # before a storage is made for what it holds
     with HoldfastSaver(cli.open(), name=name, types=classes) as saver:
         yield from import_threads(kind, url, saver, threads=threads, types=classes)  # type: ignore[arg-type]
 

@@ -30,7 +30,7 @@ _HOSTILE = re.compile(
 """Controls, marks that turn the direction of text or hide it, and half surrogate pairs."""
 _IN_JSON = re.compile("[\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]")
 _GAP = "  "
-_LEAST = 12
+_LEAST = 10
 """A column that gives way keeps so many characters."""
 
 
@@ -73,11 +73,16 @@ class Cell(NamedTuple):
 
 
 class Column(NamedTuple):
-    """The head of a column. *gives* is how much it gives way where a line is too long."""
+    """The head of a column.
+
+    Where a line is too long, columns that *give* way are made narrower or, if they are aligned
+    *right* and so hold figures, left out: those of the smallest *rank* first, then the widest.
+    """
 
     title: str
     right: bool = False
     gives: bool = False
+    rank: int = 0
 
 
 class Table(NamedTuple):
@@ -197,22 +202,37 @@ def _table(table: Table, color: bool, width: int | None) -> Iterable[str]:
         max([width_of(head), *(width_of(row[at][0]) for row in cells)])
         for at, head in enumerate(heads)
     ]
-    _fit(widths, table.columns, width)
+    if width is not None:
+        widths = _fitted(widths, table.columns, width)
     yield _row([(head.upper(), "dim") for head in heads], table.columns, widths, color)
     for row in cells:
         yield _row(row, table.columns, widths, color)
 
 
-def _fit(widths: list[int], columns: Sequence[Column], width: int | None) -> None:
-    """Make the columns that give way so narrow that a row fits."""
-    if width is None:
-        return
-    over = sum(widths) + len(_GAP) * (len(widths) - 1) - width
-    for at in sorted(range(len(widths)), key=lambda at: -widths[at]):
-        if over > 0 and columns[at].gives:
-            less = min(over, max(widths[at] - _LEAST, 0))
-            widths[at] -= less
-            over -= less
+def _fitted(full: list[int], columns: Sequence[Column], width: int) -> list[int]:
+    """The widths with which a row fits; a column without any is left out."""
+    widths = [*full]
+    giving = [at for at, column in enumerate(columns) if column.gives]
+    giving.sort(key=lambda at: (columns[at].rank, -full[at]))
+    for at in giving:
+        if (over := _over(widths, width)) > 0:
+            least = min(full[at], _LEAST)
+            widths[at] = 0 if columns[at].right else max(full[at] - over, least)
+    last = len(widths) - 1
+    while _over(widths, width) > 0 and last > 0:  # so narrow that whole columns have to go
+        widths[last] = 0
+        last -= 1
+    widths[0] = min(widths[0], max(width, 1))
+    for at in reversed(giving):  # leaving one out may have made room for more of others
+        if widths[at]:
+            widths[at] += min(full[at] - widths[at], max(-_over(widths, width), 0))
+    return widths
+
+
+def _over(widths: list[int], width: int) -> int:
+    """By how many characters a row is too long."""
+    shown = [one for one in widths if one]
+    return sum(shown) + len(_GAP) * (len(shown) - 1) - width
 
 
 def _row(
@@ -220,6 +240,8 @@ def _row(
 ) -> str:
     parts = []
     for (text, style), column, width in zip(row, columns, widths, strict=True):
+        if not width:
+            continue
         shown = _cut(text, width)
         pad = " " * (width - width_of(shown))
         painted = _paint(shown, style, color)

@@ -143,7 +143,10 @@ class Commands:
         if not found:
             self._console.show("No checkpoints found.")
             return None
-        self._console.show(checkpoint_table(found, numbered=True))
+        asks = self._console.lines.interactive
+        self._console.show(checkpoint_table(found, numbered=asks))
+        if not asks:  # the next line of a pipe is a command of its own, no answer
+            raise UsageError("resume needs an ID here", hint="resume ID, one of those above")
         line = (await self._console.lines.next("which? > ") or "").strip()
         if not line:
             self._console.show("Resuming cancelled.")

@@ -32,7 +32,7 @@ SCREENS = {
     "stats": "stats",
     "forget": "forget report-mon --keep-last 2 --dry-run",
     "pending": "pending",
-    "resume": "resume report-wed --yes --dry-run",
+    "resume": "resume report-wed --dry-run",
     "tree": "tree",
     "help": "--help",
 }

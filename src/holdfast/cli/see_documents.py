@@ -59,6 +59,8 @@ class Show(Document, kw_only=True):
     type: Literal["show"] = "show"
     checkpoint: Address
     state: msgspec.Raw
+    error: str = ""
+    """What its run failed with: the error's class and text."""
 
 
 class ValueAt(Document, kw_only=True):

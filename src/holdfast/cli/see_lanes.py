@@ -11,7 +11,7 @@ from holdfast.cli.calling import Cli
 from holdfast.cli.lanes import draw, newest_first
 from holdfast.cli.output import Cell, Column, Line, Table
 from holdfast.cli.see_documents import Log
-from holdfast.cli.see_log import checkpoint_row, mark_words
+from holdfast.cli.see_log import checkpoint_row, error_cells, error_words, mark_words
 from holdfast.cli.words import change_words, size, value_text, when
 from holdfast.storage.base import RecordQuery
 
@@ -90,6 +90,7 @@ def _lines(moments: dict[str, Moment], ordered: list[tuple[str, str | None]]) ->
             marks,
             "  " if marks.text else "",
             change_words(moment.changes, 30),
+            *error_cells(moment),
         )
 
 
@@ -99,7 +100,7 @@ def _address(header: Header) -> str:
 
 def show_operations(cli: Cli, run: RunInfo, limit: int | None) -> None:
     """The records of a journal as they stand in it."""
-    from holdfast.checkpoint.timeline import Moment, told_of
+    from holdfast.checkpoint.timeline import Moment, failure_told, told_of
     from holdfast.checkpoint.views import changes_in
 
     engine = cli.manager.operations
@@ -119,6 +120,7 @@ def show_operations(cli: Cli, run: RunInfo, limit: int | None) -> None:
             pinned=record.header.seq in marks.pinned,
             changes=changes_in(engine.reader, record) if record.header.frame != "note" else (),
             notes=(told_of(engine.reader, record),) if record.header.frame == "note" else (),
+            error=failure_told(engine.reader, record) if record.header.frame != "note" else "",
         )
         for record in reversed(records)
     ]
@@ -150,7 +152,7 @@ def _operations(moments: list[Moment]) -> Iterator[object]:
 def _record_row(moment: Moment) -> list[object]:
     header = moment.header
     where = "/".join(part for part in (header.scope, header.node) if part)
-    what = change_words(moment.changes)
+    what = error_words(moment.error) or change_words(moment.changes)
     for told in moment.notes:
         words = [told.id, told.state, told.error]
         if told.kind in ("effect", "question", "answer"):

@@ -11,7 +11,7 @@ from holdfast.cli.calling import Cli, command
 from holdfast.cli.output import Cell, Line
 from holdfast.cli.parsing import Argument, Option
 from holdfast.cli.see_documents import Tree, TreeRun, Watch
-from holdfast.cli.see_log import checkpoint_row, mark_words
+from holdfast.cli.see_log import checkpoint_row, error_cells, mark_words
 from holdfast.cli.words import change_words, status_cell, when
 from holdfast.errors import NotFoundError
 
@@ -93,6 +93,7 @@ def _emit(cli: Cli, moment: Moment) -> None:
             marks,
             "  " if marks.text else "",
             change_words(moment.changes, 40),
+            *error_cells(moment),
         )
 
     cli.stream(Watch(checkpoint=checkpoint_row(moment)), text)

@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     from holdfast.checkpoint.timeline import Moment, Told
     from holdfast.core.record import Header
 
-__all__ = ["checkpoint_row", "log", "mark_words", "moment_cells"]
+__all__ = ["checkpoint_row", "error_cells", "error_words", "log", "mark_words", "moment_cells"]
 
 _SHOWN = 30
+_WORDS = 100
+"""Characters of an error that a line shows."""
 _NOT_TOLD = ("item", "key", "prune", "pin", "tag", "release")
 """Notes that a log without --operations leaves out: what they say is seen otherwise."""
 
@@ -80,6 +82,7 @@ def checkpoint_row(moment: Moment) -> Checkpoint:
         pinned=moment.pinned,
         changes=rows(moment.changes),
         notes=[NoteRow.of(told) for told in moment.notes],
+        error=moment.error,
     )
 
 
@@ -87,6 +90,9 @@ def _text(moments: list[Moment], after: tuple[Told, ...]) -> Iterator[object]:
     table: list[list[object]] = [_note_row(told) for told in reversed(after) if _is_told(told)]
     for moment in moments:
         table.append(moment_cells(moment))
+        if moment.error:
+            words = Cell(error_words(moment.error), "red")
+            table.append(["", "", Cell("  error", "dim"), words, "", ""])
         table += (_note_row(told) for told in reversed(moment.notes) if _is_told(told))
     columns = (
         Column("step", right=True),
@@ -120,6 +126,17 @@ def mark_words(header: Header, pinned: bool) -> Cell:
     words += [f"#{tag}" for tag in header.tags]
     style = {"failed": "red", "completed": "green"}.get(header.status, "cyan")
     return Cell(" ".join(words), style)
+
+
+def error_words(error: str) -> str:
+    """What a run failed with, in one line."""
+    text = " ".join(error.split())
+    return text if len(text) <= _WORDS else text[: _WORDS - 1] + "…"
+
+
+def error_cells(moment: Moment) -> list[Cell]:
+    """The same, to stand behind what else a line says of a checkpoint."""
+    return [Cell(f"  {error_words(moment.error)}", "red")] if moment.error else []
 
 
 def _is_told(told: Told) -> bool:

@@ -122,14 +122,14 @@ def _table(shown: list[Any]) -> Iterator[object]:
     if not shown:
         return
     columns = (
-        Column("run", gives=True),
-        Column("name", gives=True),
+        Column("run", gives=True, rank=6),
+        Column("name", gives=True, rank=1),
         Column("status"),
         Column("steps", right=True),
-        Column("last checkpoint"),
-        Column("size", right=True),
-        Column("cost", right=True),
-        Column("forks", right=True),
+        Column("last checkpoint", gives=True, rank=3),
+        Column("size", right=True, gives=True, rank=4),
+        Column("cost", right=True, gives=True, rank=5),
+        Column("forks", right=True, gives=True, rank=2),
     )
     yield Table(columns, [_row(run) for run in shown])
     total = sum(run.dollars for run in shown)

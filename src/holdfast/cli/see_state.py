@@ -24,6 +24,8 @@ __all__ = ["cat", "parts_of", "show", "tree_of", "value_at"]
 
 _PART = re.compile(r"\.?(?P<key>[^.\[\]]+)|\[(?P<index>-?[0-9]{1,18})\]|\[\"(?P<quoted>[^\"]*)\"\]")
 _LINES = 200
+_BELOW = "\n" + " " * 12
+"""A new line under the values that are shown."""
 
 
 def _load(cli: Cli, header: Header) -> Loaded:
@@ -39,15 +41,20 @@ def show(
     full: Annotated[bool, Option("--full", help="The whole state, however long.")] = False,
 ) -> None:
     """Show a checkpoint: where it stands in its run, and the state."""
+    from holdfast.checkpoint.failures import failure_in
     from holdfast.checkpoint.views import state_text
 
     header = cli.finder.checkpoint(checkpoint)
     loaded = _load(cli, header)
-    document = Show(checkpoint=Address.of(header), state=msgspec.Raw(state_text(loaded.texts)))
-    cli.give(document, lambda: _text(cli, header, loaded, full))
+    document = Show(
+        checkpoint=Address.of(header),
+        state=msgspec.Raw(state_text(loaded.texts)),
+        error=failure_in(header, loaded.extras[-1]),
+    )
+    cli.give(document, lambda: _text(cli, header, loaded, document.error, full))
 
 
-def _text(cli: Cli, header: Header, loaded: Loaded, full: bool) -> Iterator[object]:
+def _text(cli: Cli, header: Header, loaded: Loaded, error: str, full: bool) -> Iterator[object]:
     pinned = header.seq in cli.manager.operations.keeper.marks(header.run_id).pinned
     name = f" of {header.name}" if header.name else ""
     yield Line.of(Cell("run         ", "dim"), Cell(header.run_id, "bold"), name)
@@ -56,6 +63,8 @@ def _text(cli: Cli, header: Header, loaded: Loaded, full: bool) -> Iterator[obje
     scope = f" in {header.scope}" if header.scope else ""
     yield Line.of(Cell("checkpoint  ", "dim"), header.id, f" ({header.kind}){scope}")
     yield Line.of(Cell("status      ", "dim"), status_cell(header.status))
+    if error:
+        yield Cell(f"error       {error.replace(chr(10), _BELOW)}", "red")
     yield Line.of(Cell("saved       ", "dim"), clock(header.saved_at))
     yield Line.of(
         Cell("size        ", "dim"), f"{size(header.size)}, stored as {size(header.stored)}"
@@ -66,6 +75,8 @@ def _text(cli: Cli, header: Header, loaded: Loaded, full: bool) -> Iterator[obje
     if marks:
         yield Line.of(Cell("marks       ", "dim"), Cell(" ".join(marks), "cyan"))
     for key, value in header.metadata.items():
+        if key == "error" and error:
+            continue  # its class
         text = msgspec.json.encode(value).decode()
         yield Line.of(Cell(f"{key:<11} ", "dim"), text)
     yield ""

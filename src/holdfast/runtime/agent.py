@@ -13,6 +13,8 @@ from uuid import uuid4
 
 from holdfast.checkpoint.hooks import HookEvent, HookManager, pre_outcome
 from holdfast.checkpoint.manager import StateManager
+from holdfast.checkpoint.pending import questions_of
+from holdfast.checkpoint.session import HERE
 from holdfast.core.agent_state import AgentState
 from holdfast.core.ids import check_run_id
 from holdfast.core.state import State
@@ -22,13 +24,14 @@ from holdfast.runtime.agent_cycle import Cycles
 from holdfast.runtime.agent_graph import Start, build_graph, find_start
 from holdfast.runtime.agent_result import AgentResult, result_of, resume_line
 from holdfast.runtime.agent_values import copied, first_values, restored
+from holdfast.runtime.entry_points import module_that_makes
 from holdfast.runtime.interrupts import InterruptMode, Interrupts
 from holdfast.runtime.models import Model, open_model
 from holdfast.runtime.observers import Observer
 from holdfast.runtime.outcomes import Ending
 from holdfast.runtime.runs import NOTHING
 from holdfast.runtime.signatures import read_signature
-from holdfast.runtime.subagents import agent_tool
+from holdfast.runtime.subagents import Handed, agent_tool, hand_out, pass_on_refusal
 from holdfast.runtime.tools import Tool, ToolLike, read_tool
 
 __all__ = ["DEFAULT_ID", "BaseAutonomousAgent"]
@@ -96,6 +99,9 @@ class BaseAutonomousAgent:
         self.state = AgentState(agent_id=agent_id)
         """What it carries; while it runs, what it will save."""
         self.interrupts = Interrupts(self.config.graceful_shutdown_timeout)
+        self._module = module_that_makes(self)
+        self._handed = Handed()
+        """Answers that came with this execution for agents inside it."""
         self._model = open_model(model) if isinstance(model, str) else model
         self._running = False
         self._resumed = False
@@ -113,17 +119,19 @@ class BaseAutonomousAgent:
         """Work on *task* until it is done, or go on with the run that was not completed.
 
         A run that is gone on with keeps its task; another text joins the conversation. With
-        *checkpoint* it goes on from that one. *answer* is for what the run waits for, *answers*
-        for several, by their ids.
+        *checkpoint* it goes on from that one. *answer* is for what the run waits for, or an agent
+        inside it; *answers* is for several, by their ids.
         """
         self._check_idle()
         start = await self._start(task, checkpoint)
-        if (answer is not NOTHING or answers) and not start.known:
-            raise UsageError(
-                f"no run of {self.agent_id!r} waits for an answer",
-                hint="set resume_from_checkpoint=True, or name its checkpoint",
-            )
-        start.answer, start.answers = answer, answers or {}
+        self._handed = Handed()
+        if answer is not NOTHING or answers:
+            if not start.known:
+                raise UsageError(
+                    f"no run of {self.agent_id!r} waits for an answer",
+                    hint="set resume_from_checkpoint=True, or name its checkpoint",
+                )
+            self._handed = await asyncio.to_thread(hand_out, self, start, answer, answers or {})
         config = self.config
         with self.interrupts.watching(
             signals=config.enable_interrupts, timeout=config.timeout_seconds
@@ -139,20 +147,26 @@ class BaseAutonomousAgent:
         What it waits for is raised, as `Interrupted`: the parent waits with it.
         """
         self._check_idle()
-        manager = self.state_manager or (parent.state_manager if run_id else None)
+        manager = self.state_manager
+        if manager is None and run_id:
+            here = HERE.get()
+            assert here is not None and here.session is not None
+            manager = here.session.manager  # also where the parent is a child that was given none
         start = Start(task=task, run_id=run_id or str(uuid4()))
         start.name = f"{parent.agent_id}/{self.agent_id}"
         start.metadata = {"parent_run": parent.state.run_id, "parent_agent": parent.agent_id}
         if manager is not None:
             reader = manager.operations.reader
             start.known = await asyncio.to_thread(reader.run, start.run_id) is not None
-        own, self.interrupts = self.interrupts, Interrupts(self.config.graceful_shutdown_timeout)
-        parent.interrupts.children.append(self.interrupts)
+        self._handed = parent._handed
+        if start.known and self._handed.left:
+            self._handed.give(start, await asyncio.to_thread(questions_of, reader, run_id))
         try:
-            result = await self._run(start, manager)
-        finally:
-            parent.interrupts.children.remove(self.interrupts)
-            self.interrupts = own
+            with self.interrupts.within(parent.interrupts):
+                result = await self._run(start, manager)
+        except UsageError as error:
+            pass_on_refusal(error)
+            raise
         if result.waiting:
             raise Interrupted(
                 f"run {result.run_id!r} waits", run_id=result.run_id, waiting=result.waiting

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.checkpoint.manager import StateManager
 from holdfast.core.agent_state import AgentState
+from holdfast.core.record import Header
 from holdfast.core.state import State
 from holdfast.errors import UsageError
 from holdfast.runtime.agent_cycle import Cycles
@@ -19,16 +20,22 @@ from holdfast.storage.base import RunQuery
 if TYPE_CHECKING:
     from holdfast.runtime.agent import BaseAutonomousAgent
 
-__all__ = ["AgentGraph", "Start", "build_graph", "find_start"]
+__all__ = ["AgentGraph", "Start", "build_graph", "check_name", "find_start"]
 
 _NO_LIMIT = 1 << 60
 """An agent counts its cycles itself."""
 
 
 class AgentGraph(StateGraph):
-    """A graph whose checkpoints managers give out as `AgentState`."""
+    """A graph whose checkpoints managers give out as `AgentState`; it is found by its agent."""
 
     form = "agent"
+
+    def __init__(
+        self, config: GraphConfig, agent: BaseAutonomousAgent, manager: StateManager | None
+    ) -> None:
+        super().__init__(config, manager=manager)
+        self._known_as, self._module = agent, agent._module
 
 
 @dataclasses.dataclass
@@ -61,7 +68,7 @@ def build_graph(
     config = GraphConfig(
         name=name, observer=agent.observer, max_iterations=_NO_LIMIT, checkpoint=checkpoint
     )
-    graph = AgentGraph(config, manager=manager)
+    graph = AgentGraph(config, agent, manager)
     graph.add_node("cycle", cycles.cycle)
     graph.add_node("finish", cycles.finish)
     if agent.config.planning_enabled:
@@ -78,6 +85,15 @@ def _answered(state: State) -> bool:
     return "answer" in state["extra"]
 
 
+def check_name(header: Header, agent_id: str) -> None:
+    """Raise a `UsageError` if a checkpoint is another agent's."""
+    if header.name != agent_id:
+        raise UsageError(
+            f"checkpoint {header.id} is of agent {header.name!r}, not of {agent_id!r}",
+            hint="each agent goes on with its own runs",
+        )
+
+
 def find_start(
     manager: StateManager, agent_id: str, checkpoint: str | None, resume: bool
 ) -> Start | None:
@@ -85,11 +101,7 @@ def find_start(
     reader = manager.operations.reader
     if checkpoint is not None:
         header = reader.resolve(checkpoint)
-        if header.name != agent_id:
-            raise UsageError(
-                f"checkpoint {header.id} is of agent {header.name!r}, not of {agent_id!r}",
-                hint="each agent goes on with its own runs",
-            )
+        check_name(header, agent_id)
         run = reader.run(header.run_id)
         last = reader.newest(run) if run is not None else None
         newest = last is not None and last.seq == header.seq

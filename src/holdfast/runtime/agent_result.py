@@ -104,10 +104,10 @@ def resume_line(state: AgentState, max_cycles: int) -> str:
     >>> after
     '18,400 tokens, $0.38, 3 min'
     """
-    usage = state.extra["usage"]
-    calls = usage["model_calls"]
-    unknown = usage["unpriced_calls"] and not state.budget_spent_usd
-    cost = shown(None if unknown else state.budget_spent_usd)
+    given_up = state.extra.get("given_up", {})  # since it was taken back: that is done anew
+    usage = {name: used - given_up.get(name, 0) for name, used in state.extra["usage"].items()}
+    calls, spent = usage["model_calls"], state.budget_spent_usd - given_up.get("usd", 0.0)
+    cost = shown(None if usage["unpriced_calls"] and not spent else spent)
     return (
         f"resumed {state.agent_id} at cycle {state.extra['cycles_used'] + 1} of {max_cycles}:"
         f" {calls} model call{'' if calls == 1 else 's'} not repeated,"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -30,6 +30,7 @@ from holdfast.errors import Drained, DriftError, UsageError
 from holdfast.runtime.graph import StateGraph
 from holdfast.runtime.loop import Loop
 from holdfast.runtime.observers import Event
+from holdfast.runtime.taking_back import take_back
 
 __all__ = ["DriftWatch", "last_action", "look_back"]
 
@@ -55,6 +56,11 @@ class DriftWatch:
     ``drift``. `execute`, `resume` or `guard`, if it was started through one of them, then goes
     back to the last good checkpoint or raises a `DriftError`. A finding that suggests to warn
     never does more.
+
+    What was recorded after the checkpoint that a run goes back to is not taken up again: models
+    are asked anew, and so are tools and other effects with ``in_doubt="retry"``, with idempotency
+    keys of their own. Any other call that was made is not made again with the same arguments.
+    What was spent stays spent.
 
     >>> import asyncio
     >>> from holdfast import CheckpointConfig, GraphConfig
@@ -173,24 +179,25 @@ class DriftWatch:
     async def execute(self, graph: StateGraph, state: State | Mapping[str, Any]) -> State:
         """``graph.execute(state)`` with the policy carried out. It observes the graph already."""
         made = state if isinstance(state, State) else State.new(state)
-        return await self._guarded(graph, made.run_id, partial(graph.execute, made))
+        go_back = partial(graph.resume, made.run_id, secrets=made.secrets)
+        return await self._guarded(graph, partial(graph.execute, made), go_back)
 
     async def resume(self, graph: StateGraph, run_id: str) -> State:
         """``graph.resume(run_id)`` with the policy carried out."""
-        return await self._guarded(graph, run_id, partial(graph.resume, run_id))
+        go_back = partial(graph.resume, run_id)
+        return await self._guarded(graph, go_back, go_back)
 
     async def _guarded(
-        self, graph: StateGraph, run_id: str, start: Callable[[], Awaitable[State]]
+        self,
+        graph: StateGraph,
+        start: Callable[[], Awaitable[State]],
+        go_back: Callable[..., Awaitable[State]],
     ) -> State:
         if self not in graph.observers:
             raise UsageError(
                 "the graph is not watched", hint="give the watch to it: GraphConfig(observer=watch)"
             )
-
-        def go_back(checkpoint_id: str) -> Awaitable[State]:
-            return graph.resume(run_id, checkpoint_id=checkpoint_id)
-
-        return await self.guard(start, go_back, graph.manager)
+        return await self.guard(start, lambda one: go_back(checkpoint_id=one), graph.manager)
 
     async def guard(
         self,
@@ -200,9 +207,9 @@ class DriftWatch:
     ) -> T:
         """Carry the policy out for anything that runs a watched graph: an agent, a fleet.
 
-        *start* starts it, *go_back* goes on from a checkpoint. Drift that comes again before a
-        whole window of steps has passed leads further back each time; when there is nothing left
-        to go back to, that is a `DriftError`.
+        *start* starts it, *go_back* goes on from a checkpoint: the last good one, saved anew as
+        the run's newest. Drift that comes again before a whole window of steps has passed leads
+        further back each time; when there is nothing left to go back to, that is a `DriftError`.
         """
         below: int | None = None
         attempt = start
@@ -226,8 +233,9 @@ class DriftWatch:
             if good is None:
                 raise self._error(run_id, report)
             below = good.step
-            logger.warning("run %s goes back to step %d", run_id, good.step)
-            attempt = partial(go_back, good.checkpoint_id)
+            back, kept = await take_back(manager, run_id, good.checkpoint_id)
+            logger.warning("run %s goes back to step %d%s", run_id, good.step, _also(kept))
+            attempt = partial(go_back, back)
 
     def _why_stopped(self, run_id: str) -> DriftReport | None:
         """Why this watch asked the run to stop, if it did; from here on it is watched anew."""
@@ -248,14 +256,25 @@ class DriftWatch:
         if self.policy != "restore":
             return None
         bounds = [bound for bound in (report.since, below) if bound is not None]
-        for one in await manager.list_checkpoints(run_id, scope=""):
+        listed = await manager.list_checkpoints(run_id, scope="")
+        ids = {one.checkpoint_id for one in listed}
+        line = None
+        for one in listed:
+            if line not in (None, one.checkpoint_id):
+                continue  # the run was taken back to before that
             if one.kind in ("routine", "fork") and all(one.step < bound for bound in bounds):
                 return one
+            line = one.parent_checkpoint_id if one.parent_checkpoint_id in ids else None
         return None
 
     def _error(self, run_id: str, report: DriftReport) -> DriftError:
         why = ", and there is nothing left to go back to" if self.policy == "restore" else ""
         return DriftError(f"run {run_id!r} drifts{why}: {report}", run_id=run_id, report=report)
+
+
+def _also(kept: Sequence[str]) -> str:
+    """What a person may want to look at, in the words of the log."""
+    return f"; what was done outside stays done: {', '.join(kept)}" if kept else ""
 
 
 class _Watched:

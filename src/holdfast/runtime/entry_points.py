@@ -1,6 +1,6 @@
-"""Where a graph is found again: ``module:graph``, recorded with its runs.
+"""Where a graph or an agent is found again: ``module:name``, recorded with its runs.
 
-A graph that is a variable of the module that made it is known by that. Nothing is ever imported
+One that is a variable of the module that made it is known by that. Nothing is ever imported
 because a journal says so, unless someone asks for exactly that (``holdfast resume``).
 """
 
@@ -10,21 +10,63 @@ import importlib
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
-    from holdfast.runtime.graph import StateGraph
+    from holdfast.checkpoint.manager import StateManager
+    from holdfast.runtime.explain import ResumePlan
 
-__all__ = ["entry_point_of", "load_graph", "load_object", "module_of_caller"]
+__all__ = [
+    "Resumable",
+    "entry_point_of",
+    "load_object",
+    "load_resumable",
+    "module_of_caller",
+    "module_that_makes",
+]
 
 _FORM = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+
+
+class Ended(Protocol):
+    """What a run came to."""
+
+    @property
+    def status(self) -> str:
+        """Its last checkpoint's."""
+
+    @property
+    def step(self) -> int:
+        """Its last checkpoint's."""
+
+
+class Resumable(Protocol):
+    """What has runs that can be gone on with by their ids."""
+
+    def over(self, manager: StateManager) -> Resumable:
+        """What saves through *manager*."""
+
+    def explain_resume(self, run_id: str) -> ResumePlan:
+        """What `resume_sync` would do."""
+
+    def resume_sync(self, run_id: str, *, step: int | None = None, force: bool = False) -> Ended:
+        """Go on with a run, in an event loop of its own."""
 
 
 def module_of_caller(depth: int) -> str:
     """The name of the module whose code is *depth* calls above the caller of this."""
     return str(sys._getframe(depth + 1).f_globals.get("__name__", ""))
+
+
+def module_that_makes(made: object) -> str:
+    """The name of the module whose code makes *made*, the constructors of which call this."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and any(value is made for value in frame.f_locals.values()):
+        frame = frame.f_back
+    return str(frame.f_globals.get("__name__", "")) if frame is not None else ""
 
 
 def entry_point_of(graph: object, module: str) -> str:
@@ -48,23 +90,29 @@ def _importable(module: Any) -> str:
     return Path(file).stem if file else ""
 
 
-def load_graph(entry_point: str) -> StateGraph:
-    """The graph at ``module:graph``, that of a fleet, or the one that a function there makes.
+def load_resumable(entry_point: str) -> Resumable:
+    """The graph or agent at ``module:name``, that of a fleet, or the one that a function makes.
 
     Imports the module.
 
-    >>> load_graph("os:system('ls')")
+    >>> load_resumable("os:system('ls')")
     Traceback (most recent call last):
     holdfast.errors.UsageError: "os:system('ls')" is no entry point (write module:name)
     """
+    from holdfast.runtime.agent import BaseAutonomousAgent
+    from holdfast.runtime.agent_resume import AgentRuns
     from holdfast.runtime.graph import StateGraph
 
     found = load_object(entry_point)
     if not isinstance(found, StateGraph) and callable(found):
         found = found()
     found = getattr(found, "graph", found)
+    if isinstance(found, BaseAutonomousAgent):
+        return AgentRuns(found)
     if not isinstance(found, StateGraph):
-        raise UsageError(f"{entry_point} is no StateGraph", hint="name one, or what makes one")
+        raise UsageError(
+            f"{entry_point} is no graph and no agent", hint="name one, or what makes one"
+        )
     return found
 
 

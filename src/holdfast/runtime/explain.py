@@ -6,8 +6,8 @@ from collections import Counter
 
 import msgspec
 
-from holdfast.checkpoint.ledger import Effect, read_notes
-from holdfast.checkpoint.pending import Waiting, check_not_held, waiting_of
+from holdfast.checkpoint.ledger import BRANCH, Effect, read_notes, spans_to
+from holdfast.checkpoint.pending import Waiting, check_not_held, waiting_inside, waiting_of
 from holdfast.checkpoint.reading import Reader
 from holdfast.checkpoint.session import place_name
 from holdfast.core.record import Header
@@ -57,10 +57,18 @@ class ResumePlan(msgspec.Struct, frozen=True, kw_only=True):
     """Why it could not be resumed now."""
 
     def __str__(self) -> str:
+        return self.tell()
+
+    def tell(self, *, now: bool = False) -> str:
+        """The plan in words: what would happen or, if it is carried out *now*, what happens."""
         if self.status == "completed":
-            return f"run {self.run_id} is completed at step {self.step}: nothing would run"
+            none = "nothing runs" if now else "nothing would run"
+            return f"run {self.run_id} is completed at step {self.step}: {none}"
         where = f"node {self.next!r}" if self.next else "the decision that was not taken"
-        lines = [f"run {self.run_id} would go on after step {self.step} with {where}"]
+        goes = "goes on" if now else "would go on"
+        lines = [f"run {self.run_id} {goes} after step {self.step} with {where}"]
+        if now and self.questions:
+            lines = [f"run {self.run_id} waits after step {self.step} at {where}"]
         if self.error:
             lines.append(f"it had failed: {self.error}")
         if self.skipped:
@@ -70,7 +78,7 @@ class ResumePlan(msgspec.Struct, frozen=True, kw_only=True):
             if what:
                 lines.append(f"{word}: {', '.join(what)}")
         for one in self.in_doubt:
-            lines.append(f"in doubt: {one.id}, and {_DO[one.policy]}")
+            lines.append(f"in doubt: {one.id}, and {_DO[one.policy][now]}")
         for one in self.questions:
             lines.append(f"waits for an answer: {one.id}: {one.question}")
         spent = self.saves
@@ -81,15 +89,23 @@ class ResumePlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _DO = {
-    "retry": "would be called again with the same key",
-    "probe": "would be looked up outside",
-    "ask": "the run would be parked until someone says what happened",
-    "fail": "the run would fail",
+    "retry": (
+        "would be called again with the same key",
+        "is called again with the same key",
+    ),
+    "probe": ("would be looked up outside", "is looked up outside"),
+    "ask": (
+        "the run would be parked until someone says what happened",
+        "the run is parked until someone says what happened",
+    ),
+    "fail": ("the run would fail", "the run fails"),
 }
+"""What is done about an effect in doubt: what would be, and what is."""
 
 
-def explain(reader: Reader, plan: Plan, run_id: str) -> ResumePlan:
-    """See `StateGraph.explain_resume`."""
+def explain(reader: Reader, plan: Plan | None, run_id: str) -> ResumePlan:
+    """See `StateGraph.explain_resume`. Without the graph's *plan*, whether it still fits is not
+    looked at."""
     run = reader.to_resume(run_id)
     newest = reader.newest(run) if run is not None else None
     if run is None or newest is None:
@@ -101,6 +117,7 @@ def explain(reader: Reader, plan: Plan, run_id: str) -> ResumePlan:
     asked = {note.content.id: note for note in notes if note.kind == "question"}
     completed = newest.status == "completed"
     steps = {(note.step, note.node or "") for note in notes if not note.scope}
+    inside = [] if completed else waiting_inside(reader, run.run_id)
     return ResumePlan(
         run_id=run.run_id,
         status=newest.status,
@@ -111,13 +128,17 @@ def explain(reader: Reader, plan: Plan, run_id: str) -> ResumePlan:
         skipped=tuple(progress.path),
         inside=() if completed else tuple(_inside(reader, run, newest, progress)),
         reused=tuple(id for id, note in effects.items() if note.content.done),
-        in_doubt=tuple(
-            waiting_of(run.run_id, note)
-            for note in effects.values()
-            if not note.content.done and not note.content.repeat
+        in_doubt=(
+            *(
+                waiting_of(run.run_id, note)
+                for note in effects.values()
+                if not note.content.done and not note.content.repeat
+            ),
+            *(one for one in inside if one.kind == "effect"),
         ),
-        questions=tuple(
-            waiting_of(run.run_id, note) for id, note in asked.items() if id not in answered
+        questions=(
+            *(waiting_of(run.run_id, note) for id, note in asked.items() if id not in answered),
+            *(one for one in inside if one.kind == "question"),
         ),
         saves=_saved(reader, run, progress),
         error=progress.error,
@@ -126,18 +147,26 @@ def explain(reader: Reader, plan: Plan, run_id: str) -> ResumePlan:
 
 
 def _saved(reader: Reader, run: RunInfo, progress: Progress) -> Saved:
+    recorded: list[tuple[Header, Effect]] = []
+    branches: list[Header] = []
+    for record in reader.records(run.run_id, 1, run.seq):
+        header = record.header
+        if header.frame == "note" and header.kind == BRANCH:
+            branches.append(header)
+        elif header.frame == "note" and header.kind == "effect":
+            entry = msgspec.json.decode(reader.sealer.open(record), type=Effect)
+            if entry.done and entry.error is None:
+                recorded.append((header, entry))
+    spans = spans_to(branches, run.seq)
     done: dict[str, Effect] = {}
     inside = 0.0
     step = len(progress.path)
-    for record in reader.records(run.run_id, 1, run.seq):
-        header = record.header
-        if header.frame != "note" or header.kind != "effect":
-            continue
-        entry = msgspec.json.decode(reader.sealer.open(record), type=Effect)
-        if entry.done and entry.error is None:
-            if entry.id not in done and header.step > step and not header.scope:
-                inside += entry.seconds
-            done[entry.id] = entry
+    for header, entry in recorded:
+        if not any(header.seq in span for span in spans):
+            continue  # given up, and done anew
+        if entry.id not in done and header.step > step and not header.scope:
+            inside += entry.seconds
+        done[entry.id] = entry
     return Saved(
         progress.elapsed + inside,
         sum(entry.tokens for entry in done.values()),
@@ -163,11 +192,11 @@ def _inside(reader: Reader, run: RunInfo, newest: Header, progress: Progress) ->
     return told
 
 
-def _problem(reader: Reader, plan: Plan, newest: Header, progress: Progress) -> str:
+def _problem(reader: Reader, plan: Plan | None, newest: Header, progress: Progress) -> str:
     if newest.status == "completed":
         return ""
     try:
-        if newest.fingerprint != plan.fingerprint and newest.schema == plan.version:
+        if plan and newest.fingerprint != plan.fingerprint and newest.schema == plan.version:
             raise difference(progress.shape, plan.shape, newest.run_id)
         check_not_held(reader, newest.run_id)
     except LeaseHeldError as error:

@@ -12,6 +12,7 @@ from typing import Any, cast
 import msgspec
 
 from holdfast.checkpoint.json_forms import fleet_status
+from holdfast.checkpoint.ledger import read_line
 from holdfast.checkpoint.pending import open_notes
 from holdfast.checkpoint.reading import Reader
 from holdfast.checkpoint.views import CheckpointMetadata
@@ -115,7 +116,7 @@ def find_checkpoint(reader: Reader, checkpoint_id: str, name: str) -> Standing:
     newest = reader.newest(run) if run is not None else None
     if run is None or newest is None:
         raise NotFoundError(f"run {header.run_id!r} is gone", run_id=header.run_id)
-    stands = newest.step == header.step
+    stands = newest.step == header.step and read_line(reader, header, run.seq).end == run.seq
     completed = newest.status == "completed"
     before, base = None, state
     if header.status == "completed":

@@ -79,7 +79,7 @@ class StateGraph:
         self._exits: list[str] = []
         self._plan: Plan | None = None
         self._module = module_of_caller(1)
-        self._known_as = self
+        self._known_as: object = self
         """What its module's variable is, of which this may be a copy."""
 
     # Building

@@ -60,9 +60,12 @@ class Interrupts:
             child.tell(source, message, mode)
         hurry = mode == "immediate" or self.reason is not None
         self.note(source, message, mode)
+        if loop is None:
+            return
         if hurry:
-            self._cancel()
-        elif loop is not None:
+            # Not now: the node that asks for it may end before the task could be cancelled in it.
+            loop.call_soon(self._cancel)
+        else:
             self._hurry = loop.call_later(self._grace, self._cancel)
 
     def note(self, source: InterruptSource, message: str, mode: InterruptMode) -> None:
@@ -89,11 +92,20 @@ class Interrupts:
             self._hurry = None
 
     def _cancel(self) -> None:
-        if self._task is not None and not self._cancelled:
-            self._cancelled = True
-            for child in self.children:
-                child._cancelled = True
-            self._task.cancel("interrupted")
+        """Cut short what is executed, in all the runs that are inside each other.
+
+        Where one of them is between two nodes it is left: there it saves, and begins no other.
+        """
+        line = self._line()
+        if self._cancelled or any(each._task is None for each in line):
+            return
+        for each in line:
+            each._cancelled = True
+        assert self._task is not None
+        self._task.cancel("interrupted")
+
+    def _line(self) -> list[Interrupts]:
+        return [self, *(inner for child in self.children for inner in child._line())]
 
     @contextmanager
     def node(self) -> Iterator[None]:
@@ -130,6 +142,17 @@ class Interrupts:
                 clock.cancel()
             self._stop_hurrying()
             self._loop = None
+
+    @contextmanager
+    def within(self, outer: Interrupts) -> Iterator[None]:
+        """While a run is executed inside another: what stops that one stops this one."""
+        with self.watching(signals=False, timeout=None):
+            self.reason = outer.reason
+            outer.children.append(self)
+            try:
+                yield
+            finally:
+                outer.children.remove(self)
 
     def _heard(self, number: int) -> None:
         self.request("signal", signal.Signals(number).name)

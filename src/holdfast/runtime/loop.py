@@ -8,6 +8,8 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from holdfast.checkpoint.failures import failure_text
+from holdfast.checkpoint.requests import Note
 from holdfast.checkpoint.session import HERE, Emit, Here, Session
 from holdfast.core.state import Lineage, Place, State
 from holdfast.core.triggers import Clockwork, Triggers
@@ -112,22 +114,28 @@ class Loop:
         self._lineage = state.lineage
         await self._save(state, "routine", "running", self._plan.entry)
 
-    async def go_back(self, state: State, progress: Progress) -> None:
+    async def go_back(self, state: State, progress: Progress, *notes: Note) -> None:
         """Save an earlier state anew, so that it is the one that the run goes on from."""
-        await self._save_again(state, progress, "recovery", "running")
+        await self._save_again(state, progress, "recovery", "running", notes=notes)
 
     async def mark(self, state: State, progress: Progress) -> str:
         """Save the state of a run that is not being executed once more; gives the id."""
         return await self._save_again(state, progress, "manual", state.status, progress.error)
 
     async def _save_again(
-        self, state: State, progress: Progress, kind: str, status: str, error: str = ""
+        self,
+        state: State,
+        progress: Progress,
+        kind: str,
+        status: str,
+        error: str = "",
+        notes: tuple[Note, ...] = (),
     ) -> str:
         self._path = progress.path
         self._in_journal = len(progress.path)
         self._began = time.monotonic() - progress.elapsed
         self._lineage = state.lineage
-        return await self._save(state, kind, status, progress.next, error=error)
+        return await self._save(state, kind, status, progress.next, error=error, first=notes)
 
     async def _walk(self, state: State, current: str, here: Here) -> State:
         plan, path, emit = self._plan, self._path, self._emit
@@ -234,6 +242,7 @@ class Loop:
         *,
         begun: bool = False,
         error: str = "",
+        first: tuple[Note, ...] = (),
     ) -> str:
         """Save *state* and the decision. *begun*: the node that follows is in its middle."""
         session = self._session
@@ -246,7 +255,9 @@ class Loop:
         if kind != "routine":
             state = state.placed(placed(state.place, kind, status, error))
         elapsed = round(time.monotonic() - self._began, 6)
-        now = Now(next=following, elapsed=elapsed, floor=session.floor, error=error)
+        told = failure_text(error, session.manager.hook_manager)
+        floor, branch = session.floor, session.branch
+        now = Now(next=following, elapsed=elapsed, floor=floor, branch=branch, error=told)
         since = self._in_journal
 
         def extra(whole: bool) -> bytes:
@@ -260,7 +271,7 @@ class Loop:
             fingerprint=self._plan.fingerprint,
             schema=self._plan.version,
             extra=extra,
-            notes=notes,
+            notes=(*first, *notes),
         )
         if checkpoint_id:
             if root and session.scopes and not begun:

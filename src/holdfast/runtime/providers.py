@@ -5,9 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
+from urllib.parse import urlsplit
 
 from holdfast.errors import MissingExtraError, UsageError
 from holdfast.runtime.forced import forced_schema, plain_turns, read_forced
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["ProvidedModel", "open_provided"]
 
 _FAMILIAR = ("anthropic", "google", "groq", "mistral", "ollama", "openai", "openrouter")
+_ADDRESS = "write http://host:port/v1, with the host and port of the server"
 _ANSWER = "answer"
 """The tool through which a structured answer comes, where tools are there as well."""
 
@@ -45,7 +49,6 @@ def open_provided(
     try:
         from pydantic_ai.exceptions import UserError
         from pydantic_ai.models import infer_model
-        from pydantic_ai.providers import infer_provider_class
     except ImportError as error:
         raise MissingExtraError(
             f"models of {provider!r} need the package 'pydantic-ai-slim'",
@@ -53,18 +56,11 @@ def open_provided(
         ) from error
     if provider == "ollama" and base_url is None:
         base_url = ollama_url(os.environ)
+    if base_url is not None and not address_of(base_url):
+        raise UsageError(f"{provider} has a base_url that names no server", hint=_ADDRESS)
     # Servers that speak OpenAI's language know its chat, and seldom its newer interface.
     kind = "openai-chat" if provider == "openai" and base_url else provider
-    try:
-        cls = infer_provider_class(kind)
-    except ValueError as error:
-        raise UsageError(
-            f"no provider {provider!r}",
-            hint=f"one of {', '.join(sorted({*_FAMILIAR, *registered}))}, or another that"
-            " pydantic-ai knows; any OpenAI-compatible server with provider openai and base_url",
-        ) from error
-    except ImportError as error:
-        raise MissingExtraError(str(error), hint="pip install 'holdfast[llm]'") from error
+    cls = _provider_class(provider, kind, registered)
     if not model:
         raise UsageError(f"which model of {provider}?", hint=f"write {provider}:NAME")
     if kind == "openai-chat" and base_url and api_key is None:
@@ -73,8 +69,8 @@ def open_provided(
     known = {name: value for name, value in given.items() if value is not None}
     try:
         made = infer_model(f"{kind}:{model}", provider_factory=lambda _: cls(**known))
-    except (UserError, TypeError) as error:
-        raise UsageError(f"{provider}:{model} cannot be opened: {error}") from error
+    except (UserError, TypeError, ValueError) as error:
+        raise _cannot_open(f"{provider}:{model}", str(error)) from error
     settings: ModelSettings = {}
     if temperature is not None:
         settings["temperature"] = temperature
@@ -88,6 +84,40 @@ def open_provided(
     return ProvidedModel(provider, model, made, settings, prices, url, force_schema)
 
 
+def _provider_class(provider: str, kind: str, registered: Sequence[str]) -> Any:
+    from pydantic_ai.providers import infer_provider_class
+
+    try:
+        return infer_provider_class(kind)
+    except ValueError as error:
+        raise UsageError(
+            f"no provider {provider!r}",
+            hint=f"one of {', '.join(sorted({*_FAMILIAR, *registered}))}, or another that"
+            " pydantic-ai knows; any OpenAI-compatible server with provider openai and base_url",
+        ) from error
+    except ImportError as error:
+        wanted = re.search(r"pydantic-ai-slim\[[\w-]+\]", str(error))
+        raise MissingExtraError(
+            f"models of {provider!r} need a package that is not installed",
+            hint=f"pip install '{wanted[0] if wanted else 'holdfast[llm]'}'",
+        ) from error
+
+
+def _cannot_open(model: str, why: str) -> UsageError:
+    """What is to be set so that *model* can be opened, without a library's advice for its own."""
+    variables = re.findall(r"`([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)`", why)
+    if not variables:
+        return UsageError(f"{model} cannot be opened: {why}")
+    if not variables[0].endswith(("_KEY", "_TOKEN")):
+        return UsageError(f"{model} is not set up", hint=f"set the variable {variables[0]}")
+    return UsageError(
+        f"{model} needs an API key",
+        hint=f"set the variable {variables[0]}, or give api_key: to an agent with"
+        " provider_config={'api_key': ...}",
+        variable=variables[0],
+    )
+
+
 def ollama_url(environ: Mapping[str, str]) -> str:
     """Where Ollama listens, by its own variable or by default.
 
@@ -98,6 +128,45 @@ def ollama_url(environ: Mapping[str, str]) -> str:
     if "://" not in host:
         host = f"http://{host}"
     return host if host.rstrip("/").endswith("/v1") else f"{host.rstrip('/')}/v1"
+
+
+def address_of(url: str) -> str:
+    """Host and port of *url*, and nothing else that may stand in it; "" if it names no server.
+
+    >>> address_of("http://me:secret@box:8080/v1?token=x"), address_of("https://[::1]/v1")
+    ('box:8080', '[::1]:443')
+    """
+    try:
+        named = urlsplit(url)
+        host, port = named.hostname or "", named.port
+    except ValueError:
+        return ""
+    if not host or named.scheme not in ("http", "https"):
+        return ""
+    port = port or (80 if named.scheme == "http" else 443)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _where_to_look(provider: str, base_url: str, environ: Mapping[str, str]) -> str:
+    """What to check when a model cannot be reached."""
+    if base_url:
+        return "is the server running? base_url says where it is"
+    variable = f"{provider.upper()}_BASE_URL"
+    if provider == "ollama":
+        variable = variable if environ.get(variable) else "OLLAMA_HOST"
+        return f"is Ollama running? {variable} or base_url says where it is"
+    if environ.get(variable):
+        return f"is the server running? {variable} says where it is"
+    return "is this machine online? base_url names another address"
+
+
+def _root(error: BaseException) -> str:
+    """What a failure began with, in the words of the system where it has some."""
+    while (cause := error.__cause__ or error.__context__) is not None:
+        error = cause
+    if isinstance(error, ConnectionError) and error.errno:
+        return os.strerror(error.errno)  # the text it comes with names the address once more
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
 class ProvidedModel:
@@ -175,7 +244,7 @@ class ProvidedModel:
             "model_settings": self._settings,
             "model_request_parameters": self._parameters(tools, schema),
         }
-        async with self:
+        async with self, self._reached():
             if on_text is None:
                 response = await direct.model_request(self._library, asked, **how)
             else:
@@ -186,6 +255,29 @@ class ProvidedModel:
                             on_text(piece)
                     response = stream.get()
         return self._reply(response, schema is not None)
+
+    @asynccontextmanager
+    async def _reached(self) -> AsyncIterator[None]:
+        """Have a failure to reach the model say where it was looked for.
+
+        It is a builtin error, which is the same when it is read from a journal, and which a fleet
+        tries again after.
+        """
+        from pydantic_ai import exceptions
+
+        # Older versions have no class of its own for it.
+        unreached = getattr(exceptions, "ModelConnectionError", exceptions.ModelAPIError)
+        try:
+            yield
+        except unreached as error:
+            if isinstance(error, exceptions.ModelHTTPError):
+                raise
+            where = address_of(self._library.base_url or "")
+            advice = _where_to_look(self._provider, self._base_url, os.environ)
+            raise ConnectionError(
+                f"the model {self._provider}:{self._model} cannot be reached"
+                f"{f' at {where}' if where else ''}: {_root(error)} ({advice})"
+            ) from error
 
     def _parameters(
         self, tools: Sequence[ToolSpec], schema: Mapping[str, Any] | None

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.checkpoint.ledger import branch_note
 from holdfast.checkpoint.manager import StateManager
 from holdfast.checkpoint.session import Session, check_form
 from holdfast.core.migrations import migrations
@@ -20,6 +21,7 @@ from holdfast.runtime.loop import Control, Loop
 from holdfast.runtime.observers import Observer, emitter
 from holdfast.runtime.plan import Plan
 from holdfast.runtime.shape import Progress, difference, read_progress
+from holdfast.runtime.taking_back import across_branches, of_the_run
 from holdfast.storage.base import RecordQuery, RunInfo
 
 __all__ = ["NOTHING", "Resume", "Runner"]
@@ -27,8 +29,6 @@ __all__ = ["NOTHING", "Resume", "Runner"]
 logger = logging.getLogger("holdfast.graph")
 
 NOTHING: Any = object()
-_ONLY_THEN = {"recovery": "error", "manual": "error", "fork": "forked_from"}
-"""Metadata that is about one checkpoint of that kind, not about those that follow it."""
 
 
 class Resume(msgspec.Struct, frozen=True):
@@ -132,6 +132,7 @@ class Runner:
                 progress = read_progress(loaded)
                 state = self._fitted(header, state, progress, Resume(run_id))
                 session.floor = progress.floor
+                await asyncio.to_thread(session.join_branch, progress.branch)
                 if edit and not session.ledger.effects():
                     progress.next = None  # nothing of that node has happened
             state = state.merge(edit).at(metadata=metadata)
@@ -233,14 +234,19 @@ class Runner:
         if session.floor == 0:
             session.floor = progress.floor
         state = self._fitted(header, state, progress, wanted)
-        state = _of_the_run(header, state)
+        state = of_the_run(header, state)
+        await asyncio.to_thread(session.join_branch, progress.branch)
         if wanted.secrets:
             state = state.with_secrets(wanted.secrets)
         self._answer(session, wanted)
         self._say_resumed(header, progress)
         loop = self._loop(session, run.run_id)
         if session.floor == run.seq:
-            await loop.go_back(state, progress)
+            left = session.end != run.seq
+            if left or session.branch != progress.branch:
+                state = await asyncio.to_thread(across_branches, session, run, state)
+            notes = (branch_note(header.seq, run.seq),) if left else ()
+            await loop.go_back(state, progress, *notes)
         return await self._run(loop, session, state, progress)
 
     def _target(self, session: Session, run: RunInfo, wanted: Resume) -> Header:
@@ -326,11 +332,3 @@ class Runner:
         emit("checkpoint.resume", facts)
         start = {"entry_point": progress.next, "exit_points": len(self._plan.exits)}
         emit("graph.start", {**start, "resumed": True})
-
-
-def _of_the_run(header: Header, state: State) -> State:
-    """The state as it was in the run, without what its checkpoint alone was marked with."""
-    passing = _ONLY_THEN.get(header.kind)
-    if passing in state.metadata:
-        state = state.at(metadata={k: v for k, v in state.metadata.items() if k != passing})
-    return state.at(kind="routine", status="running")

@@ -38,6 +38,8 @@ class Now(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Seconds of execution, over all attempts."""
     floor: int = 0
     """Where the run was last taken back to an earlier step; nested records before it are void."""
+    branch: int = 0
+    """After which record the run began to do anew what it had done; 0 if it never did."""
     error: str = ""
     """What the run failed with."""
 

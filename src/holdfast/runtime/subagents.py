@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from holdfast.checkpoint.manager import StateManager
+from holdfast.checkpoint.pending import Waiting, questions_of, waiting_inside
 from holdfast.checkpoint.session import HERE
 from holdfast.core.agent_state import AgentState
-from holdfast.errors import Drained
+from holdfast.errors import Drained, Interrupted, UsageError
+from holdfast.runtime.runs import NOTHING
 from holdfast.runtime.tools import Tool, check_tool_name
 
 if TYPE_CHECKING:
     from holdfast.runtime.agent import BaseAutonomousAgent
+    from holdfast.runtime.agent_graph import Start
 
-__all__ = ["agent_tool", "count_invocation", "delegate"]
+__all__ = ["Handed", "agent_tool", "count_invocation", "delegate", "hand_out", "pass_on_refusal"]
 
 
 def agent_tool(agent: BaseAutonomousAgent, name: str | None, description: str) -> Tool:
@@ -63,6 +67,71 @@ async def delegate(
         "cost_usd": result.budget.spent_usd,
         "unpriced_calls": result.budget.unpriced_calls,
     }
+
+
+class Handed:
+    """Answers that came with an execution for the agents inside it; those that ask take them."""
+
+    def __init__(self, answer: Any = NOTHING, answers: Mapping[str, Any] | None = None) -> None:
+        self._answer = answer
+        self._answers = dict(answers or {})
+
+    @property
+    def left(self) -> bool:
+        """Whether there are answers that nobody took."""
+        return self._answer is not NOTHING or bool(self._answers)
+
+    def give(self, start: Start, asked: Sequence[Waiting]) -> None:
+        """Lay out those for *asked*, the questions of the run that *start* goes on with."""
+        if asked:
+            start.answer, self._answer = self._answer, NOTHING
+            ids = [one.id for one in asked if one.id in self._answers]
+            start.answers = {id: self._answers.pop(id) for id in ids}
+
+
+def hand_out(
+    agent: BaseAutonomousAgent, start: Start, answer: Any, answers: Mapping[str, Any]
+) -> Handed:
+    """Lay the answers out for the run that *start* names; gives those for agents inside it.
+
+    A run that asks itself is not inside another.
+    """
+    managers = _managers(agent)
+    asked: dict[str, Any] = {}
+    if not questions_of(managers[0].operations.reader, start.run_id):
+        for manager in managers:
+            inside = waiting_inside(manager.operations.reader, start.run_id)
+            asked |= {one.id: one.question for one in inside if one.kind == "question"}
+    if not asked:
+        start.answer, start.answers = answer, answers
+        return Handed()
+    for id in answers:
+        if id not in asked:
+            raise UsageError(
+                f"run {start.run_id!r} does not wait for {id!r}",
+                hint=f"the open ones: {', '.join(asked)}",
+                questions=tuple(asked),
+            )
+    return Handed(answer, answers)
+
+
+def _managers(agent: BaseAutonomousAgent) -> list[StateManager]:
+    """What *agent* and those inside it are saved through, each once."""
+    found = [] if agent.state_manager is None else [agent.state_manager]
+    for tool in agent.tools.values():
+        if tool.agent is not None:
+            found += [each for each in _managers(tool.agent) if each not in found]
+    return found
+
+
+def pass_on_refusal(error: UsageError) -> None:
+    """If *error* refuses an answer, park the run: whoever gave the answer is told, no model."""
+    here = HERE.get()
+    refuses = hasattr(error, "question") or hasattr(error, "questions")
+    if here is None or here.session is None or not refuses:
+        return
+    here.session.ledger.refused = error
+    raise Interrupted("an answer was refused", run_id=here.session.run_id) from error
 
 
 def count_invocation(live: AgentState, tool: Tool, outcome: Mapping[str, Any]) -> Any:

@@ -148,6 +148,8 @@ async def _called(
     except AS_THEY_ARE:
         raise
     except Exception as error:
+        if tool.agent is not None and isinstance(error, UsageError):
+            raise  # it is set up wrongly, and no model can mend that
         return await failed(error)
     await agent.fire(after, **facts, result=result)
     try:

@@ -1,14 +1,15 @@
 """`workflow.yaml`: read with care, and made into a fleet.
 
-What is wrong in the file is an error that names its line and, for a key that does not exist, the
-nearest that does.
+What is wrong in the file is an error that names its line, also where that is seen only when the
+fleet is made, and, for a key that does not exist, the nearest that does.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
@@ -31,7 +32,7 @@ from holdfast.config import (
 from holdfast.core.rules import Rules
 from holdfast.errors import UsageError
 from holdfast.runtime.fleet import Fleet
-from holdfast.runtime.models import Model, open_model
+from holdfast.runtime.models import VARIABLE, Model, open_model
 from holdfast.runtime.observers import Observer
 from holdfast.runtime.participants import ROLES, ModelParticipant, Participant, Role
 from holdfast.runtime.retrying import Backoff
@@ -63,6 +64,13 @@ _WHERE = re.compile(r"(?P<what>.*?)(?: - at `\$(?P<path>.*)`)?", re.DOTALL)
 # Reading
 
 
+class _Read(Settings, frozen=True, kw_only=True):
+    """What a file says, and where."""
+
+    places: dict[str, str]
+    """File and line of each key, by its path; of the file itself, by no path."""
+
+
 def read_workflow(path: str | os.PathLike[str] = "workflow.yaml") -> Settings:
     """What the file says."""
     file = _File(Path(path))
@@ -87,7 +95,7 @@ def read_workflow(path: str | os.PathLike[str] = "workflow.yaml") -> Settings:
     agents = file.value_of(top, "agents")
     if agents is not None:
         told["agents"] = _agents(file, agents)
-    return Settings(**told)
+    return _Read(**told, places={**file.places, "": f"{file.path}:1"})
 
 
 def _agents(file: _File, node: yaml.Node) -> dict[str, ParticipantSettings]:
@@ -102,6 +110,7 @@ def _agents(file: _File, node: yaml.Node) -> dict[str, ParticipantSettings]:
             source = _File(file.path.parent / value.value, asked_for=file.place(value))
             inner = source.root
         made = source.section(inner, ParticipantSettings, f"agents.{name}")
+        file.places |= {f"agents.{name}": file.place(key), **source.places}
         if made.agent.name not in (None, name):
             raise source.error(
                 source.value_of(source.value_of(inner, "agent") or inner, "name") or inner,
@@ -119,6 +128,8 @@ class _File:
         import yaml
 
         self.path = path
+        self.places: dict[str, str] = {}
+        """Where the keys are that were looked at, by their paths."""
         self._yaml = yaml
         try:
             text = path.read_text("utf-8")
@@ -208,6 +219,7 @@ class _File:
         fields = {one.name: one.type for one in msgspec.structs.fields(cls)}
         self.check_keys(node, [*fields, *skipped], where)
         for key, value in self.pairs(node):
+            self.places[f"{where}.{key.value}"] = self.place(key)
             inner = fields.get(key.value)
             if isinstance(inner, type) and issubclass(inner, msgspec.Struct):
                 self._check_names(value, inner, f"{where}.{key.value}")
@@ -316,7 +328,24 @@ def build_fleet(
 def _manager(settings: Settings) -> Model:
     own: ManagerSettings = settings.fleet.manager
     more = {"thinking": own.reasoning.effort} if own.reasoning.effort is not None else {}
-    return _model(own.model or settings.defaults.model, settings.defaults, AgentSettings(), **more)
+    name = own.model or settings.defaults.model
+    with _told_of(settings, "fleet.manager.model", "defaults.model"):
+        return _model(name, settings.defaults, AgentSettings(), **more)
+
+
+@contextmanager
+def _told_of(settings: Settings, *paths: str) -> Iterator[None]:
+    """An error inside is told with the place in the file of the first of these keys there is."""
+    try:
+        yield
+    except UsageError as error:
+        places = settings.places if isinstance(settings, _Read) else {}
+        place = next((places[path] for path in (*paths, "") if path in places), None)
+        if place is None:
+            raise
+        file, _, line = place.rpartition(":")
+        facts = {**error.facts, "path": file, "line": int(line)}
+        raise type(error)(f"{place}: {error.message}", hint=error.hint, **facts) from error
 
 
 def _participants(settings: Settings, tools: Mapping[str, Any]) -> dict[str, Participant]:
@@ -325,10 +354,16 @@ def _participants(settings: Settings, tools: Mapping[str, Any]) -> dict[str, Par
     made: dict[str, Participant] = {}
     for name, one in described.items():
         role = ROLES.get(name, Role(name, ""))
-        its_tools = [_tool(each, name, tools) for each in one.tools if each.enabled]
-        usual = (defaults.tool_model if its_tools else None) or defaults.model
+        at = f"agents.{name}"
+        with _told_of(settings, f"{at}.tools", at):
+            its_tools = [_tool(each, name, tools) for each in one.tools if each.enabled]
+        usual = "tool_model" if its_tools and defaults.tool_model else "model"
+        keys = (f"{at}.agent.model", f"defaults.{usual}", at, "fleet.manager.model")
+        with _told_of(settings, *keys):
+            chosen = one.agent.model or getattr(defaults, usual)
+            model = _model(chosen, defaults, one.agent, who=name)
         made[name] = ModelParticipant(
-            _model(one.agent.model or usual, defaults, one.agent),
+            model,
             description=one.agent.description or role.description,
             instructions=one.system_prompt or role.instructions,
             tools=its_tools,
@@ -340,8 +375,21 @@ def _participants(settings: Settings, tools: Mapping[str, Any]) -> dict[str, Par
     return made
 
 
-def _model(name: str | None, defaults: Defaults, own: AgentSettings, **more: Any) -> Model:
+def _model(
+    name: str | None,
+    defaults: Defaults,
+    own: AgentSettings,
+    *,
+    who: str = "the manager",
+    **more: Any,
+) -> Model:
     """The model of that name; without one, that of the environment."""
+    if not name and not os.environ.get(VARIABLE):
+        raise UsageError(
+            f"no model is set for {who}",
+            hint=f"write defaults: {{model: ...}} for all, or set {VARIABLE}; ollama:llama3.2 is"
+            " one, for example",
+        )
     for key in ("temperature", "max_tokens", "top_p"):
         chosen = getattr(own, key)
         chosen = getattr(defaults, key) if chosen is None else chosen
