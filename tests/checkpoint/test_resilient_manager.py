@@ -528,6 +528,13 @@ def test_what_no_provider_restores_is_refused(
         make().restore_checkpoint(checkpoint_id)
 
 
+def test_where_there_is_no_checkpoint_yet_that_is_said(manager: ResilientCheckpointManager) -> None:
+    latest: Any = manager.get_latest_checkpoint()
+    with pytest.raises(UsageError, match="there is no checkpoint") as caught:
+        manager.restore_checkpoint(latest)
+    assert "get_latest_checkpoint" in caught.value.hint
+
+
 def test_a_missing_checkpoint_is_not_found(manager: ResilientCheckpointManager) -> None:
     for missing in ("0000", "/no/such/file.holdfast", Path("nowhere.jsonl")):
         with pytest.raises(NotFoundError):

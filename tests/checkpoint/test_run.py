@@ -16,7 +16,7 @@ import pytest
 import holdfast
 from holdfast import AgentState, CheckpointManager, HookManager, MemoryStorage, RedactionHook
 from holdfast.checkpoint.timeline import timeline
-from holdfast.errors import ConflictError, LeaseHeldError, UsageError
+from holdfast.errors import ConflictError, EncodeError, LeaseHeldError, UsageError
 
 
 @pytest.fixture(params=["sqlite:///{}/runs.db", "file:///{}/runs", "file:///{}/z?compress=zstd"])
@@ -86,6 +86,25 @@ def test_what_a_run_failed_with_is_kept_in_part_and_without_secrets(address: str
     assert len(text) == 1_000 and "a1" not in text
     fail(address, "lone \ud800 half")
     assert failures(address)[0] == "OSError: lone ? half"
+
+
+@pytest.mark.parametrize("answer", [None, ValueError("TCK-77")])
+def test_a_hook_that_cannot_redact_does_not_hide_what_failed(
+    address: str, answer: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Broken(RedactionHook):
+        def redact(self, state: Any) -> Any:
+            if isinstance(state, str):
+                if answer is not None:
+                    raise answer
+                return answer
+            return super().redact(state)
+
+    hooks = HookManager()
+    hooks.register_hook(Broken())
+    fail(address, "see TCK-77", hooks)
+    assert failures(address) == ["OSError"]
+    assert "redacting it raised" in caplog.text and "TCK-77" not in caplog.text
 
 
 def test_what_a_run_failed_with_is_encrypted_with_its_state(address: str, tmp_path: Path) -> None:
@@ -203,6 +222,83 @@ def test_mistakes_are_told_before_anything_is_written(tmp_path: Path) -> None:
         pass
     with holdfast.run("other", storage=manager) as run:
         assert not run.resumed
+
+
+class Connection:
+    """Nothing that can be stored."""
+
+
+def newest_of(
+    manager: CheckpointManager, run_id: str = "r"
+) -> tuple[str, int, dict[str, Any], str]:
+    """Status, step, state and failure of a run's newest checkpoint."""
+    reader = manager.operations.reader
+    run = reader.run(run_id)
+    assert run is not None
+    moments, _ = timeline(reader, manager.operations.keeper, run, limit=1)
+    state = reader.load(moments[0].header).graph_state()
+    return run.status, state.step, state.to_dict(), moments[0].error
+
+
+def test_values_that_cannot_be_stored_are_taken_back(address: str) -> None:
+    with holdfast.run("r", storage=address) as run:
+        run.checkpoint(a=1, gone=0)
+        del run.state["gone"]
+        for name in ("a", "gone", "new"):
+            with pytest.raises(EncodeError, match="Connection"):
+                run.checkpoint(**{"b": 5, name: Connection()})
+            assert (run.state, run.step) == ({"a": 1}, 1)
+        with pytest.raises(EncodeError):
+            run.checkpoint(metadata={"to": Connection()}, a=9)
+        assert (run.state, run.step) == ({"a": 1}, 1)
+        run.checkpoint(a=2)
+    with holdfast.run("r", storage=address) as again:
+        assert (again.state, again.step, again.completed) == ({"a": 2}, 2, True)
+
+
+def test_a_state_that_cannot_be_stored_fails_the_run_with_the_last_good_one(address: str) -> None:
+    with CheckpointManager(address) as manager:
+        with pytest.raises(EncodeError), holdfast.run("r", storage=manager) as run:
+            run.checkpoint(a=1)
+            run.checkpoint(a=2, c=Connection())
+        status, step, state, error = newest_of(manager)
+        assert (status, step, state) == ("failed", 1, {"a": 1})
+        assert error.startswith("EncodeError: c: ") and "Connection" in error
+        with holdfast.run("r", storage=manager) as run:
+            assert run.state == {"a": 1}
+            run.checkpoint(a=2)
+        assert newest_of(manager) == ("completed", 2, {"a": 2}, "")
+
+
+def test_a_first_checkpoint_that_cannot_be_stored_leaves_a_failed_run(address: str) -> None:
+    with CheckpointManager(address) as manager:
+        with pytest.raises(EncodeError), holdfast.run("r", storage=manager) as run:
+            run.checkpoint(c=Connection())
+        status, step, state, error = newest_of(manager)
+        assert (status, step, state) == ("failed", 0, {}) and "Connection" in error
+
+
+def test_what_stands_in_the_state_and_cannot_be_stored_hides_no_exception(address: str) -> None:
+    with CheckpointManager(address) as manager:
+        with (
+            pytest.raises(ValueError, match="broken") as caught,
+            holdfast.run("r", storage=manager, checkpoint_frequency=3) as run,
+        ):
+            for step in range(1, 4):
+                run.checkpoint(a=step)
+            run.checkpoint(a=4, c=Connection())
+            raise ValueError("broken")
+        assert newest_of(manager) == ("failed", 3, {"a": 3}, "ValueError: broken")
+        assert "Connection" in caught.value.__notes__[0]
+
+
+def test_a_final_state_that_cannot_be_stored_fails_the_run(address: str) -> None:
+    with CheckpointManager(address) as manager:
+        with pytest.raises(EncodeError), holdfast.run("r", storage=manager) as run:
+            run.checkpoint(a=1)
+            run.state["c"] = Connection()
+        status, step, state, error = newest_of(manager)
+        assert (status, step, state) == ("failed", 1, {"a": 1}) and "Connection" in error
 
 
 CHILD = """

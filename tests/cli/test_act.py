@@ -227,12 +227,44 @@ def test_an_effects_outcome_is_told(shop: Path, words: list[str], outcome: str) 
     assert call("-s", "sqlite:///app.db", "pending", "--json").json()["pending"] == []
 
 
+def test_an_effect_is_not_answered_by_yes_or_no(shop: Path) -> None:
+    start(shop, "die")
+    choices = (
+        "it happened: holdfast answer order VALUE, with what it returned;"
+        " it did not: holdfast answer order --repeat;"
+        " it failed: holdfast answer order --error TEXT"
+    )
+    _, out, err = on_shop("pending")
+    assert choices in err and "pay at step 1, node pay" in out
+    code, _, err = on_shop("resume", "order", "--yes")
+    assert code == 20 and choices in err
+    for words in (
+        ["answer", "order", "true"],
+        ["answer", "order", "false"],
+        ["approve", "order", "pay"],
+        ["reject", "order", "pay@1"],
+        ["reject", "order", "pay", "--reason", "no"],
+    ):
+        code, _, err = on_shop(*words)
+        assert code == 2 and choices in err
+    assert on_shop("answer", "order", "false", "--yes")[0] == 0
+    assert on_shop("pending")[2] == "nothing waits\n"
+
+
 def test_pending_lists_questions_with_what_they_expect(on: Holdfast) -> None:
     (waiting,) = on("pending", "--json").json()["pending"]
     assert (waiting["run_id"], waiting["id"]) == ("report-wed", "approve@6")
     assert waiting["question"] == "Publish the report on lichen?"
     assert waiting["schema"] == {"type": "boolean"}
     assert on("pending", "crawl").err == "nothing waits\n"
+    for words, what in (
+        (["answer", "crawl", "1"], "nothing"),
+        (["answer", "crawl", "1", "--id", "ask"], "nothing named ask"),
+        (["approve", "crawl"], "no question"),
+        (["approve", "crawl", "ask"], "no question ask"),
+    ):
+        told = on(*words)
+        assert told.code == 4 and f"run 'crawl' waits for {what} (" in told.err
 
 
 @pytest.mark.parametrize(("command", "value"), [("approve", True), ("reject", False)])
@@ -245,9 +277,10 @@ def test_a_question_is_answered_yes_or_no(on: Holdfast, command: str, value: boo
 
 
 def test_an_answer_that_does_not_fit_is_refused_before_it_is_written(on: Holdfast) -> None:
-    for words in (["answer", "report-wed", "maybe"], ["reject", "report-wed", "--reason", "no"]):
+    for words in (["answer", "report-wed", "True"], ["reject", "report-wed", "--reason", "no"]):
         result = on(*words)
-        assert result.code == 2 and "expects boolean" in result.err
+        assert result.code == 2 and "it expects true or false" in result.err
+        assert "holdfast approve report-wed" in result.err
     assert len(on("pending", "--json").json()["pending"]) == 1
 
 

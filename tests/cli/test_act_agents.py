@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import Result, call
 
+from holdfast import CheckpointManager
+from holdfast.storage.base import RecordQuery
+
 PROGRAM = """
 import asyncio
 import sys
@@ -63,7 +66,17 @@ def build_short():
     return Boss(limit=1)
 
 
+class Called(Boss):
+    def __call__(self):
+        raise AssertionError("it is no function that makes one")
+
+
+class Drawn(Boss):
+    graph = {"a": ["b"]}
+
+
 boss = build()
+called, drawn = Called(), Drawn()
 nothing = 3
 
 if __name__ == "__main__":
@@ -96,7 +109,8 @@ def test_an_agents_run_is_resumed_by_the_entry_point_that_it_recorded(run_id: st
     assert "would import boss_app:boss" in dry.err and "waits for an answer" in dry.err
     parked = on_app("resume", run_id, "--yes")
     assert (parked.code, paid()) == (20, "")
-    assert "waits: cycle@1[pay.0]" in parked.err
+    (row,) = on_app("pending", run_id, "--json").json()["pending"]
+    assert row["id"] == f"{row['run_id']}/cycle@1[pay.0]" and f"waits: {row['id']}" in parked.err
     assert f"holdfast answer {run_id} VALUE" in parked.err
     assert on_app("answer", run_id, "true").code == 0
     ended = on_app("resume", run_id, "--yes")
@@ -106,10 +120,21 @@ def test_an_agents_run_is_resumed_by_the_entry_point_that_it_recorded(run_id: st
     assert (again.json()["status"], paid()) == ("completed", "5\n")
 
 
-@pytest.mark.parametrize("entry", ["boss_app:boss", "boss_app:build", "boss_app:Boss"])
-def test_an_agent_is_found_as_a_variable_or_by_what_makes_it(run_id: str, entry: str) -> None:
+@pytest.mark.parametrize("whole", [True, False])
+def test_what_an_agent_inside_asks_is_answered_by_its_id(run_id: str, whole: bool) -> None:
+    (row,) = on_app("pending", run_id, "--json").json()["pending"]
+    own = row["id"].removeprefix(f"{row['run_id']}/")
+    wrong = on_app("answer", run_id, "true", "--id", own)
+    assert wrong.code == 4 and f"waits for nothing named {own}" in wrong.err
+    words = (run_id, row["id"]) if whole else (row["run_id"], own)
+    assert on_app("answer", words[0], "true", "--id", words[1]).code == 0
+    assert (on_app("resume", run_id, "--yes").code, paid()) == (0, "5\n")
+
+
+@pytest.mark.parametrize("name", ["boss", "build", "Boss", "called", "drawn"])
+def test_an_agent_is_found_as_a_variable_or_by_what_makes_it(run_id: str, name: str) -> None:
     on_app("approve", run_id)
-    ended = on_app("resume", run_id, "--entry", entry)
+    ended = on_app("resume", run_id, "--entry", f"boss_app:{name}")
     assert (ended.code, paid()) == (0, "5\n"), ended.err
 
 
@@ -122,6 +147,18 @@ def test_an_agents_run_that_does_not_complete_says_why(run_id: str) -> None:
     limited = on_app("resume", run_id, "--entry", "boss_app:build_short")
     assert limited.code == 9 and "max_cycles_reached" in limited.err
     assert on_app("resume", run_id, "--entry", "boss_app:build").code == 0
+
+
+def test_an_answer_to_an_agent_that_does_not_fit_is_refused_at_once(run_id: str) -> None:
+    edited = '{"approved": true, "arguments": {"amount": "fifty"}}'
+    for value in ("no", edited):
+        wrong = on_app("answer", run_id, value)
+        assert wrong.code == 2 and "true, false, or {approved, arguments, reason}" in wrong.err
+    assert len(on_app("pending", run_id, "--json").json()["pending"]) == 1
+
+
+def test_the_run_to_go_on_with_is_the_outermost(run_id: str) -> None:
+    assert f"holdfast resume {run_id} goes on with it" in on_app("approve", run_id).err
 
 
 def test_what_is_no_graph_and_no_agent_is_refused(run_id: str) -> None:
@@ -152,3 +189,16 @@ def test_an_agents_run_is_taken_back_to_a_step(run_id: str) -> None:
     back = on_app("resume", f"{run_id}@0", "--yes")
     assert back.code == 0, back.err
     assert "taken back from step" in back.err and paid() == "5\n"
+
+
+def test_an_agents_run_goes_on_from_the_very_checkpoint_that_is_named(run_id: str) -> None:
+    on_app("approve", run_id)
+    on_app("resume", run_id, "--yes")
+    *_, later, first = on_app("log", run_id, "--all", "--json").json()["checkpoints"]
+    assert later["step"] == first["step"] == 0
+    named = first["checkpoint_id"]
+    again = on_app("resume", named, "--yes")
+    assert again.code == 0, again.err
+    with CheckpointManager("sqlite:///app.db") as manager:
+        headers = manager.storage.headers(RecordQuery(run_id=run_id, scope=""))
+        assert next(one.parent for one in headers if one.kind == "recovery") == named

@@ -51,6 +51,10 @@ def test_threads_become_runs_that_every_command_understands(source: str) -> None
     assert "answer 1" in call("-s", ours, "show", "a").out
     assert "answer 1" in call("-s", ours, "log", "a").out
     assert call("-s", ours, "verify", "--read-data").code == 0
+    resumed = call("-s", ours, "resume", "a")
+    assert resumed.code == 2 and "a LangGraph thread" in resumed.err
+    assert "graph.invoke(None, config) goes on with it" in resumed.err
+    assert "--entry" not in resumed.err
     again = call("-s", ours, "import-langgraph", "sqlite", source)
     assert again.out.endswith("2 threads, 0 checkpoints taken over\n")
 

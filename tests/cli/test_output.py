@@ -71,6 +71,14 @@ def test_a_table_fits_the_terminal_by_what_gives_way() -> None:
     assert "x" * 200 in shown(table)
 
 
+def test_where_lines_may_be_long_one_long_cell_does_not_make_the_others_long() -> None:
+    columns = (Column("node"), Column("what", gives=True), Column("size", right=True))
+    rows = [["a", "w" * 500, "9 B"], ["b", "short", "10 B"]]
+    head, long, short = shown(Table(columns, rows)).splitlines()
+    assert "w" * 500 in long and long.endswith("9 B")
+    assert len(head) == len(short) < 100 and short.endswith("10 B")
+
+
 def test_a_line_is_cut_at_the_edge() -> None:
     assert shown(Line.of(Cell("ab", "red"), "c" * 90), width=10) == "ab" + "c" * 7 + "…\n"
 

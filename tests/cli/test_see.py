@@ -144,9 +144,16 @@ def test_log_and_show_tell_what_a_run_failed_with(on: Holdfast, database: Path) 
 
 def test_log_and_show_tell_what_a_graph_failed_with(on: Holdfast) -> None:
     text = "ConnectionError: search.example is not reachable"
-    assert f"error       {text}\n" in on("show", "report-tue").out
-    assert f"  error   {text}\n" in on("log", "report-tue").out
-    assert "ConnectionError" not in on("show", "report-tue@1~1").out
+    assert f"failed in   search\nerror       {text}\n" in on("show", "report-tue").out
+    assert f"  error   in search: {text}\n" in on("log", "report-tue").out
+    for words in (["--graph"], ["--operations"]):
+        assert f"  in search: {text}" in on("log", "report-tue", *words).out
+    assert on("show", "report-tue", "--json").json()["failed_in"] == "search"
+    newest, *earlier = on("log", "report-tue", "--json").json()["checkpoints"]
+    assert newest["failed_in"] == "search" and newest["node"] != "search"
+    assert {one["failed_in"] for one in earlier} == {""}
+    before = on("show", "report-tue@1~1").out
+    assert "ConnectionError" not in before and "failed in" not in before
 
 
 def test_lanes_end_where_their_parent_stands() -> None:

@@ -104,6 +104,16 @@ async def test_the_latest_is_the_one_with_the_newest_time_and_of_equals_the_last
     assert await storage.get_latest(workflow_name="none") is None
 
 
+async def test_many_are_listed_in_the_order_in_which_they_were_saved(
+    storage: HoldfastCheckpointStorage,
+) -> None:
+    made = [_made(state={"n": n}) for n in range(20)]
+    for one in made:
+        await storage.save(one)
+    listed = await storage.list_checkpoints(workflow_name="flow")
+    assert [one.state["n"] for one in listed] == [*range(20)]
+
+
 async def test_saving_an_id_again_overwrites_and_deleting_says_whether_it_was_there(
     storage: HoldfastCheckpointStorage,
 ) -> None:

@@ -301,6 +301,19 @@ async def test_a_message_that_was_changed_in_place_is_saved_as_it_is_now(side: S
     assert found[4].response_metadata["n"] is True
 
 
+async def test_what_is_equal_and_not_the_same_in_a_message_is_saved_as_it_is_now(
+    side: Side,
+) -> None:
+    config = thread()
+    for artifact in (0, False, -0.0, 0.0, None, 1, True, 1.0, [0], [False]):
+        messages = [ToolMessage("x", tool_call_id="1", id="t", artifact=artifact)]
+        messages += [HumanMessage(f"{n}", id=str(n)) for n in range(12)]
+        config = await side.step(config, {"messages": messages})
+        side.saver._threads.reading.forget("t")
+        found = (await side.values(config))["messages"][0].artifact
+        assert repr(found) == repr(artifact)
+
+
 def test_messages_that_this_process_saved_come_back_as_another_process_reads_them(
     tmp_path: Path,
 ) -> None:
@@ -349,6 +362,42 @@ def test_of_a_thread_the_last_checkpoints_are_kept_in_memory_if_they_are_small(
         assert [found.header.step for found in known] == [*range(21 - kept, 21)]
         listed = [one.checkpoint["channel_values"]["text"] for one in saver.list(thread())]
         assert listed == [f"{step} ".ljust(size, "-") for step in reversed(range(20))]
+
+
+@pytest.mark.parametrize(("trimmed", "kept"), [(False, 16), (True, 1)])
+def test_lists_that_are_not_shared_are_not_kept_in_memory(trimmed: bool, kept: int) -> None:
+    said = [HumanMessage(f"{n} ".ljust(10_000, "-"), id=str(n)) for n in range(40)]
+    with HoldfastSaver("memory://") as saver:
+        config: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
+        for step in range(20):
+            first = step if trimmed else 0
+            checkpoint: Any = empty_checkpoint()
+            checkpoint["channel_values"] = {"messages": said[first : step + 20]}
+            config = saver.put(config, checkpoint, {"source": "loop", "step": step}, {})
+        assert len(saver._threads.reading._recent["t", ""]) == kept
+
+
+def test_a_thread_that_another_process_deleted_and_began_anew_can_be_gone_on_with(
+    tmp_path: Path,
+) -> None:
+    address = f"sqlite:///{tmp_path}/threads.db"
+
+    def put(saver: HoldfastSaver, config: Any, text: str) -> Any:
+        checkpoint: Any = empty_checkpoint()
+        checkpoint["channel_values"] = {"text": text}
+        return saver.put(config, checkpoint, {"source": "loop", "step": 0}, {})
+
+    with HoldfastSaver(address) as ours, HoldfastSaver(address) as other:
+        first: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
+        put(ours, put(ours, first, "one"), "two")
+        other.delete_thread("t")
+        anew = put(other, first, "anew")
+        put(ours, anew, "gone on")
+        listed = [one.checkpoint["channel_values"]["text"] for one in other.list(thread())]
+        assert listed == ["gone on", "anew"]
+        other.delete_thread("t")
+        put(ours, first, "again")
+        assert [one.parent_config for one in other.list(thread())] == [None]
 
 
 def _all_of(message: Any) -> Any:

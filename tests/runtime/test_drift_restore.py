@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
@@ -37,6 +36,15 @@ from holdfast.runtime.observers import Event
 
 class Killed(BaseException):
     """The process ends here."""
+
+
+class Looked(Counted):
+    """Work that may be done again."""
+
+    @tool(read_only=True)
+    def search(self, query: str) -> str:
+        """Search for something."""
+        return super().search(query)
 
 
 class Second:
@@ -83,7 +91,7 @@ def spent_in(manager: StateManager, run_id: str) -> list[dict[str, float]]:
 
 
 async def test_the_model_is_asked_anew_after_an_agent_was_taken_back(tmp_path: Path) -> None:
-    script, used = Second(), Counted()
+    script, used = Second(), Looked()
     manager, watch = manager_in(tmp_path), DriftWatch(policy="restore")
     result = await guarded(watch, watched(script, manager, watch, tools=[used.search]), manager)
     assert (result.status, result.answer) == ("completed", "done")
@@ -100,7 +108,7 @@ async def test_the_model_is_asked_anew_after_an_agent_was_taken_back(tmp_path: P
 
 
 async def test_what_the_abandoned_cycles_cost_stays_spent(tmp_path: Path) -> None:
-    script, used = Second(), Counted()
+    script, used = Second(), Looked()
     manager, watch = manager_in(tmp_path), DriftWatch(policy="restore")
     said: list[str] = []
     agent = watched(script, manager, watch, tools=[used.search], report=said.append)
@@ -116,7 +124,7 @@ async def test_what_the_abandoned_cycles_cost_stays_spent(tmp_path: Path) -> Non
 
 
 async def test_accounts_stay_true_when_a_person_goes_back_over_a_branch(tmp_path: Path) -> None:
-    script, used = Second(), Counted()
+    script, used = Second(), Looked()
     manager, watch = manager_in(tmp_path), DriftWatch(policy="restore")
     first = await guarded(watch, watched(script, manager, watch, tools=[used.search]), manager)
     saved = await manager.list_checkpoints(first.run_id, kind="routine")
@@ -140,7 +148,7 @@ async def test_a_budget_ends_a_run_that_drifts_at_its_cost(tmp_path: Path) -> No
     script = Second(stuck=1, last=30)
     manager, watch = manager_in(tmp_path), DriftWatch(policy="restore")
     limit = {"budget_usd": 0.0125}
-    agent = watched(script, manager, watch, tools=[Counted().search], settings=limit)
+    agent = watched(script, manager, watch, tools=[Looked().search], settings=limit)
     result = await guarded(watch, agent, manager)
     assert result.status == "budget_exhausted"
     dollars = sum(one["dollars"] for one in spent_in(manager, result.run_id))
@@ -150,7 +158,7 @@ async def test_a_budget_ends_a_run_that_drifts_at_its_cost(tmp_path: Path) -> No
 
 
 async def test_a_crash_in_the_second_attempt_resumes_the_second_attempt(tmp_path: Path) -> None:
-    script, used = Second(), Counted()
+    script, used = Second(), Looked()
     dies = [True]
 
     @tool(idempotent=True)
@@ -185,8 +193,8 @@ async def test_drift_that_comes_again_goes_further_back_and_ends(tmp_path: Path)
         asked[done] += 1
         return call("search", query="kelp" if done >= 3 else f"page {done}")
 
-    manager, watch = manager_in(tmp_path), DriftWatch(policy="restore")
-    agent = watched(stubborn, manager, watch, tools=[Counted().search])
+    manager, watch = manager_in(tmp_path), DriftWatch(policy="restore", max_restores=9)
+    agent = watched(stubborn, manager, watch, tools=[Looked().search])
     with pytest.raises(DriftError, match="nothing left to go back to"):
         await guarded(watch, agent, manager)
     back = await manager.list_checkpoints("researcher", kind="recovery")
@@ -199,7 +207,7 @@ async def test_a_tool_that_must_be_approved_is_asked_about_anew(tmp_path: Path) 
     """What a person allowed was another call: an old yes must not cover a new one."""
     charged: list[int] = []
 
-    @tool(approval=True)
+    @tool(approval=True, idempotent=True)
     def charge(amount: int) -> str:
         """Charge a card."""
         charged.append(amount)
@@ -227,38 +235,71 @@ async def test_a_tool_that_must_be_approved_is_asked_about_anew(tmp_path: Path) 
     await manager.close()
 
 
-async def test_a_tool_that_may_not_be_called_twice_is_not_called_again_with_the_same_arguments(
-    tmp_path: Path,
+@pytest.mark.parametrize("deep", [False, True])
+async def test_where_something_may_not_be_done_twice_an_agent_does_not_go_back(
+    tmp_path: Path, deep: bool
 ) -> None:
-    paid: list[int] = []
+    """Nor where an agent inside it did that."""
+    paid: list[str] = []
 
     @tool
-    def pay(invoice: int) -> str:
+    def pay(invoice: str) -> str:
         """Pay an invoice."""
         paid.append(invoice)
-        return f"receipt {len(paid)}"
+        return "paid"
 
+    def once(messages: Sequence[Message]) -> Reply | str:
+        done = any(message["role"] == "assistant" for message in messages)
+        return "paid" if done else call("pay", invoice="seven")
+
+    child = build(once, tools=[pay])
+    child.agent_id = "child"
     script = Second()
 
     def paying(messages: Sequence[Message]) -> Reply | str:
         reply = script(messages)
-        done = sum(message["role"] == "assistant" for message in messages)
-        first = max(script.asked.values()) < 2
-        if (done, first) in ((4, True), (5, False), (6, False)):
-            return call("pay", invoice=7 if done < 6 else 8)
+        if sum(message["role"] == "assistant" for message in messages) == 5:
+            return call("child", task="pay seven") if deep else call("pay", invoice="seven")
         return reply
 
     def action(state: State) -> str:
-        stuck = state.step > 3 and max(script.asked.values()) < 2
-        return "stuck" if stuck else f"step {state.step}"
+        return "stuck" if state.step > 3 else f"step {state.step}"
 
     manager, watch = manager_in(tmp_path), DriftWatch(policy="restore", action=action)
-    agent = watched(paying, manager, watch, tools=[Counted().search, pay])
+    agent = watched(paying, manager, watch, tools=[Looked().search, pay, child.as_tool()])
+    with pytest.raises(DriftError, match=r"cannot go back because .*pay@.* would be done again"):
+        await guarded(watch, agent, manager)
+    assert paid == ["seven"]
+    (newest, *_) = await manager.list_checkpoints(agent.agent_id)
+    assert "drift" in newest.tags and newest.kind != "recovery", "nothing was changed"
+    await manager.close()
+
+
+async def test_a_tool_that_failed_is_called_again_whatever_it_is(tmp_path: Path) -> None:
+    up: list[str] = []
+    called: list[str] = []
+
+    @tool
+    def send(text: str) -> str:
+        """Send a message."""
+        called.append(text)
+        if not up:
+            raise ConnectionError("the line is dead")
+        return "sent"
+
+    def script(messages: Sequence[Message]) -> Reply | str:
+        done = any(message["content"] == "sent" for message in messages)
+        return "done" if done else call("send", text="hello")
+
+    class Line:
+        def on_event(self, event: Event) -> None:
+            up.extend(["up"] * (event.type == "checkpoint.resume"))
+
+    manager, watch = manager_in(tmp_path), DriftWatch(policy="restore")
+    agent = watched(script, manager, watch, tools=[send])
+    agent.observer = [watch, Line()]
     result = await guarded(watch, agent, manager)
-    assert result.status == "completed" and max(script.asked.values()) == 2
-    assert paid == [7, 8]
-    told = [one["content"] for one in agent.state.conversation_history if one["role"] == "tool"]
-    assert [text for text in told if "receipt" in text] == ["receipt 1", "receipt 2"]
+    assert result.status == "completed" and len(called) > 1
     await manager.close()
 
 
@@ -465,6 +506,24 @@ async def test_who_thinks_that_it_was_no_drift_goes_on_where_it_was_stopped(db: 
     await graph.close()
 
 
+async def test_who_goes_back_to_a_way_that_was_left_is_told_what_may_be_done_again(
+    db: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    asking = Asking()
+
+    class Strict:
+        def on_event(self, event: Event) -> None:
+            if event.type == "checkpoint.resume":
+                asking.policy = "ask"
+
+    watch = DriftWatch(policy="restore", action=said)
+    async with asking.graph(watch, Strict(), store=db) as graph:
+        await watch.execute(graph, State.new(run_id="r"))
+        (drifted,) = await graph.manager.list_checkpoints("r", tag="drift")
+        await graph.resume("r", checkpoint_id=drifted.checkpoint_id)
+    assert "done since, and perhaps done again: answer@5, answer@6" in caplog.text
+
+
 async def test_a_checkpoint_that_was_given_up_is_not_gone_back_to(db: str) -> None:
     """Even if it is newer, and the run has saved nothing good since it was taken back."""
     attempts: list[int] = []
@@ -520,86 +579,17 @@ async def test_the_secrets_of_a_run_go_back_with_it() -> None:
     assert set(seen) == {"s3"}
 
 
-class Paying(Asking):
-    """Pays as well, and after it was taken back at other steps than before."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.paid: list[str] = []
-        self.dies_after: str | None = None
-
-    def pay(self, invoice: str) -> str:
-        self.paid.append(invoice)
-        return f"receipt {len(self.paid)}"
-
-    async def look(self, state: State) -> dict[str, Any]:
-        changed = await super().look(state)
-        step = state.step + 1
-        due = {(5, 1): "seven", (6, 1): "six", (6, 2): "seven", (8, 1): "eight", (9, 1): "seven"}
-        invoice = due.get((step, self.asked[step]))
-        if invoice is None:
-            return changed
-        receipt = await holdfast.effect("pay", self.pay, invoice)
-        if self.dies_after == receipt and self.asked[step] == 2:
-            raise Killed
-        return {**changed, "receipts": [*state.get("receipts", []), receipt]}
-
-
-async def test_what_may_not_be_done_twice_stays_done_wherever_the_run_comes_to_it(
-    db: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    paying = Paying()
+async def test_where_something_may_not_be_done_twice_a_graph_does_not_go_back(db: str) -> None:
+    asking = Asking("ask")
     watch = DriftWatch(policy="restore", action=said)
-    graph = paying.graph(watch, store=db)
-    with caplog.at_level(logging.WARNING, "holdfast.drift"):
-        final = await watch.execute(graph, State.new(run_id="r"))
-    assert "goes back to step 4; what was done outside stays done: pay@5, pay@6" in caplog.text
-    assert paying.paid == ["seven", "six", "eight", "seven"], "the last is another payment"
-    assert list(final["receipts"]) == ["receipt 1", "receipt 3", "receipt 4"]
-    await graph.close()
-
-
-@pytest.mark.parametrize("interval", [1, 3])
-async def test_what_stays_done_is_taken_up_once_through_a_kill(db: str, interval: int) -> None:
-    paying = Paying()
-    paying.dies_after = "receipt 1"
-    watch = DriftWatch(policy="restore", action=said)
-    graph = paying.graph(watch, store=db, interval=interval)
-    with pytest.raises(Killed):
+    graph = asking.graph(watch, store=db)
+    with pytest.raises(DriftError) as caught:
         await watch.execute(graph, State.new(run_id="r"))
-    await graph.close()
-    paying.dies_after = None
-    graph = paying.graph(store=db, interval=interval)
-    final = await graph.resume("r")
-    assert paying.paid == ["seven", "six", "eight", "seven"]
-    assert list(final["receipts"]) == ["receipt 1", "receipt 3", "receipt 4"]
-    await graph.close()
-
-
-async def test_what_stays_done_is_kept_when_the_run_is_taken_back_again(db: str) -> None:
-    """From step 8 on it repeats itself once more, and comes to the payments only after that."""
-
-    class Late(Paying):
-        def answer(self, step: int, idempotency_key: str) -> str:
-            super().answer(step, idempotency_key)
-            stuck = step in (4, 5, 6, 7) and self.asked[step] == 1
-            stuck = stuck or (step in (8, 9) and self.asked[step] == 1) or self.asked[7] == 2
-            return "kelp" if stuck and self.asked[step] < 3 else f"page {step}.{self.asked[step]}"
-
-        async def look(self, state: State) -> dict[str, Any]:
-            changed = await Asking.look(self, state)
-            step = state.step + 1
-            first = step == 5 and self.asked[step] == 1
-            if not first and not (step == 10 and "receipt" not in state):
-                return changed
-            return {**changed, "receipt": await holdfast.effect("pay", self.pay, "seven")}
-
-    late = Late()
-    watch = DriftWatch(policy="restore", action=said)
-    graph = late.graph(watch, store=db)
-    final = await watch.execute(graph, State.new(run_id="r"))
-    assert max(late.asked.values()) >= 3, "it was taken back twice"
-    assert (late.paid, final["receipt"]) == (["seven"], "receipt 1")
+    assert caught.value.done == ("answer@5", "answer@6", "answer@7")
+    assert "answer@5, answer@6, answer@7 would be done again" in str(caught.value)
+    assert set(asking.asked.values()) == {1}
+    newest = await graph.manager.latest("r")
+    assert newest is not None and newest.step == 7, "nothing was changed"
     await graph.close()
 
 

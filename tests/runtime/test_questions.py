@@ -137,21 +137,31 @@ async def test_an_answer_must_fit_the_schema(
 async def test_an_answer_can_be_left_for_the_next_resume(db: str) -> None:
     async with asking(db, schema=bool) as graph:
         await park(graph)
-        resolve("r", "approve@1", "nonsense", storage=db)
-        with pytest.raises(Interrupted) as caught:
-            await graph.resume("r")
-        assert "Expected `bool`" in caught.value.waiting[0].problem
+        with pytest.raises(UsageError, match='"nonsense" is not true or false'):
+            resolve("r", "approve@1", "nonsense", storage=db)
+        assert len(pending("r", storage=db)) == 1
         resolve("r", "approve@1", True, storage=db)
         assert (await graph.resume("r"))["answer"] is True
 
 
-async def test_an_answer_is_heard_after_one_that_was_left_and_did_not_fit(db: str) -> None:
-    async with asking(db, schema=bool) as graph:
+async def test_an_answer_that_only_the_node_can_refuse_is_asked_for_again(db: str) -> None:
+    async with asking(db, schema=list[int]) as graph:
         await park(graph)
-        resolve("r", "approve@1", "nonsense", storage=db)
+        resolve("r", "approve@1", ["nonsense"], storage=db)
+        with pytest.raises(Interrupted) as caught:
+            await graph.resume("r")
+        assert "Expected `int`" in caught.value.waiting[0].problem
+        resolve("r", "approve@1", [1], storage=db)
+        assert (await graph.resume("r"))["answer"] == [1]
+
+
+async def test_an_answer_is_heard_after_one_that_was_left_and_did_not_fit(db: str) -> None:
+    async with asking(db, schema=list[int]) as graph:
+        await park(graph)
+        resolve("r", "approve@1", ["nonsense"], storage=db)
         with pytest.raises(Interrupted):
             await graph.resume("r")
-        assert (await graph.resume("r", answer=True))["answer"] is True
+        assert (await graph.resume("r", answer=[1]))["answer"] == [1]
 
 
 async def test_two_questions_in_one_node_are_asked_one_after_the_other(db: str) -> None:

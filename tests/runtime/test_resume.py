@@ -287,6 +287,17 @@ async def test_resume_from_a_step_or_a_checkpoint_takes_the_run_back(db: str) ->
             await graph.resume("r", checkpoint_id="ffff")
 
 
+async def test_a_run_is_not_taken_back_to_a_step_it_has_not_come_to(db: str) -> None:
+    counting = Counting(5)
+    async with counting.graph(store=db, interval=1, preserve=True) as graph:
+        await failed_at(counting, graph, 3)
+        counting.executed.clear()
+        with pytest.raises(NotFoundError, match="stands at step 3, and 44 was asked for"):
+            await graph.resume("r", step=44)
+        assert counting.executed == []
+        assert (await graph.resume("r", step=3))["n"] == 5
+
+
 async def test_a_run_taken_back_stays_there_if_it_is_killed(db: str) -> None:
     counting = Counting(4)
     async with counting.graph(store=db, interval=1, preserve=True) as graph:

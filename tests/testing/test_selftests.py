@@ -173,6 +173,12 @@ def test_validation_refuses_what_is_no_storage(tmp_path: Path) -> None:
     assert "write sqlite:///runs.db" in output
 
 
+def test_validation_says_in_a_line_that_nothing_can_be_written_there(tmp_path: Path) -> None:
+    code, output = call("validation", "sqlite:////proc/x.db", cwd=tmp_path)
+    assert code == 2 and output.count("\n") == 1
+    assert output.startswith("no scratch area can be made in /proc: ")
+
+
 def test_validation_tries_the_default_storage_if_none_is_given(tmp_path: Path) -> None:
     code, output = call("validation", "--rounds", "1", cwd=tmp_path, HOLDFAST_STORAGE="memory://")
     assert code == 0 and output.startswith("memory://")

@@ -200,6 +200,11 @@ class AgentCheckpoints(AgentParts, CheckpointManager):
         A checkpoint that is missing, damaged, another agent's, or (without *partial*) partial is
         refused before anything is touched.
         """
+        if id_or_path is None:
+            raise UsageError(
+                f"there is no checkpoint of agent {self.agent_id!r} to restore",
+                hint="get_latest_checkpoint() gives None while there is none: ask that first",
+            )
         with self._lock:
             if is_path(id_or_path):
                 found = find_in_file(self._manager_on, self.agent_id, id_or_path)

@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from holdfast import errors
+from holdfast.checkpoint.failures import failure_here
 from holdfast.checkpoint.ledger import Effect
 from holdfast.checkpoint.session import HERE, Here, Session
 from holdfast.core.codec import decode, encode
@@ -127,8 +128,6 @@ class _Doer:
     ) -> Any:
         place = self._here.position(name, key)
         known = self._ledger.find(Effect, place)
-        if known is None and self._policy != "retry":
-            known = await self._kept(name, digest, place)
         if known is None:
             entry = Effect(
                 id=place,
@@ -147,15 +146,6 @@ class _Doer:
             self._say("effect.reused", known)
             return _outcome(known)
         return await self._doubtful(known, call)
-
-    async def _kept(self, name: str, digest: str, place: str) -> Effect | None:
-        """What the same call came to before the run was taken back, which is now its outcome."""
-        kept = self._ledger.kept_outcome(name, digest)
-        if kept is None:
-            return None
-        entry = msgspec.structs.replace(kept, id=place, tokens=0, dollars=0.0)  # told before
-        await self._ledger.write(entry, self._spot)
-        return entry
 
     def _key(self, place: str) -> str:
         parts = [self._run_id, place]
@@ -200,7 +190,7 @@ class _Doer:
             ended = msgspec.structs.replace(
                 entry,
                 done=True,
-                error=(type(error).__name__, str(error)),
+                error=(type(error).__name__, failure_here(error).partition(": ")[2]),
                 seconds=time.perf_counter() - started,
             )
             await self._ledger.write(ended, self._spot, wait=self._wait)

@@ -166,7 +166,11 @@ class Journal:
         cursor = self._cursor(request.run_id)
         run = self.reader.run(request.run_id)
         if run is None or run.seq <= cursor.seq:
-            return None
+            if not self._is_from_outside(request):
+                return None
+            # The run was deleted, and perhaps begun anew: nothing that is known of it is true.
+            self.forget(request.run_id)
+            return self._cursor(request.run_id)
         erased: list[dict[str, Any]] = []
         for record in self.reader.records(request.run_id, cursor.seq + 1, run.seq):
             if record.header.frame != "note":

@@ -26,7 +26,6 @@ __all__ = [
     "Question",
     "Spot",
     "branch_note",
-    "read_kept",
     "read_line",
     "read_notes",
     "spans_to",
@@ -112,8 +111,6 @@ class Ledger:
         """Answers that came with this resume, by the question's id."""
         self.refused: Exception | None = None
         """Why one of them did not fit."""
-        self.kept: list[Effect] = []
-        """Calls that were made on a way that was given up, and may not be made twice."""
 
     def take(self, notes: Iterable[Note]) -> None:
         """Go on with these, read from the journal."""
@@ -129,13 +126,6 @@ class Ledger:
         """The newest entry of that kind with that id."""
         note = self._open.get((_NAMES[kind], id))
         return note.content if note is not None else None
-
-    def kept_outcome(self, name: str, args: str) -> Effect | None:
-        """What such a call came to, the next that was made with these arguments; once each."""
-        for number, one in enumerate(self.kept):
-            if (one.name, one.args) == (name, args):
-                return self.kept.pop(number)
-        return None
 
     async def write(self, entry: Entry, spot: Spot, *, wait: bool = True) -> None:
         """Append *entry* to the journal; it is durable when this returns.
@@ -221,32 +211,13 @@ BRANCH = "branch"
 """The kind of the notes that say that a run goes on from an earlier record."""
 
 
-class _Branch(msgspec.Struct):
-    kept: list[Effect] = []
-
-
-def branch_note(after: int, until: int, kept: Sequence[Effect] = ()) -> Note:
+def branch_note(after: int, until: int) -> Note:
     """Says that a run goes on from its record *after*, what came then, up to *until*, being left.
 
-    What was recorded there is done anew, but for the calls *kept*. Such a note goes with the
-    checkpoint that the branch begins with.
+    What was recorded there is done anew. Such a note goes with the checkpoint that the branch
+    begins with.
     """
-    return Note(kind=BRANCH, content=_Branch([*kept]), metadata={"after": after, "until": until})
-
-
-def read_kept(reader: Reader, run_id: str, branch: int, head: int) -> list[Effect]:
-    """The calls kept for the branch that began after that record, less those taken up since."""
-    kept: list[Effect] = []
-    taken: set[str] = set()
-    for record in reader.records(run_id, branch + 1, head):
-        header = record.header
-        if header.frame == "note" and header.kind == BRANCH and header.metadata["until"] == branch:
-            kept = msgspec.json.decode(reader.sealer.open(record), type=_Branch).kept
-            if not kept:
-                return []
-        elif header.frame == "note" and header.kind == "effect":
-            taken.add(msgspec.json.decode(reader.sealer.open(record), type=Effect).key)
-    return [one for one in kept if one.key not in taken]
+    return Note(kind=BRANCH, content={}, metadata={"after": after, "until": until})
 
 
 def spans_to(branches: Sequence[Header], head: int) -> list[range]:
@@ -268,6 +239,8 @@ class Line(NamedTuple):
     """Where the last branch on that way began; 0 if there is none."""
     end: int
     """The last record on that way: the run's newest, unless it was left meanwhile."""
+    others: list[Note]
+    """What was recorded on other ways."""
 
 
 def read_line(reader: Reader, after: Header, head: int) -> Line:
@@ -294,9 +267,12 @@ def read_line(reader: Reader, after: Header, head: int) -> Line:
         spans = spans_to(branches, end)
         if any(after.seq in span for span in spans):
             break
-    notes = [note for seq, note in found if any(seq in span for span in spans)]
+    notes: list[Note] = []
+    others: list[Note] = []
+    for seq, note in found:
+        (notes if any(seq in span for span in spans) else others).append(note)
     began = [span.start - 1 for span in spans if span.start > after.seq]
-    return Line(notes, max(began, default=0), end)
+    return Line(notes, max(began, default=0), end, others)
 
 
 def read_notes(reader: Reader, after: Header, head: int) -> list[Note]:

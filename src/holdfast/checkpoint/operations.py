@@ -195,6 +195,9 @@ def _forked(loaded: Loaded, run_id: str) -> Subject:
     header = loaded.header
     subject = subject_of(loaded.state(), new_run_id=run_id)
     origin = {"run_id": header.run_id, "checkpoint_id": header.id, "step": header.step}
+    extra = dict(loaded.extra)
+    if "now" in extra:  # where it says how far the other run's journal counts
+        extra["now"] = {k: v for k, v in extra["now"].items() if k not in ("floor", "branch")}
     place = msgspec.structs.replace(
         subject.place,
         run_id=run_id,
@@ -210,5 +213,5 @@ def _forked(loaded: Loaded, run_id: str) -> Subject:
         id=None,
         fingerprint=header.fingerprint,
         schema=header.schema,
-        extra=(lambda _: msgspec.json.encode(loaded.extra)) if loaded.extra else None,
+        extra=(lambda _: msgspec.json.encode(extra)) if extra else None,
     )

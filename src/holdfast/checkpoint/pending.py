@@ -14,14 +14,17 @@ from holdfast.checkpoint.manager import CheckpointManager, manager_for
 from holdfast.checkpoint.reading import Reader
 from holdfast.checkpoint.requests import Note
 from holdfast.core.codec import decode, encode
+from holdfast.core.fits import unfit, what_fits
 from holdfast.core.lease import check_free
 from holdfast.errors import LeaseHeldError, NotFoundError, UsageError
 from holdfast.storage.base import Leasing, RunInfo, RunQuery, Storage, is_dead
 
 __all__ = [
     "Waiting",
+    "check_fits",
     "check_not_held",
     "open_notes",
+    "outside",
     "pending",
     "questions_of",
     "resolve",
@@ -37,6 +40,8 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
 
     run_id: str
     id: str
+    """Names it in its run. Where a run shows what an agent inside it waits for, the id begins with
+    the run of that one, ``RUN/ID``, so that no two are equal."""
     kind: Literal["question", "effect"]
     scope: str
     step: int
@@ -68,13 +73,10 @@ def pending(
         query = RunQuery(run_id=run_id, not_status="completed")
         if run_id is not None and reader.run(run_id) is None:
             raise _no_run(run_id)
-        runs = list(reader.storage.runs(query))
-        return [
-            waiting
-            for run in [*runs, *(_inside(reader, run_id) if run_id is not None else ())]
-            if not _held(reader, run.run_id)
-            for waiting in _of_run(reader, run)
-        ]
+        runs = [run for run in reader.storage.runs(query) if not _held(reader, run.run_id)]
+        found = [waiting for run in runs for waiting in _of_run(reader, run)]
+        inside = waiting_inside(reader, run_id) if run_id is not None else []
+        return [*found, *(one for one in inside if not _held(reader, one.run_id))]
     finally:
         if manager is not storage:
             manager.close()
@@ -94,8 +96,13 @@ def _inside(reader: Reader, run_id: str) -> list[RunInfo]:
 
 
 def waiting_inside(reader: Reader, run_id: str) -> list[Waiting]:
-    """What the agents inside that run wait for."""
-    return [waiting for run in _inside(reader, run_id) for waiting in _of_run(reader, run)]
+    """What the agents inside that run wait for, with ids as it shows them."""
+    return [outside(waiting) for run in _inside(reader, run_id) for waiting in _of_run(reader, run)]
+
+
+def outside(waiting: Waiting) -> Waiting:
+    """What a run waits for, as those that it is inside show it."""
+    return msgspec.structs.replace(waiting, id=f"{waiting.run_id}/{waiting.id}")
 
 
 def questions_of(reader: Reader, run_id: str) -> list[Waiting]:
@@ -116,10 +123,11 @@ def resolve(
 ) -> Waiting:
     """Say what became of an effect in doubt, or answer a question; a resume then goes on with it.
 
-    *effect* is an id that `pending` gives, a question's too, or an effect's name if only one of
-    that name waits. Give the *outcome* that it had (for a question: the answer), the *error* that
-    it failed with, or ``repeat=True`` if it did not happen and is to be called again. Nothing is
-    run. A run that a live process executes is a `LeaseHeldError`.
+    *effect* is an id that `pending` gives, a question's too and those of agents inside the run, or
+    an effect's name if only one of that name waits in the run itself. Give the *outcome* that it
+    had (for a question: the answer), the *error* that it failed with, or ``repeat=True`` if it did
+    not happen and is to be called again. Nothing is run. A run that a live process executes is a
+    `LeaseHeldError`.
     """
     if (outcome is not _NOTHING) + (error is not None) + repeat != 1:
         raise UsageError("give one of outcome, error= and repeat=True")
@@ -130,12 +138,15 @@ def resolve(
         if run is None:
             raise _no_run(run_id)
         check_not_held(reader, run_id)
-        ledger = open_notes(reader, run)
-        note = _wanted(ledger.waiting(), run_id, effect)
+        run, effect = _place(reader, run, effect)
+        run_id = run.run_id
+        check_not_held(reader, run_id)
+        note = _wanted(reader, run, effect)
         entry: Effect | Answer
         if isinstance(note.content, Question):
             if outcome is _NOTHING:
                 raise UsageError(f"{effect!r} is a question", hint="give its answer as outcome")
+            check_fits(note.content.id, outcome, note.content.schema)
             entry = Answer(id=note.content.id, value=msgspec.Raw(encode(outcome)))
         else:
             entry = _resolved(note.content, outcome, error, repeat)
@@ -146,6 +157,27 @@ def resolve(
     finally:
         if manager is not storage:
             manager.close()
+
+
+def _place(reader: Reader, run: RunInfo, id: str) -> tuple[RunInfo, str]:
+    """The run that *id* is of, that one or one inside it, and the id that it has there."""
+    inside = _inside(reader, run.run_id) if id.startswith(f"{run.run_id}.") else ()
+    for one in (run, *inside):
+        own = id.removeprefix(f"{one.run_id}/")
+        if own != id:
+            return one, own
+    return run, id
+
+
+def check_fits(id: str, answer: Any, schema: Any, hint: str = "") -> None:
+    """Raise a `UsageError` if *answer* plainly does not fit; the node has the last word."""
+    problem = unfit(answer, schema)
+    if problem:
+        raise UsageError(
+            f"the answer to {id} does not fit: {problem}",
+            hint=f"it expects {what_fits(schema)}{hint}",
+            question=id,
+        )
 
 
 def _resolved(known: Effect, outcome: Any, error: str | None, repeat: bool) -> Effect:
@@ -203,13 +235,15 @@ def waiting_of(run_id: str, note: Note) -> Waiting:
     )
 
 
-def _wanted(waiting: list[Note], run_id: str, id: str) -> Note:
+def _wanted(reader: Reader, run: RunInfo, id: str) -> Note:
+    run_id, waiting = run.run_id, open_notes(reader, run).waiting()
     found = [note for note in waiting if note.content.id == id] or [
         note for note in waiting if getattr(note.content, "name", None) == id
     ]
     if len(found) == 1:
         return found[0]
-    there = ", ".join(note.content.id for note in waiting) or "nothing"
+    inside = [one.id for one in waiting_inside(reader, run_id)]
+    there = ", ".join([*(note.content.id for note in waiting), *inside]) or "nothing"
     if found:
         raise UsageError(
             f"several effects {id!r} of run {run_id!r} wait", hint=f"give one of {there}"

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.checkpoint.failures import describe, failure_text
 from holdfast.core.codec import decode, encode
 from holdfast.errors import RunError, UsageError
 
@@ -84,7 +85,7 @@ class Providers:
             try:
                 texts[name] = encode(provider.capture())
             except Exception as error:
-                missing[name] = f"{type(error).__name__}: {error}"
+                missing[name] = failure_text(describe(error))
         return Captured(texts, missing)
 
     def check(self, held: Mapping[str, Any], checkpoint_id: str, *, partial: bool) -> None:
@@ -121,7 +122,7 @@ class Providers:
                 if not isinstance(error, Exception):
                     raise
                 raise RunError(
-                    f"provider {name!r} could not be restored: {type(error).__name__}: {error}",
+                    f"provider {name!r} could not be restored: {describe(error)}",
                     hint=_after(lost),
                     provider=name,
                     not_put_back=lost,
@@ -137,7 +138,7 @@ class Providers:
             try:
                 self._all[name].restore(before.value(name))
             except Exception as error:
-                lost[name] = f"{type(error).__name__}: {error}"
+                lost[name] = failure_text(describe(error))
         return lost
 
 

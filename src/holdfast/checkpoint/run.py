@@ -18,10 +18,12 @@ from holdfast.core.frozen import Nature
 from holdfast.core.ids import check_run_id
 from holdfast.core.state import Lineage, Place, State, read_metadata
 from holdfast.core.triggers import Clockwork, Triggers
-from holdfast.errors import ConflictError, HoldfastError, UsageError
+from holdfast.errors import ConflictError, EncodeError, UsageError
 from holdfast.storage.base import Storage
 
 __all__ = ["Run", "run"]
+
+_NOT_SAVED = "holdfast: the state at this point was not saved"
 
 
 def run(
@@ -39,7 +41,8 @@ def run(
     what was last saved, and `Run.checkpoint` ends a step: it is saved at once or, with
     *checkpoint_frequency* (steps) or *checkpoint_interval* (seconds), when one of them is due.
 
-    An exception saves a checkpoint with status failed, which keeps its text, and is raised again;
+    An exception saves a checkpoint with status failed, which keeps its text, and is raised again
+    (with the last state that was saved, if the one at this point holds what cannot be stored);
     ctrl-C saves one with status interrupted; the end of the block saves the final one, with status
     completed. A run that is completed says so in `Run.completed`, and its state is the final one.
 
@@ -99,7 +102,8 @@ class Run:
     ) -> str | None:
         """End a step with these values set in the state; save if that is due.
 
-        Returns the checkpoint's id, or None if it was not due.
+        Returns the checkpoint's id, or None if it was not due. Values that cannot be stored are an
+        `EncodeError`: the step has then not ended, and the state is what it was before the call.
         """
         if self._held is None:
             raise UsageError("this run is not open", hint="use it inside its with block")
@@ -107,11 +111,19 @@ class Run:
             raise UsageError(
                 f"run {self.run_id!r} is completed", hint="start a new one with another run id"
             )
+        before = {key: self.state[key] for key in values if key in self.state}
         self.state.update(values)
         self.step += 1
         if self._clock.due(self.step, time.monotonic(), node=node) is None:
             return None
-        return self._save("routine", "running", node, metadata)
+        try:
+            return self._save("routine", "running", node, metadata)
+        except EncodeError:
+            for key in values:
+                self.state.pop(key, None)
+            self.state.update(before)
+            self.step -= 1
+            raise
 
     def _save(
         self,
@@ -201,18 +213,42 @@ class Run:
                 manager.close()
 
     def _end(self, error: BaseException | None) -> None:
-        if error is None:
-            self._save("final", "completed")
+        if error is not None:
+            self._save_broken_off(error)
             return
+        try:
+            self._save("final", "completed")
+        except EncodeError as unstorable:
+            self._save_broken_off(unstorable)
+            raise
+
+    def _save_broken_off(self, error: BaseException) -> None:
+        """Save the state and why the run ended here; the last good state, if this one cannot be
+        stored."""
         stopped = isinstance(error, KeyboardInterrupt | SystemExit | asyncio.CancelledError)
         kind, status = ("interrupt", "interrupted") if stopped else ("recovery", "failed")
         manager = self._manager
         assert manager is not None
         text = "" if stopped else failure_text(describe(error), manager.hook_manager)
+        told = {"error": type(error).__name__}
         try:
-            self._save(kind, status, metadata={"error": type(error).__name__}, error=text)
-        except HoldfastError as failure:
-            error.add_note(f"holdfast: the state at this point was not saved: {failure}")
+            try:
+                self._save(kind, status, metadata=told, error=text)
+            except EncodeError as unstorable:
+                if not isinstance(error, EncodeError):
+                    error.add_note(f"{_NOT_SAVED}: {unstorable}")
+                self._go_back(manager.operations.reader)
+                self._save(kind, status, metadata=told, error=text)
+        except Exception as failure:  # whatever it is, it must not hide the user's error
+            error.add_note(f"{_NOT_SAVED}: {failure}")
+
+    def _go_back(self, reader: Reader) -> None:
+        """Take the last state that was saved; an empty one, if there is none."""
+        run = reader.run(self.run_id)
+        newest = reader.newest(run) if run is not None else None
+        saved = reader.load(newest).graph_state() if newest is not None else None
+        self.state = saved.to_dict() if saved is not None else {}
+        self.step = saved.step if saved is not None else 0
 
     def _told_before(self, reader: Reader) -> str:
         """What the newest checkpoint says that the run failed with."""

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from holdfast.checkpoint.leases import HeldRun
-from holdfast.checkpoint.ledger import Ledger, Spot, read_kept, read_line
+from holdfast.checkpoint.ledger import Ledger, Spot, read_line
 from holdfast.checkpoint.manager import StateManager
 from holdfast.checkpoint.reading import Loaded
 from holdfast.checkpoint.requests import Note
@@ -51,6 +51,8 @@ class Session:
         part of the keys of effects: a result that was discarded must not be given back."""
         self.end = 0
         """The last record on the way that led on from the checkpoint that was loaded."""
+        self.elsewhere: list[Note] = []
+        """What was recorded after that checkpoint on other ways."""
         self.resumed = False
         """Whether the journal held anything when this execution began."""
         self.scopes: set[str] = set()
@@ -226,15 +228,9 @@ class Session:
             line = read_line(self._reader, header, run.seq)
             self.ledger.take(note for note in line.notes if not (back and note.kind == "item"))
             self.end = line.end
+            self.elsewhere = line.others
             self.branch = line.branch if line.end == run.seq else run.seq
         return loaded, state
-
-    def join_branch(self, branch: int) -> None:
-        """Go on in the branch that began after that record, or in a later one; 0 is none."""
-        self.branch = max(self.branch, branch)
-        run = self._reader.run(self.run_id)
-        if self.branch and run is not None:
-            self.ledger.kept = read_kept(self._reader, self.run_id, self.branch, run.seq)
 
     def newest(self, scope: str) -> Header | None:
         """The newest checkpoint of a nested scope that is of a step still open."""

@@ -18,7 +18,15 @@ from holdfast.core.record import Header, Record
 from holdfast.errors import HoldfastError
 from holdfast.storage.base import RecordQuery, RunInfo
 
-__all__ = ["Moment", "Told", "failure_told", "moments_from", "timeline", "told_of"]
+__all__ = [
+    "Moment",
+    "Told",
+    "failed_node",
+    "failure_told",
+    "moments_from",
+    "timeline",
+    "told_of",
+]
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +60,8 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[Told, ...]
     error: str = ""
     """What its run failed with."""
+    failed_in: str = ""
+    """The node that its run failed in."""
 
 
 def timeline(
@@ -80,22 +90,36 @@ def moments_from(
         if header.frame == "note":
             notes.append(told_of(reader, record))
         elif header.seq in shown:
+            error, failed_in = failure_told(reader, record)
             moment = Moment(
                 header=marks.tagged(shown[header.seq]),
                 pinned=header.seq in marks.pinned,
                 changes=changes_in(reader, record),
                 notes=tuple(notes),
-                error=failure_told(reader, record),
+                error=error,
+                failed_in=failed_in,
             )
             moments.append(moment)
             notes = []
     return moments, tuple(notes)
 
 
-def failure_told(reader: Reader, record: Record) -> str:
-    """What a checkpoint says that its run failed with."""
+def failure_told(reader: Reader, record: Record) -> tuple[str, str]:
+    """What a checkpoint says that its run failed with, and the node that it failed in."""
     header = record.header
-    return failure_in(header, bytes(read_body(reader.sealer.open(record), header).extra))
+    extra = bytes(read_body(reader.sealer.open(record), header).extra)
+    return failure_in(header, extra), failed_node(header, extra)
+
+
+def failed_node(header: Header, extra: bytes) -> str:
+    """The node that a graph failed in: the one it was to go on with, as the failed checkpoint
+    keeps it beside the state. Empty if there is none."""
+    if header.status != "failed" or not extra:
+        return ""
+    told: Any = msgspec.json.decode(extra)
+    now = told.get("now") if isinstance(told, dict) else None
+    node = now.get("next") if isinstance(now, dict) else None
+    return node if isinstance(node, str) else ""
 
 
 def told_of(reader: Reader, record: Record) -> Told:

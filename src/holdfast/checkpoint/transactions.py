@@ -25,6 +25,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from holdfast.checkpoint.failures import describe, failure_text
 from holdfast.checkpoint.manager import CheckpointManager
 from holdfast.checkpoint.requests import Note
 from holdfast.core.ids import new_id
@@ -194,7 +195,7 @@ def _note(
 ) -> Note:
     content: dict[str, Any] = {"details": details} if details else {}
     if error is not None:
-        content["error"] = f"{type(error).__name__}: {error}"
+        content["error"] = failure_text(describe(error))
     try:
         msgspec.json.encode(content)
     except (TypeError, ValueError, RecursionError) as problem:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from holdfast.cli.act_documents import Answered, Pending, WaitingRow
@@ -17,20 +18,12 @@ from holdfast.errors import NotFoundError, UsageError
 if TYPE_CHECKING:
     from holdfast.checkpoint.pending import Waiting
 
-__all__ = ["answer", "approve", "pending", "reject"]
+__all__ = ["answer", "approve", "effect_choices", "pending", "reject"]
 
 _Run = Annotated[str, Argument(metavar="RUN", help="The run that waits.")]
 _Id = Annotated[
     str | None, Argument(metavar="ID", help="Which, if several wait; pending lists them.")
 ]
-_TYPES: dict[str, type | tuple[type, ...]] = {
-    "boolean": bool,
-    "string": str,
-    "integer": int,
-    "number": (int, float),
-    "array": list,
-    "object": dict,
-}
 
 
 @command
@@ -60,6 +53,10 @@ def pending(
     cli.give(Pending(pending=rows), lambda: _table(found))
     if cli.for_people and not found:
         cli.say("nothing waits")
+    effects = [one for one in found if one.kind == "effect"]
+    if cli.for_people and effects:
+        one = effects[0]
+        cli.say(effect_choices(one.run_id) if len(found) == 1 else effect_choices("RUN", "ID"))
 
 
 def _table(found: list[Waiting]) -> Iterator[object]:
@@ -77,12 +74,16 @@ def _table(found: list[Waiting]) -> Iterator[object]:
             Cell(one.run_id, "bold"),
             one.id,
             one.kind if one.kind == "question" else Cell("effect in doubt", "yellow"),
-            value_text(one.question) if one.kind == "question" else f"key {one.key}",
+            value_text(one.question) if one.kind == "question" else _call(one),
             value_text(one.schema, 40) if one.schema else "",
         ]
         for one in found
     ]
     yield Table(columns, rows)
+
+
+def _call(one: Waiting) -> str:
+    return f"{one.name} at step {one.step}, node {one.node}; key {one.key}"
 
 
 def _waiting(cli: Cli, run: str | None) -> list[Waiting]:
@@ -98,7 +99,7 @@ def _one(cli: Cli, run: str, id: str | None, kind: str | None) -> Waiting:
     """What is meant, of all that the run waits for."""
     found = _waiting(cli, run)
     if id is not None:
-        found = [one for one in found if id in (one.id, one.name)]
+        found = [one for one in found if id in (one.id, one.name, f"{one.run_id}/{one.id}")]
     elif kind is not None:
         found = [one for one in found if one.kind == kind]
     if len(found) == 1:
@@ -108,9 +109,11 @@ def _one(cli: Cli, run: str, id: str | None, kind: str | None) -> Waiting:
             f"run {run!r} waits for {len(found)} things",
             hint=f"give the id of one: {', '.join(one.id for one in found)}",
         )
-    what = f"{kind or 'nothing'} {id or ''}".strip() if id or kind else "anything"
+    what = f"no {kind}" if kind else "nothing"
+    if id is not None:
+        what += f" {id}" if kind else f" named {id}"
     raise NotFoundError(
-        f"run {run!r} waits for no {what}", hint="holdfast pending lists what waits", run_id=run
+        f"run {run!r} waits for {what}", hint="holdfast pending lists what waits", run_id=run
     )
 
 
@@ -148,6 +151,9 @@ def answer(
     error: Annotated[
         str | None, Option(metavar="TEXT", help="The effect failed with this.")
     ] = None,
+    yes: Annotated[
+        bool, Option("--yes", "-y", help="The effect did return this true or false.")
+    ] = False,
 ) -> None:
     """Answer a question, or tell what became of an effect in doubt.
 
@@ -161,12 +167,16 @@ def answer(
             raise UsageError(f"{one.id} is a question", hint="give its answer")
         _say(cli, one, read_value(value))
         return
+    if value is not None and isinstance(read_value(value), bool) and not yes:
+        raise _no_outcome(one)
     _tell(cli, one, value, error)
 
 
 def _say(cli: Cli, one: Waiting, value: Any) -> None:
     from holdfast.checkpoint.pending import resolve
 
+    if one.kind == "effect":
+        raise _no_outcome(one)
     _check(one, value)
     resolve(one.run_id, one.id, value, storage=cli.manager)
     _give(cli, one, "answered", value)
@@ -189,18 +199,39 @@ def _tell(cli: Cli, one: Waiting, value: str | None, error: str | None) -> None:
 
 
 def _check(one: Waiting, value: Any) -> None:
-    """Refuse what the question's schema plainly does not allow; the node has the last word."""
-    schema = one.schema if isinstance(one.schema, Mapping) else {}
-    allowed = schema.get("enum")
-    wanted = _TYPES.get(str(schema.get("type")))
-    wrong = wanted is not None and not isinstance(value, wanted)
-    wrong |= schema.get("type") in ("integer", "number") and isinstance(value, bool)
-    if wrong or (isinstance(allowed, list) and value not in allowed):
-        expects = " or ".join(map(str, allowed)) if allowed else schema.get("type")
-        raise UsageError(
-            f"{value_text(value)} does not answer {one.id}",
-            hint=f"it expects {expects}: holdfast answer {one.run_id} VALUE",
-        )
+    """Refuse what plainly does not fit before it is written."""
+    from holdfast.checkpoint.pending import check_fits
+    from holdfast.core.fits import unfit
+
+    yes = "" if unfit(True, one.schema) else f"; holdfast approve {one.run_id} says true"
+    check_fits(one.id, value, one.schema, hint=yes)
+
+
+def effect_choices(run_id: str, id: str | None = None) -> str:
+    """What can be said of an effect in doubt; *id* tells which, if several wait."""
+    say = f"holdfast answer {run_id}" + (f" --id {quote(id)}" if id else "")
+    return (
+        f"it happened: {say} VALUE, with what it returned; it did not: {say} --repeat;"
+        f" it failed: {say} --error TEXT"
+    )
+
+
+def _no_outcome(one: Waiting) -> UsageError:
+    return UsageError(
+        f"{one.id} is an effect in doubt: yes or no does not say what became of it",
+        hint=effect_choices(one.run_id),
+    )
+
+
+def _outermost(cli: Cli, run_id: str) -> str:
+    """The run that is resumed to go on with that one, which may be inside it."""
+    reader = cli.manager.operations.reader
+    while (run := reader.run(run_id)) is not None and (newest := reader.newest(run)) is not None:
+        parent = newest.metadata.get("parent_run")
+        if not parent:
+            break
+        run_id = str(parent)
+    return run_id
 
 
 def _give(
@@ -219,4 +250,4 @@ def _give(
 
     cli.give(document, text)
     if cli.for_people:
-        cli.say(Cell(f"holdfast resume {one.run_id} goes on with it", "dim"))
+        cli.say(Cell(f"holdfast resume {_outermost(cli, one.run_id)} goes on with it", "dim"))

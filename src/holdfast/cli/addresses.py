@@ -216,11 +216,12 @@ def _no_run(text: str) -> NotFoundError:
 
 
 def _no_step(run: RunInfo, parsed: Parsed, newest: Header) -> NotFoundError:
-    what = "has been" if (parsed.step or 0) > newest.step else "has"
-    rest = f"only to step {newest.step}" if what == "has been" else "nothing that early"
+    later = (parsed.step or 0) > newest.step
+    stands = f"stands at step {newest.step}" if later else "has nothing that early"
     return NotFoundError(
-        f"run {run.run_id!r} {what} {rest}, and {parsed.step} was asked for",
-        hint=f"holdfast log {run.run_id} lists its checkpoints",
+        f"run {run.run_id!r} {stands}, and {parsed.step} was asked for",
+        hint=f"holdfast log {run.run_id} lists its checkpoints, those of a way that was left too;"
+        f" {run.run_id}~N is N before the newest",
         run_id=run.run_id,
         step=parsed.step,
     )

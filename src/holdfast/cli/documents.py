@@ -158,6 +158,8 @@ class Checkpoint(Address, kw_only=True):
     notes: list[NoteRow]
     error: str = ""
     """What its run failed with: the error's class and text."""
+    failed_in: str = ""
+    """The node that its run failed in; `node` is the last that was executed."""
 
 
 class Failure(Document, kw_only=True):

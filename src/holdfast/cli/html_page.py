@@ -141,7 +141,8 @@ def _step(page: Page, at: int) -> Iterator[str]:
         "</p>"
     )
     if moment.error:
-        yield f"<pre>{_text(moment.error, True)}</pre>"
+        where = f"in {moment.failed_in}: " if moment.failed_in else ""
+        yield f"<pre>{_text(where + moment.error, True)}</pre>"
     if moment.changes:
         yield f'<table class="diff">{"".join(map(_change, moment.changes))}</table>'
     else:

@@ -32,6 +32,9 @@ _IN_JSON = re.compile("[\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\uf
 _GAP = "  "
 _LEAST = 10
 """A column that gives way keeps so many characters."""
+_PADDED = 60
+"""Where lines may be as long as they like, it is made no wider than this for the sake of one cell:
+a longer one stands out of its column."""
 
 
 def plain(text: object, *, lines: bool = False) -> str:
@@ -204,9 +207,14 @@ def _table(table: Table, color: bool, width: int | None) -> Iterable[str]:
     ]
     if width is not None:
         widths = _fitted(widths, table.columns, width)
-    yield _row([(head.upper(), "dim") for head in heads], table.columns, widths, color)
-    for row in cells:
-        yield _row(row, table.columns, widths, color)
+    else:
+        widths = [
+            min(wide, _PADDED) if column.gives else wide
+            for wide, column in zip(widths, table.columns, strict=True)
+        ]
+    titles = [(head.upper(), "dim") for head in heads]
+    for row in [titles, *cells]:
+        yield _row(row, table.columns, widths, color, cut=width is not None)
 
 
 def _fitted(full: list[int], columns: Sequence[Column], width: int) -> list[int]:
@@ -236,13 +244,18 @@ def _over(widths: list[int], width: int) -> int:
 
 
 def _row(
-    row: Sequence[tuple[str, str]], columns: Sequence[Column], widths: list[int], color: bool
+    row: Sequence[tuple[str, str]],
+    columns: Sequence[Column],
+    widths: list[int],
+    color: bool,
+    *,
+    cut: bool,
 ) -> str:
     parts = []
     for (text, style), column, width in zip(row, columns, widths, strict=True):
         if not width:
             continue
-        shown = _cut(text, width)
+        shown = _cut(text, width) if cut else text
         pad = " " * (width - width_of(shown))
         painted = _paint(shown, style, color)
         parts.append(pad + painted if column.right else painted + pad)

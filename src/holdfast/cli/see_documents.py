@@ -61,6 +61,8 @@ class Show(Document, kw_only=True):
     state: msgspec.Raw
     error: str = ""
     """What its run failed with: the error's class and text."""
+    failed_in: str = ""
+    """The node that its run failed in."""
 
 
 class ValueAt(Document, kw_only=True):

@@ -114,16 +114,19 @@ def show_operations(cli: Cli, run: RunInfo, limit: int | None) -> None:
         for record in engine.reader.records(run.run_id, min(shown, default=1), run.seq)
         if record.header.seq in shown
     ]
-    moments = [
-        Moment(
+    moments = []
+    for record in reversed(records):
+        note = record.header.frame == "note"
+        error, failed_in = ("", "") if note else failure_told(engine.reader, record)
+        moment = Moment(
             header=marks.tagged(record.header),
             pinned=record.header.seq in marks.pinned,
-            changes=changes_in(engine.reader, record) if record.header.frame != "note" else (),
-            notes=(told_of(engine.reader, record),) if record.header.frame == "note" else (),
-            error=failure_told(engine.reader, record) if record.header.frame != "note" else "",
+            changes=() if note else changes_in(engine.reader, record),
+            notes=(told_of(engine.reader, record),) if note else (),
+            error=error,
+            failed_in=failed_in,
         )
-        for record in reversed(records)
-    ]
+        moments.append(moment)
     document = Log(
         run_id=run.run_id,
         status=run.status,
@@ -152,7 +155,7 @@ def _operations(moments: list[Moment]) -> Iterator[object]:
 def _record_row(moment: Moment) -> list[object]:
     header = moment.header
     where = "/".join(part for part in (header.scope, header.node) if part)
-    what = error_words(moment.error) or change_words(moment.changes)
+    what = error_words(moment) or change_words(moment.changes)
     for told in moment.notes:
         words = [told.id, told.state, told.error]
         if told.kind in ("effect", "question", "answer"):

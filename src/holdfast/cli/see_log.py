@@ -83,6 +83,7 @@ def checkpoint_row(moment: Moment) -> Checkpoint:
         changes=rows(moment.changes),
         notes=[NoteRow.of(told) for told in moment.notes],
         error=moment.error,
+        failed_in=moment.failed_in,
     )
 
 
@@ -91,7 +92,7 @@ def _text(moments: list[Moment], after: tuple[Told, ...]) -> Iterator[object]:
     for moment in moments:
         table.append(moment_cells(moment))
         if moment.error:
-            words = Cell(error_words(moment.error), "red")
+            words = Cell(error_words(moment), "red")
             table.append(["", "", Cell("  error", "dim"), words, "", ""])
         table += (_note_row(told) for told in reversed(moment.notes) if _is_told(told))
     columns = (
@@ -128,15 +129,16 @@ def mark_words(header: Header, pinned: bool) -> Cell:
     return Cell(" ".join(words), style)
 
 
-def error_words(error: str) -> str:
-    """What a run failed with, in one line."""
-    text = " ".join(error.split())
+def error_words(moment: Moment) -> str:
+    """What a run failed with, and where, in one line."""
+    where = f"in {moment.failed_in}: " if moment.error and moment.failed_in else ""
+    text = where + " ".join(moment.error.split())
     return text if len(text) <= _WORDS else text[: _WORDS - 1] + "…"
 
 
 def error_cells(moment: Moment) -> list[Cell]:
     """The same, to stand behind what else a line says of a checkpoint."""
-    return [Cell(f"  {error_words(moment.error)}", "red")] if moment.error else []
+    return [Cell(f"  {error_words(moment)}", "red")] if moment.error else []
 
 
 def _is_told(told: Told) -> bool:

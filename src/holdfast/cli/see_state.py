@@ -42,6 +42,7 @@ def show(
 ) -> None:
     """Show a checkpoint: where it stands in its run, and the state."""
     from holdfast.checkpoint.failures import failure_in
+    from holdfast.checkpoint.timeline import failed_node
     from holdfast.checkpoint.views import state_text
 
     header = cli.finder.checkpoint(checkpoint)
@@ -50,11 +51,12 @@ def show(
         checkpoint=Address.of(header),
         state=msgspec.Raw(state_text(loaded.texts)),
         error=failure_in(header, loaded.extras[-1]),
+        failed_in=failed_node(header, loaded.extras[-1]),
     )
-    cli.give(document, lambda: _text(cli, header, loaded, document.error, full))
+    cli.give(document, lambda: _text(cli, header, loaded, document, full))
 
 
-def _text(cli: Cli, header: Header, loaded: Loaded, error: str, full: bool) -> Iterator[object]:
+def _text(cli: Cli, header: Header, loaded: Loaded, told: Show, full: bool) -> Iterator[object]:
     pinned = header.seq in cli.manager.operations.keeper.marks(header.run_id).pinned
     name = f" of {header.name}" if header.name else ""
     yield Line.of(Cell("run         ", "dim"), Cell(header.run_id, "bold"), name)
@@ -63,8 +65,10 @@ def _text(cli: Cli, header: Header, loaded: Loaded, error: str, full: bool) -> I
     scope = f" in {header.scope}" if header.scope else ""
     yield Line.of(Cell("checkpoint  ", "dim"), header.id, f" ({header.kind}){scope}")
     yield Line.of(Cell("status      ", "dim"), status_cell(header.status))
-    if error:
-        yield Cell(f"error       {error.replace(chr(10), _BELOW)}", "red")
+    if told.failed_in:
+        yield Line.of(Cell("failed in   ", "dim"), told.failed_in)
+    if told.error:
+        yield Cell(f"error       {told.error.replace(chr(10), _BELOW)}", "red")
     yield Line.of(Cell("saved       ", "dim"), clock(header.saved_at))
     yield Line.of(
         Cell("size        ", "dim"), f"{size(header.size)}, stored as {size(header.stored)}"
@@ -75,7 +79,7 @@ def _text(cli: Cli, header: Header, loaded: Loaded, error: str, full: bool) -> I
     if marks:
         yield Line.of(Cell("marks       ", "dim"), Cell(" ".join(marks), "cyan"))
     for key, value in header.metadata.items():
-        if key == "error" and error:
+        if key == "error" and told.error:
             continue  # its class
         text = msgspec.json.encode(value).decode()
         yield Line.of(Cell(f"{key:<11} ", "dim"), text)

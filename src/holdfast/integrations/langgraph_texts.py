@@ -141,8 +141,8 @@ def _copy(value: Any) -> Any:
 
 
 def _proof(fields: dict[str, Any]) -> bytes | None:
-    """What tells apart what is equal and yet not the same: 1, 1.0 and True."""
-    rest = [value for value in fields.values() if value and type(value) is not str]
+    """What tells apart what is equal and yet not the same: 1, 1.0 and True, or 0 and False."""
+    rest = [one for one in fields.values() if type(one) is not str and (one or one == 0)]
     if not rest:
         return None
     try:

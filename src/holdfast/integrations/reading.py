@@ -34,10 +34,18 @@ class Found(msgspec.Struct, frozen=True):
     texts: Mapping[str, bytes | Items]
     beside: bytes
 
-    @property
-    def size(self) -> int:
-        """The bytes of its own. Items are shared with the checkpoints before and after it."""
-        return len(self.beside) + sum(len(t) for t in self.texts.values() if type(t) is bytes)
+    def size_beside(self, newer: Found) -> int:
+        """How many bytes it takes beside a newer one, with which it may share lists."""
+        return len(self.beside) + sum(
+            _own_size(text, newer.texts.get(key)) for key, text in self.texts.items()
+        )
+
+
+def _own_size(text: bytes | Items, newer: bytes | Items | None) -> int:
+    if isinstance(text, bytes):
+        return len(text)
+    shared = isinstance(newer, Items) and newer.texts is text.texts
+    return 0 if shared else sum(map(len, text.after(0)))
 
 
 class Reading:
@@ -55,8 +63,8 @@ class Reading:
         """Keep what was just saved or read: it is asked for next, more often than not."""
         key = (header.run_id, header.scope)
         with self._lock:
-            before = _light(self._recent.get(key, []))
-            self._recent[key] = [*before, Found(header, texts, beside)]
+            found = Found(header, texts, beside)
+            self._recent[key] = [*_light(self._recent.get(key, []), found), found]
             self._recent.move_to_end(key)
             if len(self._recent) > _SCOPES:
                 self._recent.popitem(last=False)
@@ -101,15 +109,17 @@ class Reading:
         return found
 
     def load_many(self, headers: Sequence[Header]) -> dict[tuple[str, str, int], Found]:
-        """Several checkpoints, by run, scope and seq, reading what they share only once."""
+        """Several checkpoints in this order, by run, scope and seq; nothing is read twice."""
         groups: dict[tuple[str, str], list[Header]] = {}
         for header in headers:
             groups.setdefault((header.run_id, header.scope), []).append(header)
-        return {
+        loaded = {
             (found.header.run_id, found.header.scope, found.header.seq): found
             for group in groups.values()
             for found in self._load_group(group)
         }
+        keys = [(header.run_id, header.scope, header.seq) for header in headers]
+        return {key: loaded[key] for key in keys if key in loaded}
 
     def _load_group(self, headers: list[Header]) -> Iterator[Found]:
         """Checkpoints of one scope."""
@@ -175,9 +185,9 @@ class _Passing:
         return Found(header, texts, extra)
 
 
-def _light(known: list[Found]) -> list[Found]:
-    """The last of them, oldest first, as many as may be kept beside another."""
-    sizes = accumulate(found.size for found in reversed(known[1 - PAGE :]))
+def _light(known: list[Found], newer: Found) -> list[Found]:
+    """The last of them, oldest first, as many as may be kept beside *newer*."""
+    sizes = accumulate(found.size_beside(newer) for found in reversed(known[1 - PAGE :]))
     count = sum(1 for size in sizes if size <= _LIGHT)
     return known[len(known) - count :]
 

@@ -31,7 +31,13 @@ from holdfast.runtime.observers import Observer
 from holdfast.runtime.outcomes import Ending
 from holdfast.runtime.runs import NOTHING
 from holdfast.runtime.signatures import read_signature
-from holdfast.runtime.subagents import Handed, agent_tool, hand_out, pass_on_refusal
+from holdfast.runtime.subagents import (
+    Handed,
+    agent_tool,
+    hand_out,
+    parked_inside,
+    pass_on_refusal,
+)
 from holdfast.runtime.tools import Tool, ToolLike, read_tool
 
 __all__ = ["DEFAULT_ID", "BaseAutonomousAgent"]
@@ -119,8 +125,8 @@ class BaseAutonomousAgent:
         """Work on *task* until it is done, or go on with the run that was not completed.
 
         A run that is gone on with keeps its task; another text joins the conversation. With
-        *checkpoint* it goes on from that one. *answer* is for what the run waits for, or an agent
-        inside it; *answers* is for several, by their ids.
+        *checkpoint* it goes on from that one. *answer* is for the one question that the run, or an
+        agent inside it, waits for; *answers* is for several, by the ids that the result gives them.
         """
         self._check_idle()
         start = await self._start(task, checkpoint)
@@ -168,9 +174,7 @@ class BaseAutonomousAgent:
             pass_on_refusal(error)
             raise
         if result.waiting:
-            raise Interrupted(
-                f"run {result.run_id!r} waits", run_id=result.run_id, waiting=result.waiting
-            )
+            raise parked_inside(result)
         return result
 
     async def _start(self, task: str, checkpoint: str | None) -> Start:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.checkpoint.effects import effect
+from holdfast.checkpoint.failures import failure_here
 from holdfast.checkpoint.hooks import HookEvent
 from holdfast.checkpoint.ledger import Effect
 from holdfast.checkpoint.session import HERE, place_name
@@ -98,7 +99,7 @@ class Cycles:
                     raise await self._interrupted(state) from error
                 if isinstance(error, AS_THEY_ARE) or not isinstance(error, Exception):
                     raise
-                text = f"{type(error).__name__}: {error}"
+                text = failure_here(error)
                 raise Ending("failed", leaves=_with(state, error=text), error=text) from error
 
     async def _heed_interrupt(self, state: State) -> None:

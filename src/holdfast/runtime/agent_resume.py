@@ -11,7 +11,6 @@ from holdfast.runtime.agent import BaseAutonomousAgent
 from holdfast.runtime.agent_graph import check_name
 from holdfast.runtime.agent_result import AgentResult
 from holdfast.runtime.explain import ResumePlan, explain
-from holdfast.storage.base import RecordQuery
 
 __all__ = ["AgentRuns"]
 
@@ -35,12 +34,14 @@ class AgentRuns:
         self._target(run_id, None)  # a run that is not the agent's is refused here already
         return explain(self._manager.operations.reader, None, run_id)
 
-    def resume_sync(self, run_id: str, *, step: int | None = None, force: bool = False) -> Header:
-        """Go on with the run, from its newest checkpoint or that of *step*; gives the last one.
+    def resume_sync(
+        self, run_id: str, *, checkpoint_id: str | None = None, force: bool = False
+    ) -> Header:
+        """Go on with the run, from its newest checkpoint or the one named; gives the last one.
 
         An agent's nodes always fit, so that *force* changes nothing.
         """
-        header = self._target(run_id, step)
+        header = self._target(run_id, checkpoint_id)
         result = asyncio.run(self._agent.run(checkpoint=header.id))
         if result.status != "completed":
             raise _told(result)
@@ -52,10 +53,13 @@ class AgentRuns:
             raise UsageError(f"{self._agent!r} saves nothing", hint="give it state_manager=")
         return self._agent.state_manager
 
-    def _target(self, run_id: str, step: int | None) -> Header:
+    def _target(self, run_id: str, checkpoint_id: str | None) -> Header:
         reader = self._manager.operations.reader
-        headers = reader.storage.headers(RecordQuery(run_id=run_id, scope=""))
-        found = next((one for one in headers if step is None or one.step <= step), None)
+        if checkpoint_id is not None:
+            found: Header | None = reader.resolve(checkpoint_id, run_id=run_id)
+        else:
+            run = reader.run(run_id)
+            found = reader.newest(run) if run is not None else None
         if found is None:
             raise NotFoundError(f"run {run_id!r} has no such checkpoint", run_id=run_id)
         parent = found.metadata.get("parent_run")

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from holdfast.checkpoint.effects import args_digest
+from holdfast.checkpoint.failures import shown
 from holdfast.checkpoint.ledger import Item
 from holdfast.checkpoint.session import HERE
 from holdfast.core.codec import decode, encode
@@ -83,7 +84,7 @@ async def process_chain(
 
 def _failure(parts: Parts, index: int, item: Any, value: Any, error: Exception) -> StepError:
     return StepError(
-        f"item {index} of the chain failed: {error!r}",
+        f"item {index} of the chain failed: {shown(error)}",
         node=parts.node,
         index=index,
         item=item,

@@ -58,9 +58,9 @@ class DriftWatch:
     never does more.
 
     What was recorded after the checkpoint that a run goes back to is not taken up again: models
-    are asked anew, and so are tools and other effects with ``in_doubt="retry"``, with idempotency
-    keys of their own. Any other call that was made is not made again with the same arguments.
-    What was spent stays spent.
+    are asked, tools and other effects called anew, with idempotency keys of their own, and what
+    was spent stays spent. Where an effect succeeded that was not declared safe to repeat
+    (``in_doubt="retry"``, or a tool that is idempotent), that is a `DriftError` instead.
 
     >>> import asyncio
     >>> from holdfast import CheckpointConfig, GraphConfig
@@ -87,11 +87,17 @@ class DriftWatch:
         detectors: Iterable[Detector | type[Any]] | None = None,
         sensitivity: Sensitivity | float = "normal",
         window: int = 50,
+        max_restores: int = 3,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         check_policy(policy, "policy")
+        if max_restores < 1:
+            raise UsageError(
+                f"max_restores is {max_restores}", hint="give 1 or more, or use policy='stop'"
+            )
         self.policy: DriftPolicy = policy
         self.window = window
+        self.max_restores = max_restores
         self._progress = progress
         self._action = action
         given = default_detectors() if detectors is None else tuple(detectors)
@@ -209,9 +215,11 @@ class DriftWatch:
 
         *start* starts it, *go_back* goes on from a checkpoint: the last good one, saved anew as
         the run's newest. Drift that comes again before a whole window of steps has passed leads
-        further back each time; when there is nothing left to go back to, that is a `DriftError`.
+        further back each time; after *max_restores* times, or when there is nothing left to go
+        back to, that is a `DriftError`.
         """
         below: int | None = None
+        restores = 0
         attempt = start
         while True:
             try:
@@ -228,13 +236,14 @@ class DriftWatch:
                 if report is None:
                     return result
             if report.observations >= self.window:
-                below = None
+                below, restores = None, 0
             good = await self._mark(manager, run_id, report, below)
-            if good is None:
-                raise self._error(run_id, report)
-            below = good.step
-            back, kept = await take_back(manager, run_id, good.checkpoint_id)
-            logger.warning("run %s goes back to step %d%s", run_id, good.step, _also(kept))
+            if good is None or restores == self.max_restores:
+                raise self._error(run_id, report, after=restores)
+            below, restores = good.step, restores + 1
+            refuse = partial(self._error, run_id, report)
+            back = await take_back(manager, run_id, good.checkpoint_id, refuse)
+            logger.warning("run %s goes back to step %d", run_id, good.step)
             attempt = partial(go_back, back)
 
     def _why_stopped(self, run_id: str) -> DriftReport | None:
@@ -267,14 +276,26 @@ class DriftWatch:
             line = one.parent_checkpoint_id if one.parent_checkpoint_id in ids else None
         return None
 
-    def _error(self, run_id: str, report: DriftReport) -> DriftError:
-        why = ", and there is nothing left to go back to" if self.policy == "restore" else ""
-        return DriftError(f"run {run_id!r} drifts{why}: {report}", run_id=run_id, report=report)
-
-
-def _also(kept: Sequence[str]) -> str:
-    """What a person may want to look at, in the words of the log."""
-    return f"; what was done outside stays done: {', '.join(kept)}" if kept else ""
+    def _error(
+        self, run_id: str, report: DriftReport, done: Sequence[str] = (), *, after: int = 0
+    ) -> DriftError:
+        """*done* is what may not be done again, and would be if the run went back."""
+        why = ""
+        if self.policy == "restore":
+            why = ", and there is nothing left to go back to"
+        if self.policy == "restore" and after == self.max_restores:
+            why = f" again after it went back {after} times"
+        facts: dict[str, Any] = {"run_id": run_id, "report": report}
+        if not done:
+            return DriftError(f"run {run_id!r} drifts{why}: {report}", **facts)
+        return DriftError(
+            f"run {run_id!r} drifts, and cannot go back because {', '.join(done)} would be done"
+            f" again: {report}",
+            hint="what is safe to repeat can be declared so (in_doubt='retry', idempotent tools);"
+            " or resume from a checkpoint, which repeats nothing",
+            done=tuple(done),
+            **facts,
+        )
 
 
 class _Watched:

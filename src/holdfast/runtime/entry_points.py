@@ -52,8 +52,10 @@ class Resumable(Protocol):
     def explain_resume(self, run_id: str) -> ResumePlan:
         """What `resume_sync` would do."""
 
-    def resume_sync(self, run_id: str, *, step: int | None = None, force: bool = False) -> Ended:
-        """Go on with a run, in an event loop of its own."""
+    def resume_sync(
+        self, run_id: str, *, checkpoint_id: str | None = None, force: bool = False
+    ) -> Ended:
+        """Go on with a run, from its newest checkpoint or the one named, in a loop of its own."""
 
 
 def module_of_caller(depth: int) -> str:
@@ -104,11 +106,11 @@ def load_resumable(entry_point: str) -> Resumable:
     from holdfast.runtime.graph import StateGraph
 
     found = load_object(entry_point)
-    if not isinstance(found, StateGraph) and callable(found):
+    if not isinstance(found, StateGraph | BaseAutonomousAgent) and callable(found):
         found = found()
-    found = getattr(found, "graph", found)
-    if isinstance(found, BaseAutonomousAgent):
+    if isinstance(found, BaseAutonomousAgent):  # which may have a graph of its own
         return AgentRuns(found)
+    found = getattr(found, "graph", found)
     if not isinstance(found, StateGraph):
         raise UsageError(
             f"{entry_point} is no graph and no agent", hint="name one, or what makes one"

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from holdfast.checkpoint.failures import failure_text
+from holdfast.checkpoint import failures
 from holdfast.checkpoint.requests import Note
 from holdfast.checkpoint.session import HERE, Emit, Here, Session
 from holdfast.core.state import Lineage, Place, State
@@ -198,7 +198,7 @@ class Loop:
         try:
             following = self._decide(node, state)
         except Exception as error:
-            raise await self._undecided(node, state, f"fails: {error!r}") from error
+            raise await self._undecided(node, state, f"fails: {failures.shown(error)}") from error
         if following is None:
             raise await self._undecided(node, state, "matches none of its edges")
         return following
@@ -255,7 +255,7 @@ class Loop:
         if kind != "routine":
             state = state.placed(placed(state.place, kind, status, error))
         elapsed = round(time.monotonic() - self._began, 6)
-        told = failure_text(error, session.manager.hook_manager)
+        told = failures.failure_text(error, session.manager.hook_manager)
         floor, branch = session.floor, session.branch
         now = Now(next=following, elapsed=elapsed, floor=floor, branch=branch, error=told)
         since = self._in_journal
@@ -353,7 +353,7 @@ class Loop:
             return error
         told = error if isinstance(error, AS_THEY_ARE) else self._failure(error, state, node)
         if not isinstance(error, ConflictError):
-            text = f"{type(error).__name__}: {error}"
+            text = failures.describe(error)
             await self._save_after(told, state, "recovery", "failed", node, begun=True, error=text)
         self._failed(error, node, completed=False)
         return told
@@ -390,7 +390,7 @@ class Loop:
 
     def _failure(self, error: BaseException, state: State, node: str) -> StepError:
         return StepError(
-            f"node {node!r} failed: {error!r}",
+            f"node {node!r} failed: {failures.shown(error)}",
             hint="resume the run to try the node again",
             node=node,
             state=state,

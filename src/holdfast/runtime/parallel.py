@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from holdfast.checkpoint.effects import args_digest
+from holdfast.checkpoint.failures import shown
 from holdfast.checkpoint.ledger import Item
 from holdfast.checkpoint.session import HERE
 from holdfast.core.codec import decode, encode
@@ -184,7 +185,7 @@ class _Batch:
 
     def _failure(self, index: int) -> StepError:
         return StepError(
-            f"item {index} failed: {self._errors[index]!r}",
+            f"item {index} failed: {shown(self._errors[index])}",
             node=self._parts.node,
             index=index,
             item=self._items[index],
@@ -196,7 +197,7 @@ class _Batch:
         if self._parked:
             raise self._parked[0]
         if self._errors and len(self._errors) == len(self._items):
-            counts = Counter(repr(error) for error in self._errors.values())
+            counts = Counter(shown(error) for error in self._errors.values())
             said = "; ".join(f"{count} x {text}" for text, count in counts.most_common(5))
             raise RunError(
                 f"all {len(self._items)} items failed: {said}", errors=dict(self._errors)

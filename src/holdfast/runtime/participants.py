@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import msgspec
 
 from holdfast.checkpoint.effects import effect
+from holdfast.checkpoint.failures import TO_A_MODEL, failure_here
 from holdfast.config import ApprovalSettings
 from holdfast.errors import InDoubtError, UsageError
 from holdfast.runtime.model_calls import ask
@@ -243,7 +244,7 @@ async def _called(tool: Tool, arguments: dict[str, Any]) -> str:
         except InDoubtError:
             raise
         except Exception as error:
-            return f"error: {type(error).__name__}: {error}"
+            return f"error: {failure_here(error, TO_A_MODEL)}"
 
     return await effect(f"tool {tool.name}", call, arguments, in_doubt=tool.in_doubt)
 

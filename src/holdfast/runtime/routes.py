@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.checkpoint.failures import shown
 from holdfast.checkpoint.ledger import Item
 from holdfast.checkpoint.session import HERE
 from holdfast.core.codec import decode, encode
@@ -46,7 +47,7 @@ async def process_conditional(
         say("route.execute", route=route, error=type(error).__name__)
         if isinstance(error, AS_THEY_ARE):
             raise
-        raise _failure(parts, route, state, f"route {route!r} failed: {error!r}") from error
+        raise _failure(parts, route, state, f"route {route!r} failed: {shown(error)}") from error
     finally:
         HERE.reset(token)
     say("route.execute", route=route, error=None)

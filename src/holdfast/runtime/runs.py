@@ -21,7 +21,7 @@ from holdfast.runtime.loop import Control, Loop
 from holdfast.runtime.observers import Observer, emitter
 from holdfast.runtime.plan import Plan
 from holdfast.runtime.shape import Progress, difference, read_progress
-from holdfast.runtime.taking_back import across_branches, of_the_run
+from holdfast.runtime.taking_back import across_branches, done_for_good, of_the_run
 from holdfast.storage.base import RecordQuery, RunInfo
 
 __all__ = ["NOTHING", "Resume", "Runner"]
@@ -132,7 +132,7 @@ class Runner:
                 progress = read_progress(loaded)
                 state = self._fitted(header, state, progress, Resume(run_id))
                 session.floor = progress.floor
-                await asyncio.to_thread(session.join_branch, progress.branch)
+                session.branch = max(session.branch, progress.branch)
                 if edit and not session.ledger.effects():
                     progress.next = None  # nothing of that node has happened
             state = state.merge(edit).at(metadata=metadata)
@@ -235,7 +235,7 @@ class Runner:
             session.floor = progress.floor
         state = self._fitted(header, state, progress, wanted)
         state = of_the_run(header, state)
-        await asyncio.to_thread(session.join_branch, progress.branch)
+        session.branch = max(session.branch, progress.branch)
         if wanted.secrets:
             state = state.with_secrets(wanted.secrets)
         self._answer(session, wanted)
@@ -246,6 +246,8 @@ class Runner:
             if left or session.branch != progress.branch:
                 state = await asyncio.to_thread(across_branches, session, run, state)
             notes = (branch_note(header.seq, run.seq),) if left else ()
+            if left:
+                await asyncio.to_thread(_warn_of_repeats, session)
             await loop.go_back(state, progress, *notes)
         return await self._run(loop, session, state, progress)
 
@@ -264,6 +266,14 @@ class Runner:
                     hint="resume from a checkpoint of the run itself",
                 )
         elif wanted.step is not None:
+            if wanted.step > newest.step:
+                raise NotFoundError(
+                    f"run {run.run_id!r} stands at step {newest.step}, and {wanted.step} was asked"
+                    " for",
+                    hint="leave step out to go on with it",
+                    run_id=run.run_id,
+                    step=wanted.step,
+                )
             query = RecordQuery(run_id=run.run_id, scope="")
             earlier = (h for h in reader.storage.headers(query) if h.step <= (wanted.step or 0))
             found = next(earlier, None)
@@ -332,3 +342,14 @@ class Runner:
         emit("checkpoint.resume", facts)
         start = {"entry_point": progress.next, "exit_points": len(self._plan.exits)}
         emit("graph.start", {**start, "resumed": True})
+
+
+def _warn_of_repeats(session: Session) -> None:
+    """Log what was done on the way that is left now: where the run goes on nobody knows of it."""
+    done = done_for_good(session, session.elsewhere)
+    if done:
+        logger.warning(
+            "run %s goes on from a way that it had left; done since, and perhaps done again: %s",
+            session.run_id,
+            ", ".join(done),
+        )

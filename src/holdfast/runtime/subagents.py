@@ -6,18 +6,28 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.checkpoint.manager import StateManager
-from holdfast.checkpoint.pending import Waiting, questions_of, waiting_inside
+from holdfast.checkpoint.pending import Waiting, outside, questions_of, waiting_inside
 from holdfast.checkpoint.session import HERE
 from holdfast.core.agent_state import AgentState
 from holdfast.errors import Drained, Interrupted, UsageError
+from holdfast.runtime.inside import run_inside
 from holdfast.runtime.runs import NOTHING
 from holdfast.runtime.tools import Tool, check_tool_name
 
 if TYPE_CHECKING:
     from holdfast.runtime.agent import BaseAutonomousAgent
     from holdfast.runtime.agent_graph import Start
+    from holdfast.runtime.agent_result import AgentResult
 
-__all__ = ["Handed", "agent_tool", "count_invocation", "delegate", "hand_out", "pass_on_refusal"]
+__all__ = [
+    "Handed",
+    "agent_tool",
+    "count_invocation",
+    "delegate",
+    "hand_out",
+    "parked_inside",
+    "pass_on_refusal",
+]
 
 
 def agent_tool(agent: BaseAutonomousAgent, name: str | None, description: str) -> Tool:
@@ -51,7 +61,7 @@ async def delegate(
     run_id, saved = "", here is not None and here.session is not None
     if saved:
         assert here is not None and here.session is not None
-        run_id = f"{here.session.run_id}.{key[:12]}"
+        run_id = run_inside(here.session.run_id, key)
     result = await child.run_within(parent, arguments["task"], run_id)
     if result.status == "interrupted":
         raise Drained(
@@ -72,21 +82,19 @@ async def delegate(
 class Handed:
     """Answers that came with an execution for the agents inside it; those that ask take them."""
 
-    def __init__(self, answer: Any = NOTHING, answers: Mapping[str, Any] | None = None) -> None:
-        self._answer = answer
+    def __init__(self, answers: Mapping[str, Any] | None = None) -> None:
+        """*answers* by the ids that the questions have `outside`."""
         self._answers = dict(answers or {})
 
     @property
     def left(self) -> bool:
         """Whether there are answers that nobody took."""
-        return self._answer is not NOTHING or bool(self._answers)
+        return bool(self._answers)
 
     def give(self, start: Start, asked: Sequence[Waiting]) -> None:
         """Lay out those for *asked*, the questions of the run that *start* goes on with."""
-        if asked:
-            start.answer, self._answer = self._answer, NOTHING
-            ids = [one.id for one in asked if one.id in self._answers]
-            start.answers = {id: self._answers.pop(id) for id in ids}
+        given = {one.id: outside(one).id for one in asked if outside(one).id in self._answers}
+        start.answers = {own: self._answers.pop(id) for own, id in given.items()}
 
 
 def hand_out(
@@ -94,25 +102,32 @@ def hand_out(
 ) -> Handed:
     """Lay the answers out for the run that *start* names; gives those for agents inside it.
 
-    A run that asks itself is not inside another.
+    Where agents inside ask, an answer that does not say what for must have but one to be for.
     """
-    managers = _managers(agent)
-    asked: dict[str, Any] = {}
-    if not questions_of(managers[0].operations.reader, start.run_id):
-        for manager in managers:
-            inside = waiting_inside(manager.operations.reader, start.run_id)
-            asked |= {one.id: one.question for one in inside if one.kind == "question"}
-    if not asked:
+    readers = [manager.operations.reader for manager in _managers(agent)]
+    found = [one for reader in readers for one in waiting_inside(reader, start.run_id)]
+    inside = dict.fromkeys(one.id for one in found if one.kind == "question")
+    if not inside:
         start.answer, start.answers = answer, answers
         return Handed()
+    own = [one.id for one in questions_of(readers[0], start.run_id)]
+    asked = (*own, *inside)
+    hint = f"give answers={{id: answer}}; the open ones: {', '.join(asked)}"
+    if answer is not NOTHING:
+        if len(asked) != 1:
+            raise UsageError(
+                f"answer= is for one question, and run {start.run_id!r} waits for {len(asked)}",
+                hint=hint,
+                questions=asked,
+            )
+        answers = {**answers, asked[0]: answer}
     for id in answers:
         if id not in asked:
             raise UsageError(
-                f"run {start.run_id!r} does not wait for {id!r}",
-                hint=f"the open ones: {', '.join(asked)}",
-                questions=tuple(asked),
+                f"run {start.run_id!r} does not wait for {id!r}", hint=hint, questions=asked
             )
-    return Handed(answer, answers)
+    start.answers = {id: answers[id] for id in own if id in answers}
+    return Handed({id: answers[id] for id in inside if id in answers})
 
 
 def _managers(agent: BaseAutonomousAgent) -> list[StateManager]:
@@ -122,6 +137,13 @@ def _managers(agent: BaseAutonomousAgent) -> list[StateManager]:
         if tool.agent is not None:
             found += [each for each in _managers(tool.agent) if each not in found]
     return found
+
+
+def parked_inside(result: AgentResult) -> Interrupted:
+    """What tells the agent around this one that it waits, and for what."""
+    run_id = result.run_id
+    waiting = tuple(outside(one) if one.run_id == run_id else one for one in result.waiting)
+    return Interrupted(f"run {run_id!r} waits", run_id=run_id, waiting=waiting)
 
 
 def pass_on_refusal(error: UsageError) -> None:

@@ -1,27 +1,32 @@
 """A run taken back to a checkpoint, to do anew what it has done since then.
 
 `StateGraph.resume` at an earlier checkpoint repeats nothing that is recorded. Here it is the other
-way round: what was recorded since then is given up, unless it may not be done twice, and all that
-was spent on it stays spent.
+way round: what was recorded since then is given up and done again, and all that was spent on it
+stays spent.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from holdfast.checkpoint.ledger import branch_note
+import msgspec
+
+from holdfast.checkpoint.ledger import Effect, branch_note
 from holdfast.checkpoint.manager import StateManager
+from holdfast.checkpoint.reading import Reader
+from holdfast.checkpoint.requests import Note
 from holdfast.checkpoint.session import Session
 from holdfast.core.record import Header
 from holdfast.core.state import State
 from holdfast.errors import NotFoundError, StorageError
 from holdfast.runtime.config import CheckpointConfig
+from holdfast.runtime.inside import TOOL_FAILED, run_inside
 from holdfast.runtime.shape import Now, Progress, read_progress, write_progress
 from holdfast.storage.base import RecordQuery, RunInfo
 
-__all__ = ["across_branches", "of_the_run", "take_back"]
+__all__ = ["across_branches", "done_for_good", "of_the_run", "take_back"]
 
 _ONLY_THEN = {"recovery": "error", "manual": "error", "fork": "forked_from"}
 """Metadata that is about one checkpoint of that kind, not about those that follow it."""
@@ -32,25 +37,60 @@ _FLEETS_OWN = ("calls", "input_tokens", "output_tokens", "cost_usd", "unpriced")
 
 
 async def take_back(
-    manager: StateManager, run_id: str, checkpoint_id: str
-) -> tuple[str, tuple[str, ...]]:
-    """Save the state of an earlier checkpoint anew, so that the run goes on from it.
+    manager: StateManager,
+    run_id: str,
+    checkpoint_id: str,
+    refuse: Callable[[Sequence[str]], Exception],
+) -> str:
+    """Save the state of an earlier checkpoint anew, so that the run goes on from it; gives the id.
 
-    Gives the id of the new checkpoint, and which effects are kept: those that were made since
-    then and not declared safe to repeat. If the run comes to the same call with the same arguments
-    again, wherever that is, it has that outcome. All others are made again, with other idempotency
-    keys. One that nobody knows the outcome of waits at its place.
+    What was done since then is done again, with other idempotency keys. So where something was
+    done that was not declared safe to repeat, nothing is changed and what *refuse* makes of those
+    effects is raised. An effect that nobody knows the outcome of waits at its place.
     """
     session = Session(manager, run_id, lease_seconds=CheckpointConfig().lease_seconds)
     await session.open()
     try:
-        return await _taken_back(session, checkpoint_id)
+        found = await asyncio.to_thread(_found, session, checkpoint_id)
+        effects = session.ledger.effects()
+        done = await asyncio.to_thread(done_for_good, session, effects)
+        if done:
+            raise refuse(done)
+        return await _taken_back(session, *found)
     finally:
         await session.close()
 
 
-async def _taken_back(session: Session, checkpoint_id: str) -> tuple[str, tuple[str, ...]]:
-    header, state, progress = await asyncio.to_thread(_found, session, checkpoint_id)
+def done_for_good(session: Session, notes: Sequence[Note]) -> list[str]:
+    """The effects among *notes* that may not be done again, and those of agents inside the run."""
+    reader = session.manager.operations.reader
+    newest = {note.content.id: note.content for note in notes if note.kind == "effect"}
+    done = [one.id for one in newest.values() if one.done and _may_not_be_repeated(one)]
+    for one in newest.values():
+        done += _done_inside(reader, run_inside(session.run_id, one.key))
+    return done
+
+
+def _may_not_be_repeated(entry: Effect) -> bool:
+    failed = entry.error is not None or bytes(entry.value).startswith(TOOL_FAILED)
+    return entry.policy != "retry" and not failed
+
+
+def _done_inside(reader: Reader, run_id: str) -> list[str]:
+    """The same of a run that is given up as a whole, where nobody waits for anything any more."""
+    run = reader.run(run_id)
+    newest: dict[str, Effect] = {}
+    for record in reader.records(run_id, 1, run.seq) if run is not None else ():
+        if record.header.frame == "note" and record.header.kind == "effect":
+            entry = msgspec.json.decode(reader.sealer.open(record), type=Effect)
+            newest[entry.id] = entry
+    done = [f"{run_id}/{one.id}" for one in newest.values() if _may_not_be_repeated(one)]
+    for entry in newest.values():
+        done += _done_inside(reader, run_inside(run_id, entry.key))
+    return done
+
+
+async def _taken_back(session: Session, header: Header, state: State, progress: Progress) -> str:
     now = Now(
         next=progress.next,
         elapsed=progress.elapsed,
@@ -62,21 +102,18 @@ async def _taken_back(session: Session, checkpoint_id: str) -> tuple[str, tuple[
         path, shape = (progress.path, progress.shape) if whole else ([], None)
         return write_progress(now, path, shape, progress.entry_point)
 
-    effects = session.ledger.effects()
-    in_doubt = [note for note in effects if not note.content.done]
-    made = [note.content for note in effects if note.content.done and not note.content.error]
-    kept = [*(one for one in made if one.policy != "retry"), *session.ledger.kept]
+    in_doubt = [note for note in session.ledger.effects() if not note.content.done]
     saved = await session.save(
         state.at(kind="recovery"),
         state.lineage,
         fingerprint=header.fingerprint,
         schema=header.schema,
         extra=extra,
-        notes=(branch_note(header.seq, session.branch, kept), *in_doubt),
+        notes=(branch_note(header.seq, session.branch), *in_doubt),
     )
     if not saved:
         raise StorageError(f"run {session.run_id!r} could not be taken back", run_id=session.run_id)
-    return saved, tuple(one.id for one in kept)
+    return saved
 
 
 def _found(session: Session, checkpoint_id: str) -> tuple[Header, State, Progress]:
@@ -91,7 +128,6 @@ def _found(session: Session, checkpoint_id: str) -> tuple[Header, State, Progres
     session.form = left.form
     session.floor = run.seq
     loaded, state = session.load(header, notes=True)
-    session.join_branch(read_progress(left).branch if "now" in left.extra else 0)
     session.branch = run.seq
     progress = read_progress(loaded) if "now" in loaded.extra else Progress()
     state = of_the_run(header, state)

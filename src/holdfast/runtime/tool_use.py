@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from holdfast.checkpoint.effects import effect, effect_behind
+from holdfast.checkpoint.failures import TO_A_MODEL, failure_here, shown
 from holdfast.checkpoint.hooks import HookEvent
 from holdfast.checkpoint.ledger import Effect
 from holdfast.checkpoint.session import HERE
@@ -15,6 +16,7 @@ from holdfast.core.state import State
 from holdfast.errors import EncodeError, RunError, UsageError
 from holdfast.runtime.agent_values import told
 from holdfast.runtime.approvals import ask_approval
+from holdfast.runtime.inside import TOOL_FAILED_NAME
 from holdfast.runtime.models import ToolCall
 from holdfast.runtime.outcomes import AS_THEY_ARE
 from holdfast.runtime.subagents import count_invocation, delegate
@@ -45,7 +47,7 @@ class _Failed:
     error: str
 
 
-register_type(_Failed, "holdfast.ToolFailed")
+register_type(_Failed, TOOL_FAILED_NAME)
 
 
 async def use_tool(agent: BaseAutonomousAgent, state: State, call: ToolCall, index: int) -> str:
@@ -137,8 +139,8 @@ async def _called(
     async def failed(error: Exception) -> _Failed:
         for name, text in known.items():  # as it will be when the outcome is read from the journal
             setattr(agent.state, name, decode(text))
-        await agent.fire(after, **facts, error=repr(error))
-        return _Failed(f"{type(error).__name__}: {error}")
+        await agent.fire(after, **facts, error=shown(error))
+        return _Failed(failure_here(error, TO_A_MODEL))
 
     try:
         if tool.agent is not None:

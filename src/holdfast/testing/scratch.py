@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import msgspec
 
+from holdfast.errors import UsageError
 from holdfast.storage.base import RunQuery, Storage, open_storage
 from holdfast.storage.registry import StorageURL
 
@@ -69,7 +70,13 @@ def scratch_in(address: str) -> Iterator[Scratch]:
         return
     while not place.is_dir():
         place = place.parent
-    directory = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place))
+    try:
+        directory = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place))
+    except OSError as error:
+        raise UsageError(
+            f"no scratch area can be made in {place}: {error.strerror}",
+            hint="give a storage in a directory that can be written to",
+        ) from error
     options = f"?{urlencode(url.options)}" if url.options else ""
     inside = "runs.db" if url.scheme == "sqlite" else "runs"
     slashes = ":///" if url.scheme == "sqlite" else "://"
