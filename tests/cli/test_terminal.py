@@ -15,10 +15,12 @@ from holdfast import CheckpointManager, State
 
 
 def spawn(database: Path, *words: str, columns: int = 80, **environ: str) -> pexpect.spawn:
+    # The variable would count more than the terminal.
+    inherited = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
     return pexpect.spawn(
         sys.executable,
         ["-m", "holdfast", "-s", f"sqlite:///{database}", *words],
-        env=os.environ | {"TERM": "xterm"} | environ,  # type: ignore[arg-type]
+        env={**inherited, "TERM": "xterm", **environ},  # type: ignore[arg-type]
         encoding="utf-8",
         dimensions=(24, columns),
         timeout=30,
