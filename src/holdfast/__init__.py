@@ -59,8 +59,8 @@ if TYPE_CHECKING:
     from holdfast.runtime.approvals import Approval as Approval
     from holdfast.runtime.config import CheckpointConfig as CheckpointConfig
     from holdfast.runtime.config import GraphConfig as GraphConfig
+    from holdfast.runtime.drift_history import look_back as look_back
     from holdfast.runtime.drift_watch import DriftWatch as DriftWatch
-    from holdfast.runtime.drift_watch import look_back as look_back
     from holdfast.runtime.edges import all_of as all_of
     from holdfast.runtime.edges import any_of as any_of
     from holdfast.runtime.edges import key_equals as key_equals
@@ -181,7 +181,7 @@ _HOMES = {
     "interrupt": "checkpoint.questions",
     "key_equals": "runtime.edges",
     "key_exists": "runtime.edges",
-    "look_back": "runtime.drift_watch",
+    "look_back": "runtime.drift_history",
     "migrations": "core.migrations",
     "not_": "runtime.edges",
     "open_model": "runtime.models",

@@ -26,7 +26,8 @@ from holdfast import (
 from holdfast.checkpoint.session import HERE
 from holdfast.core.drift_detectors import Invariants, StalledProgress, default_detectors
 from holdfast.errors import Drained, DriftError, StepError, UsageError
-from holdfast.runtime.drift_watch import DriftWatch, look_back
+from holdfast.runtime.drift_history import look_back
+from holdfast.runtime.drift_watch import DriftWatch
 from holdfast.runtime.fleet import Fleet
 from holdfast.runtime.models import Message, Reply
 from holdfast.runtime.observers import Event
