@@ -107,6 +107,8 @@ def moments_from(
 def failure_told(reader: Reader, record: Record) -> tuple[str, str]:
     """What a checkpoint says that its run failed with, and the node that it failed in."""
     header = record.header
+    if header.status in ("running", "completed"):
+        return "", ""
     extra = bytes(read_body(reader.sealer.open(record), header).extra)
     return failure_in(header, extra), failed_node(header, extra)
 

@@ -112,10 +112,12 @@ def _told_of(cli: Cli, plan: ResumePlan, earlier: Header, *, now: bool) -> str:
             f"{run} {'is' if now else 'would be'} taken back from step {plan.step}"
             f" to step {step}; effects recorded since then are not repeated"
         )
-    left = ", which the run had left" if origin is not None else ""
+    goes = f"{run} {'goes' if now else 'would go'} on from the checkpoint of step {step}"
+    if origin is None:
+        return f"{goes}; effects recorded after it are not repeated"
     return (
-        f"{run} {'goes' if now else 'would go'} on from the checkpoint of step {step}{left};"
-        " effects recorded after it are not repeated"
+        f"{goes}, which the run had left; effects recorded after it on that way are not repeated,"
+        " those of the way it is on now may be"
     )
 
 
