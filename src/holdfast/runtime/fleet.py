@@ -58,7 +58,7 @@ class Fleet(FleetCheckpoints):
     """Many agents, one task: a manager plans, and says round by round who does what.
 
     After every round all of it is saved, every participant's history included, in one atomic
-    append. A run that was killed goes on with the next round, and pays for nothing twice.
+    append. A run that was killed goes on with the round it was in, and repeats no recorded call.
 
     - *manager* is a model. *participants* are, by name, async functions of the instruction,
       models, `ModelParticipant`s or autonomous agents; by default a researcher, a coder and an
