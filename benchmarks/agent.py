@@ -13,10 +13,10 @@ from benchmarks.report import Line
 from benchmarks.words import prose
 from benchmarks.work import BareCommits, Times, settings_of, text_of
 from holdfast import SQLiteStorage, StateManager
-from holdfast.runtime.agent import BaseAutonomousAgent
-from holdfast.runtime.agent_config import AutonomousConfig
-from holdfast.runtime.models import Message, Reply, ToolCall, ToolSpec, Usage
-from holdfast.runtime.tools import tool
+from holdfast.runtime.agent.agent import BaseAutonomousAgent
+from holdfast.runtime.agent.config import AutonomousConfig
+from holdfast.runtime.models.model import Message, Reply, ToolCall, ToolSpec, Usage
+from holdfast.runtime.tools.definition import tool
 
 __all__ = ["measure"]
 

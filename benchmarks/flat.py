@@ -11,9 +11,9 @@ import msgspec
 from benchmarks.report import Line
 from benchmarks.work import Times
 from holdfast import CheckpointManager, MemoryStorage, SQLiteStorage, State
-from holdfast.checkpoint.requests import Request
-from holdfast.checkpoint.subject import subject_of
-from holdfast.core.state import Lineage
+from holdfast.checkpoint.journal.draft import subject_of
+from holdfast.checkpoint.journal.requests import Request
+from holdfast.core.state.state import Lineage
 from holdfast.storage.base import Storage
 
 __all__ = ["measure"]

@@ -71,7 +71,7 @@ def _messages(count: int) -> list[Any]:
 
 def sizes(directory: Path, steps: int = STEPS) -> dict[str, int]:
     """Bytes of our database after so many steps, plain and compressed."""
-    from holdfast.integrations.langgraph import HoldfastSaver
+    from holdfast.integrations.langgraph.saver import HoldfastSaver
 
     messages = _messages(steps)
     found = {}
@@ -90,7 +90,7 @@ def measure(directory: Path) -> Iterator[Line]:
     """Ours beside theirs, each step of one after the same step of the other."""
     from langgraph.checkpoint.sqlite import SqliteSaver
 
-    from holdfast.integrations.langgraph import HoldfastSaver
+    from holdfast.integrations.langgraph.saver import HoldfastSaver
 
     messages = _messages(STEPS)
     with ExitStack() as stack:

@@ -16,13 +16,13 @@ from uuid import UUID
 from tests.checkpoint.test_hostile_files import MOMENT, RUN, body_of, chain, packed, section, write
 
 from holdfast import CheckpointManager, State
-from holdfast.checkpoint.sealing import read_body
-from holdfast.core.codec import UnknownTypeWarning, decode, encode
-from holdfast.core.frame import compress, decompress
-from holdfast.core.patch import Rebuilt
-from holdfast.core.record import Header, digest_of, open_record
+from holdfast.checkpoint.crypto.sealer import read_body
+from holdfast.core.records.frame import compress, decompress
+from holdfast.core.records.record import Header, digest_of, open_record
+from holdfast.core.values.codec import UnknownTypeWarning, decode, encode
+from holdfast.core.values.patch import Rebuilt
 from holdfast.errors import HoldfastError
-from holdfast.storage.segments import Codec, Fields, Line, Part, lines_of, members, pack, parse
+from holdfast.storage.files.lines import Codec, Fields, Line, Part, lines_of, members, pack, parse
 
 __all__ = ["TARGETS", "planted_fault", "seeds"]
 

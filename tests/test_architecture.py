@@ -1,19 +1,22 @@
-"""The layers, kept by reading the source.
+"""The layers and rooms, kept by reading the source.
 
 ```
-errors < core < config < storage | checkpoint < runtime < integrations | testing < cli | web
+errors < core < config < storage | checkpoint < runtime
+       < executors | integrations | testing < cli | web
 ```
 
 An import goes only to the left. `storage` and `checkpoint` meet only in `holdfast.storage.base`:
-the engine is handed a storage, and looking one up by name or address (`holdfast.storage.registry`)
-is the business of whoever stands above both. `testing` may use `integrations`. The package itself
-(`holdfast/__init__.py`) stands above all of these, as does `python -m holdfast`.
+the engine is handed a storage, and looking one up by address (`holdfast.storage.registry`) belongs
+to the layers above both. `testing` may use `integrations`. The package itself stands above all.
+
+A room is a package inside a layer. Code outside a room imports only what its `__init__` offers.
 """
 
 from __future__ import annotations
 
 import ast
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -23,12 +26,12 @@ import pytest
 SRC = Path(__file__).parents[1] / "src"
 
 LAYERS = [
-    {"errors"},
+    {"errors", "lazy"},
     {"core"},
     {"config"},
     {"storage", "checkpoint"},
     {"runtime"},
-    {"integrations", "testing"},
+    {"executors", "integrations", "testing"},
     {"cli", "web"},
     {"", "__main__"},
 ]
@@ -38,6 +41,7 @@ ALLOWED_SIDEWAYS = {
     ("checkpoint", "holdfast.storage.base"),
     ("testing", "holdfast.integrations"),
 }
+MOST_MODULES = 15
 
 FILES_AND_NETWORK = {
     *("os", "sys", "shutil", "tempfile", "glob", "fcntl", "mmap", "sqlite3", "dbm", "shelve"),
@@ -81,7 +85,7 @@ def name_of(path: Path) -> str:
 
 
 MODULES = {name_of(path): path for path in sorted(SRC.rglob("*.py"))}
-CORE = [name for name in MODULES if name.startswith("holdfast.core")]
+PACKAGES = {name for name, path in MODULES.items() if path.name == "__init__.py"}
 
 
 @cache
@@ -112,6 +116,14 @@ def imports_of(tree: ast.Module) -> Iterator[tuple[int, str, str]]:
                 yield node.lineno, text, ""
 
 
+def our_imports() -> Iterator[tuple[str, str, str]]:
+    """Importer with its line, imported module and name, for every import of one of our modules."""
+    for module in MODULES:
+        for line, imported, name in imports_of(tree_of(module)):
+            if imported.partition(".")[0] == "holdfast":
+                yield f"{module}:{line}", imported, name
+
+
 def goes_left(importer: str, imported: str) -> bool:
     ours, theirs = layer_of(importer), layer_of(imported)
     return (
@@ -121,6 +133,31 @@ def goes_left(importer: str, imported: str) -> bool:
             ours == layer and (imported == target or imported.startswith(f"{target}."))
             for layer, target in ALLOWED_SIDEWAYS
         )
+    )
+
+
+def room_of(module: str) -> str | None:
+    """The package inside a layer that *module* belongs to, or None outside of rooms."""
+    package = module if module in PACKAGES else module.rpartition(".")[0]
+    return package if package.count(".") >= 2 else None
+
+
+@cache
+def modules_offered(room: str) -> set[str]:
+    """The modules that a room offers as such, by its stub."""
+    stub = MODULES[room].with_suffix(".pyi")
+    tree = ast.parse(stub.read_text("utf-8") if stub.exists() else "")
+    return {imported for _, imported, name in imports_of(tree) if not name}
+
+
+def enters_a_room(importer: str, imported: str) -> bool:
+    """Whether *importer* reaches past what a room offers, from outside of it."""
+    room = room_of(imported)
+    return (
+        room is not None
+        and imported != room
+        and not f"{importer}.".startswith(f"{room}.")
+        and imported not in modules_offered(room)
     )
 
 
@@ -163,25 +200,57 @@ def test_every_module_belongs_to_a_layer() -> None:
     assert {layer_of(name) for name in MODULES} <= RANK.keys()
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_imports_go_only_to_the_left(module: str) -> None:
+def test_imports_go_only_to_the_left() -> None:
     wrong = [
-        f"line {line} imports {imported}"
-        for line, imported, _ in imports_of(tree_of(module))
-        if imported.partition(".")[0] == "holdfast" and not goes_left(module, imported)
+        f"{importer} imports {imported}"
+        for importer, imported, _ in our_imports()
+        if not goes_left(importer.partition(":")[0], imported)
     ]
     assert wrong == []
 
 
-@pytest.mark.parametrize("module", CORE)
-def test_core_does_no_io_reads_no_clock_and_starts_no_thread(module: str) -> None:
-    assert list(impurities(module, tree_of(module))) == []
+def test_a_room_is_entered_only_through_what_its_init_offers() -> None:
+    wrong = [
+        f"{importer} imports {imported}"
+        for importer, imported, _ in our_imports()
+        if enters_a_room(importer.partition(":")[0], imported)
+    ]
+    assert wrong == []
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_imports_are_absolute(module: str) -> None:
+def test_a_room_offers_only_names_that_no_module_of_it_has() -> None:
+    """A module hides an offered name of the same spelling as soon as it is imported."""
+    clashes = [
+        f"{stub.parent}: {name}"
+        for stub in SRC.rglob("__init__.pyi")
+        for _, home, name in imports_of(ast.parse(stub.read_text("utf-8")))
+        if name and (stub.parent / f"{name}.py").exists() and home != "holdfast"
+    ]
+    assert clashes == []
+
+
+def test_every_room_says_what_it_is_for() -> None:
+    assert [name for name in PACKAGES if not ast.get_docstring(tree_of(name))] == []
+
+
+def test_no_room_is_crowded() -> None:
+    modules = Counter(path.parent for path in MODULES.values() if path.name != "__init__.py")
+    assert {str(path): count for path, count in modules.items() if count > MOST_MODULES} == {}
+
+
+def test_core_does_no_io_reads_no_clock_and_starts_no_thread() -> None:
+    wrong = {
+        module: found
+        for module in MODULES
+        if layer_of(module) == "core" and (found := list(impurities(module, tree_of(module))))
+    }
+    assert wrong == {}
+
+
+def test_imports_are_absolute() -> None:
     relative = [
-        node.lineno
+        f"{module}:{node.lineno}"
+        for module in MODULES
         for node in ast.walk(tree_of(module))
         if isinstance(node, ast.ImportFrom) and node.level
     ]
@@ -197,8 +266,8 @@ def test_every_module_is_named_for_what_it_does() -> None:
     ("importer", "imported", "allowed"),
     [
         ("holdfast.core.state", "holdfast.errors", True),
-        ("holdfast.core.state", "holdfast.core.codec", True),
-        ("holdfast.errors", "holdfast.core.codec", False),
+        ("holdfast.core.state", "holdfast.core.values", True),
+        ("holdfast.errors", "holdfast.core.values", False),
         ("holdfast.core.state", "holdfast.storage.base", False),
         ("holdfast.core.state", "holdfast", False),
         ("holdfast.checkpoint.manager", "holdfast.storage.base", True),
@@ -217,6 +286,19 @@ def test_every_module_is_named_for_what_it_does() -> None:
 )
 def test_the_rule_tells_left_from_right(importer: str, imported: str, allowed: bool) -> None:
     assert goes_left(importer, imported) is allowed
+
+
+@pytest.mark.parametrize(
+    ("importer", "imported", "enters"),
+    [
+        ("holdfast.runtime.graph.loop", "holdfast.checkpoint.journal.append", True),
+        ("holdfast.runtime.graph.loop", "holdfast.checkpoint.journal", False),
+        ("holdfast.runtime.graph.loop", "holdfast.runtime.graph.edges", False),
+        ("holdfast.runtime.graph.loop", "holdfast.storage.base", False),
+    ],
+)
+def test_the_rule_knows_who_is_inside_a_room(importer: str, imported: str, enters: bool) -> None:
+    assert enters_a_room(importer, imported) is enters
 
 
 @pytest.mark.parametrize(

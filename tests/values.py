@@ -17,7 +17,7 @@ import pydantic
 from hypothesis import strategies as st
 
 from holdfast import register_type
-from holdfast.core.frozen import FrozenDict, FrozenList, FrozenSet
+from holdfast.core.values.frozen import FrozenDict, FrozenList, FrozenSet
 
 PLAIN: dict[type, type] = {FrozenList: list, FrozenDict: dict, FrozenSet: set}
 

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import CheckpointManager, MemoryStorage
-from holdfast.checkpoint.branching import LATE, by_id, in_order, top_of
-from holdfast.checkpoint.subject import Subject
-from holdfast.core.frozen import Nature
-from holdfast.core.place import Lineage, Place
+from holdfast.checkpoint.journal.draft import Subject
+from holdfast.checkpoint.journal.sort_order import LATE, by_id, in_order, top_of
+from holdfast.core.state.position import Lineage, Place
+from holdfast.core.values.frozen import Nature
 from holdfast.errors import ConflictError
 from holdfast.storage.base import RecordQuery
 

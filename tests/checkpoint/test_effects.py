@@ -10,7 +10,7 @@ import pytest
 from tests.runtime.graphs import Heard, line
 
 from holdfast import CheckpointManager, State, StateGraph, effect, pending, resolve
-from holdfast.checkpoint.ledger import Effect
+from holdfast.checkpoint.effects.ledger import Effect
 from holdfast.errors import (
     ConflictError,
     EncodeError,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast import CheckpointConfig, GraphConfig, SQLiteStorage, State, StateGraph, effect
-from holdfast.checkpoint.effects import effect_behind
+from holdfast.checkpoint.effects.effect_call import effect_behind
 from holdfast.errors import StepError, StorageError
 from holdfast.storage.base import Batch
 

@@ -16,8 +16,8 @@ import pytest
 import zstandard
 
 from holdfast import CheckpointManager, FilesystemStorage, MemoryStorage, SQLiteStorage, State
-from holdfast.checkpoint.requests import Note
-from holdfast.core.record import Header, Record, digest_of
+from holdfast.checkpoint.journal.requests import Note
+from holdfast.core.records.record import Header, Record, digest_of
 from holdfast.errors import CorruptError, DataError, HoldfastError, WrongKeyError
 from holdfast.storage.base import Batch, Storage
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.checkpoint.hooks import (
+from holdfast.checkpoint.hooks.manager import (
     HANGING_LIMIT,
     HookContext,
     HookEvent,
@@ -26,8 +26,8 @@ from holdfast.checkpoint.hooks import (
     PreOutcome,
     pre_outcome,
 )
-from holdfast.core.agent_state import AgentState
-from holdfast.core.state import State
+from holdfast.core.state.agent_state import AgentState
+from holdfast.core.state.state import State
 from holdfast.errors import UsageError, VetoError
 
 PRE = HookEvent.PRE_CHECKPOINT_SAVE
@@ -930,7 +930,7 @@ def test_an_on_error_that_raises_or_hangs_is_logged_once_and_harms_nobody(
 
 
 def run_script(code: str) -> subprocess.CompletedProcess[str]:
-    head = "from holdfast.checkpoint.hooks import *\nimport asyncio, os, sys, threading, time\n"
+    head = "from holdfast.checkpoint.hooks.manager import *\nimport asyncio, os, sys, threading, time\n"  # noqa: E501
     return subprocess.run(
         [sys.executable, "-c", head + code],
         capture_output=True,
@@ -998,7 +998,7 @@ def test_the_private_loop_ends_with_its_manager() -> None:
 
 
 def test_idle_threads_end_and_others_take_their_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.checkpoint.hook_calls._IDLE_SECONDS", 0.01)
+    monkeypatch.setattr("holdfast.checkpoint.hooks.calls._IDLE_SECONDS", 0.01)
     manager = HookManager()
     threads: list[threading.Thread] = []
     manager.register(POST, lambda context: threads.append(threading.current_thread()))

@@ -36,7 +36,7 @@ from holdfast import (
     StateManager,
     Storage,
 )
-from holdfast.checkpoint.ready_hooks import RedactionHook
+from holdfast.checkpoint.hooks.builtin import RedactionHook
 from holdfast.errors import NotFoundError, VetoError
 from holdfast.storage.base import RecordQuery
 

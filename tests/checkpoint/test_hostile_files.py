@@ -17,9 +17,9 @@ import pytest
 import zstandard
 
 from holdfast import CheckpointManager, State
-from holdfast.checkpoint.run_file_reader import ImportLimits
-from holdfast.core.frame import compress
-from holdfast.core.record import Header, Record, seal
+from holdfast.checkpoint.transfer.container_reader import ImportLimits
+from holdfast.core.records.frame import compress
+from holdfast.core.records.record import Header, Record, seal
 from holdfast.errors import (
     CorruptError,
     DataError,

@@ -11,7 +11,7 @@ from tests.crash.media import manager_on, open_medium
 
 import holdfast
 from holdfast import AgentState, CheckpointManager, MemoryStorage, State, Storage
-from holdfast.core.ids import medium_name
+from holdfast.core.records.ids import medium_name
 from holdfast.errors import UsageError
 
 Open = Callable[..., CheckpointManager]

@@ -17,9 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.checkpoint import keys
-from holdfast.checkpoint.keys import Key, Keyring, KeyService, load_keys
-from holdfast.core import frame
+from holdfast.checkpoint.crypto import keys
+from holdfast.checkpoint.crypto.keys import Key, Keyring, KeyService, load_keys
+from holdfast.core.records import frame
 from holdfast.errors import (
     CorruptError,
     HoldfastError,

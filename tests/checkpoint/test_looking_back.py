@@ -9,11 +9,11 @@ import apsw
 import pytest
 
 from holdfast import CheckpointManager, Rules, State
-from holdfast.checkpoint.figures import Figures, quantiles
-from holdfast.checkpoint.forgetting import forget, plan_forget, plan_freeing, verify_headers
-from holdfast.checkpoint.overview import fork_origins, is_live, standing, summaries
-from holdfast.checkpoint.timeline import timeline
-from holdfast.core.lease import Lease
+from holdfast.checkpoint.inspect.overview import fork_origins, is_live, standing, summaries
+from holdfast.checkpoint.inspect.stats import Figures, quantiles
+from holdfast.checkpoint.inspect.timeline_entries import timeline
+from holdfast.checkpoint.retention.bulk import forget, plan_forget, plan_freeing, verify_headers
+from holdfast.core.records.lease import Lease
 from holdfast.storage.base import this_process
 
 

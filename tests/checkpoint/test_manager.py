@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import holdfast
 from holdfast import AgentState, CheckpointManager, MemoryStorage, State, StateManager
-from holdfast.core.codec import encode
+from holdfast.core.values.codec import encode
 from holdfast.errors import (
     ConflictError,
     CorruptError,

@@ -9,8 +9,8 @@ import time
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from holdfast.checkpoint.metrics import BUCKETS, SERIES_LIMIT, Metrics, resume_cause
-from holdfast.core.record import STATUSES
+from holdfast.checkpoint.inspect.metrics import BUCKETS, SERIES_LIMIT, Metrics, resume_cause
+from holdfast.core.records.record import STATUSES
 
 
 def busy_metrics() -> Metrics:

@@ -20,7 +20,7 @@ from holdfast import (
     run,
 )
 from holdfast.checkpoint import journal, reading
-from holdfast.core.migrations import Migrations
+from holdfast.core.state.migration import Migrations
 from holdfast.errors import SchemaError
 from holdfast.storage.base import RecordQuery, Storage
 

@@ -28,8 +28,8 @@ from holdfast import (
     StateManager,
     Storage,
 )
-from holdfast.core.frozen import DEPTH_LIMIT
-from holdfast.core.redaction import make_rules
+from holdfast.core.policy.redaction import make_rules
+from holdfast.core.values.frozen import DEPTH_LIMIT
 from holdfast.errors import (
     ConflictError,
     EncodeError,

@@ -15,12 +15,18 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from holdfast.checkpoint.hooks import HookEvent, HookManager, HookPriority, HookResult, pre_outcome
-from holdfast.checkpoint.metrics import Metrics
-from holdfast.checkpoint.ready_hooks import LoggingHook, MetricsHook, RedactionHook, TracingHook
-from holdfast.core.agent_state import AgentState
-from holdfast.core.redaction import KEYS
-from holdfast.core.state import State
+from holdfast.checkpoint.hooks.builtin import LoggingHook, MetricsHook, RedactionHook, TracingHook
+from holdfast.checkpoint.hooks.manager import (
+    HookEvent,
+    HookManager,
+    HookPriority,
+    HookResult,
+    pre_outcome,
+)
+from holdfast.checkpoint.inspect.metrics import Metrics
+from holdfast.core.policy.redaction import KEYS
+from holdfast.core.state.agent_state import AgentState
+from holdfast.core.state.state import State
 from holdfast.errors import MissingExtraError, UsageError, VetoError
 
 KEY = "ghp_" + "a1B2" * 9
@@ -173,7 +179,7 @@ def test_tracing_without_its_extra_says_what_to_install(monkeypatch: pytest.Monk
 
 
 def test_the_hooks_are_imported_without_opentelemetry() -> None:
-    code = "import holdfast.checkpoint.ready_hooks, sys; print('opentelemetry' in sys.modules)"
+    code = "import holdfast.checkpoint.hooks.builtin, sys; print('opentelemetry' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
 

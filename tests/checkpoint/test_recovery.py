@@ -29,8 +29,8 @@ from holdfast import (
     StateManager,
     Storage,
 )
-from holdfast.core.ids import medium_name
-from holdfast.core.lease import Owner
+from holdfast.core.records.ids import medium_name
+from holdfast.core.records.lease import Owner
 from holdfast.errors import (
     ConflictError,
     CorruptError,
@@ -41,7 +41,7 @@ from holdfast.errors import (
     WrongKeyError,
 )
 from holdfast.storage.base import Mending, RecordQuery, RunQuery
-from holdfast.storage.sqlite_pages import PAGE, checked_pages
+from holdfast.storage.sqlite.page_checksums import PAGE, checked_pages
 
 Open = Callable[..., CheckpointManager]
 FULL = os.environ.get("HOLDFAST_FULL") == "1"

@@ -18,9 +18,9 @@ import pytest
 from tests.checkpoint.conftest import KEY, MEDIA
 
 from holdfast import CheckpointManager, FilesystemStorage, MemoryStorage, State, Storage
-from holdfast.checkpoint.resilient import ResilientCheckpointManager
-from holdfast.core.drift import DriftReport, Finding
-from holdfast.core.drift_detectors import Invariants, default_detectors
+from holdfast.checkpoint.agent.resilient import ResilientCheckpointManager
+from holdfast.core.policy.drift import DriftReport, Finding
+from holdfast.core.policy.drift_detectors import Invariants, default_detectors
 from holdfast.errors import (
     CorruptError,
     DriftError,
@@ -729,7 +729,7 @@ def test_an_operation_that_could_not_be_undone_is_not_begun(
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from holdfast.checkpoint.resilient import ResilientCheckpointManager
+from holdfast.checkpoint.agent.resilient import ResilientCheckpointManager
 
 manager = ResilientCheckpointManager("agent-1", sys.argv[1])
 file = Path(sys.argv[2])
@@ -759,7 +759,7 @@ def test_an_operation_that_was_killed_is_found_and_rolled_back(tmp_path: Path) -
 RESTORING = """
 import itertools, sys
 from pathlib import Path
-from holdfast.checkpoint.resilient import ResilientCheckpointManager
+from holdfast.checkpoint.agent.resilient import ResilientCheckpointManager
 
 manager = ResilientCheckpointManager("agent-1", sys.argv[1])
 

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from holdfast import CheckpointManager, FilesystemStorage, MemoryStorage, SQLiteStorage, State
-from holdfast.checkpoint.sealing import key_notes
+from holdfast.checkpoint.crypto.sealer import key_notes
 from holdfast.errors import (
     ConflictError,
     NotFoundError,

@@ -15,7 +15,7 @@ import pytest
 
 import holdfast
 from holdfast import AgentState, CheckpointManager, HookManager, MemoryStorage, RedactionHook
-from holdfast.checkpoint.timeline import timeline
+from holdfast.checkpoint.inspect.timeline_entries import timeline
 from holdfast.errors import ConflictError, EncodeError, LeaseHeldError, UsageError
 
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 import pytest
 
 from holdfast import AgentState, CheckpointManager, MemoryStorage, Rules, State, StateManager
-from holdfast.core.record import Header
+from holdfast.core.records.record import Header
 from holdfast.errors import ConflictError, NotFoundError, StorageError
 from holdfast.storage.base import Batch, RecordQuery
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import CheckpointManager, State
-from holdfast.checkpoint.transactions import TransactionLog
+from holdfast.checkpoint.agent.transactions import TransactionLog
 from holdfast.errors import EncodeError, NotFoundError, UsageError
 
 

@@ -15,9 +15,9 @@ import pytest
 import holdfast
 from holdfast import CheckpointManager
 from holdfast.cli.app import main
-from holdfast.cli.output import Terminal
+from holdfast.cli.commands.start.demo import make_runs
+from holdfast.cli.framework.terminal import Terminal
 from holdfast.cli.schemas import read_schema
-from holdfast.cli.start_demo import make_runs
 
 
 class Result(NamedTuple):

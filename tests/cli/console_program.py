@@ -16,8 +16,8 @@ from typing import Any
 
 from tests.runtime.fleets import TEAM, ledger, manager, worker
 
-from holdfast.cli.repl import main
-from holdfast.runtime.models import Message, Reply, ToolCall, register_provider
+from holdfast.cli.console.repl import main
+from holdfast.runtime.models.model import Message, Reply, ToolCall, register_provider
 from holdfast.testing.scripted import ScriptedModel
 
 LOG = Path("calls")

@@ -11,7 +11,7 @@ import pytest
 from tests.cli.conftest import Holdfast, call
 
 from holdfast import CheckpointManager, State
-from holdfast.runtime.entry_points import load_resumable
+from holdfast.runtime.resume.entry_points import load_resumable
 
 PROGRAM = """
 import sys
@@ -139,7 +139,7 @@ def test_the_graph_can_be_named_on_the_command_line_or_in_the_settings(
 FLEET = """
 from pathlib import Path
 from tests.runtime.fleets import Flaky, manager, team
-from holdfast.runtime.fleet import Fleet
+from holdfast.runtime.fleet.fleet import Fleet
 
 crew = team(Path("calls"))
 crew["coder"] = Flaky(crew["coder"], fails=0 if Path("mended").exists() else 9, when=lambda _: True)
@@ -178,7 +178,7 @@ def test_a_dry_run_of_a_resume_executes_nothing(on: Holdfast, manager: Checkpoin
     result = on("resume", "report-wed", "--yes", "--dry-run", "--json")
     document = result.json()
     assert document["outcome"] == "planned"
-    assert document["entry_point"] == "holdfast.cli.demo_graph:graph"
+    assert document["entry_point"] == "holdfast.cli.demo.graph:graph"
     assert "with node 'approve'" in document["plan"]
     assert manager.operations.reader.run("report-wed") == before
 
@@ -349,7 +349,7 @@ def test_a_held_run_can_be_tagged_but_not_answered(on: Holdfast, database: Path)
 
 
 def test_an_entry_point_is_only_a_graph_that_is_a_variable(manager: CheckpointManager) -> None:
-    assert load_resumable("holdfast.cli.demo_graph:graph").name == "report"
+    assert load_resumable("holdfast.cli.demo.graph:graph").name == "report"
     newest = manager.operations.reader.run("crawl")
     assert newest is not None
     header = manager.operations.reader.newest(newest)

@@ -12,7 +12,7 @@ from tests.cli.conftest import Result, call
 
 from holdfast import State
 from holdfast.errors import StepError
-from holdfast.runtime.entry_points import load_resumable
+from holdfast.runtime.resume.entry_points import load_resumable
 
 PROGRAM = """
 import os

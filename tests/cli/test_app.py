@@ -12,10 +12,10 @@ import pytest
 from tests.cli.conftest import Holdfast, call
 
 from holdfast import errors
-from holdfast.cli import exits
 from holdfast.cli.app import COMMANDS, help_text, load
-from holdfast.cli.calling import Command
-from holdfast.cli.exits import code_of
+from holdfast.cli.framework import exits
+from holdfast.cli.framework.base import Command
+from holdfast.cli.framework.exits import code_of
 
 
 def test_help_fits_a_screen_and_starts_with_what_people_need_first() -> None:
@@ -118,7 +118,7 @@ def test_a_defect_is_told_without_a_traceback_unless_asked(
     def broken(*_: object) -> None:
         raise ZeroDivisionError("a defect")
 
-    monkeypatch.setattr("holdfast.cli.see_runs._table", broken)
+    monkeypatch.setattr("holdfast.cli.commands.see.runs._table", broken)
     result = on("runs")
     assert result.code == exits.FAILED
     assert result.err.startswith("holdfast: ZeroDivisionError: a defect (")

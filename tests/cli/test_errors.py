@@ -112,7 +112,7 @@ def test_a_password_is_never_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_locked_storage(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from holdfast.storage import sqlite
+    from holdfast.storage.sqlite import storage as sqlite
 
     monkeypatch.setattr(
         sqlite.SQLiteStorage.__init__, "__kwdefaults__", {"compress": False, "busy_timeout": 0.05}

@@ -13,7 +13,7 @@ import pytest
 from tests.cli.conftest import Holdfast, call
 
 from holdfast import CheckpointManager, State
-from holdfast.core.migrations import Migrations, migrations
+from holdfast.core.state.migration import Migrations, migrations
 
 
 def test_a_run_goes_to_a_file_and_comes_back_as_it_was(on: Holdfast, tmp_path: Path) -> None:

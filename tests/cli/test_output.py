@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.cli.output import Cell, Column, Line, Table, Terminal, plain, safe_json, width_of
+from holdfast.cli.framework.terminal import (
+    Cell,
+    Column,
+    Line,
+    Table,
+    Terminal,
+    plain,
+    safe_json,
+    width_of,
+)
 
 HOSTILE = "\x1b]0;owned\x07\x9b31m\u202egnp\u2028\r\n\x00\ud800"
 

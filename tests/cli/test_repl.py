@@ -197,7 +197,7 @@ def test_another_file_and_a_missing_or_wrong_one(place: Path) -> None:
         (["other.yaml"], "other.yaml:1: workflow has no key"),
         (["nothing.yaml"], "there is no nothing.yaml"),
     ):
-        done = start(place, [], [*COMMAND[:2], "holdfast.cli.repl", *arguments])
+        done = start(place, [], [*COMMAND[:2], "holdfast.cli.console.repl", *arguments])
         assert done.returncode == 2 and says in done.stderr
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.cli.repl_words import COMMANDS, Command, Mistake, Task, read_line
+from holdfast.cli.console.words import COMMANDS, Command, Mistake, Task, read_line
 
 
 @pytest.mark.parametrize(

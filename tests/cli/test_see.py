@@ -16,10 +16,10 @@ from tests.cli.conftest import Holdfast, call
 
 import holdfast
 from holdfast import CheckpointManager, State, StateManager
-from holdfast.cli.demo_graph import graph
-from holdfast.cli.lanes import draw, newest_first
+from holdfast.cli.commands.see.lanes import draw, newest_first
+from holdfast.cli.demo.graph import graph
 from holdfast.errors import StorageFullError
-from holdfast.storage.memory import MemoryStorage
+from holdfast.storage.memory.storage import MemoryStorage
 
 FAMILY = ["report-mon-kids", "report-wed", "report-tue", "report-mon", "crawl"]
 

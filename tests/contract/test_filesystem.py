@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from holdfast.storage.base import Storage
-from holdfast.storage.filesystem import FilesystemStorage
+from holdfast.storage.files.storage import FilesystemStorage
 from holdfast.testing import StorageContract
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from holdfast.storage.base import Storage
-from holdfast.storage.memory import MemoryStorage
+from holdfast.storage.memory.storage import MemoryStorage
 from holdfast.testing import StorageContract
 
 

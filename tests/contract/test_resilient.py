@@ -3,10 +3,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from holdfast.storage.base import Storage
-from holdfast.storage.filesystem import FilesystemStorage
-from holdfast.storage.memory import MemoryStorage
-from holdfast.storage.resilient import ResilientStorage
-from holdfast.storage.sqlite import SQLiteStorage
+from holdfast.storage.files.storage import FilesystemStorage
+from holdfast.storage.memory.storage import MemoryStorage
+from holdfast.storage.replicated.storage import ResilientStorage
+from holdfast.storage.sqlite.storage import SQLiteStorage
 from holdfast.testing import StorageContract
 
 

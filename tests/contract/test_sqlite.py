@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from holdfast.storage.base import Storage
-from holdfast.storage.sqlite import SQLiteStorage
+from holdfast.storage.sqlite.storage import SQLiteStorage
 from holdfast.testing import StorageContract
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.values import exactly_equal, plain_values
 
 from holdfast import AgentState, StateSnapshot
-from holdfast.core.state import State
+from holdfast.core.state.state import State
 from holdfast.errors import DecodeError
 
 DEFAULTS: dict[str, Any] = {

@@ -42,8 +42,8 @@ from tests.values import (
     values,
 )
 
-from holdfast.core import codec
-from holdfast.core.codec import (
+from holdfast.core.values import codec
+from holdfast.core.values.codec import (
     Opaque,
     UnknownTypeWarning,
     decode,
@@ -55,7 +55,7 @@ from holdfast.core.codec import (
     take_in,
     weigh,
 )
-from holdfast.core.frozen import DEPTH_LIMIT, FrozenDict, FrozenList, FrozenSet, Nature
+from holdfast.core.values.frozen import DEPTH_LIMIT, FrozenDict, FrozenList, FrozenSet, Nature
 from holdfast.errors import DecodeError, EncodeError, HoldfastError, UsageError
 
 
@@ -612,7 +612,7 @@ def test_an_object_in_an_object_costs_what_it_holds_and_not_twice_as_much() -> N
 
 HOSTILE = """
 import sys, warnings
-from holdfast.core.codec import decode, encode_tree
+from holdfast.core.values.codec import decode, encode_tree
 from holdfast.errors import DecodeError
 
 warnings.simplefilter("ignore")

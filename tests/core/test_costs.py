@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.core.codec import encode, take_in
-from holdfast.core.patch import changes, whole
-from holdfast.core.state import State
+from holdfast.core.state.state import State
+from holdfast.core.values.codec import encode, take_in
+from holdfast.core.values.patch import changes, whole
 
 pytestmark = pytest.mark.serial
 

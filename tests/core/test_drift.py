@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.drift import (
+from holdfast.core.policy.drift import (
     DriftMonitor,
     DriftReport,
     Finding,
@@ -18,7 +18,7 @@ from holdfast.core.drift import (
     bar_of,
     certainty,
 )
-from holdfast.core.drift_detectors import (
+from holdfast.core.policy.drift_detectors import (
     Corruption,
     ErrorRate,
     Invariants,

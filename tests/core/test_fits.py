@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
-from holdfast.core.fits import unfit, what_fits
+from holdfast.core.policy.answer_schema import unfit, what_fits
 
 
 class Size(msgspec.Struct, forbid_unknown_fields=True):

@@ -21,8 +21,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core import frame
-from holdfast.core.record import Header, open_record, seal
+from holdfast.core.records import frame
+from holdfast.core.records.record import Header, open_record, seal
 from holdfast.errors import (
     CorruptError,
     DataError,
@@ -245,7 +245,7 @@ BOMBS = {
 
 CHILD = """
 import sys, time
-from holdfast.core import frame
+from holdfast.core.records import frame as frame
 from holdfast.errors import DataError
 import zstandard
 body = sys.stdin.buffer.read()

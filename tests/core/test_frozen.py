@@ -24,8 +24,8 @@ from tests.values import (
     values,
 )
 
-from holdfast.core.codec import encode, take_in
-from holdfast.core.frozen import FrozenDict, FrozenList, FrozenSet, Nature
+from holdfast.core.values.codec import encode, take_in
+from holdfast.core.values.frozen import FrozenDict, FrozenList, FrozenSet, Nature
 from holdfast.errors import UsageError
 
 LIST_MUTATORS: dict[str, Callable[[Any], object]] = {
@@ -133,7 +133,7 @@ def test_copies_and_pickles_of_frozen_values_are_ordinary(value: Any) -> None:
 
 
 def no_frozen_in(value: Any) -> bool:
-    return "holdfast.core.frozen" not in repr(pickle.dumps(value)) and not has_frozen(value)
+    return "holdfast.core.values.frozen" not in repr(pickle.dumps(value)) and not has_frozen(value)
 
 
 def has_frozen(value: Any) -> bool:

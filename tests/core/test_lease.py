@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.lease import Lease, Owner, check_free, released, renewed, taken
+from holdfast.core.records.lease import Lease, Owner, check_free, released, renewed, taken
 from holdfast.errors import ConflictError, LeaseHeldError
 
 OWNER = Owner(host="box/1234", boot="b", pid=77, started="9")

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.codec import decode, encode
-from holdfast.core.frozen import FrozenDict, freeze
-from holdfast.core.migrations import Migrations, migrations
+from holdfast.core.state.migration import Migrations, migrations
+from holdfast.core.values.codec import decode, encode
+from holdfast.core.values.frozen import FrozenDict, freeze
 from holdfast.errors import SchemaError, UsageError
 
 

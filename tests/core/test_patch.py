@@ -15,10 +15,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.values import Meter, Node, Person, Point, exactly_equal, plain_values, text, values
 
-from holdfast.core import state as state_module
-from holdfast.core.codec import decode, encode, parse, take_in
-from holdfast.core.frozen import Nature
-from holdfast.core.patch import (
+from holdfast.core.state.state import State
+from holdfast.core.state.state import state as state_module
+from holdfast.core.values.codec import decode, encode, parse, take_in
+from holdfast.core.values.frozen import Nature
+from holdfast.core.values.patch import (
     Base,
     Lazy,
     Operation,
@@ -28,7 +29,6 @@ from holdfast.core.patch import (
     touches,
     whole,
 )
-from holdfast.core.state import State
 from holdfast.errors import CorruptError, EncodeError
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
@@ -363,7 +363,7 @@ def test_a_lazy_value_is_one_object_for_all_threads(monkeypatch: pytest.MonkeyPa
         both_decode.wait(timeout=30)
         return decode(text, frozen=frozen)
 
-    monkeypatch.setattr("holdfast.core.patch.decode", slow)
+    monkeypatch.setattr("holdfast.core.values.patch.decode", slow)
     lazy = Lazy(encode([Point(1)]))
     assert not lazy.resolved
     seen: list[Any] = []

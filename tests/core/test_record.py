@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.values import plain_values
 
-from holdfast.core.record import (
+from holdfast.core.records.record import (
     FORMAT,
     KINDS,
     STATUSES,

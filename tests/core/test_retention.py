@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.record import Header
-from holdfast.core.retention import Age, Decision, Rules, plan_prune
+from holdfast.core.policy.retention import Age, Decision, Rules, plan_prune
+from holdfast.core.records.record import Header
 from holdfast.errors import UsageError
 
 NOW = datetime(2024, 5, 15, 12, 0, tzinfo=UTC)  # a Wednesday

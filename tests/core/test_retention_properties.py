@@ -10,8 +10,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.record import Header
-from holdfast.core.retention import Age, Decision, Rules, drop_beyond_last, plan_prune
+from holdfast.core.policy.retention import Age, Decision, Rules, drop_beyond_last, plan_prune
+from holdfast.core.records.record import Header
 
 NOW = datetime(2024, 5, 15, 12, 0, tzinfo=UTC)
 

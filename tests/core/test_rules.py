@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.rules import Age, Rules
+from holdfast.core.policy.rules import Age, Rules
 from holdfast.errors import UsageError
 
 NOW = datetime(2024, 5, 15, 12, 0, tzinfo=UTC)

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.codec import encode, parse
-from holdfast.core.frozen import Nature
-from holdfast.core.patch import Rebuilt, changes, whole
-from holdfast.core.seen import SeenList
+from holdfast.core.values.codec import encode, parse
+from holdfast.core.values.frozen import Nature
+from holdfast.core.values.list_snapshot import SeenList
+from holdfast.core.values.patch import Rebuilt, changes, whole
 
 LIVE = {"x": Nature.LIVE}
 

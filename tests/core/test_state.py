@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.values import Point, exactly_equal, has_only_frozen_containers, plain_values, values
 
-from holdfast.core.codec import decode, encode
-from holdfast.core.frozen import DEPTH_LIMIT, FrozenDict, FrozenList, Nature
-from holdfast.core.patch import LAZY_BYTES, Lazy
-from holdfast.core.place import Secrets
-from holdfast.core.state import Lineage, Place, State, read_metadata, read_tags
+from holdfast.core.state.position import Secrets
+from holdfast.core.state.state import Lineage, Place, State, read_metadata, read_tags
+from holdfast.core.values.codec import decode, encode
+from holdfast.core.values.frozen import DEPTH_LIMIT, FrozenDict, FrozenList, Nature
+from holdfast.core.values.patch import LAZY_BYTES, Lazy
 from holdfast.errors import EncodeError, UsageError
 
 keys = st.text(min_size=1, max_size=4)
@@ -454,7 +454,7 @@ def test_a_long_value_is_decoded_when_it_is_first_looked_at(
         decoded.append(text)
         return decode(text, frozen=frozen)
 
-    monkeypatch.setattr("holdfast.core.patch.decode", counted)
+    monkeypatch.setattr("holdfast.core.values.patch.decode", counted)
     state = State.new({"long": LONG, "short": 1})
     back = restored(state)
     decoded.clear()
@@ -516,7 +516,7 @@ def test_a_state_is_saved_through_a_manager() -> None:
 
 def test_without_a_manager_a_state_says_how_to_get_one() -> None:
     """The core alone has none; a process of its own keeps the rest of holdfast out."""
-    program = "from holdfast.core.state import State; State.new().checkpoint()"
+    program = "from holdfast.core.state.state import State; State.new().checkpoint()"
     ran = subprocess.run(
         [sys.executable, "-c", program],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},

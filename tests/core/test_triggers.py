@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.triggers import Clockwork, Triggers
+from holdfast.core.policy.triggers import Clockwork, Triggers
 from holdfast.errors import UsageError
 
 

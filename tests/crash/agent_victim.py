@@ -24,12 +24,12 @@ from tests.crash.media import open_medium, options_of
 
 import holdfast
 from holdfast import CheckpointManager, StateManager
-from holdfast.runtime.agent import BaseAutonomousAgent
-from holdfast.runtime.agent_config import AutonomousConfig
-from holdfast.runtime.agent_result import AgentResult
-from holdfast.runtime.drift_watch import DriftWatch
-from holdfast.runtime.models import Message, Reply, ToolCall
-from holdfast.runtime.tools import tool
+from holdfast.runtime.agent.agent import BaseAutonomousAgent
+from holdfast.runtime.agent.config import AutonomousConfig
+from holdfast.runtime.agent.result import AgentResult
+from holdfast.runtime.models.model import Message, Reply, ToolCall
+from holdfast.runtime.tools.definition import tool
+from holdfast.runtime.watch.drift import DriftWatch
 from holdfast.testing.scripted import ScriptedModel
 
 CYCLES = 12

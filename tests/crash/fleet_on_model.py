@@ -18,12 +18,12 @@ from typing import Any
 from tests.crash.graph_victim import Killer, in_a_child
 from tests.runtime.fleets import rounds_done
 
-import holdfast.runtime.providers  # noqa: F401 - before forking
+import holdfast.runtime.models.pydantic_ai  # noqa: F401 - before forking
 from holdfast import open_storage
-from holdfast.config import Limits
-from holdfast.runtime.fleet import Fleet
-from holdfast.runtime.models import Message, Reply, open_model
-from holdfast.runtime.participants import ModelParticipant
+from holdfast.runtime.fleet.fleet import Fleet
+from holdfast.runtime.fleet.participants import ModelParticipant
+from holdfast.runtime.fleet.settings import Limits
+from holdfast.runtime.models.model import Message, Reply, open_model
 
 RUN = "real"
 KILLS = (3, 5)

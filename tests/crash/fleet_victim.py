@@ -20,9 +20,9 @@ from tests.crash.graph_victim import Killer, in_a_child
 from tests.runtime.fleets import TEAM, asked_for, ledger, rounds_done, worker
 
 from holdfast import open_storage
-from holdfast.config import Limits
-from holdfast.runtime.fleet import Fleet
-from holdfast.runtime.models import Message
+from holdfast.runtime.fleet.fleet import Fleet
+from holdfast.runtime.fleet.settings import Limits
+from holdfast.runtime.models.model import Message
 from holdfast.testing.scripted import ScriptedModel
 
 RUN = "victim"

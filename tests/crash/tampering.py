@@ -15,9 +15,9 @@ import apsw
 import msgspec
 
 from holdfast import MemoryStorage
-from holdfast.core.record import Record, open_header
-from holdfast.storage.segments import Codec, Line, Part, lines_of, members, pack, parse
-from holdfast.storage.sqlite_pages import checked_pages
+from holdfast.core.records.record import Record, open_header
+from holdfast.storage.files.lines import Codec, Line, Part, lines_of, members, pack, parse
+from holdfast.storage.sqlite.page_checksums import checked_pages
 
 __all__ = ["Files", "InMemory", "Medium", "Parts", "Tables"]
 

@@ -15,11 +15,11 @@ from tests.crash.media import EVERY, FULL, KEY, manager_on, open_medium, some
 from tests.crash.tampering import Files, InMemory, Medium, Parts, Tables
 
 from holdfast import CheckpointManager, MemoryStorage, State
-from holdfast.core import record
-from holdfast.core.codec import encode
-from holdfast.core.record import open_header
+from holdfast.core.records import record
+from holdfast.core.records.record import open_header
+from holdfast.core.values.codec import encode
 from holdfast.errors import CorruptError, DataError, StorageError
-from holdfast.storage.segments import Codec
+from holdfast.storage.files.lines import Codec
 
 SAMPLE = ("sqlite", "file", "file-gzip", "file-zstd", "sqlite-zstd-encrypted", "file-encrypted")
 MEDIA = EVERY if FULL else SAMPLE

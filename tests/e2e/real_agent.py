@@ -17,13 +17,13 @@ from typing import Any, Literal
 
 from tests.crash.graph_victim import Killer
 
-import holdfast.runtime.local_model
-import holdfast.runtime.providers  # noqa: F401 - before forking
+import holdfast.runtime.models.local
+import holdfast.runtime.models.pydantic_ai  # noqa: F401 - before forking
 from holdfast import SQLiteStorage, StateManager
-from holdfast.runtime.agent import BaseAutonomousAgent
-from holdfast.runtime.agent_config import AutonomousConfig
-from holdfast.runtime.models import open_model
-from holdfast.runtime.tools import tool
+from holdfast.runtime.agent.agent import BaseAutonomousAgent
+from holdfast.runtime.agent.config import AutonomousConfig
+from holdfast.runtime.models.model import open_model
+from holdfast.runtime.tools.definition import tool
 
 KILLS = [("after", 2), ("after", 1), ("before", 1)]
 """After the plan is recorded, after the first reply, and before anything else is saved."""

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.runtime.models import Model, ToolSpec, open_model
-from holdfast.runtime.providers import ollama_url
+from holdfast.runtime.models.model import Model, ToolSpec, open_model
+from holdfast.runtime.models.pydantic_ai import ollama_url
 
 pytestmark = [pytest.mark.serial, pytest.mark.timeout(600)]
 

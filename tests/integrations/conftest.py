@@ -10,7 +10,7 @@ import pytest
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.base.id import uuid6
 
-from holdfast.integrations.langgraph import HoldfastSaver
+from holdfast.integrations.langgraph.saver import HoldfastSaver
 
 
 class Side:

@@ -14,7 +14,7 @@ from typing import TypedDict
 
 from langgraph.graph import END, START, StateGraph
 
-from holdfast.integrations.langgraph import HoldfastSaver
+from holdfast.integrations.langgraph.saver import HoldfastSaver
 
 STEPS, FATAL = 60, 50
 

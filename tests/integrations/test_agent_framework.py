@@ -25,10 +25,10 @@ from agent_framework import (
 from agent_framework._workflows._runner_context import WorkflowMessage
 from agent_framework.exceptions import WorkflowCheckpointException
 
-from holdfast.checkpoint.manager import CheckpointManager
+from holdfast.checkpoint.manager.blocking import CheckpointManager
 from holdfast.errors import EncodeError, StorageError
-from holdfast.integrations.agent_framework import HoldfastCheckpointStorage
-from holdfast.storage.memory import MemoryStorage
+from holdfast.integrations.agent_framework.storage import HoldfastCheckpointStorage
+from holdfast.storage.memory.storage import MemoryStorage
 
 
 @pytest.fixture
@@ -242,7 +242,7 @@ async def test_what_cannot_be_stored_is_refused_with_its_path(
 READER = """
 import asyncio, sys
 from holdfast.errors import DecodeError
-from holdfast.integrations.agent_framework import HoldfastCheckpointStorage
+from holdfast.integrations.agent_framework.storage import HoldfastCheckpointStorage
 async def main():
     async with HoldfastCheckpointStorage(sys.argv[1]) as storage:
         print((await storage.get_latest(workflow_name="known")).messages["a"][0].data.text)

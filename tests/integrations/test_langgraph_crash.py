@@ -16,7 +16,7 @@ import pytest
 from langgraph.graph import END, START, StateGraph
 
 from holdfast.errors import ConflictError
-from holdfast.integrations.langgraph import HoldfastSaver
+from holdfast.integrations.langgraph.saver import HoldfastSaver
 
 VICTIM = Path(__file__).with_name("langgraph_victim.py")
 

@@ -16,8 +16,8 @@ from langgraph.types import Command, interrupt
 from pydantic import BaseModel
 
 from holdfast.errors import CorruptError, NotFoundError, UsageError
-from holdfast.integrations.langgraph import HoldfastSaver
-from holdfast.integrations.langgraph_import import import_threads
+from holdfast.integrations.langgraph.importer import import_threads
+from holdfast.integrations.langgraph.saver import HoldfastSaver
 
 
 class Plan(BaseModel):

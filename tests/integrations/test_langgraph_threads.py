@@ -30,15 +30,15 @@ from langgraph.types import Command, Interrupt, Overwrite, Send
 from pydantic import BaseModel
 from tests.integrations.conftest import Side, thread
 
-from holdfast.checkpoint.hooks import HookEvent, HookManager, HookResult
-from holdfast.checkpoint.manager import CheckpointManager
-from holdfast.core.rules import Rules
-from holdfast.core.state import Lineage, Place, State
+from holdfast.checkpoint.hooks.manager import HookEvent, HookManager, HookResult
+from holdfast.checkpoint.manager.blocking import CheckpointManager
+from holdfast.core.policy.rules import Rules
+from holdfast.core.state.state import Lineage, Place, State
 from holdfast.errors import DecodeError, EncodeError, UsageError
-from holdfast.integrations.langgraph import HoldfastSaver
-from holdfast.integrations.langgraph_records import Address
-from holdfast.integrations.langgraph_texts import value_of
-from holdfast.integrations.langgraph_threads import subject_of
+from holdfast.integrations.langgraph.message_cache import value_of
+from holdfast.integrations.langgraph.records import Address
+from holdfast.integrations.langgraph.saver import HoldfastSaver
+from holdfast.integrations.langgraph.threads import subject_of
 from holdfast.storage.base import RecordQuery
 
 
@@ -428,10 +428,10 @@ async def test_what_cannot_be_stored_is_refused_with_its_path_and_nothing_is_wri
 OTHER_PROCESS = """
 import sys
 from holdfast.errors import DecodeError
-from holdfast.integrations.langgraph import HoldfastSaver
-from holdfast.integrations.langgraph_records import Address
-from holdfast.integrations.langgraph_texts import value_of
-from holdfast.integrations.langgraph_threads import subject_of
+from holdfast.integrations.langgraph.saver import HoldfastSaver
+from holdfast.integrations.langgraph.records import Address
+from holdfast.integrations.langgraph.message_cache import value_of
+from holdfast.integrations.langgraph.threads import subject_of
 config = {"configurable": {"thread_id": "t"}}
 before = set(sys.modules)
 with HoldfastSaver(sys.argv[1]) as saver:
@@ -542,7 +542,9 @@ def test_a_growing_conversation_is_stored_as_what_was_added(
 
 
 def test_the_missing_extra_is_named() -> None:
-    code = "import sys; sys.modules['langgraph'] = None\nimport holdfast.integrations.langgraph"
+    code = (
+        "import sys; sys.modules['langgraph'] = None\nimport holdfast.integrations.langgraph.saver"
+    )
     told = subprocess.run(
         [sys.executable, "-c", code], check=False, capture_output=True, text=True
     ).stderr

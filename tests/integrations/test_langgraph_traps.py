@@ -14,7 +14,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from tests.integrations.conftest import Side, id_of, thread
 
-from holdfast.integrations.langgraph import HoldfastSaver
+from holdfast.integrations.langgraph.saver import HoldfastSaver
 
 
 async def test_t1_versions_of_two_branches_never_meet(side: Side) -> None:

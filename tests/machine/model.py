@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from holdfast import Rules, plan_prune
-from holdfast.core.record import Header
+from holdfast.core.records.record import Header
 
 __all__ = ["Checkpoint", "Model"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from holdfast.integrations.agent_framework import HoldfastCheckpointStorage
+from holdfast.integrations.agent_framework.storage import HoldfastCheckpointStorage
 
 _current: list[str] = []
 _used: set[str] = set()

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.integrations.langgraph import HoldfastSaver
+from holdfast.integrations.langgraph.saver import HoldfastSaver
 
 _MEMORY = "/dev/shm"
 """Where syncing costs nothing; what is tested here is not the disk."""

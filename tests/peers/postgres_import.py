@@ -16,8 +16,8 @@ from langgraph.checkpoint.postgres import PostgresSaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
 
-from holdfast.integrations.langgraph import HoldfastSaver
-from holdfast.integrations.langgraph_import import import_threads
+from holdfast.integrations.langgraph.importer import import_threads
+from holdfast.integrations.langgraph.saver import HoldfastSaver
 
 
 class Chat(TypedDict):

@@ -9,7 +9,7 @@ import pytest
 from langgraph.checkpoint.conformance import checkpointer_test, validate
 from langgraph.checkpoint.conformance.capabilities import Capability
 
-from holdfast.integrations.langgraph import HoldfastSaver
+from holdfast.integrations.langgraph.saver import HoldfastSaver
 
 
 @pytest.mark.parametrize("medium", ["memory", "file", "sqlite"])

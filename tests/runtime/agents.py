@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast import FilesystemStorage, StateManager
-from holdfast.runtime.agent import BaseAutonomousAgent
-from holdfast.runtime.agent_config import AutonomousConfig
-from holdfast.runtime.models import Message, Reply, ToolCall
+from holdfast.runtime.agent.agent import BaseAutonomousAgent
+from holdfast.runtime.agent.config import AutonomousConfig
+from holdfast.runtime.models.model import Message, Reply, ToolCall
 from holdfast.testing.scripted import ScriptedModel
 
 _ids = itertools.count()

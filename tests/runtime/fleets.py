@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast.runtime.fleet import Fleet
-from holdfast.runtime.models import Message, Reply
+from holdfast.runtime.fleet.fleet import Fleet
+from holdfast.runtime.models.model import Message, Reply
 from holdfast.testing.scripted import ScriptedModel
 
 TEAM = ("researcher", "coder", "analyst")

@@ -13,11 +13,11 @@ from tests.runtime.agents import Counted, build, call, manager_in, turns
 
 from holdfast import AgentState, HookEvent, HookManager, HookResult, StateManager
 from holdfast.errors import StepError, UsageError
-from holdfast.runtime.agent import BaseAutonomousAgent
-from holdfast.runtime.agent_config import AutonomousConfig
-from holdfast.runtime.models import Reply, ToolCall
-from holdfast.runtime.signatures import InputField, OutputField, Signature
-from holdfast.runtime.tools import tool
+from holdfast.runtime.agent.agent import BaseAutonomousAgent
+from holdfast.runtime.agent.config import AutonomousConfig
+from holdfast.runtime.models.model import Reply, ToolCall
+from holdfast.runtime.tools.definition import tool
+from holdfast.runtime.tools.signature import InputField, OutputField, Signature
 from holdfast.testing.scripted import ScriptedModel
 
 PLAN = '{"steps": ["look", "write", "check"]}'

@@ -13,7 +13,7 @@ from tests.runtime.agents import build, call, manager_in, turns
 import holdfast
 from holdfast import AgentState, CheckpointManager, StateManager
 from holdfast.errors import InDoubtError, UsageError
-from holdfast.runtime.tools import tool
+from holdfast.runtime.tools.definition import tool
 
 
 class Shop:

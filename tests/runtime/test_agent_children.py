@@ -13,10 +13,10 @@ from tests.runtime.agents import Counted, call, manager_in, turns
 import holdfast
 from holdfast import CheckpointManager, HookEvent, HookManager, StateManager
 from holdfast.errors import Interrupted, NotFoundError, UsageError
-from holdfast.runtime.agent import BaseAutonomousAgent
-from holdfast.runtime.agent_config import AutonomousConfig
-from holdfast.runtime.models import Reply, ToolCall
-from holdfast.runtime.tools import tool
+from holdfast.runtime.agent.agent import BaseAutonomousAgent
+from holdfast.runtime.agent.config import AutonomousConfig
+from holdfast.runtime.models.model import Reply, ToolCall
+from holdfast.runtime.tools.definition import tool
 from holdfast.testing.scripted import ScriptedModel
 
 IMMEDIATE = {"mode": "immediate"}

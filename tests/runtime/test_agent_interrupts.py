@@ -14,7 +14,7 @@ from tests.runtime.agents import build, call, manager_in, turns
 
 from holdfast import AgentState, HookEvent, HookManager, HookResult, StateManager
 from holdfast.errors import VetoError
-from holdfast.runtime.tools import tool
+from holdfast.runtime.tools.definition import tool
 
 
 @pytest.fixture

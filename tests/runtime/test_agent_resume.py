@@ -11,10 +11,10 @@ from tests.runtime.agents import Counted, build, call, manager_in, turns
 
 from holdfast import AgentState, HookEvent, HookManager, HookResult, StateManager
 from holdfast.errors import LeaseHeldError, UsageError, VetoError
-from holdfast.runtime import agent as agent_module
-from holdfast.runtime.agent import BaseAutonomousAgent
-from holdfast.runtime.agent_config import AutonomousConfig
-from holdfast.runtime.tools import tool
+from holdfast.runtime.agent.agent import BaseAutonomousAgent
+from holdfast.runtime.agent.agent import agent as agent_module
+from holdfast.runtime.agent.config import AutonomousConfig
+from holdfast.runtime.tools.definition import tool
 from holdfast.testing.scripted import ScriptedModel
 
 PLAN = '{"steps": ["look", "write"]}'

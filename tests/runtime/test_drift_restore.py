@@ -24,14 +24,14 @@ from holdfast import (
     StateManager,
     tool,
 )
-from holdfast.checkpoint.session import HERE
+from holdfast.checkpoint.effects.execution import HERE
 from holdfast.errors import Drained, DriftError, InDoubtError, Interrupted, StepError
-from holdfast.runtime.agent import BaseAutonomousAgent
-from holdfast.runtime.agent_result import AgentResult
-from holdfast.runtime.drift_watch import DriftWatch
-from holdfast.runtime.fleet import Fleet, FleetResult
-from holdfast.runtime.models import Message, Reply
-from holdfast.runtime.observers import Event
+from holdfast.runtime.agent.agent import BaseAutonomousAgent
+from holdfast.runtime.agent.result import AgentResult
+from holdfast.runtime.fleet.fleet import Fleet, FleetResult
+from holdfast.runtime.models.model import Message, Reply
+from holdfast.runtime.watch.drift import DriftWatch
+from holdfast.runtime.watch.observers import Event
 
 
 class Killed(BaseException):

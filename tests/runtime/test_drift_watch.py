@@ -23,14 +23,14 @@ from holdfast import (
     StateGraph,
     tool,
 )
-from holdfast.checkpoint.session import HERE
-from holdfast.core.drift_detectors import Invariants, StalledProgress, default_detectors
+from holdfast.checkpoint.effects.execution import HERE
+from holdfast.core.policy.drift_detectors import Invariants, StalledProgress, default_detectors
 from holdfast.errors import Drained, DriftError, StepError, UsageError
-from holdfast.runtime.drift_history import look_back
-from holdfast.runtime.drift_watch import DriftWatch
-from holdfast.runtime.fleet import Fleet
-from holdfast.runtime.models import Message, Reply
-from holdfast.runtime.observers import Event
+from holdfast.runtime.fleet.fleet import Fleet
+from holdfast.runtime.models.model import Message, Reply
+from holdfast.runtime.watch.drift import DriftWatch
+from holdfast.runtime.watch.drift_history import look_back
+from holdfast.runtime.watch.observers import Event
 
 
 def pages(state: State) -> float:

@@ -28,10 +28,10 @@ from holdfast import (
     process_conditional,
     process_parallel,
 )
-from holdfast.checkpoint.effects import effect_behind
+from holdfast.checkpoint.effects.effect_call import effect_behind
 from holdfast.errors import RunError, StepError
-from holdfast.runtime.participants import ModelParticipant
-from holdfast.runtime.tools import tool
+from holdfast.runtime.fleet.participants import ModelParticipant
+from holdfast.runtime.tools.definition import tool
 from holdfast.testing.scripted import ScriptedModel
 
 SECRET = "postgresql://me:hunter2@db/ is away"

@@ -12,11 +12,11 @@ import pytest
 from tests.runtime.fleets import TEAM, calls, ledger, manager, rounds_done, team, worker
 from tests.runtime.graphs import Heard
 
-from holdfast.config import Callbacks, Limits, PlanReview
 from holdfast.errors import StepError, UsageError
-from holdfast.runtime.fleet import Fleet
-from holdfast.runtime.models import Message, Reply, Usage
-from holdfast.runtime.participants import ModelParticipant
+from holdfast.runtime.fleet.fleet import Fleet
+from holdfast.runtime.fleet.participants import ModelParticipant
+from holdfast.runtime.fleet.settings import Callbacks, Limits, PlanReview
+from holdfast.runtime.models.model import Message, Reply, Usage
 from holdfast.testing.scripted import ScriptedModel
 
 

@@ -10,12 +10,12 @@ import pytest
 from tests.runtime.fleets import calls, last_of, ledger, manager
 
 from holdfast.errors import Interrupted, StepError
-from holdfast.runtime.agent import BaseAutonomousAgent
-from holdfast.runtime.agent_config import AutonomousConfig
-from holdfast.runtime.fleet import Fleet
-from holdfast.runtime.models import Message, Reply, ToolCall
-from holdfast.runtime.reviews import ApprovalRequest
-from holdfast.runtime.tools import tool
+from holdfast.runtime.agent.agent import BaseAutonomousAgent
+from holdfast.runtime.agent.config import AutonomousConfig
+from holdfast.runtime.fleet.fleet import Fleet
+from holdfast.runtime.models.model import Message, Reply, ToolCall
+from holdfast.runtime.tools.definition import tool
+from holdfast.runtime.tools.reviews import ApprovalRequest
 from holdfast.testing.scripted import ScriptedModel
 
 

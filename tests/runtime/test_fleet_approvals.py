@@ -13,14 +13,14 @@ from tests.runtime.fleets import calls, last_of, ledger, manager, rounds_done
 from tests.runtime.graphs import Heard
 
 import holdfast
-from holdfast.config import ApprovalSettings, PlanReview
 from holdfast.errors import Interrupted, StepError, UsageError
-from holdfast.runtime.approvals import Approval
-from holdfast.runtime.fleet import Fleet
-from holdfast.runtime.models import Message, Reply, ToolCall
-from holdfast.runtime.participants import ModelParticipant
-from holdfast.runtime.reviews import TIMED_OUT, ApprovalRequest
-from holdfast.runtime.tools import read_tool, tool
+from holdfast.runtime.fleet.fleet import Fleet
+from holdfast.runtime.fleet.participants import ModelParticipant
+from holdfast.runtime.fleet.settings import ApprovalSettings, PlanReview
+from holdfast.runtime.models.model import Message, Reply, ToolCall
+from holdfast.runtime.tools.approval import Approval
+from holdfast.runtime.tools.definition import read_tool, tool
+from holdfast.runtime.tools.reviews import TIMED_OUT, ApprovalRequest
 from holdfast.testing.scripted import ScriptedModel
 
 ASK = ApprovalSettings(require_approval_for=("code_execution",), trusted_operations=("safe",))

@@ -20,9 +20,9 @@ from holdfast.errors import (
     StepError,
     UsageError,
 )
-from holdfast.runtime.fleet import Fleet
-from holdfast.runtime.models import Message
-from holdfast.runtime.retrying import Attempt, Backoff
+from holdfast.runtime.fleet.fleet import Fleet
+from holdfast.runtime.fleet.retrying import Attempt, Backoff
+from holdfast.runtime.models.model import Message
 
 
 def failing(log: Path, *, round: int, fails: int = 1) -> dict[str, Any]:
@@ -469,7 +469,7 @@ async def test_old_completed_runs_go_and_unfinished_ones_keep_their_newest(
         broken = await failed(fleet)
         await fleet.run("Other")
     later = datetime.now(UTC) + timedelta(days=31)
-    monkeypatch.setattr("holdfast.runtime.fleet_checkpoints.datetime", _At(later))
+    monkeypatch.setattr("holdfast.runtime.fleet.checkpoints.datetime", _At(later))
     async with Fleet(manager(2), team(), db, cleanup_after_days=40) as fleet:
         assert await fleet.cleanup() == 0
     async with Fleet(manager(2), team(), db, cleanup_after_days=30) as fleet:

@@ -27,7 +27,7 @@ from holdfast import (
     process_parallel,
 )
 from holdfast.errors import RunError, ShapeError, StepError, UsageError
-from holdfast.runtime.shape import read_progress
+from holdfast.runtime.graph.shape import read_progress
 
 
 class Crash(BaseException):

@@ -23,7 +23,7 @@ from holdfast import (
     register_observer,
 )
 from holdfast.errors import Interrupted, NotFoundError, StepError, UsageError
-from holdfast.runtime.observers import LogObserver, NoopObserver, get_observer
+from holdfast.runtime.watch.observers import LogObserver, NoopObserver, get_observer
 
 
 async def test_a_run_tells_its_story_in_order(db: str) -> None:
@@ -155,7 +155,7 @@ async def test_the_log_observer_logs_failures_as_warnings(
 
 
 async def test_noop_makes_no_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    from holdfast.runtime import observers
+    from holdfast.runtime.watch import observers
 
     monkeypatch.setattr(observers, "Event", None)
     assert (await Counting(1).graph(observer="noop").execute({"n": 0}))["n"] == 1

@@ -33,7 +33,7 @@ from holdfast.errors import (
     StorageError,
     UsageError,
 )
-from holdfast.runtime.shape import read_progress
+from holdfast.runtime.graph.shape import read_progress
 
 
 async def failed_at(counting: Counting, graph: StateGraph, at: int, run_id: str = "r") -> None:

@@ -12,8 +12,8 @@ from jsonschema import Draft202012Validator
 from pydantic import BaseModel
 
 from holdfast.errors import UsageError
-from holdfast.runtime.signatures import InputField, OutputField, Signature, read_signature
-from holdfast.runtime.tools import read_tool, text_of, tool
+from holdfast.runtime.tools.definition import read_tool, text_of, tool
+from holdfast.runtime.tools.signature import InputField, OutputField, Signature, read_signature
 
 
 class Colour(enum.Enum):

@@ -22,7 +22,10 @@ from holdfast import (
     State,
     register_checkpoint_store,
 )
-from holdfast.config import (
+from holdfast.errors import Interrupted, NotFoundError, StepError, UsageError
+from holdfast.runtime.fleet.fleet import Fleet
+from holdfast.runtime.fleet.retrying import Backoff
+from holdfast.runtime.fleet.settings import (
     ApprovalSettings,
     CheckpointSettings,
     ParticipantSettings,
@@ -30,13 +33,10 @@ from holdfast.config import (
     ToolSettings,
     WorkflowSettings,
 )
-from holdfast.errors import Interrupted, NotFoundError, StepError, UsageError
-from holdfast.runtime import models
-from holdfast.runtime.fleet import Fleet
-from holdfast.runtime.models import Message, Reply, ToolCall
-from holdfast.runtime.retrying import Backoff
-from holdfast.runtime.tools import read_tool
-from holdfast.runtime.workflow_file import create_checkpoint_storage, read_workflow
+from holdfast.runtime.fleet.workflow_file import create_checkpoint_storage, read_workflow
+from holdfast.runtime.models.model import Message, Reply, ToolCall
+from holdfast.runtime.models.model import model as models
+from holdfast.runtime.tools.definition import read_tool
 from holdfast.testing.scripted import ScriptedModel
 
 Write = Callable[[str], Path]
@@ -188,7 +188,7 @@ async def test_cleanup_after_days(
         def now(cls, tz: Any = None) -> Any:
             return datetime.now(UTC) + timedelta(days=8)
 
-    monkeypatch.setattr("holdfast.runtime.fleet_checkpoints.datetime", Later)
+    monkeypatch.setattr("holdfast.runtime.fleet.checkpoints.datetime", Later)
     _, new = await ran(path)
     async with Fleet.from_yaml(path) as fleet:
         assert {one["workflow_id"] for one in await fleet.list_checkpoints()} == {new.run_id}
@@ -215,7 +215,9 @@ async def test_auto_resume_on_failure(
         return "done"
 
     provider.script = script
-    monkeypatch.setattr("holdfast.runtime.workflow_file.Backoff", lambda: Backoff(sleep=sleep))
+    monkeypatch.setattr(
+        "holdfast.runtime.fleet.workflow_file.Backoff", lambda: Backoff(sleep=sleep)
+    )
     path = write(MODELS + "checkpointing: {auto_resume_on_failure: true}")
     _, result = await ran(path)
     assert (result.status, len(result.attempts), slept) == ("completed", 2, [1.0, 2.0])

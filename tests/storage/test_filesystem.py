@@ -23,7 +23,7 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.storage.base import Batch, Leasing, Owner, RecordQuery, RunQuery, this_process
-from holdfast.storage.filesystem import FilesystemStorage
+from holdfast.storage.files.storage import FilesystemStorage
 from holdfast.testing import JournalWriter
 
 CODECS = [False, "gzip", "zstd"]

@@ -17,8 +17,8 @@ import pytest
 
 from holdfast.errors import StorageError, StorageFullError, StorageUnavailableError
 from holdfast.storage.base import RunQuery, this_process
-from holdfast.storage.files import os_errors
-from holdfast.storage.filesystem import FilesystemStorage
+from holdfast.storage.files.dirfd import os_errors
+from holdfast.storage.files.storage import FilesystemStorage
 from holdfast.testing import JournalWriter
 
 EXHAUSTIVE = os.environ.get("HOLDFAST_EXHAUSTIVE") == "1"
@@ -47,7 +47,7 @@ def run(code: str, *arguments: object, under: tuple[str, ...] = ()) -> str:
 WORKER = """
     import os, sys, time
     from holdfast.storage.base import this_process
-    from holdfast.storage.filesystem import FilesystemStorage
+    from holdfast.storage.files.storage import FilesystemStorage
     from holdfast.testing import JournalWriter
 
     def tell(*words):
@@ -141,7 +141,7 @@ def test_a_call_that_fails_acknowledges_nothing_and_can_be_tried_again(
     script = """
         import sys
         from holdfast.errors import StorageError
-        from holdfast.storage.filesystem import FilesystemStorage
+        from holdfast.storage.files.storage import FilesystemStorage
         from holdfast.testing import JournalWriter
         compress = sys.argv[2] if sys.argv[2] != "no" else False
         storage, writer = FilesystemStorage(sys.argv[1], compress), JournalWriter()
@@ -183,7 +183,7 @@ def test_what_can_neither_be_synced_nor_taken_back_is_written_anew(tmp_path: Pat
     script = """
         import sys
         from holdfast.errors import StorageError
-        from holdfast.storage.filesystem import FilesystemStorage
+        from holdfast.storage.files.storage import FilesystemStorage
         from holdfast.testing import JournalWriter
         storage, writer = FilesystemStorage(sys.argv[1]), JournalWriter()
         writer.save(storage)
@@ -209,7 +209,7 @@ def test_a_file_that_may_not_grow_is_full_and_keeps_what_it_has(tmp_path: Path) 
     script = """
         import resource, sys
         from holdfast.errors import StorageFullError
-        from holdfast.storage.filesystem import FilesystemStorage
+        from holdfast.storage.files.storage import FilesystemStorage
         from holdfast.testing import JournalWriter
         storage, writer = FilesystemStorage(sys.argv[1]), JournalWriter()
         writer.save(storage)
@@ -231,7 +231,7 @@ def test_too_many_open_files_may_be_tried_again(tmp_path: Path) -> None:
     script = """
         import os, resource, sys
         from holdfast.errors import StorageUnavailableError
-        from holdfast.storage.filesystem import FilesystemStorage
+        from holdfast.storage.files.storage import FilesystemStorage
         from holdfast.testing import JournalWriter
         storage, writer = FilesystemStorage(sys.argv[1]), JournalWriter()
         writer.save(storage)
@@ -253,7 +253,7 @@ def test_too_many_open_files_may_be_tried_again(tmp_path: Path) -> None:
 def test_a_child_forked_while_threads_save_can_save_as_well(tmp_path: Path) -> None:
     script = """
         import os, sys, threading, warnings
-        from holdfast.storage.filesystem import FilesystemStorage
+        from holdfast.storage.files.storage import FilesystemStorage
         from holdfast.testing import JournalWriter
         warnings.simplefilter("ignore", DeprecationWarning)
         storage, stop = FilesystemStorage(sys.argv[1]), threading.Event()
@@ -287,8 +287,8 @@ def test_a_lock_is_free_when_its_holder_is_killed(tmp_path: Path) -> None:
     hold = """
         import sys, time
         from pathlib import Path
-        from holdfast.storage.files import open_root
-        from holdfast.storage.journal_files import JournalFiles
+        from holdfast.storage.files.dirfd import open_root
+        from holdfast.storage.files.reader import JournalFiles
         with open_root(Path(sys.argv[1])) as root, JournalFiles("", print).lock(root, "run"):
             print("held", flush=True)
             time.sleep(60)
@@ -308,7 +308,7 @@ def test_a_read_only_medium_can_be_read(tmp_path: Path) -> None:
         import sys
         from holdfast.errors import StorageError
         from holdfast.storage.base import RunQuery
-        from holdfast.storage.filesystem import FilesystemStorage
+        from holdfast.storage.files.storage import FilesystemStorage
         from holdfast.testing import JournalWriter
         with FilesystemStorage(sys.argv[1]) as storage:
             print([info.seq for info in storage.runs(RunQuery())], len(storage.notices))

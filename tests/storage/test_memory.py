@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.errors import CorruptError, UsageError
 from holdfast.storage.base import Batch, RecordQuery, RunQuery
-from holdfast.storage.memory import MemoryStorage
+from holdfast.storage.memory.storage import MemoryStorage
 from holdfast.testing import JournalWriter, make_records
 
 

@@ -16,8 +16,8 @@ import pytest
 from holdfast.errors import HoldfastError, NotFoundError, UsageError
 from holdfast.storage import registry
 from holdfast.storage.base import RunQuery, Storage
-from holdfast.storage.filesystem import FilesystemStorage
-from holdfast.storage.memory import MemoryStorage
+from holdfast.storage.files.storage import FilesystemStorage
+from holdfast.storage.memory.storage import MemoryStorage
 from holdfast.storage.registry import (
     StorageURL,
     checkpoint_stores,
@@ -26,7 +26,7 @@ from holdfast.storage.registry import (
     open_storage,
     register_checkpoint_store,
 )
-from holdfast.storage.sqlite import SQLiteStorage
+from holdfast.storage.sqlite.storage import SQLiteStorage
 from holdfast.testing import JournalWriter
 
 
@@ -350,7 +350,7 @@ def plugins(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monkey
     """An installed package that brings four storages, of which one works."""
     site = tmp_path_factory.mktemp("site")
     (site / "holdfast_testing_plugin.py").write_text(
-        "from holdfast.storage.memory import MemoryStorage\n"
+        "from holdfast.storage.memory.storage import MemoryStorage\n"
         "class Good(MemoryStorage):\n"
         "    def __init__(self, url):\n"
         "        super().__init__()\n"
@@ -460,7 +460,7 @@ def test_media_are_imported_on_first_use() -> None:
 import sys
 from holdfast.storage import registry
 def imported():
-    media = ["holdfast.storage.memory", "holdfast.storage.sqlite", "holdfast.storage.filesystem"]
+    media = ["holdfast.storage.%s.storage" % name for name in ("memory", "sqlite", "files")]
     print([name for name in [*media, "apsw", "zstandard"] if name in sys.modules])
 registry.checkpoint_stores()
 imported()
@@ -471,4 +471,4 @@ imported()
     out = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
     ).stdout
-    assert out.splitlines() == ["[]", "['holdfast.storage.memory']"]
+    assert out.splitlines() == ["[]", "['holdfast.storage.memory.storage']"]

@@ -22,7 +22,7 @@ import pytest
 from tests.checkpoint.test_recovery import damage
 
 from holdfast import CheckpointManager, MemoryStorage, State, Storage
-from holdfast.core.record import Record
+from holdfast.core.records.record import Record
 from holdfast.errors import (
     ConflictError,
     CorruptError,
@@ -33,14 +33,14 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.storage.base import Batch, Owner, RecordQuery, RunQuery
-from holdfast.storage.breaker import Breaker, BreakerRules
-from holdfast.storage.copies import bring_up, visible
-from holdfast.storage.filesystem import FilesystemStorage
+from holdfast.storage.files.storage import FilesystemStorage
 from holdfast.storage.registry import open_storage
-from holdfast.storage.resilient import ResilientStorage, StorageEvent
-from holdfast.storage.retries import Retry
-from holdfast.storage.sqlite import SQLiteStorage
-from holdfast.storage.sqlite_pages import checked_pages
+from holdfast.storage.replicated.breaker import Breaker, BreakerRules
+from holdfast.storage.replicated.copies import bring_up, visible
+from holdfast.storage.replicated.retries import Retry
+from holdfast.storage.replicated.storage import ResilientStorage, StorageEvent
+from holdfast.storage.sqlite.page_checksums import checked_pages
+from holdfast.storage.sqlite.storage import SQLiteStorage
 from holdfast.testing import JournalWriter
 
 FULL = os.environ.get("HOLDFAST_FULL") == "1"
@@ -894,10 +894,10 @@ def test_whatever_fails_in_whatever_order_nothing_that_was_acknowledged_is_lost(
 _SAVES = """
 import sys
 from pathlib import Path
-from holdfast.storage.breaker import BreakerRules
-from holdfast.storage.filesystem import FilesystemStorage
-from holdfast.storage.resilient import ResilientStorage
-from holdfast.storage.retries import Retry
+from holdfast.storage.replicated.breaker import BreakerRules
+from holdfast.storage.files.storage import FilesystemStorage
+from holdfast.storage.replicated.storage import ResilientStorage
+from holdfast.storage.replicated.retries import Retry
 from holdfast.testing import JournalWriter
 storage = ResilientStorage(
     FilesystemStorage(sys.argv[1]),
@@ -970,9 +970,9 @@ _HOLDS_A_LEASE = """
 import sys, time
 from holdfast.errors import HoldfastError
 from holdfast.storage.base import this_process
-from holdfast.storage.filesystem import FilesystemStorage
-from holdfast.storage.resilient import ResilientStorage
-from holdfast.storage.retries import Retry
+from holdfast.storage.files.storage import FilesystemStorage
+from holdfast.storage.replicated.storage import ResilientStorage
+from holdfast.storage.replicated.retries import Retry
 from holdfast.testing import JournalWriter
 storage = ResilientStorage(
     FilesystemStorage(sys.argv[1]), FilesystemStorage(sys.argv[2]), retry=Retry(retries=0)

@@ -30,9 +30,9 @@ from holdfast.errors import (
     StorageUnavailableError,
     UsageError,
 )
-from holdfast.storage import resilient_io as io
-from holdfast.storage.filesystem import FilesystemStorage
-from holdfast.storage.retries import Retry, is_transient, retried, within
+from holdfast.storage.files.storage import FilesystemStorage
+from holdfast.storage.io import resilient_io as io
+from holdfast.storage.replicated.retries import Retry, is_transient, retried, within
 from holdfast.testing import JournalWriter
 
 FAST = Retry(first_wait=0.001, jitter=0.001)
@@ -43,7 +43,7 @@ LARGE = os.urandom(3 * io.CHUNK + 17)
 @contextmanager
 def child(code: str, *arguments: object) -> Iterator[subprocess.Popen[str]]:
     """A process that runs *code* and has said that it is ready."""
-    prelude = "import os, sys, time\nfrom holdfast.storage import resilient_io as io\n"
+    prelude = "import os, sys, time\nfrom holdfast.storage.io import resilient_io as io\n"
     with subprocess.Popen(
         [sys.executable, "-c", prelude + code, *map(str, arguments)],
         stdin=subprocess.PIPE,
@@ -430,7 +430,7 @@ def test_within_gives_what_the_call_gives() -> None:
 _READS_RUNS = """
 import sys
 from holdfast.storage.base import RunQuery
-from holdfast.storage.filesystem import FilesystemStorage
+from holdfast.storage.files.storage import FilesystemStorage
 with FilesystemStorage(sys.argv[1]) as storage:
     print(*(run.run_id for run in storage.runs(RunQuery())))
 """

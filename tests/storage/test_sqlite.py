@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.record import Header
+from holdfast.core.records.record import Header
 from holdfast.errors import (
     CorruptError,
     SchemaError,
@@ -24,9 +24,9 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.storage.base import Batch, Leasing, RecordQuery, RunQuery, matches, this_process
-from holdfast.storage.memory import MemoryStorage
-from holdfast.storage.sqlite import SQLiteStorage
-from holdfast.storage.sqlite_pages import PAGE, RESERVED, checked_pages
+from holdfast.storage.memory.storage import MemoryStorage
+from holdfast.storage.sqlite.page_checksums import PAGE, RESERVED, checked_pages
+from holdfast.storage.sqlite.storage import SQLiteStorage
 from holdfast.testing import JournalWriter
 
 
@@ -658,7 +658,7 @@ class TestErrors:
     def test_a_file_that_is_gone_takes_no_more_records(
         self, path: Path, how: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("holdfast.storage.sqlite_pool._LOOKS_EVERY", 0.0)
+        monkeypatch.setattr("holdfast.storage.sqlite.connections._LOOKS_EVERY", 0.0)
         storage, writer = SQLiteStorage(path), JournalWriter()
         writer.save(storage)
         path.rename(path.with_suffix(".old"))

@@ -13,8 +13,8 @@ import pytest
 
 from holdfast.errors import CorruptError, HoldfastError
 from holdfast.storage.base import RecordQuery, RunQuery, this_process
-from holdfast.storage.sqlite import SQLiteStorage
-from holdfast.storage.sqlite_pages import PAGE, RESERVED, checked_pages
+from holdfast.storage.sqlite.page_checksums import PAGE, RESERVED, checked_pages
+from holdfast.storage.sqlite.storage import SQLiteStorage
 from holdfast.testing import JournalWriter
 
 EXHAUSTIVE = os.environ.get("HOLDFAST_EXHAUSTIVE") == "1"

@@ -16,7 +16,7 @@ import pytest
 
 from holdfast.errors import StorageError
 from holdfast.storage.base import RecordQuery, RunQuery
-from holdfast.storage.sqlite import SQLiteStorage
+from holdfast.storage.sqlite.storage import SQLiteStorage
 from holdfast.testing import JournalWriter
 
 HELLO = b"."
@@ -156,7 +156,7 @@ class TestForks:
         self, path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """As a signal handler may: the call cannot end before the fork."""
-        monkeypatch.setattr("holdfast.storage.sqlite_pool._PATIENCE", 0.05)
+        monkeypatch.setattr("holdfast.storage.sqlite.connections._PATIENCE", 0.05)
         with SQLiteStorage(path) as storage:
 
             def work(child: Child) -> None:
@@ -187,7 +187,7 @@ def script(text: str, *arguments: str) -> subprocess.Popen[str]:
 
 SAVE = """
 import sys
-from holdfast.storage.sqlite import SQLiteStorage
+from holdfast.storage.sqlite.storage import SQLiteStorage
 from holdfast.testing import JournalWriter
 sys.stdin.read(1)
 storage = SQLiteStorage(sys.argv[1])

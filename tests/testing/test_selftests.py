@@ -56,7 +56,7 @@ def test_unit_holds_a_medium_to_the_contract(tmp_path: Path) -> None:
 
 def test_unit_says_which_promise_a_medium_breaks(tmp_path: Path) -> None:
     broken = (
-        "from holdfast.storage.memory import MemoryStorage\n"
+        "from holdfast.storage.memory.storage import MemoryStorage\n"
         "MemoryStorage.find = lambda self, id_prefix: []"
     )
     code, output = call("unit", "memory", cwd=tmp_path, before=broken)
@@ -141,7 +141,7 @@ def test_validation_notices_a_storage_that_acknowledges_what_it_does_not_keep(
 ) -> None:
     lying = (
         "import itertools\n"
-        "from holdfast.storage.sqlite import SQLiteStorage\n"
+        "from holdfast.storage.sqlite.storage import SQLiteStorage\n"
         "real, calls = SQLiteStorage.append, itertools.count()\n"
         "def append(self, batches):\n"
         "    return real(self, batches) if next(calls) < 3 else [None] * len(batches)\n"
@@ -158,7 +158,7 @@ def test_validation_notices_a_storage_that_acknowledges_what_it_does_not_keep(
 
 def test_validation_notices_that_damage_goes_unnoticed(tmp_path: Path) -> None:
     trusting = (
-        "import holdfast.core.record as record\n"
+        "import holdfast.core.records.record as record\n"
         "record.digest_of = lambda data: '0' * 32\n"
         "import holdfast.storage.base\n"
     )

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from holdfast.checkpoint.journal import Journal
-from holdfast.core.lease import Lease
+from holdfast.core.records import Lease
 from holdfast.errors import ConflictError, HoldfastError
 from holdfast.storage.base import Leasing, this_process
 

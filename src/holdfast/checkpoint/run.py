@@ -9,15 +9,14 @@ from typing import Any, Self
 
 import msgspec
 
-from holdfast.checkpoint.failures import describe, failure_in, failure_text
+from holdfast.checkpoint.effects import describe, failure_in, failure_text
+from holdfast.checkpoint.journal import Reader, Subject
 from holdfast.checkpoint.leases import LEASE_SECONDS, HeldRun
 from holdfast.checkpoint.manager import CheckpointManager
-from holdfast.checkpoint.reading import Reader
-from holdfast.checkpoint.subject import Subject
-from holdfast.core.frozen import Nature
-from holdfast.core.ids import check_run_id
+from holdfast.core.policy import Clockwork, Triggers
+from holdfast.core.records import check_run_id
 from holdfast.core.state import Lineage, Place, State, read_metadata
-from holdfast.core.triggers import Clockwork, Triggers
+from holdfast.core.values import Nature
 from holdfast.errors import ConflictError, EncodeError, UsageError
 from holdfast.storage.base import Storage
 

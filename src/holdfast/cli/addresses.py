@@ -20,9 +20,9 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from holdfast.checkpoint.keeping import Keeper
-from holdfast.checkpoint.reading import Reader
-from holdfast.core.record import Header
+from holdfast.checkpoint.journal import Reader
+from holdfast.checkpoint.retention import Keeper
+from holdfast.core.records import Header
 from holdfast.errors import NotFoundError, UsageError
 from holdfast.storage.base import RecordQuery, RunInfo, RunQuery
 

@@ -10,11 +10,10 @@ from importlib import import_module
 from io import TextIOWrapper
 from typing import IO, TYPE_CHECKING, NamedTuple
 
-from holdfast.cli import exits
-from holdfast.cli.output import Cell, Terminal, plain, safe_json
+from holdfast.cli.framework import Cell, Terminal, exits, plain, safe_json
 
 if TYPE_CHECKING:
-    from holdfast.cli.calling import Command
+    from holdfast.cli.framework import Command
 
 __all__ = ["COMMANDS", "Entry", "load", "main"]
 
@@ -28,41 +27,41 @@ class Entry(NamedTuple):
 
 
 COMMANDS = {
-    "runs": Entry("See", "see_runs", "list the runs: status, steps, size, cost, forks"),
-    "log": Entry("See", "see_log", "what each step of a run changed"),
-    "show": Entry("See", "see_state", "one checkpoint: where it stands and what it holds"),
-    "cat": Entry("See", "see_state", "one value, as in RUN@12:state.messages[-1]"),
-    "diff": Entry("See", "see_diff", "what differs between two checkpoints"),
-    "blame": Entry("See", "see_diff", "which step last wrote a value"),
-    "status": Entry("See", "see_health", "whether anything is wrong; if so, exits non-zero"),
-    "stats": Entry("See", "see_health", "bytes, resumes and latencies"),
-    "watch": Entry("See", "see_live", "follow a run as it goes on"),
-    "tree": Entry("See", "see_live", "runs and their forks"),
-    "resume": Entry("Act", "act_resume", "go on with a run whose graph is known"),
-    "fork": Entry("Act", "act_fork", "begin a new run from any checkpoint"),
-    "tag": Entry("Act", "act_marks", "give a checkpoint tags, or take some away"),
-    "pin": Entry("Act", "act_marks", "keep a checkpoint, whatever the rules say"),
-    "pending": Entry("Act", "act_answers", "what runs wait for"),
-    "approve": Entry("Act", "act_answers", "answer yes to the question a run waits for"),
-    "reject": Entry("Act", "act_answers", "answer no to the question a run waits for"),
-    "answer": Entry("Act", "act_answers", "answer a question, or tell an effect's outcome"),
-    "forget": Entry("Keep", "keep_forget", "drop checkpoints by rules; shows why each stays"),
-    "prune": Entry("Keep", "keep_prune", "free the space of what was forgotten"),
-    "verify": Entry("Keep", "keep_sound", "check every digest"),
-    "repair": Entry("Keep", "keep_sound", "mend what can be mended"),
-    "policy": Entry("Keep", "keep_forget", "the rules that forget applies by default"),
-    "rotate-key": Entry("Keep", "keep_sound", "bring encrypted runs under a new key"),
-    "export": Entry("Move", "move_files", "write a run to a file, as JSON or as a web page"),
-    "import": Entry("Move", "move_files", "take in a run that was exported"),
-    "copy": Entry("Move", "move_storages", "copy runs to another storage"),
-    "migrate": Entry("Move", "move_storages", "bring runs to the newest version of their state"),
-    "import-langgraph": Entry("Move", "move_langgraph", "take over LangGraph's threads"),
-    "demo": Entry("Start", "start_demo", "a job is killed and goes on; leaves runs to look at"),
-    "repl": Entry("Start", "start_programs", "a console for a fleet's workflow"),
-    "init": Entry("Start", "start_here", "make a storage and a holdfast.toml here"),
-    "doctor": Entry("Start", "start_here", "what is installed, set and guaranteed"),
-    "selftest": Entry("Start", "start_programs", "prove on this machine that runs survive"),
-    "completion": Entry("Start", "start_completion", "completion for bash, zsh or fish"),
+    "runs": Entry("See", "see.runs", "list the runs: status, steps, size, cost, forks"),
+    "log": Entry("See", "see.log", "what each step of a run changed"),
+    "show": Entry("See", "see.state", "one checkpoint: where it stands and what it holds"),
+    "cat": Entry("See", "see.state", "one value, as in RUN@12:state.messages[-1]"),
+    "diff": Entry("See", "see.diff", "what differs between two checkpoints"),
+    "blame": Entry("See", "see.diff", "which step last wrote a value"),
+    "status": Entry("See", "see.health", "whether anything is wrong; if so, exits non-zero"),
+    "stats": Entry("See", "see.health", "bytes, resumes and latencies"),
+    "watch": Entry("See", "see.live", "follow a run as it goes on"),
+    "tree": Entry("See", "see.live", "runs and their forks"),
+    "resume": Entry("Act", "act.resume", "go on with a run whose graph is known"),
+    "fork": Entry("Act", "act.fork", "begin a new run from any checkpoint"),
+    "tag": Entry("Act", "act.marks", "give a checkpoint tags, or take some away"),
+    "pin": Entry("Act", "act.marks", "keep a checkpoint, whatever the rules say"),
+    "pending": Entry("Act", "act.answers", "what runs wait for"),
+    "approve": Entry("Act", "act.answers", "answer yes to the question a run waits for"),
+    "reject": Entry("Act", "act.answers", "answer no to the question a run waits for"),
+    "answer": Entry("Act", "act.answers", "answer a question, or tell an effect's outcome"),
+    "forget": Entry("Keep", "keep.forget", "drop checkpoints by rules; shows why each stays"),
+    "prune": Entry("Keep", "keep.prune", "free the space of what was forgotten"),
+    "verify": Entry("Keep", "keep.sound", "check every digest"),
+    "repair": Entry("Keep", "keep.sound", "mend what can be mended"),
+    "policy": Entry("Keep", "keep.forget", "the rules that forget applies by default"),
+    "rotate-key": Entry("Keep", "keep.sound", "bring encrypted runs under a new key"),
+    "export": Entry("Move", "move.files", "write a run to a file, as JSON or as a web page"),
+    "import": Entry("Move", "move.files", "take in a run that was exported"),
+    "copy": Entry("Move", "move.storages", "copy runs to another storage"),
+    "migrate": Entry("Move", "move.storages", "bring runs to the newest version of their state"),
+    "import-langgraph": Entry("Move", "move.langgraph", "take over LangGraph's threads"),
+    "demo": Entry("Start", "start.demo", "a job is killed and goes on; leaves runs to look at"),
+    "repl": Entry("Start", "start.programs", "a console for a fleet's workflow"),
+    "init": Entry("Start", "start.here", "make a storage and a holdfast.toml here"),
+    "doctor": Entry("Start", "start.here", "what is installed, set and guaranteed"),
+    "selftest": Entry("Start", "start.programs", "prove on this machine that runs survive"),
+    "completion": Entry("Start", "start.completion", "completion for bash, zsh or fish"),
 }
 
 _FIRST = ("demo", "runs", "log", "show", "resume", "status")
@@ -112,7 +111,7 @@ def main(argv: Sequence[str] | None = None, *, terminal: Terminal | None = None)
 
 def _run(words: list[str], terminal: Terminal) -> int:
     if terminal.environ.get("HOLDFAST_COMPLETE"):
-        from holdfast.cli.start_completion import candidates
+        from holdfast.cli.commands.start import candidates
 
         terminal.stdout.write("".join(f"{one}\n" for one in candidates(words, terminal)))
         return 0
@@ -164,7 +163,7 @@ def load(name: str) -> Command | str:
         from holdfast.storage.addresses import nearest
 
         return f"there is no command {plain(name)!r} ({nearest(name, COMMANDS)}holdfast --help)"
-    module = import_module(f"holdfast.cli.{entry.module}")
+    module = import_module(f"holdfast.cli.commands.{entry.module}")
     found: Command = getattr(module, "import_" if name == "import" else name.replace("-", "_"))
     return found
 
@@ -186,7 +185,7 @@ def _tell(error: BaseException, words: list[str], terminal: Terminal) -> int:
 
         terminal.stderr.write(plain("".join(traceback.format_exception(error)), lines=True))
     if "--json" in words or "--jsonl" in words:
-        from holdfast.cli.documents import Failure
+        from holdfast.cli.framework import Failure
 
         told = Failure(code=code, error=type(error).__name__, message=message, hint=hint)
         terminal.stderr.write(safe_json(told) + "\n")

@@ -16,7 +16,7 @@ from io import StringIO
 from pathlib import Path
 
 from holdfast.cli.app import main
-from holdfast.cli.output import Terminal
+from holdfast.cli.framework import Terminal
 
 __all__ = ["SCREENS", "make_screens"]
 

@@ -25,7 +25,7 @@ from holdfast.storage.addresses import StorageURL, has_scheme, mask_url, nearest
 from holdfast.storage.registry import DEFAULT_ADDRESS
 
 if TYPE_CHECKING:
-    from holdfast.core.rules import Rules
+    from holdfast.core.policy import Rules
 
 __all__ = [
     "FILE_NAME",
@@ -59,7 +59,7 @@ class Settings(NamedTuple):
 
     def rules(self) -> Rules:
         """The retention rules; empty ones if there are none."""
-        from holdfast.core.rules import Rules
+        from holdfast.core.policy import Rules
 
         try:
             return Rules.from_mapping(self.retention.value)

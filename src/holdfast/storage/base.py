@@ -16,12 +16,10 @@ from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 
 import msgspec
 
-from holdfast.core.ids import check_run_id
-from holdfast.core.lease import Lease, Owner
-from holdfast.core.record import Header, Record, open_record
+from holdfast.core.records import Header, Lease, Owner, Record, check_run_id, open_record
 from holdfast.errors import ConflictError, NotFoundError, UsageError
-from holdfast.storage.mending import Mending, Survey
-from holdfast.storage.owners import is_dead, this_process
+from holdfast.storage.process import is_dead, this_process
+from holdfast.storage.shared import Mending, Survey
 
 __all__ = [
     "Batch",

@@ -191,7 +191,7 @@ def _open_file(url: StorageURL) -> Storage:
             f"{url} names no directory of this machine",
             hint=f"write file:{right}, or file:///{right} for a path from the root",
         )
-    from holdfast.storage.filesystem import FilesystemStorage
+    from holdfast.storage.files import FilesystemStorage
 
     return FilesystemStorage(path, compress=compress)
 
@@ -204,7 +204,7 @@ def _open_resilient(url: StorageURL) -> Storage:
             f"{url} does not name a primary and a fallback",
             hint="write resilient:sqlite:///runs.db|file:copy, in quotes on a command line",
         )
-    from holdfast.storage.resilient import ResilientStorage
+    from holdfast.storage.replicated import ResilientStorage
 
     return ResilientStorage(*map(_open_if_there, parts))
 

@@ -31,7 +31,7 @@ def __getattr__(name: str) -> Any:
             hint="pip install 'holdfast[testing]'",
         ) from error
     # Before the modules are imported, so that a failing promise shows the values it compared.
-    pytest.register_assert_rewrite(*(f"{__name__}.{module}" for module in _PROMISES))
+    pytest.register_assert_rewrite(*(f"{__name__}.contract.{module}" for module in _PROMISES))
     contract = import_module(f"{__name__}.contract").StorageContract
     globals()[name] = contract
     return contract

@@ -22,15 +22,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from holdfast.checkpoint.agent import ResilientCheckpointManager
 from holdfast.checkpoint.effects import effect
 from holdfast.checkpoint.manager import CheckpointManager
-from holdfast.checkpoint.resilient import ResilientCheckpointManager
 from holdfast.checkpoint.run import run as durable
 from holdfast.core.state import State
 from holdfast.errors import ConflictError, LeaseHeldError
-from holdfast.runtime.config import CheckpointConfig, GraphConfig
-from holdfast.runtime.graph import StateGraph
-from holdfast.testing.verdicts import Skipped, Verdicts, killed_after, require
+from holdfast.runtime.graph import CheckpointConfig, GraphConfig, StateGraph
+from holdfast.testing.selftest import Skipped, Verdicts, killed_after, require
 
 __all__ = ["main"]
 

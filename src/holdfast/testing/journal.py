@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self, TypedDict, Unpack
 
-from holdfast.core.ids import new_id
-from holdfast.core.record import Frame, Header, Record, seal
+from holdfast.core.records import Frame, Header, Record, new_id, seal
 from holdfast.storage.base import Batch, RunQuery, Storage
 
 __all__ = ["FakeClock", "HeaderFields", "JournalWriter", "make_records"]

@@ -21,7 +21,7 @@ from typing import Any
 
 from holdfast import testing
 from holdfast.errors import MissingExtraError
-from holdfast.testing.verdicts import Verdicts
+from holdfast.testing.selftest import Verdicts
 
 __all__ = ["main"]
 
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     import pytest
 
-    suite = Path(__file__).with_name("shipped.py")
+    suite = Path(__file__).with_name("selftest") / "shipped.py"
     verdicts = Verdicts()
     # Neither the plugins nor the settings of the place where it is called are ours.
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"

@@ -30,8 +30,15 @@ from holdfast.checkpoint.run import run as durable
 from holdfast.core.state import State
 from holdfast.errors import ConflictError, HoldfastError, StorageError, UsageError
 from holdfast.storage.registry import DEFAULT_ADDRESS, mask_url
-from holdfast.testing.scratch import Scratch, scratch_in
-from holdfast.testing.verdicts import Failed, Skipped, Verdicts, killed_after, require
+from holdfast.testing.selftest import (
+    Failed,
+    Scratch,
+    Skipped,
+    Verdicts,
+    killed_after,
+    require,
+    scratch_in,
+)
 
 __all__ = ["main"]
 

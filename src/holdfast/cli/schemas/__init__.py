@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.cli.documents import Document
+from holdfast.cli.framework import Document
 
 __all__ = ["FOLDER", "make_schemas", "read_schema"]
 
@@ -23,7 +23,7 @@ _FORM = "https://json-schema.org/draft/2020-12/schema"
 def make_schemas() -> dict[str, dict[str, Any]]:
     """The schema of every document, by its type."""
     for group in _GROUPS:
-        import_module(f"holdfast.cli.{group}_documents")
+        import_module(f"holdfast.cli.commands.{group}.documents")
     made: dict[str, dict[str, Any]] = {}
     for kind in Document.__subclasses__():
         name = next(f.default for f in msgspec.structs.fields(kind) if f.name == "type")

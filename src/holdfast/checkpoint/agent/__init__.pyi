@@ -1,0 +1,3 @@
+from holdfast.checkpoint.agent.resilient import (
+    ResilientCheckpointManager as ResilientCheckpointManager,
+)

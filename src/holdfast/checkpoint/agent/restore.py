@@ -1,0 +1,143 @@
+"""What an agent is restored to, found by a checkpoint's id or in a file."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import quote
+
+import msgspec
+
+from holdfast.checkpoint.journal import Loaded
+from holdfast.checkpoint.manager import CheckpointManager
+from holdfast.core.records import Header, medium_name
+from holdfast.core.state import State
+from holdfast.errors import NotFoundError, UsageError
+from holdfast.storage.base import RecordQuery, RunQuery, Storage, open_storage
+
+__all__ = [
+    "PARTIAL",
+    "Found",
+    "Operation",
+    "Restored",
+    "find_by_id",
+    "find_in_file",
+    "is_path",
+]
+
+PARTIAL = "partial"
+"""The tag of a checkpoint that lacks what a provider should have given."""
+
+_JOURNAL = re.compile(r"(.+?)(?:\.\d+)?\.jsonl(?:\.gz|\.zst)?")
+
+
+class Restored(msgspec.Struct, frozen=True, kw_only=True):
+    """What a restore did."""
+
+    checkpoint_id: str
+    """What was restored."""
+    safety_id: str
+    """What there was before; `undo_restore` goes back to it."""
+    providers: tuple[str, ...]
+    transaction_id: str
+
+
+class Operation(msgspec.Struct, frozen=True, kw_only=True):
+    """A risky piece of work that is under way."""
+
+    name: str
+    transaction_id: str
+    checkpoint_id: str
+    """What is restored if it fails."""
+
+
+class Found(msgspec.Struct, frozen=True):
+    """A checkpoint of the agent, read and checked."""
+
+    header: Header
+    state: State
+    loaded: Loaded | None = None
+    """What the run can go on from; None for one that comes from a file."""
+
+
+def is_path(given: str | os.PathLike[str]) -> bool:
+    """Whether a file is meant, and not the id of a checkpoint."""
+    if not isinstance(given, str):
+        return True
+    return os.sep in given or given.endswith(".holdfast") or os.path.isfile(given)
+
+
+def find_by_id(manager: CheckpointManager, agent_id: str, checkpoint_id: str) -> Found:
+    """The agent's checkpoint with that id, or unique prefix of one; another's is refused."""
+    reader = manager.operations.reader
+    try:
+        header = reader.resolve(checkpoint_id, run_id=agent_id)
+    except NotFoundError:
+        for other in reader.storage.find(checkpoint_id):
+            raise _of_another(other, agent_id) from None
+        raise
+    loaded = reader.load_visible(header)
+    return Found(header, _state(header, loaded, agent_id), loaded)
+
+
+def find_in_file(
+    manager_on: Callable[[Storage], CheckpointManager],
+    agent_id: str,
+    path: str | os.PathLike[str],
+) -> Found:
+    """The newest complete checkpoint in a file: one that was exported, or a run's journal."""
+    file = Path(path)
+    if not file.is_file():
+        raise NotFoundError(f"there is no file {str(file)!r}", hint="check the path", path=path)
+    journal = _JOURNAL.fullmatch(file.name)
+    with tempfile.TemporaryDirectory(prefix="holdfast-") as directory:
+        if journal is None:
+            with open_storage("memory://") as scratch:
+                reading = manager_on(scratch)
+                reading.import_run(file)
+                return _newest(reading, agent_id)
+        # A copy: looking at a journal must not change it, and it may lie anywhere.
+        folder = Path(directory, medium_name(agent_id))
+        folder.mkdir()
+        for part in file.parent.iterdir():
+            if (other := _JOURNAL.fullmatch(part.name)) and other[1] == journal[1]:
+                shutil.copy(part, folder)
+        with open_storage(f"file://{quote(directory)}") as scratch:
+            return _newest(manager_on(scratch), agent_id)
+
+
+def _newest(reading: CheckpointManager, agent_id: str) -> Found:
+    storage = reading.storage
+    runs = list(storage.runs(RunQuery()))
+    if not runs:
+        raise NotFoundError("the file holds no run")
+    reader = reading.operations.reader
+    newest = reader.newest(runs[0])
+    if newest is not None and newest.name != agent_id:
+        raise _of_another(newest, agent_id)
+    for header in storage.headers(RecordQuery(run_id=runs[0].run_id, scope="")):
+        if PARTIAL not in header.tags:
+            loaded = reader.load(header)
+            return Found(header, _state(header, loaded, agent_id))
+    raise NotFoundError("the file holds no complete checkpoint", run_id=runs[0].run_id)
+
+
+def _state(header: Header, loaded: Loaded, agent_id: str) -> State:
+    state = loaded.upgraded()
+    if not isinstance(state, State):
+        raise _of_another(header, agent_id)
+    return state
+
+
+def _of_another(header: Header, agent_id: str) -> UsageError:
+    return UsageError(
+        f"checkpoint {header.id} belongs to run {header.run_id!r} of {header.name!r}, and not to"
+        f" agent {agent_id!r}",
+        hint="restore it with the manager of its own agent",
+        run_id=header.run_id,
+        agent_id=header.name,
+    )

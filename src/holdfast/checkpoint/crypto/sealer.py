@@ -1,0 +1,208 @@
+"""Bodies: what stands in them, and how they are closed and opened."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any, Protocol
+
+import msgspec
+
+from holdfast.core.records import (
+    NONCE_BYTES,
+    Header,
+    Record,
+    bad_key_note,
+    compress,
+    data_key_check,
+    decompress,
+    decrypt_body,
+    encrypt_body,
+    is_encrypted,
+    read_key_note,
+)
+from holdfast.errors import CorruptError, DecodeError, WrongKeyError
+from holdfast.storage.base import RecordQuery, Storage
+
+__all__ = [
+    "CLEAR_NOTES",
+    "SHREDDED",
+    "Body",
+    "Keys",
+    "Sealer",
+    "checkpoint_body",
+    "key_notes",
+    "read_body",
+    "read_note",
+]
+
+CLEAR_NOTES = frozenset(["key", "prune", "tag", "pin", "release"])
+"""Notes that are never encrypted: verifying and pruning a journal needs no key."""
+SHREDDED = {"shredded": True}
+"""The metadata of the prune note that says that a run's key was erased."""
+
+
+class Body(msgspec.Struct, frozen=True):
+    """A checkpoint's body: the whole state (in a keyframe), and what changed."""
+
+    state: msgspec.Raw = msgspec.Raw()
+    patch: msgspec.Raw = msgspec.Raw()
+    form: str = ""
+    extra: msgspec.Raw = msgspec.Raw()
+    """What a runtime keeps beside the state: whole in a keyframe, else what was added."""
+
+
+_read_body = msgspec.json.Decoder(Body).decode
+
+
+def checkpoint_body(
+    form: str, state: bytes | None, patch: bytes | None, extra: bytes | None = None
+) -> bytes:
+    """The text of a checkpoint's body."""
+    parts = []
+    if form:
+        parts.append(b'"form":"%b"' % form.encode())
+    if state is not None:
+        parts.append(b'"state":%b' % state)
+    parts.append(b'"patch":%b' % (patch or b"[]"))
+    if extra is not None:
+        parts.append(b'"extra":%b' % extra)
+    return b"{%b}" % b",".join(parts)
+
+
+def read_body(text: bytes, header: Header) -> Body:
+    """What stands in a checkpoint's body."""
+    try:
+        return _read_body(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise DecodeError(
+            f"the body of record {header.seq} of run {header.run_id!r} cannot be read",
+            run_id=header.run_id,
+            seq=header.seq,
+        ) from error
+
+
+class Keys(Protocol):
+    """Where the data keys of runs come from (`holdfast.checkpoint.crypto.Keyring`)."""
+
+    def new_run_key(self, run_id: str) -> tuple[bytes, dict[str, Any]]: ...
+
+    def open(self, note: dict[str, Any], run_id: str) -> bytes: ...
+
+    def needs_rotation(self, note: dict[str, Any]) -> bool: ...
+
+    def rewrap(self, note: dict[str, Any], run_id: str) -> dict[str, Any]: ...
+
+
+class Sealer:
+    """Compresses and encrypts bodies as the storage and the user want it."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        keys: Keys | None = None,
+        entropy: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        self._storage = storage
+        self.keys = keys
+        self._entropy = entropy
+        self._data_keys: dict[str, bytes] = {}
+
+    def new_key(self, run_id: str) -> bytes | None:
+        """The text of the key note that a run without a key must begin with; None if it has one."""
+        if self.keys is None or self._data_key(run_id) is not None:
+            return None
+        if (erased := self._erased(run_id)) is not None:
+            raise erased
+        self._data_keys[run_id], note = self.keys.new_run_key(run_id)
+        return msgspec.json.encode(note)
+
+    def forget_key(self, run_id: str) -> None:
+        """Look the run's key up again next time."""
+        self._data_keys.pop(run_id, None)
+
+    def recheck_key(self, run_id: str) -> None:
+        """Forget a run's key, unless it is the one that the journal keeps, wrapped by any key."""
+        key = self._data_keys.pop(run_id, None)
+        note = None if key is None else next(key_notes(self._storage, run_id), None)
+        if key is None or note is None:
+            return
+        # Whoever opens a damaged note says so; here it is only not the same.
+        with suppress(CorruptError):
+            kept = read_key_note(read_note(note.body, run_id), run_id=run_id)
+            if kept.check == data_key_check(key, run_id):
+                self._data_keys[run_id] = key
+
+    def close(self, header: Header, text: bytes) -> bytes:
+        """The bytes to store for a body's text."""
+        if header.frame == "note" and header.kind in CLEAR_NOTES:
+            return text
+        packed = compress(text, self._storage.body_compression)
+        if self.keys is None:
+            return packed
+        key = self._data_key(header.run_id)
+        if key is None:
+            raise WrongKeyError(
+                f"run {header.run_id!r} has no key",
+                hint="it was begun without encryption, or its key was erased",
+                run_id=header.run_id,
+            )
+        return encrypt_body(key, self._entropy(NONCE_BYTES), packed, header)
+
+    def open(self, record: Record) -> bytes:
+        """The text of a record's body."""
+        header = record.header
+        if header.frame == "note" and header.kind in CLEAR_NOTES:
+            return record.body
+        body = record.body
+        if self.keys is not None:
+            key = self._data_key(header.run_id)
+            if key is None:
+                raise self._erased(header.run_id) or CorruptError(
+                    f"run {header.run_id!r} has no key, so it cannot be read",
+                    hint="if it was never encrypted, open it without a key",
+                    run_id=header.run_id,
+                )
+            body = decrypt_body(key, body, header)
+        elif is_encrypted(body) and (erased := self._erased(header.run_id)) is not None:
+            raise erased
+        return decompress(body)
+
+    def _erased(self, run_id: str) -> WrongKeyError | None:
+        """The error for a run that was made unreadable on purpose."""
+        query = RecordQuery(run_id=run_id, kind="prune", metadata=SHREDDED, notes=True, limit=1)
+        for header in self._storage.headers(query):
+            return WrongKeyError(
+                f"the key of run {run_id!r} was erased on {header.saved_at:%Y-%m-%d at %H:%M} UTC:"
+                " its states cannot be read any more",
+                hint="delete_run removes what is left of it",
+                run_id=run_id,
+                erased_at=header.saved_at,
+            )
+        return None
+
+    def _data_key(self, run_id: str) -> bytes | None:
+        key = self._data_keys.get(run_id)
+        if key is None and self.keys is not None:
+            note = next(key_notes(self._storage, run_id), None)
+            if note is not None:
+                key = self.keys.open(read_note(note.body, run_id), run_id)
+                self._data_keys[run_id] = key
+        return key
+
+
+def key_notes(storage: Storage, run_id: str) -> Iterator[Record]:
+    """The notes that keep a run's key, the one that counts first."""
+    for header in storage.headers(RecordQuery(run_id=run_id, kind="key", notes=True)):
+        # A checkpoint may be of that kind as well: any word is allowed.
+        if header.frame == "note":
+            yield from storage.read(run_id, first=header.seq, last=header.seq)
+
+
+def read_note(body: bytes, run_id: str) -> dict[str, Any]:
+    """What stands in a key note, still to be believed by who opens it."""
+    try:
+        return msgspec.json.decode(body, type=dict[str, Any])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise bad_key_note(run_id, f"cannot be read: {error}") from error

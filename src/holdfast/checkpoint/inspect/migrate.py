@@ -1,0 +1,88 @@
+"""Runs brought to the newest version of their state: saved once more, upgraded.
+
+A state is upgraded each time it is loaded, so this is never needed to go on with a run. It makes
+what is stored independent of migrations that are to be dropped one day, and finds out beforehand
+which runs nothing leads on for.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from holdfast.checkpoint.effects import check_not_held, open_notes
+from holdfast.checkpoint.journal import subject_of
+from holdfast.checkpoint.manager import CheckpointManager
+from holdfast.core.state import migrations
+from holdfast.errors import HoldfastError
+from holdfast.storage.base import RunInfo
+
+__all__ = ["Migrated", "migrate_run"]
+
+
+class Migrated(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a run."""
+
+    run_id: str
+    name: str
+    found: int
+    wanted: int
+    outcome: Literal["current", "migrated", "would migrate", "stuck", "completed"]
+    problem: str = ""
+
+
+def migrate_run(manager: CheckpointManager, run: RunInfo, *, dry_run: bool) -> Migrated:
+    """Save the newest state of *run* once more, in the newest version that `migrations` knows.
+
+    What the run waits for, and what it has done of its open step, stays open. One that is held, or
+    that nothing leads on for, is left as it is and told of as stuck.
+    """
+    reader = manager.operations.reader
+    newest = reader.newest(run)
+    wanted = migrations.latest(run.name)
+    found = newest.schema if newest is not None else wanted
+
+    def told(outcome: Any, problem: str = "") -> Migrated:
+        return Migrated(
+            run_id=run.run_id,
+            name=run.name,
+            found=found,
+            wanted=wanted,
+            outcome=outcome,
+            problem=problem,
+        )
+
+    if newest is None or found == wanted:
+        return told("current")
+    if newest.status == "completed":
+        return told("completed")
+    try:
+        check_not_held(reader, run.run_id)
+        loaded = reader.load(newest)
+        loaded.upgraded()
+    except HoldfastError as error:
+        return told("stuck", error.message)
+    if dry_run:
+        return told("would migrate")
+    subject = subject_of(manager.load_checkpoint(newest.id), new_run_id=run.run_id)
+    place = msgspec.structs.replace(subject.place, kind="manual", status=newest.status)
+    extra = loaded.extra
+    manager.save_subject(
+        msgspec.structs.replace(
+            subject,
+            place=place,
+            fingerprint=newest.fingerprint,
+            extra=(lambda whole: _kept(extra, whole)) if extra else None,
+        ),
+        force=True,
+        notes=open_notes(reader, run).carried(failed=False),
+    )
+    return told("migrated")
+
+
+def _kept(extra: dict[str, Any], whole: bool) -> bytes:
+    """What a runtime keeps beside the state, unchanged: what a delta says of a list is added."""
+    if not whole:
+        extra = {key: [] if isinstance(value, list) else value for key, value in extra.items()}
+    return msgspec.json.encode(extra)

@@ -1,0 +1,137 @@
+"""Runs at a glance: how each stands, what it cost, where it was forked from.
+
+All of it is told by heads and headers, so that no state is loaded and no key is needed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from holdfast.checkpoint.retention import Keeper
+from holdfast.core.records import Lease
+from holdfast.storage.base import Leasing, RecordQuery, RunInfo, Storage, is_dead
+
+__all__ = [
+    "Origin",
+    "RunSummary",
+    "Spent",
+    "fork_origins",
+    "is_live",
+    "spent",
+    "standing",
+    "summaries",
+]
+
+
+class Spent(msgspec.Struct, frozen=True):
+    """What the recorded effects of a run cost."""
+
+    tokens: int = 0
+    dollars: float = 0.0
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """Where a fork began."""
+
+    run_id: str
+    checkpoint_id: str
+    step: int
+
+
+class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A run as a list shows it."""
+
+    run_id: str
+    name: str
+    status: str
+    """Its status, or ``stale``: it is running, and the process that held it is gone."""
+    step: int
+    node: str | None
+    checkpoints: int
+    stored_bytes: int
+    started_at: datetime
+    saved_at: datetime
+    tokens: int
+    dollars: float
+    forks: int
+    forked_from: Origin | None
+    tags: tuple[str, ...]
+    metadata: dict[str, Any]
+
+
+def spent(storage: Storage, run_id: str, up_to: int | None = None) -> Spent:
+    """What a run's effects cost, all of them or those up to a record; those that were pruned
+    are not known any more."""
+    tokens, dollars = 0, 0.0
+    for header in storage.headers(RecordQuery(run_id=run_id, kind="effect", notes=True)):
+        told = header.metadata.get("spent")
+        if isinstance(told, dict) and (up_to is None or header.seq <= up_to):
+            tokens += told.get("tokens", 0)
+            dollars += told.get("dollars", 0.0)
+    return Spent(tokens, dollars)
+
+
+def fork_origins(storage: Storage) -> dict[str, Origin]:
+    """Where each fork of the storage began, by the fork's run id."""
+    origins: dict[str, Origin] = {}
+    for header in storage.headers(RecordQuery(kind="fork")):
+        told = header.metadata.get("forked_from")
+        try:
+            origins[header.run_id] = msgspec.convert(told, Origin)
+        except msgspec.ValidationError:
+            continue  # of another system's making
+    return origins
+
+
+def is_live(lease: Lease | None, now: float) -> bool:
+    """Whether some process holds the run, as far as can be told from here."""
+    if lease is None or lease.owner is None:
+        return False
+    return lease.expires_at > now and not is_dead(lease.owner)
+
+
+def standing(storage: Storage, run: RunInfo) -> str:
+    """The run's status, or ``stale``. One that was never leased is believed to be running."""
+    if run.status != "running" or not isinstance(storage, Leasing):
+        return run.status
+    lease = storage.lease_of(run.run_id)
+    return run.status if lease is None or is_live(lease, time.time()) else "stale"
+
+
+def summaries(keeper: Keeper, storage: Storage, runs: Iterable[RunInfo]) -> list[RunSummary]:
+    """These runs, each with what is to be told of it."""
+    chosen = list(runs)
+    origins = fork_origins(storage)
+    forks = Counter(origin.run_id for origin in origins.values())
+    made = []
+    for run in chosen:
+        newest = next(
+            iter(storage.headers(RecordQuery(run_id=run.run_id, scope="", limit=1))), None
+        )
+        cost = spent(storage, run.run_id)
+        made.append(
+            RunSummary(
+                run_id=run.run_id,
+                name=run.name,
+                status=standing(storage, run),
+                step=run.step,
+                node=run.node,
+                checkpoints=run.checkpoints,
+                stored_bytes=run.stored,
+                started_at=run.started_at,
+                saved_at=run.saved_at,
+                tokens=cost.tokens,
+                dollars=cost.dollars,
+                forks=forks[run.run_id],
+                forked_from=origins.get(run.run_id),
+                tags=keeper.with_tags(newest).tags if newest else (),
+                metadata=dict(newest.metadata) if newest else {},
+            )
+        )
+    return made

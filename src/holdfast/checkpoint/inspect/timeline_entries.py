@@ -1,0 +1,161 @@
+"""A run as it happened: each checkpoint with what it changed, and what was noted on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from holdfast.checkpoint.crypto import read_body
+from holdfast.checkpoint.effects import Answer, Effect, Question, failure_in
+from holdfast.checkpoint.inspect.changes import Change, changes_in
+from holdfast.checkpoint.journal import Reader
+from holdfast.checkpoint.retention import Keeper
+from holdfast.core.records import Header, Record
+from holdfast.core.values import decode
+from holdfast.errors import HoldfastError
+from holdfast.storage.base import RecordQuery, RunInfo
+
+__all__ = [
+    "Moment",
+    "Told",
+    "failed_node",
+    "failure_told",
+    "moments_from",
+    "timeline",
+    "told_of",
+]
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True):
+    """A note of a journal, opened."""
+
+    seq: int
+    kind: str
+    scope: str
+    step: int
+    node: str | None
+    id: str = ""
+    name: str = ""
+    state: str = ""
+    """Of an effect: ``done``, ``failed``, ``in doubt`` or ``repeat``."""
+    value: Any = None
+    """An effect's outcome, a question or an answer."""
+    error: str = ""
+    seconds: float = 0.0
+    tokens: int = 0
+    dollars: float = 0.0
+    facts: dict[str, Any] = {}
+    """What the note's header says."""
+
+
+class Moment(msgspec.Struct, frozen=True, kw_only=True):
+    """A checkpoint, what it changed, and the notes since the checkpoint before it."""
+
+    header: Header
+    pinned: bool
+    changes: tuple[Change, ...]
+    notes: tuple[Told, ...]
+    error: str = ""
+    """What its run failed with."""
+    failed_in: str = ""
+    """The node that its run failed in."""
+
+
+def timeline(
+    reader: Reader, keeper: Keeper, run: RunInfo, *, limit: int | None = None, scope: str = ""
+) -> tuple[list[Moment], tuple[Told, ...]]:
+    """The newest *limit* checkpoints of a run's scope, newest first; and the notes after them."""
+    more = None if limit is None else limit + 1
+    query = RecordQuery(run_id=run.run_id, scope=scope, limit=more)
+    headers = list(reader.storage.headers(query))
+    first = headers[limit].seq + 1 if limit is not None and len(headers) > limit else 1
+    moments, notes = moments_from(reader, keeper, run, first, headers[:limit])
+    return moments[::-1], notes
+
+
+def moments_from(
+    reader: Reader, keeper: Keeper, run: RunInfo, first: int, headers: Iterable[Header]
+) -> tuple[list[Moment], tuple[Told, ...]]:
+    """These checkpoints, oldest first, with all that was noted from the record *first* on; and the
+    notes after them."""
+    shown = {header.seq: header for header in headers}
+    marks = keeper.marks(run.run_id)
+    moments: list[Moment] = []
+    notes: list[Told] = []
+    for record in reader.records(run.run_id, first, run.seq):
+        header = record.header
+        if header.frame == "note":
+            notes.append(told_of(reader, record))
+        elif header.seq in shown:
+            error, failed_in = failure_told(reader, record)
+            moment = Moment(
+                header=marks.tagged(shown[header.seq]),
+                pinned=header.seq in marks.pinned,
+                changes=changes_in(reader, record),
+                notes=tuple(notes),
+                error=error,
+                failed_in=failed_in,
+            )
+            moments.append(moment)
+            notes = []
+    return moments, tuple(notes)
+
+
+def failure_told(reader: Reader, record: Record) -> tuple[str, str]:
+    """What a checkpoint says that its run failed with, and the node that it failed in."""
+    header = record.header
+    if header.status in ("running", "completed"):
+        return "", ""
+    extra = bytes(read_body(reader.sealer.open(record), header).extra)
+    return failure_in(header, extra), failed_node(header, extra)
+
+
+def failed_node(header: Header, extra: bytes) -> str:
+    """The node that a graph failed in: the one it was to go on with, as the failed checkpoint
+    keeps it beside the state. Empty if there is none."""
+    if header.status != "failed" or not extra:
+        return ""
+    told: Any = msgspec.json.decode(extra)
+    now = told.get("now") if isinstance(told, dict) else None
+    node = now.get("next") if isinstance(now, dict) else None
+    return node if isinstance(node, str) else ""
+
+
+def told_of(reader: Reader, record: Record) -> Told:
+    """What a note says. One that cannot be opened says only what its header does."""
+    header = record.header
+    common: dict[str, Any] = {
+        "seq": header.seq,
+        "kind": header.kind,
+        "scope": header.scope,
+        "step": header.step,
+        "node": header.node,
+        "facts": dict(header.metadata),
+    }
+    kind = {"effect": Effect, "question": Question, "answer": Answer}.get(header.kind)
+    if kind is None:
+        return Told(**common)
+    try:
+        content: Any = msgspec.json.decode(reader.sealer.open(record), type=kind)
+    except (HoldfastError, msgspec.MsgspecError) as error:
+        return Told(error=str(error), **common)
+    if isinstance(content, Effect):
+        return Told(**common, **_effect(content))
+    text = content.text if isinstance(content, Question) else content.value
+    return Told(id=content.id, value=decode(bytes(text)), **common)
+
+
+def _effect(effect: Effect) -> dict[str, Any]:
+    state = "done" if effect.done else "repeat" if effect.repeat else "in doubt"
+    return {
+        "id": effect.id,
+        "name": effect.name,
+        "state": "failed" if effect.error else state,
+        "value": decode(bytes(effect.value)) if bytes(effect.value) else None,
+        "error": ": ".join(effect.error) if effect.error else "",
+        "seconds": effect.seconds,
+        "tokens": effect.tokens,
+        "dollars": effect.dollars,
+    }

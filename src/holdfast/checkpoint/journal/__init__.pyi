@@ -1,0 +1,15 @@
+from holdfast.checkpoint.journal.append import Journal as Journal
+from holdfast.checkpoint.journal.draft import Saveable as Saveable
+from holdfast.checkpoint.journal.draft import Subject as Subject
+from holdfast.checkpoint.journal.draft import saved as saved
+from holdfast.checkpoint.journal.draft import state_of as state_of
+from holdfast.checkpoint.journal.draft import subject_of as subject_of
+from holdfast.checkpoint.journal.reader import Loaded as Loaded
+from holdfast.checkpoint.journal.reader import Reader as Reader
+from holdfast.checkpoint.journal.requests import Note as Note
+from holdfast.checkpoint.journal.requests import Outcome as Outcome
+from holdfast.checkpoint.journal.requests import Request as Request
+from holdfast.checkpoint.journal.sort_order import LATE as LATE
+from holdfast.checkpoint.journal.sort_order import Rank as Rank
+from holdfast.checkpoint.journal.sort_order import by_id as by_id
+from holdfast.checkpoint.journal.sort_order import in_order as in_order

@@ -1,0 +1,275 @@
+"""The manager that is awaited."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from functools import cached_property
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from holdfast.checkpoint.crypto import Key, rotation
+from holdfast.checkpoint.inspect import Change, CheckpointMetadata, HistoryEntry, Verdict
+from holdfast.checkpoint.journal import Loaded, Note, Saveable, Subject
+from holdfast.checkpoint.manager.setup import Manager, said
+from holdfast.checkpoint.manager.steps import Commit, Fire, Pause, Steps, Work
+from holdfast.checkpoint.manager.writer_thread import Writer, see_through
+from holdfast.checkpoint.repair import RepairReport
+from holdfast.checkpoint.transfer import LIMITS, ImportLimits, Manifest, Redact, Style
+from holdfast.checkpoint.transfer import runs as portability
+from holdfast.storage.base import Storage
+
+__all__ = ["StateManager"]
+
+T = TypeVar("T")
+
+
+class StateManager(Manager):
+    """`CheckpointManager`'s methods, awaited; each makes one hop to a thread of its own.
+
+    Saves that are awaited at the same time go out in one commit. An awaited save ends when its
+    append has settled, cancelled or not.
+
+    >>> import asyncio
+    >>> from holdfast import State
+    >>> async def main():
+    ...     async with StateManager("memory://") as manager:
+    ...         await manager.save_checkpoint(State.new({"done": 1}, run_id="nightly"))
+    ...         return (await manager.resume_from_latest("nightly"))["done"]
+    >>> asyncio.run(main())
+    1
+    """
+
+    @classmethod
+    def beside(cls, manager: Manager) -> Self:
+        """An awaited manager over all that *manager* is made of; closing it leaves that open."""
+        made = cls.__new__(cls)
+        made.__dict__.update(vars(manager), _owns_storage=False)
+        return made
+
+    @cached_property
+    def _writer(self) -> Writer:
+        return Writer(self.operations.journal)
+
+    async def _drive(self, steps: Steps[T]) -> T:
+        try:
+            step = next(steps)
+            while True:
+                try:
+                    result = await self._do(step)
+                except Exception as error:
+                    step = steps.throw(error)
+                else:
+                    step = steps.send(result)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+    async def _do(self, step: Fire | Commit | Work | Pause) -> Any:
+        if type(step) is Commit:
+            return await see_through(self._writer.commit(step.request))
+        if type(step) is Work:
+            return await see_through(self._writer.call(step.call))
+        if type(step) is Pause:
+            return await asyncio.sleep(step.seconds)
+        assert type(step) is Fire and self.operations.hooks is not None
+        return await self.operations.hooks.trigger(step.event, step.agent_id, step.data)
+
+    async def save_checkpoint(self, state: Saveable, force: bool = False) -> str:
+        """See `CheckpointManager.save_checkpoint`."""
+        return said(await self._drive(self.operations.save(state, force=force)))
+
+    async def save_subject(
+        self, subject: Subject, *, force: bool = False, notes: Sequence[Note] = ()
+    ) -> str:
+        """See `CheckpointManager.save_subject`."""
+        steps = self.operations.save_subject(subject, force=force, notes=tuple(notes))
+        header = await self._drive(steps)
+        return header.id if header is not None else ""
+
+    async def append_notes(self, run_id: str, notes: Sequence[Note]) -> None:
+        """See `CheckpointManager.append_notes`."""
+        await self._drive(self.operations.append_notes(run_id, notes))
+
+    async def load_checkpoint(self, checkpoint_id: str) -> Saveable:
+        """See `CheckpointManager.load_checkpoint`."""
+        return await self._drive(self.operations.load(checkpoint_id))
+
+    async def resume_from_latest(self, name_or_run_id: str) -> Any:
+        """See `CheckpointManager.resume_from_latest`."""
+        return await self._drive(self.operations.resume(name_or_run_id))
+
+    async def latest(self, name_or_run_id: str) -> CheckpointMetadata | None:
+        """See `CheckpointManager.latest`."""
+        return await self._drive(self.operations.latest(name_or_run_id))
+
+    async def exists(self, checkpoint_id: str) -> bool:
+        """See `CheckpointManager.exists`."""
+        return await self._drive(self.operations.exists(checkpoint_id))
+
+    async def list_checkpoints(
+        self,
+        name_or_run_id: str | None = None,
+        *,
+        scope: str | None = None,
+        kind: str | None = None,
+        status: str | None = None,
+        tag: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        before: str | None = None,
+        limit: int | None = None,
+    ) -> list[CheckpointMetadata]:
+        """See `CheckpointManager.list_checkpoints`."""
+        return await self._drive(
+            self.operations.checkpoints(
+                name_or_run_id,
+                scope=scope,
+                kind=kind,
+                status=status,
+                tag=tag,
+                metadata=metadata,
+                since=since,
+                until=until,
+                before=before,
+                limit=limit,
+            )
+        )
+
+    async def fork_from_checkpoint(
+        self,
+        checkpoint_id: str,
+        run_id: str | None = None,
+        *,
+        change: Callable[[Loaded, Subject], Subject] | None = None,
+    ) -> Saveable:
+        """See `CheckpointManager.fork_from_checkpoint`."""
+        return await self._drive(self.operations.fork(checkpoint_id, run_id, change))
+
+    async def get_checkpoint_tree(self, name_or_run_id: str) -> dict[str | None, list[str]]:
+        """See `CheckpointManager.get_checkpoint_tree`."""
+        return await self._drive(self.operations.tree(name_or_run_id))
+
+    async def diff_checkpoints(self, a: str, b: str) -> tuple[Change, ...]:
+        """See `CheckpointManager.diff_checkpoints`."""
+        return await self._drive(self.operations.diff(a, b))
+
+    async def history(self, name_or_run_id: str, scope: str = "") -> list[HistoryEntry]:
+        """See `CheckpointManager.history`."""
+        return await self._drive(self.operations.history(name_or_run_id, scope))
+
+    async def blame(
+        self, name_or_run_id: str, path: str, scope: str = ""
+    ) -> CheckpointMetadata | None:
+        """See `CheckpointManager.blame`."""
+        return await self._drive(self.operations.blame(name_or_run_id, path, scope))
+
+    async def delete_checkpoint(self, checkpoint_id: str) -> bool:
+        """See `CheckpointManager.delete_checkpoint`."""
+        return await self._drive(self.operations.delete(checkpoint_id))
+
+    async def delete_run(self, run_id: str) -> int:
+        """See `CheckpointManager.delete_run`."""
+        return await self._drive(self.operations.delete_run(run_id))
+
+    async def verify(self, name_or_run_id: str | None = None) -> list[Verdict]:
+        """See `CheckpointManager.verify`."""
+        return await self._drive(self.operations.verify(name_or_run_id))
+
+    async def repair(self, run_id: str | None = None, *, dry_run: bool = False) -> RepairReport:
+        """See `CheckpointManager.repair`."""
+        return await self._drive(self.operations.repair(run_id, dry_run=dry_run))
+
+    async def cleanup_old_checkpoints(self, name_or_run_id: str) -> int:
+        """See `CheckpointManager.cleanup_old_checkpoints`."""
+        return await self._drive(self.operations.cleanup(name_or_run_id))
+
+    async def pin(self, checkpoint_id: str) -> str:
+        """See `CheckpointManager.pin`."""
+        return await self._drive(self.operations.mark(checkpoint_id, "pin", True))
+
+    async def unpin(self, checkpoint_id: str) -> str:
+        """See `CheckpointManager.unpin`."""
+        return await self._drive(self.operations.mark(checkpoint_id, "pin", False))
+
+    async def release(self, checkpoint_id: str) -> str:
+        """See `CheckpointManager.release`."""
+        return await self._drive(self.operations.mark(checkpoint_id, "release", True))
+
+    async def tag(self, checkpoint_id: str, *tags: str, remove: Sequence[str] = ()) -> str:
+        """See `CheckpointManager.tag`."""
+        return await self._drive(self.operations.tag(checkpoint_id, tags, remove))
+
+    async def export_run(
+        self,
+        run_id: str,
+        path: str | os.PathLike[str],
+        *,
+        redact: Redact | None = None,
+        encryption_key: Key | None = None,
+        decrypt: bool = False,
+        overwrite: bool = False,
+    ) -> Manifest:
+        """See `CheckpointManager.export_run`."""
+        return await self._drive(
+            portability.export_run(
+                self.operations,
+                run_id,
+                path,
+                redact=redact,
+                encryption_key=encryption_key,
+                decrypt=decrypt,
+                overwrite=overwrite,
+            )
+        )
+
+    async def import_run(
+        self,
+        path: str | os.PathLike[str],
+        run_id: str | None = None,
+        *,
+        encryption_key: Key | None = None,
+        limits: ImportLimits = LIMITS,
+    ) -> str:
+        """See `CheckpointManager.import_run`."""
+        return await self._drive(
+            portability.import_run(
+                self.operations, path, run_id, encryption_key=encryption_key, limits=limits
+            )
+        )
+
+    async def copy_run(self, run_id: str, to: Storage | str) -> int:
+        """See `CheckpointManager.copy_run`."""
+        return await self._drive(portability.copy_run(self.operations, run_id, to))
+
+    async def export_json(self, run_or_checkpoint_id: str, style: Style = "agent") -> str:
+        """See `CheckpointManager.export_json`."""
+        steps = portability.export_json(self.operations, run_or_checkpoint_id, style)
+        return await self._drive(steps)
+
+    async def rotate_keys(self, name_or_run_id: str | None = None) -> int:
+        """See `CheckpointManager.rotate_keys`."""
+        return await self._drive(rotation.rotate_keys(self.operations, name_or_run_id))
+
+    async def shred_run(self, run_id: str) -> bool:
+        """See `CheckpointManager.shred_run`."""
+        return await self._drive(rotation.shred_run(self.operations, run_id))
+
+    async def close(self) -> None:
+        """Finish what is being saved; close the storage, if it was opened by this manager."""
+        await asyncio.get_running_loop().run_in_executor(None, self._writer.close)
+        if self._owns_storage:
+            self.storage.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()

@@ -1,0 +1,98 @@
+"""What both kinds of manager are made of."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+from holdfast.checkpoint.crypto import Key, load_keys
+from holdfast.checkpoint.hooks import HookManager
+from holdfast.checkpoint.inspect import Metrics
+from holdfast.checkpoint.journal import Saveable
+from holdfast.checkpoint.manager.group_commit import Gatherer
+from holdfast.checkpoint.operations import OnSaveFailure, Operations
+from holdfast.checkpoint.repair import OnCorrupt
+from holdfast.core.policy import Rules, Triggers
+from holdfast.core.state import StateSnapshot
+from holdfast.errors import UsageError
+from holdfast.storage.base import Storage, open_storage
+
+__all__ = ["Manager", "said"]
+
+
+class Manager:
+    """What both managers are made of."""
+
+    def __init__(
+        self,
+        storage: Storage | str | None = None,
+        checkpoint_frequency: int | None = None,
+        checkpoint_interval: float | None = None,
+        retention_count: int | None = None,
+        hook_manager: HookManager | None = None,
+        *,
+        retention: Rules | None = None,
+        encryption_key: Key | None = None,
+        old_keys: Sequence[Key] = (),
+        on_save_failure: OnSaveFailure = "fail",
+        on_corrupt: OnCorrupt = "fail",
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        # What a name is registered for belongs to whoever registered it.
+        self._owns_storage = storage is None or (isinstance(storage, str) and ":" in storage)
+        rules = _rules(retention_count, retention)
+        triggers = Triggers(frequency=checkpoint_frequency, interval=checkpoint_interval)
+        keys = load_keys(encryption_key, environ=os.environ, old_keys=old_keys)
+        self.storage = open_storage(storage)
+        self.operations = Operations(
+            self.storage,
+            hooks=hook_manager,
+            triggers=triggers,
+            rules=rules,
+            keys=keys,
+            on_save_failure=on_save_failure,
+            on_corrupt=on_corrupt,
+            clock=clock,
+        )
+        self._gatherer = Gatherer(self.operations.journal)
+
+    @property
+    def hook_manager(self) -> HookManager | None:
+        """The hooks that are told."""
+        return self.operations.hooks
+
+    @property
+    def metrics(self) -> Metrics:
+        """Counts and times of what this manager did."""
+        return self.operations.metrics
+
+    def should_checkpoint(
+        self, name_or_run_id: str, current_step: int, current_time: float | None = None
+    ) -> bool:
+        """Whether it is time to save: so many steps, or seconds, after the last save.
+
+        Seconds are monotonic and compared only with each other. The first call does not fire by
+        itself; what was saved before a resume counts.
+        """
+        return self.operations.should_checkpoint(name_or_run_id, current_step, current_time)
+
+    def create_snapshot(self, state: Saveable, reason: str = "manual") -> StateSnapshot:
+        """A copy of *state* as it is now, with a summary. It is not stored."""
+        return self.operations.snapshot(state, reason)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} on {type(self.storage).__name__}>"
+
+
+def _rules(count: int | None, rules: Rules | None) -> Rules:
+    if count is not None and rules is not None:
+        raise UsageError("retention_count and retention are both given", hint="give one of them")
+    if count is not None:
+        return Rules(keep_last=count, group_by="name")
+    return rules or Rules()
+
+
+def said(checkpoint_id: str | None) -> str:
+    """The id, empty if the save failed and was only warned of."""
+    return checkpoint_id or ""

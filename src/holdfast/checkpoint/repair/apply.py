@@ -1,0 +1,271 @@
+"""Repairing runs: what is damaged is put aside, noted and told of, and the rest goes on.
+
+>>> from holdfast import CheckpointManager
+>>> print(CheckpointManager("memory://").repair())
+nothing is damaged
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from holdfast.checkpoint.repair.plan import RepairPlan, Span, plan_repair
+from holdfast.core.records import Header, Record, check_free, new_id, seal
+from holdfast.errors import ConflictError, CorruptError, NotFoundError, UsageError
+from holdfast.storage.base import Batch, Leasing, Mending, is_dead
+
+if TYPE_CHECKING:
+    from holdfast.checkpoint.operations import Saving
+
+__all__ = ["OnCorrupt", "RepairReport", "Repairer", "RunRepair"]
+
+logger = logging.getLogger("holdfast.checkpoint")
+
+OnCorrupt = Literal["fail", "fallback"]
+_TOLD = 5
+"""So many problems are written into the note; the report has them all."""
+
+
+class RunRepair(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found damaged in a run, and what was done about it."""
+
+    run_id: str
+    name: str = ""
+    problems: tuple[str, ...]
+    actions: tuple[str, ...]
+    """Each thing that was done, or that would be."""
+    lost: tuple[Span, ...] = ()
+    """First and last seq of what cannot be read."""
+    stranded: tuple[Span, ...] = ()
+    """First and last seq of what can be read, and is built on what cannot."""
+    checkpoint_id: str | None = None
+    """The newest checkpoint that can be loaded; None if there is none."""
+    kept: str | None = None
+    """Where what was put aside is."""
+
+
+class RepairReport(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a repair found and did. As text, a line for each thing."""
+
+    medium: tuple[str, ...] = ()
+    """What was wrong with the medium itself, or was done about it."""
+    runs: tuple[RunRepair, ...] = ()
+    """The runs that were damaged."""
+    dry_run: bool = False
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing was damaged."""
+        return not self.medium and not self.runs
+
+    def __str__(self) -> str:
+        lines = [*self.medium]
+        for run in self.runs:
+            lines += (f"run {run.run_id!r}: {text}" for text in (*run.problems, *run.actions))
+        return "\n".join(lines) or "nothing is damaged"
+
+
+class Repairer:
+    """Repairs the runs of one storage, when asked or when one is found damaged."""
+
+    def __init__(
+        self, saving: Saving, on_corrupt: OnCorrupt, clock: Callable[[], datetime]
+    ) -> None:
+        if on_corrupt not in ("fail", "fallback"):
+            raise UsageError(f"on_corrupt is {on_corrupt!r}", hint="'fail' or 'fallback'")
+        self._saving = saving
+        self._storage = saving.storage
+        self._clock = clock
+        self.untold: list[dict[str, Any]] = []
+        """What hooks are still to be told, from where they may be called."""
+        if on_corrupt == "fallback":
+            saving.reader.recover = self.recover
+
+    def repair(self, run_id: str | None, *, dry_run: bool) -> RepairReport:
+        """Repair one run, or the medium and all runs."""
+        storage = self._mending()
+        medium: list[str] = []
+        if run_id is None:
+            medium = storage.check_medium(mend=not dry_run)
+            if medium and not dry_run:
+                self._saving.journal.forget_all()
+                self._saving.keeper.forget_all()
+        runs: list[RunRepair] = []
+        try:
+            for one in storage.known_runs() if run_id is None else [run_id]:
+                done = self._repaired(storage, one, dry_run=dry_run, only=run_id is not None)
+                if done is not None:
+                    runs.append(done)
+        except CorruptError:
+            # What the runs hold can be told once the medium can be read.
+            if not (medium and dry_run):
+                raise
+        return RepairReport(medium=tuple(medium), runs=tuple(runs), dry_run=dry_run)
+
+    def _repaired(
+        self, storage: Mending, run_id: str, *, dry_run: bool, only: bool
+    ) -> RunRepair | None:
+        """What was done to a run; one that others use is left alone, unless *only* it is meant."""
+        try:
+            done = self._repair(storage, run_id, dry_run=dry_run)
+        except NotFoundError:
+            if only:
+                raise
+            return None  # deleted meanwhile
+        except ConflictError as used:
+            if only:
+                raise
+            return RunRepair(run_id=run_id, problems=(f"{used.message}: left alone",), actions=())
+        if done is not None and not dry_run:
+            self._report(done)
+        return done
+
+    def recover(self, error: CorruptError) -> bool:
+        """Fall back to the last good checkpoint of the run that *error* tells of.
+
+        False if that cannot be done: nothing that is loadable is left, someone else holds the run,
+        or it is not the run's own records that are damaged.
+        """
+        run_id = error.facts.get("run_id")
+        if run_id is None or not isinstance(self._storage, Mending):
+            return False
+        try:
+            survey = self._storage.survey(run_id)
+            plan = plan_repair(survey) if survey is not None else None
+            if plan is None or not plan.needed or plan.checkpoint is None:
+                return False
+            done = self._repair(self._storage, run_id, dry_run=False)
+        except ConflictError as used:
+            error.add_note(f"holdfast: the run was not repaired: {used}")
+            return False
+        if done is not None:
+            self._report(done)
+        return done is not None
+
+    def _mending(self) -> Mending:
+        if isinstance(self._storage, Mending):
+            return self._storage
+        raise UsageError(
+            f"a {type(self._storage).__name__} cannot be repaired from here",
+            hint="repair it with its own tools, then verify()",
+        )
+
+    def _repair(self, storage: Mending, run_id: str, *, dry_run: bool) -> RunRepair | None:
+        survey = storage.survey(run_id)
+        if survey is None:
+            raise NotFoundError(f"no run {run_id!r}", hint="check the spelling", run_id=run_id)
+        plan = plan_repair(survey)
+        if not plan.needed:
+            return None
+        if dry_run:
+            return _told(plan, None)
+        self._check_free(run_id)
+        note = self._note(plan)
+        kept = None
+        if plan.rewrites:
+            hidden = survey.hidden & {record.header.seq for record in plan.keep}
+            kept = storage.mend(run_id, (*plan.keep, *note), hidden, head=survey.head)
+        else:
+            batch = Batch(run_id=run_id, records=note, epoch=self._epoch(run_id))
+            refused = self._storage.append([batch])[0]
+            if refused is not None:
+                raise refused
+        self._saving.journal.forget(run_id)
+        self._saving.keeper.forget_all()
+        return _told(plan, kept)
+
+    def _check_free(self, run_id: str) -> None:
+        """A live process that has the run would go on from what is put aside."""
+        storage = self._storage
+        lease = storage.lease_of(run_id) if isinstance(storage, Leasing) else None
+        if lease is None or lease.epoch == self._epoch(run_id):
+            return
+        dead = lease.owner is not None and is_dead(lease.owner)
+        check_free(lease, now=time.time(), owner_is_dead=dead)
+
+    def _epoch(self, run_id: str) -> int | None:
+        return self._saving.journal.epochs.get(run_id)
+
+    def _note(self, plan: RepairPlan) -> tuple[Record, ...]:
+        """The note that tells of the damage, to follow what stays."""
+        if not plan.keep or not (plan.lost or plan.stranded):
+            return ()
+        newest = plan.keep[-1].header
+        damage = {
+            "lost": [[*span] for span in plan.lost],
+            "stranded": [[*span] for span in plan.stranded],
+            "head": plan.head,
+            "problems": [*plan.problems[:_TOLD]],
+        }
+        header = Header(
+            run_id=plan.run_id,
+            seq=newest.seq + 1,
+            id=new_id(time.time_ns(), os.urandom(8)),
+            frame="note",
+            saved_at=self._clock(),
+            name=newest.name,
+            kind="prune",
+            metadata={"damage": damage},
+            epoch=self._epoch(plan.run_id) or 0,
+        )
+        body = msgspec.json.encode({"erased": plan.holes})
+        return (seal(header, body, prev=newest.digest),)
+
+    def _report(self, done: RunRepair) -> None:
+        for _ in done.problems:
+            self._saving.metrics.integrity_error()
+        logger.warning(
+            "run %s was damaged: %s; %s",
+            done.run_id,
+            "; ".join(done.problems[:_TOLD]) or "records are missing",
+            "; ".join(done.actions),
+        )
+        self.untold.append(
+            {
+                "agent_id": done.name,
+                "run_id": done.run_id,
+                "checkpoint_id": done.checkpoint_id,
+                "timestamp": self._clock(),
+                "problems": done.problems,
+                "actions": done.actions,
+            }
+        )
+
+
+def _told(plan: RepairPlan, kept: str | None) -> RunRepair:
+    actions: list[str] = []
+    if plan.lost:
+        actions.append(f"quarantined {_words(plan.lost)}, which cannot be read")
+    if plan.stranded:
+        actions.append(f"quarantined {_words(plan.stranded)}, built on what cannot be read")
+    if plan.rewrites and not plan.lost and not plan.stranded:
+        actions.append("rebuilt the index")
+    if plan.keep and plan.keep[-1].header.seq < plan.head:
+        newest = plan.keep[-1].header
+        actions.append(f"head set to record {newest.seq} ({newest.digest})")
+    if not plan.keep:
+        actions.append("no checkpoint of it is whole, so all of it is put aside")
+    if kept is not None:
+        actions.append(f"what was put aside is kept in {kept}")
+    return RunRepair(
+        run_id=plan.run_id,
+        name=plan.keep[-1].header.name if plan.keep else "",
+        problems=plan.problems,
+        actions=tuple(actions),
+        lost=plan.lost,
+        stranded=plan.stranded,
+        checkpoint_id=plan.checkpoint.id if plan.checkpoint else None,
+        kept=kept,
+    )
+
+
+def _words(spans: Iterable[Span]) -> str:
+    told = [f"{a}" if a == b else f"{a} to {b}" for a, b in spans]
+    return f"record{'s' if len(told) > 1 or ' ' in told[0] else ''} {', '.join(told)}"

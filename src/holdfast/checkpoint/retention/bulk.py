@@ -1,0 +1,105 @@
+"""Forgetting by rules, over many runs and with the reason of every decision; then freeing space.
+
+Forgetting hides checkpoints: they are listed and loaded no more. Freeing gives back the space of
+what nothing visible is built on. Both go run by run and can be interrupted and begun again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, tzinfo
+
+import msgspec
+
+from holdfast.checkpoint.inspect import Verdict
+from holdfast.checkpoint.journal import Reader
+from holdfast.checkpoint.retention.live import Keeper
+from holdfast.core.policy import Decision, Rules, plan_prune
+from holdfast.core.records import Header
+from holdfast.errors import HoldfastError
+from holdfast.storage.base import RecordQuery, RunInfo
+
+__all__ = ["Freed", "forget", "plan_forget", "plan_freeing", "verify_headers"]
+
+
+class Freed(msgspec.Struct, frozen=True):
+    """What can be given back of a run."""
+
+    run_id: str
+    records: int
+    stored: int
+
+
+def plan_forget(
+    reader: Reader, keeper: Keeper, runs: Sequence[RunInfo], rules: Rules, now: datetime, tz: tzinfo
+) -> list[Decision]:
+    """What the rules say about every checkpoint of these runs. Nothing is done."""
+    decisions: list[Decision] = []
+    for group in _groups(reader, runs, rules.group_by):
+        marks = {run_id: keeper.marks(run_id) for run_id in {one.run_id for one in group}}
+        decisions += plan_prune(
+            [marks[header.run_id].tagged(header) for header in group],
+            rules,
+            now,
+            pinned={(run, seq) for run, mark in marks.items() for seq in mark.pinned},
+            released={(run, seq) for run, mark in marks.items() for seq in mark.released},
+            tz=tz,
+        )
+    return decisions
+
+
+def _groups(reader: Reader, runs: Sequence[RunInfo], by: str) -> Iterator[list[Header]]:
+    """The checkpoints that are counted together, newest first."""
+    storage = reader.storage
+    chosen = {run.run_id for run in runs}
+    if by == "all":
+        yield [one for one in storage.headers(RecordQuery()) if one.run_id in chosen]
+        return
+    for name in sorted({run.name for run in runs} - {""}) if by == "name" else ():
+        yield [one for one in storage.headers(RecordQuery(name=name)) if one.run_id in chosen]
+    for run in runs:
+        if by == "run" or not run.name:
+            yield list(storage.headers(RecordQuery(run_id=run.run_id)))
+
+
+def forget(reader: Reader, keeper: Keeper, decisions: Iterable[Decision]) -> Iterator[str]:
+    """Hide what is not kept, a run at a time; gives each run's id when it is done."""
+    gone: dict[str, list[int]] = {}
+    for header, keep, _ in decisions:
+        if not keep:
+            gone.setdefault(header.run_id, []).append(header.seq)
+    for run_id, seqs in gone.items():
+        reader.storage.delete(run_id, hide=seqs)
+        keeper.forget_all()
+        yield run_id
+
+
+def plan_freeing(keeper: Keeper, run: RunInfo) -> Freed | None:
+    """What freeing a run's hidden records would give back; None if nothing."""
+    if keeper.is_empty(run.run_id):
+        return Freed(run.run_id, run.seq, run.stored)
+    plan = keeper.plan_erasure(run.run_id)
+    return None if plan is None else Freed(run.run_id, len(plan.seqs), plan.stored)
+
+
+def verify_headers(reader: Reader, run: RunInfo) -> Verdict:
+    """Check what is known of a run without opening its bodies: its head, the digest of every
+    visible header, and that each checkpoint's keyframe is there."""
+    problems: list[str] = []
+    count = 0
+    seqs: set[int] = set()
+    needed: dict[int, int] = {}
+    try:
+        reader.newest(run)
+        for header in reader.storage.headers(RecordQuery(run_id=run.run_id, notes=True)):
+            count += 1
+            seqs.add(header.seq)
+            if header.key_seq is not None:
+                needed[header.key_seq] = header.seq
+        for key_seq, seq in needed.items():
+            hidden = reader.storage.read(run.run_id, first=key_seq, last=key_seq)
+            if key_seq not in seqs and next(hidden, None) is None:
+                problems.append(f"record {key_seq} is gone, and checkpoint {seq} is built on it")
+    except HoldfastError as error:
+        problems.append(error.message)
+    return Verdict(run.run_id, count, tuple(problems))

@@ -1,0 +1,1 @@
+"""The commands of `holdfast`, a room for each group of `holdfast --help`."""

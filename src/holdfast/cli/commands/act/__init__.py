@@ -1,0 +1,1 @@
+"""Commands that change a run: resume, fork, tag, pin, answer."""

@@ -1,0 +1,1 @@
+"""Commands that move runs: export, import, copy, migrate."""

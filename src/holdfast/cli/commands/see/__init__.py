@@ -1,0 +1,1 @@
+"""Commands that read: runs, log, show, cat, diff, blame, status, stats, watch, tree."""

@@ -1,0 +1,7 @@
+"""Commands to begin with: init, doctor, selftest, completion, repl."""
+
+from __future__ import annotations
+
+from holdfast.lazy import attach
+
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

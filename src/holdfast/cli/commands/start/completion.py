@@ -1,0 +1,136 @@
+"""`holdfast completion`, and what the scripts it prints ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from holdfast.cli.framework import Argument, Cli, Terminal, Text, command, plain
+from holdfast.errors import HoldfastError, UsageError
+
+if TYPE_CHECKING:
+    from holdfast.cli.framework import Command
+
+__all__ = ["candidates", "completion"]
+
+_MOST = 200
+_SCRIPTS = {
+    "bash": """\
+# holdfast completion bash > ~/.local/share/bash-completion/completions/holdfast
+_holdfast() {
+    local IFS=$'\\n'
+    COMPREPLY=($(HOLDFAST_COMPLETE=1 holdfast "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null))
+    [[ ${#COMPREPLY[@]} -eq 0 ]] && COMPREPLY=($(compgen -f -- "${COMP_WORDS[COMP_CWORD]}"))
+}
+COMP_WORDBREAKS=${COMP_WORDBREAKS//[:@=]/}
+complete -F _holdfast holdfast
+""",
+    "zsh": """\
+#compdef holdfast
+# holdfast completion zsh > "${fpath[1]}/_holdfast"
+_holdfast() {
+    local -a found
+    found=("${(@f)$(HOLDFAST_COMPLETE=1 holdfast "${(@)words[2,CURRENT]}" 2>/dev/null)}")
+    if [[ -n "${found[1]}" ]]; then compadd -- "${found[@]}"; else _files; fi
+}
+if [[ "$funcstack[1]" == "_holdfast" ]]; then _holdfast "$@"; else compdef _holdfast holdfast; fi
+""",
+    "fish": """\
+# holdfast completion fish > ~/.config/fish/completions/holdfast.fish
+function __holdfast
+    set -l words (commandline -opc)
+    set -l begun (commandline -ct)
+    HOLDFAST_COMPLETE=1 holdfast $words[2..-1] "$begun" 2>/dev/null
+end
+complete -c holdfast -a '(__holdfast)'
+""",
+}
+_RUNS = ("RUN", "RUN[@N]", "RUN[@N][:PATH]", "A", "B")
+"""What arguments that are runs or checkpoints are called."""
+
+
+@command
+def completion(
+    cli: Cli, shell: Annotated[str, Argument("SHELL", help="bash, zsh or fish.")]
+) -> None:
+    """Print a script that completes commands, options, run ids and tags in your shell.
+
+    Its first lines say where to put it. To try it: source <(holdfast completion bash).
+    """
+    if shell not in _SCRIPTS:
+        raise UsageError(
+            f"there is no completion for {shell!r}", hint=f"for {', '.join(_SCRIPTS)} there is"
+        )
+    script = _SCRIPTS[shell]
+    cli.give(Text(name=shell, text=script), lambda: [script.rstrip("\n")])
+
+
+def candidates(words: Sequence[str], terminal: Terminal) -> list[str]:
+    """What the last of *words*, begun or still empty, may become."""
+    *before, begun = words or [""]
+    return [one for one in _all(before, begun, terminal) if one.startswith(begun)]
+
+
+def _all(before: list[str], begun: str, terminal: Terminal) -> Iterator[str]:
+    from holdfast.cli.app import COMMANDS, load
+
+    name = next((word for word in before if word in COMMANDS), None)
+    if name is None:
+        yield from COMMANDS
+        yield from ("--help", "--version", "--storage")
+        return
+    found = load(name)
+    assert not isinstance(found, str)
+    if begun.startswith("-"):
+        for option in found.signature.options:
+            yield from option.names
+        return
+    if name == "completion":
+        yield from _SCRIPTS
+    elif _takes_run(found, before):
+        yield from _addresses(begun, before, terminal)
+
+
+def _takes_run(found: Command, before: list[str]) -> bool:
+    return any(one.names[0] in _RUNS for one in found.signature.arguments)
+
+
+def _addresses(begun: str, before: list[str], terminal: Terminal) -> Iterator[str]:
+    """Run ids, names and tags; the storage is only looked at if it is there."""
+    option = next((word for at, word in pairwise(before) if at in ("-s", "--storage")), None)
+    cli = Cli(
+        terminal, storage=option, json=False, jsonl=False, no_color=True, directory=Path.cwd()
+    )
+    try:
+        yield from _stored(cli, begun)
+    except HoldfastError:
+        return  # a prompt is no place for errors
+    finally:
+        cli.close()
+
+
+def _stored(cli: Cli, begun: str) -> Iterator[str]:
+    from holdfast.storage.base import RecordQuery, RunQuery
+
+    if begun.startswith("tag:"):
+        tags: dict[str, None] = {}
+        for header in cli.storage.headers(RecordQuery(kind="tag", notes=True, limit=_MOST)):
+            tags |= dict.fromkeys(header.metadata.get("add", ()))
+        yield from (f"tag:{tag}" for tag in tags if tag == plain(tag))
+        return
+    yield "latest"
+    yield "tag:"
+    names: dict[str, None] = {}
+    begins = (run for run in cli.storage.runs(RunQuery()) if _fits(run.run_id, run.name, begun))
+    for run in islice(begins, _MOST):
+        if run.run_id == plain(run.run_id):
+            yield run.run_id
+        if run.name and run.name == plain(run.name):
+            names[run.name] = None
+    yield from names
+
+
+def _fits(run_id: str, name: str, begun: str) -> bool:
+    return run_id.startswith(begun) or name.startswith(begun)

@@ -1,0 +1,177 @@
+"""`holdfast demo`: a real job is killed half way and started again; leaves runs to look at."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from holdfast.cli.commands.start import Demo
+from holdfast.cli.demo.job import PAGES
+from holdfast.cli.framework import Cell, Cli, Line, command
+from holdfast.errors import ConflictError, Interrupted, StepError
+
+if TYPE_CHECKING:
+    from holdfast.checkpoint.manager import CheckpointManager
+
+__all__ = ["demo", "make_runs"]
+
+_ADDRESS = "sqlite:///.holdfast/demo.db"
+_KILL_AFTER = 9
+_RUNS = ("crawl", "report-mon", "report-tue", "report-wed", "report-mon-kids")
+
+
+@command
+def demo(cli: Cli) -> int:
+    """Kill a job half way, start it again, and see it go on. Takes seconds.
+
+    Leaves a finished, a failed, a parked and a forked run to look at, in .holdfast/demo.db unless
+    --storage says otherwise; that file is made anew each time.
+    """
+    given = cli.settings.storage
+    address = given.value if given.origin == "--storage" else _ADDRESS
+    if address == _ADDRESS:
+        for ending in ("", "-wal", "-shm"):
+            Path(f".holdfast/demo.db{ending}").unlink(missing_ok=True)
+    tell = _teller(cli)
+    with _manager(address) as manager:
+        _check_new(manager)
+        told = _story(tell, address, manager)
+        make_runs(manager)
+        runs = [run for run in _RUNS if manager.operations.reader.run(run) is not None]
+    document = Demo(
+        storage=address,
+        killed_after=told.killed_after,
+        resumed_at=told.resumed_at,
+        pages_read=told.pages,
+        read_twice=told.twice,
+        sound=told.sound,
+        runs=runs,
+    )
+    cli.give(document, lambda: _report(document))
+    return 0 if told.good else 1
+
+
+def _manager(address: str) -> CheckpointManager:
+    from holdfast.checkpoint.manager import CheckpointManager
+
+    return CheckpointManager(address)
+
+
+def _check_new(manager: CheckpointManager) -> None:
+    there = [run for run in _RUNS if manager.operations.reader.run(run) is not None]
+    if there:
+        raise ConflictError(
+            f"there is a run {there[0]!r} already",
+            hint="give the demo a storage of its own: holdfast demo --storage sqlite:///demo.db",
+            run_id=there[0],
+        )
+
+
+def _teller(cli: Cli) -> Callable[..., None]:
+    """Tells the story: on stdout, unless that is for a program."""
+    if cli.for_people:
+        return lambda *cells: cli.terminal.show([Line.of(*cells)])
+    return cli.say
+
+
+class _Told(NamedTuple):
+    killed_after: int
+    resumed_at: int
+    pages: int
+    twice: int
+    steps: int
+    sound: bool
+
+    @property
+    def good(self) -> bool:
+        """A page is read twice if the kill falls between its reading and its save."""
+        return self.sound and self.steps == len(PAGES) == self.pages and self.twice <= 1
+
+
+def _story(tell: Callable[..., None], address: str, manager: CheckpointManager) -> _Told:
+    with tempfile.TemporaryDirectory() as directory:
+        calls = Path(directory) / "calls"
+        words = [sys.executable, "-m", "holdfast.cli.demo.job", address, str(calls)]
+        tell(Cell("A job reads twenty pages, one a step.", "bold"))
+        killed_after = _start(tell, words, kill_after=_KILL_AFTER)
+        tell(Cell("SIGKILL", "bold red"), f" after step {killed_after} of {len(PAGES)}.")
+        tell(Cell("The same command again:", "bold"))
+        _start(tell, words)
+        read = calls.read_text().split()
+    entries = manager.list_checkpoints("crawl", kind="routine")[::-1]
+    resumed = next((one.step for one in entries if one.metadata.get("attempt") == 2), 0)
+    steps = [one.step for one in entries]
+    return _Told(
+        killed_after,
+        resumed,
+        len(set(read)),
+        len(read) - len(set(read)),
+        len(steps) if steps == list(range(1, len(steps) + 1)) else 0,
+        bool(manager.verify("crawl")[0]),
+    )
+
+
+def _start(tell: Callable[..., None], words: list[str], kill_after: int | None = None) -> int:
+    steps = 0
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        for line in child.stdout:
+            tell(Cell(line.rstrip(), "dim"))
+            steps += "read page" in line
+            if steps == kill_after:
+                child.send_signal(signal.SIGKILL)
+    return steps
+
+
+def make_runs(manager: CheckpointManager) -> None:
+    """A finished, a failed, a parked and a forked run of one graph."""
+    from holdfast.checkpoint.manager import StateManager
+    from holdfast.cli.demo.graph import graph as bare
+    from holdfast.core.state import State
+    from holdfast.runtime.resume import edited
+
+    saver = StateManager(manager.storage)
+    graph = bare.over(saver)
+    with suppress(Interrupted):
+        graph.execute_sync(State.new({"topic": "kelp"}, run_id="report-mon"))
+    graph.resume_sync("report-mon", answer=True)
+    with suppress(StepError):
+        graph.execute_sync(State.new({"topic": "lichen", "offline": True}, run_id="report-tue"))
+    with suppress(Interrupted):
+        graph.execute_sync(State.new({"topic": "lichen"}, run_id="report-wed"))
+    third = manager.list_checkpoints("report-mon", kind="routine")[-4]
+    change = edited({"audience": "children"})
+    manager.fork_from_checkpoint(third.checkpoint_id, "report-mon-kids", change=change)
+    graph.resume_sync("report-mon-kids")
+    asyncio.run(saver.close())
+    final = manager.latest("report-mon")
+    assert final is not None
+    manager.tag(final.checkpoint_id, "published")
+    manager.pin(third.checkpoint_id)
+
+
+def _report(document: Demo) -> Iterator[object]:
+    yield Line.of(
+        f"It went on at step {document.resumed_at}. Pages read: {document.pages_read}, twice: "
+        f"{document.read_twice}. The journal is ",
+        Cell("sound" if document.sound else "damaged", "green" if document.sound else "red"),
+        ".",
+    )
+    yield ""
+    yield Cell("Now look around:", "bold")
+    yield f"  export HOLDFAST_STORAGE={document.storage}"
+    for words, about in (
+        ("runs", "finished, failed, parked, forked"),
+        ("log report-mon --graph", "a run and its fork"),
+        ("diff report-mon report-mon-kids", "what the fork did otherwise"),
+        ("approve report-wed", "answer the question it waits for"),
+        ("resume report-wed --yes", "and let it go on"),
+    ):
+        yield Line.of(f"  holdfast {words:<34}", Cell(about, "dim"))

@@ -1,0 +1,1 @@
+from holdfast.cli.console import repl as repl

@@ -1,0 +1,10 @@
+"""What every command shares: arguments, terminal, formats, exit codes.
+
+Nothing here knows a particular command.
+"""
+
+from __future__ import annotations
+
+from holdfast.lazy import attach
+
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

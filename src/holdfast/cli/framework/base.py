@@ -1,0 +1,222 @@
+"""What every command shares: its options, the storage it works on, how it shows and how it asks.
+
+A command is a function whose first parameter is a `Cli`; `@command` adds the options that all have.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from holdfast.cli.framework.args import Option, Signature, parameter, parameters_of
+from holdfast.cli.framework.exits import ConfirmationError
+from holdfast.cli.framework.terminal import Terminal, plain, safe_json
+from holdfast.cli.settings import Settings, check_exists, load_settings
+from holdfast.errors import UsageError
+from holdfast.storage.addresses import mask_url
+
+if TYPE_CHECKING:
+    from holdfast.checkpoint.manager import CheckpointManager
+    from holdfast.cli.addresses import Finder
+    from holdfast.cli.framework.documents import Document
+    from holdfast.storage.base import Storage
+
+__all__ = ["Cli", "Command", "DryRun", "Yes", "command", "import_from_here"]
+
+Blocks = Callable[[], Iterable[object]]
+Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask.")]
+DryRun = Annotated[bool, Option("--dry-run", "-n", help="Only say what would be done.")]
+
+
+class Cli:
+    """One call of a command."""
+
+    def __init__(
+        self,
+        terminal: Terminal,
+        *,
+        storage: str | None,
+        json: bool,
+        jsonl: bool,
+        no_color: bool,
+        directory: Path,
+    ) -> None:
+        if json and jsonl:
+            raise UsageError("--json and --jsonl are both given", hint="give one of them")
+        self.terminal = terminal
+        self.json = json
+        self.jsonl = jsonl
+        self._option = storage
+        self._directory = directory
+        self._stack = ExitStack()
+        if no_color:
+            terminal.no_color()
+
+    @cached_property
+    def settings(self) -> Settings:
+        """What options, environment and files say."""
+        return load_settings(self._option, self.terminal.environ, self._directory)
+
+    @property
+    def address(self) -> str:
+        """The storage's address, fit to be shown."""
+        return mask_url(self.settings.storage.value)
+
+    @cached_property
+    def manager(self) -> CheckpointManager:
+        """A manager over the storage, which must be there."""
+        check_exists(self.settings.storage)
+        return self.open()
+
+    def open(self, **options: Any) -> CheckpointManager:
+        """A manager over the storage, which is made if it is not there."""
+        from holdfast.checkpoint.manager import CheckpointManager
+
+        manager = CheckpointManager(self.settings.storage.value, **options)
+        return self._stack.enter_context(manager)
+
+    @property
+    def storage(self) -> Storage:
+        """The storage, which must be there."""
+        return self.manager.storage
+
+    @cached_property
+    def finder(self) -> Finder:
+        """What finds runs and checkpoints by their addresses."""
+        from holdfast.cli.addresses import Finder
+
+        engine = self.manager.operations
+        return Finder(engine.reader, engine.keeper, self.say if self.for_people else None)
+
+    def close(self) -> None:
+        """Close what was opened."""
+        self._stack.close()
+
+    # Showing
+
+    @property
+    def for_people(self) -> bool:
+        """Whether neither --json nor --jsonl was given."""
+        return not self.json and not self.jsonl
+
+    def give(self, document: Document, text: Blocks) -> None:
+        """Show a result: as *document* if JSON is wanted, else as *text*.
+
+        With --jsonl each item of the document's list is a line, or the document itself is one.
+        """
+        out = self.terminal.stdout
+        if self.for_people:
+            self.terminal.show(text())
+            return
+        if self.json:
+            out.write(safe_json(document, indent=True) + "\n")
+        else:
+            for part in document.parts():
+                out.write(safe_json(part) + "\n")
+        out.flush()
+
+    def stream(self, document: Document, text: Blocks) -> None:
+        """Show one of several results when it is there; as JSON, each is a line."""
+        if self.for_people:
+            self.terminal.show(text())
+        else:
+            self.terminal.stdout.write(safe_json(document) + "\n")
+            self.terminal.stdout.flush()
+
+    def say(self, *cells: object) -> None:
+        """Tell something that is not the result, on stderr."""
+        self.terminal.say(*cells)
+
+    def confirm(
+        self,
+        what: str,
+        *,
+        yes: bool,
+        hint: str = "--yes does it, --dry-run shows what would be done",
+    ) -> None:
+        """Ask whether to go on; without a terminal and without --yes, refuse."""
+        if yes:
+            return
+        if not self.terminal.asks:
+            raise ConfirmationError(f"{what}, and there is nobody to ask", hint=hint)
+        self.terminal.stderr.write(f"{plain(what)}. Go on? [y/N] ")
+        self.terminal.stderr.flush()
+        if self.terminal.stdin.readline().strip().lower() not in ("y", "yes"):
+            raise ConfirmationError("nothing was done")
+
+    @contextmanager
+    def progress(self, title: str, total: int) -> Iterator[Callable[[], None]]:
+        """A progress bar on stderr, if that is a terminal; gives what is called at each step."""
+        stream = self.terminal.stderr
+        if not stream.isatty() or total < 2:
+            yield lambda: None
+            return
+        from rich.console import Console
+        from rich.progress import Progress
+
+        console = Console(file=stream, no_color=not self.terminal.has_color(stream))
+        with Progress(console=console, transient=True) as bar:
+            task = bar.add_task(title, total=total)
+            yield lambda: bar.advance(task)
+
+
+_SHARED = tuple(
+    parameter(name, annotation, default)
+    for name, annotation, default in (
+        (
+            "storage",
+            Annotated[str | None, Option("--storage", "-s", metavar="URL", help="Where runs are.")],
+            None,
+        ),
+        ("json", Annotated[bool, Option(help="Print one JSON document.")], False),
+        ("jsonl", Annotated[bool, Option(help="Print a line of JSON for each.")], False),
+        ("no_color", Annotated[bool, Option(help="Print no colours.")], False),
+        ("debug", Annotated[bool, Option(help="Show where an error came from.")], False),
+    )
+)
+"""The options that every command has."""
+
+
+class Command:
+    """A command, ready to be called."""
+
+    def __init__(self, function: Callable[..., int | None]) -> None:
+        self._function = function
+        name = function.__name__.strip("_").replace("_", "-")
+        about = function.__doc__ or ""
+        self.signature = Signature(name, about, [*parameters_of(function), *_SHARED])
+
+    def __call__(self, words: Sequence[str], terminal: Terminal) -> int:
+        """Run it with a command line; gives the exit code."""
+        if _asks_for_help(words):
+            terminal.stdout.write(self.signature.help())
+            return 0
+        given = self.signature.parse(words)
+        shared = {one.name: given.pop(one.name) for one in _SHARED}
+        shared.pop("debug")  # minded where errors are shown
+        cli = Cli(terminal, directory=Path.cwd(), **shared)
+        try:
+            return self._function(cli, **given) or 0
+        finally:
+            cli.close()
+
+
+def _asks_for_help(words: Sequence[str]) -> bool:
+    before = words[: words.index("--")] if "--" in words else words
+    return "--help" in before or "-h" in before
+
+
+def import_from_here() -> None:
+    """Let modules in the working directory be imported, as `python` itself would."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+
+
+def command(function: Callable[..., int | None]) -> Command:
+    """Make a command of a function of a `Cli`."""
+    return Command(function)

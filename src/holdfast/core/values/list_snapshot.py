@@ -1,0 +1,130 @@
+"""A list that may change under our hands, remembered by its leaves.
+
+Most lists that agents keep hold flat dicts, such as messages: strings, numbers, flags. Those
+leaves cannot change, so that a list is known again by looking at them, which takes a fraction of
+the time that it takes to write it out as text and compare that.
+
+>>> messages = [{"role": "user", "content": "hi"}]
+>>> seen = SeenList.of(messages)
+>>> messages.append({"role": "assistant", "content": "hello"})
+>>> seen.added(messages)
+[{'role': 'assistant', 'content': 'hello'}]
+>>> messages[0]["content"] = "bye"
+>>> print(seen.added(messages))
+None
+"""
+
+from __future__ import annotations
+
+from itertools import chain, compress
+from typing import Any, NamedTuple
+
+from holdfast.core.values.codec import encode
+
+__all__ = ["SeenList"]
+
+_LEAVES = frozenset([str, int, bool, type(None)])
+"""Of these, two of the same type that are equal have the same text (zeros of float do not)."""
+_STR = frozenset([str])
+_DICT = frozenset([dict])
+
+
+class _Leaves(NamedTuple):
+    """The dicts of a list laid flat."""
+
+    lengths: list[int]
+    keys: list[str]
+    kinds: list[type]
+    values: list[Any]
+
+    @classmethod
+    def of(cls, items: list[dict[str, Any]]) -> _Leaves:
+        values = list(chain.from_iterable(map(dict.values, items)))
+        keys = list(chain.from_iterable(items))
+        return cls(list(map(len, items)), keys, list(map(type, values)), values)
+
+    def and_then(self, more: _Leaves) -> _Leaves:
+        return _Leaves(
+            self.lengths + more.lengths,
+            self.keys + more.keys,
+            self.kinds + more.kinds,
+            self.values + more.values,
+        )
+
+
+class SeenList(NamedTuple):
+    """What a list held when it was looked at."""
+
+    flat: list[bool]
+    """Which items are dicts of leaves."""
+    leaves: _Leaves
+    others: dict[int, bytes]
+    """The text of every other item."""
+
+    @classmethod
+    def of(cls, value: Any) -> SeenList | None:
+        """Look at a list; None if *value* is no list, or has too few dicts of leaves to gain."""
+        if type(value) is not list or not value:
+            return None
+        flat = [
+            type(item) is dict
+            and _LEAVES.issuperset(map(type, item.values()))
+            and _STR.issuperset(map(type, item))
+            for item in value
+        ]
+        if sum(flat) * 2 < len(flat):
+            return None
+        others = {
+            index: encode([item])[1:-1] for index, item in enumerate(value) if not flat[index]
+        }
+        return cls(flat, _Leaves.of(list(compress(value, flat))), others)
+
+    def added(self, value: Any) -> list[Any] | None:
+        """What *value* has after the items seen; None if those are not as they were."""
+        count = len(self.flat)
+        if type(value) is not list or len(value) < count:
+            return None
+        items = list(compress(value, self.flat)) if self.others else value[:count]
+        if not _DICT.issuperset(map(type, items)) or not self._same(_Leaves.of(items)):
+            return None
+        for index, text in self.others.items():
+            if encode([value[index]])[1:-1] != text:
+                return None
+        return value[count:]
+
+    def _same(self, leaves: _Leaves) -> bool:
+        # Types first: comparing values may call nothing but the leaves' own equality.
+        return (
+            leaves.lengths == self.leaves.lengths
+            and leaves.kinds == self.leaves.kinds
+            and _STR.issuperset(map(type, leaves.keys))
+            and leaves.keys == self.leaves.keys
+            and leaves.values == self.leaves.values
+        )
+
+    def and_then(self, items: list[Any]) -> SeenList | None:
+        """What is seen of the list with these *items* after it."""
+        if not items:
+            return self
+        new = SeenList.of(items)
+        if new is None:
+            return None
+        count = len(self.flat)
+        return SeenList(
+            self.flat + new.flat,
+            self.leaves.and_then(new.leaves),
+            {**self.others, **{count + index: text for index, text in new.others.items()}},
+        )
+
+    def text(self) -> bytes:
+        """The list's text, as it was when it was looked at."""
+        keys, values = iter(self.leaves.keys), iter(self.leaves.values)
+        lengths = iter(self.leaves.lengths)
+        texts = []
+        for index, flat in enumerate(self.flat):
+            if flat:
+                made = {next(keys): next(values) for _ in range(next(lengths))}
+                texts.append(encode([made])[1:-1])
+            else:
+                texts.append(self.others[index])
+        return b"[%b]" % b",".join(texts)

@@ -1,0 +1,3 @@
+from holdfast.integrations.agent_framework.storage import (
+    HoldfastCheckpointStorage as HoldfastCheckpointStorage,
+)

@@ -1,0 +1,337 @@
+"""Microsoft Agent Framework's checkpoints in Holdfast's journals.
+
+```python
+workflow = WorkflowBuilder(..., checkpoint_storage=HoldfastCheckpointStorage("sqlite:///w.db"))
+```
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import fields
+from datetime import UTC, datetime
+from typing import Any, Self
+
+import msgspec
+
+from holdfast.errors import DecodeError, HoldfastError, MissingExtraError
+
+try:
+    from agent_framework import WorkflowCheckpoint
+    from agent_framework.exceptions import WorkflowCheckpointException
+except ImportError as error:
+    raise MissingExtraError(str(error), hint="pip install 'holdfast[agent-framework]'") from error
+
+from holdfast.checkpoint.journal import Subject
+from holdfast.checkpoint.manager import CheckpointManager, StateManager, Steps, Work, manager_for
+from holdfast.checkpoint.operations import Operations
+from holdfast.core.records import Header, check_run_id
+from holdfast.core.state import Lineage, Place, State, read_metadata
+from holdfast.core.values import Lazy, Nature, at_path, decode, weigh
+from holdfast.errors import EncodeError, StorageError
+from holdfast.integrations.agent_framework.types import learn, register_framework
+from holdfast.integrations.journal_text import PAGE, Found, Reading, joined, pages
+from holdfast.integrations.type_learning import encode_adopting
+from holdfast.storage.base import RecordQuery, Storage
+
+__all__ = ["HoldfastCheckpointStorage"]
+
+logger = logging.getLogger("holdfast.integrations")
+
+_NAME = "agent-framework"
+_TIME = "timestamp"
+_VALUES = ("state", "messages", "pending_request_info_events")
+_BESIDE = tuple(
+    field.name
+    for field in fields(WorkflowCheckpoint)
+    if field.name not in (*_VALUES, "checkpoint_id", "previous_checkpoint_id")
+)
+
+OnFailure = Callable[[WorkflowCheckpoint, HoldfastError], None]
+
+
+def _by_time(checkpoint_id: str, metadata: Mapping[str, Any]) -> str:
+    """The rank of a workflow's checkpoints: when they were made, in UTC."""
+    text = str(metadata.get(_TIME, ""))
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    return (
+        moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC).isoformat("T", "microseconds")
+    )
+
+
+class HoldfastCheckpointStorage:
+    """A `CheckpointStorage` on any storage of Holdfast's; what `save` returned is durable.
+
+    *storage* is a `Storage`, an address, a registered name, a `CheckpointManager`, or None for
+    the default address. The checkpoints of one workflow name are one run, so everything that
+    works on runs works on workflows. The framework knows no tenants and no threads: give each a
+    *namespace*, and their workflows of the same name are kept apart.
+
+    Nothing is pickled. Classes of your own are registered when they are first saved; *types* are
+    those that may have to be read before, in a new process.
+
+    The framework goes on when a save fails and only logs it. So that it cannot be overlooked the
+    failure is kept (`failures`, `raise_failures`), noted as an event on the current trace span,
+    and handed to *on_failure*.
+
+    >>> import asyncio
+    >>> storage = HoldfastCheckpointStorage("memory://")
+    >>> asyncio.run(storage.get_latest(workflow_name="review")) is None
+    True
+    """
+
+    def __init__(
+        self,
+        storage: CheckpointManager | Storage | str | None = None,
+        *,
+        namespace: str = "",
+        types: Collection[type] = (),
+        on_failure: OnFailure | None = None,
+    ) -> None:
+        register_framework()
+        learn(types)
+        self.manager = manager_for(storage)
+        self.failures: list[HoldfastError] = []
+        """What saves have failed with since the last `raise_failures`."""
+        self._closes = not isinstance(storage, CheckpointManager)
+        self._awaited = StateManager.beside(self.manager)
+        self._workflows = _Workflows(self.manager.operations, namespace)
+        self._on_failure = on_failure
+
+    def __bool__(self) -> bool:
+        """True: the framework takes one that is not for none at all."""
+        return True
+
+    async def save(self, checkpoint: WorkflowCheckpoint) -> str:
+        """Store a copy of *checkpoint*, over an earlier one with its id; returns the id."""
+        try:
+            header = await self._awaited._drive(self._workflows.save(checkpoint))
+        except HoldfastError as error:
+            self._failed(checkpoint, error)
+            raise
+        if header is None:  # the manager only warns of what it could not save
+            lost = f"checkpoint {checkpoint.checkpoint_id} was not stored"
+            self._failed(checkpoint, StorageError(lost, run_id=checkpoint.workflow_name))
+        return checkpoint.checkpoint_id
+
+    async def load(self, checkpoint_id: str) -> WorkflowCheckpoint:
+        """The checkpoint with that id; a `WorkflowCheckpointException` if there is none."""
+        found = await self._awaited._drive(self._workflows.load(checkpoint_id))
+        if found is None:
+            raise WorkflowCheckpointException(f"No checkpoint found with ID {checkpoint_id}")
+        return found
+
+    async def list_checkpoints(self, *, workflow_name: str) -> list[WorkflowCheckpoint]:
+        """All checkpoints of a workflow, oldest first."""
+        return await self._awaited._drive(self._workflows.every(workflow_name))
+
+    async def list_checkpoint_ids(self, *, workflow_name: str) -> list[str]:
+        """The ids of all checkpoints of a workflow, oldest first, without reading them."""
+        return await self._awaited._drive(self._workflows.ids(workflow_name))
+
+    async def get_latest(self, *, workflow_name: str) -> WorkflowCheckpoint | None:
+        """The checkpoint of a workflow with the newest timestamp; of equal ones the last saved."""
+        return await self._awaited._drive(self._workflows.latest(workflow_name))
+
+    async def delete(self, checkpoint_id: str) -> bool:
+        """Remove a checkpoint; False if there is none with that id."""
+        return await self._awaited._drive(self._workflows.delete(checkpoint_id))
+
+    def raise_failures(self) -> None:
+        """Raise the first failure since this was last called, if there was one."""
+        failures, self.failures = self.failures, []
+        if failures:
+            raise failures[0]
+
+    def _failed(self, checkpoint: WorkflowCheckpoint, error: HoldfastError) -> None:
+        from opentelemetry import trace
+
+        self.failures.append(error)
+        logger.error(
+            "workflow %s: checkpoint %s was not saved: %s",
+            checkpoint.workflow_name,
+            checkpoint.checkpoint_id,
+            error,
+        )
+        facts = {
+            "workflow.name": checkpoint.workflow_name,
+            "checkpoint.id": checkpoint.checkpoint_id,
+            "error": str(error),
+        }
+        trace.get_current_span().add_event("holdfast.checkpoint_not_saved", facts)
+        if self._on_failure is not None:
+            self._on_failure(checkpoint, error)
+
+    def close(self) -> None:
+        """Close the storage, if it was opened by this object."""
+        self._awaited._writer.close()
+        if self._closes:
+            self.manager.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self.close()
+
+
+class _Workflows:
+    """What is done with workflows' checkpoints, as steps."""
+
+    def __init__(self, operations: Operations, namespace: str) -> None:
+        self._operations = operations
+        self._namespace = namespace
+        self._name = f"{_NAME}/{namespace}" if namespace else _NAME
+        self._reading = Reading(operations, _by_time)
+
+    def _run_id(self, workflow_name: str) -> str:
+        name = check_run_id(workflow_name, "workflow_name")
+        parts = [self._namespace, name] if self._namespace else [name]
+        return "/".join(part.replace("%", "%25").replace("/", "%2F") for part in parts)
+
+    def save(self, checkpoint: WorkflowCheckpoint) -> Steps[Header | None]:
+        texts = {name: _text(name, getattr(checkpoint, name)) for name in _VALUES}
+        said = {name: getattr(checkpoint, name) for name in _BESIDE}
+        beside = b'{"agent_framework":%b}' % encode_adopting(said, objects=True)
+        place = Place(
+            run_id=self._run_id(checkpoint.workflow_name),
+            name=self._name,
+            step=max(0, checkpoint.iteration_count),
+            metadata=read_metadata({**_plain(checkpoint.metadata), _TIME: checkpoint.timestamp}),
+        )
+        subject = Subject(
+            form="",
+            place=place,
+            values={key: Lazy(text) for key, text in texts.items()},
+            natures=dict.fromkeys(texts, Nature.TAGGED),
+            lineage=Lineage(checkpoint.previous_checkpoint_id),
+            id=check_run_id(checkpoint.checkpoint_id, "checkpoint_id"),
+            fingerprint=checkpoint.graph_signature_hash,
+            extra=lambda _: beside,
+            rank=_by_time,
+        )
+        shown = None
+        if self._operations.hooks is not None:
+            shown = State.restore(texts, place, datetime.now(UTC), None)
+        header = yield from self._operations.save_subject(subject, shown, force=True)
+        if header is not None and shown is None:
+            self._reading.remember(header, texts, beside)
+        return header
+
+    def load(self, checkpoint_id: str) -> Steps[WorkflowCheckpoint | None]:
+        def work() -> WorkflowCheckpoint | None:
+            header = self._with_id(checkpoint_id)
+            found = self._reading.load(header) if header is not None else None
+            return _checkpoint(found) if found is not None else None
+
+        return (yield Work(work))  # type: ignore[no-any-return]
+
+    def latest(self, workflow_name: str) -> Steps[WorkflowCheckpoint | None]:
+        run_id = self._run_id(workflow_name)
+
+        def work() -> WorkflowCheckpoint | None:
+            header = self._reading.newest(run_id)
+            found = self._reading.load(header) if header is not None else None
+            return _checkpoint(found) if found is not None else None
+
+        return (yield Work(work))  # type: ignore[no-any-return]
+
+    def every(self, workflow_name: str) -> Steps[list[WorkflowCheckpoint]]:
+        headers = yield from self._headers(workflow_name)
+
+        def work() -> list[WorkflowCheckpoint]:
+            made: list[WorkflowCheckpoint] = []
+            for page in pages(headers, PAGE):
+                found = self._reading.load_many(page)
+                made += (_checkpoint(one) for one in found.values())
+            return made
+
+        return (yield Work(work))  # type: ignore[no-any-return]
+
+    def ids(self, workflow_name: str) -> Steps[list[str]]:
+        headers = yield from self._headers(workflow_name)
+        return [header.id for header in headers]
+
+    def _headers(self, workflow_name: str) -> Steps[list[Header]]:
+        query = RecordQuery(run_id=self._run_id(workflow_name), scope="")
+        return (yield Work(lambda: list(self._operations.storage.headers(query))[::-1]))  # type: ignore[no-any-return]
+
+    def delete(self, checkpoint_id: str) -> Steps[bool]:
+        header: Header | None = yield Work(lambda: self._with_id(checkpoint_id))
+        if header is None:
+            return False
+        run_id = header.run_id
+
+        def hide() -> None:
+            self._operations.storage.delete(run_id, hide=[header.seq])
+            self._operations.journal.forget(run_id)
+            self._operations.keeper.forget(run_id, self._name)
+            self._reading.forget(run_id)
+
+        yield Work(hide)
+        yield from self._operations._erase(run_id)
+        return True
+
+    def _with_id(self, checkpoint_id: str) -> Header | None:
+        """The newest checkpoint with that id among the workflows of this namespace."""
+        for found in self._operations.storage.find(checkpoint_id) if checkpoint_id else ():
+            if found.id == checkpoint_id and found.name == self._name:
+                return found
+        return None
+
+
+def _text(name: str, value: Any) -> bytes:
+    try:
+        return encode_adopting(value, objects=True)
+    except EncodeError as error:
+        at_path(error, name)
+        raise
+
+
+def _plain(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """What of *metadata* can be searched for."""
+    found: dict[str, Any] = {}
+    for key, value in metadata.items():
+        try:
+            if weigh({key: value}) is Nature.PLAIN:
+                found |= read_metadata({key: value})
+        except EncodeError:
+            continue  # it is stored beside the state, with everything else
+    return found
+
+
+class _Beside(msgspec.Struct):
+    agent_framework: msgspec.Raw
+
+
+_read_beside = msgspec.json.Decoder(_Beside).decode
+
+
+def _checkpoint(found: Found) -> WorkflowCheckpoint:
+    header = found.header
+    try:
+        said = _read_beside(found.beside)
+    except msgspec.MsgspecError as error:
+        raise DecodeError(
+            f"run {header.run_id!r} is no workflow of Agent Framework",
+            hint="use another storage, or another namespace",
+            run_id=header.run_id,
+        ) from error
+    return WorkflowCheckpoint(
+        checkpoint_id=header.id,
+        previous_checkpoint_id=header.parent,
+        **_value(bytes(said.agent_framework)),
+        **{name: _value(joined(found.texts[name])) for name in _VALUES},
+    )
+
+
+def _value(text: bytes) -> Any:
+    try:
+        return decode(text, strict=True)
+    except DecodeError:
+        register_framework()  # a part of it may have been loaded since
+        return decode(text, strict=True)

@@ -1,0 +1,114 @@
+"""Finding threads' checkpoints in a journal, and reading them back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from typing import Any
+
+import msgspec
+from langgraph.checkpoint.base import PendingWrite
+
+from holdfast.checkpoint.journal import LATE, by_id, in_order
+from holdfast.checkpoint.operations import Operations
+from holdfast.core.records import Header
+from holdfast.integrations.journal_text import Reading
+from holdfast.integrations.langgraph.records import Address, fold
+from holdfast.storage.base import RecordQuery
+
+__all__ = ["ThreadReading"]
+
+
+class ThreadReading(Reading):
+    """Reads the threads of one storage."""
+
+    def __init__(self, operations: Operations, name: str) -> None:
+        super().__init__(operations, by_id)
+        self._name = name
+
+    def find(self, address: Address) -> Header | None:
+        """The checkpoint that *address* names, or the one with the greatest id."""
+        if address.checkpoint_id is None:
+            return self.newest(address.thread_id, address.scope)
+        return self.with_id(address.thread_id, address.scope, address.checkpoint_id)
+
+    def written(self, header_or_address: Header | Address, checkpoint_id: str) -> list[bytes]:
+        """The notes of writes to a checkpoint, oldest first."""
+        return [text for _, text in self.write_records(header_or_address, checkpoint_id)]
+
+    def write_records(
+        self, place: Header | Address, checkpoint_id: str
+    ) -> list[tuple[Header, bytes]]:
+        run_id = place.run_id if isinstance(place, Header) else place.thread_id
+        headers = self.write_headers(run_id, place.scope, checkpoint_id)
+        return [
+            (record.header, self._reader.sealer.open(record))
+            for header in headers
+            for record in self._storage.read(run_id, first=header.seq, last=header.seq)
+        ]
+
+    def write_headers(self, run_id: str, scope: str, checkpoint_id: str) -> list[Header]:
+        """The notes of writes to a checkpoint without what they say, oldest first."""
+        query = RecordQuery(run_id=run_id, scope=scope, tag=checkpoint_id, notes=True)
+        found = [header for header in self._storage.headers(query) if header.kind == "writes"]
+        return found[::-1]
+
+    def writes(self, header: Header, read: Any) -> list[PendingWrite]:
+        """The pending writes of a checkpoint."""
+        notes = self.written(header, header.id)
+        return [(task, channel, read(text)) for task, channel, text in fold(notes)]
+
+    def listing(
+        self,
+        address: Address | None,
+        metadata: Mapping[str, Any],
+        before: str | None,
+    ) -> Iterator[Header]:
+        """Checkpoints, newest first, in each namespace by falling id."""
+        if address is None:
+            headers = self._storage.headers(RecordQuery(name=self._name, metadata=metadata or None))
+        elif address.checkpoint_id is not None:
+            found = self._storage.find(address.checkpoint_id)
+            headers = iter([one for one in found if _is_in(one, address)])
+        else:
+            query = RecordQuery(
+                run_id=address.thread_id, scope=address.ns, metadata=metadata or None
+            )
+            headers = self._from(query, before)
+        ordered = in_order(headers, by_id)
+        if before is None:
+            return ordered
+        return (header for header in ordered if header.id < before)
+
+    def _from(self, query: RecordQuery, before: str | None) -> Iterator[Header]:
+        """What *query* wants, without what must come before that id."""
+        if before is None or query.scope is None:
+            return self._storage.headers(query)
+        start = self.with_id(query.run_id or "", query.scope, before)
+        if start is None or LATE in start.tags:
+            return self._storage.headers(query)
+        late = self._storage.headers(msgspec.structs.replace(query, tag=LATE))
+        after = (header for header in late if header.seq > start.seq)
+        rest = self._storage.headers(msgspec.structs.replace(query, before=before))
+        return chain(after, rest)
+
+    def ancestors(self, header: Header, most: int) -> list[Header]:
+        """The checkpoints that this one came from, the nearest first, *most* of them at most."""
+        found: list[Header] = []
+        seen = {header.id}
+        while header.parent is not None and header.parent not in seen and len(found) < most:
+            parent = self.with_id(header.run_id, header.scope, header.parent)
+            if parent is None:
+                break
+            seen.add(parent.id)
+            found.append(parent)
+            header = parent
+        return found
+
+
+def _is_in(header: Header, address: Address) -> bool:
+    return (
+        header.id == address.checkpoint_id
+        and header.run_id == address.thread_id
+        and address.ns in (None, header.scope)
+    )

@@ -1,0 +1,310 @@
+"""A LangGraph checkpointer that keeps threads in Holdfast's journals.
+
+```python
+graph = builder.compile(checkpointer=HoldfastSaver("sqlite:///threads.db"))
+```
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, Self
+
+from holdfast.errors import MissingExtraError
+
+try:
+    from langchain_core.runnables import RunnableConfig
+    from langgraph.checkpoint.base import (
+        BaseCheckpointSaver,
+        ChannelVersions,
+        Checkpoint,
+        CheckpointMetadata,
+        CheckpointTuple,
+        DeltaChannelHistory,
+        get_checkpoint_metadata,
+    )
+    from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+except ImportError as error:
+    raise MissingExtraError(str(error), hint="pip install 'holdfast[langgraph]'") from error
+
+from holdfast.checkpoint.manager import CheckpointManager, StateManager, manager_for
+from holdfast.core.values import Items, encode
+from holdfast.integrations.langgraph.backpressure import Pace
+from holdfast.integrations.langgraph.message_cache import Texts, value_of
+from holdfast.integrations.langgraph.records import Address
+from holdfast.integrations.langgraph.types import Sealed, register_all
+from holdfast.integrations.langgraph.upkeep import Upkeep
+from holdfast.integrations.type_learning import adopt, adopt_named, encode_adopting
+from holdfast.storage.base import Storage
+
+__all__ = ["HoldfastSaver"]
+
+
+class HoldfastSaver(BaseCheckpointSaver[str]):
+    """Keeps LangGraph threads in a storage of Holdfast's; blocking and awaited, on any of them.
+
+    *storage* is a `Storage`, an address such as ``sqlite:///threads.db``, a registered name, a
+    `CheckpointManager` (for encryption, hooks or retention), or None for the default address.
+    A thread is a run and a namespace a scope, so everything that works on runs works on threads.
+    *name* is the name of those runs.
+
+    Classes of your own that are in the state are registered when they are first saved; *types*
+    are those that may have to be read before, in a new process. With *single_writer*, of two
+    invocations that go on from the same checkpoint at once the second gets a `ConflictError`.
+    Forks and updates by hand are still allowed.
+
+    >>> saver = HoldfastSaver("memory://")
+    >>> saver.get_tuple({"configurable": {"thread_id": "1"}}) is None
+    True
+    """
+
+    def __init__(
+        self,
+        storage: CheckpointManager | Storage | str | None = None,
+        *,
+        name: str = "langgraph",
+        types: Collection[type] = (),
+        single_writer: bool = False,
+    ) -> None:
+        super().__init__()
+        register_all()
+        adopt_named(types)
+        self.manager = manager_for(storage)
+        self._closes = not isinstance(storage, CheckpointManager)
+        self._awaited = StateManager.beside(self.manager)
+        self._threads = Upkeep(self.manager.operations, name)
+        self._texts = Texts()
+        self._pace = Pace(self._flush)
+        self._single_writer = single_writer
+
+    # Reading
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        return self.manager._drive(self._threads.get(Address.of(config), self._value))
+
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        return await self._awaited._drive(self._threads.get(Address.of(config), self._value))
+
+    def list(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> Iterator[CheckpointTuple]:
+        for page in self._pages(config, filter, before, limit):
+            yield from page
+
+    async def alist(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[CheckpointTuple]:
+        listing = self._pages(config, filter, before, limit)
+        while (page := await self._awaited._drive(self._threads.next_page(listing))) is not None:
+            for found in page:
+                yield found
+
+    def _pages(
+        self,
+        config: RunnableConfig | None,
+        filter: dict[str, Any] | None,
+        before: RunnableConfig | None,
+        limit: int | None,
+    ) -> Iterator[Any]:
+        return self._threads.listing(
+            Address.of(config) if config else None,
+            self._value,
+            wanted=filter or {},
+            before=_id_in(before),
+            limit=limit,
+        )
+
+    def get_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        steps = self._threads.delta_history(Address.of(config), channels, self._value)
+        return self.manager._drive(steps)
+
+    async def aget_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        steps = self._threads.delta_history(Address.of(config), channels, self._value)
+        return await self._awaited._drive(steps)
+
+    # Writing
+
+    def put(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        with self._pace.saving(new_versions.values()) as stored:
+            self.manager._drive(self._put(config, checkpoint, metadata, stored))
+        return _config_of(config, checkpoint["id"])
+
+    async def aput(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        with self._pace.saving(new_versions.values()) as stored:
+            await self._awaited._drive(self._put(config, checkpoint, metadata, stored))
+        return _config_of(config, checkpoint["id"])
+
+    def _put(
+        self,
+        config: RunnableConfig,
+        checkpoint: Any,
+        metadata: Any,
+        stored: Callable[[], None],
+    ) -> Any:
+        address = Address.of(config)
+        texts = {
+            channel: self._channel_text((address.thread_id, address.scope, channel), value)
+            for channel, value in checkpoint["channel_values"].items()
+        }
+        full: Any = get_checkpoint_metadata(config, metadata)
+        alone = self._single_writer and full.get("source") in (None, "input", "loop")
+        return self._threads.put(address, checkpoint, texts, full, alone=alone, stored=stored)
+
+    def put_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        if writes:
+            self.manager._drive(self._put_writes(config, writes, task_id, task_path))
+
+    async def aput_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        if writes:
+            await self._awaited._drive(self._put_writes(config, writes, task_id, task_path))
+
+    def _put_writes(
+        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, path: str
+    ) -> Any:
+        texts = [(channel, self._text(value)) for channel, value in writes]
+        return self._threads.put_writes(Address.of(config), texts, task_id, path)
+
+    def get_next_version(self, current: str | None, channel: None) -> str:
+        return self._pace.after(current)
+
+    def _flush(self) -> bool:
+        """Send off what the running loop saves, unless hooks of its own come first."""
+        self._awaited._writer.flush()
+        return self.manager.hook_manager is None
+
+    # Removing and copying
+
+    def delete_thread(self, thread_id: str) -> None:
+        self._texts.forget(str(thread_id))
+        self.manager._drive(self._threads.delete_thread(str(thread_id)))
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        self._texts.forget(str(thread_id))
+        await self._awaited._drive(self._threads.delete_thread(str(thread_id)))
+
+    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        self.manager._drive(self._threads.delete_for_runs(run_ids))
+
+    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
+        await self._awaited._drive(self._threads.delete_for_runs(run_ids))
+
+    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        steps = self._threads.copy_thread(str(source_thread_id), str(target_thread_id))
+        self.manager._drive(steps)
+
+    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        steps = self._threads.copy_thread(str(source_thread_id), str(target_thread_id))
+        await self._awaited._drive(steps)
+
+    def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        for thread_id in thread_ids:
+            self.manager._drive(self._threads.prune(str(thread_id), strategy))
+
+    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        for thread_id in thread_ids:
+            await self._awaited._drive(self._threads.prune(str(thread_id), strategy))
+
+    # Types
+
+    def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> Any:
+        """A saver that can read these types, which LangGraph took from a graph's schema."""
+        adopt(
+            cls
+            for module, *names in extra_allowlist
+            if isinstance(cls := _attribute(sys.modules.get(module), names), type)
+        )
+        return super().with_allowlist(extra_allowlist)
+
+    def _channel_text(self, key: tuple[str, str, str], value: Any) -> bytes | Items:
+        return self._texts.of(key, value) if self._is_ours() else self._text(value)
+
+    def _text(self, value: Any) -> bytes:
+        if isinstance(value, BaseException):
+            value = repr(value)  # as LangGraph's own serializer has it
+        if self._is_ours():
+            return encode_adopting(value)
+        return encode(Sealed(*self.serde.dumps_typed(value)))
+
+    def _value(self, text: bytes | Items) -> Any:
+        value = value_of(text)
+        if type(value) is Sealed:
+            return self.serde.loads_typed((value.kind, value.data))
+        return value
+
+    def _is_ours(self) -> bool:
+        """Whether values are stored as text of ours, and not by a serializer of the user's own."""
+        return type(self.serde) is JsonPlusSerializer
+
+    # Closing
+
+    def close(self) -> None:
+        """Close the storage, if it was opened by this saver."""
+        self._awaited._writer.close()
+        if self._closes:
+            self.manager.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self.close()
+
+
+def _config_of(config: RunnableConfig, checkpoint_id: str) -> RunnableConfig:
+    made: RunnableConfig = Address.of(config).config(checkpoint_id)
+    return made
+
+
+def _id_in(config: RunnableConfig | None) -> str | None:
+    return config.get("configurable", {}).get("checkpoint_id") if config else None
+
+
+def _attribute(place: Any, names: Sequence[str]) -> Any:
+    for name in names:
+        place = getattr(place, name, None)
+    return place

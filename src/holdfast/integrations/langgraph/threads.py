@@ -1,0 +1,270 @@
+"""What a saver does, as steps that the blocking and the awaited side both carry out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from langgraph.checkpoint.base import CheckpointTuple, DeltaChannelHistory, PendingWrite
+
+from holdfast.checkpoint.journal import Note, Subject, by_id
+from holdfast.checkpoint.manager import Steps, Work
+from holdfast.checkpoint.operations import Operations
+from holdfast.core.records import check_run_id
+from holdfast.core.state import Lineage, Place, State
+from holdfast.core.values import Items, Lazy, Nature
+from holdfast.errors import UsageError
+from holdfast.integrations.journal_text import PAGE, Found, joined, pages
+from holdfast.integrations.langgraph.reading import ThreadReading
+from holdfast.integrations.langgraph.records import (
+    Address,
+    Channels,
+    beside,
+    fold,
+    kind_of,
+    note_of,
+    read_beside,
+    split_metadata,
+    tuple_of,
+)
+
+__all__ = ["DELTA_CHANNELS", "Threads", "subject_of"]
+
+DELTA_CHANNELS = "counters_since_delta_snapshot"
+"""Under this key of the metadata stand the channels that are rebuilt from earlier checkpoints."""
+
+Read = Callable[[bytes | Items], Any]
+
+
+class Threads:
+    """Threads in the journals of one storage. Values come and go as text."""
+
+    def __init__(self, operations: Operations, name: str) -> None:
+        self._operations = operations
+        self._name = name
+        self.reading = ThreadReading(operations, name)
+
+    def put(
+        self,
+        address: Address,
+        checkpoint: Mapping[str, Any],
+        texts: Mapping[str, bytes | Items],
+        metadata: Mapping[str, Any],
+        *,
+        alone: bool = False,
+        stored: Callable[[], None] = lambda: None,
+        notes: tuple[Note, ...] = (),
+    ) -> Steps[None]:
+        """Save a checkpoint as a child of the one that *address* names.
+
+        *stored* is called, on whatever thread does the work, as soon as it is durable. *notes*
+        are stored in the same commit.
+        """
+        self._check_retention(metadata)
+        plain, rest = split_metadata(metadata)
+        step = metadata.get("step")
+        place = Place(
+            run_id=check_run_id(address.thread_id, "thread_id"),
+            name=self._name,
+            scope=address.scope,
+            step=max(0, step + 1) if isinstance(step, int) else 0,
+            kind=kind_of(metadata),
+            metadata=plain,
+        )
+        said = beside(checkpoint, rest)
+        checkpoint_id = check_run_id(checkpoint["id"], "a checkpoint's id")
+        lineage = _Telling(address.checkpoint_id, stored)
+        subject = subject_of(place, texts, said, checkpoint_id, lineage, alone=alone)
+        named = tuple(msgspec.structs.replace(note, name=self._name) for note in notes)
+        yield from self.save(subject, texts, said, named)
+
+    def save(
+        self,
+        subject: Subject,
+        texts: Mapping[str, bytes | Items],
+        said: bytes,
+        notes: tuple[Note, ...] = (),
+    ) -> Steps[None]:
+        """Save what stands for a checkpoint, and notes, in one commit."""
+        shown = None
+        if self._operations.hooks is not None:
+            whole = {key: joined(text) for key, text in texts.items()}
+            shown = State.restore(whole, subject.place, datetime.now(UTC), None)
+        header = yield from self._operations.save_subject(subject, shown, force=True, notes=notes)
+        # Without one the manager was told to warn and go on; and a hook may have changed the state.
+        if header is not None and shown is None:
+            self.reading.remember(header, texts, said)
+
+    def _check_retention(self, metadata: Mapping[str, Any]) -> None:
+        if self._operations.keeper.active and metadata.get(DELTA_CHANNELS):
+            raise UsageError(
+                "a DeltaChannel is rebuilt from earlier checkpoints, which retention would take",
+                hint="use a manager without retention rules, and the saver's prune()",
+            )
+
+    def put_writes(
+        self, address: Address, writes: Sequence[tuple[str, bytes]], task: str, path: str
+    ) -> Steps[None]:
+        """Save writes to a checkpoint, which need not be there yet."""
+        note = note_of(address, writes, task, path)
+        note = msgspec.structs.replace(note, name=self._name)
+        yield from self._operations.append_notes(
+            check_run_id(address.thread_id, "thread_id"), (note,)
+        )
+
+    def get(self, address: Address, read: Read) -> Steps[CheckpointTuple | None]:
+        """The checkpoint that *address* names, or the newest."""
+
+        def work() -> CheckpointTuple | None:
+            header = self.reading.find(address)
+            found = self.reading.load(header) if header is not None else None
+            return self._tuple(found, read, lazy=False) if found is not None else None
+
+        return (yield Work(work))  # type: ignore[no-any-return]
+
+    def _tuple(self, found: Found, read: Read, *, lazy: bool) -> CheckpointTuple | None:
+        said = read_beside(found.beside)
+        if said is None:
+            raise UsageError(
+                f"run {found.header.run_id!r} is no LangGraph thread",
+                hint="use another thread_id, or another storage",
+                run_id=found.header.run_id,
+            )
+        channels: dict[str, Any]
+        if lazy:
+            channels = Channels(found.texts, read)
+        else:
+            channels = {key: read(text) for key, text in found.texts.items()}
+        writes = self.reading.writes(found.header, read)
+        return tuple_of(found.header, channels, said, writes)
+
+    def listing(
+        self,
+        address: Address | None,
+        read: Read,
+        *,
+        wanted: Mapping[str, Any],
+        before: str | None,
+        limit: int | None,
+    ) -> Iterator[list[CheckpointTuple]]:
+        """Checkpoints, newest first, some at a time; nothing is held in between."""
+        plain, rest = split_metadata({k: v for k, v in wanted.items() if v is not None})
+        rest |= {key: None for key, value in wanted.items() if value is None}
+        left = limit
+        if left is not None and left <= 0:
+            return
+        headers = self.reading.listing(address, plain, before)
+        for page in pages(headers, PAGE if left is None or rest else min(left, PAGE)):
+            found = self.reading.load_many(page)
+            made: list[CheckpointTuple] = []
+            for header in page:
+                one = found.get((header.run_id, header.scope, header.seq))
+                tuple_ = self._tuple(one, read, lazy=True) if one is not None else None
+                if tuple_ is not None and _has(tuple_, rest):
+                    made.append(tuple_)
+            made = made[:left]
+            yield made
+            left = None if left is None else left - len(made)
+            if left == 0:
+                return
+
+    def next_page(self, listing: Iterator[list[CheckpointTuple]]) -> Steps[Any]:
+        """The next of a listing's pages; None at its end."""
+        return (yield Work(lambda: next(listing, None)))
+
+    def delta_history(
+        self, address: Address, channels: Sequence[str], read: Read
+    ) -> Steps[dict[str, DeltaChannelHistory]]:
+        """What each channel was written, from its nearest stored value on, and that value."""
+
+        def work() -> dict[str, DeltaChannelHistory]:
+            history = _History(channels)
+            target = self.reading.find(address)
+            while target is not None and history.remaining:
+                line = self.reading.ancestors(target, PAGE)
+                found = self.reading.load_many(line)
+                for header in line:
+                    one = found.get((header.run_id, header.scope, header.seq))
+                    if one is None or not history.remaining:
+                        break
+                    history.take(one, self.reading.written(header, header.id), read)
+                target = line[-1] if len(line) == PAGE else None
+            return history.result()
+
+        return (yield Work(work))  # type: ignore[no-any-return]
+
+
+class _Telling(Lineage):
+    """Tells when what has this lineage was stored, which is when the engine notes it here."""
+
+    __slots__ = ("_id", "_stored")
+
+    def __init__(self, checkpoint_id: str | None, stored: Callable[[], None]) -> None:
+        self._id = checkpoint_id
+        self._stored = stored
+
+    @property
+    def checkpoint_id(self) -> str | None:
+        return self._id
+
+    @checkpoint_id.setter
+    def checkpoint_id(self, value: str | None) -> None:
+        self._id = value
+        self._stored()
+
+
+class _History:
+    """Collects what channels were written, from the newest ancestor to the oldest."""
+
+    def __init__(self, channels: Sequence[str]) -> None:
+        self._writes: dict[str, list[PendingWrite]] = {channel: [] for channel in channels}
+        self._seeds: dict[str, Any] = {}
+        self.remaining = set(channels)
+
+    def take(self, found: Found, notes: Sequence[bytes], read: Read) -> None:
+        """What an ancestor adds. Writes to the one that holds a channel's value come after it."""
+        for task, channel, text in reversed(fold(notes)):
+            if channel in self.remaining:
+                self._writes[channel].append((task, channel, read(text)))
+        for channel in [*self.remaining]:
+            if channel in found.texts:
+                self._seeds[channel] = read(found.texts[channel])
+                self.remaining.discard(channel)
+
+    def result(self) -> dict[str, DeltaChannelHistory]:
+        made: dict[str, DeltaChannelHistory] = {}
+        for channel, writes in self._writes.items():
+            made[channel] = {"writes": writes[::-1]}
+            if channel in self._seeds:
+                made[channel]["seed"] = self._seeds[channel]
+        return made
+
+
+def subject_of(
+    place: Place,
+    texts: Mapping[str, bytes | Items],
+    said: bytes,
+    checkpoint_id: str,
+    lineage: Lineage,
+    *,
+    alone: bool = False,
+) -> Subject:
+    """What saves a checkpoint as a child of the one that *lineage* names."""
+    return Subject(
+        form="",
+        place=place,
+        values={k: t if isinstance(t, Items) else Lazy(t) for k, t in texts.items()},
+        natures=dict.fromkeys(texts, Nature.TAGGED),
+        lineage=lineage,
+        id=checkpoint_id,
+        extra=lambda _: said,
+        rank=by_id,
+        alone=alone,
+    )
+
+
+def _has(found: CheckpointTuple, wanted: Mapping[str, Any]) -> bool:
+    metadata: Mapping[str, Any] = dict(found.metadata)
+    return all(metadata.get(key) == value for key, value in wanted.items())

@@ -1,0 +1,233 @@
+"""The types that LangGraph and LangChain put into a state, told to the codec.
+
+They are stored by their fields, under names of their own, and come back without a call to their
+constructors. What is not known here is adopted when it is saved, if it is made of fields.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
+
+import msgspec
+from langchain_core import messages
+from langchain_core.documents import Document
+from langchain_core.messages.base import TextAccessor
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
+from langgraph.store.base import Item
+from langgraph.types import Command, Interrupt, Overwrite, PregelTask, Send, TimeoutPolicy
+from pydantic import BaseModel
+
+from holdfast.core.values import register_type
+from holdfast.errors import EncodeError
+
+__all__ = ["MAKERS", "MESSAGES", "MessageParts", "Sealed", "assemble", "register_all"]
+
+_NAMES = (
+    *("HumanMessage", "AIMessage", "SystemMessage", "ToolMessage", "FunctionMessage"),
+    *("ChatMessage", "RemoveMessage"),
+    *("HumanMessageChunk", "AIMessageChunk", "SystemMessageChunk", "ToolMessageChunk"),
+    *("FunctionMessageChunk", "ChatMessageChunk"),
+)
+
+MESSAGES: frozenset[type] = frozenset(getattr(messages, name) for name in _NAMES)
+"""LangChain's classes of messages."""
+
+MAKERS: dict[str, Callable[[MessageParts], Any]] = {}
+"""What makes a message of its parts, by the name under which it is stored."""
+
+_PLANS = 256
+_FACTORIES: dict[str, Any] = {"list": list, "dict": dict, "set": set, "int": int, "str": str}
+_IP = ("IPv4Address", "IPv4Interface", "IPv4Network", "IPv6Address", "IPv6Interface", "IPv6Network")
+
+
+_put_fields, _put_given, _put_extra, _put_private = (
+    vars(BaseModel)[name].__set__
+    for name in (
+        "__dict__",
+        "__pydantic_fields_set__",
+        "__pydantic_extra__",
+        "__pydantic_private__",
+    )
+)
+
+
+class Sealed:
+    """A value that a serializer of the user's own has turned into bytes."""
+
+    __slots__ = ("data", "kind")
+
+    def __init__(self, kind: str, data: bytes) -> None:
+        self.kind = kind
+        self.data = data
+
+
+@cache
+def register_all() -> None:
+    """Tell the codec of all types; once for the process."""
+    for cls in (*MESSAGES, Document):
+        take, make = _model_parts(cls)
+        name = f"langchain_core.{cls.__name__}"
+        register_type(cls, name, encode=take, decode=partial(_make_with, make))
+        if cls in MESSAGES:
+            MAKERS[name] = make
+    for name, cls, fields in (
+        ("langgraph.Send", Send, ("node", "arg", "timeout")),
+        ("langgraph.Item", Item, tuple(Item.__slots__)),
+        ("langgraph.Sealed", Sealed, Sealed.__slots__),
+    ):
+        _register_slots(name, cls, fields)
+    for plain in (Command, Interrupt, Overwrite, TimeoutPolicy):
+        register_type(plain, f"langgraph.{plain.__name__}")
+    for named in (PregelTask, _DeltaSnapshot):
+        _register_tuple(named)
+    register_type(
+        TextAccessor, "langchain_core.TextAccessor", encode=str.__str__, decode=TextAccessor
+    )
+    _register_collections()
+
+
+def assemble(cls: Any, fields: Any, given: set[str], extra: Any, private: Any = None) -> Any:
+    """A LangChain model of just these parts, which become its own."""
+    made = cls.__new__(cls)
+    _put_fields(made, fields)
+    _put_given(made, given)
+    _put_extra(made, extra)
+    _put_private(made, private)
+    return made
+
+
+class MessageParts(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """What a LangChain model is stored as."""
+
+    fields: dict[str, Any]
+    set: list[str] | None = None
+    """The fields that were given, where those are not the ones that are stored."""
+    extra: dict[str, Any] | None = None
+    private: dict[str, Any] | None = None
+
+
+def _make_with(make: Callable[[MessageParts], Any], parts: dict[str, Any]) -> Any:
+    return make(MessageParts(**parts))
+
+
+def _model_parts(cls: Any) -> tuple[Callable[[Any], Any], Callable[[MessageParts], Any]]:
+    """How a LangChain model is taken apart and made: of its fields, only those not default."""
+    defaults: dict[str, Any] = {}
+    containers: dict[str, Any] = {}
+    for name, field in cls.model_fields.items():
+        if field.default_factory is not None:
+            containers[name] = field.default_factory
+        elif not field.is_required():
+            defaults[name] = field.default
+    names = list(cls.model_fields)
+    required = cls.model_fields.keys() - defaults.keys() - containers.keys()
+    template = {name: defaults.get(name) for name in names}
+    allows_extra = cls.model_config.get("extra") == "allow"
+
+    def take(value: Any) -> dict[str, Any]:
+        fields = value.__dict__
+        own = {
+            name: fields[name]
+            for name in names
+            if not (
+                (name in defaults and _same(fields[name], defaults[name]))
+                or (name in containers and not fields[name] and type(fields[name]) in (dict, list))
+            )
+        }
+        parts: dict[str, Any] = {"fields": own}
+        if value.__pydantic_fields_set__ != own.keys():
+            parts["set"] = sorted(value.__pydantic_fields_set__)
+        if value.__pydantic_extra__:
+            parts["extra"] = value.__pydantic_extra__
+        if value.__pydantic_private__:
+            parts["private"] = value.__pydantic_private__
+        return parts
+
+    plans: dict[tuple[str, ...], list[tuple[str, Any]]] = {}
+    """By the names of the fields that are stored: those for which a container is to be made."""
+
+    def plan(own: dict[str, Any]) -> list[tuple[str, Any]]:
+        if not required <= own.keys() or not own.keys() <= template.keys():
+            raise ValueError(f"the fields {sorted(own)} are not those of a {cls.__name__}")
+        missing = [(name, made) for name, made in containers.items() if name not in own]
+        if len(plans) < _PLANS:
+            plans[tuple(own)] = missing
+        return missing
+
+    def make(parts: MessageParts) -> Any:
+        own = parts.fields
+        missing = plans.get(tuple(own))
+        values = template | own
+        for name, container in plan(own) if missing is None else missing:
+            values[name] = container()
+        given = set(own if parts.set is None else parts.set)
+        extra = parts.extra or ({} if allows_extra else None)
+        return assemble(cls, values, given, extra, parts.private)
+
+    return take, make
+
+
+def _same(value: Any, default: Any) -> bool:
+    return value is default or (type(value) is type(default) and value == default)
+
+
+def _register_slots(name: str, cls: Any, fields: tuple[str, ...]) -> None:
+    def make(parts: list[Any]) -> Any:
+        made = object.__new__(cls)
+        for field, part in zip(fields, parts, strict=True):
+            setattr(made, field, part)
+        return made
+
+    register_type(
+        cls, name, encode=lambda value: [getattr(value, field) for field in fields], decode=make
+    )
+
+
+def _register_tuple(cls: Any) -> None:
+    register_type(
+        cls,
+        f"langgraph.{cls.__name__.lstrip('_')}",
+        encode=list,
+        decode=lambda items: tuple.__new__(cls, items),
+    )
+
+
+def _register_collections() -> None:
+    register_type(
+        deque, encode=lambda value: [value.maxlen, *value], decode=lambda v: deque(v[1:], v[0])
+    )
+    register_type(OrderedDict, encode=_pairs, decode=OrderedDict)
+    register_type(Counter, encode=_pairs, decode=lambda pairs: Counter(dict(pairs)))
+    register_type(defaultdict, encode=_take_defaultdict, decode=_make_defaultdict)
+    register_type(bytearray, encode=bytes, decode=bytearray)
+    register_type(
+        re.Pattern, encode=lambda v: [v.pattern, v.flags], decode=lambda v: re.compile(*v)
+    )
+    for name in _IP:
+        cls = getattr(ipaddress, name)
+        register_type(cls, encode=str, decode=cls)
+
+
+def _pairs(value: Any) -> list[list[Any]]:
+    return [[key, item] for key, item in value.items()]
+
+
+def _take_defaultdict(value: Any) -> list[Any]:
+    factory = value.default_factory
+    name = None if factory is None else getattr(factory, "__name__", "")
+    if name is not None and _FACTORIES.get(name) is not factory:
+        raise EncodeError(
+            f"a defaultdict of {factory!r} cannot be stored",
+            hint=f"use one of {', '.join(_FACTORIES)}, or a plain dict",
+        )
+    return [name, *_pairs(value)]
+
+
+def _make_defaultdict(parts: list[Any]) -> Any:
+    name, *pairs = parts
+    return defaultdict(None if name is None else _FACTORIES[name], pairs)

@@ -1,0 +1,175 @@
+"""Threads removed, pruned and copied."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import msgspec
+
+from holdfast.checkpoint.journal import Note, Subject
+from holdfast.checkpoint.manager import Steps, Work
+from holdfast.core.records import Header, check_run_id
+from holdfast.core.state import Lineage, Place
+from holdfast.errors import UsageError
+from holdfast.integrations.journal_text import PAGE, Found, pages
+from holdfast.integrations.langgraph.records import Address, read_beside, split_metadata
+from holdfast.integrations.langgraph.threads import DELTA_CHANNELS, Threads, subject_of
+from holdfast.storage.base import RecordQuery
+
+__all__ = ["Upkeep"]
+
+
+class Upkeep(Threads):
+    """All that is done to threads."""
+
+    def delete_thread(self, thread_id: str) -> Steps[None]:
+        """Remove a thread with all its records, if there is such a thread."""
+        run = yield Work(lambda: self._operations.reader.run(thread_id))
+        if run is not None:
+            yield from self._operations.delete_run(thread_id)
+        self.reading.forget(thread_id)
+
+    def delete_for_runs(self, run_ids: Sequence[str]) -> Steps[None]:
+        """Remove the checkpoints that LangGraph runs with these ids made, and writes to them."""
+
+        def find() -> dict[str, list[Header]]:
+            gone: dict[str, list[Header]] = {}
+            for run_id in run_ids:
+                query = RecordQuery(name=self._name, metadata={"run_id": str(run_id)})
+                for header in self._operations.storage.headers(query):
+                    gone.setdefault(header.run_id, []).append(header)
+            return gone
+
+        for thread_id, headers in (yield Work(find)).items():
+            yield from self._drop(thread_id, headers)
+
+    def _drop(self, thread_id: str, headers: Sequence[Header]) -> Steps[None]:
+        """Hide checkpoints and the writes to them, and free what nothing needs any more."""
+        if not headers:
+            return
+
+        def hide() -> None:
+            seqs = [header.seq for header in headers]
+            for header in headers:
+                writes = self.reading.write_headers(thread_id, header.scope, header.id)
+                seqs += (note.seq for note in writes)
+            self._operations.storage.delete(thread_id, hide=seqs)
+            self._operations.journal.forget(thread_id)
+            self._operations.keeper.forget(thread_id, self._name)
+            self.reading.forget(thread_id)
+
+        yield Work(hide)
+        yield from self._operations._erase(thread_id)
+
+    def prune(self, thread_id: str, strategy: str) -> Steps[None]:
+        """Keep the newest checkpoint of each namespace, and what it is rebuilt from; or nothing."""
+        if strategy not in ("keep_latest", "delete"):
+            raise UsageError(
+                f"prune has no strategy {strategy!r}", hint="give 'keep_latest' or 'delete'"
+            )
+        if strategy == "delete":
+            yield from self.delete_thread(thread_id)
+            return
+        newest, needed, others = yield Work(lambda: self._kept(thread_id))
+        for header in newest:
+            if header.frame == "delta" and header.seq not in needed:
+                yield from self._save_whole(header)
+        yield from self._drop(thread_id, others)
+        yield Work(self._operations.storage.compact)
+
+    def _kept(self, thread_id: str) -> tuple[list[Header], set[int], list[Header]]:
+        """The newest of each namespace, which of them need others, and all that may go."""
+        address = Address(thread_id, None, None)
+        newest: dict[str, Header] = {}
+        every = list(self.reading.listing(address, {}, None))
+        for header in every:
+            newest.setdefault(header.scope, header)
+        kept = {header.seq for header in newest.values()}
+        needed: set[int] = set()
+        for header in newest.values():
+            ancestors = self._needed_by(header)
+            if ancestors:
+                needed.add(header.seq)
+                kept |= ancestors
+        return [*newest.values()], needed, [one for one in every if one.seq not in kept]
+
+    def _needed_by(self, header: Header) -> set[int]:
+        """The ancestors from which the delta channels of a checkpoint are rebuilt."""
+        found = self.reading.load(header)
+        said = read_beside(found.beside) if found is not None else None
+        counters = {**header.metadata, **(said[1] if said else {})}.get(DELTA_CHANNELS)
+        missing = set(counters or ()) - set(found.texts if found is not None else ())
+        needed: set[int] = set()
+        at: Header | None = header
+        while at is not None and missing:
+            line = self.reading.ancestors(at, PAGE)
+            for ancestor, one in zip(line, self._found(line), strict=True):
+                if not missing:
+                    break
+                needed.add(ancestor.seq)
+                missing -= set(one.texts if one is not None else ())
+            at = line[-1] if len(line) == PAGE else None
+        return needed
+
+    def _found(self, headers: Sequence[Header]) -> list[Found | None]:
+        found = self.reading.load_many(headers)
+        return [found.get((one.run_id, one.scope, one.seq)) for one in headers]
+
+    def _save_whole(self, header: Header) -> Steps[None]:
+        """Save a checkpoint again as a keyframe, so that nothing before it is needed."""
+        found: Found | None = yield Work(lambda: self.reading.load(header))
+        if found is not None:
+            subject = _again(found, header.run_id)
+            yield from self.save(
+                msgspec.structs.replace(subject, fresh=True), found.texts, found.beside
+            )
+
+    def copy_thread(self, source: str, target: str) -> Steps[None]:
+        """Copy all visible checkpoints of a thread and the writes to them, in their order."""
+        check_run_id(target, "target_thread_id")
+        address = Address(source, None, None)
+        headers: list[Header] = yield Work(
+            lambda: sorted(self.reading.listing(address, {}, None), key=lambda one: one.seq)
+        )
+        for page in pages(headers, PAGE):
+            copies: list[tuple[Found, tuple[Note, ...]]] = yield Work(partial(self._copies, page))
+            for found, notes in copies:
+                subject = _again(found, target)
+                yield from self.save(subject, found.texts, found.beside, notes)
+
+    def _copies(self, headers: Sequence[Header]) -> list[tuple[Found, tuple[Note, ...]]]:
+        copies = []
+        for found in self._found(headers):
+            if found is None:
+                continue
+            header = found.header
+            notes = [
+                Note(
+                    kind="writes",
+                    content=msgspec.Raw(text),
+                    scope=note.scope,
+                    parent=note.parent,
+                    tags=note.tags,
+                    name=self._name,
+                )
+                for note, text in self.reading.write_records(header, header.id)
+            ]
+            copies.append((found, tuple(notes)))
+        return copies
+
+
+def _again(found: Found, thread_id: str) -> Subject:
+    """What saves a checkpoint that was read, in its own thread or in another."""
+    header = found.header
+    place = Place(
+        run_id=thread_id,
+        name=header.name,
+        scope=header.scope,
+        step=header.step,
+        node=header.node,
+        kind=header.kind,
+        status=header.status,
+        metadata=split_metadata(header.metadata)[0],
+    )
+    return subject_of(place, found.texts, found.beside, header.id, Lineage(header.parent))

@@ -1,0 +1,51 @@
+"""Packages whose names are loaded when they are first used.
+
+A package states what it offers once, in its stub `__init__.pyi`, which type checkers read too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+__all__ = ["attach"]
+
+_IMPORT = re.compile(r"^from (\S+) import (\([^)]*\)|.*)$", re.MULTILINE)
+
+
+def attach(
+    package: str, file: str
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Give `__getattr__`, `__dir__` and `__all__` for the package whose `__init__.py` is *file*.
+
+    The stub may import objects from any module, and modules from *package* itself.
+    """
+    homes = _homes(file)
+
+    def load(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        if homes[name] == package:
+            return import_module(f"{package}.{name}")
+        value = getattr(import_module(homes[name]), name)
+        setattr(import_module(package), name, value)
+        return value
+
+    def names() -> list[str]:
+        return sorted({*vars(import_module(package)), *homes})
+
+    return load, names, sorted(homes)
+
+
+def _homes(file: str) -> dict[str, str]:
+    """The module that each name of the stub beside *file* comes from."""
+    with open(f"{file.removesuffix('.py')}.pyi", encoding="utf-8") as stub:
+        text = stub.read()
+    return {
+        name.split(" as ")[-1].strip(): module
+        for module, names in _IMPORT.findall(text)
+        for name in names.strip("()").split(",")
+        if name.strip()
+    }

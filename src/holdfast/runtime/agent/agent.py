@@ -1,0 +1,403 @@
+"""The autonomous agent: a graph of a plan and cycles, that goes on whatever happens to it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+
+from holdfast.checkpoint.effects import HERE, questions_of
+from holdfast.checkpoint.hooks import HookEvent, HookManager, pre_outcome
+from holdfast.checkpoint.manager import StateManager
+from holdfast.core.records import check_run_id
+from holdfast.core.state import AgentState, State
+from holdfast.errors import Drained, Interrupted, StepError, UsageError, VetoError
+from holdfast.runtime.agent.children import (
+    Handed,
+    agent_tool,
+    hand_out,
+    parked_inside,
+    pass_on_refusal,
+)
+from holdfast.runtime.agent.config import AutonomousConfig
+from holdfast.runtime.agent.cycle import Cycles
+from holdfast.runtime.agent.graph import Start, build_graph, find_start
+from holdfast.runtime.agent.result import AgentResult, result_of, resume_line
+from holdfast.runtime.agent.state_mapping import copied, first_values, restored
+from holdfast.runtime.graph import NOTHING, Ending
+from holdfast.runtime.models import Model, open_model
+from holdfast.runtime.resume import module_that_makes
+from holdfast.runtime.stop import InterruptMode, Interrupts
+from holdfast.runtime.tools import Tool, ToolLike, read_signature, read_tool
+from holdfast.runtime.watch import Observer
+
+__all__ = ["DEFAULT_ID", "BaseAutonomousAgent"]
+
+logger = logging.getLogger("holdfast.agent")
+
+DEFAULT_ID = "autonomous_agent"
+_warned: set[str] = set()
+
+
+def _to_stderr(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
+class BaseAutonomousAgent:
+    """An agent that works on a task in cycles until it has the answer.
+
+    A cycle is one call of the model and the tools that it wants. With a *state_manager* the run is
+    saved as it goes, model calls and tool results included, and ``run`` goes on where an earlier
+    process stopped, if the configuration says ``resume_from_checkpoint``; without one nothing is
+    saved. *agent_id* is the name of its runs.
+
+    *tools* are functions, see `holdfast.tool`. *signature* gives the shape of the answer: a
+    `Signature`, a pydantic model or a dataclass. *model* is used in place of the configured one.
+    *report* is told the one line about a resume, by default on stderr; *on_text* the model's words
+    as they come.
+    """
+
+    def __init__(
+        self,
+        config: AutonomousConfig | None = None,
+        signature: object = None,
+        state_manager: StateManager | None = None,
+        *,
+        agent_id: str = DEFAULT_ID,
+        tools: Sequence[ToolLike] = (),
+        hook_manager: HookManager | None = None,
+        model: Model | str | None = None,
+        instructions: str = "",
+        report: Callable[[str], None] = _to_stderr,
+        on_text: Callable[[str], None] | None = None,
+        observer: str | Observer | Sequence[str | Observer] = "noop",
+    ) -> None:
+        self.config = config or AutonomousConfig()
+        self.agent_id = check_run_id(agent_id, "agent_id")
+        self.answer = read_signature(signature)
+        if state_manager is not None and not isinstance(state_manager, StateManager):
+            raise UsageError(
+                f"the state_manager is a {type(state_manager).__name__}",
+                hint="give StateManager(storage)",
+            )
+        self.state_manager = state_manager
+        self.hook_manager = hook_manager
+        if hook_manager is None and state_manager is not None:
+            self.hook_manager = state_manager.hook_manager
+        self.tools: dict[str, Tool] = {}
+        for each in map(read_tool, tools):
+            if each.name in self.tools or each.name in ("finish_step", "answer"):
+                raise UsageError(f"there is a tool {each.name!r} already", hint="rename one")
+            self.tools[each.name] = each
+        self.instructions = instructions
+        self.report = report
+        self.on_text = on_text
+        self.observer = observer
+        self.state = AgentState(agent_id=agent_id)
+        """What it carries; while it runs, what it will save."""
+        self.interrupts = Interrupts(self.config.graceful_shutdown_timeout)
+        self._module = module_that_makes(self)
+        self._handed = Handed()
+        """Answers that came with this execution for agents inside it."""
+        self._model = open_model(model) if isinstance(model, str) else model
+        self._running = False
+        self._resumed = False
+
+    # Running
+
+    async def run(
+        self,
+        task: str = "",
+        *,
+        checkpoint: str | None = None,
+        answer: Any = NOTHING,
+        answers: Mapping[str, Any] | None = None,
+    ) -> AgentResult:
+        """Work on *task* until it is done, or go on with the run that was not completed.
+
+        A run that is gone on with keeps its task; another text joins the conversation. With
+        *checkpoint* it goes on from that one. *answer* is for the one question that the run, or an
+        agent inside it, waits for; *answers* is for several, by the ids that the result gives them.
+        """
+        self._check_idle()
+        start = await self._start(task, checkpoint)
+        self._handed = Handed()
+        if answer is not NOTHING or answers:
+            if not start.known:
+                raise UsageError(
+                    f"no run of {self.agent_id!r} waits for an answer",
+                    hint="set resume_from_checkpoint=True, or name its checkpoint",
+                )
+            self._handed = await asyncio.to_thread(hand_out, self, start, answer, answers or {})
+        config = self.config
+        with self.interrupts.watching(
+            signals=config.enable_interrupts, timeout=config.timeout_seconds
+        ):
+            return await self._run(start, self.state_manager)
+
+    async def _autonomous_loop(self, task: str = "") -> AgentResult:
+        return await self.run(task)
+
+    async def run_within(self, parent: BaseAutonomousAgent, task: str, run_id: str) -> AgentResult:
+        """Work on a part of *parent*'s task, in a run of its own, begun or gone on with.
+
+        What it waits for is raised, as `Interrupted`: the parent waits with it.
+        """
+        self._check_idle()
+        manager = self.state_manager
+        if manager is None and run_id:
+            here = HERE.get()
+            assert here is not None and here.session is not None
+            manager = here.session.manager  # also where the parent is a child that was given none
+        start = Start(task=task, run_id=run_id or str(uuid4()))
+        start.name = f"{parent.agent_id}/{self.agent_id}"
+        start.metadata = {"parent_run": parent.state.run_id, "parent_agent": parent.agent_id}
+        if manager is not None:
+            reader = manager.operations.reader
+            start.known = await asyncio.to_thread(reader.run, start.run_id) is not None
+        self._handed = parent._handed
+        if start.known and self._handed.left:
+            self._handed.give(start, await asyncio.to_thread(questions_of, reader, run_id))
+        try:
+            with self.interrupts.within(parent.interrupts):
+                result = await self._run(start, manager)
+        except UsageError as error:
+            pass_on_refusal(error)
+            raise
+        if result.waiting:
+            raise parked_inside(result)
+        return result
+
+    async def _start(self, task: str, checkpoint: str | None) -> Start:
+        """What is to be executed: a run that is there, or a new one."""
+        start = None
+        if self.state_manager is not None:
+            wanted = self.config.resume_from_checkpoint
+            start = await asyncio.to_thread(
+                find_start, self.state_manager, self.agent_id, checkpoint, wanted
+            )
+        elif checkpoint is not None:
+            raise UsageError("there is no state manager to load a checkpoint from")
+        if start is None:
+            if not task:
+                raise UsageError("there is nothing to go on with, and no task", hint="give a task")
+            return Start(task=task, run_id=str(uuid4()), name=self.agent_id)
+        if self.agent_id == DEFAULT_ID and DEFAULT_ID not in _warned:
+            _warned.add(DEFAULT_ID)
+            logger.warning(
+                "resuming a run of the default agent_id %r: give each agent its own", DEFAULT_ID
+            )
+        if start.checkpoint_id is not None and not start.newest and task not in ("", start.task):
+            # What the run did after that checkpoint must not be replayed to another text.
+            assert self.state_manager is not None
+            fork = await self.state_manager.fork_from_checkpoint(start.checkpoint_id)
+            start.run_id, start.checkpoint_id = str(fork.run_id), None
+        start.task = task
+        return start
+
+    def _check_idle(self) -> None:
+        if self._running:
+            raise UsageError(f"agent {self.agent_id!r} is running", hint="make another one")
+
+    async def _run(self, start: Start, manager: StateManager | None) -> AgentResult:
+        if manager is None and any(tool.approval for tool in self.tools.values()):
+            raise UsageError(
+                "a tool that needs approval needs a state manager",
+                hint="the run is parked until someone answers: give state_manager=",
+            )
+        model = self._model
+        if model is None:
+            model = await asyncio.to_thread(self._open_model)  # one in this process takes a while
+        self._running, self._resumed = True, False
+        self.state = AgentState(agent_id=self.agent_id, run_id=start.run_id)
+        try:
+            async with AsyncExitStack() as stack:
+                if isinstance(model, AbstractAsyncContextManager):
+                    await stack.enter_async_context(model)  # one connection for the whole run
+                veto = await self.fire(HookEvent.PRE_AGENT_LOOP, task=start.task)
+                if veto:
+                    raise VetoError(f"a hook refused the run: {veto}", run_id=start.run_id)
+                result = await self._executed(start, manager, model)
+                await self.fire(HookEvent.POST_AGENT_LOOP, status=result.status)
+                return result
+        finally:
+            self._running = False
+
+    async def _executed(
+        self, start: Start, manager: StateManager | None, model: Model
+    ) -> AgentResult:
+        message = start.task if start.known else ""
+        cycles = Cycles(self, model, message, start.known)
+        graph = build_graph(self, cycles, manager, start.name)
+        waiting: tuple[Any, ...] = ()
+        try:
+            if start.known:
+                veto = await self.fire(HookEvent.PRE_RESUME, run_id=start.run_id)
+                if veto:
+                    raise VetoError(f"a hook refused the resume: {veto}", run_id=start.run_id)
+                self._resumed = True
+                state = await graph.resume(
+                    start.run_id,
+                    checkpoint_id=start.checkpoint_id,
+                    answer=start.answer,
+                    answers=start.answers,
+                    force=True,  # planning may be switched on or off, and the nodes still fit
+                )
+            else:
+                values = first_values(start.task, model.name)
+                state = State.new(values, run_id=start.run_id, name=start.name)
+                state = await graph.execute(state.at(metadata=start.metadata))
+        except Ending as ending:
+            assert ending.state is not None
+            self._restore_state(restored(ending.state))
+            if ending.status == "failed" and not self.config.error_handling_enabled:
+                raise StepError(f"the agent failed: {ending.error}", node="cycle") from ending
+            status = ending.status
+        except Interrupted as parked:
+            waiting, status = getattr(parked, "waiting", ()), "interrupted"
+        except Drained:
+            status = "interrupted"
+        else:
+            self._restore_state(restored(state))
+            status = "completed"
+        self.say_resumed()
+        self.state.status = status
+        return result_of(self.state, self.config, self.answer, waiting)
+
+    def _open_model(self) -> Model:
+        config = self.config
+        settings = {"temperature": config.temperature, "max_tokens": config.max_tokens}
+        given = {name: value for name, value in settings.items() if value is not None}
+        return open_model(config.llm_provider, config.model, **given, **config.provider_config)
+
+    def interrupt(self, message: str = "", *, mode: InterruptMode = "graceful") -> None:
+        """Ask the run to stop: after its cycle, or at once. It can be resumed; any thread may."""
+        self.interrupts.request("user", message, mode)
+
+    def as_tool(self, name: str | None = None, description: str = "") -> Tool:
+        """This agent as a tool of another. Each call is a run of its own, linked to the other's."""
+        return agent_tool(self, name, description)
+
+    # The state
+
+    def _capture_state(self) -> AgentState:
+        """What a checkpoint will hold. Extend it with ``state = super()._capture_state()``."""
+        return copied(self.state)
+
+    def _restore_state(self, state: AgentState) -> None:
+        """Take up what a checkpoint held. Extend it with ``super()._restore_state(state)``."""
+        self.state = state
+        state.registered_hooks = [
+            {"name": name} for name in (self.hook_manager or HookManager()).registered_hook_names()
+        ]
+        state.active_specialists = [
+            tool.agent.agent_id for tool in self.tools.values() if tool.agent is not None
+        ]
+
+    @property
+    def memory(self) -> dict[str, Any]:
+        """What it remembers; kept with the state, from tools too."""
+        return self.state.memory_contents
+
+    @property
+    def plan(self) -> list[dict[str, Any]]:
+        """What is done, what is in progress, and what is to do."""
+        return [dict(item) for item in (*self.state.completed_actions, *self.state.pending_actions)]
+
+    @property
+    def raw_answer(self) -> Any:
+        """The answer of the last run as JSON, before the signature made something of it."""
+        return self.state.extra.get("answer")
+
+    def record_approval(
+        self,
+        tool_name: str,
+        approved: bool,
+        action: str = "once",
+        tool_input: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Note in the state what was said to a call of a tool."""
+        self.state.approval_history.append(
+            {
+                "tool_name": tool_name,
+                "approved": approved,
+                "action": action,
+                "tool_input": dict(tool_input or {}),
+                "step": self.state.step_number,
+            }
+        )
+
+    def record_tool_usage(self, name: str, increment: int = 1) -> None:
+        """Count a call of a tool in the state."""
+        counts = self.state.tool_usage_counts
+        counts[name] = counts.get(name, 0) + increment
+
+    def update_workflow_state(
+        self,
+        run_id: str | None = None,
+        status: str | None = None,
+        current_node: str | None = None,
+        node_results: Mapping[str, Any] | None = None,
+        execution_time: float | None = None,
+        **facts: Any,
+    ) -> None:
+        """Note in the state how a workflow that the agent drives is doing."""
+        if run_id is not None:
+            self.state.workflow_run_id = run_id
+        named = {
+            "status": status,
+            "current_node": current_node,
+            "node_results": None if node_results is None else dict(node_results),
+            "execution_time": execution_time,
+        }
+        known = {name: value for name, value in named.items() if value is not None}
+        self.state.workflow_state |= {**known, **facts, "last_updated": datetime.now(UTC)}
+
+    # For the parts that the agent is made of
+
+    def instructions_text(self) -> str:
+        """What the model is told of its job."""
+        parts = [self.instructions, self.answer.instructions if self.answer is not None else ""]
+        return "\n".join(part for part in parts if part) or "Work on the task with the tools."
+
+    async def fire(self, event: HookEvent, **data: Any) -> str:
+        """Tell the hooks; gives why one of them forbids it, or nothing."""
+        hooks = self.hook_manager
+        if hooks is None or not hooks.has(event):
+            return ""
+        live = self.state
+        facts = {"agent_id": self.agent_id, "run_id": live.run_id, "step_number": live.step_number}
+        results = await hooks.trigger(event, self.agent_id, {**facts, **data})
+        veto = pre_outcome(None, results).veto if event.is_pre else None
+        return veto.error or "" if veto is not None else ""
+
+    def note_event(self, event: HookEvent, **facts: Any) -> None:
+        """Keep in the state that something happened that hooks can be told of."""
+        if self.hook_manager is not None and self.hook_manager.has(event):
+            entry = {"event": event.value, "step": self.state.step_number, **facts}
+            self.state.hook_event_history.append(entry)
+
+    def say_resumed(self) -> None:
+        """Report what the resume saved: once, where the first thing is done that is new."""
+        if self._resumed:
+            self._resumed = False
+            if "usage" in self.state.extra:
+                self.report(resume_line(self.state, self.config.max_cycles))
+
+    def warn_unpriced(self, model: str) -> None:
+        """Say once that a budget cannot be kept, because a price is not known."""
+        if self.config.budget_usd is not None and model not in _warned:
+            _warned.add(model)
+            logger.warning(
+                "the price of %r is unknown, so that budget_usd does not count its calls; give"
+                " provider_config={'prices': {...}}",
+                model,
+            )
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.agent_id}>"

@@ -1,0 +1,319 @@
+"""What an agent does in the nodes of its graph: plan, cycle after cycle, finish."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from holdfast.checkpoint.effects import HERE, Effect, effect, failure_here, place_name
+from holdfast.checkpoint.hooks import HookEvent
+from holdfast.core.state import AgentState, State
+from holdfast.errors import Drained, UsageError
+from holdfast.runtime.agent.state_mapping import LOGS, absorbed, begun, copied, restored, total
+from holdfast.runtime.graph import AS_THEY_ARE, Ending
+from holdfast.runtime.models import Message, Model, Reply, ToolSpec, ask
+from holdfast.runtime.tools import use_tool
+
+if TYPE_CHECKING:
+    from holdfast.runtime.agent.agent import BaseAutonomousAgent
+
+__all__ = ["Cycles"]
+
+# No tool has a name with a colon, so these effects never meet those of tools.
+_ASK = "model:cycle"
+_ASK_PLAN = "model:plan"
+_MESSAGE = "message:new"
+
+_PLAN_SCHEMA = {
+    "type": "object",
+    "properties": {
+        "steps": {
+            "type": "array",
+            "items": {"type": "string", "maxLength": 120},
+            "minItems": 1,
+            "maxItems": 7,
+        }
+    },
+    "required": ["steps"],
+    "additionalProperties": False,
+}
+_FINISH_STEP = ToolSpec(
+    "finish_step",
+    "Say that the step of the plan that is in progress is done.",
+    {"type": "object", "properties": {}, "additionalProperties": False},
+)
+_BOXES = {"completed": "x", "in_progress": ">", "pending": " "}
+
+
+class Cycles:
+    """The nodes of one execution of an agent."""
+
+    def __init__(
+        self, agent: BaseAutonomousAgent, model: Model, message: str, resumes: bool
+    ) -> None:
+        self._agent = agent
+        self._resumes = resumes
+        self._model = model
+        self._message = message
+        self._restored = False
+
+    # The nodes
+
+    async def plan(self, state: State) -> State:
+        """Make the plan, once in a run."""
+        return await self._guarded(self._plan, state)
+
+    async def cycle(self, state: State) -> State:
+        """One call of the model and the tools that it wants."""
+        return await self._guarded(self._cycle, state)
+
+    async def finish(self, state: State) -> State:
+        """Close the plan."""
+        live = self._live(state)
+        for item in live.pending_actions:
+            if item["status"] == "in_progress":
+                live.completed_actions.append({**item, "status": "completed"})
+        live.pending_actions = [i for i in live.pending_actions if i["status"] == "pending"]
+        return self._kept(state)
+
+    async def _guarded(self, node: Callable[[State], Awaitable[State]], state: State) -> State:
+        """Have an interrupt, and a failure, end the run with what it was in the state."""
+        interrupts = self._agent.interrupts
+        with interrupts.node():
+            try:
+                if not self._restored:
+                    live = self._live(state)
+                    if self._resumes:
+                        await self._agent.fire(HookEvent.POST_RESUME, state=copied(live))
+                return await node(state)
+            except Ending:
+                raise
+            except BaseException as error:
+                stopped = isinstance(error, Drained) and interrupts.reason is not None
+                if interrupts.took(error) or stopped:
+                    raise await self._interrupted(state) from error
+                if isinstance(error, AS_THEY_ARE) or not isinstance(error, Exception):
+                    raise
+                text = failure_here(error)
+                raise Ending("failed", leaves=_with(state, error=text), error=text) from error
+
+    async def _heed_interrupt(self, state: State) -> None:
+        """End the run here if it was asked to stop, unless a hook forbids it."""
+        interrupts = self._agent.interrupts
+        if interrupts.reason is None:
+            return
+        facts = interrupts.reason.to_dict()
+        if not await self._agent.fire(HookEvent.PRE_INTERRUPT, reason=facts):
+            raise await self._interrupted(state)
+        interrupts.forget()
+
+    async def _interrupted(self, state: State) -> Ending:
+        agent = self._agent
+        reason = agent.interrupts.reason
+        assert reason is not None
+        await agent.fire(HookEvent.POST_INTERRUPT, reason=reason.to_dict())
+        return Ending(
+            "interrupted",
+            leaves=_with(state, interrupt=reason.to_dict()),
+            kind="interrupt",
+            save=agent.config.checkpoint_on_interrupt,
+        )
+
+    # What they have in common
+
+    def _live(self, state: State) -> AgentState:
+        """The agent's state, taken from the graph's when its execution begins."""
+        if not self._restored:
+            self._restored = True
+            live = restored(state)
+            begun(live, self._message)
+            for passing in ("interrupt", "error"):
+                live.metadata.pop(passing, None)
+            self._agent._restore_state(live)
+        return self._agent.state
+
+    def _kept(self, state: State) -> State:
+        """The graph's state with what the agent's has become."""
+        agent = self._agent
+        state = absorbed(state, agent._capture_state())
+        for name in LOGS:
+            setattr(agent.state, name, list(state[name]))
+        agent.state.step_number = state.step + 1
+        return state
+
+    async def _ask(self, name: str, messages: Sequence[Message], **how: Any) -> Reply:
+        agent = self._agent
+        how |= {"on_text": agent.on_text, "before": agent.say_resumed}
+        reply = await ask(self._model, messages, name=name, **how)
+        live, usage = agent.state, reply.usage
+        live.model = reply.model
+        used = live.extra["usage"]
+        total(used, model_calls=1, tokens=usage.tokens, seconds=usage.seconds)
+        if usage.cost_usd is None:
+            total(used, unpriced_calls=1)
+            agent.warn_unpriced(reply.model)
+        else:
+            live.budget_spent_usd += usage.cost_usd
+        return reply
+
+    # Planning
+
+    async def _plan(self, state: State) -> State:
+        agent, live = self._agent, self._live(state)
+        await self._heed_interrupt(state)
+        if not live.pending_actions and not live.completed_actions:
+            task = live.extra["task"]
+            if await agent.fire(HookEvent.PRE_PLAN_GENERATION, task=task):
+                return self._kept(state)  # a hook wants none
+            asked = [
+                {"role": "system", "content": agent.instructions_text()},
+                {"role": "user", "content": f"Make a plan of a few short steps for: {task}"},
+            ]
+            reply = await self._ask(_ASK_PLAN, asked, schema=_PLAN_SCHEMA)
+            live.pending_actions = [_item(step) for step in _steps(reply, task)]
+            agent.note_event(HookEvent.POST_PLAN_GENERATION)
+            await agent.fire(HookEvent.POST_PLAN_GENERATION, plan=agent.plan)
+        return self._kept(state)
+
+    # Cycles
+
+    async def _cycle(self, state: State) -> State:
+        agent, live = self._agent, self._live(state)
+        await self._heed_interrupt(state)
+        self._check_limits(state, live)
+        await self._take_message(live)
+        _start_next(live)
+        spent = live.budget_spent_usd
+        reply = await self._ask(
+            _ASK,
+            [{"role": "system", "content": self._system(live)}, *live.conversation_history],
+            tools=self._specs(live),
+            schema=agent.answer.schema if agent.answer is not None else None,
+        )
+        live.conversation_history.append(_said(reply))
+        for index, call in enumerate(reply.tool_calls):
+            if call.name == _FINISH_STEP.name:
+                text = _finish_step(live)
+            else:
+                text = await use_tool(agent, state, call, index)
+            live.conversation_history.append(
+                {"role": "tool", "tool_call_id": call.id, "name": call.name, "content": text}
+            )
+        if not reply.tool_calls:
+            self._conclude(live, reply)
+        _note_cost(live.extra["usage"], live.budget_spent_usd - spent)
+        live.extra["cycles_used"] += 1
+        return self._kept(state)
+
+    def _check_limits(self, state: State, live: AgentState) -> None:
+        config = self._agent.config
+        if live.extra["cycles_used"] >= config.max_cycles:
+            raise Ending("max_cycles_reached")
+        if config.budget_usd is None:
+            return
+        spent, used = live.budget_spent_usd, live.extra["usage"]
+        expected = used["last_cycle_usd"] + used["growth_usd"]
+        if spent >= config.budget_usd or spent + expected > config.budget_usd:
+            message = f"${spent:.4g} of ${config.budget_usd:.4g} is spent"
+            self._agent.interrupts.note("budget", message, "graceful")
+            reason = self._agent.interrupts.reason
+            assert reason is not None
+            raise Ending("budget_exhausted", leaves=_with(state, interrupt=reason.to_dict()))
+
+    async def _take_message(self, live: AgentState) -> None:
+        """What was said on resuming joins the conversation before the first call that is new."""
+        if not self._message_is_due(live):
+            return
+        message, self._message = self._message, ""
+        text: str = await effect(_MESSAGE, lambda: message, in_doubt="retry")
+        live.conversation_history.append({"role": "user", "content": text})
+
+    def _message_is_due(self, live: AgentState) -> bool:
+        here = HERE.get()
+        if here is not None and here.session is not None:
+            ledger = here.session.ledger
+            if ledger.find(Effect, place_name(_MESSAGE, here.step)) is not None:
+                return True  # it joined here, before the process ended
+            if ledger.find(Effect, place_name(_ASK, here.step)) is not None:
+                return False
+        return bool(self._message) and not _was_said(live, self._message)
+
+    def _specs(self, live: AgentState) -> list[ToolSpec]:
+        specs = [tool.spec for tool in self._agent.tools.values()]
+        return [*specs, _FINISH_STEP] if live.pending_actions else specs
+
+    def _system(self, live: AgentState) -> str:
+        parts = [self._agent.instructions_text()]
+        if live.pending_actions or live.completed_actions:
+            parts.append("The plan:")
+            parts += [f"[{_BOXES[i['status']]}] {i['task']}" for i in self._agent.plan]
+        return "\n".join(part for part in parts if part)
+
+    def _conclude(self, live: AgentState, reply: Reply) -> None:
+        """The answer ends the run, if it is what was asked for; if not, the model is told why."""
+        answer = self._agent.answer
+        if answer is None:
+            live.extra["answer"] = reply.text
+            return
+        try:
+            answer.read(reply.data)
+        except UsageError as error:
+            live.conversation_history.append({"role": "user", "content": str(error)})
+        else:
+            live.extra["answer"] = reply.data
+
+
+def _with(state: State, **facts: Any) -> dict[str, Any]:
+    return {"metadata": {**state["metadata"], **facts}}
+
+
+def _said(reply: Reply) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": reply.text}
+    if reply.tool_calls:
+        message["tool_calls"] = [
+            {"id": call.id, "name": call.name, "arguments": dict(call.arguments)}
+            for call in reply.tool_calls
+        ]
+    return message
+
+
+def _was_said(live: AgentState, text: str) -> bool:
+    """Whether it is the task, or joined the conversation at an earlier resume."""
+    return any(
+        message["role"] == "user" and message["content"] == text
+        for message in live.conversation_history
+    )
+
+
+def _item(step: str) -> dict[str, Any]:
+    return {"task": step, "status": "pending", "priority": "normal", "estimated_cycles": 1}
+
+
+def _steps(reply: Reply, task: str) -> list[str]:
+    data = reply.data if isinstance(reply.data, dict) else {}
+    steps = [str(step) for step in data.get("steps", ()) if step]
+    return steps or [task]
+
+
+def _note_cost(usage: dict[str, Any], cost: float) -> None:
+    """A cycle costs what the last one did, and what the conversation has grown by."""
+    before = usage["last_cycle_usd"]
+    usage["growth_usd"] = max(0.0, cost - before) if before else 0.0
+    usage["last_cycle_usd"] = cost
+
+
+def _start_next(live: AgentState) -> None:
+    pending = live.pending_actions
+    if pending and all(item["status"] == "pending" for item in pending):
+        pending[0]["status"] = "in_progress"
+
+
+def _finish_step(live: AgentState) -> str:
+    for index, item in enumerate(live.pending_actions):
+        if item["status"] == "in_progress":
+            del live.pending_actions[index]
+            live.completed_actions.append({**item, "status": "completed"})
+            _start_next(live)
+            left = len(live.pending_actions)
+            return f"done: {item['task']}; {left} left"
+    return "there is no step in progress"

@@ -1,0 +1,89 @@
+"""Runs of an agent, gone on with by their ids, as those of a graph are."""
+
+from __future__ import annotations
+
+import asyncio
+
+from holdfast.checkpoint.manager import StateManager
+from holdfast.core.records import Header
+from holdfast.errors import BudgetError, Drained, Interrupted, NotFoundError, StepError, UsageError
+from holdfast.runtime.agent.agent import BaseAutonomousAgent
+from holdfast.runtime.agent.graph import check_name
+from holdfast.runtime.agent.result import AgentResult
+from holdfast.runtime.resume import ResumePlan, explain
+
+__all__ = ["AgentRuns"]
+
+
+class AgentRuns:
+    """What `holdfast resume` does with an agent's runs, with the methods that a graph has for it.
+
+    What the agent ends with that is not an answer is raised, as a graph would.
+    """
+
+    def __init__(self, agent: BaseAutonomousAgent) -> None:
+        self._agent = agent
+
+    def over(self, manager: StateManager) -> AgentRuns:
+        """Have it save through *manager*, which stays the caller's to close."""
+        self._agent.state_manager = manager  # no copy: its tools may be methods of its own
+        return self
+
+    def explain_resume(self, run_id: str) -> ResumePlan:
+        """What `resume_sync` would do, without doing any of it."""
+        self._target(run_id, None)  # a run that is not the agent's is refused here already
+        return explain(self._manager.operations.reader, None, run_id)
+
+    def resume_sync(
+        self, run_id: str, *, checkpoint_id: str | None = None, force: bool = False
+    ) -> Header:
+        """Go on with the run, from its newest checkpoint or the one named; gives the last one.
+
+        An agent's nodes always fit, so that *force* changes nothing.
+        """
+        header = self._target(run_id, checkpoint_id)
+        result = asyncio.run(self._agent.run(checkpoint=header.id))
+        if result.status != "completed":
+            raise _told(result)
+        return self._target(run_id, None)
+
+    @property
+    def _manager(self) -> StateManager:
+        if self._agent.state_manager is None:
+            raise UsageError(f"{self._agent!r} saves nothing", hint="give it state_manager=")
+        return self._agent.state_manager
+
+    def _target(self, run_id: str, checkpoint_id: str | None) -> Header:
+        reader = self._manager.operations.reader
+        if checkpoint_id is not None:
+            found: Header | None = reader.resolve(checkpoint_id, run_id=run_id)
+        else:
+            run = reader.run(run_id)
+            found = reader.newest(run) if run is not None else None
+        if found is None:
+            raise NotFoundError(f"run {run_id!r} has no such checkpoint", run_id=run_id)
+        parent = found.metadata.get("parent_run")
+        if parent:
+            raise UsageError(
+                f"run {run_id!r} is part of run {parent!r}, and gone on with when that is",
+                hint=f"holdfast resume {parent}",
+                run_id=run_id,
+            )
+        check_name(found, self._agent.agent_id)
+        return found
+
+
+def _told(result: AgentResult) -> BaseException:
+    """What a graph would raise where an agent gives a result that is no answer."""
+    run_id = result.run_id
+    if result.waiting:
+        return Interrupted(f"run {run_id!r} waits", run_id=run_id, waiting=result.waiting)
+    if result.status == "interrupted":
+        return Drained(f"run {run_id!r} was interrupted", run_id=run_id, node="", saved=True)
+    if result.status == "failed":
+        return StepError(f"the agent failed: {result.error}", node="cycle", run_id=run_id)
+    return BudgetError(
+        f"run {run_id!r} ended with {result.status}",
+        hint="raise max_cycles or budget_usd, and resume",
+        run_id=run_id,
+    )

@@ -1,0 +1,181 @@
+"""Chains: a value taken through one item after another."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.checkpoint.effects import HERE, Item, args_digest, shown
+from holdfast.core.state import Lineage, State
+from holdfast.core.values import decode, encode
+from holdfast.errors import StepError
+from holdfast.runtime.graph.items import Parts, Progressed, call, other_items, report
+from holdfast.runtime.graph.node_result import AS_THEY_ARE, applied
+
+__all__ = ["ChainResult", "process_chain"]
+
+
+class ChainResult(msgspec.Struct, frozen=True):
+    """Where a chain ended."""
+
+    final: Any
+    steps: int
+    intermediate: tuple[Any, ...] = ()
+    """The value before the first item and after each one, if they were to be captured; after a
+    resume, only those since then."""
+
+
+async def process_chain(
+    items: Sequence[Any],
+    initial: Any,
+    processor: Callable[[Any, Any], Any],
+    *,
+    progress: Progressed | None = None,
+    capture: bool = False,
+) -> ChainResult:
+    """Take *initial* through ``processor(item, value)`` for each item, in order.
+
+    If *initial* is a `State`, the processor may return what a node returns. The first failure
+    ends it with a `StepError`, with the value up to there as `.state` and the item's `.index`.
+    """
+    items = list(items)
+    parts = Parts()
+    kept: _Kept = (_States if isinstance(initial, State) else _Values)(parts, items)
+    done, value = await kept.restore(initial)
+    say = parts.here.say
+    say(
+        "chain.start",
+        item_count=len(items),
+        has_progress_callback=progress is not None,
+        capture_intermediate=capture,
+        done=done,
+    )
+    captured = [value] if capture else []
+    for index in range(done, len(items)):
+        say("step.start", step_index=index, total_steps=len(items))
+        token = HERE.set(parts.at(index + 1))
+        try:
+            result = await call(processor, items[index], value)
+            value = applied(value, result, parts.node) if isinstance(value, State) else result
+        except Exception as error:
+            kind = type(error).__name__
+            say("step.complete", step_index=index, total_steps=len(items), error=kind)
+            say("chain.complete", steps_completed=index, error=True, error_type=kind)
+            if isinstance(error, AS_THEY_ARE):
+                raise
+            raise _failure(parts, index, items[index], value, error) from error
+        finally:
+            HERE.reset(token)
+        value = await kept.keep(index, value)
+        if capture:
+            captured.append(value)
+        say("step.complete", step_index=index, total_steps=len(items), error=None)
+        report(progress, index + 1, len(items), value)
+    say("chain.complete", steps_completed=len(items), error=False, error_type=None)
+    return ChainResult(value, len(items), tuple(captured))
+
+
+def _failure(parts: Parts, index: int, item: Any, value: Any, error: Exception) -> StepError:
+    return StepError(
+        f"item {index} of the chain failed: {shown(error)}",
+        node=parts.node,
+        index=index,
+        item=item,
+        state=value,
+        steps=index,
+        path=(),
+    )
+
+
+class _Kept(ABC):
+    """How far a chain is, in the journal."""
+
+    def __init__(self, parts: Parts, items: Sequence[Any]) -> None:
+        self._parts = parts
+        self._items = items
+        self._digests: list[str] = []
+        if parts.session is not None:
+            self._digests = [args_digest((item,), {}) for item in items]
+
+    def _check(self, index: int, digest: str) -> None:
+        if index >= len(self._digests) or self._digests[index] != digest:
+            raise other_items(self._parts, index)
+
+    @abstractmethod
+    async def restore(self, initial: Any) -> tuple[int, Any]:
+        """How many items are done, and the value after them."""
+
+    @abstractmethod
+    async def keep(self, index: int, value: Any) -> Any:
+        """Note the value after an item."""
+
+
+class _Values(_Kept):
+    """A chain over plain values: each is noted whole."""
+
+    async def restore(self, initial: Any) -> tuple[int, Any]:
+        done, value = 0, initial
+        while self._parts.session is not None:
+            known = self._parts.ledger.find(Item, f"{self._parts.scope}[{done}]")
+            if known is None:
+                break
+            self._check(done, known.args)
+            done, value = done + 1, decode(bytes(known.value))
+        return done, value
+
+    async def keep(self, index: int, value: Any) -> Any:
+        if self._parts.session is not None:
+            entry = Item(
+                id=f"{self._parts.scope}[{index}]",
+                args=self._digests[index],
+                value=msgspec.Raw(encode(value)),
+            )
+            await self._parts.ledger.write(entry, self._parts.at(index + 1).spot)
+        return value
+
+
+class _States(_Kept):
+    """A chain over states: each is a checkpoint of the chain's scope, and costs what it changed."""
+
+    def __init__(self, parts: Parts, items: Sequence[Any]) -> None:
+        super().__init__(parts, items)
+        self._lineage = Lineage()
+        self._in_journal = 0
+
+    async def restore(self, initial: Any) -> tuple[int, Any]:
+        session = self._parts.session
+        if session is None or not session.resumed:
+            return 0, initial
+        header = await asyncio.to_thread(session.newest, self._parts.scope)
+        if header is None:
+            return 0, initial
+        loaded, saved = await asyncio.to_thread(session.load, header)
+        for index, digest in enumerate(loaded.extra["items"]):
+            self._check(index, digest)
+        self._lineage = saved.lineage
+        self._in_journal = header.step
+        return header.step, initial.with_values_of(saved)
+
+    async def keep(self, index: int, value: Any) -> Any:
+        session = self._parts.session
+        if session is None:
+            return value
+        done = index + 1
+        state = value.at(
+            scope=self._parts.scope,
+            step=done,
+            node=self._parts.node,
+            status="completed" if done == len(self._items) else "running",
+        )
+        since = self._in_journal
+
+        def extra(whole: bool) -> bytes:
+            return msgspec.json.encode({"items": self._digests[0 if whole else since : done]})
+
+        if await session.save(state, self._lineage, extra=extra):
+            self._in_journal = done
+        return value

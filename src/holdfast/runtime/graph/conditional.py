@@ -1,0 +1,72 @@
+"""Routes: one of several functions, chosen once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from holdfast.checkpoint.effects import HERE, Item, shown
+from holdfast.core.state import State
+from holdfast.core.values import decode, encode
+from holdfast.errors import StepError, UsageError
+from holdfast.runtime.graph.items import Parts, call
+from holdfast.runtime.graph.node_result import AS_THEY_ARE
+
+__all__ = ["process_conditional"]
+
+
+async def process_conditional(
+    state: Any,
+    choose: Callable[[Any], Any],
+    routes: Mapping[str, Callable[[Any], Any]],
+    default: Callable[[Any], Any] | None = None,
+) -> Any:
+    """Call the route that ``choose(state)`` names with the state, and give what it returns.
+
+    The choice is kept: after a crash inside the route, the same one is taken. A name that is no
+    route takes *default*; without one, or if the route fails, it is a `StepError` with `.route`.
+    """
+    if not routes and default is None:
+        raise UsageError("there are no routes", hint="give at least one, or a default")
+    parts = Parts()
+    say = parts.here.say
+    say("route.evaluate", route_count=len(routes))
+    route = await _chosen(parts, state, choose)
+    say("route.select", route=route, has_default=default is not None)
+    handler = routes.get(route, default)
+    if handler is None:
+        raise _failure(parts, route, state, f"there is no route {route!r}")
+    token = HERE.set(parts.at(1))
+    try:
+        result = await call(handler, state)
+    except Exception as error:
+        say("route.execute", route=route, error=type(error).__name__)
+        if isinstance(error, AS_THEY_ARE):
+            raise
+        raise _failure(parts, route, state, f"route {route!r} failed: {shown(error)}") from error
+    finally:
+        HERE.reset(token)
+    say("route.execute", route=route, error=None)
+    return result
+
+
+async def _chosen(parts: Parts, state: Any, choose: Callable[[Any], Any]) -> str:
+    id = f"{parts.scope}[route]"
+    if parts.session is not None:
+        known = parts.ledger.find(Item, id)
+        if known is not None:
+            return decode(bytes(known.value))  # type: ignore[no-any-return]
+    route = await call(choose, state)
+    if not isinstance(route, str):
+        raise _failure(parts, repr(route), state, f"a route is a string, not {route!r}")
+    if parts.session is not None:
+        entry = Item(id=id, args="", value=msgspec.Raw(encode(route)))
+        await parts.ledger.write(entry, parts.at(0).spot)
+    return route
+
+
+def _failure(parts: Parts, route: str, state: Any, what: str) -> StepError:
+    good = state if isinstance(state, State) else None
+    return StepError(what, node=parts.node, route=route, state=good, path=())

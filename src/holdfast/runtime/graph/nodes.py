@@ -1,0 +1,130 @@
+"""Nodes that do a step in parts: chains, parallel items, routes; progress is kept per part.
+
+The functions can be called in any node, and outside a graph too. In a graph that takes checkpoints,
+what a part did is in the journal before the next one begins, so that a crash at item 99 of 100
+leaves one to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from holdfast.core.state import State
+from holdfast.errors import UsageError
+from holdfast.runtime.graph.chain import ChainResult, process_chain
+from holdfast.runtime.graph.conditional import process_conditional
+from holdfast.runtime.graph.items import Progressed
+from holdfast.runtime.graph.node_result import NodeResult
+from holdfast.runtime.graph.parallel import ParallelResult, process_parallel
+
+__all__ = [
+    "ChainNode",
+    "ChainResult",
+    "ConditionalNode",
+    "ParallelNode",
+    "ParallelResult",
+    "process_chain",
+    "process_conditional",
+    "process_parallel",
+]
+
+Items: TypeAlias = str | Sequence[Any] | Callable[[State], Sequence[Any]]
+"""The items themselves, the key of the state where they are, or a function of the state."""
+
+
+class ChainNode:
+    """Takes the state through *processor* once for each item, in order.
+
+    ``processor(item, state)`` returns what a node returns.
+    """
+
+    def __init__(
+        self,
+        items: Items,
+        processor: Callable[[Any, State], Any],
+        *,
+        progress: Progressed | None = None,
+    ) -> None:
+        self._items = items
+        self._processor = processor
+        self._progress = progress
+
+    async def __call__(self, state: State) -> State:
+        """Execute the chain."""
+        items = _items(self._items, state)
+        done = await process_chain(items, state, self._processor, progress=self._progress)
+        return done.final  # type: ignore[no-any-return]
+
+
+class ParallelNode:
+    """Calls *processor* for every item, several at a time, and puts the results into the state.
+
+    *into* is the key for the list of results. *aggregate* decides by itself what changes: it is
+    given the `ParallelResult`, errors included, and the state, and returns what a node returns.
+    """
+
+    def __init__(
+        self,
+        items: Items,
+        processor: Callable[[Any], Any],
+        aggregate: Callable[[ParallelResult, State], NodeResult] | None = None,
+        *,
+        into: str | None = None,
+        max_workers: int = 0,
+        fail_fast: bool = True,
+        progress: Progressed | None = None,
+    ) -> None:
+        if (aggregate is None) == (into is None):
+            raise UsageError("a parallel node needs one of aggregate and into=")
+        if into is not None and not fail_fast:
+            raise UsageError(
+                "into= would drop the errors of the items that failed",
+                hint="give aggregate, which is told of them",
+            )
+        self._items = items
+        self._processor = processor
+        self._aggregate = aggregate
+        self._into = into
+        self._max_workers = max_workers
+        self._fail_fast = fail_fast
+        self._progress = progress
+
+    async def __call__(self, state: State) -> NodeResult:
+        """Execute the items."""
+        result = await process_parallel(
+            _items(self._items, state),
+            self._processor,
+            max_workers=self._max_workers,
+            fail_fast=self._fail_fast,
+            progress=self._progress,
+        )
+        if self._aggregate is not None:
+            return self._aggregate(result, state)
+        assert self._into is not None
+        return {self._into: result.results}
+
+
+class ConditionalNode:
+    """Calls the one of *routes* that *choose* names; *default* if there is no such route."""
+
+    def __init__(
+        self,
+        choose: Callable[[State], Any],
+        routes: Mapping[str, Callable[[State], Any]],
+        default: Callable[[State], Any] | None = None,
+    ) -> None:
+        self._choose = choose
+        self._routes = dict(routes)
+        self._default = default
+
+    async def __call__(self, state: State) -> Any:
+        """Execute the route."""
+        return await process_conditional(state, self._choose, self._routes, self._default)
+
+
+def _items(items: Items, state: State) -> Sequence[Any]:
+    if isinstance(items, str):
+        found: Sequence[Any] = state[items]
+        return found
+    return items(state) if callable(items) else items

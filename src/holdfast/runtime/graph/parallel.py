@@ -1,0 +1,201 @@
+"""Parallel items: many calls of one function, their results in the order of the items."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.checkpoint.effects import HERE, Item, args_digest, shown
+from holdfast.core.values import decode, encode
+from holdfast.errors import Interrupted, RunError, StepError, UsageError
+from holdfast.runtime.graph.items import Parts, Progressed, call, other_items, report
+from holdfast.runtime.graph.node_result import AS_THEY_ARE
+
+__all__ = ["ParallelResult", "process_parallel"]
+
+_MOST_WORKERS = 16
+
+
+class ParallelResult(msgspec.Struct, frozen=True):
+    """What became of the items."""
+
+    results: list[Any]
+    """In the order of the items; None for one that failed."""
+    errors: Mapping[int, Exception] = {}
+    """By the index of the item."""
+
+
+async def process_parallel(
+    items: Sequence[Any],
+    processor: Callable[[Any], Any],
+    *,
+    max_workers: int = 0,
+    fail_fast: bool = True,
+    progress: Progressed | None = None,
+) -> ParallelResult:
+    """Call ``processor(item)`` for every item, at most *max_workers* at a time.
+
+    Without a limit there are twice as many workers as processors, up to 16. Plain functions are
+    called in threads. With *fail_fast* the first failure cancels the rest and is a `StepError`
+    with the item's `.index`; without, the errors are in the result, and it is a `RunError` only
+    if every item failed. Items that failed are tried again when the run is resumed.
+
+    If items ask questions, the others are finished before the run is parked for all of them.
+    """
+    if max_workers < 0:
+        raise UsageError(f"max_workers is {max_workers}", hint="give 1 or more, or 0 for a default")
+    return await _Batch(list(items), processor, fail_fast, progress).run(max_workers)
+
+
+class _Failed(Exception):
+    """The first failure of an item, to end the others."""
+
+    def __init__(self, index: int) -> None:
+        super().__init__(index)
+        self.index = index
+
+
+class _Batch:
+    """Items that are being executed."""
+
+    def __init__(
+        self,
+        items: list[Any],
+        processor: Callable[[Any], Any],
+        fail_fast: bool,
+        progress: Progressed | None,
+    ) -> None:
+        self._items = items
+        self._processor = processor
+        self._fail_fast = fail_fast
+        self._progress = progress
+        self._parts = Parts()
+        self._results: list[Any] = [None] * len(items)
+        self._errors: dict[int, Exception] = {}
+        self._parked: list[Interrupted] = []
+        self._digests: list[str] = []
+        self._completed = 0
+
+    async def run(self, max_workers: int) -> ParallelResult:
+        todo = self._restore()
+        limit = max_workers or min(2 * (os.cpu_count() or 1), _MOST_WORKERS)
+        workers = min(limit, len(todo))
+        say = self._parts.here.say
+        say(
+            "parallel.start",
+            item_count=len(self._items),
+            worker_count=workers,
+            fail_fast=self._fail_fast,
+            has_progress_callback=self._progress is not None,
+            done=self._completed,
+        )
+        error: str | None = None
+        try:
+            await self._work(todo, workers)
+            self._judge()
+        except BaseException as failure:
+            error = type(failure).__name__
+            raise
+        finally:
+            say(
+                "parallel.complete",
+                items_processed=self._completed,
+                items_failed=len(self._errors),
+                error=error,
+            )
+        return ParallelResult(self._results, self._errors)
+
+    def _restore(self) -> list[int]:
+        """Take the results that the journal has; gives the items that are left."""
+        if self._parts.session is None:
+            return list(range(len(self._items)))
+        self._digests = [args_digest((item,), {}) for item in self._items]
+        todo = []
+        for index in range(len(self._items)):
+            known = self._parts.ledger.find(Item, f"{self._parts.scope}[{index}]")
+            if known is None:
+                todo.append(index)
+                continue
+            if known.args != self._digests[index]:
+                raise other_items(self._parts, index)
+            self._results[index] = decode(bytes(known.value))
+            self._completed += 1
+        return todo
+
+    async def _work(self, todo: list[int], workers: int) -> None:
+        if not todo:
+            return
+        queue = iter(todo)
+        tasks = [asyncio.create_task(self._worker(n, queue)) for n in range(workers)]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        failures = [task.exception() for task in tasks if not task.cancelled()]
+        for failure in failures:
+            if isinstance(failure, _Failed):
+                raise self._failure(failure.index) from self._errors[failure.index]
+            if failure is not None:
+                raise failure
+
+    async def _worker(self, number: int, queue: Iterator[int]) -> None:
+        say = self._parts.here.say
+        for index in queue:
+            HERE.set(self._parts.at(index))
+            facts = {"worker_id": number, "item_index": index, "total_items": len(self._items)}
+            say("worker.start", **facts)
+            try:
+                value = await call(self._processor, self._items[index], thread=True)
+                await self._keep(index, value)
+            except Interrupted as parked:
+                self._parked.append(parked)
+                say("worker.complete", **facts, error="Interrupted")
+                continue
+            except AS_THEY_ARE:
+                raise
+            except Exception as error:
+                self._errors[index] = error
+                say("worker.complete", **facts, error=type(error).__name__)
+                if self._fail_fast:
+                    raise _Failed(index) from error
+                continue
+            say("worker.complete", **facts, error=None)
+            report(self._progress, self._completed, len(self._items), value)
+
+    async def _keep(self, index: int, value: Any) -> None:
+        if self._parts.session is not None:
+            entry = Item(
+                id=f"{self._parts.scope}[{index}]",
+                args=self._digests[index],
+                value=msgspec.Raw(encode(value)),
+            )
+            await self._parts.ledger.write(entry, self._parts.at(index).spot)
+        self._results[index] = value
+        self._completed += 1
+
+    def _failure(self, index: int) -> StepError:
+        return StepError(
+            f"item {index} failed: {shown(self._errors[index])}",
+            node=self._parts.node,
+            index=index,
+            item=self._items[index],
+            state=None,
+            path=(),
+        )
+
+    def _judge(self) -> None:
+        if self._parked:
+            raise self._parked[0]
+        if self._errors and len(self._errors) == len(self._items):
+            counts = Counter(shown(error) for error in self._errors.values())
+            said = "; ".join(f"{count} x {text}" for text, count in counts.most_common(5))
+            raise RunError(
+                f"all {len(self._items)} items failed: {said}", errors=dict(self._errors)
+            )

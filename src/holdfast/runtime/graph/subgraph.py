@@ -1,0 +1,50 @@
+"""A graph as a node of another: a scope of its own in the same journal."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from holdfast.checkpoint.effects import HERE, Emit, Here
+from holdfast.core.state import Lineage, State
+from holdfast.runtime.graph.loop import Loop
+from holdfast.runtime.graph.shape import Progress, read_progress
+from holdfast.runtime.watch import emitter
+
+if TYPE_CHECKING:
+    from holdfast.runtime.graph.graph import StateGraph
+
+__all__ = ["run_nested"]
+
+
+async def run_nested(graph: StateGraph, state: State) -> State:
+    """Execute *graph* as a node of another, in a scope of its own in the same journal."""
+    here = HERE.get()
+    assert here is not None
+    plan, outer, scope = graph.plan(), here.outer, here.child()
+    session = here.session
+    emit = _nested_emit(graph, here, scope)
+    triggers = graph.config.checkpoint.triggers() or outer.triggers
+    loop = Loop(plan, session, scope, emit, outer.control, triggers)
+    header = None
+    if session is not None and session.resumed:
+        header = await asyncio.to_thread(session.newest, scope)
+    lineage, progress = Lineage(), Progress(next=plan.entry)
+    inside = state.at(scope=scope, step=0, node=None)
+    if header is not None and session is not None:
+        loaded, saved = await asyncio.to_thread(session.load, header)
+        lineage = saved.lineage
+        inside = inside.with_values_of(saved).at(step=header.step, node=header.node)
+        if header.status == "completed":
+            return inside
+        progress = read_progress(loaded)
+    return await loop.go(inside, progress, lineage)
+
+
+def _nested_emit(graph: StateGraph, here: Here, scope: str) -> Emit | None:
+    if graph.observers:
+        return emitter(graph.observers, graph.name, {"scope": scope})
+    outer = here.emit
+    if outer is None:
+        return None
+    return lambda kind, data: outer(kind, {**data, "scope": scope})

@@ -1,0 +1,11 @@
+from holdfast.runtime.models.calls import ask as ask
+from holdfast.runtime.models.model import VARIABLE as VARIABLE
+from holdfast.runtime.models.model import Message as Message
+from holdfast.runtime.models.model import Model as Model
+from holdfast.runtime.models.model import Reply as Reply
+from holdfast.runtime.models.model import ToolCall as ToolCall
+from holdfast.runtime.models.model import ToolSpec as ToolSpec
+from holdfast.runtime.models.model import Usage as Usage
+from holdfast.runtime.models.model import open_model as open_model
+from holdfast.runtime.models.model import register_provider as register_provider
+from holdfast.runtime.models.prices import shown as shown

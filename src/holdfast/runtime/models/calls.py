@@ -1,0 +1,82 @@
+"""Calls of a model as effects: recorded with what they took, and not made again on a resume."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from holdfast.checkpoint.effects import effect
+from holdfast.runtime.models.model import Message, Model, Reply, ToolCall, ToolSpec, Usage
+
+__all__ = ["ask", "read_reply", "write_reply"]
+
+
+async def ask(
+    model: Model,
+    messages: Sequence[Message],
+    *,
+    name: str = "model",
+    tools: Sequence[ToolSpec] = (),
+    schema: Mapping[str, Any] | None = None,
+    on_text: Callable[[str], None] | None = None,
+    before: Callable[[], None] | None = None,
+) -> Reply:
+    """What *model* answers or, when the run comes here again, what it answered then.
+
+    Inside a step the reply is an effect called *name*, with its tokens and dollars. If the process
+    died during the call it is made again. The model, its tools and the system message may be other
+    ones after a resume; other messages at the same place are a `ShapeError`. *before* is called
+    if the model is.
+    """
+
+    async def call(said: Any) -> dict[str, Any]:
+        if before is not None:
+            before()
+        started = time.perf_counter()
+        reply = await model.respond(messages, tools=tools, schema=schema, on_text=on_text)
+        usage = dataclasses.replace(reply.usage, seconds=time.perf_counter() - started)
+        named = reply.model or model.name
+        return write_reply(dataclasses.replace(reply, usage=usage, model=named))
+
+    tree: dict[str, Any] = await effect(name, call, _gist(messages), in_doubt="retry", usage=_spent)
+    return read_reply(tree)
+
+
+def _gist(messages: Sequence[Message]) -> list[Any]:
+    """What tells a conversation from another one at the same place, without reading all of it."""
+    said = [message for message in messages if message["role"] != "system"]
+    return [len(said), said[-1] if said else None]
+
+
+def _spent(tree: Mapping[str, Any]) -> dict[str, float]:
+    usage = tree["usage"]
+    tokens = usage["input_tokens"] + usage["output_tokens"]
+    return {"tokens": tokens, "dollars": usage["cost_usd"] or 0.0}
+
+
+def write_reply(reply: Reply) -> dict[str, Any]:
+    """*reply* as a tree that a journal can hold."""
+    return {
+        "text": reply.text,
+        "tool_calls": [
+            {"id": call.id, "name": call.name, "arguments": dict(call.arguments)}
+            for call in reply.tool_calls
+        ],
+        "data": reply.data,
+        "usage": dataclasses.asdict(reply.usage),
+        "model": reply.model,
+    }
+
+
+def read_reply(tree: Mapping[str, Any]) -> Reply:
+    """The reply that `write_reply` wrote."""
+    calls = (ToolCall(call["id"], call["name"], call["arguments"]) for call in tree["tool_calls"])
+    return Reply(
+        text=tree["text"],
+        tool_calls=tuple(calls),
+        data=tree["data"],
+        usage=Usage(**tree["usage"]),
+        model=tree["model"],
+    )

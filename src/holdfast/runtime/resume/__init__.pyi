@@ -1,0 +1,17 @@
+from holdfast.runtime.resume.entry_points import Resumable as Resumable
+from holdfast.runtime.resume.entry_points import entry_point_of as entry_point_of
+from holdfast.runtime.resume.entry_points import load_object as load_object
+from holdfast.runtime.resume.entry_points import load_resumable as load_resumable
+from holdfast.runtime.resume.entry_points import module_of_caller as module_of_caller
+from holdfast.runtime.resume.entry_points import module_that_makes as module_that_makes
+from holdfast.runtime.resume.explanation import ResumePlan as ResumePlan
+from holdfast.runtime.resume.explanation import Saved as Saved
+from holdfast.runtime.resume.explanation import explain as explain
+from holdfast.runtime.resume.forks import Parting as Parting
+from holdfast.runtime.resume.forks import edited as edited
+from holdfast.runtime.resume.forks import fork as fork
+from holdfast.runtime.resume.forks import part as part
+from holdfast.runtime.resume.rewind import across_branches as across_branches
+from holdfast.runtime.resume.rewind import done_for_good as done_for_good
+from holdfast.runtime.resume.rewind import of_the_run as of_the_run
+from holdfast.runtime.resume.rewind import take_back as take_back

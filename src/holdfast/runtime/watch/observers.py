@@ -1,0 +1,144 @@
+"""Observers: who is told what a graph does."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Protocol, runtime_checkable
+
+import msgspec
+
+from holdfast.checkpoint.effects import Emit
+from holdfast.errors import NotFoundError, UsageError
+
+__all__ = [
+    "Event",
+    "LogObserver",
+    "NoopObserver",
+    "Observer",
+    "emitter",
+    "get_observer",
+    "register_observer",
+    "resolve_observers",
+]
+
+logger = logging.getLogger("holdfast.graph")
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that happened in a run. `data` holds facts about it, not the state's values."""
+
+    type: str
+    source: str
+    """The graph's name."""
+    timestamp: datetime
+    data: Mapping[str, Any]
+
+
+@runtime_checkable
+class Observer(Protocol):
+    """Is told of every event, at once and on the thread where it happens.
+
+    What it raises is logged and changes nothing.
+    """
+
+    def on_event(self, event: Event) -> None:
+        """Take notice of *event*."""
+
+
+class NoopObserver:
+    """Hears nothing; events are not even made."""
+
+    def on_event(self, event: Event) -> None:
+        """Do nothing."""
+
+
+_LOUD = frozenset(["run.failed", "run.interrupted", "lease.lost", "effect.in_doubt"])
+_PLAIN = frozenset(
+    ["graph.start", "graph.complete", "node.complete", "checkpoint.resume", "cycle.detected"]
+)
+
+
+class LogObserver:
+    """Writes events to the logger ``holdfast.graph``: failures as warnings, routine as debug."""
+
+    def on_event(self, event: Event) -> None:
+        """Log *event*."""
+        level = logging.DEBUG
+        if event.type in _LOUD:
+            level = logging.WARNING
+        elif event.type in _PLAIN:
+            level = logging.INFO
+        if logger.isEnabledFor(level):
+            facts = " ".join(f"{key}={value!r}" for key, value in event.data.items())
+            logger.log(level, "%s %s %s", event.source, event.type, facts)
+
+
+def _drift_watch() -> Observer:
+    from holdfast.runtime.watch.drift import DriftWatch
+
+    return DriftWatch()
+
+
+_lock = threading.Lock()
+_named: dict[str, Observer | Callable[[], Observer]] = {
+    "drift": _drift_watch,
+    "noop": NoopObserver,
+    "log": LogObserver,
+}
+
+
+def register_observer(name: str, observer: Observer | Callable[[], Observer]) -> None:
+    """Make *observer*, or what it makes each time it is called, known as *name*."""
+    if not name:
+        raise UsageError("an observer needs a name to be registered under")
+    if not _observes(observer) and not callable(observer):
+        raise UsageError(f"{name!r} has no on_event method", hint="see holdfast.Observer")
+    with _lock:
+        _named[name] = observer
+
+
+def get_observer(name: str) -> Observer:
+    """The observer registered as *name*; else a `NotFoundError` that lists those there are."""
+    with _lock:
+        found = _named.get(name)
+        names = ", ".join(sorted(_named))
+    if found is None:
+        raise NotFoundError(f"no observer is registered as {name!r}", hint=f"there are: {names}")
+    made = found if _observes(found) else found()  # type: ignore[operator]
+    if not _observes(made):
+        raise UsageError(f"what {name!r} makes has no on_event method")
+    return made  # type: ignore[return-value]
+
+
+def _observes(thing: object) -> bool:
+    return not isinstance(thing, type) and isinstance(thing, Observer)
+
+
+def resolve_observers(given: str | Observer | Sequence[str | Observer]) -> tuple[Observer, ...]:
+    """The observers that *given* names, those that hear nothing left out."""
+    several: Sequence[str | Observer]
+    several = [given] if isinstance(given, str) or not isinstance(given, Sequence) else given
+    made = [get_observer(one) if isinstance(one, str) else one for one in several]
+    for one in made:
+        if not _observes(one):
+            raise UsageError(f"{one!r} is no observer", hint="it needs an on_event method")
+    return tuple(one for one in made if not isinstance(one, NoopObserver))
+
+
+def emitter(observers: Sequence[Observer], source: str, facts: Mapping[str, Any]) -> Emit | None:
+    """What tells *observers* of events, with *facts* in each; None if there are none."""
+    if not observers:
+        return None
+
+    def emit(kind: str, data: Mapping[str, Any]) -> None:
+        event = Event(type=kind, source=source, timestamp=datetime.now(UTC), data={**facts, **data})
+        for observer in observers:
+            try:
+                observer.on_event(event)
+            except Exception:
+                logger.warning("%r failed on %s", observer, kind, exc_info=True)
+
+    return emit

@@ -1,0 +1,103 @@
+"""What `FilesystemStorage` answers from the journals it has read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from copy import deepcopy
+from heapq import merge
+from operator import attrgetter, itemgetter
+
+import msgspec
+
+from holdfast.core.records import Header
+from holdfast.storage.base import RecordQuery, RunInfo, RunQuery, matches, only_one
+from holdfast.storage.files.run_index import Journal, Key
+
+__all__ = ["copy_of", "find", "heads", "key_before", "newest_first"]
+
+
+def newest_first(
+    journals: Iterable[Journal], query: RecordQuery, below: Key
+) -> Iterator[tuple[Key, Header]]:
+    """The headers that *query* wants, and where each stands, from the first below *below*."""
+    for journal in journals:
+        journal.check()
+    lists = (journal.newest_first(below, query.tag) for journal in journals)
+    merged = merge(*lists, key=itemgetter(0), reverse=True)
+    return ((key, header) for key, header in merged if matches(header, query))
+
+
+def key_before(journals: Iterable[Journal], query: RecordQuery) -> Key:
+    """Where the record that *query* calls `before` stands."""
+    found: dict[tuple[str, str], Key] = {}
+    for journal in journals:
+        for seq in journal.ids.get(query.before or "", ()):
+            entry = journal.entries[seq]
+            header = entry.header
+            if query.name in (None, header.name) and query.scope in (None, header.scope):
+                found[header.run_id, header.scope] = journal.key_of(entry)
+    return only_one(found, query.before)
+
+
+def find(journals: Sequence[Journal], id_prefix: str) -> list[Header]:
+    """The visible checkpoints of this id or, if there are none, those whose id starts so.
+
+    A run that is damaged might have held another, which matters unless the very id is found.
+    """
+    sound = [journal for journal in journals if not journal.damages]
+    found = _newest_of(sound, id_prefix, exact=True)
+    if not found:
+        for journal in journals:
+            journal.check()
+        found = _newest_of(journals, id_prefix, exact=False)
+    return found
+
+
+def _newest_of(journals: Iterable[Journal], id_: str, *, exact: bool) -> list[Header]:
+    found: dict[tuple[str, str, str], tuple[Key, Header]] = {}
+    for journal in journals:
+        for known in [id_] if exact else [one for one in journal.ids if one.startswith(id_)]:
+            for seq in journal.ids.get(known, ()):
+                entry = journal.entries[seq]
+                header = entry.header
+                if header.frame != "note" and not entry.hidden:
+                    found[known, header.run_id, header.scope] = journal.key_of(entry), header
+    return [header for _, header in sorted(found.values(), key=itemgetter(0), reverse=True)]
+
+
+def heads(journals: Iterable[Journal], query: RunQuery) -> Iterator[RunInfo]:
+    """The runs that *query* wants, the one that began last first.
+
+    A run that is damaged is a `CorruptError` when its turn comes.
+    """
+    found: list[RunInfo] = []
+    damaged: Journal | None = None
+    for journal in sorted(journals, key=attrgetter("ordinal"), reverse=True):
+        if query.limit is not None and len(found) >= query.limit:
+            break
+        if query.before is not None and journal.ordinal >= query.before:
+            continue
+        if journal.damages:
+            damaged = journal
+            break
+        info = journal.info()
+        if (
+            query.name in (None, info.name)
+            and query.status in (None, info.status)
+            and query.not_status != info.status
+        ):
+            found.append(info)
+    return _told(found, damaged)
+
+
+def _told(found: list[RunInfo], damaged: Journal | None) -> Iterator[RunInfo]:
+    yield from found
+    if damaged is not None:
+        damaged.check()
+
+
+def copy_of(header: Header) -> Header:
+    """A header that shares nothing that can be changed with *header*."""
+    if not header.metadata:
+        return header
+    return msgspec.structs.replace(header, metadata=deepcopy(header.metadata))

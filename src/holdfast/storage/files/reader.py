@@ -1,0 +1,338 @@
+"""The files of `FilesystemStorage`: reading them as they grow, and changing them.
+
+::
+
+    base_dir/
+      .gitignore                                   *
+      .heads/{run}                                 the newest commit that was acknowledged
+      .leases/{run}.json
+      .locks/new, .locks/00 … 3f                   held while a run begins, while a run is changed
+      {name}/{timestamp}-{run}.jsonl[.gz|.zst]     a run's first segment; "_" for runs without name
+      {name}/{timestamp}-{run}.2.jsonl[.gz|.zst]   the next one
+
+Names are those that `medium_name` gives; the whole ones are in the headers. A run goes on in a new
+segment when its compression or its name changes. Whoever changes a run holds its lock; who reads
+holds none, and looks again under the lock before it believes that something is wrong.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import zlib
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+
+from holdfast.core.records import Record, open_header
+from holdfast.errors import CorruptError
+from holdfast.storage.files.dirfd import READ_ONLY, Folder, read_at, sync, write_at
+from holdfast.storage.files.leases import leases_left_behind
+from holdfast.storage.files.lines import Codec, Line, lines_of, members, pack, parse, thin
+from holdfast.storage.files.names import Listing, file_name, left_behind
+from holdfast.storage.files.run_index import Entry, Journal, Segment
+
+__all__ = ["JournalFiles", "stat_of"]
+
+_LOCKS, _HEADS = ".locks", ".heads"
+_STRIPES = 64
+
+
+def stat_of(fd: int) -> tuple[int, int, int]:
+    """By what a change of an open file is noticed."""
+    stat = os.fstat(fd)
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns
+
+
+class JournalFiles:
+    """The journals under a directory, kept up to date with what other processes do to them.
+
+    It is used by one thread at a time. *notice* is told, once each, of writes that were cut short.
+    """
+
+    def __init__(self, codec: Codec, notice: Callable[[str], None]) -> None:
+        self.codec = codec
+        self.written: set[str] = set()
+        """The runs that were appended to."""
+        self.suspect: set[str] = set()
+        """The runs whose last write failed and could not be taken back."""
+        self._notice = notice
+        self._noticed: set[tuple[str, int]] = set()
+        self._listing = Listing()
+        self._journals: dict[str, Journal] = {}
+
+    @contextmanager
+    def lock(self, root: Folder, medium: str) -> Iterator[None]:
+        """Hold a run alone. Runs share locks, so that there are few: never hold two at a time."""
+        stripe = f"{zlib.crc32(medium.encode()) % _STRIPES:02x}"
+        with root.folder(_LOCKS, create=True) as locks, locks.lock(stripe):
+            yield
+
+    @contextmanager
+    def lock_beginnings(self, root: Folder) -> Iterator[int]:
+        """Hold what belongs to no run yet; it may be taken while a run is held.
+
+        Gives the open file that keeps the newest ordinal.
+        """
+        with root.folder(_LOCKS, create=True) as locks, locks.lock("new") as fd:
+            yield fd
+
+    def journal(self, root: Folder, medium: str, *, locked: bool = False) -> Journal | None:
+        """The run's journal as it is now; *locked* tells that its lock is held."""
+        known = self._journals.get(medium)
+        if known is not None:
+            self._listing.refresh(root, {segment.folder for segment in known.segments})
+        if known is None or not self._listing.of(medium):
+            self._listing.refresh(root)
+        journal = self._current(root, medium, locked=locked)
+        if journal is not None and journal.moved:
+            self._listing.refresh(root)
+            journal = self._current(root, medium, locked=locked)
+        return journal
+
+    def journals(self, root: Folder, folder: str | None = None) -> list[Journal]:
+        """The journals of all runs, or of those that have a file in *folder*."""
+        # All directories even so: a run may have gone on in another one.
+        self._listing.refresh(root)
+        found = [self._current(root, medium) for medium in self._listing.mediums(folder)]
+        return [journal for journal in found if journal is not None]
+
+    def to_write(self, root: Folder, medium: str) -> Journal | None:
+        """The journal of a run that is held, ready to be appended to unless its end is damaged."""
+        journal = self.journal(root, medium, locked=True)
+        if journal is not None and medium in self.suspect:
+            self.rewrite(root, journal, journal.segments[-1])
+            self.suspect.discard(medium)
+            journal = self.journal(root, medium, locked=True)
+        if journal is not None and journal.torn and not journal.broken:
+            segment = journal.segments[-1]
+            with root.folder(segment.folder) as folder, folder.open(segment.file, os.O_RDWR) as fd:
+                self._notice(
+                    f"the last {segment.stat[1] - segment.end} bytes of {segment.folder}/"
+                    f"{segment.file}, a write that was cut short, were removed"
+                )
+                os.ftruncate(fd, segment.end)
+                sync(fd)
+                segment.stat = stat_of(fd)
+        return journal
+
+    def forget(self, medium: str) -> None:
+        """Read the run from its files again when it is next asked for."""
+        self._journals.pop(medium, None)
+
+    def sweep(self, root: Folder) -> None:
+        """Remove what writers left behind when they died."""
+        for folder, name, medium in [*left_behind(root), *leases_left_behind(root)]:
+            with self.lock_to_read(root, medium) as held:
+                if held:
+                    with suppress(FileNotFoundError), root.folder(folder) as opened:
+                        opened.drop(name)
+
+    def records(self, root: Folder, entries: Iterable[Entry]) -> list[Record]:
+        """The records with their bodies, up to the first that is not as it was written.
+
+        If that is the first of all, it is a `CorruptError`.
+        """
+        read: list[Record] = []
+        lines: dict[tuple[int, int], list[bytes]] = {}
+        parsed: dict[tuple[int, int, int], Line] = {}
+        for entry in entries:
+            place = entry.place
+            member = id(place.segment), place.start
+            try:
+                if (*member, place.line) not in parsed:
+                    if member not in lines:
+                        lines = {member: self._lines(root, place.segment, place.start, place.end)}
+                    parsed = {(*member, place.line): parse(lines[member][place.line])}
+                record = parsed[*member, place.line].parts[place.part].record()
+                if record.header.digest != entry.header.digest:
+                    raise CorruptError("another record stands in its place")
+            except (CorruptError, IndexError) as error:
+                if read:
+                    return read
+                raise _damaged(entry, error) from error
+            read.append(record)
+        return read
+
+    def rewrite(
+        self, root: Folder, journal: Journal, segment: Segment, erase: Collection[int] = ()
+    ) -> None:
+        """Write a segment anew, packed, without the records at *erase*. The run is held."""
+        journal.check()
+        lines = []
+        for text in self._lines(root, segment, 0, segment.end):
+            line = parse(text)
+            seqs = tuple(open_header(part.text, part.digest).seq for part in line.parts)
+            lines.append((line, seqs))
+        data = pack([line.text() for line in thin(lines, erase)], segment.codec)
+        self.forget(journal.medium)
+        with root.folder(segment.folder) as folder:
+            folder.put(segment.file, data)
+
+    def remove(self, root: Folder, medium: str) -> None:
+        """Delete the files of a run that is held, the oldest first: no older run is left."""
+        with suppress(FileNotFoundError), root.folder(_HEADS) as heads:
+            heads.drop(medium)
+        files = self._listing.of(medium)
+        self.forget(medium)
+        self.written.discard(medium)
+        for file in files:
+            with root.folder(file.folder) as folder:
+                folder.drop(file.file)
+                folder.sync()
+        with self.lock_beginnings(root):
+            for name in {file.folder for file in files}:
+                root.drop_folder(name)
+            root.sync()
+
+    def new_ordinal(self, root: Folder) -> int:
+        """The next ordinal: later than any that was given, whatever the clock says."""
+        with self.lock_beginnings(root) as fd:
+            kept = read_at(fd, 0, 32).strip()
+            newest = max(int(kept) if kept.isdigit() else 0, self._listing.newest_ordinal())
+            ordinal = max(time.time_ns(), newest + 1)
+            write_at(fd, b"%-20d\n" % ordinal, 0)
+        return ordinal
+
+    def create(self, root: Folder, journal: Journal, folder: str, data: bytes) -> None:
+        """Begin a segment, in *folder*, that holds *data*. The run is held."""
+        number = len(journal.segments) + 1
+        file = file_name(journal.ordinal, journal.medium, number, self.codec)
+        # Under this lock the directory is not removed before there is a file in it.
+        with self.lock_beginnings(root), root.folder(folder, create=True) as opened:
+            if not self._listing.mediums(folder):
+                root.sync()
+            opened.put(file, data)
+            with opened.open(file) as fd:
+                stat = stat_of(fd)
+        segment = Segment(folder, file, self.codec)
+        journal.segments.append(segment)
+        journal.read(segment, data, stat)
+        self._journals[journal.medium] = journal
+
+    def acknowledge(self, root: Folder, journal: Journal) -> None:
+        """Note the newest commit, so that a file that lost its end is found out.
+
+        It is not synced: a note that is lost or old finds out less, and accuses nobody.
+        """
+        told = b"%020d" % journal.commit
+        flags = os.O_WRONLY | os.O_CREAT
+        with (
+            root.folder(_HEADS, create=True) as heads,
+            heads.open(journal.medium, flags) as fd,
+        ):
+            write_at(fd, b"%b %08x\n" % (told, zlib.crc32(told)), 0)
+        self.written.add(journal.medium)
+
+    def _acknowledged(self, root: Folder, medium: str) -> int:
+        with suppress(FileNotFoundError), root.folder(_HEADS) as heads:
+            commit, _, told = (heads.read(medium) or b"").partition(b" ")
+            if commit.isdigit() and told == b"%08x\n" % zlib.crc32(commit):
+                return int(commit)
+        return 0
+
+    def _lines(self, root: Folder, segment: Segment, start: int, end: int) -> list[bytes]:
+        with root.folder(segment.folder) as folder, folder.open(segment.file) as fd:
+            data = read_at(fd, start, end - start)
+        lines: list[bytes] = []
+        read = 0
+        for _, stop, text in members(data, segment.codec):
+            if text is None:
+                raise CorruptError("a compressed member cannot be read")
+            lines += lines_of(text)
+            read = stop
+        if read != end - start:
+            raise CorruptError("a line ends before it should")
+        return lines
+
+    def _current(self, root: Folder, medium: str, *, locked: bool = False) -> Journal | None:
+        known = self._journals.get(medium)
+        with suppress(FileNotFoundError):
+            if known is not None and self._grown(root, known):
+                return known
+            journal = self._read(root, medium)
+            if journal is None or locked or not journal.is_odd:
+                return self._keep(medium, journal)
+        with nullcontext() if locked else self.lock_to_read(root, medium):
+            self._listing.forget()
+            self._listing.refresh(root)
+            return self._keep(medium, self._read(root, medium))
+
+    @contextmanager
+    def lock_to_read(self, root: Folder, medium: str) -> Iterator[bool]:
+        """Hold a run; False on a medium that cannot be written to, where nobody does."""
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(self.lock(root, medium))
+            except OSError as error:
+                if error.errno not in READ_ONLY:
+                    raise
+                yield False
+                return
+            yield True
+
+    def _keep(self, medium: str, journal: Journal | None) -> Journal | None:
+        if journal is None:
+            self.forget(medium)
+            return None
+        self._journals[medium] = journal
+        segment = journal.segments[-1]
+        cut_short = journal.torn and not journal.broken
+        if cut_short and (segment.file, segment.end) not in self._noticed:
+            self._noticed.add((segment.file, segment.end))
+            self._notice(
+                f"{segment.folder}/{segment.file} ends in {segment.stat[1] - segment.end} bytes of "
+                "a write that was cut short"
+            )
+        return journal
+
+    def _grown(self, root: Folder, journal: Journal) -> bool:
+        """Take in what was appended; False if more than that was done, or something is wrong."""
+        files = self._listing.of(journal.medium)
+        segments = journal.segments
+        if [(f.folder, f.file) for f in files] != [(s.folder, s.file) for s in segments]:
+            return False
+        for segment in segments:
+            now = root.stat(f"{segment.folder}/{segment.file}")
+            if now and (now.st_ino, now.st_size, now.st_mtime_ns) == segment.stat:
+                continue
+            with root.folder(segment.folder) as folder, folder.open(segment.file) as fd:
+                stat = stat_of(fd)
+                if segment is not segments[-1] or journal.is_odd:
+                    return False
+                if stat[0] != segment.stat[0] or stat[1] <= segment.end:
+                    return False
+                journal.read(segment, read_at(fd, segment.end, stat[1] - segment.end), stat)
+                return not journal.is_odd
+        return True
+
+    def _read(self, root: Folder, medium: str) -> Journal | None:
+        files = self._listing.of(medium)
+        if not files:
+            return None
+        # First the head: what it tells of is in the files by then.
+        acknowledged = self._acknowledged(root, medium)
+        journal = Journal(medium, files[0].ordinal)
+        for file in files:
+            segment = Segment(file.folder, file.file, file.codec)
+            with root.folder(file.folder) as folder, folder.open(file.file) as fd:
+                stat = stat_of(fd)
+                data = read_at(fd, 0, stat[1])
+            journal.segments.append(segment)
+            journal.read(segment, data, stat)
+            journal.end_of(segment, last=file is files[-1])
+        journal.check_head(acknowledged)
+        return journal
+
+
+def _damaged(entry: Entry, error: CorruptError | IndexError) -> CorruptError:
+    header, place = entry.header, entry.place
+    path = f"{place.segment.folder}/{place.segment.file}"
+    why = error.message if isinstance(error, CorruptError) else "its line is gone"
+    return CorruptError(
+        f"record {header.seq} of run {header.run_id!r}: {why}: {path} at byte {place.start}",
+        run_id=header.run_id,
+        seq=header.seq,
+        id=header.id,
+        path=path,
+        offset=place.start,
+    )

@@ -1,0 +1,149 @@
+"""Damage in the files of `FilesystemStorage`: what is whole is written anew, the rest kept."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Sequence
+from itertools import groupby
+
+import msgspec
+
+from holdfast.core.records import Record
+from holdfast.errors import CorruptError
+from holdfast.storage.files.dirfd import Folder
+from holdfast.storage.files.lines import Line, pack
+from holdfast.storage.files.names import file_name, folder_of
+from holdfast.storage.files.reader import JournalFiles, stat_of
+from holdfast.storage.files.run_index import Journal, Segment
+from holdfast.storage.shared import Survey, holes, moment
+
+__all__ = ["cut_torn", "rebuild", "survey"]
+
+_QUARANTINE = ".quarantine"
+
+
+def survey(files: JournalFiles, root: Folder, journal: Journal) -> Survey:
+    """What of the run is whole. It is held."""
+    problems = [journal.corrupt(damage).message for damage in journal.damages]
+    records: list[Record] = []
+    entries = [journal.entries[seq] for seq in journal.seqs]
+    while entries:
+        try:
+            whole = files.records(root, entries)
+        except CorruptError as error:
+            problems.append(error.message)
+            whole, entries = [], entries[1:]
+        records += whole
+        entries = entries[len(whole) :]
+    return Survey(
+        run_id=journal.run_id,
+        records=tuple(records),
+        hidden=frozenset(seq for seq, entry in journal.entries.items() if entry.hidden),
+        problems=tuple(problems),
+        # How much a line held that cannot be read is not known; one record at least.
+        head=journal.seq + journal.broken,
+    )
+
+
+def cut_torn(files: JournalFiles, root: Folder, journal: Journal) -> str:
+    """Cut off a write that was never acknowledged; tells what was cut. The run is held."""
+    segment = journal.segments[-1]
+    size = segment.stat[1] - segment.end
+    files.to_write(root, journal.medium)
+    return f"cut the torn tail, {size} bytes, of {segment.folder}/{segment.file}"
+
+
+def rebuild(
+    files: JournalFiles,
+    root: Folder,
+    journal: Journal,
+    records: Sequence[Record],
+    hidden: Collection[int],
+) -> str:
+    """Write a run that is held anew; gives where its old files are kept.
+
+    They are linked there first, then the new ones put in their place: a crash leaves files that
+    are damaged still, or again, and can be mended again.
+    """
+    kept = _set_aside(root, journal)
+    if not records:
+        files.remove(root, journal.medium)
+        return kept
+    new = Journal(journal.medium, journal.ordinal)
+    old = {(segment.folder, segment.file) for segment in journal.segments}
+    for number, (folder, lines) in enumerate(_segments(new, journal, records, hidden), 1):
+        name = file_name(journal.ordinal, journal.medium, number, files.codec)
+        segment = Segment(folder, name, files.codec)
+        new.segments.append(segment)
+        data = []
+        for line in lines:
+            data.append(pack([line.text()], files.codec))
+            new.read(segment, data[-1], (0, 0, 0))
+        with root.folder(folder, create=True) as opened:
+            opened.put(name, b"".join(data))
+            with opened.open(name) as fd:
+                segment.stat = stat_of(fd)
+        old.discard((folder, name))
+    for folder, name in sorted(old):
+        with root.folder(folder) as opened:
+            opened.drop(name)
+            opened.sync()
+    files.forget(journal.medium)
+    files.acknowledge(root, new)
+    return kept
+
+
+def _set_aside(root: Folder, journal: Journal) -> str:
+    place = f"{journal.medium}-{moment()}"
+    with root.folder(_QUARANTINE, create=True) as all_, all_.folder(place, create=True) as kept:
+        for segment in journal.segments:
+            with root.folder(segment.folder) as folder:
+                folder.link(segment.file, kept)
+        kept.sync()
+    return os.path.join(_QUARANTINE, place)
+
+
+def _segments(
+    new: Journal, old: Journal, records: Sequence[Record], hidden: Collection[int]
+) -> Iterator[tuple[str, Iterator[Line]]]:
+    """The directory and the lines of each file; a line is taken in before the next is made."""
+    groups = [
+        (folder, list(group))
+        for folder, group in groupby(records, key=lambda r: folder_of(r.header.name))
+    ]
+    gaps = {last: (first, last) for first, last in holes(r.header.seq for r in records)}
+    for number, (folder, group) in enumerate(groups, 1):
+        yield folder, _lines(new, old, group, hidden, gaps, moves=number < len(groups))
+
+
+def _lines(
+    new: Journal,
+    old: Journal,
+    records: Sequence[Record],
+    hidden: Collection[int],
+    gaps: dict[int, tuple[int, int]],
+    *,
+    moves: bool,
+) -> Iterator[Line]:
+    def commit_of(record: Record) -> int:
+        entry = old.entries.get(record.header.seq)
+        return entry.commit if entry is not None else 0
+
+    for commit, group in groupby(records, key=commit_of):
+        its = list(group)
+        seqs = [record.header.seq for record in its]
+        erased = [gaps[seq - 1] for seq in seqs if seq - 1 in gaps]
+        hide = [seq for seq in seqs if seq in hidden]
+        begins = new.commit == 0
+        line = new.next_line(its, hide, commit=commit, erased=erased)
+        if begins:
+            # It is the first of the run's first file, although that is there already.
+            fields = msgspec.structs.replace(
+                line.fields,
+                began=old.ordinal,
+                started=old.started or its[0].header.saved_at,
+            )
+            line = Line(fields, line.parts)
+        yield line
+    if moves:
+        yield new.next_line((), (), commit=0, moved=True)

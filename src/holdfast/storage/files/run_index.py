@@ -1,0 +1,368 @@
+"""What `FilesystemStorage` knows of a run: built from its lines, which are checked on the way."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+
+import msgspec
+
+from holdfast.core.records import Header, Record, medium_name, open_header
+from holdfast.errors import ConflictError, CorruptError
+from holdfast.storage.base import Batch, Lease, RunInfo
+from holdfast.storage.files.lines import PACK, Codec, Fields, Line, Part, lines_of, members, parse
+
+__all__ = ["Entry", "Journal", "Key", "Segment"]
+
+
+class Segment(msgspec.Struct, eq=False):
+    """One of a run's files, as far as it was read."""
+
+    folder: str
+    file: str
+    codec: Codec
+    stat: tuple[int, int, int] = (0, 0, 0)
+    """Its inode, size and time of change when it was read."""
+    end: int = 0
+    """Where its last complete member ends."""
+    members: int = 0
+    text: int = 0
+    """Bytes of its lines, unpacked."""
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where a record is: a member of a segment, a line of the member, a part of the line."""
+
+    segment: Segment
+    start: int
+    end: int
+    line: int
+    part: int
+
+
+class Entry(msgspec.Struct):
+    """A record of the journal without its body."""
+
+    header: Header
+    commit: int
+    place: Place
+    hidden: bool = False
+
+
+class Damage(msgspec.Struct, frozen=True):
+    """Something in a file that is not as it was written."""
+
+    why: str
+    file: str
+    offset: int
+    seq: int
+    """The first that it may have held."""
+    hint: str = ""
+
+
+Span = tuple[int, int]
+Key = tuple[int, int, int]
+"""The order of records between runs: commit, ordinal of the run, seq."""
+
+
+class Journal:
+    """The records of one run, in order, and whatever is wrong with its files."""
+
+    def __init__(self, medium: str, ordinal: int) -> None:
+        self.medium = medium
+        """What the run is called in file names."""
+        self.run_id = medium
+        self.ordinal = ordinal
+        self.segments: list[Segment] = []
+        self.entries: dict[int, Entry] = {}
+        self.seqs: list[int] = []
+        self.ids: dict[str, list[int]] = {}
+        self.tags: dict[str, list[int]] = {}
+        self.erased: list[tuple[int, int]] = []
+        self.seq = 0
+        self.digest = ""
+        """The newest record's."""
+        self.commit = 0
+        self.checkpoints = 0
+        self.stored = 0
+        self.started: datetime | None = None
+        self.damages: list[Damage] = []
+        self.moved = False
+        """Whether the last line says that the run goes on in another directory."""
+        self.broken = False
+        """Whether what stood at the end cannot be read, so that the newest record is not known."""
+
+    @property
+    def torn(self) -> bool:
+        """Whether the last file ends in a write that was cut short."""
+        return bool(self.segments) and self.segments[-1].stat[1] > self.segments[-1].end
+
+    @property
+    def is_odd(self) -> bool:
+        """Whether anything in the files is not as a writer that finished leaves it."""
+        return self.torn or bool(self.damages)
+
+    def read(self, segment: Segment, data: bytes, stat: tuple[int, int, int]) -> None:
+        """Take in what follows what is known of *segment*, up to the size that *stat* tells."""
+        base = segment.end
+        for start, end, text in members(data, segment.codec):
+            segment.members += 1
+            segment.end = base + end
+            if text is None:
+                self._damaged("a compressed member cannot be read", segment, base + start)
+                continue
+            segment.text += len(text)
+            for number, line in enumerate(lines_of(text)):
+                place = Place(segment, base + start, base + end, number, 0)
+                before = self.seq
+                try:
+                    wrong = self.add(parse(line), place)
+                except CorruptError as error:
+                    self._damaged(error.message, segment, base + start)
+                else:
+                    if wrong:
+                        self._note(wrong, segment, base + start, before + 1)
+        segment.stat = stat
+
+    def end_of(self, segment: Segment, *, last: bool) -> None:
+        """A file holds a line from the moment it is there, and is whole once another follows."""
+        if segment.end == 0 or (segment.stat[1] > segment.end and not last):
+            self._damaged("a file ends before its last line does", segment, segment.end)
+
+    def check_head(self, commit: int) -> None:
+        """Compare with the newest commit that was acknowledged."""
+        if self.commit < commit:
+            newest = self.segments[-1]
+            # A copy that was made while the run was being saved looks like this as well.
+            hint = f"bring the file back; if this is a copy, .heads/{self.medium} can be removed"
+            self._damaged("records that were acknowledged are missing", newest, newest.end, hint)
+
+    def add(self, line: Line, place: Place) -> str:
+        """Take in a line, and tell what is wrong with its place in the journal, if anything.
+
+        A line that is itself damaged is a `CorruptError`, and nothing of it is taken in.
+        """
+        fields = line.fields
+        headers = [self._header(part) for part in line.parts]
+        spans = sorted([*fields.erased, *((h.seq, h.seq) for h in headers)])
+        # After something that cannot be read, what a line must follow is not known.
+        wrong = "" if self.broken else self._misplaced(line, headers, spans)
+        self.broken = False
+        self.commit = max(self.commit, fields.commit)
+        self.ordinal = fields.began or self.ordinal
+        self.started = fields.started or self.started
+        self.erased += fields.erased
+        self.moved = fields.moved
+        for number, header in enumerate(headers):
+            self._enter(header, fields.commit, msgspec.structs.replace(place, part=number))
+        if spans and spans[-1][1] > self.seq:
+            self.seq = spans[-1][1]
+            self.digest = self.entries[self.seq].header.digest if self.seq in self.entries else ""
+        self._hide(fields.hide)
+        return wrong
+
+    def corrupt(self, damage: Damage) -> CorruptError:
+        """The error that tells of *damage*."""
+        return CorruptError(
+            f"{damage.why}: run {self.run_id!r}, seq {damage.seq}, "
+            f"{damage.file} at byte {damage.offset}",
+            hint=damage.hint,
+            run_id=self.run_id,
+            seq=damage.seq,
+            path=damage.file,
+            offset=damage.offset,
+        )
+
+    def check(self) -> None:
+        """Raise the `CorruptError` that keeps the run from being listed, if there is one."""
+        if self.damages:
+            raise self.corrupt(self.damages[0])
+
+    def lost(self, first: int, last: int | None) -> int | None:
+        """The first seq from *first* to *last*, or to the end, that damage has taken."""
+        if not self.damages:
+            return None
+        erased = {seq for start, end in self.erased for seq in range(start, end + 1)}
+        end = self.seq if last is None else min(last, self.seq)
+        for seq in range(max(first, 1), end + 1):
+            if seq not in self.entries and seq not in erased:
+                return seq
+        beyond = last is None or last > self.seq
+        return max(first, self.seq + 1) if self.broken and beyond else None
+
+    def loss(self, seq: int) -> CorruptError:
+        """The error that tells where *seq* was lost."""
+        near = [damage for damage in self.damages if damage.seq <= seq]
+        damage = near[-1] if near else self.damages[0]
+        return self.corrupt(msgspec.structs.replace(damage, seq=seq))
+
+    def holds(self, records: Sequence[Record]) -> bool:
+        """Whether just these records are stored already."""
+        entries = [self.entries.get(record.header.seq) for record in records]
+        return all(
+            entry is not None
+            and (entry.header.id, entry.header.digest) == (record.header.id, record.header.digest)
+            for entry, record in zip(entries, records, strict=True)
+        )
+
+    def between(self, first: int, last: int, *, most: int, most_bytes: int) -> list[Entry]:
+        """The first entries from *first* to *last*, so many, or with bodies of so many bytes."""
+        start = bisect_left(self.seqs, first)
+        found: list[Entry] = []
+        for seq in self.seqs[start : start + most]:
+            if seq > last or most_bytes <= 0:
+                break
+            found.append(self.entries[seq])
+            most_bytes -= found[-1].header.stored
+        return found
+
+    def refusal(
+        self, batch: Batch, records: Sequence[Record], lease: Lease | None
+    ) -> ConflictError | None:
+        """Why *records*, which are not stored yet, cannot be appended."""
+        first, why = records[0].header, ""
+        if self.broken:
+            # Raised, it would fail the batches of all other runs as well.
+            why = f"its newest record is not known: {self.loss(self.seq + 1)}"
+        elif not batch.follows(first, self.seq, self.digest):
+            why = f"seq {first.seq} was sealed on another record than {self.seq}"
+            if first.seq != self.seq + 1:
+                why = f"seq {first.seq} does not follow its newest, {self.seq}"
+        elif lease is not None and batch.epoch is not None and batch.epoch < lease.epoch:
+            why = f"epoch {batch.epoch} was followed by {lease.epoch}"
+        if not why:
+            return None
+        run_id = batch.run_id
+        return ConflictError(f"run {run_id!r}: {why}", run_id=run_id, seq=first.seq, head=self.seq)
+
+    def newest_first(self, below: Key, tag: str | None = None) -> Iterator[tuple[Key, Header]]:
+        """Visible headers in descending order of their keys, from the first below *below*.
+
+        With *tag*, only those sealed with it.
+        """
+        seqs = self.seqs if tag is None else self.tags.get(tag, [])
+        end = bisect_left(seqs, below, key=lambda seq: self.key_of(self.entries[seq]))
+        for index in range(end - 1, -1, -1):
+            entry = self.entries[seqs[index]]
+            if not entry.hidden:
+                yield self.key_of(entry), entry.header
+
+    def next_line(
+        self,
+        records: Sequence[Record],
+        hide: Iterable[int],
+        *,
+        commit: int,
+        erased: Iterable[Span] = (),
+        moved: bool = False,
+    ) -> Line:
+        """The line that appends *records* and hides what is visible of *hide*.
+
+        *erased* are the ranges of seqs that the records pass over; *moved* says that the run
+        goes on in another directory.
+        """
+        own = {record.header.seq for record in records}
+        hidden = {
+            seq
+            for seq in hide
+            if seq in own or (seq in self.entries and not self.entries[seq].hidden)
+        }
+        begins = not self.segments
+        fields = Fields(
+            commit=max(commit, self.commit + 1),
+            after=self.commit,
+            began=self.ordinal if begins else 0,
+            started=records[0].header.saved_at if begins else None,
+            hide=tuple(sorted(hidden)),
+            erased=tuple(erased),
+            moved=moved,
+        )
+        return Line(fields, tuple(map(Part.of, records)))
+
+    def loose(self, *, last: bool) -> list[Segment]:
+        """The closed segments, and the *last* if told, that would be smaller if packed."""
+        return [
+            segment
+            for segment in (self.segments if last else self.segments[:-1])
+            if segment.codec and segment.members > 2 * segment.text // PACK + 1
+        ]
+
+    def key_of(self, entry: Entry) -> Key:
+        return entry.commit, self.ordinal, entry.header.seq
+
+    def info(self) -> RunInfo:
+        """The run's head entry; its step, kind and status are those of the newest checkpoint."""
+        newest = next(
+            (
+                header
+                for _, header in self.newest_first((self.commit + 1, 0, 0))
+                if header.frame != "note" and not header.scope
+            ),
+            None,
+        )
+        last = self.entries[self.seqs[-1]].header
+        return RunInfo(
+            run_id=self.run_id,
+            name=(newest or last).name,
+            ordinal=self.ordinal,
+            seq=self.seq,
+            digest=self.digest,
+            checkpoints=self.checkpoints,
+            stored=self.stored,
+            step=newest.step if newest else 0,
+            node=newest.node if newest else None,
+            kind=newest.kind if newest else "routine",
+            status=newest.status if newest else "running",
+            started_at=self.started or last.saved_at,
+            saved_at=last.saved_at,
+        )
+
+    def _header(self, part: Part) -> Header:
+        header = open_header(part.text, part.digest)
+        if medium_name(header.run_id) != self.medium:
+            raise CorruptError(f"a record of another run, {header.run_id!r}, stands in the file")
+        self.run_id = header.run_id
+        return header
+
+    def _misplaced(self, line: Line, headers: Sequence[Header], spans: Sequence[Span]) -> str:
+        if line.fields.after != self.commit or line.fields.commit <= self.commit:
+            return "a line is missing, doubled or out of place"
+        seq, digest = self.seq, self.digest
+        for first, last in spans:
+            if first != seq + 1:
+                return f"seq {first} stands where {seq + 1} belongs"
+            seq = last
+        seq = self.seq
+        for header in headers:
+            if header.seq == seq + 1 and digest and header.prev != digest:
+                return f"seq {header.seq} does not follow the record before it"
+            seq, digest = header.seq, header.digest
+        return ""
+
+    def _enter(self, header: Header, commit: int, place: Place) -> None:
+        if header.seq in self.entries:
+            return
+        self.entries[header.seq] = Entry(header, commit, place)
+        insort(self.seqs, header.seq)
+        self.ids.setdefault(header.id, []).append(header.seq)
+        for tag in header.tags:
+            insort(self.tags.setdefault(tag, []), header.seq)
+        self.stored += header.stored
+        self.checkpoints += header.frame != "note"
+
+    def _hide(self, seqs: Sequence[int]) -> None:
+        for seq in seqs:
+            entry = self.entries.get(seq)
+            if entry is not None and not entry.hidden:
+                entry.hidden = True
+                self.checkpoints -= entry.header.frame != "note"
+
+    def _damaged(self, why: str, segment: Segment, offset: int, hint: str = "") -> None:
+        """Note something at the end of what is known that cannot be read."""
+        self._note(why, segment, offset, self.seq + 1, hint)
+        self.broken = True
+
+    def _note(self, why: str, segment: Segment, offset: int, seq: int, hint: str = "") -> None:
+        file = f"{segment.folder}/{segment.file}"
+        self.damages.append(Damage(why, file, offset, seq, hint))

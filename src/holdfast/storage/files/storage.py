@@ -1,0 +1,433 @@
+"""Journals in plain files, one run a file, that can be read with `cat`, `zcat` and `jq`."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import islice
+from pathlib import Path
+from weakref import WeakSet
+
+from holdfast.core.records import (
+    Header,
+    Record,
+    check_free,
+    check_run_id,
+    medium_name,
+    released,
+    renewed,
+    taken,
+)
+from holdfast.errors import (
+    ConflictError,
+    CorruptError,
+    LeaseHeldError,
+    StorageError,
+    StorageUnavailableError,
+    UsageError,
+)
+from holdfast.storage.base import (
+    Batch,
+    Lease,
+    Owner,
+    RecordQuery,
+    RunInfo,
+    RunQuery,
+    Storage,
+    logger,
+)
+from holdfast.storage.files.dirfd import Folder, open_root, os_errors, write_at
+from holdfast.storage.files.leases import drop_released, read_lease, write_lease
+from holdfast.storage.files.lines import Codec
+from holdfast.storage.files.names import folder_of
+from holdfast.storage.files.queries import copy_of, find, heads, key_before, newest_first
+from holdfast.storage.files.reader import JournalFiles
+from holdfast.storage.files.repair import cut_torn, rebuild, survey
+from holdfast.storage.files.run_index import Journal, Key
+from holdfast.storage.files.writer import Writer
+from holdfast.storage.process import owner_is_dead
+from holdfast.storage.shared import Survey, check_head, checked_run
+
+__all__ = ["FilesystemStorage"]
+
+_PAGE = 100
+_PAGE_BYTES = 1 << 20
+
+
+class FilesystemStorage(Storage):
+    """Keeps journals under *base_dir*, made when the first record is stored. It can lease runs.
+
+    *compress* is False, True or ``"gzip"``, or ``"zstd"``; it may change from one opening to the
+    next, and a directory with files of all kinds is read as one. `notices` tells of writes that
+    were cut short by a crash: they were never acknowledged, and the next save removes them.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as directory:
+    ...     with FilesystemStorage(directory, compress="zstd") as storage:
+    ...         list(storage.runs(RunQuery()))
+    []
+    """
+
+    def __init__(
+        self,
+        base_dir: str | os.PathLike[str] = ".holdfast/checkpoints",
+        compress: bool | str = False,
+    ) -> None:
+        self.notices: list[str] = []
+        self._path = Path(os.path.abspath(base_dir))
+        self._files = JournalFiles(_codec(compress), self._notice)
+        self._commit = 0
+        self._closed = False
+        self._mutex = threading.RLock()
+        _storages.add(self)
+        with self._reading() as root:
+            if root is not None:
+                self._files.sweep(root)
+
+    def append(self, batches: Sequence[Batch]) -> list[ConflictError | None]:
+        groups: dict[str, list[_Numbered]] = {}
+        for index, batch in enumerate(batches):
+            if records := _checked(batch):
+                groups.setdefault(batch.run_id, []).append((index, batch, records))
+        results: list[ConflictError | None] = [None] * len(batches)
+        with self._writing() as root:
+            # The batches of a call are listed in its order, whichever run they are of.
+            floor = max(self._commit + 1, time.time_ns())
+            for run_id, group in groups.items():
+                with self._files.lock(root, medium_name(run_id)):
+                    self._append(root, run_id, group, results, floor)
+        for batch in batches:
+            if not batch.records and batch.hide:
+                self.delete(batch.run_id, hide=batch.hide)
+        return results
+
+    def read(
+        self, run_id: str, *, first: int | None = None, last: int | None = None
+    ) -> Iterator[Record]:
+        with self._reading() as root:
+            journals = self._journals(root, run_id)
+        return self._read(run_id, first or 1, last, journals[0].seq) if journals else iter(())
+
+    def headers(self, query: RecordQuery) -> Iterator[Header]:
+        with self._reading() as root:
+            journals = self._journals(root, query.run_id, query.name)
+            newest = max((journal.commit for journal in journals), default=0)
+            below = (newest + 1, 0, 0) if query.before is None else key_before(journals, query)
+        return self._headers(query, below)
+
+    def find(self, id_prefix: str) -> list[Header]:
+        with self._reading() as root:
+            return [copy_of(header) for header in find(self._journals(root), id_prefix)]
+
+    def runs(self, query: RunQuery) -> Iterator[RunInfo]:
+        with self._reading() as root:
+            journals = self._journals(root, query.run_id, query.name)
+            return heads(journals, query)
+
+    def delete(
+        self, run_id: str, *, hide: Sequence[int] | None = None, erase: Sequence[int] | None = None
+    ) -> int:
+        with self._reading() as root:
+            if root is None or not self._journals(root, run_id):
+                return 0
+            medium = medium_name(run_id)
+            with self._files.lock(root, medium):
+                journal = self._files.to_write(root, medium)
+                if journal is None:
+                    return 0
+                if hide is None and erase is None:
+                    self._files.remove(root, medium)
+                    drop_released(root, run_id)
+                    return len(journal.entries)
+                return self._delete(root, journal, set(hide or ()), set(erase or ()))
+
+    def compact(self) -> None:
+        """Pack the lines of every run that no live process holds; plain files stay as they are."""
+        with self._reading() as root:
+            for journal in self._journals(root):
+                if root is not None and _is_idle(read_lease(root, journal.run_id)):
+                    self._repack(root, journal, last=True)
+
+    def close(self) -> None:
+        with self._mutex:
+            if self._closed:
+                return
+            try:
+                self._pack_completed()
+            except (StorageError, CorruptError) as error:
+                # What was saved is safe either way, it only takes more room.
+                self._notice(f"lines could not be packed together: {error}")
+            self._closed = True
+            self._files = JournalFiles("", self._notice)
+
+    def take_lease(self, run_id: str, owner: Owner, *, now: float, ttl: float) -> Lease:
+        check_run_id(run_id)
+        with self._writing() as root, self._files.lock(root, medium_name(run_id)):
+            held = read_lease(root, run_id)
+            dead = owner_is_dead(held)
+            lease = taken(held, run_id, owner, now=now, ttl=ttl, owner_is_dead=dead)
+            write_lease(root, lease)
+            return lease
+
+    def renew_lease(self, lease: Lease, *, now: float, ttl: float) -> Lease:
+        with self._writing() as root, self._files.lock(root, medium_name(lease.run_id)):
+            newest = renewed(read_lease(root, lease.run_id), lease, now=now, ttl=ttl)
+            write_lease(root, newest)
+            return newest
+
+    def release_lease(self, lease: Lease) -> None:
+        with self._writing() as root, self._files.lock(root, medium_name(lease.run_id)):
+            left = released(read_lease(root, lease.run_id), lease)
+            if left is not None:
+                write_lease(root, left)
+
+    def lease_of(self, run_id: str) -> Lease | None:
+        with self._reading() as root:
+            return None if root is None else read_lease(root, run_id)
+
+    def check_medium(self, *, mend: bool) -> list[str]:
+        told = []
+        with self._reading() as root:
+            for journal in self._journals(root):
+                if root is None or not journal.torn or journal.broken:
+                    continue
+                if not mend:
+                    told.append(f"run {journal.run_id!r} ends in a write that was cut short")
+                    continue
+                with self._files.lock(root, journal.medium):
+                    told.append(cut_torn(self._files, root, journal))
+        return told
+
+    def known_runs(self) -> list[str]:
+        with self._reading() as root:
+            return [journal.run_id for journal in self._journals(root)]
+
+    def survey(self, run_id: str) -> Survey | None:
+        with self._reading() as root:
+            if root is None or not self._journals(root, run_id):
+                return None
+            medium = medium_name(run_id)
+            with self._files.lock_to_read(root, medium):
+                self._files.forget(medium)
+                journal = self._files.journal(root, medium, locked=True)
+                return None if journal is None else survey(self._files, root, journal)
+
+    def mend(
+        self, run_id: str, records: Sequence[Record], hidden: Collection[int], *, head: int
+    ) -> str:
+        opened = checked_run(run_id, records)
+        with self._writing() as root, self._files.lock(root, medium_name(run_id)):
+            journal = self._files.journal(root, medium_name(run_id), locked=True)
+            if journal is None:
+                raise UsageError(f"there is no run {run_id!r} to mend", run_id=run_id)
+            check_head(run_id, head, journal.seq + journal.broken)
+            kept = rebuild(self._files, root, journal, opened, hidden)
+        return str(self._path / kept)
+
+    @contextmanager
+    def _reading(self, *, create: bool = False) -> Iterator[Folder | None]:
+        """One operation at a time; None if there is no directory yet."""
+        with self._mutex:
+            if self._closed:
+                raise UsageError("this FilesystemStorage is closed", hint="open a new one")
+            with os_errors(self._path), open_root(self._path, create=create) as root:
+                yield root
+
+    @contextmanager
+    def _writing(self) -> Iterator[Folder]:
+        """The same, with a directory that is made if it is missing."""
+        with self._reading(create=True) as root:
+            if root is None:
+                raise StorageUnavailableError(f"{self._path} was removed", path=str(self._path))
+            if root.is_empty():
+                with root.open(".gitignore", os.O_WRONLY | os.O_CREAT) as fd:
+                    write_at(fd, b"*\n", 0)
+            yield root
+
+    def _notice(self, text: str) -> None:
+        self.notices.append(text)
+        logger.warning("%s: %s", self._path, text)
+
+    def _journals(
+        self, root: Folder | None, run_id: str | None = None, name: str | None = None
+    ) -> list[Journal]:
+        """The journals of a run, of a name, or of all; a name may bring some that are not its."""
+        if root is None:
+            return []
+        if run_id is None:
+            return self._files.journals(root, None if name is None else folder_of(name))
+        journal = self._files.journal(root, medium_name(run_id))
+        return [] if journal is None else [journal]
+
+    def _append(
+        self,
+        root: Folder,
+        run_id: str,
+        group: Sequence[_Numbered],
+        results: list[ConflictError | None],
+        floor: int,
+    ) -> None:
+        medium = medium_name(run_id)
+        journal = self._files.to_write(root, medium) or Journal(medium, 0)
+        leased = any(batch.epoch is not None for _, batch, _ in group)
+        lease = read_lease(root, run_id) if leased else None
+        with Writer(self._files, root, journal) as writer:
+            for index, batch, records in group:
+                if journal.holds(records):
+                    writer.confirm()
+                    continue
+                results[index] = journal.refusal(batch, records, lease)
+                if results[index] is None:
+                    if not journal.segments:
+                        journal.ordinal = self._files.new_ordinal(root)
+                    gaps = batch.gaps(journal.seq)
+                    folder, commit = folder_of(records[0].header.name), floor + index
+                    writer.move_to(folder, commit=commit)
+                    line = journal.next_line(records, batch.hide, commit=commit, erased=gaps)
+                    writer.put(folder, line)
+        self._commit = max(self._commit, journal.commit)
+
+    def _read(self, run_id: str, first: int, last: int | None, end: int) -> Iterator[Record]:
+        while True:
+            with self._reading() as root:
+                page = self._page(root, run_id, first, last, end)
+            if not page:
+                return
+            yield from page
+            first = page[-1].header.seq + 1
+
+    def _page(
+        self, root: Folder | None, run_id: str, first: int, last: int | None, end: int
+    ) -> list[Record]:
+        """Some records from *first* on, none if there are no more."""
+        if root is None:
+            return []
+        medium = medium_name(run_id)
+        journal = self._files.journal(root, medium)
+        with suppress(CorruptError, FileNotFoundError):
+            return self._records(root, journal, first, last, end)
+        # Another process may have written the file anew since it was looked at.
+        with self._files.lock_to_read(root, medium):
+            self._files.forget(medium)
+            journal = self._files.journal(root, medium, locked=True)
+            return self._records(root, journal, first, last, end)
+
+    def _records(
+        self, root: Folder, journal: Journal | None, first: int, last: int | None, end: int
+    ) -> list[Record]:
+        if journal is None:
+            return []
+        lost = journal.lost(first, last)
+        stop = end if last is None else min(last, end)
+        if lost is not None:
+            stop = min(stop, lost - 1)
+        entries = journal.between(first, stop, most=_PAGE, most_bytes=_PAGE_BYTES)
+        if not entries and lost is not None:
+            raise journal.loss(lost)
+        return self._files.records(root, entries)
+
+    def _headers(self, query: RecordQuery, below: Key) -> Iterator[Header]:
+        left = query.limit
+        page: list[tuple[Key, Header]] | None = None
+        while left != 0 and page != []:
+            size = _PAGE if left is None else min(left, _PAGE)
+            with self._reading() as root:
+                journals = self._journals(root, query.run_id, query.name)
+                page = list(islice(newest_first(journals, query, below), size))
+            for key, header in page:
+                below = key
+                yield copy_of(header)
+            left = None if left is None else left - len(page)
+
+    def _delete(self, root: Folder, journal: Journal, hide: set[int], erase: set[int]) -> int:
+        journal.check()
+        erase &= journal.entries.keys()
+        if journal.seq in erase:
+            raise UsageError(
+                f"record {journal.seq} of run {journal.run_id!r} is its newest and stays",
+                hint="hide it, or delete the whole run",
+                run_id=journal.run_id,
+                seq=journal.seq,
+            )
+        line = journal.next_line((), hide - erase, commit=time.time_ns())
+        if line.fields.hide:
+            with Writer(self._files, root, journal) as writer:
+                writer.put(journal.segments[-1].folder, line)
+        touched = {id(journal.entries[seq].place.segment) for seq in erase}
+        for segment in journal.segments:
+            if id(segment) in touched:
+                self._files.rewrite(root, journal, segment, erase)
+        return len(line.fields.hide) + len(erase)
+
+    def _pack_completed(self) -> None:
+        with self._reading() as root:
+            for medium in sorted(self._files.written):
+                journal = root and self._files.journal(root, medium)
+                if root and journal and not journal.damages:
+                    completed = journal.info().status == "completed"
+                    self._repack(root, journal, last=completed)
+
+    def _repack(self, root: Folder, journal: Journal, *, last: bool) -> None:
+        if journal.damages or not journal.loose(last=last):
+            return
+        with self._files.lock(root, journal.medium):
+            now = self._files.to_write(root, journal.medium)
+            if now is not None:
+                for segment in now.loose(last=last):
+                    self._files.rewrite(root, now, segment)
+
+
+_Numbered = tuple[int, Batch, list[Record]]
+
+
+def _codec(compress: object) -> Codec:
+    if compress is False:
+        return ""
+    if compress is True or compress == "gzip":
+        return "gzip"
+    if compress == "zstd":
+        return "zstd"
+    raise UsageError(f"compress is {compress!r}", hint='give False, True, "gzip" or "zstd"')
+
+
+def _checked(batch: Batch) -> list[Record]:
+    """The batch's records, if they can be one line of a file."""
+    records = batch.opened()
+    for record in records:
+        if record.header.name != records[0].header.name or b"\n" in record.text:
+            raise UsageError(
+                f"a batch of run {batch.run_id!r} cannot be one line of one name's file",
+                hint="give records of different names in batches of their own",
+            )
+    return records
+
+
+def _is_idle(lease: Lease | None) -> bool:
+    try:
+        check_free(lease, now=time.time(), owner_is_dead=owner_is_dead(lease))
+    except LeaseHeldError:
+        return False
+    return True
+
+
+_storages: WeakSet[FilesystemStorage] = WeakSet()
+_forking = threading.local()
+
+
+def _hold_all() -> None:
+    """Before a fork: the child must not get half an operation, or a lock that a thread holds."""
+    _forking.held = list(_storages)
+    for storage in _forking.held:
+        storage._mutex.acquire()
+
+
+def _let_go() -> None:
+    for storage in _forking.held:
+        storage._mutex.release()
+    _forking.held = []
+
+
+os.register_at_fork(before=_hold_all, after_in_parent=_let_go, after_in_child=_let_go)

@@ -1,0 +1,107 @@
+"""Appending to a run's files so that it lasts, or not at all."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Self
+
+from holdfast.storage.files.dirfd import Folder, sync, write_at
+from holdfast.storage.files.lines import Line, pack
+from holdfast.storage.files.reader import JournalFiles, stat_of
+from holdfast.storage.files.run_index import Journal, Segment
+
+__all__ = ["Writer"]
+
+
+class Writer:
+    """Appends to a run that is held. What was put lasts once its block is left without an error.
+
+    After an error none of it counts, and as much as the system allows is taken back.
+    """
+
+    def __init__(self, files: JournalFiles, root: Folder, journal: Journal) -> None:
+        self._files = files
+        self._root = root
+        self._journal = journal
+        self._stack = ExitStack()
+        self._open: tuple[int, int] | None = None
+        """The last segment, if it is not synced, and its length when it was."""
+        self._used = False
+
+    def move_to(self, folder: str, *, commit: int) -> None:
+        """Say where the run is that it goes on in *folder*, if that is another directory.
+
+        Those who watch the run where it is would not look for it elsewhere.
+        """
+        for segment in self._journal.segments[-1:]:
+            if segment.folder != folder:
+                self._extend(segment, self._journal.next_line((), (), commit=commit, moved=True))
+
+    def put(self, folder: str, line: Line) -> None:
+        """Append *line* to the segment that lies in *folder*, or begin one there."""
+        journal, codec = self._journal, self._files.codec
+        self._used = True
+        for segment in journal.segments[-1:]:
+            if (segment.folder, segment.codec) == (folder, codec):
+                self._extend(segment, line)
+                return
+        self._sync()
+        self._files.create(self._root, journal, folder, pack([line.text()], codec))
+
+    def confirm(self) -> None:
+        """Make sure of what is there already: it may be of a write that was not acknowledged."""
+        segment = self._journal.segments[-1]
+        self._used = True
+        self._opened(segment)
+        with self._root.folder(segment.folder) as folder:
+            folder.sync()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with self._stack:
+            try:
+                if error is None:
+                    self._sync()
+            except BaseException:
+                self._take_back()
+                raise
+            if error is not None:
+                self._take_back()
+        if error is None and self._used:
+            self._files.acknowledge(self._root, self._journal)
+
+    def _extend(self, segment: Segment, line: Line) -> None:
+        data = pack([line.text()], segment.codec)
+        fd = self._opened(segment)
+        write_at(fd, data, segment.end)
+        self._journal.read(segment, data, stat_of(fd))
+
+    def _opened(self, segment: Segment) -> int:
+        if self._open is None:
+            folder = self._stack.enter_context(self._root.folder(segment.folder))
+            fd = self._stack.enter_context(folder.open(segment.file, os.O_RDWR))
+            self._open = fd, segment.end
+        return self._open[0]
+
+    def _sync(self) -> None:
+        if self._open is not None:
+            sync(self._open[0])
+            self._open = None
+
+    def _take_back(self) -> None:
+        self._files.forget(self._journal.medium)
+        if self._open is not None:
+            fd, good = self._open
+            try:
+                os.ftruncate(fd, good)
+            except OSError:
+                self._files.suspect.add(self._journal.medium)

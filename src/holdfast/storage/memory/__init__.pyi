@@ -1,0 +1,1 @@
+from holdfast.storage.memory.storage import MemoryStorage as MemoryStorage

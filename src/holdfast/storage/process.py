@@ -1,0 +1,69 @@
+"""Who this process is, and whether another one of this host still lives."""
+
+from __future__ import annotations
+
+import os
+import socket
+from functools import cache
+from pathlib import Path
+
+from holdfast.core.records import Lease, Owner
+
+__all__ = ["is_dead", "owner_is_dead", "this_process"]
+
+_PROC = Path("/proc")
+
+
+def this_process() -> Owner:
+    """The owner that this process is."""
+    pid = os.getpid()
+    return Owner(_host(), _boot(), pid, _started(pid) or "")
+
+
+def is_dead(owner: Owner) -> bool:
+    """True only if *owner* is known to have ended: same host, and no such process now.
+
+    A process that cannot be looked up (another host, no /proc) is taken to be alive; its lease
+    has to expire.
+    """
+    if owner.host != _host():
+        return False
+    if owner.boot != _boot():
+        return True
+    if not owner.started:
+        return False
+    return _started(owner.pid) != owner.started
+
+
+def owner_is_dead(lease: Lease | None) -> bool:
+    """Whether a lease's owner is known to have ended."""
+    return lease is not None and lease.owner is not None and is_dead(lease.owner)
+
+
+@cache
+def _host() -> str:
+    try:
+        namespace = os.readlink("/proc/self/ns/pid")
+    except OSError:
+        namespace = ""
+    return f"{socket.gethostname()}/{namespace}"
+
+
+@cache
+def _boot() -> str:
+    try:
+        return (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _started(pid: int) -> str | None:
+    """When *pid* started, in ticks since boot; None if there is no such live process."""
+    try:
+        stat = (_PROC / str(pid) / "stat").read_text()
+    except FileNotFoundError:
+        return None if _PROC.joinpath("self/stat").exists() else ""
+    except OSError:
+        return ""
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[0] in "ZX" else fields[19]

@@ -1,0 +1,405 @@
+"""The storages of a `ResilientStorage`, and what makes the copies of a run in them agree."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, Literal, TypeVar
+
+import msgspec
+
+from holdfast.errors import (
+    ConflictError,
+    CorruptError,
+    HoldfastError,
+    ParkedError,
+    StorageError,
+    StorageUnavailableError,
+    UsageError,
+)
+from holdfast.storage.base import Batch, RunInfo, RunQuery, Storage
+from holdfast.storage.replicated.breaker import Breaker
+from holdfast.storage.replicated.copies import (
+    Whole,
+    bring_up,
+    goes_on,
+    head_of,
+    hide_alike,
+    mending,
+    merged,
+    visible,
+)
+from holdfast.storage.replicated.retries import Retry, retried, within
+
+__all__ = ["Replica", "Replicas", "StorageEvent", "has_failed"]
+
+logger = logging.getLogger("holdfast.storage")
+
+T = TypeVar("T")
+_LONGER = 30
+"""How many times as long a call may take that moves a whole run."""
+Opener = Callable[[], Storage]
+EventKind = Literal["retry", "failover", "behind", "heal", "parked", "recovered"]
+
+
+class StorageEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that a `ResilientStorage` did so that its user can go on.
+
+    `retry`: a call is made again. `failover`: another storage takes the place of the first.
+    `behind`: a copy could not be brought up to date. `heal`: a damaged run was made whole from a
+    copy. `parked`: two copies of a run disagree. `recovered`: a storage works again, and was given
+    what it had missed.
+    """
+
+    kind: EventKind
+    storage: str
+    """Which one it is about."""
+    operation: str = ""
+    run_id: str | None = None
+    records: int = 0
+    """How many were brought over."""
+    error: BaseException | None = None
+
+
+class Replica:
+    """One of the storages."""
+
+    def __init__(self, number: int, given: Storage | Opener, breaker: Breaker) -> None:
+        self.number = number
+        self.breaker = breaker
+        self.behind: set[str] = set()
+        """The runs that it is known to lack something of."""
+        self.failure: HoldfastError | None = None
+        """Why the last call failed, if it did."""
+        self.missing = False
+        """Whether the last copy that was to be made could not be."""
+        self.name = f"fallback {number}" if number else "primary"
+        self._given = given
+        self._opened: Storage | None = given if isinstance(given, Storage) else None
+        self._lock = threading.Lock()
+
+    @property
+    def storage(self) -> Storage:
+        """The storage, opened now if it was not yet."""
+        with self._lock:
+            if self._opened is None:
+                assert not isinstance(self._given, Storage)
+                self._opened = self._given()
+            return self._opened
+
+    def close(self) -> None:
+        with self._lock:
+            if self._opened is not None:
+                self._opened.close()
+
+    def __str__(self) -> str:
+        return self.name if self._opened is None else f"{self.name} ({type(self._opened).__name__})"
+
+
+def has_failed(error: BaseException) -> bool:
+    """Whether it is the storage that failed, rather than a run in it that is damaged."""
+    if isinstance(error, CorruptError):
+        return error.facts.get("run_id") is None
+    return isinstance(error, StorageError)
+
+
+class Replicas:
+    """All storages, the primary first. Whoever changes something holds `lock`."""
+
+    def __init__(
+        self, replicas: list[Replica], retry: Retry, on_event: Callable[[StorageEvent], None] | None
+    ) -> None:
+        self.all = replicas
+        self.retry = retry
+        self.lock = threading.RLock()
+        self._on_event = on_event
+        self._settled: set[str] = set()
+        """The runs whose copies were found to fit, all storages having answered."""
+        self._all_settled = False
+        self._acting = 0
+
+    def call(
+        self,
+        replica: Replica,
+        operation: str,
+        call: Callable[[Storage], T],
+        *,
+        again: bool = True,
+        long: bool = False,
+    ) -> T:
+        """What *call* gives, tried *again* if that may help; *long* if it may take its time."""
+        if not replica.breaker.allows():
+            raise StorageUnavailableError(f"{replica} failed before and is left alone for a while")
+        retry = self.retry if again else msgspec.structs.replace(self.retry, retries=0)
+        if long and retry.deadline is not None:
+            retry = msgspec.structs.replace(retry, deadline=retry.deadline * _LONGER)
+
+        def told(number: int, error: BaseException) -> None:
+            self.tell("retry", replica, operation, error=error)
+
+        try:
+            result = within(
+                retry.deadline,
+                lambda _: retried(lambda: call(replica.storage), retry, told),
+                f"{operation} on {replica}",
+            )
+        except HoldfastError as error:
+            if has_failed(error):
+                replica.failure = error
+                replica.breaker.failed()
+                self.unsettle()
+            else:
+                self._worked(replica)
+            raise
+        self._worked(replica)
+        return result
+
+    def _worked(self, replica: Replica) -> None:
+        replica.failure = None
+        if replica.breaker.worked():
+            self.unsettle()
+
+    def tell(self, kind: EventKind, replica: Replica, operation: str = "", **facts: Any) -> None:
+        event = StorageEvent(kind=kind, storage=str(replica), operation=operation, **facts)
+        level = logging.INFO if kind in ("retry", "recovered") else logging.WARNING
+        logger.log(level, "%s: %s %s %s", event.storage, kind, operation, facts)
+        if self._on_event is not None:
+            try:
+                self._on_event(event)
+            except Exception:
+                # What happened has happened; whoever listens must not undo it by failing.
+                logger.exception("a handler of storage events failed")
+
+    def acting(self, replica: Replica, operation: str, error: BaseException | None) -> None:
+        """Tell that another storage than before does the work, if it is so."""
+        if replica.number != self._acting:
+            kind: EventKind = "failover" if replica.number > self._acting else "recovered"
+            self._acting = replica.number
+            self.tell(kind, replica, operation, error=error)
+
+    def unsettle(self, run_id: str | None = None) -> None:
+        """Compare the copies of a run, or of all, before they are used again."""
+        if run_id is None:
+            self._settled.clear()
+        else:
+            self._settled.discard(run_id)
+        self._all_settled = False
+
+    # Making copies agree
+
+    def settle(self, run_id: str) -> int:
+        """See that the copies of a run fit; the number of the first storage that is up to date.
+
+        What an earlier storage lacks it is given first. Copies that disagree are a `ParkedError`.
+        """
+        if run_id in self._settled:
+            return 0
+        with self.lock:
+            heads = {replica.number: self._head(replica, run_id) for replica in self.all}
+            for damaged in heads.values():
+                if isinstance(damaged, CorruptError) and not has_failed(damaged):
+                    raise damaged
+            known = {n: head for n, head in heads.items() if isinstance(head, RunInfo)}
+            if known:
+                lead = max(known, key=lambda n: (known[n].seq, -n))
+                for replica in self.all:
+                    head = heads[replica.number]
+                    if replica.number != lead and not isinstance(head, HoldfastError):
+                        self._fit(run_id, self.all[lead], known[lead], replica, head, heads)
+            if not any(isinstance(head, HoldfastError) for head in heads.values()):
+                self._settled.add(run_id)
+                if known:
+                    self.all[lead].behind.discard(run_id)
+            return next((n for n, h in heads.items() if not isinstance(h, HoldfastError)), 0)
+
+    def _head(self, replica: Replica, run_id: str) -> RunInfo | HoldfastError | None:
+        try:
+            return self.whole(replica, run_id, "compare", lambda storage: head_of(storage, run_id))
+        except (StorageError, CorruptError) as error:
+            return error
+
+    def _fit(
+        self,
+        run_id: str,
+        lead: Replica,
+        newest: RunInfo,
+        replica: Replica,
+        head: RunInfo | None,
+        heads: dict[int, RunInfo | HoldfastError | None],
+    ) -> None:
+        seq, digest = (head.seq, head.digest) if head is not None else (0, "")
+        if (seq, digest) == (newest.seq, newest.digest):
+            if run_id in lead.behind:  # something was hidden while it was away
+                self.call(
+                    lead, "bring back", lambda to: hide_alike(to, replica.storage, run_id, seq)
+                )
+            return
+        if seq and not self.call(
+            lead, "compare", lambda storage: goes_on(storage, run_id, seq, digest)
+        ):
+            raise self._parked(run_id, replica, lead, seq, newest.seq)
+        if replica.number > lead.number:
+            return
+        try:
+            self._give(run_id, lead, replica, seq)
+        except StorageError as error:
+            heads[replica.number] = error
+
+    def _give(self, run_id: str, source: Replica, target: Replica, after: int) -> None:
+        """Bring what *source* has of a run after that seq to *target*, in order."""
+        copied, conflict = self.call(
+            target, "bring back", lambda to: bring_up(source.storage, to, run_id, after), long=True
+        )
+        if conflict is not None:
+            raise self._parked(run_id, target, source, conflict.head, after + copied)
+        if after:
+            self.call(
+                target, "bring back", lambda to: hide_alike(to, source.storage, run_id, after)
+            )
+        target.behind.discard(run_id)
+        self.tell("recovered", target, "bring back", run_id=run_id, records=copied)
+
+    def _parked(self, run_id: str, one: Replica, two: Replica, a: int, b: int) -> ParkedError:
+        error = ParkedError(
+            f"run {run_id!r} has gone one way in the {one}, to record {a}, and another in the"
+            f" {two}, to record {b}",
+            run_id=run_id,
+            seq=min(a, b) + 1,
+            head=a,
+            storages=(str(one), str(two)),
+        )
+        self.unsettle(run_id)
+        self.tell("parked", one, run_id=run_id, error=error)
+        return error
+
+    def settle_all(self) -> list[str]:
+        """See that no fallback has what an earlier storage lacks; the runs that are parked."""
+        if self._all_settled:
+            return []
+        parked: list[str] = []
+        with self.lock:
+            heads = [self._heads(replica) for replica in self.all]
+            for run_id in dict.fromkeys(run_id for found in heads for run_id in found or ()):
+                known = [found.get(run_id, (0, "")) for found in heads if found is not None]
+                if any(later[0] >= known[0][0] and later != known[0] for later in known[1:]):
+                    try:
+                        self.settle(run_id)
+                    except ParkedError:
+                        parked.append(run_id)
+            self._all_settled = all(found is not None for found in heads) and not parked
+        return parked
+
+    def _heads(self, replica: Replica) -> dict[str, tuple[int, str]] | None:
+        def look(storage: Storage) -> dict[str, tuple[int, str]]:
+            return {run.run_id: (run.seq, run.digest) for run in storage.runs(RunQuery())}
+
+        try:
+            return self.whole(replica, None, "compare", look)
+        except (StorageError, CorruptError):
+            return None
+
+    def mirror(self, replica: Replica, batches: Iterable[Batch]) -> None:
+        """Append what *replica* has stored to the storages after it, as far as they work."""
+        sent = list(batches)
+        runs = {batch.run_id for batch in sent}
+        for copy in self.all[replica.number + 1 :] if sent else ():
+            try:
+                late = self._copied(copy, sent) | (runs & copy.behind)
+                copy.missing = False
+                for run_id in sorted(late):
+                    self.catch_up(replica, copy, run_id)
+            except HoldfastError as error:
+                # It is stored and acknowledged, whatever becomes of its copy.
+                copy.behind |= runs
+                if not copy.missing:
+                    # Once, not at every save of a long failure.
+                    copy.missing = True
+                    self.tell("behind", copy, "copy", error=error)
+
+    def _copied(self, copy: Replica, batches: list[Batch]) -> set[str]:
+        """Append batches to a copy; gives the runs of which it did not take all."""
+        try:
+            results = self.call(copy, "copy", lambda storage: storage.append(batches))
+        except UsageError:
+            # Some media cannot store every batch as it is; record by record they can.
+            return {batch.run_id for batch in batches if batch.records}
+        return {b.run_id for b, refused in zip(batches, results, strict=True) if refused}
+
+    def catch_up(self, source: Replica, copy: Replica, run_id: str) -> bool:
+        """Bring a copy up to date with *source*; False if it has gone its own way."""
+        head = self.whole(copy, run_id, "copy", lambda storage: head_of(storage, run_id))
+        after = 0 if head is None else head.seq
+        if head is not None and not self.call(
+            source, "copy", lambda storage: goes_on(storage, run_id, head.seq, head.digest)
+        ):
+            copy.behind.add(run_id)
+            self._parked(run_id, copy, source, head.seq, head.seq)
+            return False
+        _, conflict = self.call(
+            copy, "copy", lambda to: bring_up(source.storage, to, run_id, after), long=True
+        )
+        if conflict is not None:
+            copy.behind.add(run_id)
+            self.tell("behind", copy, "copy", run_id=run_id, error=conflict)
+            return True
+        if after:
+            self.call(copy, "copy", lambda to: hide_alike(to, source.storage, run_id, after))
+        copy.behind.discard(run_id)
+        return True
+
+    # Making them whole
+
+    def whole(
+        self, replica: Replica, run_id: str | None, operation: str, call: Callable[[Storage], T]
+    ) -> T:
+        """What *call* gives, once a run that it finds damaged was made whole from a copy."""
+        healed: set[str] = set()
+        while True:
+            try:
+                return self.call(replica, operation, call)
+            except CorruptError as error:
+                damaged = error.facts.get("run_id", run_id)
+                if damaged is None or damaged in healed or not self.heal(replica, damaged):
+                    raise
+                healed.add(damaged)
+
+    def heal(self, replica: Replica, run_id: str) -> bool:
+        """Make a damaged run whole from another storage; False if none has all of it."""
+        with self.lock:
+            for good in self.all:
+                if good is replica or run_id in good.behind:
+                    continue
+                try:
+                    made = self.call(
+                        good, "heal", lambda s: merged(replica.storage, s, run_id), long=True
+                    )
+                    if made is None:
+                        continue
+                    self.call(replica, "heal", partial(made.put, run_id=run_id), long=True)
+                except (StorageError, CorruptError, ConflictError):
+                    continue
+                self.tell("heal", replica, "heal", run_id=run_id, records=len(made.records))
+                return True
+        return False
+
+    def keep(self, replica: Replica, run_id: str) -> list[str]:
+        """Make every other copy what this one is; says where what they had else is kept."""
+        with self.lock:
+            records = self.call(replica, "unpark", lambda s: list(s.read(run_id)), long=True)
+            shown = self.call(replica, "unpark", lambda s: visible(s, run_id))
+            hidden = {record.header.seq for record in records} - shown
+            kept: list[str] = []
+            for other in self.all:
+                if other is replica:
+                    continue
+                survey = self.call(other, "unpark", lambda s: mending(s).survey(run_id), long=True)
+                if survey is not None:
+                    put = partial(Whole(records, hidden, survey.head).put, run_id=run_id)
+                    kept.append(self.call(other, "unpark", put, long=True))
+                else:
+                    self.catch_up(replica, other, run_id)
+                other.behind.discard(run_id)
+            self.unsettle(run_id)
+            return kept

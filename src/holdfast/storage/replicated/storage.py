@@ -1,0 +1,422 @@
+"""A storage around storages: it goes on while one of them fails, and makes them agree again."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TypeVar
+from weakref import WeakSet
+
+from holdfast.core.records import Header, Record
+from holdfast.errors import (
+    ConflictError,
+    CorruptError,
+    HoldfastError,
+    StorageError,
+    StorageUnavailableError,
+    UsageError,
+)
+from holdfast.storage.base import (
+    Batch,
+    Lease,
+    Leasing,
+    Owner,
+    RecordQuery,
+    RunInfo,
+    RunQuery,
+    Storage,
+    Survey,
+)
+from holdfast.storage.replicated.breaker import Breaker, BreakerRules
+from holdfast.storage.replicated.copies import head_of, mending
+from holdfast.storage.replicated.reads import Reads, check_whole
+from holdfast.storage.replicated.replicas import Opener, Replica, Replicas, StorageEvent
+from holdfast.storage.replicated.retries import Retry
+
+__all__ = ["BreakerRules", "ResilientStorage", "Retry", "StorageEvent"]
+
+T = TypeVar("T")
+_EPOCHS = 10_000
+"""So many leases that a primary lost can be made up for."""
+
+
+class ResilientStorage(Storage):
+    """Keeps runs in *primary*, and a copy of each in every one of *fallbacks*.
+
+    What is saved goes to the primary, then to the others. While the primary fails, after *retry*,
+    the first fallback that works takes its place; it has the run, so that seqs and digests go on as
+    they were. A primary that is back is given what it missed, in order, before anything else is
+    done with the run. Where both have gone on the run is parked: every append to it is a
+    `ParkedError` until `unpark` says which copy counts. What is damaged in one storage is made
+    whole from another.
+
+    Leases are the primary's alone. While it fails none can be taken or renewed, and who holds one
+    can save to a fallback only until it runs out.
+
+    A storage may be given as a function that opens it: one that is away at the start is opened
+    later. *breaker* says when a storage is left alone for a while. *on_event* is told of each
+    `StorageEvent`; they are logged as well. It is called in the middle of a call, perhaps from
+    another thread, and must not use the storage itself. *clock* is in monotonic seconds.
+
+    >>> from holdfast.storage.memory import MemoryStorage
+    >>> with ResilientStorage(MemoryStorage(), MemoryStorage()) as storage:
+    ...     list(storage.runs(RunQuery()))
+    []
+    """
+
+    def __init__(
+        self,
+        primary: Storage | Opener,
+        *fallbacks: Storage | Opener,
+        retry: Retry | None = None,
+        breaker: BreakerRules | None = None,
+        on_event: Callable[[StorageEvent], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        given = [primary, *fallbacks]
+        if not fallbacks:
+            raise UsageError("there is no fallback", hint="give a second storage, or use the first")
+        if len({id(one) for one in given}) < len(given):
+            raise UsageError("one storage is given twice", hint="a copy must be somewhere else")
+        if isinstance(primary, Storage) and not isinstance(primary, Leasing):
+            raise UsageError(f"a {type(primary).__name__} cannot lease runs, as a primary must")
+        opened = [one for one in given if isinstance(one, Storage)]
+        self.body_compression = opened[0].body_compression if opened else None
+        self._replicas = Replicas(
+            [Replica(n, one, Breaker(breaker, clock=clock)) for n, one in enumerate(given)],
+            retry or Retry(),
+            on_event,
+        )
+        self._reads = Reads(self._replicas)
+        self._clock = clock
+        self._leases: dict[str, tuple[int, float]] = {}
+        """The epoch of each lease that was taken here, and until when a fallback may be used."""
+        self._closed = False
+        _storages.add(self)
+
+    @property
+    def storages(self) -> tuple[Storage, ...]:
+        """The storages themselves, the primary first."""
+        return tuple(replica.storage for replica in self._replicas.all)
+
+    # Writing
+
+    def append(self, batches: Sequence[Batch]) -> list[ConflictError | None]:
+        self._check_open()
+        with self._replicas.lock:
+            parked, start = self._reads.settled({batch.run_id for batch in batches})
+            results: list[ConflictError | None] = [parked.get(b.run_id) for b in batches]
+            numbers = [n for n, batch in enumerate(batches) if batch.run_id not in parked]
+            sent = [batches[n] for n in numbers]
+
+            def append(replica: Replica) -> list[ConflictError | None]:
+                for batch in sent:
+                    check_whole(replica, batch.run_id)
+                if replica.number:
+                    self._check_failover(replica, sent)
+                return self._replicas.call(replica, "append", lambda s: s.append(sent))
+
+            replica, stored = self._reads.first("append", append, start)
+            for number, result in zip(numbers, stored, strict=True):
+                results[number] = result
+            for batch in sent if replica.number else ():
+                self._replicas.unsettle(batch.run_id)
+                for earlier in self._replicas.all[: replica.number]:
+                    earlier.behind.add(batch.run_id)
+            kept = [b for b, result in zip(sent, stored, strict=True) if result is None]
+            self._replicas.mirror(replica, kept)
+            return results
+
+    def _check_failover(self, replica: Replica, batches: Sequence[Batch]) -> None:
+        """Let a fallback take only what goes on from what it has, under a lease that holds."""
+        for run_id in {batch.run_id for batch in batches if batch.records}:
+            first = next(b for b in batches if b.run_id == run_id and b.records)
+            self._check_lease(first)
+            look = partial(head_of, run_id=run_id)
+            head = self._replicas.call(replica, "append", look)
+            newest = head.seq if head is not None else 0
+            wanted = first.records[0].header.seq - 1
+            if newest < wanted and not first.erased:
+                raise StorageUnavailableError(
+                    f"the {replica} has run {run_id!r} up to record {newest} only, not {wanted}",
+                    hint="it can go on when the storage that has the rest is back",
+                    run_id=run_id,
+                )
+
+    def _check_lease(self, batch: Batch) -> None:
+        if batch.epoch is None:
+            return
+        epoch, until = self._leases.get(batch.run_id, (0, 0.0))
+        if epoch != batch.epoch or self._clock() >= until:
+            raise StorageUnavailableError(
+                f"the lease of run {batch.run_id!r} has run out, or was not taken here, and the"
+                " primary is away",
+                hint="another process may have the run; a longer lease lasts through a longer"
+                " failure",
+                run_id=batch.run_id,
+            )
+
+    def delete(
+        self, run_id: str, *, hide: Sequence[int] | None = None, erase: Sequence[int] | None = None
+    ) -> int:
+        self._check_open()
+        with self._replicas.lock:
+            _, start = self._reads.settled([run_id])
+
+            def drop(replica: Replica) -> int:
+                return self._replicas.call(
+                    replica, "delete", lambda s: s.delete(run_id, hide=hide, erase=erase)
+                )
+
+            if hide is not None and not erase:
+                return self._hide(run_id, drop, start)
+            if start:
+                raise StorageUnavailableError(
+                    "nothing can be erased while the primary is away", run_id=run_id
+                )
+            counts = [drop(self._replicas.all[0])]
+            whole = hide is None and erase is None
+            failures: list[tuple[Replica, HoldfastError]] = []
+            for replica in self._replicas.all[1:]:
+                try:
+                    counts.append(drop(replica))
+                except (StorageError, CorruptError, UsageError) as error:
+                    failures.append((replica, error))
+                else:
+                    if whole:
+                        replica.behind.discard(run_id)
+            for replica, failure in failures:
+                raise StorageUnavailableError(
+                    f"the {replica} still has what was erased of run {run_id!r}: {failure.message}",
+                    hint="do it again when that storage works",
+                    run_id=run_id,
+                ) from failure
+            return max(counts)
+
+    def _hide(self, run_id: str, drop: Callable[[Replica], int], start: int) -> int:
+        replica, count = self._reads.first("delete", drop, start)
+        if replica.number:
+            self._replicas.unsettle(run_id)
+            for earlier in self._replicas.all[: replica.number]:
+                earlier.behind.add(run_id)
+        for copy in self._replicas.all[replica.number + 1 :]:
+            try:
+                drop(copy)
+            except (StorageError, CorruptError) as error:
+                copy.behind.add(run_id)
+                self._replicas.tell("behind", copy, "delete", run_id=run_id, error=error)
+        return count
+
+    # Reading
+
+    def read(
+        self, run_id: str, *, first: int | None = None, last: int | None = None
+    ) -> Iterator[Record]:
+        self._check_open()
+        _, head = self._reads.look("read", run_id, lambda s: head_of(s, run_id))
+        if head is None:
+            return iter(())
+        return self._reads.read(
+            run_id, first or 1, head.seq if last is None else min(last, head.seq)
+        )
+
+    def headers(self, query: RecordQuery) -> Iterator[Header]:
+        self._check_open()
+        return self._reads.iterate("headers", query.run_id, lambda s: s.headers(query))
+
+    def find(self, id_prefix: str) -> list[Header]:
+        self._check_open()
+        return self._reads.look("find", None, lambda s: s.find(id_prefix))[1]
+
+    def runs(self, query: RunQuery) -> Iterator[RunInfo]:
+        self._check_open()
+        return self._reads.iterate("runs", query.run_id, lambda s: s.runs(query))
+
+    # Leases
+
+    def take_lease(self, run_id: str, owner: Owner, *, now: float, ttl: float) -> Lease:
+        self._check_open()
+        with self._replicas.lock:
+            # Another process may have saved to a fallback under the lease before.
+            self._replicas.unsettle(run_id)
+            if self._replicas.settle(run_id):
+                raise _no_lease(run_id)
+            began = self._clock()
+            # It is not tried again: the first attempt may have taken it, and would be in the way.
+            lease = self._replicas.call(
+                self._replicas.all[0],
+                "take_lease",
+                lambda s: _take(s, run_id, owner, now=now, ttl=ttl),
+                again=False,
+            )
+            self._leases[run_id] = (lease.epoch, self._safe_until(began, ttl))
+            return lease
+
+    def renew_lease(self, lease: Lease, *, now: float, ttl: float) -> Lease:
+        self._check_open()
+        began = self._clock()
+        renewed = self._replicas.call(
+            self._replicas.all[0],
+            "renew_lease",
+            lambda s: _leasing(s).renew_lease(lease, now=now, ttl=ttl),
+        )
+        self._leases[lease.run_id] = (renewed.epoch, self._safe_until(began, ttl))
+        return renewed
+
+    def _safe_until(self, began: float, ttl: float) -> float:
+        """Until when an append that is sent has ended before the lease has."""
+        deadline = self._replicas.retry.deadline or 0.0
+        return began + ttl - min(deadline, ttl / 3)
+
+    def release_lease(self, lease: Lease) -> None:
+        self._check_open()
+        self._leases.pop(lease.run_id, None)
+        primary = self._replicas.all[0]
+        try:
+            self._replicas.call(
+                primary, "release_lease", lambda s: _leasing(s).release_lease(lease)
+            )
+        except StorageError as error:
+            # It runs out by itself; what was saved while it was held is saved.
+            self._replicas.tell(
+                "behind", primary, "release_lease", run_id=lease.run_id, error=error
+            )
+
+    def lease_of(self, run_id: str) -> Lease | None:
+        self._check_open()
+        return self._replicas.call(
+            self._replicas.all[0], "lease_of", lambda s: _leasing(s).lease_of(run_id)
+        )
+
+    # Making them agree, and whole
+
+    def sync(self) -> list[str]:
+        """Bring every copy of every run up to date, both ways; the ids of runs that are parked.
+
+        It is for a fallback that is new, or after a failure when nothing is being saved.
+        """
+        self._check_open()
+        with self._replicas.lock:
+            self._replicas.unsettle()
+            parked = self._replicas.settle_all()
+            primary, *others = self._replicas.all
+            for run in self.runs(RunQuery()):
+                if run.run_id in parked:
+                    continue
+                if not all(self._replicas.catch_up(primary, one, run.run_id) for one in others):
+                    parked.append(run.run_id)
+            return parked
+
+    def unpark(self, run_id: str, *, keep: int = 0) -> list[str]:
+        """Let the copy in storage number *keep*, 0 being the primary, count from now on.
+
+        The other copies are made what it is. What they held is put aside where it was, and returned
+        is where. To look at both before, open a manager on each of `storages`.
+        """
+        self._check_open()
+        if not 0 <= keep < len(self._replicas.all):
+            raise UsageError(f"there is no storage number {keep}", hint="0 is the primary")
+        return self._replicas.keep(self._replicas.all[keep], run_id)
+
+    def check_medium(self, *, mend: bool) -> list[str]:
+        """What is wrong with each of the storages, or was done about it."""
+        self._check_open()
+        self._replicas.unsettle()
+        return [
+            f"{replica}: {told}"
+            for replica in self._replicas.all
+            for told in mending(replica.storage).check_medium(mend=mend)
+        ]
+
+    def known_runs(self) -> list[str]:
+        self._check_open()
+        every = [mending(storage).known_runs() for storage in self.storages]
+        return list(dict.fromkeys(run_id for runs in every for run_id in runs))
+
+    def survey(self, run_id: str) -> Survey | None:
+        """What the primary holds of a run, after all was done to make it whole."""
+        self._check_open()
+        with suppress(CorruptError):
+            self._reads.settled([run_id])
+        primary = self._replicas.all[0]
+        survey = mending(primary.storage).survey(run_id)
+        if survey is not None and survey.problems and self._replicas.heal(primary, run_id):
+            survey = mending(primary.storage).survey(run_id)
+        return survey
+
+    def mend(
+        self, run_id: str, records: Sequence[Record], hidden: Collection[int], *, head: int
+    ) -> str:
+        """Make the run just these records, in every storage that has it."""
+        self._check_open()
+        with self._replicas.lock:
+            primary, *others = map(mending, self.storages)
+            # All of them are looked at first: one that is away would disagree when it is back.
+            surveys = [other.survey(run_id) for other in others]
+            kept = [primary.mend(run_id, records, hidden, head=head)]
+            for other, survey in zip(others, surveys, strict=True):
+                if survey is not None:
+                    kept.append(other.mend(run_id, records, hidden, head=survey.head))
+            self._replicas.unsettle(run_id)
+            return ", ".join(kept)
+
+    def compact(self) -> None:
+        self._check_open()
+        for replica in self._replicas.all:
+            self._replicas.call(replica, "compact", lambda s: s.compact(), long=True)
+
+    def close(self) -> None:
+        """Close all storages."""
+        self._closed = True
+        for replica in self._replicas.all:
+            replica.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise UsageError("this ResilientStorage is closed", hint="open a new one")
+
+
+def _leasing(storage: Storage) -> Leasing:
+    if isinstance(storage, Leasing):
+        return storage
+    raise UsageError(f"a {type(storage).__name__} cannot lease runs, as a primary must")
+
+
+def _take(storage: Storage, run_id: str, owner: Owner, *, now: float, ttl: float) -> Lease:
+    """Take a lease with a higher epoch than any that the run's newest record tells of.
+
+    A primary that was lost and given its runs again from a fallback has lost its leases.
+    """
+    query = RecordQuery(run_id=run_id, notes=True, limit=1)
+    newest = next(iter(storage.headers(query)), None)
+    lease = _leasing(storage).take_lease(run_id, owner, now=now, ttl=ttl)
+    for _ in range(_EPOCHS):
+        if newest is None or lease.epoch > newest.epoch:
+            return lease
+        _leasing(storage).release_lease(lease)
+        lease = _leasing(storage).take_lease(run_id, owner, now=now, ttl=ttl)
+    raise StorageError(f"the leases of run {run_id!r} are lost", run_id=run_id)
+
+
+def _no_lease(run_id: str) -> StorageUnavailableError:
+    return StorageUnavailableError(
+        f"run {run_id!r} cannot be taken while the primary is away",
+        hint="a lease is the primary's to give; try again when it is back",
+        run_id=run_id,
+    )
+
+
+_storages: WeakSet[ResilientStorage] = WeakSet()
+
+
+def _new_locks() -> None:
+    """A child must not wait for a lock that a thread of its parent held."""
+    for storage in _storages:
+        storage._replicas.lock = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_new_locks)

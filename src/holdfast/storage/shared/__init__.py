@@ -1,0 +1,10 @@
+"""What every medium needs, once.
+
+Nothing here touches a particular medium.
+"""
+
+from __future__ import annotations
+
+from holdfast.lazy import attach
+
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

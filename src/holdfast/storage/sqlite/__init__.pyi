@@ -1,0 +1,1 @@
+from holdfast.storage.sqlite.storage import SQLiteStorage as SQLiteStorage

@@ -1,0 +1,349 @@
+"""Connections to one database file: one that writes, a few that read, and none across a fork."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from weakref import WeakSet
+
+import apsw
+
+from holdfast.errors import (
+    CorruptError,
+    HoldfastError,
+    StorageError,
+    StorageFullError,
+    StorageUnavailableError,
+    UsageError,
+)
+from holdfast.storage.sqlite.page_checksums import PAGE, checked_pages
+from holdfast.storage.sqlite.schema import make_file, make_schema, refusal, use_log
+
+__all__ = ["Pool"]
+
+_LOG_PAGES = 128
+"""How long the write-ahead log grows before it is brought into the database."""
+_LONGER = 8
+"""How many times longer under group commits, of which each would else be followed by the syncs
+that bringing the log in takes."""
+_FULL = 2
+_SETTINGS = {
+    "synchronous": _FULL,
+    "temp_store": "memory",
+    "cell_size_check": True,
+    # What was erased must be gone, a run's key above all.
+    "secure_delete": "fast",
+    "cache_size": -16_384,
+    "wal_autocheckpoint": _LOG_PAGES,
+    "journal_size_limit": _LOG_PAGES * PAGE,
+}
+_IDLE_READERS = 4
+_LOOKS_EVERY = 1.0
+"""Seconds between two looks whether the file is still there; each costs a bit of an append."""
+_PATIENCE = 30.0
+"""Seconds a fork waits for calls that are under way. Only the forking thread's own take longer."""
+_OPENS_AGAIN = 0.01
+"""Seconds until a file that others are opening is tried again."""
+_RIGHTS = "this user needs the right to write to the file and to its directory"
+_DISK = "the disk or its driver failed: look into the system's log"
+
+_opening = threading.RLock()
+"""Held while a file is made or a process forks."""
+
+
+class Pool:
+    """Lends connections to the database at *path*, which is made if it is missing.
+
+    Whatever goes wrong while one is lent comes out as an error of Holdfast's.
+    """
+
+    def __init__(self, path: Path, busy_timeout: float) -> None:
+        self._path = path
+        self._busy_timeout = busy_timeout
+        self._closed = False
+        self._pid: int | None = None
+        self._file: tuple[int, int] | None = None
+        self._looks_again = 0.0
+        self._errors = _Errors(path, busy_timeout)
+        self._renew_locks()
+        self._writer: apsw.Connection | None = None
+        self._idle: list[apsw.Connection] = []
+        with self._errors, _opening:
+            make_file(path)
+            patience = time.monotonic() + busy_timeout
+            while True:
+                try:
+                    self._begin()
+                    break
+                except (apsw.CorruptError, apsw.NotADBError) as error:
+                    raise refusal(path, error) from error
+                except apsw.BusyError:
+                    # Taking up the log does not wait for others that open the file just now.
+                    if time.monotonic() > patience:
+                        raise
+                    time.sleep(_OPENS_AGAIN)
+            self._file = self._file_now()
+            _watched_for_forks().add(self)
+
+    def _begin(self) -> None:
+        self._writer = self._connect()
+        try:
+            make_schema(self._writer, self._path)
+            use_log(self._writer, self._path)
+        except BaseException:
+            self._disconnect()
+            raise
+
+    @contextmanager
+    def reading(self) -> Iterator[apsw.Connection]:
+        """A connection to read with. Statements must have ended when it is given back."""
+        with self._errors:
+            reader = self._borrow()
+            try:
+                if reader is None:
+                    reader = self._connect()
+                    reader.pragma("query_only", True)
+                yield reader
+            except BaseException:
+                if reader is not None:
+                    reader.close(force=True)
+                    reader = None
+                raise
+            finally:
+                self._give_back(reader)
+
+    @contextmanager
+    def writing(self, batches: int = 1) -> Iterator[apsw.Connection]:
+        """A transaction, alone among all threads and processes: kept whole, or on error not at all.
+
+        What it wrote survives power loss once this returns. *batches* is how many it is to hold.
+        """
+        with self._errors, self._writing:
+            writer = self._open_writer()
+            writer.wal_autocheckpoint(_LOG_PAGES * min(max(batches, 1), _LONGER))
+            try:
+                writer.execute("BEGIN IMMEDIATE")
+                yield writer
+                writer.execute("COMMIT")
+            except BaseException as error:
+                if writer.in_transaction:
+                    writer.execute("ROLLBACK")
+                if isinstance(error, apsw.ReadOnlyError | apsw.CantOpenError):
+                    self._reconnect()
+                raise
+
+    @contextmanager
+    def maintaining(self) -> Iterator[apsw.Connection]:
+        """The connection that writes, without a transaction."""
+        with self._errors, self._writing:
+            yield self._open_writer()
+
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """No connection is open meanwhile, and none is lent; what is at the path then is used."""
+        with self._errors, self._writing, self._state:
+            self._state.wait_for(lambda: self._lent == 0)
+            self._disconnect()
+            try:
+                yield
+            finally:
+                self._file = self._file_now()
+
+    def check_open(self) -> None:
+        if self._closed:
+            raise UsageError(f"the storage on {self._path} is closed", hint="open a new one")
+
+    def close(self) -> None:
+        """Bring the log into the database, if no other process uses it, and let go of the file."""
+        with self._errors, self._writing, self._state:
+            self._closed = True
+            self._state.wait_for(lambda: self._lent == 0)
+            if self._pid == os.getpid():
+                self._disconnect()
+
+    def _check(self) -> None:
+        self.check_open()
+        if self._pid not in (None, os.getpid()):
+            raise StorageError(
+                f"{self._path} was in use when the process forked",
+                hint="fork while no call to the storage is under way",
+                path=str(self._path),
+            )
+
+    def _look(self) -> None:
+        """See that the file still stands at its path: what is saved in another would be lost."""
+        if self._file != self._file_now():
+            raise StorageError(
+                f"{self._path} was deleted or replaced while it was open",
+                hint="put it back, or open the storage again",
+                path=str(self._path),
+            )
+        self._looks_again = time.monotonic() + _LOOKS_EVERY
+
+    def _file_now(self) -> tuple[int, int] | None:
+        try:
+            stat = os.stat(self._path)
+        except FileNotFoundError:
+            return None
+        return stat.st_dev, stat.st_ino
+
+    def _open_writer(self) -> apsw.Connection:
+        self._check()
+        if time.monotonic() >= self._looks_again:
+            self._look()
+        if self._writer is None:
+            self._writer = self._connect()
+        if self._writer.in_transaction:
+            # An interrupt came before the block that would have ended it.
+            self._writer.execute("ROLLBACK")
+        return self._writer
+
+    def _borrow(self) -> apsw.Connection | None:
+        with self._state:
+            self._check()
+            self._lent += 1
+            return self._idle.pop() if self._idle else None
+
+    def _give_back(self, reader: apsw.Connection | None) -> None:
+        with self._state:
+            self._lent -= 1
+            if reader is not None and len(self._idle) < _IDLE_READERS:
+                self._idle.append(reader)
+            elif reader is not None:
+                reader.close()
+            if self._lent == 0:
+                self._state.notify_all()
+
+    def _connect(self) -> apsw.Connection:
+        connection = apsw.Connection(str(self._path), vfs=checked_pages())
+        self._pid = os.getpid()
+        try:
+            connection.set_busy_timeout(int(self._busy_timeout * 1000))
+            for setting, value in _SETTINGS.items():
+                connection.pragma(setting, value)
+            if connection.pragma("synchronous") != _FULL:
+                raise StorageError("this SQLite does not sync its commits", path=str(self._path))
+        except BaseException:
+            connection.close(force=True)
+            raise
+        return connection
+
+    def _disconnect(self) -> None:
+        """Close all connections, the last of which leaves no log behind."""
+        self._pid = None
+        while self._idle:
+            self._idle.pop().close()
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
+
+    def _reconnect(self) -> None:
+        """Open everything anew before the next call.
+
+        A log that could not be opened for writing once is read-only for SQLite for as long as
+        the connection lasts.
+        """
+        with self._state:
+            self._disconnect()
+
+    def _renew_locks(self) -> None:
+        self._writing = threading.Lock()
+        self._state = threading.Condition()
+        self._lent = 0
+        self._paused = False
+
+    def pause(self) -> None:
+        """Close everything before the process forks, and let nobody in until `resume`.
+
+        A child that inherits a connection believes in locks that it does not hold: once its
+        parent closes, the log is deleted under it, and what the child saves is lost.
+        """
+        if not self._writing.acquire(timeout=_PATIENCE):
+            return
+        self._state.acquire()
+        if self._state.wait_for(lambda: self._lent == 0, timeout=_PATIENCE):
+            self._paused = True
+            self._disconnect()
+        else:
+            self._state.release()
+            self._writing.release()
+
+    def resume(self, *, in_child: bool) -> None:
+        if in_child:
+            self._renew_locks()
+        elif self._paused:
+            self._paused = False
+            self._state.release()
+            self._writing.release()
+
+
+class _Errors:
+    """Turns what SQLite and the system raise within into what it means."""
+
+    def __init__(self, path: Path, busy_timeout: float) -> None:
+        self._path = str(path)
+        self._waited = f"it was waited for {busy_timeout:g} s; try again"
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+    ) -> None:
+        if error is not None and (meaning := self._meaning(error)) is not None:
+            raise meaning from error
+
+    def _meaning(self, error: BaseException) -> HoldfastError | None:
+        path = self._path
+        match error:
+            case apsw.CorruptError() | apsw.NotADBError():
+                return CorruptError(f"{path} is damaged: {error}", path=path)
+            case apsw.FullError():
+                return StorageFullError(f"no room left for {path}", path=path)
+            case apsw.BusyError() | apsw.LockedError() | apsw.ProtocolError():
+                message = f"{path} is locked by another process: {error}"
+                return StorageUnavailableError(message, hint=self._waited, path=path)
+            case apsw.CantOpenError() | apsw.ReadOnlyError() | apsw.PermissionsError():
+                return StorageError(f"{path}: {error}", hint=_RIGHTS, path=path)
+            case apsw.IOError():
+                return StorageError(f"{path}: {error}", hint=_DISK, path=path)
+            case apsw.Error():
+                return StorageError(f"SQLite failed on {path}: {error}", path=path)
+            case OSError(errno=errno.ENOSPC | errno.EDQUOT):
+                return StorageFullError(f"no room left for {path}", path=path)
+            case OSError():
+                return StorageError(f"{path}: {error.strerror}", hint=_RIGHTS, path=path)
+            case UnicodeEncodeError() | OverflowError():
+                return UsageError(f"this can be neither stored nor asked for: {error}")
+        return None
+
+
+@cache
+def _watched_for_forks() -> WeakSet[Pool]:
+    """The pools that are open; asking for them the first time makes forks stop at them."""
+    pools: WeakSet[Pool] = WeakSet()
+    paused: list[Pool] = []
+
+    def before() -> None:
+        _opening.acquire()
+        paused.extend(pools)
+        for pool in paused:
+            pool.pause()
+
+    def after(*, in_child: bool) -> None:
+        while paused:
+            paused.pop().resume(in_child=in_child)
+        _opening.release()
+
+    os.register_at_fork(
+        before=before,
+        after_in_parent=lambda: after(in_child=False),
+        after_in_child=lambda: after(in_child=True),
+    )
+    return pools

@@ -1,0 +1,388 @@
+"""Damage in a SQLite file: rows that are not what they were, and pages that cannot be read.
+
+Rows are put right within the file. A page that cannot be read takes rows of any table with it,
+and SQLite cannot write beside it safely; so all that can be read is brought into a new file, which
+takes the place of the old one. The old one is kept.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import apsw
+import msgspec
+
+from holdfast.core.records import Record, medium_name, open_record
+from holdfast.errors import CorruptError, StorageUnavailableError
+from holdfast.storage.base import Batch, Lease, RunQuery
+from holdfast.storage.io import write_file
+from holdfast.storage.shared import Survey, holes, moment
+from holdfast.storage.sqlite.index import HIDDEN, NOTE, marks_of, state_of
+from holdfast.storage.sqlite.page_checksums import PAGE, checked_pages, peek
+from holdfast.storage.sqlite.rows import Run, lease_of, one, record_of, rows
+from holdfast.storage.sqlite.writes import insert_record
+
+if TYPE_CHECKING:
+    from holdfast.storage.sqlite.storage import SQLiteStorage
+
+__all__ = ["bad_pages", "mend_run", "salvage", "survey_run"]
+
+_FEW = 20
+_HEADER, _PAGES_AT = 100, 28
+"""The size of a database's header, and where in it the number of pages stands."""
+_RECORDS = """
+SELECT r.ord, r.seq, r.state, r.digest, CAST(r.header AS BLOB), b.body
+FROM records r LEFT JOIN bodies b ON b.ord = r.ord WHERE r.run = ? ORDER BY r.seq"""
+
+
+def survey_run(db: apsw.Connection, run: Run) -> Survey:
+    """What of a run is whole."""
+    records: list[Record] = []
+    problems: list[str] = []
+    hidden: set[int] = set()
+    for _, seq, state, digest, text, body in rows(db, _RECORDS, (run.pk,)):
+        if state & HIDDEN:
+            hidden.add(seq)
+        try:
+            records.append(record_of(run.run_id, seq, digest, text, body))
+        except CorruptError as error:
+            problems.append(error.message)
+    newest = records[-1].header if records else None
+    if newest is None or (newest.seq, newest.digest) != (run.seq, run.digest):
+        problems.append(
+            f"the newest record of run {run.run_id!r} is not {run.seq}, as it should be"
+        )
+    if not _is_marked(db, run, records, hidden):
+        problems.append(f"run {run.run_id!r} is not indexed as it should be")
+    return Survey(
+        run_id=run.run_id,
+        records=tuple(records),
+        hidden=frozenset(hidden),
+        problems=tuple(problems),
+        head=run.seq,
+    )
+
+
+def _is_marked(
+    db: apsw.Connection, run: Run, records: Sequence[Record], hidden: Collection[int]
+) -> bool:
+    places = dict(rows(db, "SELECT seq, ord FROM records WHERE run = ?", (run.pk,)))
+    for record in records:
+        header, place = record.header, places[record.header.seq]
+        note = NOTE if header.frame == "note" else 0
+        for key in _marks(record, run.pk, hidden):
+            mark = "SELECT 1 FROM marks WHERE key = ? AND note = ? AND ord = ?"
+            if one(db, mark, (key, note, place)) is None:
+                return False
+    shown = [r.header for r in records if r.header.seq not in hidden and r.header.frame != "note"]
+    latest = max((header.seq for header in shown if not header.scope), default=None)
+    return (run.checkpoints, run.latest) == (len(shown), latest)
+
+
+def _marks(record: Record, run: int, hidden: Collection[int]) -> list[bytes]:
+    marks = list(marks_of(record.header, run))
+    return marks[:1] if record.header.seq in hidden else marks
+
+
+def mend_run(
+    db: apsw.Connection,
+    run: Run,
+    records: Sequence[Record],
+    hidden: Collection[int],
+    quarantine: Path,
+) -> Path:
+    """Make a run just these records, within a transaction; gives where the others are kept."""
+    wanted = {record.header.seq: record for record in records}
+    found = rows(db, _RECORDS, (run.pk,))
+    aside = [row for row in found if not _is(row, wanted.get(row[1]))]
+    kept = _write_aside(quarantine, run.run_id, aside)
+    db.execute("DELETE FROM marks WHERE ord IN (SELECT ord FROM records WHERE run = ?)", (run.pk,))
+    for place, *_ in found:
+        db.execute("DELETE FROM records WHERE ord = ?", (place,))
+        db.execute("DELETE FROM bodies WHERE ord = ?", (place,))
+    db.execute("DELETE FROM erased WHERE run = ?", (run.pk,))
+    if not records:
+        db.execute("DELETE FROM runs WHERE pk = ?", (run.pk,))
+        return kept
+    # A record keeps its place among those of all runs; what was not there before is new.
+    places = {row[3].hex(): row[0] for row in found}
+    for seq, record in wanted.items():
+        state = state_of(record.header) | (HIDDEN if seq in hidden else 0)
+        marks = _marks(record, run.pk, hidden)
+        insert_record(
+            db, run.pk, record, state, marks=marks, place=places.get(record.header.digest)
+        )
+    for first, last in holes(wanted):
+        db.execute("INSERT INTO erased VALUES (?, ?, ?)", (run.pk, first, last))
+    _write_head(db, run, records, hidden)
+    return kept
+
+
+def _is(row: tuple[Any, ...], record: Record | None) -> bool:
+    _, _, _, digest, text, body = row
+    here = (digest.hex(), text, body)
+    return record is not None and here == (record.header.digest, record.text, record.body)
+
+
+def _write_aside(quarantine: Path, run_id: str, aside: Sequence[tuple[Any, ...]]) -> Path:
+    """Keep rows as lines of JSON, each with its bytes as they were found."""
+    quarantine.mkdir(0o700, exist_ok=True)
+    path = quarantine / f"{medium_name(run_id)}-{moment()}.jsonl"
+    lines = [
+        {
+            "run_id": run_id,
+            "seq": seq,
+            "hidden": bool(state & HIDDEN),
+            "digest": digest.hex(),
+            "header": base64.b64encode(text or b"").decode(),
+            "body": base64.b64encode(body or b"").decode(),
+        }
+        for _, seq, state, digest, text, body in aside
+    ]
+    write_file(path, b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+    return path
+
+
+def _write_head(
+    db: apsw.Connection, run: Run, records: Sequence[Record], hidden: Collection[int]
+) -> None:
+    shown = [r.header for r in records if r.header.seq not in hidden and r.header.frame != "note"]
+    own = [header for header in shown if not header.scope]
+    last, newest = records[-1].header, own[-1] if own else None
+    db.execute(
+        "UPDATE runs SET name = ?, status = ?, seq = ?, digest = ?, latest = ?, checkpoints = ?,"
+        " stored = ?, saved_at = ? WHERE pk = ?",
+        (
+            (newest or last).name,
+            newest.status if newest else "running",
+            last.seq,
+            last.digest,
+            newest.seq if newest else None,
+            len(shown),
+            sum(len(record.body) for record in records),
+            last.saved_at.isoformat(),
+            run.pk,
+        ),
+    )
+
+
+def bad_pages(path: Path) -> list[str]:
+    """What SQLite itself finds wrong with the file."""
+    # A new connection: one that is in use may remember pages from before they were damaged.
+    db = apsw.Connection(str(path), vfs=checked_pages())
+    try:
+        found = rows(db, f"PRAGMA integrity_check({_FEW})", ())
+    except (apsw.CorruptError, apsw.NotADBError) as error:
+        return [str(error)]
+    finally:
+        db.close(force=True)
+    return [] if found == [("ok",)] else [str(text) for (text,) in found]
+
+
+def salvage(path: Path, open_new: type[SQLiteStorage]) -> list[str]:
+    """Bring what can be read of the file at *path* into a new one; tells what was done.
+
+    Nobody else may have the file open. If nothing can be read, it is left as it is.
+    """
+    name = f"{path.name}.damaged-{moment()}"
+    kept, fresh = path.with_name(name), path.with_name(f"{path.name}.salvaged")
+    _remove(fresh)
+    db = _open_alone(path)
+    try:
+        with _padded(path) as source, open_new(fresh) as target:
+            pages = _Pages(source or db)
+            count = _bring_over(pages, target)
+            told = list(_shortened(pages, target))
+        if not count:
+            _remove(fresh)
+            raise CorruptError(
+                f"nothing in {path} can be read",
+                hint="bring a copy of it back; this file was left as it is",
+                path=str(path),
+            )
+        # The path is never without a file: whoever opened it then would begin an empty one. And
+        # the log of the old file must not be taken for one of the new.
+        os.link(path, kept)
+        if os.path.exists(f"{path}-wal"):
+            os.rename(f"{path}-wal", f"{kept}-wal")
+        os.rename(fresh, path)
+        _sync(path.parent)
+    finally:
+        db.close(force=True)
+    return [f"brought {count} records into a new file; the damaged one is kept as {kept}", *told]
+
+
+def _remove(path: Path) -> None:
+    for suffix in ("", "-wal", "-shm"):
+        Path(f"{path}{suffix}").unlink(missing_ok=True)
+
+
+def _sync(directory: Path) -> None:
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _open_alone(path: Path) -> apsw.Connection:
+    """The damaged file, kept from others until it is closed; its pages are not checked.
+
+    What is read from it proves itself, or is not taken.
+    """
+    db = apsw.Connection(str(path))
+    try:
+        # Its end must not bring in, or remove, a log that is not its own any more.
+        db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        db.pragma("locking_mode", "exclusive")
+        db.execute("BEGIN IMMEDIATE")
+        db.execute("COMMIT")
+    except apsw.BusyError as error:
+        db.close(force=True)
+        raise StorageUnavailableError(
+            f"{path} has pages that cannot be read, and another process has it open",
+            hint="stop whatever uses it, then call repair() again",
+            path=str(path),
+        ) from error
+    except apsw.Error:
+        # Then nobody else can use it either.
+        return db
+    return db
+
+
+@contextmanager
+def _padded(path: Path) -> Iterator[apsw.Connection | None]:
+    """A copy of a file that lost its end, as long as it was; None if it has its end.
+
+    SQLite reads no part of a file that is shorter than it says it is.
+    """
+    header = peek(str(path), _HEADER)
+    size = int.from_bytes(header[_PAGES_AT : _PAGES_AT + 4]) * PAGE
+    if len(header) < _HEADER or path.stat().st_size >= size:
+        yield None
+        return
+    padded = path.with_name(f"{path.name}.padded")
+    _remove(padded)
+    try:
+        for suffix in ("", "-wal"):
+            if os.path.exists(f"{path}{suffix}"):
+                shutil.copyfile(f"{path}{suffix}", f"{padded}{suffix}")
+        os.truncate(padded, size)
+        db = apsw.Connection(str(padded))
+        try:
+            yield db
+        finally:
+            db.close(force=True)
+    finally:
+        _remove(padded)
+
+
+class _Pages:
+    """A damaged file, read row by row: what cannot be read is passed over."""
+
+    def __init__(self, db: apsw.Connection) -> None:
+        self._db = db
+
+    def _find(self, sql: str, *values: Any) -> Any:
+        try:
+            return one(self._db, sql, values)
+        except (apsw.Error, UnicodeDecodeError):
+            return None
+
+    def _each(self, sql: str) -> Iterator[Any]:
+        """The rows up to the first that cannot be read."""
+        with suppress(apsw.Error, UnicodeDecodeError):
+            for row in self._db.execute(sql):
+                yield row[0]
+
+    def _places(self) -> list[int]:
+        """Where records are, from every table that knows, and from both of its ends."""
+        by_run = "records INDEXED BY records_of_run WHERE run > 0 ORDER BY run"
+        found: set[Any] = set()
+        for source in ("records ORDER BY ord", "bodies ORDER BY ord", by_run):
+            found.update(self._each(f"SELECT ord FROM {source}"))
+            found.update(self._each(f"SELECT ord FROM {source} DESC"))
+        found.update(self._each("SELECT ord FROM marks"))
+        return sorted(place for place in found if isinstance(place, int))
+
+    def records(self) -> Iterator[tuple[int, Record]]:
+        """Every whole record with its state, as they were stored."""
+        for place in self._places():
+            row = self._find(
+                "SELECT state, digest, CAST(header AS BLOB) FROM records WHERE ord = ?", place
+            )
+            body = self._find("SELECT body FROM bodies WHERE ord = ?", place)
+            match row, body:
+                case (int(state), bytes(digest), bytes(text)), (bytes(stored),):
+                    with suppress(CorruptError):
+                        yield state, open_record(text, digest.hex(), stored)
+
+    def heads(self) -> Iterator[tuple[str, int]]:
+        """The runs that there were, and the newest seq of each."""
+        for run_id in self._each("SELECT run_id FROM runs ORDER BY pk"):
+            match self._find("SELECT seq FROM runs WHERE run_id = ?", run_id):
+                case (int(seq),) if isinstance(run_id, str):
+                    yield run_id, seq
+
+    def leases(self) -> Iterator[Lease]:
+        for run_id in self._each("SELECT run_id FROM leases"):
+            with suppress(apsw.Error, UnicodeDecodeError, msgspec.MsgspecError, TypeError):
+                lease = lease_of(self._db, run_id)
+                if lease is not None:
+                    yield lease
+
+
+def _bring_over(source: _Pages, target: SQLiteStorage) -> int:
+    runs: dict[str, dict[int, Record]] = {}
+    hidden: dict[str, set[int]] = {}
+    for state, record in source.records():
+        header = record.header
+        runs.setdefault(header.run_id, {}).setdefault(header.seq, record)
+        if state & HIDDEN:
+            hidden.setdefault(header.run_id, set()).add(header.seq)
+    for run_id, records in runs.items():
+        whole = _chained([records[seq] for seq in sorted(records)])
+        target.append(list(_batches(run_id, whole, hidden.get(run_id, set()))))
+    found = {lease.run_id: lease for lease in source.leases()}
+    for run_id, records in runs.items():
+        # An epoch that was lost must not be given again: the records tell of the later ones.
+        epoch = max(record.header.epoch for record in records.values())
+        if epoch > (found[run_id].epoch if run_id in found else 0):
+            found[run_id] = Lease(run_id, epoch, None, 0.0)
+    target.restore_leases(found.values())
+    return sum(map(len, runs.values()))
+
+
+def _shortened(source: _Pages, target: SQLiteStorage) -> Iterator[str]:
+    """The runs whose end was lost: nothing that is left of them tells of it."""
+    for run_id, seq in source.heads():
+        run = next(iter(target.runs(RunQuery(run_id=run_id))), None)
+        if run is None:
+            yield f"run {run_id!r} is lost, all {seq} records of it"
+        elif run.seq < seq:
+            yield f"run {run_id!r} has lost its end: head set to record {run.seq}, of {seq}"
+
+
+def _chained(records: Sequence[Record]) -> list[Record]:
+    """The records without any that does not follow the one before it."""
+    whole: list[Record] = []
+    for record in records:
+        header, before = record.header, whole[-1].header if whole else None
+        if before is None or header.seq != before.seq + 1 or header.prev == before.digest:
+            whole.append(record)
+    return whole
+
+
+def _batches(run_id: str, records: Sequence[Record], hidden: set[int]) -> Iterator[Batch]:
+    gaps = frozenset(holes(record.header.seq for record in records))
+    for _, group in groupby(records, key=lambda record: record.header.name):
+        its = tuple(group)
+        hide = tuple(r.header.seq for r in its if r.header.seq in hidden)
+        yield Batch(run_id=run_id, records=its, hide=hide, erased=gaps)

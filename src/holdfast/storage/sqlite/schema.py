@@ -1,0 +1,166 @@
+"""The database file: made if it is missing, known by its marks, refused if it is another's."""
+
+from __future__ import annotations
+
+import errno
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import apsw
+
+from holdfast.errors import CorruptError, SchemaError, StorageError
+from holdfast.storage.sqlite.page_checksums import PAGE, RESERVED, peek
+
+__all__ = ["make_file", "make_schema", "refusal", "use_log"]
+
+_APPLICATION = 0x484F4C44
+"""What the file's header says it is: HOLD."""
+_VERSION = 1
+_HEADER = 100
+_UNTOUCHED = "give another path; this file was left as it is"
+
+_SCHEMA = """
+CREATE TABLE runs(
+    pk INTEGER PRIMARY KEY AUTOINCREMENT,
+    run_id TEXT NOT NULL UNIQUE,
+    name TEXT NOT NULL,
+    status TEXT NOT NULL,
+    seq INTEGER NOT NULL,
+    digest TEXT NOT NULL,
+    latest INTEGER,
+    checkpoints INTEGER NOT NULL,
+    stored INTEGER NOT NULL,
+    started_at TEXT NOT NULL,
+    saved_at TEXT NOT NULL
+);
+CREATE INDEX runs_by_name ON runs(name);
+CREATE INDEX runs_by_status ON runs(status);
+CREATE INDEX runs_to_resume ON runs(name) WHERE status <> 'completed';
+CREATE TABLE records(
+    ord INTEGER PRIMARY KEY,
+    run INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    state INTEGER NOT NULL,
+    at INTEGER NOT NULL,
+    digest BLOB NOT NULL,
+    header TEXT NOT NULL
+);
+CREATE UNIQUE INDEX records_of_run ON records(run, seq);
+CREATE TABLE bodies(ord INTEGER PRIMARY KEY, body BLOB NOT NULL);
+CREATE TABLE marks(
+    key BLOB NOT NULL, note INTEGER NOT NULL, ord INTEGER NOT NULL, PRIMARY KEY(key, note, ord)
+) WITHOUT ROWID;
+CREATE TABLE erased(
+    run INTEGER NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL, PRIMARY KEY(run, first)
+) WITHOUT ROWID;
+CREATE TABLE leases(
+    run_id TEXT PRIMARY KEY, epoch INTEGER NOT NULL, expires_at REAL NOT NULL, owner TEXT
+) WITHOUT ROWID;
+"""
+
+
+def make_file(path: Path) -> None:
+    """See that there is a file, if only an empty one."""
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "it is a directory", str(path))
+    if _make_directory(path.parent):
+        _make(path.parent / ".gitignore", b"*\n")
+    _make(path, b"")
+
+
+def _make_directory(directory: Path) -> bool:
+    """Make a directory, and those above it, for this user alone; False if it was there."""
+    if directory.is_dir():
+        return False
+    _make_directory(directory.parent)
+    with suppress(FileExistsError):
+        directory.mkdir(0o700)
+    _sync(directory.parent)
+    return True
+
+
+def _make(path: Path, content: bytes) -> None:
+    """Make a file for this user alone, unless there is one."""
+    with suppress(FileExistsError):
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(fd, content)
+        finally:
+            os.close(fd)
+        _sync(path.parent)
+
+
+def _sync(directory: Path) -> None:
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def make_schema(writer: apsw.Connection, path: Path) -> None:
+    """Make the tables, if the file is empty; refuse it, if it is not ours."""
+    if _is_empty(writer):
+        _create(writer)
+    if writer.pragma("application_id") != _APPLICATION:
+        raise _foreign(path)
+    version = writer.pragma("user_version")
+    if version > _VERSION:
+        raise SchemaError(
+            f"{path} was written by a newer Holdfast (format {version}, this one knows {_VERSION})",
+            hint="update holdfast",
+            path=str(path),
+            version=version,
+        )
+
+
+def _is_empty(writer: apsw.Connection) -> bool:
+    """Whether nothing was made yet, or by a process that came no further than the settings."""
+    if writer.pragma("page_count") == 0:
+        return True
+    marks = [writer.pragma(mark) for mark in ("application_id", "user_version", "schema_version")]
+    return marks == [0, 0, 0] and writer.reserve_bytes("main") == RESERVED
+
+
+def _create(writer: apsw.Connection) -> None:
+    writer.reserve_bytes("main", RESERVED)
+    writer.pragma("page_size", PAGE)
+    writer.pragma("auto_vacuum", "incremental")
+    writer.execute("BEGIN IMMEDIATE")
+    # Another process may have been faster.
+    if writer.pragma("user_version") == 0:
+        writer.execute(_SCHEMA)
+        writer.pragma("application_id", _APPLICATION)
+        writer.pragma("user_version", _VERSION)
+    writer.execute("COMMIT")
+
+
+def refusal(path: Path, error: apsw.Error) -> CorruptError:
+    """Why SQLite cannot read the file."""
+    header = peek(str(path), _HEADER)
+    if not header.startswith(b"SQLite format 3\0"):
+        return CorruptError(f"{path} is not a SQLite database", hint=_UNTOUCHED, path=str(path))
+    if (header[20:21], header[68:72]) != (bytes([RESERVED]), _APPLICATION.to_bytes(4)):
+        return _foreign(path)
+    return CorruptError(
+        f"{path} is damaged: {error}",
+        hint="SQLiteStorage.salvage(path) brings what can be read into a new file",
+        path=str(path),
+    )
+
+
+def _foreign(path: Path) -> CorruptError:
+    return CorruptError(
+        f"{path} is a SQLite database, but not one of Holdfast's", hint=_UNTOUCHED, path=str(path)
+    )
+
+
+def use_log(writer: apsw.Connection, path: Path) -> None:
+    mode = writer.pragma("journal_mode", "wal")
+    if mode != "wal":
+        raise StorageError(
+            f"SQLite keeps no write-ahead log beside {path} (journal_mode is {mode!r})",
+            hint="the file system must offer shared memory; a network file system does not",
+            path=str(path),
+        )

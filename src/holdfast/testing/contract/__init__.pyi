@@ -1,0 +1,1 @@
+from holdfast.testing.contract.suite import StorageContract as StorageContract

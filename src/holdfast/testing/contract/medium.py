@@ -1,0 +1,81 @@
+"""What every part of the contract suite stands on: a medium that can be opened."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.core.records import Record
+from holdfast.storage.base import Leasing, RecordQuery, RunInfo, RunQuery, Storage
+
+__all__ = ["Medium", "infos", "seqs", "stored"]
+
+
+class Medium(ABC):
+    """Says how the medium under test is opened and what it claims to be able to do."""
+
+    survives: bool = True
+    """Whether what was stored is there again when the medium is opened anew."""
+    leases: bool = True
+    """Whether the storage implements `Leasing`."""
+
+    @abstractmethod
+    def open(self, directory: Path) -> Storage:
+        """Open the medium that belongs to *directory*, which exists and is empty at first.
+
+        The same directory gives the same medium, whether an earlier storage on it is closed or
+        still open, and in whichever process.
+        """
+
+    @pytest.fixture
+    def directory(self, tmp_path: Path) -> Path:
+        path = tmp_path / "medium"
+        path.mkdir()
+        return path
+
+    @pytest.fixture
+    def storage(self, directory: Path) -> Iterator[Storage]:
+        with self.open(directory) as storage:
+            yield storage
+
+    def views(self, storage: Storage, directory: Path) -> Iterator[Storage]:
+        """Every way to look at what was stored; the last comes after *storage* was closed.
+
+        The storage itself; another one, opened beside it; and one opened when both are closed.
+        """
+        yield storage
+        if not self.survives:
+            return
+        with self.open(directory) as beside:
+            yield beside
+        storage.close()
+        with self.open(directory) as again:
+            yield again
+
+    def must_survive(self) -> None:
+        """Skip the test for a medium that ends with its storage."""
+        if not self.survives:
+            pytest.skip("this medium ends with its storage")
+
+    def leasing(self, storage: Storage) -> Leasing:
+        """*storage* as one that can lease; skips the test where it does not claim to."""
+        if not self.leases:
+            pytest.skip("this medium does not lease")
+        assert isinstance(storage, Leasing)
+        return storage
+
+
+def stored(storage: Storage, run_id: str = "run") -> list[Record]:
+    return list(storage.read(run_id))
+
+
+def seqs(storage: Storage, run_id: str = "run") -> list[int]:
+    """The seqs that are visible in a run, notes included, as they are listed."""
+    return [h.seq for h in storage.headers(RecordQuery(run_id=run_id, notes=True))]
+
+
+def infos(storage: Storage) -> list[RunInfo]:
+    return list(storage.runs(RunQuery()))

@@ -1,0 +1,40 @@
+"""The contract of `Storage` and `Leasing` as a test class: one test per promise.
+
+```python
+class TestMyStorage(StorageContract):
+    def open(self, directory: Path) -> Storage:
+        return MyStorage(directory / "runs.mine")
+```
+
+Run with pytest, it opens the medium many times, from threads and from processes of its own, and
+holds it to every promise that `holdfast.storage.base` makes. The class must stand at the top of
+its module and be made without arguments: a child process makes its own to open the medium.
+"""
+
+from __future__ import annotations
+
+from holdfast.testing.contract.appending import AppendPromises
+from holdfast.testing.contract.deleting import DeletePromises, IsolationPromises
+from holdfast.testing.contract.leasing import LeasePromises
+from holdfast.testing.contract.listing import FindPromises, ListPromises
+from holdfast.testing.contract.running import RunPromises
+from holdfast.testing.contract.sharing import SharingPromises
+
+__all__ = ["StorageContract"]
+
+
+class StorageContract(
+    AppendPromises,
+    ListPromises,
+    FindPromises,
+    RunPromises,
+    DeletePromises,
+    IsolationPromises,
+    SharingPromises,
+    LeasePromises,
+):
+    """What every medium is judged by. Subclass it and say how the medium is opened.
+
+    `survives = False` is for a medium that ends with its storage, `leases = False` for one that
+    does not implement `Leasing`.
+    """

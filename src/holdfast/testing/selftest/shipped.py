@@ -1,0 +1,30 @@
+"""The storages that come with Holdfast, held to the contract: what `holdfast.testing.unit` runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from holdfast.storage.base import Storage
+from holdfast.storage.files import FilesystemStorage
+from holdfast.storage.memory import MemoryStorage
+from holdfast.storage.sqlite import SQLiteStorage
+from holdfast.testing import StorageContract
+
+__all__ = ["TestFile", "TestMemory", "TestSqlite"]
+
+
+class TestMemory(StorageContract):
+    survives = False
+
+    def open(self, directory: Path) -> Storage:
+        return MemoryStorage()
+
+
+class TestFile(StorageContract):
+    def open(self, directory: Path) -> Storage:
+        return FilesystemStorage(directory, compress="zstd")
+
+
+class TestSqlite(StorageContract):
+    def open(self, directory: Path) -> Storage:
+        return SQLiteStorage(directory / "runs.db")
