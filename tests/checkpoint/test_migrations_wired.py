@@ -19,7 +19,7 @@ from holdfast import (
     StateManager,
     run,
 )
-from holdfast.checkpoint import journal, reading
+from holdfast.checkpoint.journal import append, reader
 from holdfast.core.state.migration import Migrations
 from holdfast.errors import SchemaError
 from holdfast.storage.base import RecordQuery, Storage
@@ -51,7 +51,7 @@ class Versions:
         registry = Migrations()
         for step in steps:
             registry.register(*step)
-        for module in (journal, reading):
+        for module in (append, reader):
             self._monkeypatch.setattr(module, "migrations", registry)
 
 

@@ -15,8 +15,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.values import Meter, Node, Person, Point, exactly_equal, plain_values, text, values
 
+from holdfast.core.state import state as state_module
 from holdfast.core.state.state import State
-from holdfast.core.state.state import state as state_module
 from holdfast.core.values.codec import decode, encode, parse, take_in
 from holdfast.core.values.frozen import Nature
 from holdfast.core.values.patch import (

@@ -11,8 +11,8 @@ from tests.runtime.agents import Counted, build, call, manager_in, turns
 
 from holdfast import AgentState, HookEvent, HookManager, HookResult, StateManager
 from holdfast.errors import LeaseHeldError, UsageError, VetoError
+from holdfast.runtime.agent import agent as agent_module
 from holdfast.runtime.agent.agent import BaseAutonomousAgent
-from holdfast.runtime.agent.agent import agent as agent_module
 from holdfast.runtime.agent.config import AutonomousConfig
 from holdfast.runtime.tools.definition import tool
 from holdfast.testing.scripted import ScriptedModel

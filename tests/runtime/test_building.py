@@ -22,7 +22,7 @@ from holdfast import (
     not_,
 )
 from holdfast.errors import NotFoundError, UsageError
-from holdfast.runtime.graph.graph import graph as graph_module
+from holdfast.runtime.graph import graph as graph_module
 
 
 def plain(state: State) -> None:

@@ -23,10 +23,10 @@ from holdfast import (
     StateManager,
 )
 from holdfast.errors import DecodeError, MissingExtraError, ShapeError, StepError, UsageError
+from holdfast.runtime.models import model as models
 from holdfast.runtime.models.calls import ask
 from holdfast.runtime.models.json_tool_calls import forced_schema, plain_turns, read_forced
 from holdfast.runtime.models.model import Model, Reply, ToolCall, ToolSpec, Usage, open_model
-from holdfast.runtime.models.model import model as models
 from holdfast.runtime.models.prices import cost_of
 from holdfast.storage.base import RunQuery
 from holdfast.testing.scripted import ScriptedModel

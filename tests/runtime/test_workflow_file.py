@@ -34,8 +34,8 @@ from holdfast.runtime.fleet.settings import (
     WorkflowSettings,
 )
 from holdfast.runtime.fleet.workflow_file import create_checkpoint_storage, read_workflow
+from holdfast.runtime.models import model as models
 from holdfast.runtime.models.model import Message, Reply, ToolCall
-from holdfast.runtime.models.model import model as models
 from holdfast.runtime.tools.definition import read_tool
 from holdfast.testing.scripted import ScriptedModel
 

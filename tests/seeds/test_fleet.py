@@ -17,7 +17,7 @@ from tests.runtime.fleets import manager, team
 from holdfast import FilesystemStorage, Fleet, MemoryStorage, create_checkpoint_storage
 from holdfast.errors import NotFoundError, UsageError
 from holdfast.runtime.fleet.workflow_file import read_workflow
-from holdfast.runtime.models.model import model as models
+from holdfast.runtime.models import model as models
 
 BLOCK = """
 checkpointing:

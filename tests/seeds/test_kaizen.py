@@ -31,9 +31,9 @@ from holdfast import (
     ToolCall,
     tool,
 )
-from holdfast.runtime.agent.agent import agent as agent_module
+from holdfast.runtime.agent import agent as agent_module
+from holdfast.runtime.models import model as models
 from holdfast.runtime.models.model import Message
-from holdfast.runtime.models.model import model as models
 from holdfast.testing.scripted import ScriptedModel
 
 ANSWER = '{"result": "all of it is done"}'
