@@ -9,10 +9,10 @@ from holdfast.checkpoint.effects.error_text import failure_here as failure_here
 from holdfast.checkpoint.effects.error_text import failure_in as failure_in
 from holdfast.checkpoint.effects.error_text import failure_text as failure_text
 from holdfast.checkpoint.effects.error_text import shown as shown
-from holdfast.checkpoint.effects.execution import HERE as HERE
+from holdfast.checkpoint.effects.execution import CURRENT_STEP as CURRENT_STEP
 from holdfast.checkpoint.effects.execution import Emit as Emit
-from holdfast.checkpoint.effects.execution import Here as Here
 from holdfast.checkpoint.effects.execution import Session as Session
+from holdfast.checkpoint.effects.execution import StepContext as StepContext
 from holdfast.checkpoint.effects.execution import check_form as check_form
 from holdfast.checkpoint.effects.execution import place_name as place_name
 from holdfast.checkpoint.effects.ledger import BRANCH as BRANCH

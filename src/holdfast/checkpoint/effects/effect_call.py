@@ -19,7 +19,7 @@ import msgspec
 
 from holdfast import errors
 from holdfast.checkpoint.effects.error_text import failure_here
-from holdfast.checkpoint.effects.execution import HERE, Here, Session
+from holdfast.checkpoint.effects.execution import CURRENT_STEP, Session, StepContext
 from holdfast.checkpoint.effects.ledger import Effect
 from holdfast.core.records import digest_of
 from holdfast.core.values import decode, encode
@@ -75,7 +75,7 @@ async def effect(
     Outside a run, and in a graph that takes no checkpoints, *fn* is just called.
     """
     policy = _policy(name, in_doubt, probe)
-    here = HERE.get()
+    here = CURRENT_STEP.get()
     if here is None or here.session is None:
         return await _call(fn, args, kwargs, str(uuid.uuid4()))  # type: ignore[no-any-return]
     call = functools.partial(_call, fn, args, kwargs)
@@ -91,7 +91,7 @@ async def effect_behind(
     It is on its way, and there before anything that the run writes later. So no effect is begun
     that hangs on an outcome which might be lost, and a crash in between has it called again.
     """
-    here = HERE.get()
+    here = CURRENT_STEP.get()
     if here is None or here.session is None:
         return await effect(name, fn, *args, in_doubt="retry", **kwargs)
     call = functools.partial(_call, fn, args, kwargs)
@@ -104,7 +104,7 @@ class _Doer:
 
     def __init__(
         self,
-        here: Here,
+        here: StepContext,
         session: Session,
         policy: InDoubt,
         probe: Callable[[str], Any] | None,

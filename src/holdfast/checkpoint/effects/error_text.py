@@ -69,9 +69,9 @@ def failure_text(text: str, hooks: HookManager | None = None, most: int = _MOST)
 
 def failure_here(error: BaseException, most: int = _MOST) -> str:
     """What the journal of the run that is being executed here keeps of *error*."""
-    from holdfast.checkpoint.effects.execution import HERE
+    from holdfast.checkpoint.effects.execution import CURRENT_STEP
 
-    here = HERE.get()
+    here = CURRENT_STEP.get()
     session = here.session if here is not None else None
     hooks = session.manager.hook_manager if session is not None else None
     return failure_text(describe(error), hooks, most)

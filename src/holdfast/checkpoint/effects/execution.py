@@ -17,7 +17,7 @@ from holdfast.core.state import Lineage, State
 from holdfast.errors import ConflictError, HoldfastError, UsageError
 from holdfast.storage.base import RecordQuery
 
-__all__ = ["HERE", "Emit", "Here", "Session", "check_form", "place_name"]
+__all__ = ["CURRENT_STEP", "Emit", "Session", "StepContext", "check_form", "place_name"]
 
 Emit = Callable[[str, Mapping[str, Any]], None]
 
@@ -251,7 +251,7 @@ def place_name(name: str, step: int) -> str:
     return f"{name}@{step}"
 
 
-class Here:
+class StepContext:
     """Where in a run the code is: what `effect` and `interrupt` find out about themselves."""
 
     __slots__ = ("children", "counts", "emit", "node", "outer", "scope", "session", "step")
@@ -316,4 +316,4 @@ class Here:
             self.emit(kind, data)
 
 
-HERE: ContextVar[Here | None] = ContextVar("holdfast_here", default=None)
+CURRENT_STEP: ContextVar[StepContext | None] = ContextVar("holdfast_here", default=None)

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.checkpoint.effects.execution import HERE
+from holdfast.checkpoint.effects.execution import CURRENT_STEP
 from holdfast.checkpoint.effects.ledger import Answer, Question
 from holdfast.core.values import decode, encode
 from holdfast.errors import Interrupted, UsageError
@@ -29,7 +29,7 @@ async def interrupt(question: Any, *, schema: Any = None, key: str | None = None
     refused, and the question stays open. *key* tells questions of one step apart where their
     order is not fixed.
     """
-    here = HERE.get()
+    here = CURRENT_STEP.get()
     if here is None or here.session is None:
         raise UsageError(
             "interrupt() needs a run that can be resumed",
@@ -58,7 +58,7 @@ async def interrupt(question: Any, *, schema: Any = None, key: str | None = None
 
 
 def _park(question: Any, schema: Any, position: str, problem: str) -> Any:
-    here = HERE.get()
+    here = CURRENT_STEP.get()
     assert here is not None and here.session is not None
     asked = Question(
         id=position,

@@ -11,14 +11,14 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
-from holdfast.checkpoint.effects import HERE, questions_of
+from holdfast.checkpoint.effects import CURRENT_STEP, questions_of
 from holdfast.checkpoint.hooks import HookEvent, HookManager, pre_outcome
 from holdfast.checkpoint.manager import StateManager
 from holdfast.core.records import check_run_id
 from holdfast.core.state import AgentState, State
 from holdfast.errors import Drained, Interrupted, StepError, UsageError, VetoError
 from holdfast.runtime.agent.children import (
-    Handed,
+    ForwardedAnswers,
     agent_tool,
     hand_out,
     parked_inside,
@@ -29,10 +29,10 @@ from holdfast.runtime.agent.cycle import Cycles
 from holdfast.runtime.agent.graph import Start, build_graph, find_start
 from holdfast.runtime.agent.result import AgentResult, result_of, resume_line
 from holdfast.runtime.agent.state_mapping import copied, first_values, restored
-from holdfast.runtime.graph import NOTHING, Ending
+from holdfast.runtime.graph import NOTHING, EndRun
 from holdfast.runtime.models import Model, open_model
 from holdfast.runtime.resume import module_that_makes
-from holdfast.runtime.stop import InterruptMode, Interrupts
+from holdfast.runtime.stop import InterruptMode, StopRequests
 from holdfast.runtime.tools import Tool, ToolLike, read_signature, read_tool
 from holdfast.runtime.watch import Observer
 
@@ -100,9 +100,9 @@ class BaseAutonomousAgent:
         self.observer = observer
         self.state = AgentState(agent_id=agent_id)
         """What it carries; while it runs, what it will save."""
-        self.interrupts = Interrupts(self.config.graceful_shutdown_timeout)
+        self.interrupts = StopRequests(self.config.graceful_shutdown_timeout)
         self._module = module_that_makes(self)
-        self._handed = Handed()
+        self._handed = ForwardedAnswers()
         """Answers that came with this execution for agents inside it."""
         self._model = open_model(model) if isinstance(model, str) else model
         self._running = False
@@ -126,7 +126,7 @@ class BaseAutonomousAgent:
         """
         self._check_idle()
         start = await self._start(task, checkpoint)
-        self._handed = Handed()
+        self._handed = ForwardedAnswers()
         if answer is not NOTHING or answers:
             if not start.known:
                 raise UsageError(
@@ -151,7 +151,7 @@ class BaseAutonomousAgent:
         self._check_idle()
         manager = self.state_manager
         if manager is None and run_id:
-            here = HERE.get()
+            here = CURRENT_STEP.get()
             assert here is not None and here.session is not None
             manager = here.session.manager  # also where the parent is a child that was given none
         start = Start(task=task, run_id=run_id or str(uuid4()))
@@ -252,7 +252,7 @@ class BaseAutonomousAgent:
                 values = first_values(start.task, model.name)
                 state = State.new(values, run_id=start.run_id, name=start.name)
                 state = await graph.execute(state.at(metadata=start.metadata))
-        except Ending as ending:
+        except EndRun as ending:
             assert ending.state is not None
             self._restore_state(restored(ending.state))
             if ending.status == "failed" and not self.config.error_handling_enabled:

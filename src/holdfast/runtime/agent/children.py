@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdfast.checkpoint.effects import HERE, Waiting, outside, questions_of, waiting_inside
+from holdfast.checkpoint.effects import CURRENT_STEP, Waiting, outside, questions_of, waiting_inside
 from holdfast.checkpoint.manager import StateManager
 from holdfast.core.state import AgentState
 from holdfast.errors import Drained, Interrupted, UsageError
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from holdfast.runtime.agent.result import AgentResult
 
 __all__ = [
-    "Handed",
+    "ForwardedAnswers",
     "agent_tool",
     "count_invocation",
     "delegate",
@@ -56,7 +56,7 @@ async def delegate(
     The child's run is named by the parent's and by *key*, which is that of the place in it.
     """
     child: BaseAutonomousAgent = tool.agent
-    here = HERE.get()
+    here = CURRENT_STEP.get()
     run_id, saved = "", here is not None and here.session is not None
     if saved:
         assert here is not None and here.session is not None
@@ -78,7 +78,7 @@ async def delegate(
     }
 
 
-class Handed:
+class ForwardedAnswers:
     """Answers that came with an execution for the agents inside it; those that ask take them."""
 
     def __init__(self, answers: Mapping[str, Any] | None = None) -> None:
@@ -98,7 +98,7 @@ class Handed:
 
 def hand_out(
     agent: BaseAutonomousAgent, start: Start, answer: Any, answers: Mapping[str, Any]
-) -> Handed:
+) -> ForwardedAnswers:
     """Lay the answers out for the run that *start* names; gives those for agents inside it.
 
     Where agents inside ask, an answer that does not say what for must have but one to be for.
@@ -108,7 +108,7 @@ def hand_out(
     inside = dict.fromkeys(one.id for one in found if one.kind == "question")
     if not inside:
         start.answer, start.answers = answer, answers
-        return Handed()
+        return ForwardedAnswers()
     own = [one.id for one in questions_of(readers[0], start.run_id)]
     asked = (*own, *inside)
     hint = f"give answers={{id: answer}}; the open ones: {', '.join(asked)}"
@@ -126,7 +126,7 @@ def hand_out(
                 f"run {start.run_id!r} does not wait for {id!r}", hint=hint, questions=asked
             )
     start.answers = {id: answers[id] for id in own if id in answers}
-    return Handed({id: answers[id] for id in inside if id in answers})
+    return ForwardedAnswers({id: answers[id] for id in inside if id in answers})
 
 
 def _managers(agent: BaseAutonomousAgent) -> list[StateManager]:
@@ -147,7 +147,7 @@ def parked_inside(result: AgentResult) -> Interrupted:
 
 def pass_on_refusal(error: UsageError) -> None:
     """If *error* refuses an answer, park the run: whoever gave the answer is told, no model."""
-    here = HERE.get()
+    here = CURRENT_STEP.get()
     refuses = hasattr(error, "question") or hasattr(error, "questions")
     if here is None or here.session is None or not refuses:
         return

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdfast.checkpoint.effects import HERE, Effect, effect, failure_here, place_name
+from holdfast.checkpoint.effects import CURRENT_STEP, Effect, effect, failure_here, place_name
 from holdfast.checkpoint.hooks import HookEvent
 from holdfast.core.state import AgentState, State
 from holdfast.errors import Drained, UsageError
 from holdfast.runtime.agent.state_mapping import LOGS, absorbed, begun, copied, restored, total
-from holdfast.runtime.graph import AS_THEY_ARE, Ending
+from holdfast.runtime.graph import PASS_THROUGH_ERRORS, EndRun
 from holdfast.runtime.models import Message, Model, Reply, ToolSpec, ask
 from holdfast.runtime.tools import use_tool
 
@@ -86,16 +86,16 @@ class Cycles:
                     if self._resumes:
                         await self._agent.fire(HookEvent.POST_RESUME, state=copied(live))
                 return await node(state)
-            except Ending:
+            except EndRun:
                 raise
             except BaseException as error:
                 stopped = isinstance(error, Drained) and interrupts.reason is not None
                 if interrupts.took(error) or stopped:
                     raise await self._interrupted(state) from error
-                if isinstance(error, AS_THEY_ARE) or not isinstance(error, Exception):
+                if isinstance(error, PASS_THROUGH_ERRORS) or not isinstance(error, Exception):
                     raise
                 text = failure_here(error)
-                raise Ending("failed", leaves=_with(state, error=text), error=text) from error
+                raise EndRun("failed", leaves=_with(state, error=text), error=text) from error
 
     async def _heed_interrupt(self, state: State) -> None:
         """End the run here if it was asked to stop, unless a hook forbids it."""
@@ -107,12 +107,12 @@ class Cycles:
             raise await self._interrupted(state)
         interrupts.forget()
 
-    async def _interrupted(self, state: State) -> Ending:
+    async def _interrupted(self, state: State) -> EndRun:
         agent = self._agent
         reason = agent.interrupts.reason
         assert reason is not None
         await agent.fire(HookEvent.POST_INTERRUPT, reason=reason.to_dict())
-        return Ending(
+        return EndRun(
             "interrupted",
             leaves=_with(state, interrupt=reason.to_dict()),
             kind="interrupt",
@@ -208,7 +208,7 @@ class Cycles:
     def _check_limits(self, state: State, live: AgentState) -> None:
         config = self._agent.config
         if live.extra["cycles_used"] >= config.max_cycles:
-            raise Ending("max_cycles_reached")
+            raise EndRun("max_cycles_reached")
         if config.budget_usd is None:
             return
         spent, used = live.budget_spent_usd, live.extra["usage"]
@@ -218,7 +218,7 @@ class Cycles:
             self._agent.interrupts.note("budget", message, "graceful")
             reason = self._agent.interrupts.reason
             assert reason is not None
-            raise Ending("budget_exhausted", leaves=_with(state, interrupt=reason.to_dict()))
+            raise EndRun("budget_exhausted", leaves=_with(state, interrupt=reason.to_dict()))
 
     async def _take_message(self, live: AgentState) -> None:
         """What was said on resuming joins the conversation before the first call that is new."""
@@ -229,7 +229,7 @@ class Cycles:
         live.conversation_history.append({"role": "user", "content": text})
 
     def _message_is_due(self, live: AgentState) -> bool:
-        here = HERE.get()
+        here = CURRENT_STEP.get()
         if here is not None and here.session is not None:
             ledger = here.session.ledger
             if ledger.find(Effect, place_name(_MESSAGE, here.step)) is not None:

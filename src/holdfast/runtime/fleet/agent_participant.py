@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.checkpoint.effects import HERE, effect
+from holdfast.checkpoint.effects import CURRENT_STEP, effect
 from holdfast.errors import RunError
 from holdfast.runtime.agent import BaseAutonomousAgent
 from holdfast.runtime.fleet.participants import Assignment, Turn
@@ -30,7 +30,7 @@ class AgentParticipant:
 
     async def work(self, assignment: Assignment) -> Turn:
         """Have the agent work, or go on."""
-        here = HERE.get()
+        here = CURRENT_STEP.get()
         assert here is not None and here.session is not None
         session = here.session
         host = BaseAutonomousAgent(state_manager=session.manager, agent_id=assignment.fleet)

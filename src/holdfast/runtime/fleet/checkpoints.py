@@ -15,7 +15,13 @@ from holdfast.errors import UsageError
 from holdfast.runtime.fleet.execution import stored_state
 from holdfast.runtime.fleet.facts import FleetFacts
 from holdfast.runtime.fleet.nodes import Crew, first_state
-from holdfast.runtime.fleet.resume import Standing, check_team, find_checkpoint, listed, outdated
+from holdfast.runtime.fleet.resume import (
+    CheckpointStatus,
+    check_team,
+    find_checkpoint,
+    listed,
+    outdated,
+)
 from holdfast.runtime.graph import StateGraph
 from holdfast.storage.base import RunQuery
 
@@ -130,14 +136,14 @@ class FleetCheckpoints(FleetFacts):
         went = [await self._manager.cleanup_old_checkpoints(run_id) for run_id in thinned]
         return len(gone) + sum(went)
 
-    async def _forked(self, standing: Standing, text: str) -> str:
+    async def _forked(self, standing: CheckpointStatus, text: str) -> str:
         run_id = self._new_id()
         edit = standing.edited(text, self._crew.team)
         await self._graph.fork(standing.fork_from().id, edit, run_id)
         await self._graph.checkpoint(run_id, metadata={"round": standing.base["current_round"]})
         return run_id
 
-    async def _standing(self, checkpoint_id: str, *, check: bool = True) -> Standing:
+    async def _standing(self, checkpoint_id: str, *, check: bool = True) -> CheckpointStatus:
         if not self._saves:
             raise UsageError(
                 "this fleet saves nothing, so that there is nothing to go on from",

@@ -12,7 +12,7 @@ from holdfast.checkpoint.manager import StateManager
 from holdfast.core.state import State
 from holdfast.errors import HoldfastError, Interrupted
 from holdfast.runtime.fleet.retrying import Attempt, Backoff, may_help
-from holdfast.runtime.graph import Ending, StateGraph
+from holdfast.runtime.graph import EndRun, StateGraph
 from holdfast.runtime.tools import (
     ApprovalHandler,
     ApprovalRequest,
@@ -21,10 +21,10 @@ from holdfast.runtime.tools import (
     requests_in,
 )
 
-__all__ = ["Running", "stored_state"]
+__all__ = ["FleetExecution", "stored_state"]
 
 
-class Running:
+class FleetExecution:
     """Executes runs of a fleet's graph, asks people, and tries again what failed."""
 
     def __init__(
@@ -53,7 +53,7 @@ class Running:
                 return final, tuple(attempts)
             except Interrupted as parked:
                 answers = await self._asked(run_id, parked)
-            except Ending:
+            except EndRun:
                 return await stored_state(self._graph.manager, run_id), tuple(attempts)
             except HoldfastError as error:
                 attempts.append(await self._waited(run_id, error, len(attempts)))

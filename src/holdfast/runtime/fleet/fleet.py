@@ -18,10 +18,10 @@ from holdfast.core.policy import Rules
 from holdfast.core.state import State
 from holdfast.errors import UsageError
 from holdfast.runtime.fleet.checkpoints import FleetCheckpoints
-from holdfast.runtime.fleet.execution import Running
+from holdfast.runtime.fleet.execution import FleetExecution
 from holdfast.runtime.fleet.nodes import Crew, add_nodes, first_state
 from holdfast.runtime.fleet.participants import ROLES, participant_of
-from holdfast.runtime.fleet.resume import Standing, other_task
+from holdfast.runtime.fleet.resume import CheckpointStatus, other_task
 from holdfast.runtime.fleet.retrying import Attempt, Backoff
 from holdfast.runtime.fleet.settings import ApprovalSettings, Callbacks, Limits, PlanReview
 from holdfast.runtime.graph import CheckpointConfig, GraphConfig, StateGraph
@@ -130,7 +130,9 @@ class Fleet(FleetCheckpoints):
         )
         self._graph = StateGraph(config, manager=self._manager)
         add_nodes(self._graph, self._crew)
-        self._running = Running(self._graph, auto_resume or Backoff(resumes=0), approval_handler)
+        self._running = FleetExecution(
+            self._graph, auto_resume or Backoff(resumes=0), approval_handler
+        )
 
     @classmethod
     def from_yaml(
@@ -271,7 +273,7 @@ class Fleet(FleetCheckpoints):
         await self._hear(standing, text)
         return standing.run_id
 
-    async def _hear(self, standing: Standing, text: str) -> None:
+    async def _hear(self, standing: CheckpointStatus, text: str) -> None:
         """Put *text* where the fleet finds it."""
         edit = standing.heard(text, self._crew.team)
         if edit:

@@ -35,7 +35,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.checkpoint.effects import HERE
+from holdfast.checkpoint.effects import CURRENT_STEP
 from holdfast.core.state import State
 from holdfast.runtime.fleet.participants import Assignment, Participant, Turn
 from holdfast.runtime.fleet.prompts import (
@@ -50,7 +50,7 @@ from holdfast.runtime.fleet.prompts import (
     revision_messages,
 )
 from holdfast.runtime.fleet.settings import ApprovalSettings, Callbacks, Limits, PlanReview
-from holdfast.runtime.graph import Ending, StateGraph, key_equals
+from holdfast.runtime.graph import EndRun, StateGraph, key_equals
 from holdfast.runtime.models import Model, Reply, Usage, ask
 from holdfast.runtime.tools import PLAN_REVIEW, TIMED_OUT, Approval, answer_tree, ask_person
 
@@ -199,7 +199,7 @@ class _Nodes:
             self._check_resets(state)
             return _spent(judged.set("decision", "replan"), usages)
         if state["current_round"] >= self._crew.limits.rounds:
-            raise Ending("max_rounds_reached")
+            raise EndRun("max_rounds_reached")
         return await self._worked(judged, ledger, usages)
 
     async def _judged(self, state: State) -> tuple[Ledger | None, list[Usage]]:
@@ -220,7 +220,7 @@ class _Nodes:
 
     def _check_resets(self, state: State) -> None:
         if state["reset_count"] >= self._crew.limits.resets:
-            raise Ending("stalled")
+            raise EndRun("stalled")
 
     async def _worked(self, state: State, ledger: Ledger, usages: list[Usage]) -> State:
         """The state after the participant's work, with all histories as they are then."""
@@ -295,12 +295,12 @@ class _Nodes:
         except TimeoutError:
             if not scope.expired():
                 raise
-            raise Ending("budget_exhausted") from None
+            raise EndRun("budget_exhausted") from None
         return made.set("elapsed", round(state["elapsed"] + time.monotonic() - started, 3))
 
 
 def _tell(kind: str, **facts: Any) -> None:
-    here = HERE.get()
+    here = CURRENT_STEP.get()
     if here is not None:
         here.say(kind, **facts)
 

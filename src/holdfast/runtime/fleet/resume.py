@@ -22,7 +22,7 @@ from holdfast.runtime.fleet.nodes import first_state
 from holdfast.storage.base import RecordQuery, Storage
 
 __all__ = [
-    "Standing",
+    "CheckpointStatus",
     "check_team",
     "find_checkpoint",
     "listed",
@@ -35,7 +35,7 @@ _LOOKED_THROUGH = 500
 """Among so many of the newest ids the nearest are looked for."""
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
+class CheckpointStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A checkpoint of a fleet, and how its run is doing."""
 
     header: Header
@@ -96,7 +96,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
         return {"history": [*self.base["history"], said], "decision": "round"}
 
 
-def find_checkpoint(reader: Reader, checkpoint_id: str, name: str) -> Standing:
+def find_checkpoint(reader: Reader, checkpoint_id: str, name: str) -> CheckpointStatus:
     """The fleet's checkpoint with that id, or a unique prefix of it."""
     try:
         header = reader.resolve(checkpoint_id)
@@ -123,7 +123,7 @@ def find_checkpoint(reader: Reader, checkpoint_id: str, name: str) -> Standing:
         before = next((one for one in earlier if one.status != "completed"), None)
         if before is not None:
             base = cast(State, reader.load(before).state())
-    return Standing(
+    return CheckpointStatus(
         header=header,
         state=state,
         base=base,

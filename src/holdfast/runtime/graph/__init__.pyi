@@ -9,8 +9,8 @@ from holdfast.runtime.graph.edges import not_ as not_
 from holdfast.runtime.graph.graph import StateGraph as StateGraph
 from holdfast.runtime.graph.loop import Control as Control
 from holdfast.runtime.graph.loop import Loop as Loop
-from holdfast.runtime.graph.node_result import AS_THEY_ARE as AS_THEY_ARE
-from holdfast.runtime.graph.node_result import Ending as Ending
+from holdfast.runtime.graph.node_result import PASS_THROUGH_ERRORS as PASS_THROUGH_ERRORS
+from holdfast.runtime.graph.node_result import EndRun as EndRun
 from holdfast.runtime.graph.nodes import ChainNode as ChainNode
 from holdfast.runtime.graph.nodes import ConditionalNode as ConditionalNode
 from holdfast.runtime.graph.nodes import ParallelNode as ParallelNode

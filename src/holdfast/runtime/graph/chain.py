@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 
-from holdfast.checkpoint.effects import HERE, Item, args_digest, shown
+from holdfast.checkpoint.effects import CURRENT_STEP, Item, args_digest, shown
 from holdfast.core.state import Lineage, State
 from holdfast.core.values import decode, encode
 from holdfast.errors import StepError
 from holdfast.runtime.graph.items import Parts, Progressed, call, other_items, report
-from holdfast.runtime.graph.node_result import AS_THEY_ARE, applied
+from holdfast.runtime.graph.node_result import PASS_THROUGH_ERRORS, applied
 
 __all__ = ["ChainResult", "process_chain"]
 
@@ -57,7 +57,7 @@ async def process_chain(
     captured = [value] if capture else []
     for index in range(done, len(items)):
         say("step.start", step_index=index, total_steps=len(items))
-        token = HERE.set(parts.at(index + 1))
+        token = CURRENT_STEP.set(parts.at(index + 1))
         try:
             result = await call(processor, items[index], value)
             value = applied(value, result, parts.node) if isinstance(value, State) else result
@@ -65,11 +65,11 @@ async def process_chain(
             kind = type(error).__name__
             say("step.complete", step_index=index, total_steps=len(items), error=kind)
             say("chain.complete", steps_completed=index, error=True, error_type=kind)
-            if isinstance(error, AS_THEY_ARE):
+            if isinstance(error, PASS_THROUGH_ERRORS):
                 raise
             raise _failure(parts, index, items[index], value, error) from error
         finally:
-            HERE.reset(token)
+            CURRENT_STEP.reset(token)
         value = await kept.keep(index, value)
         if capture:
             captured.append(value)

@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 
-from holdfast.checkpoint.effects import HERE, Item, shown
+from holdfast.checkpoint.effects import CURRENT_STEP, Item, shown
 from holdfast.core.state import State
 from holdfast.core.values import decode, encode
 from holdfast.errors import StepError, UsageError
 from holdfast.runtime.graph.items import Parts, call
-from holdfast.runtime.graph.node_result import AS_THEY_ARE
+from holdfast.runtime.graph.node_result import PASS_THROUGH_ERRORS
 
 __all__ = ["process_conditional"]
 
@@ -38,16 +38,16 @@ async def process_conditional(
     handler = routes.get(route, default)
     if handler is None:
         raise _failure(parts, route, state, f"there is no route {route!r}")
-    token = HERE.set(parts.at(1))
+    token = CURRENT_STEP.set(parts.at(1))
     try:
         result = await call(handler, state)
     except Exception as error:
         say("route.execute", route=route, error=type(error).__name__)
-        if isinstance(error, AS_THEY_ARE):
+        if isinstance(error, PASS_THROUGH_ERRORS):
             raise
         raise _failure(parts, route, state, f"route {route!r} failed: {shown(error)}") from error
     finally:
-        HERE.reset(token)
+        CURRENT_STEP.reset(token)
     say("route.execute", route=route, error=None)
     return result
 

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from holdfast.checkpoint.effects import HERE, Here
+from holdfast.checkpoint.effects import CURRENT_STEP, StepContext
 from holdfast.errors import ShapeError
 
 __all__ = ["Parts", "Progressed", "call", "other_items", "report"]
@@ -18,14 +18,14 @@ logger = logging.getLogger("holdfast.graph")
 Progressed: TypeAlias = Callable[[int, int, Any], None]
 """Is told how many are done, of how many, and what the last one gave."""
 
-_OUTSIDE = Here(None, "", None)
+_OUTSIDE = StepContext(None, "", None)
 
 
 class Parts:
     """The scope in which the parts of a step are executed."""
 
     def __init__(self) -> None:
-        self.here = HERE.get() or _OUTSIDE
+        self.here = CURRENT_STEP.get() or _OUTSIDE
         self.session = self.here.session
         self.scope = self.here.child() if self.session is not None else ""
         self.node = self.here.node
@@ -36,10 +36,10 @@ class Parts:
         assert self.session is not None
         return self.session.ledger
 
-    def at(self, index: int) -> Here:
+    def at(self, index: int) -> StepContext:
         """Where part *index* is."""
         here = self.here
-        return Here(
+        return StepContext(
             self.session, self.scope, here.emit, step=index, node=self.node, outer=here.outer
         )
 

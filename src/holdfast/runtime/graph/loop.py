@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from holdfast.checkpoint.effects import HERE, Emit, Here, Session
+from holdfast.checkpoint.effects import CURRENT_STEP, Emit, Session, StepContext
 from holdfast.checkpoint.effects import error_text as failures
 from holdfast.checkpoint.journal import Note
 from holdfast.core.policy import Clockwork, Triggers
@@ -23,8 +23,8 @@ from holdfast.errors import (
 )
 from holdfast.runtime.graph.edges import describe
 from holdfast.runtime.graph.node_result import (
-    AS_THEY_ARE,
-    Ending,
+    PASS_THROUGH_ERRORS,
+    EndRun,
     applied,
     changed_keys,
     drained,
@@ -93,8 +93,8 @@ class Loop:
         self._lineage = lineage
         if self.triggers is not None and self._session is not None:
             self._clock = Clockwork(self.triggers, step=state.step, now=time.monotonic())
-        here = Here(self._session, self._scope, self._emit, outer=self)
-        token = HERE.set(here)
+        here = StepContext(self._session, self._scope, self._emit, outer=self)
+        token = CURRENT_STEP.set(here)
         try:
             following = progress.next
             if following is None:
@@ -106,7 +106,7 @@ class Loop:
                 raise
             raise told from error
         finally:
-            HERE.reset(token)
+            CURRENT_STEP.reset(token)
 
     async def begin(self, state: State) -> None:
         """Save the state that a run begins with, before anything is executed."""
@@ -137,7 +137,7 @@ class Loop:
         self._lineage = state.lineage
         return await self._save(state, kind, status, progress.next, error=error, first=notes)
 
-    async def _walk(self, state: State, current: str, here: Here) -> State:
+    async def _walk(self, state: State, current: str, here: StepContext) -> State:
         plan, path, emit = self._plan, self._path, self._emit
         run_id, name, scope = state.run_id, state.name or plan.name, self._scope
         visits = Counter(path) if emit is not None else None
@@ -339,7 +339,7 @@ class Loop:
             return error if ours else session.taken_over()
         if isinstance(error, GeneratorExit):
             return error  # the loop is gone, and nothing can be awaited any more
-        if isinstance(error, Ending):
+        if isinstance(error, EndRun):
             await self._ended(error, state, node)
             return error
         if not isinstance(error, Exception):
@@ -351,14 +351,16 @@ class Loop:
             if isinstance(error, Interrupted) and session is not None:
                 return parked(session, error)
             return error
-        told = error if isinstance(error, AS_THEY_ARE) else self._failure(error, state, node)
+        told = (
+            error if isinstance(error, PASS_THROUGH_ERRORS) else self._failure(error, state, node)
+        )
         if not isinstance(error, ConflictError):
             text = failures.describe(error)
             await self._save_after(told, state, "recovery", "failed", node, begun=True, error=text)
         self._failed(error, node, completed=False)
         return told
 
-    async def _ended(self, ending: Ending, state: State, node: str) -> None:
+    async def _ended(self, ending: EndRun, state: State, node: str) -> None:
         ending.state = state = state.merge(ending.leaves)
         if ending.save:
             status, text = ending.status, ending.error

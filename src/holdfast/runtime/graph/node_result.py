@@ -23,8 +23,8 @@ from holdfast.errors import (
 from holdfast.runtime.graph.edges import Edge
 
 __all__ = [
-    "AS_THEY_ARE",
-    "Ending",
+    "PASS_THROUGH_ERRORS",
+    "EndRun",
     "NodeFunction",
     "NodeResult",
     "applied",
@@ -39,11 +39,11 @@ __all__ = [
 NodeResult: TypeAlias = State | Mapping[str, Any] | None
 NodeFunction: TypeAlias = Callable[[State], NodeResult | Awaitable[NodeResult]]
 
-AS_THEY_ARE = (BudgetError, ConflictError, InDoubtError, ShapeError, StorageError)
+PASS_THROUGH_ERRORS = (BudgetError, ConflictError, InDoubtError, ShapeError, StorageError)
 """Errors that say what is wrong by themselves; any other is told as a failure of its node."""
 
 
-class Ending(Exception):
+class EndRun(Exception):
     """Raised by a node that ends its run short of an exit point: how, and what it leaves behind.
 
     The state that the node began with is saved with *leaves* merged into it; the node is executed

@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 
-from holdfast.checkpoint.effects import HERE, Item, args_digest, shown
+from holdfast.checkpoint.effects import CURRENT_STEP, Item, args_digest, shown
 from holdfast.core.values import decode, encode
 from holdfast.errors import Interrupted, RunError, StepError, UsageError
 from holdfast.runtime.graph.items import Parts, Progressed, call, other_items, report
-from holdfast.runtime.graph.node_result import AS_THEY_ARE
+from holdfast.runtime.graph.node_result import PASS_THROUGH_ERRORS
 
 __all__ = ["ParallelResult", "process_parallel"]
 
@@ -148,7 +148,7 @@ class _Batch:
     async def _worker(self, number: int, queue: Iterator[int]) -> None:
         say = self._parts.here.say
         for index in queue:
-            HERE.set(self._parts.at(index))
+            CURRENT_STEP.set(self._parts.at(index))
             facts = {"worker_id": number, "item_index": index, "total_items": len(self._items)}
             say("worker.start", **facts)
             try:
@@ -158,7 +158,7 @@ class _Batch:
                 self._parked.append(parked)
                 say("worker.complete", **facts, error="Interrupted")
                 continue
-            except AS_THEY_ARE:
+            except PASS_THROUGH_ERRORS:
                 raise
             except Exception as error:
                 self._errors[index] = error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from holdfast.checkpoint.effects import HERE, Emit, Here
+from holdfast.checkpoint.effects import CURRENT_STEP, Emit, StepContext
 from holdfast.core.state import Lineage, State
 from holdfast.runtime.graph.loop import Loop
 from holdfast.runtime.graph.shape import Progress, read_progress
@@ -19,7 +19,7 @@ __all__ = ["run_nested"]
 
 async def run_nested(graph: StateGraph, state: State) -> State:
     """Execute *graph* as a node of another, in a scope of its own in the same journal."""
-    here = HERE.get()
+    here = CURRENT_STEP.get()
     assert here is not None
     plan, outer, scope = graph.plan(), here.outer, here.child()
     session = here.session
@@ -41,7 +41,7 @@ async def run_nested(graph: StateGraph, state: State) -> State:
     return await loop.go(inside, progress, lineage)
 
 
-def _nested_emit(graph: StateGraph, here: Here, scope: str) -> Emit | None:
+def _nested_emit(graph: StateGraph, here: StepContext, scope: str) -> Emit | None:
     if graph.observers:
         return emitter(graph.observers, graph.name, {"scope": scope})
     outer = here.emit

@@ -14,4 +14,4 @@ from holdfast.runtime.resume.forks import part as part
 from holdfast.runtime.resume.rewind import across_branches as across_branches
 from holdfast.runtime.resume.rewind import done_for_good as done_for_good
 from holdfast.runtime.resume.rewind import of_the_run as of_the_run
-from holdfast.runtime.resume.rewind import take_back as take_back
+from holdfast.runtime.resume.rewind import rewind_run as rewind_run

@@ -23,7 +23,7 @@ from holdfast.runtime.agent import TOOL_FAILED, run_inside
 from holdfast.runtime.graph import CheckpointConfig, Now, Progress, read_progress, write_progress
 from holdfast.storage.base import RecordQuery, RunInfo
 
-__all__ = ["across_branches", "done_for_good", "of_the_run", "take_back"]
+__all__ = ["across_branches", "done_for_good", "of_the_run", "rewind_run"]
 
 _ONLY_THEN = {"recovery": "error", "manual": "error", "fork": "forked_from"}
 """Metadata that is about one checkpoint of that kind, not about those that follow it."""
@@ -33,7 +33,7 @@ _FLEETS_OWN = ("calls", "input_tokens", "output_tokens", "cost_usd", "unpriced")
 """The same of a fleet."""
 
 
-async def take_back(
+async def rewind_run(
     manager: StateManager,
     run_id: str,
     checkpoint_id: str,

@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.runtime.stop.signals import on_signals
 
-__all__ = ["InterruptMode", "InterruptReason", "InterruptSource", "Interrupts"]
+__all__ = ["InterruptMode", "InterruptReason", "InterruptSource", "StopRequests"]
 
 InterruptMode = Literal["graceful", "immediate"]
 InterruptSource = Literal["signal", "timeout", "budget", "user"]
@@ -32,7 +32,7 @@ class InterruptReason(msgspec.Struct, frozen=True, kw_only=True):
         return {**msgspec.structs.asdict(self), "timestamp": self.timestamp.isoformat()}
 
 
-class Interrupts:
+class StopRequests:
     """The wish that a run of an agent be stopped. The first one is kept; a second hurries it."""
 
     def __init__(self, grace: float) -> None:
@@ -42,7 +42,7 @@ class Interrupts:
         self._task: asyncio.Task[Any] | None = None
         self._hurry: asyncio.TimerHandle | None = None
         self._cancelled = False
-        self.children: list[Interrupts] = []
+        self.children: list[StopRequests] = []
         """Those of agents that are being executed inside this run; they share its task."""
 
     def request(
@@ -104,7 +104,7 @@ class Interrupts:
         assert self._task is not None
         self._task.cancel("interrupted")
 
-    def _line(self) -> list[Interrupts]:
+    def _line(self) -> list[StopRequests]:
         return [self, *(inner for child in self.children for inner in child._line())]
 
     @contextmanager
@@ -144,7 +144,7 @@ class Interrupts:
             self._loop = None
 
     @contextmanager
-    def within(self, outer: Interrupts) -> Iterator[None]:
+    def within(self, outer: StopRequests) -> Iterator[None]:
         """While a run is executed inside another: what stops that one stops this one."""
         with self.watching(signals=False, timeout=None):
             self.reason = outer.reason

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from holdfast.checkpoint.effects import (
-    HERE,
+    CURRENT_STEP,
     TO_A_MODEL,
     Effect,
     effect,
@@ -20,7 +20,7 @@ from holdfast.core.state import State
 from holdfast.core.values import decode, encode, register_type
 from holdfast.errors import EncodeError, RunError, UsageError
 from holdfast.runtime.agent import TOOL_FAILED_NAME, count_invocation, delegate, told
-from holdfast.runtime.graph import AS_THEY_ARE
+from holdfast.runtime.graph import PASS_THROUGH_ERRORS
 from holdfast.runtime.models import ToolCall
 from holdfast.runtime.tools.approval import ask_approval
 from holdfast.runtime.tools.definition import Tool, text_of
@@ -81,7 +81,7 @@ async def use_tool(agent: BaseAutonomousAgent, state: State, call: ToolCall, ind
 
 async def _save_before(state: State, tool: Tool) -> None:
     """Save the run, unless the call is in the journal already."""
-    here = HERE.get()
+    here = CURRENT_STEP.get()
     if here is None or here.session is None:
         return
     counts = dict(here.counts or {})
@@ -103,7 +103,7 @@ async def _recorded(agent: BaseAutonomousAgent, tool: Tool, arguments: dict[str,
         else:
             outcome = await effect(tool.name, call, arguments)
     except RunError as error:
-        if isinstance(error, AS_THEY_ARE):
+        if isinstance(error, PASS_THROUGH_ERRORS):
             raise
         agent.note_event(event, tool=tool.name, error=error.message)
         return f"error: {error.message}"
@@ -150,7 +150,7 @@ async def _called(
             result = await delegate(agent, tool, arguments, key)
         else:
             result = _storable(await tool.run(tool.read(arguments), key))
-    except AS_THEY_ARE:
+    except PASS_THROUGH_ERRORS:
         raise
     except Exception as error:
         if tool.agent is not None and isinstance(error, UsageError):

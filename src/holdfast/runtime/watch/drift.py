@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from holdfast.checkpoint.effects import HERE
+from holdfast.checkpoint.effects import CURRENT_STEP
 from holdfast.checkpoint.inspect import CheckpointMetadata
 from holdfast.checkpoint.manager import StateManager
 from holdfast.core.policy import (
@@ -25,7 +25,7 @@ from holdfast.core.policy import (
 from holdfast.core.state import State
 from holdfast.errors import Drained, DriftError, UsageError
 from holdfast.runtime.graph import Loop, StateGraph
-from holdfast.runtime.resume import take_back
+from holdfast.runtime.resume import rewind_run
 from holdfast.runtime.watch.drift_history import Action, Progress, action_of, values_of
 from holdfast.runtime.watch.observers import Event
 
@@ -125,7 +125,7 @@ class DriftWatch:
             self.forget(run_id)
 
     def _step(self, run_id: str, facts: Mapping[str, Any]) -> None:
-        here = HERE.get()
+        here = CURRENT_STEP.get()
         loop = here.outer if here is not None else None
         if here is None or not isinstance(loop, Loop):
             return
@@ -232,7 +232,7 @@ class DriftWatch:
                 raise self._error(run_id, report, after=restores)
             below, restores = good.step, restores + 1
             refuse = partial(self._error, run_id, report)
-            back = await take_back(manager, run_id, good.checkpoint_id, refuse)
+            back = await rewind_run(manager, run_id, good.checkpoint_id, refuse)
             logger.warning("run %s goes back to step %d", run_id, good.step)
             attempt = partial(go_back, back)
 

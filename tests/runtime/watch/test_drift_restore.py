@@ -24,7 +24,7 @@ from holdfast import (
     StateManager,
     tool,
 )
-from holdfast.checkpoint.effects.execution import HERE
+from holdfast.checkpoint.effects.execution import CURRENT_STEP
 from holdfast.errors import Drained, DriftError, InDoubtError, Interrupted, StepError
 from holdfast.runtime.agent.agent import BaseAutonomousAgent
 from holdfast.runtime.agent.result import AgentResult
@@ -642,7 +642,7 @@ async def test_a_fleet_forks_from_a_checkpoint_that_its_run_has_given_up() -> No
 
     class Stops:
         def on_event(self, event: Event) -> None:
-            here = HERE.get()
+            here = CURRENT_STEP.get()
             ended = event.type == "node.complete" and backs and here is not None
             if ended and here.outer.state.step == 6:
                 here.outer.control.ask()

@@ -553,7 +553,9 @@ async def test_a_tool_is_given_in_code_or_imported_and_may_be_turned_off(
     assert last_of(fleet, "coder") == "ran ls"
     with pytest.raises(UsageError, match="has no function"):
         Fleet.from_yaml(write(base + "      - {name: shell}"))
-    path = write(base + "      - {name: shell, function: 'tests.runtime.test_workflow_file:shell'}")
+    path = write(
+        base + "      - {name: shell, function: 'tests.runtime.fleet.test_workflow_file:shell'}"
+    )
     fleet, _ = await ran(path)
     assert last_of(fleet, "coder") == "ran ls"
     with pytest.raises(UsageError, match="'no_such:thing' cannot be imported"):
@@ -719,7 +721,7 @@ def test_every_key_has_a_test_here() -> None:
 
 
 def test_the_example_has_every_key_and_can_be_read() -> None:
-    path = Path(__file__).parents[2] / "examples" / "workflow.yaml"
+    path = Path(__file__).parents[3] / "examples" / "workflow.yaml"
     text, settings = path.read_text(), read_workflow(path)
     assert Fleet.from_yaml(path, checkpoint_storage="memory://").name
     keys = {*_keys(Settings, ""), *_keys(ParticipantSettings, ""), *_keys(ToolSettings, "")}

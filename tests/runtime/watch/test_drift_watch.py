@@ -23,7 +23,7 @@ from holdfast import (
     StateGraph,
     tool,
 )
-from holdfast.checkpoint.effects.execution import HERE
+from holdfast.checkpoint.effects.execution import CURRENT_STEP
 from holdfast.core.policy.drift_detectors import Invariants, StalledProgress, default_detectors
 from holdfast.errors import Drained, DriftError, StepError, UsageError
 from holdfast.runtime.fleet.fleet import Fleet
@@ -192,7 +192,7 @@ async def test_steps_of_a_nested_graph_are_part_of_their_node() -> None:
 async def test_a_run_that_another_asked_to_stop_is_not_this_watchs() -> None:
     class Stopper:
         def on_event(self, event: Event) -> None:
-            here = HERE.get()
+            here = CURRENT_STEP.get()
             if event.type == "node.complete" and here is not None:
                 here.outer.control.ask()
 
