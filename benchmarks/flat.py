@@ -11,7 +11,7 @@ import msgspec
 from benchmarks.report import Line
 from benchmarks.work import Times
 from holdfast import CheckpointManager, MemoryStorage, SQLiteStorage, State
-from holdfast.checkpoint.journal.draft import subject_of
+from holdfast.checkpoint.journal.draft import draft_of
 from holdfast.checkpoint.journal.requests import Request
 from holdfast.core.state.state import Lineage
 from holdfast.storage.base import Storage
@@ -56,7 +56,7 @@ def _open(medium: str, directory: Path, count: int) -> Storage:
 
 def _fill(manager: CheckpointManager, count: int) -> None:
     """Half of the checkpoints in one long run, the rest in runs of ten, all of two names."""
-    journal = manager.operations.journal
+    journal = manager.engine.journal
     requests: list[Request] = []
     state = State.new({"log": []}, run_id="long", name="first")
     short = State.new({"log": []}, run_id="short-0", name="second")
@@ -75,8 +75,8 @@ def _fill(manager: CheckpointManager, count: int) -> None:
 
 def _request(state: State) -> Request:
     # Of no lineage, so that it is built on what is written just before it in the same commit.
-    subject = msgspec.structs.replace(subject_of(state), lineage=Lineage())
-    return Request(run_id=state.run_id, subject=subject)
+    draft = msgspec.structs.replace(draft_of(state), lineage=Lineage())
+    return Request(run_id=state.run_id, draft=draft)
 
 
 class _Work:

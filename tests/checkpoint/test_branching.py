@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import CheckpointManager, MemoryStorage
-from holdfast.checkpoint.journal.draft import Subject
+from holdfast.checkpoint.journal.draft import CheckpointDraft
 from holdfast.checkpoint.journal.sort_order import LATE, by_id, in_order, top_of
 from holdfast.core.state.position import Lineage, Place
 from holdfast.core.values.frozen import Nature
@@ -18,8 +18,8 @@ QUERY = RecordQuery(run_id="r", scope="")
 
 def _subject(
     id: str, value: int, parent: str | None = None, *, alone: bool = False, scope: str = ""
-) -> Subject:
-    return Subject(
+) -> CheckpointDraft:
+    return CheckpointDraft(
         form="",
         place=Place(run_id="r", scope=scope),
         values={"n": value},
@@ -47,7 +47,7 @@ def test_the_order_is_that_of_the_ranks_whatever_was_saved_and_hidden_when(
     manager, second = CheckpointManager(storage), CheckpointManager(storage)
     for turn, number in enumerate(numbers):
         writer = second if others and turn % 3 == 0 else manager
-        writer.save_subject(_subject(f"{number:03}", turn), force=True)
+        writer.save_draft(_subject(f"{number:03}", turn), force=True)
     last = {number: turn for turn, number in enumerate(numbers)}
     gone = [h.seq for h in storage.headers(QUERY) if int(h.id) in hidden]
     storage.delete("r", hide=gone)
@@ -64,7 +64,7 @@ def test_only_what_comes_after_a_greater_one_is_tagged() -> None:
     storage = MemoryStorage()
     manager = CheckpointManager(storage)
     for id in ("b", "d", "c", "d", "e"):
-        manager.save_subject(_subject(id, 0), force=True)
+        manager.save_draft(_subject(id, 0), force=True)
     assert {h.id: LATE in h.tags for h in storage.headers(QUERY)} == {
         **{"b": False, "c": True, "d": False, "e": False}
     }
@@ -73,32 +73,32 @@ def test_only_what_comes_after_a_greater_one_is_tagged() -> None:
 def test_a_branch_is_built_on_the_one_it_names_and_two_writers_do_not_get_in_the_way() -> None:
     storage = MemoryStorage()
     manager, second = CheckpointManager(storage), CheckpointManager(storage)
-    manager.save_subject(_subject("a", 1), force=True)
+    manager.save_draft(_subject("a", 1), force=True)
     for turn, writer in enumerate((manager, second, manager, second)):
-        writer.save_subject(_subject(f"b{turn}", 10 + turn, "a"), force=True)
-        writer.save_subject(_subject(f"c{turn}", 20 + turn, f"b{turn}"), force=True)
+        writer.save_draft(_subject(f"b{turn}", 10 + turn, "a"), force=True)
+        writer.save_draft(_subject(f"c{turn}", 20 + turn, f"b{turn}"), force=True)
     assert [_value(manager, f"c{turn}") for turn in range(4)] == [20, 21, 22, 23]
     parents = {h.id: h.parent for h in storage.headers(QUERY)}
     assert parents["b3"] == "a" and parents["c2"] == "b2" and parents["a"] is None
-    manager.save_subject(_subject("z", 0, "never saved"), force=True)
+    manager.save_draft(_subject("z", 0, "never saved"), force=True)
     assert {h.id: h.parent for h in storage.headers(QUERY)}["z"] == "never saved"
 
 
 def test_alone_means_on_what_was_saved_last_by_whomever() -> None:
     storage = MemoryStorage()
     manager, second = CheckpointManager(storage), CheckpointManager(storage)
-    manager.save_subject(_subject("a", 1, alone=True), force=True)
-    manager.save_subject(_subject("x", 1, alone=True, scope="other"), force=True)
-    second.save_subject(_subject("b", 2, "a", alone=True), force=True)
+    manager.save_draft(_subject("a", 1, alone=True), force=True)
+    manager.save_draft(_subject("x", 1, alone=True, scope="other"), force=True)
+    second.save_draft(_subject("b", 2, "a", alone=True), force=True)
     for parent in ("a", None):
         try:
-            manager.save_subject(_subject("c", 3, parent, alone=True), force=True)
+            manager.save_draft(_subject("c", 3, parent, alone=True), force=True)
         except ConflictError as error:
             assert "has gone on to checkpoint b" in error.message
         else:
             raise AssertionError("it was saved")
-    manager.save_subject(_subject("c", 3, "b", alone=True), force=True)
-    manager.save_subject(_subject("d", 4, "a"), force=True)
+    manager.save_draft(_subject("c", 3, "b", alone=True), force=True)
+    manager.save_draft(_subject("d", 4, "a"), force=True)
     assert _value(second, "d") == 4
 
 
@@ -107,11 +107,11 @@ def test_a_run_with_very_many_scopes_is_remembered_in_part_and_saved_in_full() -
     for turn in range(3):
         for scope in range(100):
             parent = f"{turn - 1}" if turn else None
-            subject = _subject(f"{turn}", turn * 1000 + scope, parent, scope=f"s{scope}")
-            manager.save_subject(subject, force=True)
-    cursor = manager.operations.journal._cursors["r"]
-    assert max(len(cursor.tips), len(cursor.tops)) <= 64
-    states = {h.scope: manager.operations.reader.load(h).texts["n"] for h in _newest(manager)}
+            draft = _subject(f"{turn}", turn * 1000 + scope, parent, scope=f"s{scope}")
+            manager.save_draft(draft, force=True)
+    cursor = manager.engine.journal._cursors["r"]
+    assert max(len(cursor.bases), len(cursor.tops)) <= 64
+    states = {h.scope: manager.reader.load(h).texts["n"] for h in _newest(manager)}
     assert states == {f"s{n}": b"%d" % (2000 + n) for n in range(100)}
 
 

@@ -76,10 +76,10 @@ def paying(bank: Bank, db: str, heard: Heard | None = None, **options: Any) -> S
 async def crash(graph: StateGraph, bank: Bank) -> None:
     """Leave the run as a process does that dies inside the call: no checkpoint is taken."""
     bank.dies = True
-    journal = graph.manager.operations.journal
+    journal = graph.manager.engine.journal
 
     async def run() -> None:
-        save = graph.manager.save_subject
+        save = graph.manager.save_draft
         count = 0
 
         async def dying(*args: Any, **kwargs: Any) -> str:
@@ -89,15 +89,15 @@ async def crash(graph: StateGraph, bank: Bank) -> None:
                 raise Crash
             return await save(*args, **kwargs)
 
-        graph.manager.save_subject = dying  # type: ignore[method-assign]
+        graph.manager.save_draft = dying  # type: ignore[method-assign]
         try:
             await graph.execute(State.new({}, run_id="r"))
         finally:
-            graph.manager.save_subject = save  # type: ignore[method-assign]
+            graph.manager.save_draft = save  # type: ignore[method-assign]
 
     with pytest.raises(Crash):
         await run()
-    journal.forget("r")
+    journal.invalidate("r")
     bank.dies = False
 
 
@@ -296,7 +296,7 @@ async def test_retry_costs_one_write_less(bank: Bank, db: str) -> None:
     for policy in ("retry", "ask"):
         async with paying(bank, db, in_doubt=policy) as graph:
             await graph.execute(State.new({}, run_id=policy))
-            run = graph.manager.operations.reader.run(policy)
+            run = graph.manager.reader.run(policy)
             assert run is not None
             counts[policy] = run.seq
     assert counts["ask"] == counts["retry"] + 1
@@ -371,17 +371,17 @@ async def test_a_recorded_exception_is_raised_again_after_a_crash(db: str) -> No
             except Exception as error:
                 seen.append(type(error))
         if crashes.pop():
-            graph.manager.save_subject = dead  # type: ignore[method-assign]
+            graph.manager.save_draft = dead  # type: ignore[method-assign]
             raise Crash
 
     async def dead(*args: Any, **kwargs: Any) -> str:
         raise Crash
 
     async with line(node, lambda state: None, store=db, interval=1) as graph:
-        save = graph.manager.save_subject
+        save = graph.manager.save_draft
         with pytest.raises(Crash):
             await graph.execute(State.new({}, run_id="r"))
-        graph.manager.save_subject = save  # type: ignore[method-assign]
+        graph.manager.save_draft = save  # type: ignore[method-assign]
         crashes.append(False)
         await graph.resume("r")
     assert calls == ["odd", "known"]
@@ -433,7 +433,7 @@ async def test_effects_after_the_newest_checkpoint_are_reused_in_every_node(
 
     def maybe(state: State) -> None:
         if fails.pop():
-            graph.manager.save_subject = dead  # type: ignore[method-assign]
+            graph.manager.save_draft = dead  # type: ignore[method-assign]
             raise Crash
 
     async def dead(*args: Any, **kwargs: Any) -> str:
@@ -448,10 +448,10 @@ async def test_effects_after_the_newest_checkpoint_are_reused_in_every_node(
     async with line(
         pay, pay2, pay3, maybe, lambda state: None, store=db, interval=9, preserve=True
     ) as graph:
-        save = graph.manager.save_subject
+        save = graph.manager.save_draft
         with pytest.raises(Crash):
             await graph.execute(State.new({"n": 0}, run_id="r"))
-        graph.manager.save_subject = save  # type: ignore[method-assign]
+        graph.manager.save_draft = save  # type: ignore[method-assign]
         fails.append(False)
         plan = graph.explain_resume("r")
         assert plan.again == ("pay", "pay2", "pay3") and plan.next == "pay"

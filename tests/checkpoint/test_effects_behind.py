@@ -31,7 +31,7 @@ def kinds(storage: SQLiteStorage) -> list[str]:
 
     from holdfast import CheckpointManager
 
-    sealer = CheckpointManager(storage).operations.reader.sealer
+    sealer = CheckpointManager(storage).reader.sealer
     found = []
     for record in storage.read("r"):
         header = record.header

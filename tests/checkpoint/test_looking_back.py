@@ -54,16 +54,16 @@ def test_a_timeline_gives_the_newest_checkpoints_with_what_each_changed(
     manager: CheckpointManager,
 ) -> None:
     saved(manager, "run", 5)
-    reader, keeper = manager.operations.reader, manager.operations.keeper
+    reader, retention = manager.reader, manager.retention
     run = reader.run("run")
     assert run is not None
-    moments, after = timeline(reader, keeper, run, limit=2)
+    moments, after = timeline(reader, retention, run, limit=2)
     assert [moment.header.step for moment in moments] == [5, 4]
     assert {change.path for change in moments[0].changes} >= {"/items/-"}
     manager.pin(moments[1].header.id)
     run = reader.run("run")
     assert run is not None
-    moments, after = timeline(reader, keeper, run)
+    moments, after = timeline(reader, retention, run)
     assert [moment.pinned for moment in moments] == [False, True, False, False, False]
     assert [told.kind for told in after] == ["pin"]
 
@@ -71,14 +71,14 @@ def test_a_timeline_gives_the_newest_checkpoints_with_what_each_changed(
 def test_a_plan_forgets_nothing_until_it_is_carried_out(manager: CheckpointManager) -> None:
     saved(manager, "a", 6)
     saved(manager, "b", 3)
-    reader, keeper = manager.operations.reader, manager.operations.keeper
+    reader, retention = manager.reader, manager.retention
     runs = list(reader.runs_of("job"))
-    decisions = plan_forget(reader, keeper, runs, Rules(keep_last=2), datetime.now(UTC), UTC)
+    decisions = plan_forget(reader, retention, runs, Rules(keep_last=2), datetime.now(UTC), UTC)
     assert len(decisions) == 9 and sum(one.keep for one in decisions) == 4
     assert len(manager.list_checkpoints("a")) == 6
-    assert sorted(forget(reader, keeper, decisions)) == ["a", "b"]
+    assert sorted(forget(reader, retention, decisions)) == ["a", "b"]
     assert [point.step for point in manager.list_checkpoints("a")] == [6, 5]
-    assert sorted(forget(reader, keeper, decisions)) == ["a", "b"]  # again: nothing more goes
+    assert sorted(forget(reader, retention, decisions)) == ["a", "b"]  # again: nothing more goes
     assert [point.step for point in manager.list_checkpoints("b")] == [3, 2]
 
 
@@ -86,29 +86,29 @@ def test_rules_over_a_name_and_over_all(manager: CheckpointManager) -> None:
     for run in ("a", "b"):
         saved(manager, run, 3)
     manager.save_checkpoint(State.new({"n": 1}, run_id="nameless"))
-    reader, keeper = manager.operations.reader, manager.operations.keeper
+    reader, retention = manager.reader, manager.retention
     runs = [run for name in ("job", "nameless") for run in reader.runs_of(name)]
     now = datetime.now(UTC) + timedelta(seconds=1)
     for group_by, kept in (("name", {"b": 1, "nameless": 1}), ("run", {"a": 1, "b": 1})):
         rules = Rules(keep_last=1, group_by=group_by)  # type: ignore[arg-type]
-        decisions = plan_forget(reader, keeper, runs, rules, now, UTC)
+        decisions = plan_forget(reader, retention, runs, rules, now, UTC)
         counts = {run: 0 for run in ("a", "b", "nameless")}
         for decision in decisions:
             counts[decision.header.run_id] += decision.keep
         assert kept.items() <= counts.items()
-    everything = plan_forget(reader, keeper, runs, Rules(keep_last=1, group_by="all"), now, UTC)
+    everything = plan_forget(reader, retention, runs, Rules(keep_last=1, group_by="all"), now, UTC)
     assert sum("last 1/1" in one.reasons for one in everything) == 1
 
 
 def test_what_a_run_without_checkpoints_takes_can_all_be_freed(manager: CheckpointManager) -> None:
     saved(manager, "run", 3)
-    reader, keeper = manager.operations.reader, manager.operations.keeper
+    reader, retention = manager.reader, manager.retention
     run = reader.run("run")
-    assert run is not None and plan_freeing(keeper, run) is None
+    assert run is not None and plan_freeing(retention, run) is None
     manager.storage.delete("run", hide=[1, 2, 3])
     run = reader.run("run")
     assert run is not None
-    freed = plan_freeing(keeper, run)
+    freed = plan_freeing(retention, run)
     assert freed is not None and freed.records == 3
 
 
@@ -116,7 +116,7 @@ def test_verifying_headers_finds_a_record_that_is_gone(
     manager: CheckpointManager, tmp_path: Path
 ) -> None:
     saved(manager, "run", 3)
-    reader = manager.operations.reader
+    reader = manager.reader
     run = reader.run("run")
     assert run is not None and verify_headers(reader, run)
     behind = apsw.Connection(f"{tmp_path}/runs.db")
@@ -128,7 +128,7 @@ def test_verifying_headers_finds_a_record_that_is_gone(
 
 def test_a_run_that_was_never_leased_is_believed_to_be_running(manager: CheckpointManager) -> None:
     saved(manager, "run", 1)
-    run = manager.operations.reader.run("run")
+    run = manager.reader.run("run")
     assert run is not None and standing(manager.storage, run) == "running"
     mine = Lease("run", 1, this_process(), 100.0)
     assert is_live(mine, 99.0) and not is_live(mine, 101.0) and not is_live(None, 0.0)
@@ -144,8 +144,8 @@ def test_forks_are_known_by_where_they_began(manager: CheckpointManager) -> None
     assert {run: (origin.run_id, origin.step) for run, origin in origins.items()} == {
         "fork": ("run", 2)
     }
-    reader, keeper = manager.operations.reader, manager.operations.keeper
-    told = {one.run_id: one for one in summaries(keeper, manager.storage, reader.runs_of("job"))}
+    reader, retention = manager.reader, manager.retention
+    told = {one.run_id: one for one in summaries(retention, manager.storage, reader.runs_of("job"))}
     assert told["run"].forks == 1 and told["fork"].forked_from == origins["fork"]
 
 
@@ -153,8 +153,8 @@ def test_figures_count_every_checkpoint_once(manager: CheckpointManager) -> None
     saved(manager, "a", 4)
     saved(manager, "b", 2)
     figures = Figures()
-    for run in manager.operations.reader.runs_of("job"):
-        figures.take(manager.operations.reader, run)
+    for run in manager.reader.runs_of("job"):
+        figures.take(manager.reader, run)
     assert figures.total.checkpoints == 6
     assert {name: one.checkpoints for name, one in figures.by_run.items()} == {"a": 4, "b": 2}
     assert len(figures.steps) == 4 and figures.resumes == {}

@@ -308,7 +308,7 @@ def test_secrets_are_taken_out_of_everything_that_a_file_holds(
     target.import_run(path)
     assert is_sound(target)
     for record in target.storage.read("nightly"):
-        text = target.operations.reader.sealer.open(record)
+        text = target.reader.sealer.open(record)
         assert secret.encode() not in record.text + text
     loaded = target.resume_from_latest("nightly")
     assert loaded["kept"] == (1, 2)

@@ -351,7 +351,7 @@ def test_a_repaired_run_can_be_pruned_exported_and_damaged_again(
 
 
 def manager_key(manager: CheckpointManager) -> str | None:
-    return KEY if manager.operations.reader.sealer.keys is not None else None
+    return KEY if manager.reader.sealer.keys is not None else None
 
 
 @pytest.mark.parametrize("medium", [*MEDIA, "sqlite-encrypted", "file-encrypted"])
@@ -367,7 +367,7 @@ def test_any_damage_to_any_record_is_repaired_so_that_verify_passes(
         storage = MEDIA[kind](directory)
         manager = CheckpointManager(storage, encryption_key=key)
         fill(manager)
-        head = manager.operations.reader.run("run")
+        head = manager.reader.run("run")
         assert head is not None
         for _ in range(1 + attempt % 2):
             damage(storage, "run", chance.randint(1, head.seq), at=chance.random())
@@ -391,7 +391,7 @@ def test_a_record_that_is_gone_without_a_word_is_noted(open_manager: Open) -> No
     manager = open_manager()
     ids = fill(manager, steps=2)
     manager.tag(ids[0], "good")
-    run = manager.operations.reader.run("run")
+    run = manager.reader.run("run")
     assert run is not None
     ids += [manager.save_checkpoint(manager.resume_from_latest("run").set("n", 1).at(step=3))]
     manager.storage.delete("run", erase=[run.seq])

@@ -52,10 +52,10 @@ def test_a_run_that_failed_goes_on_where_it_was(address: str) -> None:
 def failures(address: str, **options: Any) -> list[str]:
     """What the failed checkpoints tell, newest first."""
     with CheckpointManager(address, **options) as manager:
-        reader, keeper = manager.operations.reader, manager.operations.keeper
+        reader, retention = manager.reader, manager.retention
         run = reader.run("nightly")
         assert run is not None
-        return [moment.error for moment in timeline(reader, keeper, run)[0] if moment.error]
+        return [moment.error for moment in timeline(reader, retention, run)[0] if moment.error]
 
 
 def fail(address: str, text: str, hooks: HookManager | None = None) -> None:
@@ -232,10 +232,10 @@ def newest_of(
     manager: CheckpointManager, run_id: str = "r"
 ) -> tuple[str, int, dict[str, Any], str]:
     """Status, step, state and failure of a run's newest checkpoint."""
-    reader = manager.operations.reader
+    reader = manager.reader
     run = reader.run(run_id)
     assert run is not None
-    moments, _ = timeline(reader, manager.operations.keeper, run, limit=1)
+    moments, _ = timeline(reader, manager.retention, run, limit=1)
     state = reader.load(moments[0].header).graph_state()
     return run.status, state.step, state.to_dict(), moments[0].error
 

@@ -174,13 +174,13 @@ def test_a_run_without_a_graph_says_how_to_go_on(on: Holdfast) -> None:
 
 
 def test_a_dry_run_of_a_resume_executes_nothing(on: Holdfast, manager: CheckpointManager) -> None:
-    before = manager.operations.reader.run("report-wed")
+    before = manager.reader.run("report-wed")
     result = on("resume", "report-wed", "--yes", "--dry-run", "--json")
     document = result.json()
     assert document["outcome"] == "planned"
     assert document["entry_point"] == "holdfast.cli.demo.graph:graph"
     assert "with node 'approve'" in document["plan"]
-    assert manager.operations.reader.run("report-wed") == before
+    assert manager.reader.run("report-wed") == before
 
 
 @pytest.mark.parametrize("address", ["report-wed@3", "report-wed~{back}", "{id}"])
@@ -323,9 +323,9 @@ def test_a_held_run_can_be_tagged_but_not_answered(on: Holdfast, database: Path)
     script = (
         "import os, sys\n"
         "from holdfast import CheckpointManager\n"
-        "from holdfast.checkpoint.leases import HeldRun\n"
+        "from holdfast.checkpoint.leases import RunLease\n"
         "manager = CheckpointManager(os.environ['WHERE'])\n"
-        "HeldRun(manager.operations.journal, 'report-wed').take()\n"
+        "RunLease(manager.engine.journal, 'report-wed').acquire()\n"
         "print('held', flush=True)\n"
         "sys.stdin.readline()\n"
     )
@@ -350,9 +350,9 @@ def test_a_held_run_can_be_tagged_but_not_answered(on: Holdfast, database: Path)
 
 def test_an_entry_point_is_only_a_graph_that_is_a_variable(manager: CheckpointManager) -> None:
     assert load_resumable("holdfast.cli.demo.graph:graph").name == "report"
-    newest = manager.operations.reader.run("crawl")
+    newest = manager.reader.run("crawl")
     assert newest is not None
-    header = manager.operations.reader.newest(newest)
+    header = manager.reader.newest(newest)
     assert header is not None
-    assert "entry_point" not in manager.operations.reader.load(header).extra
+    assert "entry_point" not in manager.reader.load(header).extra
     assert manager.save_checkpoint(State.new({"n": 1}, run_id="plain"))

@@ -21,7 +21,7 @@ def manager() -> CheckpointManager:
 
 @pytest.fixture
 def finder(manager: CheckpointManager) -> Finder:
-    return Finder(manager.operations.reader, manager.operations.keeper)
+    return Finder(manager.reader, manager.retention)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_of_several_runs_of_a_name_it_is_told_once_which_was_taken(
     manager: CheckpointManager,
 ) -> None:
     told: list[str] = []
-    finder = Finder(manager.operations.reader, manager.operations.keeper, told.append)
+    finder = Finder(manager.reader, manager.retention, told.append)
     finder.run("job-a1")
     finder.run("latest")
     assert told == []

@@ -97,7 +97,7 @@ def test_log_graph_draws_forks_in_lanes(on: Holdfast) -> None:
 
 def test_log_operations_shows_every_record(on: Holdfast, manager: CheckpointManager) -> None:
     rows = on("log", "report-wed", "--operations", "--all", "--json").json()["checkpoints"]
-    run = manager.operations.reader.run("report-wed")
+    run = manager.reader.run("report-wed")
     assert run is not None
     assert [row["seq"] for row in rows] == list(range(run.seq, 0, -1))
     assert "note: effect" in on("log", "report-wed", "-o").out

@@ -165,7 +165,7 @@ def execute(
     async def main() -> dict[str, Any]:
         graph = build(storage, medium, world, interval)
         final = await graph.execute(State.new({}, run_id=RUN))
-        reader = graph.manager.operations.reader
+        reader = graph.manager.reader
         run = reader.run(RUN)
         assert run is not None
         newest = reader.newest(run)

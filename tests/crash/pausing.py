@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.crash.media import manager_on, open_medium
 
 from holdfast import CheckpointManager, State
-from holdfast.checkpoint.leases import HeldRun
+from holdfast.checkpoint.leases import RunLease
 from holdfast.errors import ConflictError, LeaseHeldError
 
 __all__ = ["RUN", "hold", "take_over"]
@@ -28,8 +28,8 @@ def hold(
     """
     with open_medium(medium, Path(directory)) as storage:
         manager = manager_on(storage, medium)
-        journal = manager.operations.journal
-        with HeldRun(journal, RUN, seconds=seconds) as held:
+        journal = manager.engine.journal
+        with RunLease(journal, RUN, seconds=seconds) as held:
             if not fenced:
                 del journal.epochs[RUN]
             state = State.new({"log": []}, run_id=RUN)
@@ -56,13 +56,13 @@ def take_over(tell: Tell, medium: str, directory: str, seconds: float) -> None:
         assert isinstance(state, State)
         tell("resumed", state.step)
         manager.save_checkpoint(state.append("log", "second").at(step=state.step + 1))
-        held.give_back()
+        held.release()
     tell("done")
 
 
-def _taken(manager: CheckpointManager, seconds: float) -> HeldRun:
+def _taken(manager: CheckpointManager, seconds: float) -> RunLease:
     while True:
         try:
-            return HeldRun(manager.operations.journal, RUN, seconds=seconds).take()
+            return RunLease(manager.engine.journal, RUN, seconds=seconds).acquire()
         except LeaseHeldError:
             time.sleep(0.003)

@@ -38,7 +38,7 @@ from holdfast.errors import DecodeError, EncodeError, UsageError
 from holdfast.integrations.langgraph.message_cache import value_of
 from holdfast.integrations.langgraph.records import Address
 from holdfast.integrations.langgraph.saver import HoldfastSaver
-from holdfast.integrations.langgraph.threads import subject_of
+from holdfast.integrations.langgraph.threads import draft_of
 from holdfast.storage.base import RecordQuery
 
 
@@ -431,7 +431,7 @@ from holdfast.errors import DecodeError
 from holdfast.integrations.langgraph.saver import HoldfastSaver
 from holdfast.integrations.langgraph.records import Address
 from holdfast.integrations.langgraph.message_cache import value_of
-from holdfast.integrations.langgraph.threads import subject_of
+from holdfast.integrations.langgraph.threads import draft_of
 config = {"configurable": {"thread_id": "t"}}
 before = set(sys.modules)
 with HoldfastSaver(sys.argv[1]) as saver:
@@ -467,8 +467,8 @@ def test_a_crafted_record_neither_imports_nor_calls_anything(tag: str, tmp_path:
         loaded = saver._threads.reading.load(found)
         assert loaded is not None
         place = Place(run_id="t", name="langgraph")
-        subject = subject_of(place, {"n": crafted}, loaded.beside, found.id, Lineage(None))
-        saver.manager.save_subject(subject, force=True)
+        draft = draft_of(place, {"n": crafted}, loaded.beside, found.id, Lineage(None))
+        saver.manager.save_draft(draft, force=True)
     assert _elsewhere(address) == ["no type is registered as", tag]
 
 

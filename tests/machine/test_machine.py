@@ -143,8 +143,8 @@ class Machine(RuleBasedStateMachine):
         """A manager whose clock is the machine's."""
         manager = self.open_manager(retention=rules)
         clock: Callable[[], datetime] = lambda: self.now  # noqa: E731
-        manager.operations.journal._clock = clock
-        manager.operations.keeper._clock = clock
+        manager.engine.journal._clock = clock
+        manager.retention._clock = clock
         return manager
 
     def open_manager(self, **options: Any) -> CheckpointManager:

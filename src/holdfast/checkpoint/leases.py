@@ -12,7 +12,7 @@ from holdfast.core.records import Lease
 from holdfast.errors import ConflictError, HoldfastError
 from holdfast.storage.base import Leasing, this_process
 
-__all__ = ["LEASE_SECONDS", "HeldRun"]
+__all__ = ["LEASE_SECONDS", "RunLease"]
 
 logger = logging.getLogger("holdfast.leases")
 
@@ -20,7 +20,7 @@ LEASE_SECONDS = 30.0
 """How long a run stays taken after its process was last heard of from another host."""
 
 
-class HeldRun:
+class RunLease:
     """A run that this process holds, for as long as the block lasts.
 
     Everything the journal writes to the run meanwhile carries the lease's epoch, so that nothing
@@ -50,14 +50,14 @@ class HeldRun:
         """How often the run was taken, this time included; 0 where there are no leases."""
         return self._lease.epoch if self._lease is not None else 0
 
-    def take(self) -> HeldRun:
+    def acquire(self) -> RunLease:
         """Take the run, or raise `LeaseHeldError` if a live process has it."""
         storage = self._journal.storage
         if isinstance(storage, Leasing):
             self._lease = storage.take_lease(
                 self._run_id, this_process(), now=time.time(), ttl=self._seconds
             )
-            self._journal.forget(self._run_id)
+            self._journal.invalidate(self._run_id)
             self._journal.epochs[self._run_id] = self._lease.epoch
             self._thread = threading.Thread(
                 target=self._renew, name=f"holdfast-lease-{self._run_id[:20]}", daemon=True
@@ -65,7 +65,7 @@ class HeldRun:
             self._thread.start()
         return self
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """End the renewing and let others have the run."""
         self._stop.set()
         if self._thread is not None and self._thread is not threading.current_thread():
@@ -102,8 +102,8 @@ class HeldRun:
         if self._on_lost is not None:
             self._on_lost(error)
 
-    def __enter__(self) -> HeldRun:
-        return self.take()
+    def __enter__(self) -> RunLease:
+        return self.acquire()
 
     def __exit__(self, *_: object) -> None:
-        self.give_back()
+        self.release()

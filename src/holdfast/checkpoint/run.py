@@ -10,8 +10,8 @@ from typing import Any, Self
 import msgspec
 
 from holdfast.checkpoint.effects import describe, failure_in, failure_text
-from holdfast.checkpoint.journal import Reader, Subject
-from holdfast.checkpoint.leases import LEASE_SECONDS, HeldRun
+from holdfast.checkpoint.journal import CheckpointDraft, Reader
+from holdfast.checkpoint.leases import LEASE_SECONDS, RunLease
 from holdfast.checkpoint.manager import CheckpointManager
 from holdfast.core.policy import Clockwork, Triggers
 from holdfast.core.records import check_run_id
@@ -87,7 +87,7 @@ class Run:
         self._triggers = triggers
         self._lease_seconds = lease_seconds
         self._manager: CheckpointManager | None = None
-        self._held: HeldRun | None = None
+        self._held: RunLease | None = None
         self._clock = Clockwork(triggers)
         self._lineage = Lineage()
 
@@ -151,14 +151,14 @@ class Run:
         )
         values = dict(self.state)
         natures = dict.fromkeys(values, Nature.LIVE)
-        subject = Subject("", place, values, natures, self._lineage)
+        draft = CheckpointDraft("", place, values, natures, self._lineage)
         force = False
         if error:
             beside = msgspec.json.encode({"error": error})
-            subject = msgspec.structs.replace(subject, extra=lambda _: beside)
+            draft = msgspec.structs.replace(draft, extra=lambda _: beside)
             # The same state may fail again, with another text.
-            force = error != self._told_before(self._manager.operations.reader)
-        self.checkpoint_id = self._manager.save_subject(subject, force=force)
+            force = error != self._told_before(self._manager.reader)
+        self.checkpoint_id = self._manager.save_draft(draft, force=force)
         self._clock.saved(self.step, time.monotonic())
         self.status = status
         return self.checkpoint_id
@@ -168,13 +168,13 @@ class Run:
             raise UsageError("this run is open already")
         given = self._storage
         manager = given if isinstance(given, CheckpointManager) else CheckpointManager(given)
-        held = HeldRun(manager.operations.journal, self.run_id, seconds=self._lease_seconds)
+        held = RunLease(manager.engine.journal, self.run_id, seconds=self._lease_seconds)
         try:
-            held.take()
+            held.acquire()
             self._manager, self._held = manager, held
             self._restore(manager)
         except BaseException:
-            held.give_back()
+            held.release()
             self._held = None
             if manager is not given:
                 manager.close()
@@ -184,7 +184,7 @@ class Run:
     def _restore(self, manager: CheckpointManager) -> None:
         assert self._held is not None
         self.attempt = max(self._held.epoch, 1)
-        found = manager.operations.reader.run(self.run_id)
+        found = manager.reader.run(self.run_id)
         state = manager.resume_from_latest(self.run_id) if found is not None else None
         if state is not None:
             if not isinstance(state, State):
@@ -207,7 +207,7 @@ class Run:
                 self._end(error)
         finally:
             self._held = None
-            held.give_back()
+            held.release()
             if not isinstance(self._storage, CheckpointManager):
                 manager.close()
 
@@ -236,7 +236,7 @@ class Run:
             except EncodeError as unstorable:
                 if not isinstance(error, EncodeError):
                     error.add_note(f"{_NOT_SAVED}: {unstorable}")
-                self._go_back(manager.operations.reader)
+                self._go_back(manager.reader)
                 self._save(kind, status, metadata=told, error=text)
         except Exception as failure:  # whatever it is, it must not hide the user's error
             error.add_note(f"{_NOT_SAVED}: {failure}")

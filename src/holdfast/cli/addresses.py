@@ -21,7 +21,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from holdfast.checkpoint.journal import Reader
-from holdfast.checkpoint.retention import Keeper
+from holdfast.checkpoint.retention import RetentionManager
 from holdfast.core.records import Header
 from holdfast.errors import NotFoundError, UsageError
 from holdfast.storage.base import RecordQuery, RunInfo, RunQuery
@@ -72,12 +72,12 @@ class Finder:
     """Looks addresses up in a storage."""
 
     def __init__(
-        self, reader: Reader, keeper: Keeper, tell: Callable[[str], None] | None = None
+        self, reader: Reader, retention: RetentionManager, tell: Callable[[str], None] | None = None
     ) -> None:
         """*tell* is told which run was taken where a name has several."""
         self._reader = reader
         self._storage = reader.storage
-        self._keeper = keeper
+        self._keeper = retention
         self._tell = tell
         self._told: set[str] = set()
 

@@ -273,7 +273,7 @@ def test_the_configuration_has_the_defaults_that_people_know() -> None:
 def test_triggers_are_ored_and_defaults_apply_only_where_none_is_set(
     config: dict[str, Any], manager: dict[str, Any], expected: tuple[int, float]
 ) -> None:
-    others = StateManager("memory://", **manager).operations.triggers
+    others = StateManager("memory://", **manager).triggers
     made = dataclasses.replace(AutonomousConfig(**config), max_cycles=3).triggers(others)
     assert (made.frequency, made.interval) == expected
 

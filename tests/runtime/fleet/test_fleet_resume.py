@@ -473,7 +473,7 @@ async def test_old_completed_runs_go_and_unfinished_ones_keep_their_newest(
     async with Fleet(manager(2), team(), db, cleanup_after_days=40) as fleet:
         assert await fleet.cleanup() == 0
     async with Fleet(manager(2), team(), db, cleanup_after_days=30) as fleet:
-        fleet.graph.manager.operations.keeper._clock = lambda: later
+        fleet.graph.manager.retention._clock = lambda: later
         assert await fleet.cleanup() > 0
         left = await fleet.list_checkpoints()
         assert [(one["workflow_id"], one["status"]) for one in left] == [(broken.run_id, "error")]

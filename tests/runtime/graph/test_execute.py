@@ -215,7 +215,7 @@ async def test_keep_1_is_the_overwrite_model(store: str) -> None:
         with pytest.raises(StepError):
             await graph.execute(State.new({"n": 0}, run_id="r"))
         assert len(await graph.manager.list_checkpoints("r")) == 1
-        run = graph.manager.operations.reader.run("r")
+        run = graph.manager.reader.run("r")
         assert run is not None and run.seq > 200
         records = len(list(graph.manager.storage.read("r")))
         assert records < 150

@@ -60,7 +60,7 @@ class Lost(BaseException):
 
 def journal(manager: StateManager, run_id: str = "r") -> bytes:
     """All that is recorded of a run."""
-    reader = manager.operations.reader
+    reader = manager.reader
     run = reader.run(run_id)
     assert run is not None
     return b"".join(reader.sealer.open(one) for one in reader.records(run_id, 1, run.seq))
@@ -68,7 +68,7 @@ def journal(manager: StateManager, run_id: str = "r") -> bytes:
 
 def kept(manager: StateManager, run_id: str = "r") -> tuple[str, str]:
     """The status of the newest checkpoint, and what it tells of the failure."""
-    reader = manager.operations.reader
+    reader = manager.reader
     run = reader.run(run_id)
     assert run is not None
     newest = reader.newest(run)

@@ -40,17 +40,17 @@ def one_node(node: Any, store: str, **config: Any) -> StateGraph:
 
 async def crashed(graph: StateGraph, values: dict[str, Any]) -> None:
     """Execute until a node crashes; no checkpoint is taken of that."""
-    save = graph.manager.save_subject
+    save = graph.manager.save_draft
 
-    async def saving(subject: Any, **kwargs: Any) -> str:
-        if subject.place.kind == "interrupt":
+    async def saving(draft: Any, **kwargs: Any) -> str:
+        if draft.place.kind == "interrupt":
             raise Crash
-        return await save(subject, **kwargs)
+        return await save(draft, **kwargs)
 
-    graph.manager.save_subject = saving  # type: ignore[method-assign]
+    graph.manager.save_draft = saving  # type: ignore[method-assign]
     with pytest.raises(Crash):
         await graph.execute(State.new(values, run_id="r"))
-    graph.manager.save_subject = save  # type: ignore[method-assign]
+    graph.manager.save_draft = save  # type: ignore[method-assign]
 
 
 class TestChain:
@@ -401,7 +401,7 @@ class TestNested:
             assert log == ["x", "y", "z"] * 2
             await graph.resume("r", step=0)
             assert log == ["x", "y", "z"] * 4
-            reader = graph.manager.operations.reader
+            reader = graph.manager.reader
             run = reader.run("r")
             assert run is not None
             header = reader.newest(run, "inner@2")

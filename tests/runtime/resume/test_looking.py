@@ -121,9 +121,9 @@ async def test_explaining_says_what_would_run_and_what_is_saved(db: str) -> None
     async with line(first, second, end, store=db, interval=1, preserve=True) as graph:
         with pytest.raises(StepError):
             await graph.execute(State.new({}, run_id="r"))
-        run = graph.manager.operations.reader.run("r")
+        run = graph.manager.reader.run("r")
         plan = graph.explain_resume("r")
-        assert graph.manager.operations.reader.run("r") == run
+        assert graph.manager.reader.run("r") == run
         assert (plan.status, plan.step, plan.next) == ("failed", 1, "second")
         assert plan.skipped == ("first",) and plan.again == ("second",)
         assert plan.reused == ("paid@2",)

@@ -44,7 +44,7 @@ async def failed_at(counting: Counting, graph: StateGraph, at: int, run_id: str 
 
 
 async def path_of(graph: StateGraph, run_id: str) -> list[str]:
-    reader = graph.manager.operations.reader
+    reader = graph.manager.reader
     run = reader.run(run_id)
     assert run is not None
     newest = reader.newest(run)

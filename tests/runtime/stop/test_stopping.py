@@ -251,12 +251,12 @@ async def test_a_paused_process_that_wakes_after_a_takeover_appends_nothing(
             except ConflictError:
                 assert time.monotonic() < deadline
                 await asyncio.sleep(0.05)
-        run = graph.manager.operations.reader.run("r")
+        run = graph.manager.reader.run("r")
         program.process.send_signal(signal.SIGCONT)
         lines = await asyncio.to_thread(program.end)
         assert lines[:2] == ["begun", "cancelled"]
         assert lines[2].startswith("conflict run 'r' was taken over")
-        assert graph.manager.operations.reader.run("r") == run
+        assert graph.manager.reader.run("r") == run
         assert all(await graph.manager.verify("r"))
     assert executed == ["slow", "last"]
 

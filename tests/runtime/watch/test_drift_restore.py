@@ -80,7 +80,7 @@ def watched(script: Any, manager: StateManager, watch: DriftWatch, **more: Any) 
 
 def spent_in(manager: StateManager, run_id: str) -> list[dict[str, float]]:
     """What each call cost, by the journal."""
-    reader = manager.operations.reader
+    reader = manager.reader
     run = reader.run(run_id)
     assert run is not None
     headers = [record.header for record in reader.records(run_id, 1, run.seq)]

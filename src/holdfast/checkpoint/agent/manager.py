@@ -26,7 +26,7 @@ from holdfast.checkpoint.agent.restore import (
 from holdfast.checkpoint.agent.transactions import Transaction, TransactionLog, TransactionStatus
 from holdfast.checkpoint.crypto import Key
 from holdfast.checkpoint.hooks import HookManager
-from holdfast.checkpoint.journal import Note, subject_of
+from holdfast.checkpoint.journal import Note, draft_of
 from holdfast.checkpoint.manager import CheckpointManager
 from holdfast.checkpoint.operations import OnSaveFailure, mark_note
 from holdfast.checkpoint.repair import OnCorrupt
@@ -127,7 +127,7 @@ class AgentCheckpoints(AgentParts, CheckpointManager):
                 raise UsageError("before has no time zone", hint="give datetime.now(UTC)")
             until = before - timedelta(microseconds=1)
         elif before is not None:
-            after = self.operations.reader.resolve(before, run_id=self.agent_id).id
+            after = self.reader.resolve(before, run_id=self.agent_id).id
         query = RecordQuery(run_id=self.agent_id, scope="", kind=kind, until=until, before=after)
         complete = (h for h in self.storage.headers(query) if PARTIAL not in h.tags)
         return next((header.id for header in complete), None)
@@ -161,12 +161,10 @@ class AgentCheckpoints(AgentParts, CheckpointManager):
             metadata=read_metadata(facts),
         )
         state = State.restore(captured.texts, place, self._clock(), None)
-        subject = msgspec.structs.replace(
-            subject_of(state), lineage=self._lineage, id=checkpoint_id
-        )
+        draft = msgspec.structs.replace(draft_of(state), lineage=self._lineage, id=checkpoint_id)
         beside = self._beside()
-        steps = self.operations.save_subject(subject, state, force=True, notes=(*notes, *beside))
-        header = self._drive(steps)
+        steps = self.engine.save_draft(draft, state, force=True, notes=(*notes, *beside))
+        header = self.perform(steps)
         if header is None:
             return ""
         self._saved(beside)
@@ -254,7 +252,7 @@ class AgentCheckpoints(AgentParts, CheckpointManager):
         """Save what was restored as the newest, so that the agent goes on from it."""
         lineage = self._lineage
         if found.loaded is not None:
-            self.operations.journal.at(found.loaded, None)
+            self.engine.journal.resume_from(found.loaded, None)
             self._lineage = Lineage(found.header.id)
         # What a partial checkpoint does not hold is as it was.
         texts = before.texts | {name: encode(value) for name, value in values.items()}
@@ -271,7 +269,7 @@ class AgentCheckpoints(AgentParts, CheckpointManager):
             if not saved:
                 raise StorageError("what was restored could not be saved")
         except BaseException as error:
-            self.operations.journal.forget(self.agent_id)
+            self.engine.journal.invalidate(self.agent_id)
             self._lineage = lineage
             lost = self._providers.put_back([*values], before)
             if lost:
@@ -333,7 +331,7 @@ class AgentCheckpoints(AgentParts, CheckpointManager):
             self._log_end(transaction, "rollback", error)
 
     def _succeed(self, name: str, transaction: str) -> None:
-        released = self.operations.keeper.marks(self.agent_id).released
+        released = self.retention.marks(self.agent_id).released
         query = RecordQuery(
             run_id=self.agent_id, kind="pre_operation", metadata={"operation": name}
         )

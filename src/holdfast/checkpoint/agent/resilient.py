@@ -147,7 +147,7 @@ class ResilientCheckpointManager(AgentCheckpoints):
             return
         self._is_taken_up = True
         try:
-            self._history.take_up(self.operations.reader, self.agent_id)
+            self._history.take_up(self.reader, self.agent_id)
         except DataError as error:
             # What is wrong is for the next look to find, and not for this one to fail at.
             logger.warning("agent %s: its history cannot be read: %s", self.agent_id, error)
@@ -163,7 +163,7 @@ class ResilientCheckpointManager(AgentCheckpoints):
 
     def _verify(self) -> str:
         try:
-            if self.operations.reader.run(self.agent_id) is None:
+            if self.reader.run(self.agent_id) is None:
                 return ""
             return "; ".join(self.verify(self.agent_id)[0].problems)
         except DataError as error:
@@ -260,7 +260,7 @@ class ResilientCheckpointManager(AgentCheckpoints):
             if late or later or header.kind == "recovery" or PARTIAL in header.tags:
                 continue
             try:
-                self.operations.reader.load(header)
+                self.reader.load(header)
             except DataError:
                 logger.warning("checkpoint %s is damaged and passed over", header.id)
                 continue

@@ -73,7 +73,7 @@ def is_path(given: str | os.PathLike[str]) -> bool:
 
 def find_by_id(manager: CheckpointManager, agent_id: str, checkpoint_id: str) -> Found:
     """The agent's checkpoint with that id, or unique prefix of one; another's is refused."""
-    reader = manager.operations.reader
+    reader = manager.reader
     try:
         header = reader.resolve(checkpoint_id, run_id=agent_id)
     except NotFoundError:
@@ -115,7 +115,7 @@ def _newest(reading: CheckpointManager, agent_id: str) -> Found:
     runs = list(storage.runs(RunQuery()))
     if not runs:
         raise NotFoundError("the file holds no run")
-    reader = reading.operations.reader
+    reader = reading.reader
     newest = reader.newest(runs[0])
     if newest is not None and newest.name != agent_id:
         raise _of_another(newest, agent_id)

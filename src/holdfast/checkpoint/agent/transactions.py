@@ -175,7 +175,7 @@ class TransactionLog:
         )
 
     def _body(self, header: Header) -> dict[str, Any]:
-        reader = self._manager.operations.reader
+        reader = self._manager.reader
         for record in reader.records(self._run_id, header.seq, header.seq):
             return msgspec.json.decode(reader.sealer.open(record), type=dict[str, Any])
         raise CorruptError(

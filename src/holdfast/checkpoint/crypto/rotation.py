@@ -119,7 +119,7 @@ def _replace(
 
     def erase() -> None:
         operations.storage.delete(run_id, erase=seqs)
-        operations.journal.forget(run_id)
+        operations.journal.invalidate(run_id)
         operations.reader.sealer.forget_key(run_id)
 
     yield Work(erase)
@@ -134,4 +134,4 @@ def _append(operations: Operations, request: Request) -> Steps[None]:
         if not isinstance(outcome.error, ConflictError) or not tries_left:
             raise outcome.error
         # Keys do not depend on what a run's states are: its new head will do.
-        operations.journal.forget(request.run_id)
+        operations.journal.invalidate(request.run_id)

@@ -9,9 +9,17 @@ from contextvars import ContextVar
 from typing import Any
 
 from holdfast.checkpoint.effects.ledger import Ledger, Spot, read_line
-from holdfast.checkpoint.journal import Loaded, Note, Subject
-from holdfast.checkpoint.leases import HeldRun
-from holdfast.checkpoint.manager import Commit, Pause, StateManager, Step, Work, drive, see_through
+from holdfast.checkpoint.journal import CheckpointDraft, Loaded, Note
+from holdfast.checkpoint.leases import RunLease
+from holdfast.checkpoint.manager import (
+    Commit,
+    Pause,
+    StateManager,
+    Step,
+    Work,
+    await_uncancelled,
+    drive,
+)
 from holdfast.core.records import Header
 from holdfast.core.state import Lineage, State
 from holdfast.errors import ConflictError, HoldfastError, UsageError
@@ -55,9 +63,9 @@ class Session:
         """The nested scopes of steps that are still open."""
         self.lost: HoldfastError | None = None
         """Why the run is no longer this process's."""
-        self._journal = manager.operations.journal
-        self._reader = manager.operations.reader
-        self._held = HeldRun(self._journal, run_id, seconds=lease_seconds, on_lost=self._on_lost)
+        self._journal = manager.engine.journal
+        self._reader = manager.reader
+        self._held = RunLease(self._journal, run_id, seconds=lease_seconds, on_lost=self._on_lost)
         self._task: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]] | None = None
         self._behind: list[asyncio.Task[None]] = []
 
@@ -72,7 +80,7 @@ class Session:
         assert task is not None
         self._task = (asyncio.get_running_loop(), task)
         try:
-            await see_through(asyncio.ensure_future(asyncio.to_thread(self._held.take)))
+            await await_uncancelled(asyncio.ensure_future(asyncio.to_thread(self._held.acquire)))
         except asyncio.CancelledError:
             await self.close()
             raise
@@ -80,10 +88,10 @@ class Session:
     async def close(self) -> None:
         """Let others have the run."""
         if self._behind:
-            await see_through(asyncio.ensure_future(asyncio.wait(self._behind)))
+            await await_uncancelled(asyncio.ensure_future(asyncio.wait(self._behind)))
             self._behind = [task for task in self._behind if task.exception() is None]
         self._task = None
-        await see_through(asyncio.ensure_future(asyncio.to_thread(self._held.give_back)))
+        await await_uncancelled(asyncio.ensure_future(asyncio.to_thread(self._held.release)))
 
     def _on_lost(self, error: HoldfastError) -> None:
         self.lost = error
@@ -156,7 +164,7 @@ class Session:
             # What an earlier way through this step left in the scope is no base for this one.
             fresh = lineage.checkpoint_id is None
         values, natures = state.for_saving()
-        subject = Subject(
+        draft = CheckpointDraft(
             "" if state.scope else self.form,
             state.place,
             values,
@@ -172,14 +180,14 @@ class Session:
             # Between two steps of a run that has the event loop to itself nothing else waits for
             # it, so that going to the writer's thread and back would only cost time.
             if self._alone and not state.scope and self.manager.hook_manager is None:
-                return self._save_here(subject, notes)
-            return await self.manager.save_subject(subject, force=True, notes=notes)
+                return self._save_here(draft, notes)
+            return await self.manager.save_draft(draft, force=True, notes=notes)
         except ConflictError as error:
             self.lost = error
             raise self.taken_over() from error
 
-    def _save_here(self, subject: Subject, notes: Sequence[Note]) -> str:
-        steps = self.manager.operations.save_subject(subject, force=True, notes=tuple(notes))
+    def _save_here(self, draft: CheckpointDraft, notes: Sequence[Note]) -> str:
+        steps = self.manager.engine.save_draft(draft, force=True, notes=tuple(notes))
         header = drive(steps, self._do)
         return header.id if header is not None else ""
 
@@ -195,9 +203,9 @@ class Session:
         """The steps with nested scopes are completed; where old checkpoints go, theirs go too."""
         scopes, self.scopes = self.scopes, set()
         for scope in scopes:
-            self._journal.forget_scope(self.run_id, scope)
-        keeper = self.manager.operations.keeper
-        if scopes and keeper.active:
+            self._journal.end_scope(self.run_id, scope)
+        retention = self.manager.retention
+        if scopes and retention.active:
             await asyncio.to_thread(self._hide, scopes)
 
     def _hide(self, scopes: set[str]) -> None:
@@ -208,14 +216,14 @@ class Session:
             for header in storage.headers(RecordQuery(run_id=self.run_id, scope=scope))
         ]
         storage.delete(self.run_id, hide=seqs)
-        self.manager.operations.keeper.forget_all()
+        self.manager.retention.forget_all()
 
     def load(self, header: Header, *, notes: bool = False) -> tuple[Loaded, State]:
         """The checkpoint, to be gone on from. With *notes*, the ledger takes up what follows it."""
         loaded = self._reader.load(header)
         check_form(loaded, self.form if not header.scope else "")
         state = loaded.graph_state()
-        self._journal.at(loaded, state)
+        self._journal.resume_from(loaded, state)
         if notes:
             run = self._reader.run(self.run_id)
             assert run is not None

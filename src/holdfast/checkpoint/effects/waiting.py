@@ -68,7 +68,7 @@ def pending(
     """
     manager = manager_for(storage)
     try:
-        reader = manager.operations.reader
+        reader = manager.reader
         query = RunQuery(run_id=run_id, not_status="completed")
         if run_id is not None and reader.run(run_id) is None:
             raise _no_run(run_id)
@@ -132,7 +132,7 @@ def resolve(
         raise UsageError("give one of outcome, error= and repeat=True")
     manager = manager_for(storage)
     try:
-        reader = manager.operations.reader
+        reader = manager.reader
         run = reader.run(run_id)
         if run is None:
             raise _no_run(run_id)

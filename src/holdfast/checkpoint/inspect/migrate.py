@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from holdfast.checkpoint.effects import check_not_held, open_notes
-from holdfast.checkpoint.journal import subject_of
+from holdfast.checkpoint.journal import draft_of
 from holdfast.checkpoint.manager import CheckpointManager
 from holdfast.core.state import migrations
 from holdfast.errors import HoldfastError
@@ -38,7 +38,7 @@ def migrate_run(manager: CheckpointManager, run: RunInfo, *, dry_run: bool) -> M
     What the run waits for, and what it has done of its open step, stays open. One that is held, or
     that nothing leads on for, is left as it is and told of as stuck.
     """
-    reader = manager.operations.reader
+    reader = manager.reader
     newest = reader.newest(run)
     wanted = migrations.latest(run.name)
     found = newest.schema if newest is not None else wanted
@@ -65,12 +65,12 @@ def migrate_run(manager: CheckpointManager, run: RunInfo, *, dry_run: bool) -> M
         return told("stuck", error.message)
     if dry_run:
         return told("would migrate")
-    subject = subject_of(manager.load_checkpoint(newest.id), new_run_id=run.run_id)
-    place = msgspec.structs.replace(subject.place, kind="manual", status=newest.status)
+    draft = draft_of(manager.load_checkpoint(newest.id), new_run_id=run.run_id)
+    place = msgspec.structs.replace(draft.place, kind="manual", status=newest.status)
     extra = loaded.extra
-    manager.save_subject(
+    manager.save_draft(
         msgspec.structs.replace(
-            subject,
+            draft,
             place=place,
             fingerprint=newest.fingerprint,
             extra=(lambda whole: _kept(extra, whole)) if extra else None,

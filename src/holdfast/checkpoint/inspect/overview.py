@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.checkpoint.retention import Keeper
+from holdfast.checkpoint.retention import RetentionManager
 from holdfast.core.records import Lease
 from holdfast.storage.base import Leasing, RecordQuery, RunInfo, Storage, is_dead
 
@@ -104,7 +104,9 @@ def standing(storage: Storage, run: RunInfo) -> str:
     return run.status if lease is None or is_live(lease, time.time()) else "stale"
 
 
-def summaries(keeper: Keeper, storage: Storage, runs: Iterable[RunInfo]) -> list[RunSummary]:
+def summaries(
+    retention: RetentionManager, storage: Storage, runs: Iterable[RunInfo]
+) -> list[RunSummary]:
     """These runs, each with what is to be told of it."""
     chosen = list(runs)
     origins = fork_origins(storage)
@@ -130,7 +132,7 @@ def summaries(keeper: Keeper, storage: Storage, runs: Iterable[RunInfo]) -> list
                 dollars=cost.dollars,
                 forks=forks[run.run_id],
                 forked_from=origins.get(run.run_id),
-                tags=keeper.with_tags(newest).tags if newest else (),
+                tags=retention.with_tags(newest).tags if newest else (),
                 metadata=dict(newest.metadata) if newest else {},
             )
         )

@@ -11,7 +11,7 @@ from holdfast.checkpoint.crypto import read_body
 from holdfast.checkpoint.effects import Answer, Effect, Question, failure_in
 from holdfast.checkpoint.inspect.changes import Change, changes_in
 from holdfast.checkpoint.journal import Reader
-from holdfast.checkpoint.retention import Keeper
+from holdfast.checkpoint.retention import RetentionManager
 from holdfast.core.records import Header, Record
 from holdfast.core.values import decode
 from holdfast.errors import HoldfastError
@@ -64,24 +64,29 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def timeline(
-    reader: Reader, keeper: Keeper, run: RunInfo, *, limit: int | None = None, scope: str = ""
+    reader: Reader,
+    retention: RetentionManager,
+    run: RunInfo,
+    *,
+    limit: int | None = None,
+    scope: str = "",
 ) -> tuple[list[Moment], tuple[Told, ...]]:
     """The newest *limit* checkpoints of a run's scope, newest first; and the notes after them."""
     more = None if limit is None else limit + 1
     query = RecordQuery(run_id=run.run_id, scope=scope, limit=more)
     headers = list(reader.storage.headers(query))
     first = headers[limit].seq + 1 if limit is not None and len(headers) > limit else 1
-    moments, notes = moments_from(reader, keeper, run, first, headers[:limit])
+    moments, notes = moments_from(reader, retention, run, first, headers[:limit])
     return moments[::-1], notes
 
 
 def moments_from(
-    reader: Reader, keeper: Keeper, run: RunInfo, first: int, headers: Iterable[Header]
+    reader: Reader, retention: RetentionManager, run: RunInfo, first: int, headers: Iterable[Header]
 ) -> tuple[list[Moment], tuple[Told, ...]]:
     """These checkpoints, oldest first, with all that was noted from the record *first* on; and the
     notes after them."""
     shown = {header.seq: header for header in headers}
-    marks = keeper.marks(run.run_id)
+    marks = retention.marks(run.run_id)
     moments: list[Moment] = []
     notes: list[Told] = []
     for record in reader.records(run.run_id, first, run.seq):

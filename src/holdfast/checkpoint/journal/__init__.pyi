@@ -1,9 +1,9 @@
 from holdfast.checkpoint.journal.append import Journal as Journal
+from holdfast.checkpoint.journal.draft import CheckpointDraft as CheckpointDraft
 from holdfast.checkpoint.journal.draft import Saveable as Saveable
-from holdfast.checkpoint.journal.draft import Subject as Subject
+from holdfast.checkpoint.journal.draft import draft_of as draft_of
 from holdfast.checkpoint.journal.draft import saved as saved
 from holdfast.checkpoint.journal.draft import state_of as state_of
-from holdfast.checkpoint.journal.draft import subject_of as subject_of
 from holdfast.checkpoint.journal.reader import Loaded as Loaded
 from holdfast.checkpoint.journal.reader import Reader as Reader
 from holdfast.checkpoint.journal.requests import Note as Note

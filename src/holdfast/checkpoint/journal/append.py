@@ -13,11 +13,17 @@ from typing import Any
 import msgspec
 
 from holdfast.checkpoint.crypto import CLEAR_NOTES, Sealer, checkpoint_body
-from holdfast.checkpoint.journal.delta_base import SCOPES_REMEMBERED, Bases, Cursor, Tip, tip_of
-from holdfast.checkpoint.journal.draft import Saveable, Subject
+from holdfast.checkpoint.journal.delta_base import (
+    SCOPES_REMEMBERED,
+    Bases,
+    Cursor,
+    DeltaBase,
+    delta_base_of,
+)
+from holdfast.checkpoint.journal.draft import CheckpointDraft, Saveable
 from holdfast.checkpoint.journal.reader import Loaded, Reader, delta_weight
 from holdfast.checkpoint.journal.requests import Note, Outcome, Request
-from holdfast.checkpoint.journal.unconfirmed import Doubts
+from holdfast.checkpoint.journal.unconfirmed import UnconfirmedAppends
 from holdfast.core.records import Header, Record, new_id, seal
 from holdfast.core.state import Place, migrations
 from holdfast.core.values import changes, whole
@@ -54,7 +60,7 @@ class Journal:
         self._sealer = sealer
         self._clock = clock
         self._cursors: OrderedDict[str, Cursor] = OrderedDict()
-        self._doubts = Doubts(storage)
+        self._doubts = UnconfirmedAppends(storage)
         self._bases = Bases(storage, self.reader, self._doubts)
         self._lock = threading.RLock()
 
@@ -70,11 +76,11 @@ class Journal:
             except BaseException:
                 # What was prepared may not be there: the next save must not build on it.
                 for request in requests:
-                    self.forget(request.run_id)
+                    self.invalidate(request.run_id)
                 raise
             for request, outcome in zip(requests, outcomes, strict=True):
-                if outcome.error is None and request.subject and outcome.header:
-                    request.subject.lineage.checkpoint_id = outcome.header.id
+                if outcome.error is None and request.draft and outcome.header:
+                    request.draft.lineage.checkpoint_id = outcome.header.id
             return outcomes
 
     def _commit(self, requests: Sequence[Request], outcomes: list[Outcome]) -> None:
@@ -130,8 +136,8 @@ class Journal:
             conflict = result
             self._cursors |= saved
         cursor = self._cursor(run_id)
-        if request.subject is None and not cursor.tips:
-            self.forget(run_id)
+        if request.draft is None and not cursor.bases:
+            self.invalidate(run_id)
         else:
             cursor.conflict = conflict
         return Outcome(error=conflict)
@@ -141,12 +147,12 @@ class Journal:
         cursor = self._cursor(request.run_id)
         if cursor.conflict is None or self._is_from_outside(request):
             return cursor
-        subject = request.subject
-        wanted = subject.lineage.checkpoint_id if subject is not None else None
+        draft = request.draft
+        wanted = draft.lineage.checkpoint_id if draft is not None else None
         run = self.reader.run(request.run_id)
-        if subject is None or wanted is None or run is None:
+        if draft is None or wanted is None or run is None:
             raise cursor.conflict
-        newest = self.reader.newest(run, subject.place.scope)
+        newest = self.reader.newest(run, draft.place.scope)
         if newest is None or newest.id != wanted:
             raise cursor.conflict
         del self._cursors[request.run_id]
@@ -154,8 +160,8 @@ class Journal:
 
     def _is_from_outside(self, request: Request) -> bool:
         """Whether it is as true after whatever came between: a mark, or a branch."""
-        if request.subject is not None:
-            return request.subject.rank is not None
+        if request.draft is not None:
+            return request.draft.rank is not None
         marks_only = all(note.kind in _MARKS for note in request.notes)
         return marks_only and request.run_id not in self.epochs
 
@@ -167,20 +173,20 @@ class Journal:
             if not self._is_from_outside(request):
                 return None
             # The run was deleted, and perhaps begun anew: nothing that is known of it is true.
-            self.forget(request.run_id)
+            self.invalidate(request.run_id)
             return self._cursor(request.run_id)
         erased: list[dict[str, Any]] = []
         for record in self.reader.records(request.run_id, cursor.seq + 1, run.seq):
             if record.header.frame != "note":
                 if not self._is_from_outside(request):
                     return None
-                cursor.conflict = conflict if cursor.tips else None
+                cursor.conflict = conflict if cursor.bases else None
                 cursor.tops.pop(record.header.scope, None)
             elif record.header.kind == "prune":
                 erased += msgspec.json.decode(record.body)["erased"]
-        for scope, tip in [*cursor.tips.items()]:
-            if any(hole["first"] <= tip.key_seq <= hole["last"] for hole in erased):
-                del cursor.tips[scope]
+        for scope, known in [*cursor.bases.items()]:
+            if any(hole["first"] <= known.key_seq <= hole["last"] for hole in erased):
+                del cursor.bases[scope]
         cursor.seq, cursor.digest = run.seq, run.digest
         return cursor
 
@@ -195,7 +201,7 @@ class Journal:
             cursor = self._cursor_for(request)
             before.setdefault(request.run_id, cursor.copy())
             records: list[Record] = []
-            if request.subject is not None:
+            if request.draft is not None:
                 self._checkpoint(cursor, request, records, outcome)
             if request.head is not None and request.head < cursor.seq:
                 raise ConflictError(
@@ -204,15 +210,17 @@ class Journal:
                     seq=request.head + 1,
                     head=cursor.seq,
                 )
-            if request.subject is None and any(n.kind not in CLEAR_NOTES for n in request.notes):
+            if request.draft is None and any(n.kind not in CLEAR_NOTES for n in request.notes):
                 self._give_key(cursor, request, request.notes[0].name, records)
             for note in request.notes:
                 self._note(cursor, request.run_id, note, records)
-            for scope in [s for s, tip in cursor.tips.items() if tip.key_seq in request.erases]:
-                del cursor.tips[scope]
+            for scope in [
+                s for s, known in cursor.bases.items() if known.key_seq in request.erases
+            ]:
+                del cursor.bases[scope]
         except HoldfastError as error:
             outcome.error = error
-            self.forget(request.run_id, unless_conflict=True)
+            self.invalidate(request.run_id, unless_conflict=True)
             return []
         if not records:
             return []
@@ -233,13 +241,13 @@ class Journal:
 
     def _hidden(self, request: Request, outcome: Outcome) -> Mapping[str, Sequence[int]]:
         """What stops being visible: what retention drops, and an earlier record of the same id."""
-        header, subject = outcome.header, request.subject
+        header, draft = outcome.header, request.draft
         if header is None or header not in outcome.written:
             return {}
         hide = {
             run: [*seqs] for run, seqs in (request.hide(header) if request.hide else {}).items()
         }
-        given = subject is not None and subject.id is not None
+        given = draft is not None and draft.id is not None
         if given and outcome.supersedes and header.seq > 1:
             hide.setdefault(header.run_id, []).extend(
                 old.seq
@@ -251,73 +259,73 @@ class Journal:
     def _checkpoint(
         self, cursor: Cursor, request: Request, records: list[Record], outcome: Outcome
     ) -> None:
-        subject = request.subject
-        assert subject is not None
-        branch = subject.rank is not None
-        place = self._bases.ranked(cursor, subject, outcome) if branch else subject.place
-        tip = (self._bases.named if branch else self._bases.last)(cursor, subject)
-        values = subject.values
-        if branch and tip is not None:
+        draft = request.draft
+        assert draft is not None
+        branch = draft.rank is not None
+        place = self._bases.ranked(cursor, draft, outcome) if branch else draft.place
+        known = (self._bases.named if branch else self._bases.last)(cursor, draft)
+        values = draft.values
+        if branch and known is not None:
             # Where keys come and go, those that stay must not move: that would be a new state.
-            values = {key: values[key] for key in tip.base.values if key in values} | values
-        if tip is None or tip.form != subject.form or subject.fresh:
-            patch, state, base = None, *whole(values, subject.natures)
+            values = {key: values[key] for key in known.base.values if key in values} | values
+        if known is None or known.form != draft.form or draft.fresh:
+            patch, state, base = None, *whole(values, draft.natures)
         else:
-            patch, base = changes(tip.base, values, subject.natures)
-            same = patch is None and not request.force and _same_place(tip.header, subject)
-            if same and self._bases.is_there(tip.header):
-                outcome.header = tip.header
-                cursor.tips[place.scope] = tip
+            patch, base = changes(known.base, values, draft.natures)
+            same = patch is None and not request.force and _same_place(known.header, draft)
+            if same and self._bases.is_there(known.header):
+                outcome.header = known.header
+                cursor.bases[place.scope] = known
                 return
             state = None
-            weight = tip.chain_weight + delta_weight(patch or b"")
-            if weight > max(_KEYFRAME_FACTOR * tip.key_weight, _SHORT_CHAIN):
-                state, base = whole(values, subject.natures)
+            weight = known.chain_weight + delta_weight(patch or b"")
+            if weight > max(_KEYFRAME_FACTOR * known.key_weight, _SHORT_CHAIN):
+                state, base = whole(values, draft.natures)
         self._give_key(cursor, request, place.name, records)
         now = self._clock()
         name = place.name or cursor.name
         header = Header(
             run_id=place.run_id,
             seq=cursor.seq + 1,
-            id=subject.id or new_id(time.time_ns(), os.urandom(8)),
+            id=draft.id or new_id(time.time_ns(), os.urandom(8)),
             frame="delta" if state is None else "key",
             saved_at=now,
             name=name,
             scope=place.scope,
-            parent=tip.header.id if tip and not branch else subject.lineage.checkpoint_id,
-            base_seq=tip.header.seq if tip and state is None else None,
-            key_seq=tip.key_seq if tip and state is None else None,
+            parent=known.header.id if known and not branch else draft.lineage.checkpoint_id,
+            base_seq=known.header.seq if known and state is None else None,
+            key_seq=known.key_seq if known and state is None else None,
             step=place.step,
             node=place.node,
             kind=place.kind,
             status=place.status,
             metadata=place.metadata or {},
             tags=place.tags,
-            fingerprint=subject.fingerprint,
-            schema=migrations.latest(name) if subject.schema is None else subject.schema,
+            fingerprint=draft.fingerprint,
+            schema=migrations.latest(name) if draft.schema is None else draft.schema,
             size=base.size,
             epoch=self.epochs.get(request.run_id, 0),
         )
-        extra = subject.extra(state is not None) if subject.extra is not None else None
-        text = checkpoint_body(subject.form, state, patch, extra)
+        extra = draft.extra(state is not None) if draft.extra is not None else None
+        text = checkpoint_body(draft.form, state, patch, extra)
         record = self._append(cursor, header, text, records)
         weighs = delta_weight(text)
-        key_weight = tip.key_weight if tip else 0
+        key_weight = known.key_weight if known else 0
         if state is not None:
             key_weight = len(state) + len(extra or b"")
         cursor.name = record.header.name
         if branch:
-            cursor.tips.pop(place.scope, None)
-            if len(cursor.tips) >= SCOPES_REMEMBERED:
-                del cursor.tips[next(iter(cursor.tips))]
-        cursor.tips[place.scope] = Tip(
+            cursor.bases.pop(place.scope, None)
+            if len(cursor.bases) >= SCOPES_REMEMBERED:
+                del cursor.bases[next(iter(cursor.bases))]
+        cursor.bases[place.scope] = DeltaBase(
             record.header,
-            subject.form,
+            draft.form,
             base,
             key_seq=record.header.seq if state is not None else header.key_seq or 0,
             key_weight=key_weight,
-            chain_weight=0 if state is not None else (tip.chain_weight if tip else 0) + weighs,
-            lineage=subject.lineage,
+            chain_weight=0 if state is not None else (known.chain_weight if known else 0) + weighs,
+            lineage=draft.lineage,
         )
         outcome.header = record.header
 
@@ -380,7 +388,9 @@ class Journal:
             self._cursors.move_to_end(run_id)
         return cursor
 
-    def at(self, loaded: Loaded, state: Saveable | None, run: RunInfo | None = None) -> None:
+    def resume_from(
+        self, loaded: Loaded, state: Saveable | None, run: RunInfo | None = None
+    ) -> None:
         """Go on from a checkpoint that was just read: what is saved next is a delta to it.
 
         *state* is what was made of it, None if its values are others by now. *run* is the head at
@@ -394,22 +404,22 @@ class Journal:
             cursor = self._cursors.get(run.run_id)
             if cursor is None or cursor.digest != run.digest or cursor.conflict is not None:
                 self._cursors[run.run_id] = cursor = Cursor(run.seq, run.digest, run.name, {})
-            cursor.tips[loaded.header.scope] = tip_of(loaded, state)
+            cursor.bases[loaded.header.scope] = delta_base_of(loaded, state)
 
-    def forget_scope(self, run_id: str, scope: str) -> None:
+    def end_scope(self, run_id: str, scope: str) -> None:
         """A scope has ended: nothing will be built on what is remembered of it."""
         with self._lock:
             cursor = self._cursors.get(run_id)
             if cursor is not None:
-                cursor.tips.pop(scope, None)
+                cursor.bases.pop(scope, None)
 
-    def forget_all(self) -> None:
+    def invalidate_all(self) -> None:
         """Look every run up in the storage again before it is saved next."""
         with self._lock:
             for run_id in [*self._cursors]:
-                self.forget(run_id)
+                self.invalidate(run_id)
 
-    def forget(self, run_id: str, *, unless_conflict: bool = False) -> None:
+    def invalidate(self, run_id: str, *, unless_conflict: bool = False) -> None:
         """Look the run up in the storage again before the next save."""
         with self._lock:
             cursor = self._cursors.get(run_id)
@@ -419,12 +429,12 @@ class Journal:
             self._sealer.forget_key(run_id)
 
 
-def _same_place(header: Header, subject: Subject) -> bool:
-    place: Place = subject.place
+def _same_place(header: Header, draft: CheckpointDraft) -> bool:
+    place: Place = draft.place
     return (
         (header.step, header.node, header.kind, header.status, header.tags)
         == (place.step, place.node, place.kind, place.status, place.tags)
         and header.metadata == place.metadata
-        and header.fingerprint == subject.fingerprint
-        and subject.id is None
+        and header.fingerprint == draft.fingerprint
+        and draft.id is None
     )

@@ -16,7 +16,7 @@ from holdfast.core.state import AgentState, Lineage, Place, State, read_metadata
 from holdfast.core.values import Lazy, Nature, decode
 from holdfast.errors import UsageError
 
-__all__ = ["Saveable", "Subject", "agent_state", "rebuild", "saved", "state_of", "subject_of"]
+__all__ = ["CheckpointDraft", "Saveable", "agent_state", "draft_of", "rebuild", "saved", "state_of"]
 
 Saveable = State | AgentState
 
@@ -27,7 +27,7 @@ _IN_BODY = [f.name for f in dataclasses.fields(AgentState) if f.name not in _IN_
 _LIVE = {name: Nature.LIVE for name in _IN_BODY}
 
 
-class Subject(msgspec.Struct, frozen=True):
+class CheckpointDraft(msgspec.Struct, frozen=True):
     """What the engine needs to know of something that is saved."""
 
     form: str
@@ -47,20 +47,20 @@ class Subject(msgspec.Struct, frozen=True):
     fresh: bool = False
     """Begin with a keyframe, whatever was saved in its scope before."""
     rank: Rank | None = None
-    """What its scope is ordered by. Such a subject has an id, and is built on the checkpoint that
+    """What its scope is ordered by. Such a draft has an id, and is built on the checkpoint that
     its lineage names, whatever was saved since; on none if it names none."""
     alone: bool = False
     """With a rank: built only on what was saved last in its scope, anything else is a conflict."""
 
 
-def subject_of(state: Saveable, *, new_run_id: str | None = None) -> Subject:
+def draft_of(state: Saveable, *, new_run_id: str | None = None) -> CheckpointDraft:
     """*state* as the engine sees it.
 
     An agent's state without a run gets *new_run_id*, or else one that nobody has.
     """
     if isinstance(state, State):
         values, natures = state.for_saving()
-        return Subject("", state.place, values, natures, state.lineage)
+        return CheckpointDraft("", state.place, values, natures, state.lineage)
     if not isinstance(state, AgentState):
         raise UsageError(
             f"a {type(state).__name__} cannot be saved", hint="save a State or an AgentState"
@@ -75,15 +75,15 @@ def subject_of(state: Saveable, *, new_run_id: str | None = None) -> Subject:
     )
     values = {name: getattr(state, name) for name in _IN_BODY}
     given = state.checkpoint_id if state.checkpoint_id != lineage.checkpoint_id else None
-    return Subject("agent", place, values, _LIVE, lineage, given or None)
+    return CheckpointDraft("agent", place, values, _LIVE, lineage, given or None)
 
 
-def state_of(subject: Subject) -> Saveable:
-    """What a subject stands for. An agent's state may be changed; deeper values stay frozen."""
-    if subject.form:
-        return agent_state(subject.place, subject.values)
-    made = State.new(subject.values, run_id=subject.place.run_id)
-    return made.placed(subject.place)
+def state_of(draft: CheckpointDraft) -> Saveable:
+    """What a draft stands for. An agent's state may be changed; deeper values stay frozen."""
+    if draft.form:
+        return agent_state(draft.place, draft.values)
+    made = State.new(draft.values, run_id=draft.place.run_id)
+    return made.placed(draft.place)
 
 
 def agent_state(place: Place, values: Mapping[str, Any]) -> AgentState:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.checkpoint.journal.draft import Subject
+from holdfast.checkpoint.journal.draft import CheckpointDraft
 from holdfast.core.records import Header
 from holdfast.errors import HoldfastError
 
@@ -32,7 +32,7 @@ class Request(msgspec.Struct, kw_only=True):
     """What is to be written to one run in one atomic batch."""
 
     run_id: str
-    subject: Subject | None = None
+    draft: CheckpointDraft | None = None
     force: bool = False
     """Write the checkpoint even if nothing changed."""
     notes: Sequence[Note] = ()

@@ -9,14 +9,14 @@ from typing import TypeVar
 from holdfast.errors import ConflictError
 from holdfast.storage.base import Batch, Storage
 
-__all__ = ["Doubts"]
+__all__ = ["UnconfirmedAppends"]
 
 _T = TypeVar("_T")
 _RUNS = 64
 """Of so many runs it is remembered what was sent when the storage failed."""
 
 
-class Doubts:
+class UnconfirmedAppends:
     """Appends, and finds out later what became of an append that failed.
 
     A save that is tried again after a `StorageError` must neither be stored twice nor be taken

@@ -8,4 +8,4 @@ from holdfast.checkpoint.manager.steps import Step as Step
 from holdfast.checkpoint.manager.steps import Steps as Steps
 from holdfast.checkpoint.manager.steps import Work as Work
 from holdfast.checkpoint.manager.steps import drive as drive
-from holdfast.checkpoint.manager.writer_thread import see_through as see_through
+from holdfast.checkpoint.manager.writer_thread import await_uncancelled as await_uncancelled

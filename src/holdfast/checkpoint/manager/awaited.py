@@ -12,10 +12,10 @@ from typing import Any, Self, TypeVar
 
 from holdfast.checkpoint.crypto import Key, rotation
 from holdfast.checkpoint.inspect import Change, CheckpointMetadata, HistoryEntry, Verdict
-from holdfast.checkpoint.journal import Loaded, Note, Saveable, Subject
+from holdfast.checkpoint.journal import CheckpointDraft, Loaded, Note, Saveable
 from holdfast.checkpoint.manager.setup import Manager, said
 from holdfast.checkpoint.manager.steps import Commit, Fire, Pause, Steps, Work
-from holdfast.checkpoint.manager.writer_thread import Writer, see_through
+from holdfast.checkpoint.manager.writer_thread import Writer, await_uncancelled
 from holdfast.checkpoint.repair import RepairReport
 from holdfast.checkpoint.transfer import LIMITS, ImportLimits, Manifest, Redact, Style
 from holdfast.checkpoint.transfer import runs as portability
@@ -51,9 +51,10 @@ class StateManager(Manager):
 
     @cached_property
     def _writer(self) -> Writer:
-        return Writer(self.operations.journal)
+        return Writer(self.engine.journal)
 
-    async def _drive(self, steps: Steps[T]) -> T:
+    async def perform(self, steps: Steps[T]) -> T:
+        """See `CheckpointManager.perform`."""
         try:
             step = next(steps)
             while True:
@@ -68,45 +69,45 @@ class StateManager(Manager):
 
     async def _do(self, step: Fire | Commit | Work | Pause) -> Any:
         if type(step) is Commit:
-            return await see_through(self._writer.commit(step.request))
+            return await await_uncancelled(self._writer.commit(step.request))
         if type(step) is Work:
-            return await see_through(self._writer.call(step.call))
+            return await await_uncancelled(self._writer.call(step.call))
         if type(step) is Pause:
             return await asyncio.sleep(step.seconds)
-        assert type(step) is Fire and self.operations.hooks is not None
-        return await self.operations.hooks.trigger(step.event, step.agent_id, step.data)
+        assert type(step) is Fire and self.engine.hooks is not None
+        return await self.engine.hooks.trigger(step.event, step.agent_id, step.data)
 
     async def save_checkpoint(self, state: Saveable, force: bool = False) -> str:
         """See `CheckpointManager.save_checkpoint`."""
-        return said(await self._drive(self.operations.save(state, force=force)))
+        return said(await self.perform(self.engine.save(state, force=force)))
 
-    async def save_subject(
-        self, subject: Subject, *, force: bool = False, notes: Sequence[Note] = ()
+    async def save_draft(
+        self, draft: CheckpointDraft, *, force: bool = False, notes: Sequence[Note] = ()
     ) -> str:
-        """See `CheckpointManager.save_subject`."""
-        steps = self.operations.save_subject(subject, force=force, notes=tuple(notes))
-        header = await self._drive(steps)
+        """See `CheckpointManager.save_draft`."""
+        steps = self.engine.save_draft(draft, force=force, notes=tuple(notes))
+        header = await self.perform(steps)
         return header.id if header is not None else ""
 
     async def append_notes(self, run_id: str, notes: Sequence[Note]) -> None:
         """See `CheckpointManager.append_notes`."""
-        await self._drive(self.operations.append_notes(run_id, notes))
+        await self.perform(self.engine.append_notes(run_id, notes))
 
     async def load_checkpoint(self, checkpoint_id: str) -> Saveable:
         """See `CheckpointManager.load_checkpoint`."""
-        return await self._drive(self.operations.load(checkpoint_id))
+        return await self.perform(self.engine.load(checkpoint_id))
 
     async def resume_from_latest(self, name_or_run_id: str) -> Any:
         """See `CheckpointManager.resume_from_latest`."""
-        return await self._drive(self.operations.resume(name_or_run_id))
+        return await self.perform(self.engine.resume(name_or_run_id))
 
     async def latest(self, name_or_run_id: str) -> CheckpointMetadata | None:
         """See `CheckpointManager.latest`."""
-        return await self._drive(self.operations.latest(name_or_run_id))
+        return await self.perform(self.engine.latest(name_or_run_id))
 
     async def exists(self, checkpoint_id: str) -> bool:
         """See `CheckpointManager.exists`."""
-        return await self._drive(self.operations.exists(checkpoint_id))
+        return await self.perform(self.engine.exists(checkpoint_id))
 
     async def list_checkpoints(
         self,
@@ -123,8 +124,8 @@ class StateManager(Manager):
         limit: int | None = None,
     ) -> list[CheckpointMetadata]:
         """See `CheckpointManager.list_checkpoints`."""
-        return await self._drive(
-            self.operations.checkpoints(
+        return await self.perform(
+            self.engine.checkpoints(
                 name_or_run_id,
                 scope=scope,
                 kind=kind,
@@ -143,64 +144,64 @@ class StateManager(Manager):
         checkpoint_id: str,
         run_id: str | None = None,
         *,
-        change: Callable[[Loaded, Subject], Subject] | None = None,
+        change: Callable[[Loaded, CheckpointDraft], CheckpointDraft] | None = None,
     ) -> Saveable:
         """See `CheckpointManager.fork_from_checkpoint`."""
-        return await self._drive(self.operations.fork(checkpoint_id, run_id, change))
+        return await self.perform(self.engine.fork(checkpoint_id, run_id, change))
 
     async def get_checkpoint_tree(self, name_or_run_id: str) -> dict[str | None, list[str]]:
         """See `CheckpointManager.get_checkpoint_tree`."""
-        return await self._drive(self.operations.tree(name_or_run_id))
+        return await self.perform(self.engine.tree(name_or_run_id))
 
     async def diff_checkpoints(self, a: str, b: str) -> tuple[Change, ...]:
         """See `CheckpointManager.diff_checkpoints`."""
-        return await self._drive(self.operations.diff(a, b))
+        return await self.perform(self.engine.diff(a, b))
 
     async def history(self, name_or_run_id: str, scope: str = "") -> list[HistoryEntry]:
         """See `CheckpointManager.history`."""
-        return await self._drive(self.operations.history(name_or_run_id, scope))
+        return await self.perform(self.engine.history(name_or_run_id, scope))
 
     async def blame(
         self, name_or_run_id: str, path: str, scope: str = ""
     ) -> CheckpointMetadata | None:
         """See `CheckpointManager.blame`."""
-        return await self._drive(self.operations.blame(name_or_run_id, path, scope))
+        return await self.perform(self.engine.blame(name_or_run_id, path, scope))
 
     async def delete_checkpoint(self, checkpoint_id: str) -> bool:
         """See `CheckpointManager.delete_checkpoint`."""
-        return await self._drive(self.operations.delete(checkpoint_id))
+        return await self.perform(self.engine.delete(checkpoint_id))
 
     async def delete_run(self, run_id: str) -> int:
         """See `CheckpointManager.delete_run`."""
-        return await self._drive(self.operations.delete_run(run_id))
+        return await self.perform(self.engine.delete_run(run_id))
 
     async def verify(self, name_or_run_id: str | None = None) -> list[Verdict]:
         """See `CheckpointManager.verify`."""
-        return await self._drive(self.operations.verify(name_or_run_id))
+        return await self.perform(self.engine.verify(name_or_run_id))
 
     async def repair(self, run_id: str | None = None, *, dry_run: bool = False) -> RepairReport:
         """See `CheckpointManager.repair`."""
-        return await self._drive(self.operations.repair(run_id, dry_run=dry_run))
+        return await self.perform(self.engine.repair(run_id, dry_run=dry_run))
 
     async def cleanup_old_checkpoints(self, name_or_run_id: str) -> int:
         """See `CheckpointManager.cleanup_old_checkpoints`."""
-        return await self._drive(self.operations.cleanup(name_or_run_id))
+        return await self.perform(self.engine.cleanup(name_or_run_id))
 
     async def pin(self, checkpoint_id: str) -> str:
         """See `CheckpointManager.pin`."""
-        return await self._drive(self.operations.mark(checkpoint_id, "pin", True))
+        return await self.perform(self.engine.mark(checkpoint_id, "pin", True))
 
     async def unpin(self, checkpoint_id: str) -> str:
         """See `CheckpointManager.unpin`."""
-        return await self._drive(self.operations.mark(checkpoint_id, "pin", False))
+        return await self.perform(self.engine.mark(checkpoint_id, "pin", False))
 
     async def release(self, checkpoint_id: str) -> str:
         """See `CheckpointManager.release`."""
-        return await self._drive(self.operations.mark(checkpoint_id, "release", True))
+        return await self.perform(self.engine.mark(checkpoint_id, "release", True))
 
     async def tag(self, checkpoint_id: str, *tags: str, remove: Sequence[str] = ()) -> str:
         """See `CheckpointManager.tag`."""
-        return await self._drive(self.operations.tag(checkpoint_id, tags, remove))
+        return await self.perform(self.engine.tag(checkpoint_id, tags, remove))
 
     async def export_run(
         self,
@@ -213,9 +214,9 @@ class StateManager(Manager):
         overwrite: bool = False,
     ) -> Manifest:
         """See `CheckpointManager.export_run`."""
-        return await self._drive(
+        return await self.perform(
             portability.export_run(
-                self.operations,
+                self.engine,
                 run_id,
                 path,
                 redact=redact,
@@ -234,32 +235,43 @@ class StateManager(Manager):
         limits: ImportLimits = LIMITS,
     ) -> str:
         """See `CheckpointManager.import_run`."""
-        return await self._drive(
+        return await self.perform(
             portability.import_run(
-                self.operations, path, run_id, encryption_key=encryption_key, limits=limits
+                self.engine, path, run_id, encryption_key=encryption_key, limits=limits
             )
         )
 
     async def copy_run(self, run_id: str, to: Storage | str) -> int:
         """See `CheckpointManager.copy_run`."""
-        return await self._drive(portability.copy_run(self.operations, run_id, to))
+        return await self.perform(portability.copy_run(self.engine, run_id, to))
 
     async def export_json(self, run_or_checkpoint_id: str, style: Style = "agent") -> str:
         """See `CheckpointManager.export_json`."""
-        steps = portability.export_json(self.operations, run_or_checkpoint_id, style)
-        return await self._drive(steps)
+        steps = portability.export_json(self.engine, run_or_checkpoint_id, style)
+        return await self.perform(steps)
 
     async def rotate_keys(self, name_or_run_id: str | None = None) -> int:
         """See `CheckpointManager.rotate_keys`."""
-        return await self._drive(rotation.rotate_keys(self.operations, name_or_run_id))
+        return await self.perform(rotation.rotate_keys(self.engine, name_or_run_id))
 
     async def shred_run(self, run_id: str) -> bool:
         """See `CheckpointManager.shred_run`."""
-        return await self._drive(rotation.shred_run(self.operations, run_id))
+        return await self.perform(rotation.shred_run(self.engine, run_id))
+
+    def flush(self) -> None:
+        """Send what the running loop has asked for so far, before its turn ends."""
+        self._writer.flush()
+
+    def finish(self) -> None:
+        """Block until everything asked for is stored, and end the manager's thread.
+
+        For synchronous owners; `close` does this too. The storage stays open.
+        """
+        self._writer.close()
 
     async def close(self) -> None:
         """Finish what is being saved; close the storage, if it was opened by this manager."""
-        await asyncio.get_running_loop().run_in_executor(None, self._writer.close)
+        await asyncio.get_running_loop().run_in_executor(None, self.finish)
         if self._owns_storage:
             self.storage.close()
 

@@ -11,10 +11,10 @@ from typing import Any, Self, TypeVar
 
 from holdfast.checkpoint.crypto import Key, rotation
 from holdfast.checkpoint.inspect import Change, CheckpointMetadata, HistoryEntry, Verdict
-from holdfast.checkpoint.journal import Loaded, Note, Saveable, Subject
+from holdfast.checkpoint.journal import CheckpointDraft, Loaded, Note, Saveable
 from holdfast.checkpoint.manager.awaited import StateManager
 from holdfast.checkpoint.manager.setup import Manager, said
-from holdfast.checkpoint.manager.steps import Commit, Fire, Pause, Steps, Work
+from holdfast.checkpoint.manager.steps import Commit, Fire, Pause, Steps, Work, drive
 from holdfast.checkpoint.repair import RepairReport
 from holdfast.checkpoint.transfer import LIMITS, ImportLimits, Manifest, Redact, Style
 from holdfast.checkpoint.transfer import runs as portability
@@ -41,28 +41,19 @@ class CheckpointManager(Manager):
     1
     """
 
-    def _drive(self, steps: Steps[T]) -> T:
-        try:
-            step = next(steps)
-            while True:
-                try:
-                    result = self._do(step)
-                except Exception as error:
-                    step = steps.throw(error)
-                else:
-                    step = steps.send(result)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
+    def perform(self, steps: Steps[T]) -> T:
+        """Carry out an operation, for integrations that write operations of their own."""
+        return drive(steps, self._do)
 
     def _do(self, step: Fire | Commit | Work | Pause) -> Any:
         if type(step) is Commit:
-            return self._gatherer.commit(step.request)
+            return self._group_commit.commit(step.request)
         if type(step) is Work:
             return step.call()
         if type(step) is Pause:
             return time.sleep(step.seconds)
-        assert type(step) is Fire and self.operations.hooks is not None
-        return self.operations.hooks.fire(step.event, step.agent_id, step.data)
+        assert type(step) is Fire and self.engine.hooks is not None
+        return self.engine.hooks.fire(step.event, step.agent_id, step.data)
 
     def save_checkpoint(self, state: Saveable, force: bool = False) -> str:
         """Save *state* and return the checkpoint's id; it is durable when this returns.
@@ -70,41 +61,41 @@ class CheckpointManager(Manager):
         A state that says nothing new is not written again, and the id of the checkpoint that
         said it is returned, unless *force* is given.
         """
-        return said(self._drive(self.operations.save(state, force=force)))
+        return said(self.perform(self.engine.save(state, force=force)))
 
-    def save_subject(
-        self, subject: Subject, *, force: bool = False, notes: Sequence[Note] = ()
+    def save_draft(
+        self, draft: CheckpointDraft, *, force: bool = False, notes: Sequence[Note] = ()
     ) -> str:
         """Save what stands for a state, and notes, in one atomic append.
 
         For those who keep a state of their own kind. Returns the checkpoint's id.
         """
-        steps = self.operations.save_subject(subject, force=force, notes=tuple(notes))
-        header = self._drive(steps)
+        steps = self.engine.save_draft(draft, force=force, notes=tuple(notes))
+        header = self.perform(steps)
         return header.id if header is not None else ""
 
     def append_notes(self, run_id: str, notes: Sequence[Note]) -> None:
         """Append notes to a run; whatever the policy for checkpoints, a failure is raised."""
-        self._drive(self.operations.append_notes(run_id, notes))
+        self.perform(self.engine.append_notes(run_id, notes))
 
     def load_checkpoint(self, checkpoint_id: str) -> Saveable:
         """The state saved as *checkpoint_id*, or as the one id that begins so."""
-        return self._drive(self.operations.load(checkpoint_id))
+        return self.perform(self.engine.load(checkpoint_id))
 
     def resume_from_latest(self, name_or_run_id: str) -> Any:
         """The newest state of that run, or of the newest run of that name that is not completed.
 
         None if there is nothing to resume.
         """
-        return self._drive(self.operations.resume(name_or_run_id))
+        return self.perform(self.engine.resume(name_or_run_id))
 
     def latest(self, name_or_run_id: str) -> CheckpointMetadata | None:
         """What `resume_from_latest` would load, without its state."""
-        return self._drive(self.operations.latest(name_or_run_id))
+        return self.perform(self.engine.latest(name_or_run_id))
 
     def exists(self, checkpoint_id: str) -> bool:
         """Whether there is a checkpoint with exactly this id."""
-        return self._drive(self.operations.exists(checkpoint_id))
+        return self.perform(self.engine.exists(checkpoint_id))
 
     def list_checkpoints(
         self,
@@ -121,8 +112,8 @@ class CheckpointManager(Manager):
         limit: int | None = None,
     ) -> list[CheckpointMetadata]:
         """Checkpoints, newest first. *before* is the id that the last page ended with."""
-        return self._drive(
-            self.operations.checkpoints(
+        return self.perform(
+            self.engine.checkpoints(
                 name_or_run_id,
                 scope=scope,
                 kind=kind,
@@ -141,41 +132,41 @@ class CheckpointManager(Manager):
         checkpoint_id: str,
         run_id: str | None = None,
         *,
-        change: Callable[[Loaded, Subject], Subject] | None = None,
+        change: Callable[[Loaded, CheckpointDraft], CheckpointDraft] | None = None,
     ) -> Saveable:
         """Begin a new run with the state of that checkpoint; the source is left as it is.
 
         *change* may make something else of what the new run begins with.
         """
-        return self._drive(self.operations.fork(checkpoint_id, run_id, change))
+        return self.perform(self.engine.fork(checkpoint_id, run_id, change))
 
     def get_checkpoint_tree(self, name_or_run_id: str) -> dict[str | None, list[str]]:
         """The ids of each checkpoint's children, oldest first, by the id of their parent."""
-        return self._drive(self.operations.tree(name_or_run_id))
+        return self.perform(self.engine.tree(name_or_run_id))
 
     def diff_checkpoints(self, a: str, b: str) -> tuple[Change, ...]:
         """What turns the state of checkpoint *a* into that of *b*."""
-        return self._drive(self.operations.diff(a, b))
+        return self.perform(self.engine.diff(a, b))
 
     def history(self, name_or_run_id: str, scope: str = "") -> list[HistoryEntry]:
         """The checkpoints of a run, oldest first, each with what it changed and its state."""
-        return self._drive(self.operations.history(name_or_run_id, scope))
+        return self.perform(self.engine.history(name_or_run_id, scope))
 
     def blame(self, name_or_run_id: str, path: str, scope: str = "") -> CheckpointMetadata | None:
         """The checkpoint that last wrote the value at *path* (``plan`` or ``/plan/0/status``)."""
-        return self._drive(self.operations.blame(name_or_run_id, path, scope))
+        return self.perform(self.engine.blame(name_or_run_id, path, scope))
 
     def delete_checkpoint(self, checkpoint_id: str) -> bool:
         """Remove a checkpoint. Those built on it can still be loaded."""
-        return self._drive(self.operations.delete(checkpoint_id))
+        return self.perform(self.engine.delete(checkpoint_id))
 
     def delete_run(self, run_id: str) -> int:
         """Remove a run with all its records; returns how many there were."""
-        return self._drive(self.operations.delete_run(run_id))
+        return self.perform(self.engine.delete_run(run_id))
 
     def verify(self, name_or_run_id: str | None = None) -> list[Verdict]:
         """Recompute every digest of one run, the runs of a name, or all; a verdict for each."""
-        return self._drive(self.operations.verify(name_or_run_id))
+        return self.perform(self.engine.verify(name_or_run_id))
 
     def repair(self, run_id: str | None = None, *, dry_run: bool = False) -> RepairReport:
         """Put aside what is damaged in a run, or in all of them and in the medium itself.
@@ -184,27 +175,27 @@ class CheckpointManager(Manager):
         of it; afterwards `verify` finds nothing wrong. The report names each thing that was done;
         with *dry_run*, that would be.
         """
-        return self._drive(self.operations.repair(run_id, dry_run=dry_run))
+        return self.perform(self.engine.repair(run_id, dry_run=dry_run))
 
     def cleanup_old_checkpoints(self, name_or_run_id: str) -> int:
         """Apply the retention rules now and free the space; returns how many went."""
-        return self._drive(self.operations.cleanup(name_or_run_id))
+        return self.perform(self.engine.cleanup(name_or_run_id))
 
     def pin(self, checkpoint_id: str) -> str:
         """Keep a checkpoint whatever the retention rules say."""
-        return self._drive(self.operations.mark(checkpoint_id, "pin", True))
+        return self.perform(self.engine.mark(checkpoint_id, "pin", True))
 
     def unpin(self, checkpoint_id: str) -> str:
         """Let the retention rules decide about a checkpoint again."""
-        return self._drive(self.operations.mark(checkpoint_id, "pin", False))
+        return self.perform(self.engine.mark(checkpoint_id, "pin", False))
 
     def release(self, checkpoint_id: str) -> str:
         """Let go of a checkpoint that was to be kept until released."""
-        return self._drive(self.operations.mark(checkpoint_id, "release", True))
+        return self.perform(self.engine.mark(checkpoint_id, "release", True))
 
     def tag(self, checkpoint_id: str, *tags: str, remove: Sequence[str] = ()) -> str:
         """Give a checkpoint tags, or take some away."""
-        return self._drive(self.operations.tag(checkpoint_id, tags, remove))
+        return self.perform(self.engine.tag(checkpoint_id, tags, remove))
 
     def export_run(
         self,
@@ -223,9 +214,9 @@ class CheckpointManager(Manager):
         takes secrets out (rules of `holdfast.core.policy`, or a function). The file is there
         whole or not at all, for its owner only. Returns what its manifest says.
         """
-        return self._drive(
+        return self.perform(
             portability.export_run(
-                self.operations,
+                self.engine,
                 run_id,
                 path,
                 redact=redact,
@@ -250,9 +241,9 @@ class CheckpointManager(Manager):
         saved here. Under another run id its checkpoints get ids of their own. *encryption_key*
         opens a file that another key than ours encrypted.
         """
-        return self._drive(
+        return self.perform(
             portability.import_run(
-                self.operations, path, run_id, encryption_key=encryption_key, limits=limits
+                self.engine, path, run_id, encryption_key=encryption_key, limits=limits
             )
         )
 
@@ -262,14 +253,14 @@ class CheckpointManager(Manager):
         Records are copied as they are. What the copy has is left as it is; interrupted, it can
         be called again. A copy that has gone its own way is a `ConflictError` with the `.seq`.
         """
-        return self._drive(portability.copy_run(self.operations, run_id, to))
+        return self.perform(portability.copy_run(self.engine, run_id, to))
 
     def export_json(self, run_or_checkpoint_id: str, style: Style = "agent") -> str:
         """A checkpoint as a JSON object, or a run as an array of its checkpoints.
 
         *style* is the form: ``agent``, ``fleet``, ``graph`` or ``resilient``.
         """
-        return self._drive(portability.export_json(self.operations, run_or_checkpoint_id, style))
+        return self.perform(portability.export_json(self.engine, run_or_checkpoint_id, style))
 
     def rotate_keys(self, name_or_run_id: str | None = None) -> int:
         """Bring runs that an old key encrypted under the one of now; returns how many.
@@ -277,14 +268,14 @@ class CheckpointManager(Manager):
         It may be interrupted and called again; *old_keys* are needed until it has ended. Other
         processes that hold a run go on with it.
         """
-        return self._drive(rotation.rotate_keys(self.operations, name_or_run_id))
+        return self.perform(rotation.rotate_keys(self.engine, name_or_run_id))
 
     def shred_run(self, run_id: str) -> bool:
         """Erase a run's key: its states can never be read again, headers and metadata can.
 
         Returns False if that was done before. A process that has the run open still knows the key.
         """
-        return self._drive(rotation.shred_run(self.operations, run_id))
+        return self.perform(rotation.shred_run(self.engine, run_id))
 
     def close(self) -> None:
         """Close the storage, if it was opened by this manager."""

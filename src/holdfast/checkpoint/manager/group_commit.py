@@ -6,7 +6,7 @@ import threading
 
 from holdfast.checkpoint.journal import Journal, Outcome, Request
 
-__all__ = ["Gatherer"]
+__all__ = ["GroupCommit"]
 
 
 class _Waiting:
@@ -21,7 +21,7 @@ class _Waiting:
         self.woken = threading.Event()
 
 
-class Gatherer:
+class GroupCommit:
     """Lets one of several threads write for all that wait.
 
     A lone caller writes on its own thread, without waiting for company. Whoever has written wakes

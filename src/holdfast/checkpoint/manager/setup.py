@@ -9,10 +9,11 @@ from datetime import UTC, datetime
 from holdfast.checkpoint.crypto import Key, load_keys
 from holdfast.checkpoint.hooks import HookManager
 from holdfast.checkpoint.inspect import Metrics
-from holdfast.checkpoint.journal import Saveable
-from holdfast.checkpoint.manager.group_commit import Gatherer
+from holdfast.checkpoint.journal import Reader, Saveable
+from holdfast.checkpoint.manager.group_commit import GroupCommit
 from holdfast.checkpoint.operations import OnSaveFailure, Operations
 from holdfast.checkpoint.repair import OnCorrupt
+from holdfast.checkpoint.retention import RetentionManager
 from holdfast.core.policy import Rules, Triggers
 from holdfast.core.state import StateSnapshot
 from holdfast.errors import UsageError
@@ -45,7 +46,7 @@ class Manager:
         triggers = Triggers(frequency=checkpoint_frequency, interval=checkpoint_interval)
         keys = load_keys(encryption_key, environ=os.environ, old_keys=old_keys)
         self.storage = open_storage(storage)
-        self.operations = Operations(
+        self.engine = Operations(
             self.storage,
             hooks=hook_manager,
             triggers=triggers,
@@ -55,17 +56,32 @@ class Manager:
             on_corrupt=on_corrupt,
             clock=clock,
         )
-        self._gatherer = Gatherer(self.operations.journal)
+        self._group_commit = GroupCommit(self.engine.journal)
+
+    @property
+    def reader(self) -> Reader:
+        """Finds runs and checkpoints and opens them: blocking, without hooks or metrics."""
+        return self.engine.reader
+
+    @property
+    def retention(self) -> RetentionManager:
+        """Applies the retention rules, and knows pins, releases and tags."""
+        return self.engine.retention
+
+    @property
+    def triggers(self) -> Triggers:
+        """The rules that `should_checkpoint` asks."""
+        return self.engine.triggers
 
     @property
     def hook_manager(self) -> HookManager | None:
         """The hooks that are told."""
-        return self.operations.hooks
+        return self.engine.hooks
 
     @property
     def metrics(self) -> Metrics:
         """Counts and times of what this manager did."""
-        return self.operations.metrics
+        return self.engine.metrics
 
     def should_checkpoint(
         self, name_or_run_id: str, current_step: int, current_time: float | None = None
@@ -75,11 +91,11 @@ class Manager:
         Seconds are monotonic and compared only with each other. The first call does not fire by
         itself; what was saved before a resume counts.
         """
-        return self.operations.should_checkpoint(name_or_run_id, current_step, current_time)
+        return self.engine.should_checkpoint(name_or_run_id, current_step, current_time)
 
     def create_snapshot(self, state: Saveable, reason: str = "manual") -> StateSnapshot:
         """A copy of *state* as it is now, with a summary. It is not stored."""
-        return self.operations.snapshot(state, reason)
+        return self.engine.snapshot(state, reason)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} on {type(self.storage).__name__}>"

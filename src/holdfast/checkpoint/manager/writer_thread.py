@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from holdfast.checkpoint.journal import Journal, Outcome, Request
 from holdfast.errors import UsageError
 
-__all__ = ["Writer", "see_through"]
+__all__ = ["Writer", "await_uncancelled"]
 
 T = TypeVar("T")
 
@@ -146,7 +146,7 @@ def _tell(loop: asyncio.AbstractEventLoop, answers: list[tuple[asyncio.Future[An
         loop.call_soon_threadsafe(tell)
 
 
-async def see_through(future: asyncio.Future[T]) -> T:
+async def await_uncancelled(future: asyncio.Future[T]) -> T:
     """Wait until *future* has settled, cancelled or not; a cancellation is raised afterwards."""
     cancelled: asyncio.CancelledError | None = None
     while not future.done():

@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.checkpoint.hooks import HookEvent
 from holdfast.checkpoint.inspect import resume_cause
-from holdfast.checkpoint.journal import Loaded, Note, Request, Saveable, Subject, subject_of
+from holdfast.checkpoint.journal import CheckpointDraft, Loaded, Note, Request, Saveable, draft_of
 from holdfast.checkpoint.manager import Steps, Work
 from holdfast.checkpoint.operations.read import Looking, no_run
 from holdfast.checkpoint.operations.save import OnSaveFailure, header_data
@@ -51,7 +51,7 @@ class Operations(Looking):
     def _go_on_from(self, header: Header, run: RunInfo | None) -> Saveable:
         loaded = self.reader.load_visible(header)
         state = loaded.upgraded()
-        self.journal.at(loaded, state if loaded.is_current else None, run)
+        self.journal.resume_from(loaded, state if loaded.is_current else None, run)
         return state
 
     def resume(self, name_or_run_id: str, *, scope: str = "") -> Steps[Saveable | None]:
@@ -80,7 +80,7 @@ class Operations(Looking):
         self,
         checkpoint_id: str,
         run_id: str | None = None,
-        change: Callable[[Loaded, Subject], Subject] | None = None,
+        change: Callable[[Loaded, CheckpointDraft], CheckpointDraft] | None = None,
     ) -> Steps[Saveable]:
         """A new run that begins with the state of that checkpoint, or what *change* makes of it."""
         header = yield Work(lambda: self.reader.resolve(checkpoint_id))
@@ -91,12 +91,12 @@ class Operations(Looking):
         data = {**header_data(header), "new_run_id": new_id}
         yield from self._fire(HookEvent.PRE_FORK, header.name, data)
         loaded: Loaded = yield Work(lambda: self.reader.load_visible(header))
-        subject = _forked(loaded, new_id)
+        draft = _forked(loaded, new_id)
         if change is not None:
-            subject = change(loaded, subject)
-        if (yield from self._commit(Request(run_id=new_id, subject=subject))) is None:
+            draft = change(loaded, draft)
+        if (yield from self._commit(Request(run_id=new_id, draft=draft))) is None:
             raise StorageError(f"run {new_id!r} could not be stored", run_id=new_id)
-        yield Work(lambda: self.keeper.forget(new_id, header.name))
+        yield Work(lambda: self.retention.forget(new_id, header.name))
         self.metrics.forked()
         _, first = yield Work(lambda: self._standing(new_id, header.scope))
         made = yield from self._load(first)
@@ -110,7 +110,7 @@ class Operations(Looking):
         def hide() -> str:
             header = self.reader.resolve(checkpoint_id)
             self.storage.delete(header.run_id, hide=[header.seq])
-            self.keeper.forget(header.run_id, header.name)
+            self.retention.forget(header.run_id, header.name)
             return header.run_id
 
         run_id = yield Work(hide)
@@ -122,8 +122,8 @@ class Operations(Looking):
 
         def work() -> int:
             count = self.storage.delete(run_id)
-            self.journal.forget(run_id)
-            self.keeper.forget_all()
+            self.journal.invalidate(run_id)
+            self.retention.forget_all()
             return count
 
         count: int = yield Work(work)
@@ -143,7 +143,7 @@ class Operations(Looking):
             "timestamp": datetime.now(UTC),
         }
         yield from self._fire(HookEvent.PRE_PRUNE, data["agent_id"], data)
-        hidden: dict[str, int] = yield Work(lambda: self.keeper.hide_now(runs))
+        hidden: dict[str, int] = yield Work(lambda: self.retention.hide_now(runs))
         freed = 0
         for run_id in dict.fromkeys([*ids, *hidden]):
             freed += yield from self._erase(run_id)
@@ -188,15 +188,15 @@ def mark_note(
     )
 
 
-def _forked(loaded: Loaded, run_id: str) -> Subject:
+def _forked(loaded: Loaded, run_id: str) -> CheckpointDraft:
     header = loaded.header
-    subject = subject_of(loaded.state(), new_run_id=run_id)
+    draft = draft_of(loaded.state(), new_run_id=run_id)
     origin = {"run_id": header.run_id, "checkpoint_id": header.id, "step": header.step}
     extra = dict(loaded.extra)
     if "now" in extra:  # where it says how far the other run's journal counts
         extra["now"] = {k: v for k, v in extra["now"].items() if k not in ("floor", "branch")}
     place = msgspec.structs.replace(
-        subject.place,
+        draft.place,
         run_id=run_id,
         kind="fork",
         status="running",
@@ -204,7 +204,7 @@ def _forked(loaded: Loaded, run_id: str) -> Subject:
         metadata={"forked_from": origin},
     )
     return msgspec.structs.replace(
-        subject,
+        draft,
         place=place,
         lineage=Lineage(header.id),
         id=None,

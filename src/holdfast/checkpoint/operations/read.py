@@ -35,7 +35,7 @@ class Looking(Saving):
         """The newest checkpoint that a resume would take, without its state."""
         _, header = yield Work(lambda: self._standing(check_run_id(name_or_run_id, "name"), ""))
         yield from self._tell_repairs()
-        return None if header is None else views.metadata_of(self.keeper.with_tags(header))
+        return None if header is None else views.metadata_of(self.retention.with_tags(header))
 
     def exists(self, checkpoint_id: str) -> Steps[bool]:
         """Whether there is a checkpoint with exactly that id."""
@@ -68,7 +68,7 @@ class Looking(Saving):
             before=before,
             limit=limit,
         )
-        headers = yield Work(lambda: self.keeper.listed(self._about(name_or_run_id, query)))
+        headers = yield Work(lambda: self.retention.listed(self._about(name_or_run_id, query)))
         return [views.metadata_of(header) for header in headers]
 
     def _about(self, name_or_run_id: str | None, query: RecordQuery) -> RecordQuery:

@@ -16,19 +16,19 @@ from holdfast.checkpoint.crypto import Keys, Sealer
 from holdfast.checkpoint.hooks import HookEvent, HookManager, HookResult, pre_outcome
 from holdfast.checkpoint.inspect import Metrics
 from holdfast.checkpoint.journal import (
+    CheckpointDraft,
     Journal,
     Note,
     Outcome,
     Request,
     Saveable,
-    Subject,
+    draft_of,
     saved,
     state_of,
-    subject_of,
 )
 from holdfast.checkpoint.manager import Commit, Fire, Pause, Steps, Work
 from holdfast.checkpoint.repair import OnCorrupt, Repairer
-from holdfast.checkpoint.retention import Erasure, Keeper
+from holdfast.checkpoint.retention import Erasure, RetentionManager
 from holdfast.core.policy import Clockwork, Rules, Triggers
 from holdfast.core.records import Header
 from holdfast.errors import ConflictError, HoldfastError, StorageError, UsageError
@@ -67,7 +67,7 @@ class Saving:
         self.metrics = Metrics()
         self.journal = Journal(storage, Sealer(storage, keys), clock=clock)
         self.reader = self.journal.reader
-        self.keeper = Keeper(self.journal, rules, clock)
+        self.retention = RetentionManager(self.journal, rules, clock)
         self._triggers = triggers
         self._clocks: dict[str, Clockwork] = {}
         self._on_save_failure = on_save_failure
@@ -100,16 +100,16 @@ class Saving:
 
     def save(self, state: Saveable, *, force: bool = False) -> Steps[str | None]:
         """Save a state; gives the checkpoint's id, or None if a failure was only warned of."""
-        subject = subject_of(state)
-        header = yield from self.save_subject(subject, state, force=force)
+        draft = draft_of(state)
+        header = yield from self.save_draft(draft, state, force=force)
         if header is None:
             return None
         saved(state, header)
         return header.id
 
-    def save_subject(
+    def save_draft(
         self,
-        subject: Subject,
+        draft: CheckpointDraft,
         state: Saveable | None = None,
         *,
         force: bool = False,
@@ -121,22 +121,22 @@ class Saving:
         shown: Saveable | None = None
         if self._hears(HookEvent.PRE_CHECKPOINT_SAVE, HookEvent.POST_CHECKPOINT_SAVE):
             # Hooks get a state of their own: what they do to it must not reach the live one.
-            shown = copy.deepcopy(state) if state is not None else state_of(subject)
+            shown = copy.deepcopy(state) if state is not None else state_of(draft)
         if shown is not None and self._hears(HookEvent.PRE_CHECKPOINT_SAVE):
-            data = _save_data(subject, shown)
-            results = yield from self._fire(HookEvent.PRE_CHECKPOINT_SAVE, subject.place.name, data)
+            data = _save_data(draft, shown)
+            results = yield from self._fire(HookEvent.PRE_CHECKPOINT_SAVE, draft.place.name, data)
             outcome = pre_outcome(shown, results)
             if outcome.veto is not None:
                 self.metrics.save_failed(vetoed=True)
-            new = outcome.unwrap(run_id=subject.place.run_id)
+            new = outcome.unwrap(run_id=draft.place.run_id)
             if new is not shown:
-                subject, shown = _replaced(subject, new), new
+                draft, shown = _replaced(draft, new), new
         request = Request(
-            run_id=subject.place.run_id,
-            subject=subject,
+            run_id=draft.place.run_id,
+            draft=draft,
             force=force,
-            notes=(*notes, *self._notes_of_missed(subject.place.run_id)),
-            hide=self.keeper.hide if self.keeper.active else None,
+            notes=(*notes, *self._notes_of_missed(draft.place.run_id)),
+            hide=self.retention.hide if self.retention.active else None,
         )
         stored = yield from self._commit(request)
         if stored is None:
@@ -146,13 +146,13 @@ class Saving:
         header = stored.header
         assert header is not None
         seconds = time.perf_counter() - started
-        self._count_save(subject.place)
+        self._count_save(draft.place)
         if stored.written:
             self.metrics.saved(seconds, logical=header.size, stored=header.stored)
             if stored.hidden:
                 self.metrics.pruned(sum(map(len, stored.hidden.values())))
-            self.keeper.saved(stored)
-            for run_id in self.keeper.runs_to_erase() if self.keeper.active else ():
+            self.retention.saved(stored)
+            for run_id in self.retention.runs_to_erase() if self.retention.active else ():
                 yield from self._free(run_id)
         if self._hears(HookEvent.POST_CHECKPOINT_SAVE):
             data = {**header_data(header), "state": shown, "duration_ms": seconds * 1000}
@@ -183,7 +183,7 @@ class Saving:
                 return outcome
             except StorageError as error:
                 self.metrics.save_failed()
-                self.keeper.forget_all()  # what is visible now is not known
+                self.retention.forget_all()  # what is visible now is not known
                 last = attempt == _RETRIES
                 if self._on_save_failure == "retry" and error.retryable and not last:
                     yield Pause(pause)
@@ -212,9 +212,9 @@ class Saving:
         Gives how many bytes that were stored.
         """
         for _ in range(_RETRIES + 1):
-            if (yield Work(lambda: self.keeper.is_empty(run_id))):
+            if (yield Work(lambda: self.retention.is_empty(run_id))):
                 return (yield Work(lambda: self._delete_empty(run_id)))  # type: ignore[no-any-return]
-            plan: Erasure | None = yield Work(lambda: self.keeper.plan_erasure(run_id))
+            plan: Erasure | None = yield Work(lambda: self.retention.plan_erasure(run_id))
             if plan is None:
                 return 0
             try:
@@ -222,14 +222,14 @@ class Saving:
                     return 0
             except ConflictError:
                 continue  # the run went on meanwhile, perhaps from what was to go
-            yield Work(partial(self.keeper.erase, run_id, plan))
+            yield Work(partial(self.retention.erase, run_id, plan))
             self.metrics.freed(plan.stored)
             return plan.stored
         return 0
 
     def _delete_empty(self, run_id: str) -> int:
         run = self.reader.run(run_id)
-        self.journal.forget(run_id)
+        self.journal.invalidate(run_id)
         self.storage.delete(run_id)
         stored = run.stored if run is not None else 0
         self.metrics.freed(stored)
@@ -258,8 +258,8 @@ class Saving:
         return results
 
 
-def _save_data(subject: Subject, state: Saveable) -> dict[str, Any]:
-    place = subject.place
+def _save_data(draft: CheckpointDraft, state: Saveable) -> dict[str, Any]:
+    place = draft.place
     return {
         "agent_id": place.name,
         "run_id": place.run_id,
@@ -284,8 +284,8 @@ def header_data(header: Header) -> dict[str, Any]:
     }
 
 
-def _replaced(old: Subject, state: Saveable) -> Subject:
+def _replaced(old: CheckpointDraft, state: Saveable) -> CheckpointDraft:
     """What a hook made of the state; run, step and lineage stay what they were."""
-    new = subject_of(state, new_run_id=old.place.run_id)
+    new = draft_of(state, new_run_id=old.place.run_id)
     place = msgspec.structs.replace(old.place, metadata=new.place.metadata, tags=new.place.tags)
     return msgspec.structs.replace(old, place=place, values=new.values, natures=new.natures)

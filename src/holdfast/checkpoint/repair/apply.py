@@ -95,8 +95,8 @@ class Repairer:
         if run_id is None:
             medium = storage.check_medium(mend=not dry_run)
             if medium and not dry_run:
-                self._saving.journal.forget_all()
-                self._saving.keeper.forget_all()
+                self._saving.journal.invalidate_all()
+                self._saving.retention.forget_all()
         runs: list[RunRepair] = []
         try:
             for one in storage.known_runs() if run_id is None else [run_id]:
@@ -177,8 +177,8 @@ class Repairer:
             refused = self._storage.append([batch])[0]
             if refused is not None:
                 raise refused
-        self._saving.journal.forget(run_id)
-        self._saving.keeper.forget_all()
+        self._saving.journal.invalidate(run_id)
+        self._saving.retention.forget_all()
         return _told(plan, kept)
 
     def _check_free(self, run_id: str) -> None:

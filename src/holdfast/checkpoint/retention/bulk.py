@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.checkpoint.inspect import Verdict
 from holdfast.checkpoint.journal import Reader
-from holdfast.checkpoint.retention.live import Keeper
+from holdfast.checkpoint.retention.live import RetentionManager
 from holdfast.core.policy import Decision, Rules, plan_prune
 from holdfast.core.records import Header
 from holdfast.errors import HoldfastError
@@ -31,12 +31,17 @@ class Freed(msgspec.Struct, frozen=True):
 
 
 def plan_forget(
-    reader: Reader, keeper: Keeper, runs: Sequence[RunInfo], rules: Rules, now: datetime, tz: tzinfo
+    reader: Reader,
+    retention: RetentionManager,
+    runs: Sequence[RunInfo],
+    rules: Rules,
+    now: datetime,
+    tz: tzinfo,
 ) -> list[Decision]:
     """What the rules say about every checkpoint of these runs. Nothing is done."""
     decisions: list[Decision] = []
     for group in _groups(reader, runs, rules.group_by):
-        marks = {run_id: keeper.marks(run_id) for run_id in {one.run_id for one in group}}
+        marks = {run_id: retention.marks(run_id) for run_id in {one.run_id for one in group}}
         decisions += plan_prune(
             [marks[header.run_id].tagged(header) for header in group],
             rules,
@@ -62,7 +67,9 @@ def _groups(reader: Reader, runs: Sequence[RunInfo], by: str) -> Iterator[list[H
             yield list(storage.headers(RecordQuery(run_id=run.run_id)))
 
 
-def forget(reader: Reader, keeper: Keeper, decisions: Iterable[Decision]) -> Iterator[str]:
+def forget(
+    reader: Reader, retention: RetentionManager, decisions: Iterable[Decision]
+) -> Iterator[str]:
     """Hide what is not kept, a run at a time; gives each run's id when it is done."""
     gone: dict[str, list[int]] = {}
     for header, keep, _ in decisions:
@@ -70,15 +77,15 @@ def forget(reader: Reader, keeper: Keeper, decisions: Iterable[Decision]) -> Ite
             gone.setdefault(header.run_id, []).append(header.seq)
     for run_id, seqs in gone.items():
         reader.storage.delete(run_id, hide=seqs)
-        keeper.forget_all()
+        retention.forget_all()
         yield run_id
 
 
-def plan_freeing(keeper: Keeper, run: RunInfo) -> Freed | None:
+def plan_freeing(retention: RetentionManager, run: RunInfo) -> Freed | None:
     """What freeing a run's hidden records would give back; None if nothing."""
-    if keeper.is_empty(run.run_id):
+    if retention.is_empty(run.run_id):
         return Freed(run.run_id, run.seq, run.stored)
-    plan = keeper.plan_erasure(run.run_id)
+    plan = retention.plan_erasure(run.run_id)
     return None if plan is None else Freed(run.run_id, len(plan.seqs), plan.stored)
 
 

@@ -15,7 +15,7 @@ from holdfast.core.policy import Rules, drop_beyond_last, newest_keys, plan_prun
 from holdfast.core.records import Header
 from holdfast.storage.base import RecordQuery, RunInfo, matches
 
-__all__ = ["Erasure", "Keeper", "Marks"]
+__all__ = ["Erasure", "Marks", "RetentionManager"]
 
 _ERASE_AFTER = 64
 """So many hidden records are freed together, so that freeing costs little per save."""
@@ -68,7 +68,7 @@ class _Group(msgspec.Struct):
     visible: list[Header]
 
 
-class Keeper:
+class RetentionManager:
     """Applies retention rules to runs as they are saved, or when asked."""
 
     def __init__(self, journal: Journal, rules: Rules, clock: Callable[[], datetime]) -> None:

@@ -227,8 +227,8 @@ def import_run(
             records = resealed(staged.records, closer, staged.text_of, *ids, now=datetime.now(UTC))
             staged.records = list(records)
         _append_whole(operations.storage, new_id, staged)
-        operations.journal.forget(new_id)
-        operations.keeper.forget(new_id, staged.name)
+        operations.journal.invalidate(new_id)
+        operations.retention.forget(new_id, staged.name)
         return new_id
 
     return (yield Work(work))  # type: ignore[no-any-return]

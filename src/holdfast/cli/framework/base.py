@@ -89,8 +89,8 @@ class Cli:
         """What finds runs and checkpoints by their addresses."""
         from holdfast.cli.addresses import Finder
 
-        engine = self.manager.operations
-        return Finder(engine.reader, engine.keeper, self.say if self.for_people else None)
+        manager = self.manager
+        return Finder(manager.reader, manager.retention, self.say if self.for_people else None)
 
     def close(self) -> None:
         """Close what was opened."""

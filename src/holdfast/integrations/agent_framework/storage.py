@@ -23,7 +23,7 @@ try:
 except ImportError as error:
     raise MissingExtraError(str(error), hint="pip install 'holdfast[agent-framework]'") from error
 
-from holdfast.checkpoint.journal import Subject
+from holdfast.checkpoint.journal import CheckpointDraft
 from holdfast.checkpoint.manager import CheckpointManager, StateManager, Steps, Work, manager_for
 from holdfast.checkpoint.operations import Operations
 from holdfast.core.records import Header, check_run_id
@@ -99,7 +99,7 @@ class HoldfastCheckpointStorage:
         """What saves have failed with since the last `raise_failures`."""
         self._closes = not isinstance(storage, CheckpointManager)
         self._awaited = StateManager.beside(self.manager)
-        self._workflows = _Workflows(self.manager.operations, namespace)
+        self._workflows = _Workflows(self.manager.engine, namespace)
         self._on_failure = on_failure
 
     def __bool__(self) -> bool:
@@ -109,7 +109,7 @@ class HoldfastCheckpointStorage:
     async def save(self, checkpoint: WorkflowCheckpoint) -> str:
         """Store a copy of *checkpoint*, over an earlier one with its id; returns the id."""
         try:
-            header = await self._awaited._drive(self._workflows.save(checkpoint))
+            header = await self._awaited.perform(self._workflows.save(checkpoint))
         except HoldfastError as error:
             self._failed(checkpoint, error)
             raise
@@ -120,26 +120,26 @@ class HoldfastCheckpointStorage:
 
     async def load(self, checkpoint_id: str) -> WorkflowCheckpoint:
         """The checkpoint with that id; a `WorkflowCheckpointException` if there is none."""
-        found = await self._awaited._drive(self._workflows.load(checkpoint_id))
+        found = await self._awaited.perform(self._workflows.load(checkpoint_id))
         if found is None:
             raise WorkflowCheckpointException(f"No checkpoint found with ID {checkpoint_id}")
         return found
 
     async def list_checkpoints(self, *, workflow_name: str) -> list[WorkflowCheckpoint]:
         """All checkpoints of a workflow, oldest first."""
-        return await self._awaited._drive(self._workflows.every(workflow_name))
+        return await self._awaited.perform(self._workflows.every(workflow_name))
 
     async def list_checkpoint_ids(self, *, workflow_name: str) -> list[str]:
         """The ids of all checkpoints of a workflow, oldest first, without reading them."""
-        return await self._awaited._drive(self._workflows.ids(workflow_name))
+        return await self._awaited.perform(self._workflows.ids(workflow_name))
 
     async def get_latest(self, *, workflow_name: str) -> WorkflowCheckpoint | None:
         """The checkpoint of a workflow with the newest timestamp; of equal ones the last saved."""
-        return await self._awaited._drive(self._workflows.latest(workflow_name))
+        return await self._awaited.perform(self._workflows.latest(workflow_name))
 
     async def delete(self, checkpoint_id: str) -> bool:
         """Remove a checkpoint; False if there is none with that id."""
-        return await self._awaited._drive(self._workflows.delete(checkpoint_id))
+        return await self._awaited.perform(self._workflows.delete(checkpoint_id))
 
     def raise_failures(self) -> None:
         """Raise the first failure since this was last called, if there was one."""
@@ -168,7 +168,7 @@ class HoldfastCheckpointStorage:
 
     def close(self) -> None:
         """Close the storage, if it was opened by this object."""
-        self._awaited._writer.close()
+        self._awaited.finish()
         if self._closes:
             self.manager.close()
 
@@ -203,7 +203,7 @@ class _Workflows:
             step=max(0, checkpoint.iteration_count),
             metadata=read_metadata({**_plain(checkpoint.metadata), _TIME: checkpoint.timestamp}),
         )
-        subject = Subject(
+        draft = CheckpointDraft(
             form="",
             place=place,
             values={key: Lazy(text) for key, text in texts.items()},
@@ -217,7 +217,7 @@ class _Workflows:
         shown = None
         if self._operations.hooks is not None:
             shown = State.restore(texts, place, datetime.now(UTC), None)
-        header = yield from self._operations.save_subject(subject, shown, force=True)
+        header = yield from self._operations.save_draft(draft, shown, force=True)
         if header is not None and shown is None:
             self._reading.remember(header, texts, beside)
         return header
@@ -268,8 +268,8 @@ class _Workflows:
 
         def hide() -> None:
             self._operations.storage.delete(run_id, hide=[header.seq])
-            self._operations.journal.forget(run_id)
-            self._operations.keeper.forget(run_id, self._name)
+            self._operations.journal.invalidate(run_id)
+            self._operations.retention.forget(run_id, self._name)
             self._reading.forget(run_id)
 
         yield Work(hide)

@@ -91,7 +91,7 @@ def _bring(
         check()
         total += 1
         if _found(saver, row.address) is None:
-            saver.manager._drive(_put(row, saver))
+            saver.manager.perform(_put(row, saver))
             added += 1
     for row in source.rows(thread_id):
         _compare(row, _found(saver, row.address), saver)

@@ -73,7 +73,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         self.manager = manager_for(storage)
         self._closes = not isinstance(storage, CheckpointManager)
         self._awaited = StateManager.beside(self.manager)
-        self._threads = Upkeep(self.manager.operations, name)
+        self._threads = Upkeep(self.manager.engine, name)
         self._texts = Texts()
         self._pace = Pace(self._flush)
         self._single_writer = single_writer
@@ -81,10 +81,10 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
     # Reading
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        return self.manager._drive(self._threads.get(Address.of(config), self._value))
+        return self.manager.perform(self._threads.get(Address.of(config), self._value))
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        return await self._awaited._drive(self._threads.get(Address.of(config), self._value))
+        return await self._awaited.perform(self._threads.get(Address.of(config), self._value))
 
     def list(
         self,
@@ -106,7 +106,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
         listing = self._pages(config, filter, before, limit)
-        while (page := await self._awaited._drive(self._threads.next_page(listing))) is not None:
+        while (page := await self._awaited.perform(self._threads.next_page(listing))) is not None:
             for found in page:
                 yield found
 
@@ -129,13 +129,13 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
         steps = self._threads.delta_history(Address.of(config), channels, self._value)
-        return self.manager._drive(steps)
+        return self.manager.perform(steps)
 
     async def aget_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
         steps = self._threads.delta_history(Address.of(config), channels, self._value)
-        return await self._awaited._drive(steps)
+        return await self._awaited.perform(steps)
 
     # Writing
 
@@ -147,7 +147,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         with self._pace.saving(new_versions.values()) as stored:
-            self.manager._drive(self._put(config, checkpoint, metadata, stored))
+            self.manager.perform(self._put(config, checkpoint, metadata, stored))
         return _config_of(config, checkpoint["id"])
 
     async def aput(
@@ -158,7 +158,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         with self._pace.saving(new_versions.values()) as stored:
-            await self._awaited._drive(self._put(config, checkpoint, metadata, stored))
+            await self._awaited.perform(self._put(config, checkpoint, metadata, stored))
         return _config_of(config, checkpoint["id"])
 
     def _put(
@@ -185,7 +185,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         task_path: str = "",
     ) -> None:
         if writes:
-            self.manager._drive(self._put_writes(config, writes, task_id, task_path))
+            self.manager.perform(self._put_writes(config, writes, task_id, task_path))
 
     async def aput_writes(
         self,
@@ -195,7 +195,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         task_path: str = "",
     ) -> None:
         if writes:
-            await self._awaited._drive(self._put_writes(config, writes, task_id, task_path))
+            await self._awaited.perform(self._put_writes(config, writes, task_id, task_path))
 
     def _put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, path: str
@@ -208,40 +208,40 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
 
     def _flush(self) -> bool:
         """Send off what the running loop saves, unless hooks of its own come first."""
-        self._awaited._writer.flush()
+        self._awaited.flush()
         return self.manager.hook_manager is None
 
     # Removing and copying
 
     def delete_thread(self, thread_id: str) -> None:
         self._texts.forget(str(thread_id))
-        self.manager._drive(self._threads.delete_thread(str(thread_id)))
+        self.manager.perform(self._threads.delete_thread(str(thread_id)))
 
     async def adelete_thread(self, thread_id: str) -> None:
         self._texts.forget(str(thread_id))
-        await self._awaited._drive(self._threads.delete_thread(str(thread_id)))
+        await self._awaited.perform(self._threads.delete_thread(str(thread_id)))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        self.manager._drive(self._threads.delete_for_runs(run_ids))
+        self.manager.perform(self._threads.delete_for_runs(run_ids))
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
-        await self._awaited._drive(self._threads.delete_for_runs(run_ids))
+        await self._awaited.perform(self._threads.delete_for_runs(run_ids))
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         steps = self._threads.copy_thread(str(source_thread_id), str(target_thread_id))
-        self.manager._drive(steps)
+        self.manager.perform(steps)
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         steps = self._threads.copy_thread(str(source_thread_id), str(target_thread_id))
-        await self._awaited._drive(steps)
+        await self._awaited.perform(steps)
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         for thread_id in thread_ids:
-            self.manager._drive(self._threads.prune(str(thread_id), strategy))
+            self.manager.perform(self._threads.prune(str(thread_id), strategy))
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         for thread_id in thread_ids:
-            await self._awaited._drive(self._threads.prune(str(thread_id), strategy))
+            await self._awaited.perform(self._threads.prune(str(thread_id), strategy))
 
     # Types
 
@@ -278,7 +278,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
 
     def close(self) -> None:
         """Close the storage, if it was opened by this saver."""
-        self._awaited._writer.close()
+        self._awaited.finish()
         if self._closes:
             self.manager.close()
 

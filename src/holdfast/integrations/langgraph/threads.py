@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from langgraph.checkpoint.base import CheckpointTuple, DeltaChannelHistory, PendingWrite
 
-from holdfast.checkpoint.journal import Note, Subject, by_id
+from holdfast.checkpoint.journal import CheckpointDraft, Note, by_id
 from holdfast.checkpoint.manager import Steps, Work
 from holdfast.checkpoint.operations import Operations
 from holdfast.core.records import check_run_id
@@ -30,7 +30,7 @@ from holdfast.integrations.langgraph.records import (
     tuple_of,
 )
 
-__all__ = ["DELTA_CHANNELS", "Threads", "subject_of"]
+__all__ = ["DELTA_CHANNELS", "Threads", "draft_of"]
 
 DELTA_CHANNELS = "counters_since_delta_snapshot"
 """Under this key of the metadata stand the channels that are rebuilt from earlier checkpoints."""
@@ -76,13 +76,13 @@ class Threads:
         said = beside(checkpoint, rest)
         checkpoint_id = check_run_id(checkpoint["id"], "a checkpoint's id")
         lineage = _Telling(address.checkpoint_id, stored)
-        subject = subject_of(place, texts, said, checkpoint_id, lineage, alone=alone)
+        draft = draft_of(place, texts, said, checkpoint_id, lineage, alone=alone)
         named = tuple(msgspec.structs.replace(note, name=self._name) for note in notes)
-        yield from self.save(subject, texts, said, named)
+        yield from self.save(draft, texts, said, named)
 
     def save(
         self,
-        subject: Subject,
+        draft: CheckpointDraft,
         texts: Mapping[str, bytes | Items],
         said: bytes,
         notes: tuple[Note, ...] = (),
@@ -91,14 +91,14 @@ class Threads:
         shown = None
         if self._operations.hooks is not None:
             whole = {key: joined(text) for key, text in texts.items()}
-            shown = State.restore(whole, subject.place, datetime.now(UTC), None)
-        header = yield from self._operations.save_subject(subject, shown, force=True, notes=notes)
+            shown = State.restore(whole, draft.place, datetime.now(UTC), None)
+        header = yield from self._operations.save_draft(draft, shown, force=True, notes=notes)
         # Without one the manager was told to warn and go on; and a hook may have changed the state.
         if header is not None and shown is None:
             self.reading.remember(header, texts, said)
 
     def _check_retention(self, metadata: Mapping[str, Any]) -> None:
-        if self._operations.keeper.active and metadata.get(DELTA_CHANNELS):
+        if self._operations.retention.active and metadata.get(DELTA_CHANNELS):
             raise UsageError(
                 "a DeltaChannel is rebuilt from earlier checkpoints, which retention would take",
                 hint="use a manager without retention rules, and the saver's prune()",
@@ -242,7 +242,7 @@ class _History:
         return made
 
 
-def subject_of(
+def draft_of(
     place: Place,
     texts: Mapping[str, bytes | Items],
     said: bytes,
@@ -250,9 +250,9 @@ def subject_of(
     lineage: Lineage,
     *,
     alone: bool = False,
-) -> Subject:
+) -> CheckpointDraft:
     """What saves a checkpoint as a child of the one that *lineage* names."""
-    return Subject(
+    return CheckpointDraft(
         form="",
         place=place,
         values={k: t if isinstance(t, Items) else Lazy(t) for k, t in texts.items()},

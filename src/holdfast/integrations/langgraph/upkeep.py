@@ -7,14 +7,14 @@ from functools import partial
 
 import msgspec
 
-from holdfast.checkpoint.journal import Note, Subject
+from holdfast.checkpoint.journal import CheckpointDraft, Note
 from holdfast.checkpoint.manager import Steps, Work
 from holdfast.core.records import Header, check_run_id
 from holdfast.core.state import Lineage, Place
 from holdfast.errors import UsageError
 from holdfast.integrations.journal_text import PAGE, Found, pages
 from holdfast.integrations.langgraph.records import Address, read_beside, split_metadata
-from holdfast.integrations.langgraph.threads import DELTA_CHANNELS, Threads, subject_of
+from holdfast.integrations.langgraph.threads import DELTA_CHANNELS, Threads, draft_of
 from holdfast.storage.base import RecordQuery
 
 __all__ = ["Upkeep"]
@@ -55,8 +55,8 @@ class Upkeep(Threads):
                 writes = self.reading.write_headers(thread_id, header.scope, header.id)
                 seqs += (note.seq for note in writes)
             self._operations.storage.delete(thread_id, hide=seqs)
-            self._operations.journal.forget(thread_id)
-            self._operations.keeper.forget(thread_id, self._name)
+            self._operations.journal.invalidate(thread_id)
+            self._operations.retention.forget(thread_id, self._name)
             self.reading.forget(thread_id)
 
         yield Work(hide)
@@ -120,9 +120,9 @@ class Upkeep(Threads):
         """Save a checkpoint again as a keyframe, so that nothing before it is needed."""
         found: Found | None = yield Work(lambda: self.reading.load(header))
         if found is not None:
-            subject = _again(found, header.run_id)
+            draft = _again(found, header.run_id)
             yield from self.save(
-                msgspec.structs.replace(subject, fresh=True), found.texts, found.beside
+                msgspec.structs.replace(draft, fresh=True), found.texts, found.beside
             )
 
     def copy_thread(self, source: str, target: str) -> Steps[None]:
@@ -135,8 +135,8 @@ class Upkeep(Threads):
         for page in pages(headers, PAGE):
             copies: list[tuple[Found, tuple[Note, ...]]] = yield Work(partial(self._copies, page))
             for found, notes in copies:
-                subject = _again(found, target)
-                yield from self.save(subject, found.texts, found.beside, notes)
+                draft = _again(found, target)
+                yield from self.save(draft, found.texts, found.beside, notes)
 
     def _copies(self, headers: Sequence[Header]) -> list[tuple[Found, tuple[Note, ...]]]:
         copies = []
@@ -159,7 +159,7 @@ class Upkeep(Threads):
         return copies
 
 
-def _again(found: Found, thread_id: str) -> Subject:
+def _again(found: Found, thread_id: str) -> CheckpointDraft:
     """What saves a checkpoint that was read, in its own thread or in another."""
     header = found.header
     place = Place(
@@ -172,4 +172,4 @@ def _again(found: Found, thread_id: str) -> Subject:
         status=header.status,
         metadata=split_metadata(header.metadata)[0],
     )
-    return subject_of(place, found.texts, found.beside, header.id, Lineage(header.parent))
+    return draft_of(place, found.texts, found.beside, header.id, Lineage(header.parent))

@@ -158,7 +158,7 @@ class BaseAutonomousAgent:
         start.name = f"{parent.agent_id}/{self.agent_id}"
         start.metadata = {"parent_run": parent.state.run_id, "parent_agent": parent.agent_id}
         if manager is not None:
-            reader = manager.operations.reader
+            reader = manager.reader
             start.known = await asyncio.to_thread(reader.run, start.run_id) is not None
         self._handed = parent._handed
         if start.known and self._handed.left:

@@ -103,7 +103,7 @@ def hand_out(
 
     Where agents inside ask, an answer that does not say what for must have but one to be for.
     """
-    readers = [manager.operations.reader for manager in _managers(agent)]
+    readers = [manager.reader for manager in _managers(agent)]
     found = [one for reader in readers for one in waiting_inside(reader, start.run_id)]
     inside = dict.fromkeys(one.id for one in found if one.kind == "question")
     if not inside:

@@ -58,7 +58,7 @@ def build_graph(
     """Plan, then cycle after cycle until there is an answer."""
     checkpoint = CheckpointConfig()
     if manager is not None:
-        due = agent.config.triggers(manager.operations.triggers)
+        due = agent.config.triggers(manager.triggers)
         checkpoint = CheckpointConfig(
             interval=due.frequency or 0, seconds=due.interval, preserve=True
         )
@@ -95,7 +95,7 @@ def find_start(
     manager: StateManager, agent_id: str, checkpoint: str | None, resume: bool
 ) -> Start | None:
     """The run to go on with: that of *checkpoint*, or the newest of the agent's not completed."""
-    reader = manager.operations.reader
+    reader = manager.reader
     if checkpoint is not None:
         header = reader.resolve(checkpoint)
         check_name(header, agent_id)

@@ -32,7 +32,7 @@ class AgentRuns:
     def explain_resume(self, run_id: str) -> ResumePlan:
         """What `resume_sync` would do, without doing any of it."""
         self._target(run_id, None)  # a run that is not the agent's is refused here already
-        return explain(self._manager.operations.reader, None, run_id)
+        return explain(self._manager.reader, None, run_id)
 
     def resume_sync(
         self, run_id: str, *, checkpoint_id: str | None = None, force: bool = False
@@ -54,7 +54,7 @@ class AgentRuns:
         return self._agent.state_manager
 
     def _target(self, run_id: str, checkpoint_id: str | None) -> Header:
-        reader = self._manager.operations.reader
+        reader = self._manager.reader
         if checkpoint_id is not None:
             found: Header | None = reader.resolve(checkpoint_id, run_id=run_id)
         else:

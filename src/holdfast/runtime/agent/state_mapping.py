@@ -7,7 +7,7 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.checkpoint.journal import subject_of
+from holdfast.checkpoint.journal import draft_of
 from holdfast.core.state import AgentState, State
 from holdfast.core.values import encode, give_out
 
@@ -87,7 +87,7 @@ def absorbed(state: State, live: AgentState) -> State:
 
 
 def _values(state: AgentState) -> dict[str, Any]:
-    values = subject_of(state).values
+    values = draft_of(state).values
     del values["timestamp"]  # the checkpoint has one of its own
     return values
 

@@ -97,7 +97,7 @@ class FleetCheckpoints(FleetFacts):
         """The newest checkpoint of each run that is not completed, the newest run first."""
         if not self._saves:
             return []
-        reader = self._manager.operations.reader
+        reader = self._manager.reader
 
         def look() -> list[dict[str, Any]]:
             query = RunQuery(name=self.name, not_status="completed", limit=limit)
@@ -149,14 +149,14 @@ class FleetCheckpoints(FleetFacts):
                 "this fleet saves nothing, so that there is nothing to go on from",
                 hint="give it a checkpoint_storage",
             )
-        reader = self._manager.operations.reader
+        reader = self._manager.reader
         standing = await asyncio.to_thread(find_checkpoint, reader, checkpoint_id, self.name)
         if check:
             check_team(standing.state, self._crew.team)
         return standing
 
     async def _run_of(self, run_id: str) -> Header | None:
-        reader = self._manager.operations.reader
+        reader = self._manager.reader
 
         def look() -> Header | None:
             run = reader.run(run_id)

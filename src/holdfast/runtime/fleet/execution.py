@@ -79,7 +79,7 @@ class FleetExecution:
 
     async def _late(self, run_id: str) -> dict[str, Any]:
         """What is to be rejected because its time is over."""
-        reader = self._graph.manager.operations.reader
+        reader = self._graph.manager.reader
 
         def look() -> dict[str, Any]:
             run = reader.run(run_id)

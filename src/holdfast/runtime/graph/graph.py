@@ -351,7 +351,7 @@ class StateGraph:
 
     def explain_resume(self, run_id: str) -> ResumePlan:
         """What `resume` would do, without doing any of it."""
-        return explain(self.manager.operations.reader, self.plan(), run_id)
+        return explain(self.manager.reader, self.plan(), run_id)
 
     async def fork(
         self, checkpoint_id: str, edit: Mapping[str, Any] | None = None, run_id: str | None = None
@@ -365,14 +365,14 @@ class StateGraph:
 
     def compare(self, run_id: str, other: str) -> Parting:
         """Where two runs of this graph part: the first step at which path or state differ."""
-        return part(self.manager.operations.reader, run_id, other)
+        return part(self.manager.reader, run_id, other)
 
     def to_mermaid(self, run_id: str | None = None) -> str:
         """The graph as a Mermaid flowchart; with a run, its path, counts, and where it stopped."""
         return draw(
             self.shape(),
             self._edges,
-            self.manager.operations.reader if run_id is not None else None,
+            self.manager.reader if run_id is not None else None,
             run_id,
         )
 

@@ -73,7 +73,7 @@ class Runner:
             return await self._begin(None, state)
         session = await self._open(self._manager, state.run_id)
         try:
-            run = await asyncio.to_thread(session.manager.operations.reader.run, state.run_id)
+            run = await asyncio.to_thread(session.manager.reader.run, state.run_id)
             if run is None:
                 return await self._begin(session, state)
             return await self._go_on(session, run, Resume(run.run_id, secrets=state.secrets))
@@ -84,7 +84,7 @@ class Runner:
         """Go on with a run that is in the store."""
         manager = self._manager
         assert manager is not None
-        reader = manager.operations.reader
+        reader = manager.reader
         run = await asyncio.to_thread(reader.to_resume, wanted.run_id)
         if run is None:
             raise NotFoundError(
@@ -114,7 +114,7 @@ class Runner:
         assert manager is not None
         session = await self._open(manager, run_id)
         try:
-            run = await asyncio.to_thread(manager.operations.reader.run, run_id)
+            run = await asyncio.to_thread(manager.reader.run, run_id)
             if run is None:
                 state = State.new(run_id=run_id, name=self._plan.name)
                 progress = Progress(next=self._plan.entry)
@@ -204,7 +204,7 @@ class Runner:
         self, manager: StateManager, run: RunInfo, header: Header | None, wanted: Resume
     ) -> State:
         """The result of a run that is completed, by default the newest."""
-        reader = manager.operations.reader
+        reader = manager.reader
 
         def load() -> State:
             final = header or reader.newest(run)
@@ -251,7 +251,7 @@ class Runner:
 
     def _target(self, session: Session, run: RunInfo, wanted: Resume) -> Header:
         """The checkpoint to go on from."""
-        reader = session.manager.operations.reader
+        reader = session.manager.reader
         newest = reader.newest(run)
         if newest is None:
             raise NotFoundError(f"run {run.run_id!r} has no checkpoint", run_id=run.run_id)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from holdfast.checkpoint.inspect import Change, changes_between
-from holdfast.checkpoint.journal import Loaded, Reader, Subject
+from holdfast.checkpoint.journal import CheckpointDraft, Loaded, Reader
 from holdfast.checkpoint.manager import StateManager
 from holdfast.core.records import Header
 from holdfast.core.state import State
@@ -31,10 +31,10 @@ async def fork(
     return made
 
 
-def edited(edit: Mapping[str, Any]) -> Callable[[Loaded, Subject], Subject]:
+def edited(edit: Mapping[str, Any]) -> Callable[[Loaded, CheckpointDraft], CheckpointDraft]:
     """What makes of a fork's beginning the beginning of a graph's run, some keys changed."""
 
-    def change(loaded: Loaded, subject: Subject) -> Subject:
+    def change(loaded: Loaded, draft: CheckpointDraft) -> CheckpointDraft:
         header = loaded.header
         if header.scope or header.status == "completed":
             what = "is of a nested scope" if header.scope else "ends its run"
@@ -44,12 +44,12 @@ def edited(edit: Mapping[str, Any]) -> Callable[[Loaded, Subject], Subject]:
                 checkpoint_id=header.id,
             )
         progress = read_progress(loaded)
-        state = State.new(run_id=subject.place.run_id).with_values_of(_state(loaded)).merge(edit)
+        state = State.new(run_id=draft.place.run_id).with_values_of(_state(loaded)).merge(edit)
         values, natures = state.for_saving()
         decided = None if edit and header.node is not None else progress.next
         now = Now(next=decided, elapsed=progress.elapsed)
         return msgspec.structs.replace(
-            subject,
+            draft,
             values=values,
             natures=natures,
             extra=lambda _: write_progress(

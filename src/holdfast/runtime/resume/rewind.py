@@ -60,7 +60,7 @@ async def rewind_run(
 
 def done_for_good(session: Session, notes: Sequence[Note]) -> list[str]:
     """The effects among *notes* that may not be done again, and those of agents inside the run."""
-    reader = session.manager.operations.reader
+    reader = session.manager.reader
     newest = {note.content.id: note.content for note in notes if note.kind == "effect"}
     done = [one.id for one in newest.values() if one.done and _may_not_be_repeated(one)]
     for one in newest.values():
@@ -115,7 +115,7 @@ async def _taken_back(session: Session, header: Header, state: State, progress: 
 
 def _found(session: Session, checkpoint_id: str) -> tuple[Header, State, Progress]:
     """The checkpoint, its state with all that was spent since, and where the run stood then."""
-    reader, run_id = session.manager.operations.reader, session.run_id
+    reader, run_id = session.manager.reader, session.run_id
     run = reader.run(run_id)
     newest = reader.newest(run) if run is not None else None
     if run is None or newest is None:
@@ -144,7 +144,7 @@ def across_branches(session: Session, run: RunInfo, state: State) -> State:
 
     What is recorded on its own is replayed, and counted again when it is.
     """
-    reader = session.manager.operations.reader
+    reader = session.manager.reader
     headers = list(reader.storage.headers(RecordQuery(run_id=run.run_id, scope="")))
     end = next(header for header in headers if header.seq <= session.end)
     newest, replayed = (reader.load(one).graph_state() for one in (headers[0], end))

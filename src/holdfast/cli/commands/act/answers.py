@@ -232,7 +232,7 @@ def _no_outcome(one: Waiting) -> UsageError:
 
 def _outermost(cli: Cli, run_id: str) -> str:
     """The run that is resumed to go on with that one, which may be inside it."""
-    reader = cli.manager.operations.reader
+    reader = cli.manager.reader
     while (run := reader.run(run_id)) is not None and (newest := reader.newest(run)) is not None:
         parent = newest.metadata.get("parent_run")
         if not parent:

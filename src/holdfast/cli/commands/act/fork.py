@@ -13,7 +13,7 @@ from holdfast.cli.framework import Argument, Cell, Cli, Line, Option, command
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
-    from holdfast.checkpoint.journal import Loaded, Subject
+    from holdfast.checkpoint.journal import CheckpointDraft, Loaded
 
 __all__ = ["assignments", "fork", "read_value"]
 
@@ -52,18 +52,18 @@ def fork(
     cli.give(document, text)
 
 
-def _change(edit: dict[str, Any]) -> Callable[[Loaded, Subject], Subject]:
+def _change(edit: dict[str, Any]) -> Callable[[Loaded, CheckpointDraft], CheckpointDraft]:
     from holdfast.core.values import Nature
     from holdfast.runtime.resume import edited
 
     graph_change = edited(edit)
 
-    def change(loaded: Loaded, subject: Subject) -> Subject:
+    def change(loaded: Loaded, draft: CheckpointDraft) -> CheckpointDraft:
         if "now" in loaded.extra:  # a graph's: what comes next is decided anew
-            return graph_change(loaded, subject)
-        values = {**subject.values, **edit}
-        natures = {**subject.natures, **dict.fromkeys(edit, Nature.LIVE)}
-        return msgspec.structs.replace(subject, values=values, natures=natures)
+            return graph_change(loaded, draft)
+        values = {**draft.values, **edit}
+        natures = {**draft.natures, **dict.fromkeys(edit, Nature.LIVE)}
+        return msgspec.structs.replace(draft, values=values, natures=natures)
 
     return change
 

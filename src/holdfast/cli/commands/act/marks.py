@@ -44,9 +44,9 @@ def pin(
 
 
 def _give(cli: Cli, checkpoint_id: str) -> None:
-    engine = cli.manager.operations
-    header = engine.keeper.with_tags(engine.reader.resolve(checkpoint_id))
-    pinned = header.seq in engine.keeper.marks(header.run_id).pinned
+    manager = cli.manager
+    header = manager.retention.with_tags(manager.reader.resolve(checkpoint_id))
+    pinned = header.seq in manager.retention.marks(header.run_id).pinned
     document = Marked(
         run_id=header.run_id,
         checkpoint_id=header.id,

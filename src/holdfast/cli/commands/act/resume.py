@@ -92,7 +92,7 @@ def _explain(cli: Cli, found: RunInfo, where: str, earlier: Header | None) -> in
     """Say what would happen, by what the journal says: nothing of the user's is imported."""
     from holdfast.runtime.resume import explain
 
-    plan = explain(cli.manager.operations.reader, None, found.run_id)
+    plan = explain(cli.manager.reader, None, found.run_id)
     told = _tell(cli, plan, earlier, now=False)
     cli.say(f"would import {where}; whether it still fits the run is seen only then")
     _give(cli, plan, told, where, plan.status, plan.step, "planned")
@@ -165,7 +165,7 @@ def _resume(
 
 
 def _recorded(cli: Cli, run: RunInfo) -> str:
-    reader = cli.manager.operations.reader
+    reader = cli.manager.reader
     newest = reader.newest(run)
     beside: Any = reader.load(newest).extra if newest is not None else {}
     if "langgraph" in beside:

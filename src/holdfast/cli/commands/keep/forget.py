@@ -140,10 +140,10 @@ def _forget(
 ) -> None:
     from holdfast.checkpoint.retention import bulk as forgetting
 
-    engine = cli.manager.operations
+    manager = cli.manager
     tz = datetime.now().astimezone().tzinfo or UTC
     now = datetime.now(UTC)
-    decisions = forgetting.plan_forget(engine.reader, engine.keeper, runs, rules, now, tz)
+    decisions = forgetting.plan_forget(manager.reader, manager.retention, runs, rules, now, tz)
     gone = sum(not decision.keep for decision in decisions)
     document = Forget(
         dry_run=dry_run,
@@ -160,7 +160,7 @@ def _forget(
         cli.confirm(f"{gone} checkpoints would be dropped", yes=yes)
         many = len({one.header.run_id for one in decisions if not one.keep})
         with cli.progress("forgetting", many) as advance:
-            for _ in forgetting.forget(engine.reader, engine.keeper, decisions):
+            for _ in forgetting.forget(manager.reader, manager.retention, decisions):
                 advance()
         if prune:
             free(cli, runs)
@@ -197,7 +197,7 @@ def _delete(
 
 def _exactly(cli: Cli, run_id: str) -> RunInfo:
     """The run with that id: what is deleted is never guessed from a name or a prefix."""
-    run = cli.manager.operations.reader.run(run_id)
+    run = cli.manager.reader.run(run_id)
     if run is None:
         raise NotFoundError(
             f"no run has the id {run_id!r}", hint="holdfast runs shows whole ids", run_id=run_id

@@ -68,7 +68,7 @@ def _plans(cli: Cli, runs: Sequence[RunInfo]) -> list[Freed]:
     found: list[Freed] = []
     with cli.progress("looking", len(runs)) as advance:
         for run in runs:
-            plan = plan_freeing(cli.manager.operations.keeper, run)
+            plan = plan_freeing(cli.manager.retention, run)
             if plan is not None:
                 found.append(plan)
             advance()

@@ -48,7 +48,7 @@ def verify(
     from holdfast.checkpoint.inspect import verify as verify_all
     from holdfast.checkpoint.retention import verify_headers
 
-    reader = cli.manager.operations.reader
+    reader = cli.manager.reader
     look = verify_all if read_data else verify_headers
     verdicts: list[Verdict] = []
     try:

@@ -114,11 +114,11 @@ def _page(cli: Cli, run: RunInfo) -> str:
     from holdfast.checkpoint.inspect import standing, state_text, timeline
     from holdfast.cli.commands.move.html_page import Page, states_within, write_page
 
-    engine = cli.manager.operations
-    moments, after = timeline(engine.reader, engine.keeper, run)
+    manager = cli.manager
+    moments, after = timeline(manager.reader, manager.retention, run)
     moments.reverse()
     newest_first = reversed(range(len(moments)))
-    texts = ((at, state_text(engine.reader.load(moments[at].header).texts)) for at in newest_first)
+    texts = ((at, state_text(manager.reader.load(moments[at].header).texts)) for at in newest_first)
     page = Page(
         run_id=run.run_id,
         name=run.name,
@@ -192,7 +192,7 @@ def import_(
                 continue
             finally:
                 advance()
-            info = manager.operations.reader.run(new)
+            info = manager.reader.run(new)
             assert info is not None
             document = Imported(run_id=new, path=str(path), checkpoints=info.checkpoints)
             line = Line.of(

@@ -47,7 +47,7 @@ def diff(
     from holdfast.checkpoint.inspect import changes_between, spent
 
     first, second = _both(cli, a, b)
-    reader = cli.manager.operations.reader
+    reader = cli.manager.reader
     before, after = reader.load_visible(first), reader.load_visible(second)
     changes = changes_between(before, after)
     if quiet:
@@ -170,22 +170,22 @@ def blame(
     """Tell which step last wrote a value."""
     from holdfast.checkpoint.inspect import blame as look
 
-    engine = cli.manager.operations
+    manager = cli.manager
     found = cli.finder.run(run)
     parts = parts_of(key.removeprefix("state."))
-    newest = engine.reader.newest(found)
+    newest = manager.reader.newest(found)
     metadata = None
     if newest is not None:
-        state = tree_of(engine.reader.load_visible(newest))
+        state = tree_of(manager.reader.load_visible(newest))
         value = value_at(state, parts, found.run_id)
-        metadata = look(engine.reader, found, _pointer(state, parts), "")
+        metadata = look(manager.reader, found, _pointer(state, parts), "")
     if metadata is None:
         raise NotFoundError(
             f"no step of run {found.run_id!r} wrote {key!r}",
             hint=f"holdfast show {found.run_id} shows what there is",
             run_id=found.run_id,
         )
-    header = engine.reader.resolve(metadata.checkpoint_id, run_id=found.run_id)
+    header = manager.reader.resolve(metadata.checkpoint_id, run_id=found.run_id)
     document = Blame(key=key, checkpoint=Address.of(header), value=value)
     cli.give(document, lambda: _blamed(document, header, value))
 

@@ -52,12 +52,12 @@ def show_graph(cli: Cli, run: RunInfo, limit: int | None) -> None:
     """A run and its forks in lanes."""
     from holdfast.checkpoint.inspect import timeline
 
-    engine = cli.manager.operations
+    manager = cli.manager
     moments: dict[str, Moment] = {}
     for member in family_of(cli, run.run_id):
-        info = engine.reader.run(member)
+        info = manager.reader.run(member)
         if info is not None:
-            found, _ = timeline(engine.reader, engine.keeper, info, limit=limit)
+            found, _ = timeline(manager.reader, manager.retention, info, limit=limit)
             moments |= {moment.header.id: moment for moment in found}
     nodes = {
         id: (moment.header.parent, moment.header.saved_at.timestamp())
@@ -110,26 +110,26 @@ def show_operations(cli: Cli, run: RunInfo, limit: int | None) -> None:
     """The records of a journal as they stand in it."""
     from holdfast.checkpoint.inspect import Moment, changes_in, failure_told, told_of
 
-    engine = cli.manager.operations
+    manager = cli.manager
     query = RecordQuery(run_id=run.run_id, notes=True, limit=None if limit is None else limit + 1)
-    headers = list(engine.storage.headers(query))
+    headers = list(manager.storage.headers(query))
     more = limit is not None and len(headers) > limit
     shown = {header.seq: header for header in headers[:limit]}
-    marks = engine.keeper.marks(run.run_id)
+    marks = manager.retention.marks(run.run_id)
     records = [
         record
-        for record in engine.reader.records(run.run_id, min(shown, default=1), run.seq)
+        for record in manager.reader.records(run.run_id, min(shown, default=1), run.seq)
         if record.header.seq in shown
     ]
     moments = []
     for record in reversed(records):
         note = record.header.frame == "note"
-        error, failed_in = ("", "") if note else failure_told(engine.reader, record)
+        error, failed_in = ("", "") if note else failure_told(manager.reader, record)
         moment = Moment(
             header=marks.tagged(record.header),
             pinned=record.header.seq in marks.pinned,
-            changes=() if note else changes_in(engine.reader, record),
-            notes=(told_of(engine.reader, record),) if note else (),
+            changes=() if note else changes_in(manager.reader, record),
+            notes=(told_of(manager.reader, record),) if note else (),
             error=error,
             failed_in=failed_in,
         )

@@ -104,7 +104,7 @@ def _look_at(cli: Cli, run: RunInfo, problems: list[Problem]) -> str:
         )
     if run.status != "completed":
         try:
-            cli.manager.operations.reader.newest(run)
+            cli.manager.reader.newest(run)
         except DataError as error:
             problems.append(_damage(run.run_id, error.message))
     return stands
@@ -184,7 +184,7 @@ def stats(cli: Cli) -> None:
     from holdfast.checkpoint.inspect import Figures, load_times, quantiles
 
     runs = list(_runs(cli))
-    reader = cli.manager.operations.reader
+    reader = cli.manager.reader
     figures = Figures()
     with cli.progress("counting", len(runs)) as advance:
         for run in runs:

@@ -50,9 +50,9 @@ def watch(
     """
     from holdfast.checkpoint.inspect import standing, timeline
 
-    engine = cli.manager.operations
+    manager = cli.manager
     found = cli.finder.run(run)
-    moments, _ = timeline(engine.reader, engine.keeper, found, limit=limit or 1)
+    moments, _ = timeline(manager.reader, manager.retention, found, limit=limit or 1)
     for moment in reversed(moments[:limit]):
         _emit(cli, moment)
     seen = found.seq
@@ -62,7 +62,7 @@ def watch(
             cli.say(Cell(found.run_id, "bold"), " ", status_cell(stands), _advice(found, stands))
             return _ENDED.get(stands, exits.FAILED)
         time.sleep(interval)
-        now = engine.reader.run(found.run_id)
+        now = manager.reader.run(found.run_id)
         if now is None:
             raise NotFoundError(f"run {found.run_id!r} was deleted", run_id=found.run_id)
         if now.seq > seen:
@@ -76,13 +76,13 @@ def _since(cli: Cli, run: RunInfo, first: int) -> list[Moment]:
     from holdfast.checkpoint.inspect import moments_from
     from holdfast.storage.base import RecordQuery
 
-    engine = cli.manager.operations
+    manager = cli.manager
     headers = []
     for header in cli.storage.headers(RecordQuery(run_id=run.run_id, scope="")):
         if header.seq < first:
             break
         headers.append(header)
-    moments, _ = moments_from(engine.reader, engine.keeper, run, first, headers)
+    moments, _ = moments_from(manager.reader, manager.retention, run, first, headers)
     return moments
 
 
@@ -131,15 +131,15 @@ def _roots(cli: Cli, run: str | None, origins: dict[str, Origin], limit: int) ->
     from holdfast.cli.commands.see.graph_log import family_of
     from holdfast.storage.base import RunQuery
 
-    engine = cli.manager.operations
+    manager = cli.manager
     if run is not None:
         found = cli.finder.run(run)
-        first = (engine.reader.run(member) for member in family_of(cli, found.run_id))
+        first = (manager.reader.run(member) for member in family_of(cli, found.run_id))
         return [next(member for member in first if member is not None)]
     roots = (
         one
         for one in cli.storage.runs(RunQuery())
-        if one.run_id not in origins or engine.reader.run(origins[one.run_id].run_id) is None
+        if one.run_id not in origins or manager.reader.run(origins[one.run_id].run_id) is None
     )
     return list(islice(roots, limit))
 
@@ -158,7 +158,7 @@ def _rows(
             depth=depth,
             forked_from=origins.get(run.run_id) if depth else None,
         )
-        reader = cli.manager.operations.reader
+        reader = cli.manager.reader
         forks = [fork for fork, origin in origins.items() if origin.run_id == run.run_id]
         found = [one for one in map(reader.run, forks) if one is not None]
         yield from _rows(cli, sorted(found, key=lambda one: one.ordinal), origins, depth + 1)

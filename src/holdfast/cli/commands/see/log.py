@@ -58,7 +58,7 @@ def log(
     """
     from holdfast.checkpoint.inspect import standing, timeline
 
-    engine = cli.manager.operations
+    manager = cli.manager
     found = cli.finder.run(run)
     if graph:
         from holdfast.cli.commands.see.graph_log import show_graph
@@ -71,7 +71,7 @@ def log(
         show_operations(cli, found, None if all else limit)
         return
     moments, after = timeline(
-        engine.reader, engine.keeper, found, limit=None if all else limit, scope=scope
+        manager.reader, manager.retention, found, limit=None if all else limit, scope=scope
     )
     document = Log(
         run_id=found.run_id,

@@ -64,13 +64,13 @@ def runs(
 
     if sort is not None and sort not in _SORTS:
         raise UsageError(f"runs are not sorted by {sort!r}", hint=f"by {', '.join(_SORTS)}")
-    storage, keeper = cli.storage, cli.manager.operations.keeper
+    storage, retention = cli.storage, cli.manager.retention
     found: Iterator[Any] = _found(cli, name, status, where or [])
     if sort is None and search is None and status is None:
         wanted = None if all else limit + 1
-        chosen = summaries(keeper, storage, islice(found, wanted))
+        chosen = summaries(retention, storage, islice(found, wanted))
     else:
-        chosen = summaries(keeper, storage, found)
+        chosen = summaries(retention, storage, found)
         chosen = [run for run in chosen if _matches(run, search, status)]
         if sort is not None:
             chosen.sort(key=_SORTS[sort], reverse=sort != "name")

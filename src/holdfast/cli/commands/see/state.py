@@ -36,7 +36,7 @@ _BELOW = "\n" + " " * 12
 
 
 def _load(cli: Cli, header: Header) -> Loaded:
-    return cli.manager.operations.reader.load_visible(header)
+    return cli.manager.reader.load_visible(header)
 
 
 @command
@@ -63,7 +63,7 @@ def show(
 
 
 def _text(cli: Cli, header: Header, loaded: Loaded, told: Show, full: bool) -> Iterator[object]:
-    pinned = header.seq in cli.manager.operations.keeper.marks(header.run_id).pinned
+    pinned = header.seq in cli.manager.retention.marks(header.run_id).pinned
     name = f" of {header.name}" if header.name else ""
     yield Line.of(Cell("run         ", "dim"), Cell(header.run_id, "bold"), name)
     node = f" after {header.node}" if header.node else ""

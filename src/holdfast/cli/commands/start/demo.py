@@ -44,7 +44,7 @@ def demo(cli: Cli) -> int:
         _check_new(manager)
         told = _story(tell, address, manager)
         make_runs(manager)
-        runs = [run for run in _RUNS if manager.operations.reader.run(run) is not None]
+        runs = [run for run in _RUNS if manager.reader.run(run) is not None]
     document = Demo(
         storage=address,
         killed_after=told.killed_after,
@@ -65,7 +65,7 @@ def _manager(address: str) -> CheckpointManager:
 
 
 def _check_new(manager: CheckpointManager) -> None:
-    there = [run for run in _RUNS if manager.operations.reader.run(run) is not None]
+    there = [run for run in _RUNS if manager.reader.run(run) is not None]
     if there:
         raise ConflictError(
             f"there is a run {there[0]!r} already",
