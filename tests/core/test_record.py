@@ -200,3 +200,35 @@ def test_a_header_that_is_no_utf8_is_corrupt_even_under_a_digest_that_fits() -> 
     text = sound.replace(b'"run_id":"', b'"run_id":"\xa7', 1)
     with pytest.raises(CorruptError):
         open_header(text, digest_of(text))
+
+
+def test_what_this_process_sealed_or_opened_is_not_hashed_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sealed = seal(Header(run_id="r", seq=1, id="a", frame="key", saved_at=NOW), BODY, prev="")
+    opened = open_record(sealed.text, sealed.header.digest, sealed.body)
+    monkeypatch.setattr("holdfast.core.records.record.digest_of", lambda data: "0" * 32)
+    assert sealed.verified() is sealed
+    assert opened.verified() is opened
+
+
+@pytest.mark.parametrize(
+    "change", [{"body": b"{}"}, {"text": b"{}"}, {"header": "other"}], ids=lambda c: next(iter(c))
+)
+def test_a_record_with_a_part_replaced_is_checked(change: dict[str, Any]) -> None:
+    header = Header(run_id="r", seq=1, id="a", frame="key", saved_at=NOW)
+    sealed = seal(header, BODY, prev="")
+    if "header" in change:
+        change = {"header": msgspec.structs.replace(sealed.header, digest="0" * 32)}
+    with pytest.raises(CorruptError):
+        msgspec.structs.replace(sealed, **change).verified()
+    with pytest.raises(CorruptError):
+        Record(sealed.header, sealed.text, b"other").verified()
+
+
+def test_a_sealed_header_shares_nothing_with_what_it_was_made_from() -> None:
+    metadata = {"list": [1]}
+    header = Header(run_id="r", seq=1, id="a", frame="key", saved_at=NOW, metadata=metadata)
+    sealed = seal(header, BODY, prev="")
+    metadata["list"].append(2)
+    assert sealed.header.metadata == {"list": [1]}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
 from types import TracebackType
@@ -16,8 +16,8 @@ from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 
 import msgspec
 
-from holdfast.core.records import Header, Lease, Owner, Record, check_run_id, open_record
-from holdfast.errors import ConflictError, NotFoundError, UsageError
+from holdfast.core.records import Header, Lease, Owner, Record, check_run_id
+from holdfast.errors import ConflictError, NotFoundError, StorageUnavailableError, UsageError
 from holdfast.storage.process import is_dead, this_process
 from holdfast.storage.shared import Mending, Survey
 
@@ -27,11 +27,13 @@ __all__ = [
     "Leasing",
     "Mending",
     "Owner",
+    "Page",
     "RecordQuery",
     "RunInfo",
     "RunQuery",
     "Storage",
     "Survey",
+    "about_run",
     "default_address",
     "is_dead",
     "matches",
@@ -46,6 +48,8 @@ T = TypeVar("T")
 
 _BATCH_BYTES = 8 << 20
 _BATCH_RECORDS = 1000
+_LOOKS = 100
+"""How often a run that changes meanwhile is read again."""
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,9 +65,12 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     """Ranges of seqs, first and last, that it passes over: erased where it is a copy from."""
 
     def opened(self) -> list[Record]:
-        """Its records, read from their own bytes; a batch that is not one run's is refused."""
+        """Its records, each proved by its own bytes; a batch that is not one run's is refused.
+
+        Digests that this process computed when it sealed or read a record are not computed again.
+        """
         check_run_id(self.run_id)
-        records = [open_record(r.text, r.header.digest, r.body) for r in self.records]
+        records = [record.verified() for record in self.records]
         if any(record.header.run_id != self.run_id for record in records):
             raise UsageError(f"a batch of run {self.run_id!r} holds a record of another run")
         for one, two in pairwise(record.header for record in records):
@@ -170,6 +177,13 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     saved_at: datetime
 
 
+class Page(msgspec.Struct, frozen=True):
+    """Some headers, and the notes about the runs they belong to."""
+
+    headers: tuple[Header, ...]
+    notes: tuple[Header, ...]
+
+
 class Storage(ABC):
     """A medium for journals. Blocking; every method may be called from any thread."""
 
@@ -218,6 +232,47 @@ class Storage(ABC):
     @abstractmethod
     def runs(self, query: RunQuery) -> Iterator[RunInfo]:
         """Runs, the one that began last first."""
+
+    def head_and_newest(self, run_id: str, scope: str = "") -> tuple[RunInfo, Header | None] | None:
+        """The head of a run with the newest visible checkpoint of a scope; None without a run.
+
+        Both are of one moment. This default asks twice and compares; a medium that can answer in
+        one round trip overrides it.
+        """
+        wanted = RecordQuery(run_id=run_id, scope=scope, limit=1)
+        for _ in range(_LOOKS):
+            head = next(iter(self.runs(RunQuery(run_id=run_id, limit=1))), None)
+            if head is None:
+                return None
+            newest = next(iter(self.headers(wanted)), None)
+            again = next(iter(self.runs(RunQuery(run_id=run_id, limit=1))), None)
+            if again == head:
+                return head, newest
+        raise StorageUnavailableError(
+            f"run {run_id!r} changed {_LOOKS} times while it was read", run_id=run_id
+        )
+
+    def page(
+        self, query: RecordQuery, *, about: str | None = None, notes: Collection[str] = ()
+    ) -> Page:
+        """The headers that *query* wants, and the visible notes of some kinds about their runs.
+
+        *about* narrows to the run with exactly that id or, if there is none, to the runs of that
+        name. Notes come oldest first within a run. This default asks once for each run and kind;
+        a medium that can answer in one round trip overrides it.
+        """
+        if about is not None:
+            known = next(iter(self.runs(RunQuery(run_id=about, limit=1))), None)
+            query = about_run(query, about, is_run=known is not None)
+        headers = tuple(self.headers(query))
+        found = [
+            header
+            for run_id in dict.fromkeys(header.run_id for header in headers)
+            for kind in notes
+            for header in self.headers(RecordQuery(run_id=run_id, kind=kind, notes=True))
+            if header.frame == "note"
+        ]
+        return Page(headers, tuple(sorted(found, key=lambda note: (note.run_id, note.seq))))
 
     @abstractmethod
     def delete(
@@ -268,6 +323,13 @@ class Leasing(Protocol):
 
     def lease_of(self, run_id: str) -> Lease | None:
         """The newest lease, expired or not; `.owner` is None once released."""
+
+
+def about_run(query: RecordQuery, about: str, *, is_run: bool) -> RecordQuery:
+    """*query* narrowed to the run called *about*, or to the runs of that name."""
+    if is_run:
+        return msgspec.structs.replace(query, run_id=about)
+    return msgspec.structs.replace(query, name=about)
 
 
 def _check_limit(limit: int | None) -> None:

@@ -29,3 +29,4 @@ from holdfast.core.records.record import open_header as open_header
 from holdfast.core.records.record import open_record as open_record
 from holdfast.core.records.record import read_status as read_status
 from holdfast.core.records.record import seal as seal
+from holdfast.core.records.record import with_body as with_body

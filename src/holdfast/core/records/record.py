@@ -28,6 +28,7 @@ __all__ = [
     "open_record",
     "read_status",
     "seal",
+    "with_body",
 ]
 
 FORMAT = 1
@@ -105,12 +106,41 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Digest of this header's text, itself left out."""
 
 
-class Record(msgspec.Struct, frozen=True):
-    """A sealed record: its header, the header's exact text, and the sealed body."""
+class Record(msgspec.Struct, frozen=True, eq=False):
+    """A sealed record: its header, the header's exact text, and the sealed body.
+
+    `seal` and `open_record` remember that they computed its digests; a record made in another
+    way, or with a part replaced, has to be opened before it can be trusted.
+    """
 
     header: Header
     text: bytes
     body: bytes
+    _proof: tuple[int, int, int] = (0, 0, 0)
+    """The identities of the parts whose digests this process computed."""
+
+    @property
+    def is_verified(self) -> bool:
+        """True if this process computed the digests of just these parts."""
+        return self._proof == (id(self.header), id(self.text), id(self.body))
+
+    def verified(self) -> Record:
+        """This record, its digests computed unless they were before; else a `CorruptError`."""
+        if self.is_verified:
+            return self
+        return open_record(self.text, self.header.digest, self.body)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Record):
+            return NotImplemented
+        ours = (self.header, self.text, self.body)
+        return ours == (other.header, other.text, other.body)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _proved(header: Header, text: bytes, body: bytes) -> Record:
+    return Record(header, text, body, (id(header), id(text), id(body)))
 
 
 _encode = msgspec.json.Encoder().encode
@@ -138,7 +168,8 @@ def seal(header: Header, body: bytes, *, prev: str) -> Record:
     )
     try:
         text = _encode(header)
-        _decode(text)
+        # Decoded again, it shares nothing with what the caller may still change.
+        header = _decode(text)
     except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
         raise EncodeError(
             f"record {header.seq!r} of run {header.run_id!r} has a header that cannot be stored:"
@@ -146,7 +177,7 @@ def seal(header: Header, body: bytes, *, prev: str) -> Record:
             run_id=header.run_id,
             seq=header.seq,
         ) from error
-    return Record(msgspec.structs.replace(header, digest=digest_of(text)), text, body)
+    return _proved(msgspec.structs.replace(header, digest=digest_of(text)), text, body)
 
 
 def open_header(text: bytes, digest: str) -> Header:
@@ -169,9 +200,13 @@ def open_header(text: bytes, digest: str) -> Header:
 
 def open_record(text: bytes, digest: str, body: bytes) -> Record:
     """The record made of these parts, or a `CorruptError` that names it."""
-    header = open_header(text, digest)
+    return with_body(open_header(text, digest), text, body)
+
+
+def with_body(header: Header, text: bytes, body: bytes) -> Record:
+    """The record of a header that `open_header` made from *text*, or a `CorruptError`."""
     check_body(header, body)
-    return Record(header, text, body)
+    return _proved(header, text, body)
 
 
 def check_body(header: Header, body: bytes) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from copy import deepcopy
 from heapq import merge
 from operator import attrgetter, itemgetter
@@ -13,7 +13,7 @@ from holdfast.core.records import Header
 from holdfast.storage.base import RecordQuery, RunInfo, RunQuery, matches, only_one
 from holdfast.storage.files.run_index import Journal, Key
 
-__all__ = ["copy_of", "find", "heads", "key_before", "newest_first"]
+__all__ = ["copy_of", "find", "heads", "key_before", "newest_first", "notes_of"]
 
 
 def newest_first(
@@ -63,6 +63,15 @@ def _newest_of(journals: Iterable[Journal], id_: str, *, exact: bool) -> list[He
                 if header.frame != "note" and not entry.hidden:
                     found[known, header.run_id, header.scope] = journal.key_of(entry), header
     return [header for _, header in sorted(found.values(), key=itemgetter(0), reverse=True)]
+
+
+def notes_of(journals: Iterable[Journal], kinds: Collection[str]) -> Iterator[Header]:
+    """The visible notes of these kinds, oldest first within a run."""
+    for journal in journals:
+        for seq in journal.seqs:
+            entry = journal.entries[seq]
+            if entry.header.frame == "note" and entry.header.kind in kinds and not entry.hidden:
+                yield copy_of(entry.header)
 
 
 def heads(journals: Iterable[Journal], query: RunQuery) -> Iterator[RunInfo]:

@@ -291,16 +291,16 @@ class Journal:
     def key_of(self, entry: Entry) -> Key:
         return entry.commit, self.ordinal, entry.header.seq
 
+    def newest(self, scope: str) -> Header | None:
+        """The newest visible checkpoint of a scope."""
+        for _, header in self.newest_first((self.commit + 1, 0, 0)):
+            if header.frame != "note" and header.scope == scope:
+                return header
+        return None
+
     def info(self) -> RunInfo:
         """The run's head entry; its step, kind and status are those of the newest checkpoint."""
-        newest = next(
-            (
-                header
-                for _, header in self.newest_first((self.commit + 1, 0, 0))
-                if header.frame != "note" and not header.scope
-            ),
-            None,
-        )
+        newest = self.newest("")
         last = self.entries[self.seqs[-1]].header
         return RunInfo(
             run_id=self.run_id,

@@ -33,17 +33,19 @@ from holdfast.storage.base import (
     Batch,
     Lease,
     Owner,
+    Page,
     RecordQuery,
     RunInfo,
     RunQuery,
     Storage,
+    about_run,
     logger,
 )
 from holdfast.storage.files.dirfd import Folder, open_root, os_errors, write_at
 from holdfast.storage.files.leases import drop_released, read_lease, write_lease
 from holdfast.storage.files.lines import Codec
 from holdfast.storage.files.names import folder_of
-from holdfast.storage.files.queries import copy_of, find, heads, key_before, newest_first
+from holdfast.storage.files.queries import copy_of, find, heads, key_before, newest_first, notes_of
 from holdfast.storage.files.reader import JournalFiles
 from holdfast.storage.files.repair import cut_torn, rebuild, survey
 from holdfast.storage.files.run_index import Journal, Key
@@ -126,6 +128,27 @@ class FilesystemStorage(Storage):
         with self._reading() as root:
             journals = self._journals(root, query.run_id, query.name)
             return heads(journals, query)
+
+    def head_and_newest(self, run_id: str, scope: str = "") -> tuple[RunInfo, Header | None] | None:
+        with self._reading() as root:
+            for journal in self._journals(root, run_id):
+                journal.check()
+                newest = journal.newest(scope)
+                return journal.info(), newest and copy_of(newest)
+        return None
+
+    def page(
+        self, query: RecordQuery, *, about: str | None = None, notes: Collection[str] = ()
+    ) -> Page:
+        if about is not None:
+            with self._reading() as root:
+                is_run = bool(self._journals(root, about))
+            query = about_run(query, about, is_run=is_run)
+        headers = tuple(self.headers(query))
+        runs = sorted({header.run_id for header in headers}) if notes else ()
+        with self._reading() as root:
+            journals = [journal for run_id in runs for journal in self._journals(root, run_id)]
+            return Page(headers, tuple(notes_of(journals, notes)))
 
     def delete(
         self, run_id: str, *, hide: Sequence[int] | None = None, erase: Sequence[int] | None = None

@@ -25,10 +25,12 @@ from holdfast.storage.base import (
     Batch,
     Lease,
     Owner,
+    Page,
     RecordQuery,
     RunInfo,
     RunQuery,
     Storage,
+    about_run,
     matches,
     only_one,
 )
@@ -126,6 +128,33 @@ class MemoryStorage(Storage):
             self._check_open()
             bound = self._last_ordinal + 1
         return self._infos(query, bound if query.before is None else min(bound, query.before))
+
+    def head_and_newest(self, run_id: str, scope: str = "") -> tuple[RunInfo, Header | None] | None:
+        with self._lock:
+            self._check_open()
+            run = self._runs.get(run_id)
+            if run is None:
+                return None
+            newest = self._newest_checkpoint(run, scope)
+            return self._info(run), None if newest is None else _opened(newest)
+
+    def page(
+        self, query: RecordQuery, *, about: str | None = None, notes: Collection[str] = ()
+    ) -> Page:
+        with self._lock:
+            self._check_open()
+            if about is not None:
+                query = about_run(query, about, is_run=about in self._runs)
+            bound = self._last_place + 1 if query.before is None else self._place_of(query)
+        headers = tuple(self._headers(query, bound))
+        with self._lock:
+            found = [
+                _opened(entry)
+                for run_id in sorted({header.run_id for header in headers} & self._runs.keys())
+                for entry in self._runs[run_id].entries.values()
+                if entry.header.frame == "note" and entry.header.kind in notes and not entry.hidden
+            ]
+        return Page(headers, tuple(found))
 
     def delete(
         self, run_id: str, *, hide: Sequence[int] | None = None, erase: Sequence[int] | None = None
@@ -287,7 +316,8 @@ class MemoryStorage(Storage):
         return None
 
     def _store(self, run: _Run, record: Record) -> None:
-        header = record.header
+        # Read from its text: the header of a record is the caller's, and can be changed.
+        header = open_header(record.text, record.header.digest)
         self._last_place += 1
         entry = Entry(self._last_place, header, record.text, record.body)
         self._entries[entry.place] = run.entries[header.seq] = entry
@@ -331,9 +361,13 @@ class MemoryStorage(Storage):
         self._standings.move(run.ordinal, run.standing, standing)
         run.standing = standing
 
+    def _newest_checkpoint(self, run: _Run, scope: str) -> Entry | None:
+        places = self._visible.of(RecordQuery(run_id=run.run_id, scope=scope))
+        return self._entries[places[-1]] if places else None
+
     def _checkpoint_of(self, run: _Run) -> Header | None:
-        places = self._visible.of(RecordQuery(run_id=run.run_id, scope=""))
-        return self._entries[places[-1]].header if places else None
+        newest = self._newest_checkpoint(run, "")
+        return None if newest is None else newest.header
 
     def _read(self, run: _Run | None, first: int, last: int) -> Iterator[Record]:
         while run is not None:

@@ -25,6 +25,7 @@ from holdfast.storage.base import (
     Lease,
     Leasing,
     Owner,
+    Page,
     RecordQuery,
     RunInfo,
     RunQuery,
@@ -235,6 +236,20 @@ class ResilientStorage(Storage):
     def runs(self, query: RunQuery) -> Iterator[RunInfo]:
         self._check_open()
         return self._reads.iterate("runs", query.run_id, lambda s: s.runs(query))
+
+    def head_and_newest(self, run_id: str, scope: str = "") -> tuple[RunInfo, Header | None] | None:
+        self._check_open()
+        return self._reads.look(
+            "look up", run_id, lambda storage: storage.head_and_newest(run_id, scope)
+        )[1]
+
+    def page(
+        self, query: RecordQuery, *, about: str | None = None, notes: Collection[str] = ()
+    ) -> Page:
+        self._check_open()
+        return self._reads.look(
+            "list", query.run_id, lambda storage: storage.page(query, about=about, notes=notes)
+        )[1]
 
     # Leases
 

@@ -119,6 +119,18 @@ class Pool:
                 self._give_back(reader)
 
     @contextmanager
+    def snapshot(self, several: bool = True) -> Iterator[apsw.Connection]:
+        """A connection whose statements, if there are *several*, all see the same moment."""
+        with self.reading() as db:
+            if several:
+                db.execute("BEGIN")
+            try:
+                yield db
+            finally:
+                if several:
+                    db.execute("ROLLBACK")
+
+    @contextmanager
     def writing(self, batches: int = 1) -> Iterator[apsw.Connection]:
         """A transaction, alone among all threads and processes: kept whole, or on error not at all.
 

@@ -17,7 +17,18 @@ import msgspec
 from holdfast.core.records import Header
 from holdfast.storage.base import RecordQuery
 
-__all__ = ["HIDDEN", "NOTE", "Listing", "id_key", "listing", "marks_of", "micros", "state_of"]
+__all__ = [
+    "COMMON_KIND",
+    "HIDDEN",
+    "NOTE",
+    "Listing",
+    "id_key",
+    "kind_key",
+    "listing",
+    "marks_of",
+    "micros",
+    "state_of",
+]
 
 NOTE = 1
 HIDDEN = 2
@@ -27,8 +38,8 @@ NESTED = 4
 _LONGEST = 48
 _DEEPEST = 20
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MOST_KINDS = "routine"
-_MOST_STATUSES = "running"
+COMMON_KIND = "routine"
+_COMMON_STATUS = "running"
 """What most records have is not marked: a page of it is found by walking."""
 
 
@@ -45,6 +56,10 @@ class Listing(msgspec.Struct, frozen=True):
     whole: bool = False
     """Every record of the run has a row; unwanted ones have no header."""
 
+    def page(self, bound: int, size: int) -> dict[str, Any]:
+        """The values for the page of *size* rows below *bound*."""
+        return {**self.values, "bound": bound, "size": size}
+
 
 def state_of(header: Header) -> int:
     """The state of a record that is new."""
@@ -58,10 +73,10 @@ def marks_of(header: Header, run: int) -> Iterator[bytes]:
         yield _key(b"n", header.name)
     if header.frame != "note" and header.scope:
         yield _scope_key(run, header.scope)
-    if header.kind != _MOST_KINDS:
+    if header.kind != COMMON_KIND:
         yield _key(b"k", header.kind)
-        yield _kind_key(run, header.kind)
-    if header.status != _MOST_STATUSES:
+        yield kind_key(run, header.kind)
+    if header.status != _COMMON_STATUS:
         yield _key(b"s", header.status)
     for tag in set(header.tags):
         yield _key(b"t", tag)
@@ -79,8 +94,10 @@ def _scope_key(run: int, scope: str) -> bytes:
     return _key(b"c%d:" % run, scope)
 
 
-def _kind_key(run: int, kind: str) -> bytes:
-    """A run's notes of one kind are looked for often, and may be few among very many records."""
+def kind_key(run: int, kind: str) -> bytes:
+    """The key of a run's records of one kind.
+
+    Notes of a kind are looked for often, and may be few among very many records."""
     return _key(b"r%d:" % run, kind)
 
 
@@ -100,8 +117,8 @@ def listing(query: RecordQuery, run: int | None) -> Listing:
     if run is not None and query.tag is not None:
         # Few records have a tag, however many the run has.
         keys.sort(key=lambda key: key[:1] != b"t")
-    elif run is not None and query.kind not in (None, _MOST_KINDS):
-        keys.insert(0, _kind_key(run, query.kind))
+    elif run is not None and query.kind not in (None, COMMON_KIND):
+        keys.insert(0, kind_key(run, query.kind))
     elif run is not None and (query.notes or query.scope is None):
         return _of_run(query, run, keys)
     elif run is not None and query.scope == "":
@@ -183,9 +200,9 @@ def _keys_in(query: RecordQuery) -> Iterator[bytes]:
             yield mark
     if query.tag is not None:
         yield _key(b"t", query.tag)
-    if query.kind not in (None, _MOST_KINDS):
+    if query.kind not in (None, COMMON_KIND):
         yield _key(b"k", query.kind)
-    if query.status not in (None, _MOST_STATUSES):
+    if query.status not in (None, _COMMON_STATUS):
         yield _key(b"s", query.status)
     if query.name:
         yield _key(b"n", query.name)

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 
 import apsw
 import msgspec
 
-from holdfast.core.records import Header, Record, check_body, open_header
+from holdfast.core.records import Header, Record, open_header, with_body
 from holdfast.errors import CorruptError
 from holdfast.storage.base import Lease, Owner, RunInfo, RunQuery
+from holdfast.storage.sqlite.index import HIDDEN, NOTE, kind_key
 
 __all__ = [
     "Run",
+    "head_of",
     "info_of",
     "lease_of",
     "misplaced",
     "missing",
+    "notes_of",
     "one",
     "open_row",
     "record_of",
@@ -86,8 +90,7 @@ def record_of(run_id: str, seq: int, digest: bytes, text: bytes, body: bytes | N
         raise CorruptError(
             f"the body of record {seq} of run {run_id!r} is missing", run_id=run_id, seq=seq
         )
-    check_body(header, body)
-    return Record(header, text, body)
+    return with_body(header, text, body)
 
 
 def missing(run_id: str, seq: int) -> CorruptError:
@@ -158,8 +161,8 @@ def info_of(
     head: bytes | None,
     latest_digest: bytes | None,
     latest_text: bytes | None,
-) -> RunInfo:
-    """A row of `runs_listing` as what it stands for, if its parts fit together."""
+) -> tuple[RunInfo, Header | None]:
+    """A row of `runs_listing`: the head and the newest checkpoint, if its parts fit together."""
     if head is None or head.hex() != digest:
         raise misplaced(run_id, seq)
     newest: Header | None = None
@@ -169,7 +172,7 @@ def info_of(
         newest = open_row(run_id, latest, latest_digest, latest_text)
         if (newest.name, newest.status, newest.scope) != (name, status, ""):
             raise misplaced(run_id, latest)
-    return RunInfo(
+    info = RunInfo(
         run_id=run_id,
         name=name,
         ordinal=ordinal,
@@ -184,6 +187,32 @@ def info_of(
         started_at=datetime.fromisoformat(started_at),
         saved_at=datetime.fromisoformat(saved_at),
     )
+    return info, newest
+
+
+_HEAD, _ = runs_listing(RunQuery(run_id=""))
+
+
+def head_of(db: apsw.Connection, run_id: str) -> tuple[RunInfo, Header | None] | None:
+    """The head of a run and its newest visible checkpoint in scope ""."""
+    row = one(db, _HEAD, {"run_id": run_id, "bound": 1 << 62, "size": 1})
+    return None if row is None else info_of(*row)
+
+
+def notes_of(db: apsw.Connection, run_id: str, kinds: Collection[str]) -> list[Header]:
+    """The visible notes of these kinds in a run, oldest first."""
+    run = run_of(db, run_id)
+    if run is None:
+        return []
+    keys = [kind_key(run.pk, kind) for kind in kinds]
+    found = rows(db, _NOTES.format(keys=",".join("?" * len(keys))), tuple(keys))
+    return [open_row(run_id, seq, digest, text) for seq, digest, text in found]
+
+
+_NOTES = f"""
+SELECT r.seq, r.digest, CAST(r.header AS BLOB)
+FROM marks m CROSS JOIN records r ON r.ord = m.ord
+WHERE m.key IN ({{keys}}) AND m.note = {NOTE} AND r.state & {HIDDEN} = 0 ORDER BY r.seq"""
 
 
 def lease_of(db: apsw.Connection, run_id: str) -> Lease | None:

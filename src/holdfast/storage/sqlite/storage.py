@@ -15,23 +15,27 @@ from holdfast.storage.base import (
     Batch,
     Lease,
     Owner,
+    Page,
     RecordQuery,
     RunInfo,
     RunQuery,
     Storage,
+    about_run,
     matches,
     only_one,
 )
 from holdfast.storage.process import owner_is_dead
 from holdfast.storage.shared import Survey, check_head, checked_run
 from holdfast.storage.sqlite.connections import Pool
-from holdfast.storage.sqlite.index import HIDDEN, Listing, id_key, listing
+from holdfast.storage.sqlite.index import COMMON_KIND, HIDDEN, Listing, id_key, listing
 from holdfast.storage.sqlite.rows import (
     Run,
+    head_of,
     info_of,
     lease_of,
     misplaced,
     missing,
+    notes_of,
     one,
     open_row,
     record_of,
@@ -134,6 +138,33 @@ class SQLiteStorage(Storage):
         self._pool.check_open()
         return self._runs(query)
 
+    def head_and_newest(self, run_id: str, scope: str = "") -> tuple[RunInfo, Header | None] | None:
+        with self._pool.snapshot(scope != "") as db:
+            found = head_of(db, run_id)
+            if found is None or not scope:
+                return found
+            info, _ = found
+            plan = listing(RecordQuery(run_id=run_id, scope=scope), info.ordinal)
+            for _, seq, digest, _, text in rows(db, plan.sql, plan.page(_NO_BOUND, 1)):
+                return info, open_row(run_id, seq, digest, text)
+            return info, None
+
+    def page(
+        self, query: RecordQuery, *, about: str | None = None, notes: Collection[str] = ()
+    ) -> Page:
+        if COMMON_KIND in notes:
+            return super().page(query, about=about, notes=notes)
+        if about is not None:
+            with self._pool.reading() as db:
+                is_run = one(db, "SELECT 1 FROM runs WHERE run_id = ?", (about,)) is not None
+            query = about_run(query, about, is_run=is_run)
+        headers = tuple(self.headers(query))
+        found: list[Header] = []
+        with self._pool.reading() as db:
+            for run_id in sorted({header.run_id for header in headers}) if notes else ():
+                found += notes_of(db, run_id, notes)
+        return Page(headers, tuple(found))
+
     def delete(
         self, run_id: str, *, hide: Sequence[int] | None = None, erase: Sequence[int] | None = None
     ) -> int:
@@ -215,14 +246,9 @@ class SQLiteStorage(Storage):
     def survey(self, run_id: str) -> Survey | None:
         from holdfast.storage.sqlite.repair import survey_run
 
-        with self._pool.reading() as db:
-            # One look at all of it, whoever saves meanwhile.
-            db.execute("BEGIN")
-            try:
-                run = run_of(db, run_id)
-                return None if run is None else survey_run(db, run)
-            finally:
-                db.execute("ROLLBACK")
+        with self._pool.snapshot() as db:
+            run = run_of(db, run_id)
+            return None if run is None else survey_run(db, run)
 
     def mend(
         self, run_id: str, records: Sequence[Record], hidden: Collection[int], *, head: int
@@ -334,7 +360,7 @@ class SQLiteStorage(Storage):
 
     def _page(self, plan: Listing, bound: int, size: int) -> list[Any]:
         with self._pool.reading() as db:
-            return rows(db, plan.sql, plan.values | {"bound": bound, "size": size})
+            return rows(db, plan.sql, plan.page(bound, size))
 
     def _runs(self, query: RunQuery) -> Iterator[RunInfo]:
         sql, values = runs_listing(query)
@@ -343,7 +369,7 @@ class SQLiteStorage(Storage):
             size = _first_page(left)
             values |= {"bound": _NO_BOUND if bound is None else bound, "size": size}
             with self._pool.reading() as db:
-                page = [info_of(*row) for row in rows(db, sql, values)]
+                page = [info_of(*row)[0] for row in rows(db, sql, values)]
             yield from page
             if len(page) < size:
                 return

@@ -176,6 +176,55 @@ class ListPromises(Medium):
             assert [h.seq for h in view.headers(RecordQuery(notes=True, kind="tag"))] == [4, 2]
             assert list(view.headers(RecordQuery(kind="tag"))) == []
 
+    def test_a_page_comes_with_the_notes_about_its_runs(
+        self, storage: Storage, directory: Path
+    ) -> None:
+        one, two = JournalWriter("one", name="agent"), JournalWriter("two", name="agent")
+        for writer in (one, two):
+            for kind in ("tag", "pin", "effect", "tag"):
+                writer.save(storage)
+                writer.save(storage, frame="note", kind=kind)
+        storage.delete("two", hide=[2])
+        wanted = {
+            run_id: tuple(
+                header
+                for header in reversed(
+                    list(storage.headers(RecordQuery(run_id=run_id, notes=True)))
+                )
+                if header.kind in ("tag", "pin")
+            )
+            for run_id in ("one", "two")
+        }
+        assert [len(notes) for notes in wanted.values()] == [3, 2]
+        kinds = ("pin", "tag")
+        for view in self.views(storage, directory):
+            for query in (RecordQuery(limit=2), RecordQuery(run_id="one"), RecordQuery()):
+                page = view.page(query, notes=kinds)
+                assert page.headers == tuple(view.headers(query))
+                runs = sorted({header.run_id for header in page.headers})
+                assert page.notes == tuple(note for run_id in runs for note in wanted[run_id])
+            assert view.page(RecordQuery()).notes == ()
+            routine = view.page(RecordQuery(), notes=("routine", "pin"))
+            assert [note.kind for note in routine.notes] == ["pin", "pin"]
+
+    def test_a_page_is_about_the_run_of_an_id_or_the_runs_of_a_name(
+        self, storage: Storage, directory: Path
+    ) -> None:
+        JournalWriter("one", name="agent").save(storage)
+        JournalWriter("agent", name="other").save(storage)
+        JournalWriter("two", name="other").save(storage)
+        for view in self.views(storage, directory):
+            listed = {
+                about: [header.run_id for header in view.page(RecordQuery(), about=about).headers]
+                for about in ("one", "agent", "other", "nobody")
+            }
+            assert listed == {
+                "one": ["one"],
+                "agent": ["agent"],
+                "other": ["two", "agent"],
+                "nobody": [],
+            }
+
     def test_a_limit_is_the_most_that_is_listed(self, storage: Storage) -> None:
         assert storage.append([JournalWriter().batch(150)]) == [None]
         for limit in (0, 1, 2, 99, 149, 150, 151, 10_000):

@@ -103,6 +103,32 @@ class RunPromises(Medium):
             assert list(view.runs(RunQuery(status="completed"))) == []
             assert len(list(view.runs(RunQuery(not_status="completed")))) == 1
 
+    def test_the_head_comes_with_the_newest_visible_checkpoint_of_a_scope(
+        self, storage: Storage, directory: Path
+    ) -> None:
+        writer = JournalWriter("run", name="agent")
+        JournalWriter("other").save(storage)
+        writer.save(storage, step=1)
+        newest = writer.save(storage, step=2)
+        writer.save(storage, step=3)
+        inner = writer.save(storage, scope="inner", step=9)
+        writer.save(storage, frame="note", kind="tag", scope="inner")
+        storage.delete("run", hide=[3])
+        for view in self.views(storage, directory):
+            (info,) = view.runs(RunQuery(run_id="run"))
+            assert view.head_and_newest("run") == (info, newest.header)
+            assert view.head_and_newest("run", "inner") == (info, inner.header)
+            assert view.head_and_newest("run", "nowhere") == (info, None)
+            assert view.head_and_newest("no-run") is None
+
+    def test_a_run_of_notes_alone_has_a_head_and_no_newest_checkpoint(
+        self, storage: Storage, directory: Path
+    ) -> None:
+        JournalWriter("run").save(storage, frame="note", kind="key")
+        for view in self.views(storage, directory):
+            (info,) = infos(view)
+            assert view.head_and_newest("run") == (info, None)
+
     def test_a_run_of_notes_alone_is_a_run(self, storage: Storage, directory: Path) -> None:
         JournalWriter("run", name="agent").save(storage, frame="note", kind="key")
         for view in self.views(storage, directory):
