@@ -1,4 +1,4 @@
-"""Settings that all tests share."""
+"""Settings and fixtures that all tests share."""
 
 from __future__ import annotations
 
@@ -12,26 +12,51 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# Coverage, a second worker and a busy disk make one example slow by chance; pytest-timeout
-# catches what is really stuck.
+# A busy machine makes single examples slow; pytest-timeout catches those that hang.
 settings.register_profile("holdfast", deadline=None)
 settings.load_profile("holdfast")
 
-# Started in the background, the tests and all they start would ignore ctrl-C.
+# A process started in the background ignores Ctrl-C, and so does all that it starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _FIGURE = "figure"
+_MEMORY = Path("/dev/shm")
+_ROOM = 2 << 30
+"""Bytes that must be free in memory for the temporary files of a session."""
+
+
+def _choose_temporary_directory() -> None:
+    """Put temporary files in memory, where a sync is free, unless TMPDIR names a place.
+
+    A killed process leaves its written data to the kernel, so memory proves the same as a disk.
+    Tests of power cuts and full disks mount file systems of their own.
+    """
+    if "TMPDIR" in os.environ or not os.access(_MEMORY, os.W_OK):
+        return
+    if shutil.disk_usage(_MEMORY).free >= _ROOM:
+        os.environ["TMPDIR"] = str(_MEMORY)
+        tempfile.tempdir = None
+
+
+_choose_temporary_directory()
+
+
+@pytest.fixture
+def disk() -> Iterator[Path]:
+    """A directory on a disk, for tests of speed and of programs, which memory may not run."""
+    with tempfile.TemporaryDirectory(prefix="holdfast-", dir="/var/tmp") as made:
+        yield Path(made)
 
 
 @pytest.fixture
 def figure(record_property: Callable[[str, object], None]) -> Callable[[str], None]:
-    """Prints a line with what a test measured once all tests have run."""
+    """Print a line with what a test measured after all tests have run."""
     return lambda text: record_property(_FIGURE, text)
 
 
 @pytest.fixture
 def finding(record_property: Callable[[str, object], None]) -> Callable[..., None]:
-    """Tells what a proof tried, how often, and what it saw; *control* if it had to go wrong.
+    """Report what a proof tried, how often, and what it saw; *control* if it had to go wrong.
 
     *seen* may have places for the *worst* of several tests that tried the same.
     """
@@ -43,21 +68,6 @@ def finding(record_property: Callable[[str, object], None]) -> Callable[..., Non
         record_property("finding", facts)
 
     return tell
-
-
-@pytest.fixture
-def scratch(tmp_path: Path) -> Iterator[Path]:
-    """A directory in memory, where syncing costs nothing, if there is such a place.
-
-    A process that is killed leaves to the system what it had written, so nothing is missed there.
-    """
-    memory = Path("/dev/shm")
-    if not os.access(memory, os.W_OK):
-        yield tmp_path
-        return
-    made = Path(tempfile.mkdtemp(prefix="holdfast-", dir=memory))
-    yield made
-    shutil.rmtree(made)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

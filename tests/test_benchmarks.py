@@ -13,8 +13,6 @@ from benchmarks.work import BareCommits, settings_of
 
 from holdfast import SQLiteStorage
 
-pytestmark = pytest.mark.serial
-
 
 def test_a_thousand_appends_stay_within_three_times_their_content(tmp_path: Path) -> None:
     opened, closed, wrong = size.journal_sizes(tmp_path / "runs.db", check_every=25)

@@ -200,7 +200,7 @@ def execute(command: list[str], directory: Path) -> subprocess.CompletedProcess[
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=100,
+        timeout=500,
         check=False,
     )
 

@@ -35,7 +35,6 @@ def prove(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.serial
 def test_a_proof_tells_what_was_tried_and_that_its_control_went_wrong() -> None:
     done = prove("fuzz", "--short", "--json")
     assert done.returncode == 0, done.stderr
@@ -121,7 +120,6 @@ def test_the_table_shows_promises_controls_and_failures(
         assert word in printed
 
 
-@pytest.mark.serial
 @pytest.mark.parametrize("store", INSTALLED, ids=lambda store: store.module.rpartition(".")[2])
 def test_the_trials_work_on_every_store(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     seen = try_all(store, {trial: few for trial, (_, few, _) in TRIALS.items()})

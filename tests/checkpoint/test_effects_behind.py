@@ -81,7 +81,7 @@ async def test_it_goes_on_while_the_record_is_written(tmp_path: Path) -> None:
         def slow(batches: Sequence[Batch]) -> Any:
             names = [r.header.kind for batch in batches for r in batch.records]
             if "effect" in names and "recorded" not in order:
-                held.wait(30)  # for the node, which does not wait for this
+                held.wait(300)  # for the node, which does not wait for this
                 order.append("recorded")
             return append(batches)
 

@@ -373,7 +373,7 @@ async def test_triggering_what_nobody_hears_gives_nothing() -> None:
     assert await HookManager().trigger("post_fork", "agent", {}) == []
 
 
-@pytest.mark.serial
+@pytest.mark.figures
 def test_firing_what_nobody_hears_costs_next_to_nothing() -> None:
     manager = HookManager()
     manager.register(POST, lambda context: None)

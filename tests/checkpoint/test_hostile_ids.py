@@ -35,7 +35,7 @@ TWIN = {"", "runs", "runs.db", "runs.db-wal", "runs.db-shm", ".gitignore"}
 
 
 @pytest.fixture(params=["memory", "sqlite", "file", "file-zstd"])
-def open_manager(request: pytest.FixtureRequest, scratch: Path) -> Iterator[Open]:
+def open_manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
     """Opens managers on one medium; each call looks at it anew."""
     medium = request.param
     storages: list[Storage] = [MemoryStorage()]
@@ -43,7 +43,7 @@ def open_manager(request: pytest.FixtureRequest, scratch: Path) -> Iterator[Open
     def open_one() -> CheckpointManager:
         if medium != "memory":
             storages[-1].close()
-            storages.append(open_medium(medium, scratch))
+            storages.append(open_medium(medium, tmp_path))
         return manager_on(storages[-1], medium)
 
     yield open_one
@@ -55,7 +55,9 @@ def outside(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir() if path.name not in TWIN)
 
 
-def test_run_ids_are_kept_apart_and_within_the_directory(open_manager: Open, scratch: Path) -> None:
+def test_run_ids_are_kept_apart_and_within_the_directory(
+    open_manager: Open, tmp_path: Path
+) -> None:
     manager = open_manager()
     for number, run_id in enumerate(ALLOWED):
         state = State.new({"me": run_id}, run_id=run_id).at(step=number)
@@ -68,10 +70,10 @@ def test_run_ids_are_kept_apart_and_within_the_directory(open_manager: Open, scr
         assert {entry.run_id for entry in fresh.list_checkpoints(run_id)} == {run_id}
     assert len(fresh.list_checkpoints()) == 2 * len(ALLOWED)
     assert all(fresh.verify())
-    assert outside(scratch) == []
+    assert outside(tmp_path) == []
 
 
-def test_deleting_a_run_leaves_its_likes_alone(open_manager: Open, scratch: Path) -> None:
+def test_deleting_a_run_leaves_its_likes_alone(open_manager: Open, tmp_path: Path) -> None:
     manager = open_manager()
     for run_id in ALLOWED:
         manager.save_checkpoint(State.new({"me": run_id}, run_id=run_id))
@@ -85,10 +87,10 @@ def test_deleting_a_run_leaves_its_likes_alone(open_manager: Open, scratch: Path
         found = fresh.resume_from_latest(run_id)
         assert (found is not None and found["me"] == run_id) == (run_id in left)
     assert all(fresh.verify())
-    assert outside(scratch) == []
+    assert outside(tmp_path) == []
 
 
-def test_names_are_kept_apart_and_within_the_directory(open_manager: Open, scratch: Path) -> None:
+def test_names_are_kept_apart_and_within_the_directory(open_manager: Open, tmp_path: Path) -> None:
     manager = open_manager()
     for name in ALLOWED:
         manager.save_checkpoint(AgentState(agent_id=name, metadata={"me": name}))
@@ -97,10 +99,10 @@ def test_names_are_kept_apart_and_within_the_directory(open_manager: Open, scrat
         state = fresh.resume_from_latest(name)
         assert (state.agent_id, state.metadata) == (name, {"me": name})
         assert len(fresh.list_checkpoints(name)) == 1
-    assert outside(scratch) == []
+    assert outside(tmp_path) == []
 
 
-def test_forks_and_tags_take_any_id(open_manager: Open, scratch: Path) -> None:
+def test_forks_and_tags_take_any_id(open_manager: Open, tmp_path: Path) -> None:
     manager = open_manager()
     first = manager.save_checkpoint(State.new({"n": 1}, run_id="source"))
     for run_id in ALLOWED:
@@ -109,12 +111,12 @@ def test_forks_and_tags_take_any_id(open_manager: Open, scratch: Path) -> None:
     fresh = open_manager()
     for run_id in ALLOWED:
         assert [e.run_id for e in fresh.list_checkpoints(tag=f"tag {run_id}")] == [run_id]
-    assert outside(scratch) == []
+    assert outside(tmp_path) == []
 
 
 @pytest.mark.parametrize("bad", REFUSED, ids=lambda bad: ascii(bad[:8]))
 def test_what_cannot_name_a_run_is_refused_before_anything_is_written(
-    open_manager: Open, scratch: Path, bad: str
+    open_manager: Open, tmp_path: Path, bad: str
 ) -> None:
     manager = open_manager()
     first = manager.save_checkpoint(State.new({"n": 1}, run_id="run"))
@@ -131,10 +133,10 @@ def test_what_cannot_name_a_run_is_refused_before_anything_is_written(
             call()
         assert len(str(caught.value)) < 300
     assert len(manager.list_checkpoints()) == 1
-    assert outside(scratch) == []
+    assert outside(tmp_path) == []
 
 
-def test_a_loop_runs_under_any_id(open_manager: Open, scratch: Path) -> None:
+def test_a_loop_runs_under_any_id(open_manager: Open, tmp_path: Path) -> None:
     manager = open_manager()
     for run_id in ALLOWED:
         with holdfast.run(run_id, storage=manager.storage) as run:
@@ -143,4 +145,4 @@ def test_a_loop_runs_under_any_id(open_manager: Open, scratch: Path) -> None:
     for run_id in ALLOWED:
         with holdfast.run(run_id, storage=storage) as run:
             assert (run.completed, run.state) == (True, {"me": run_id})
-    assert outside(scratch) == []
+    assert outside(tmp_path) == []

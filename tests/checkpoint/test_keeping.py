@@ -180,7 +180,6 @@ def test_rules_and_a_count_exclude_each_other() -> None:
         CheckpointManager("memory://", retention_count=0)
 
 
-@pytest.mark.serial
 def test_the_sqlite_file_shrinks_when_history_goes(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     manager = CheckpointManager(SQLiteStorage(path))

@@ -530,7 +530,7 @@ def test_both_managers_have_the_same_methods() -> None:
     )
 
 
-@pytest.mark.serial
+@pytest.mark.figures
 def test_saving_costs_what_changed_and_not_what_the_state_weighs() -> None:
     def median_save(size: int) -> float:
         manager = CheckpointManager(MemoryStorage())

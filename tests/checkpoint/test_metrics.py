@@ -183,7 +183,7 @@ def test_no_observation_is_lost_between_threads() -> None:
     assert metrics.snapshot()["saves"]["ok"] == 16_000
 
 
-@pytest.mark.serial
+@pytest.mark.figures
 def test_an_observation_costs_no_more_than_a_few_calls() -> None:
     metrics = Metrics()
 

@@ -600,7 +600,6 @@ with CheckpointManager(sys.argv[1]) as manager:
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
-@pytest.mark.serial
 @pytest.mark.parametrize("medium", ["file", "sqlite-pages"])
 def test_a_repair_that_is_killed_anywhere_can_be_done_again(tmp_path: Path, medium: str) -> None:
     sound = tmp_path / "sound"

@@ -40,7 +40,7 @@ def start(
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=500,
         check=False,
     )
     assert "Traceback" not in done.stderr, done.stderr

@@ -345,7 +345,7 @@ def test_a_held_run_can_be_tagged_but_not_answered(on: Holdfast, database: Path)
         assert "holdfast watch report-wed" in result.err
         holder.stdin.write("\n")
         holder.stdin.flush()
-        holder.wait(30)
+        holder.wait(300)
 
 
 def test_an_entry_point_is_only_a_graph_that_is_a_variable(manager: CheckpointManager) -> None:

@@ -23,7 +23,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.serial
 def test_the_demo_kills_a_job_and_leaves_runs_to_look_at(here: Path) -> None:
     result = call("demo", "--json")
     document = result.json()
@@ -200,7 +199,7 @@ def test_zsh_completes_run_ids(shell: dict[str, str]) -> None:
         ["-f", "-i"],
         env=shell | {"TERM": "xterm"},  # type: ignore[arg-type]
         encoding="utf-8",
-        timeout=60,
+        timeout=500,
     )
     child.sendline("autoload -U compinit; compinit -u -D; source <(holdfast completion zsh)")
     child.sendline("echo rea'dy'")
@@ -210,7 +209,6 @@ def test_zsh_completes_run_ids(shell: dict[str, str]) -> None:
     child.close(force=True)
 
 
-@pytest.mark.serial
 def test_screens_are_made_by_a_command_and_fetch_nothing(here: Path) -> None:
     made = make_screens(here / "screens")
     assert [path.stem for path in made] == list(SCREENS)

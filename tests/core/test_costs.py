@@ -14,7 +14,7 @@ from holdfast.core.state.state import State
 from holdfast.core.values.codec import encode, take_in
 from holdfast.core.values.patch import changes, whole
 
-pytestmark = pytest.mark.serial
+pytestmark = pytest.mark.figures
 
 MESSAGES = [
     {"role": "user", "content": "x" * 900, "n": n, "ok": True, "usage": {"cost": 1.5}}

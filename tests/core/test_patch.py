@@ -360,7 +360,7 @@ def test_a_lazy_value_is_one_object_for_all_threads(monkeypatch: pytest.MonkeyPa
     both_decode = threading.Barrier(2)
 
     def slow(text: bytes, *, frozen: bool = False) -> Any:
-        both_decode.wait(timeout=30)
+        both_decode.wait(timeout=300)
         return decode(text, frozen=frozen)
 
     monkeypatch.setattr("holdfast.core.values.patch.decode", slow)

@@ -353,7 +353,7 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.serial
+@pytest.mark.figures
 @pytest.mark.parametrize("piece", HOSTILE)
 def test_no_text_takes_more_than_time_in_proportion_to_its_length(piece: str) -> None:
     ending = f"{DASHES}BEGIN PRIVATE KEY{DASHES} .eyJ sk- hf_ Bearer :// xox"

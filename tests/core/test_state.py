@@ -522,7 +522,7 @@ def test_without_a_manager_a_state_says_how_to_get_one() -> None:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=500,
         check=False,
     )
     assert "UsageError: there is no manager to save through (import holdfast" in ran.stderr

@@ -39,7 +39,7 @@ def die() -> None:
 
 
 def ask_server(port: int, method: str, path: str, key: str) -> Any:
-    line = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    line = http.client.HTTPConnection("127.0.0.1", port, timeout=500)
     line.request(method, path, headers={"Idempotency-Key": key})
     answer = json.loads(line.getresponse().read())
     line.close()

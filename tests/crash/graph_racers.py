@@ -40,7 +40,7 @@ def build(base: Path, scheme: str, racers: int) -> StateGraph:
         if racers == 0:
             os.kill(os.getpid(), signal.SIGKILL)
         await effect("act", note, base / "world", "acted", in_doubt="retry")
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 500
         while len(lines(base / "turned_away")) < racers - 1 and time.monotonic() < deadline:
             await asyncio.sleep(0.002)
         return {"acted": True}

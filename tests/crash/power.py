@@ -121,7 +121,7 @@ def _live(
     heard = b""
     wanted = chance.randint(10, 10 + _MOST_LINES)
     with ear:
-        ear.settimeout(30)
+        ear.settimeout(500)
         while not _enough(heard, first, wanted) and (data := ear.recv(1 << 16)):
             heard += data
         time.sleep(0 if first else chance.random() * 0.01)

@@ -35,7 +35,9 @@ class Child:
         """Let it begin."""
         os.write(self._go, b"!")
 
-    def hear_until(self, last: Callable[[list[Any]], bool], seconds: float = 90) -> list[list[Any]]:
+    def hear_until(
+        self, last: Callable[[list[Any]], bool], seconds: float = 500
+    ) -> list[list[Any]]:
         """What it tells, up to the first line that *last* is true of, or to its end."""
         heard: list[list[Any]] = []
         self._ear.settimeout(seconds)
@@ -55,7 +57,7 @@ class Child:
         left = iter(range(lines - 1, -1, -1))
         return self.hear_until(lambda line: next(left) == 0) if lines > 0 else []
 
-    def hear_all(self, seconds: float = 90) -> list[list[Any]]:
+    def hear_all(self, seconds: float = 500) -> list[list[Any]]:
         """What it tells until it ends; a line that its end cut off does not count."""
         return self.hear_until(lambda line: False, seconds)
 
@@ -102,7 +104,7 @@ class ForkServer:
                 pass_fds=[theirs.fileno()],
                 env=child_environment(),
             )
-        self._channel.settimeout(60)
+        self._channel.settimeout(500)
         if self._channel.recv(100) != b'"ready"':
             self.close()
             raise RuntimeError(f"the fork server ended with {self._process.returncode}")
@@ -128,4 +130,4 @@ class ForkServer:
 
     def close(self) -> None:
         self._channel.close()
-        self._process.wait(timeout=30)
+        self._process.wait(timeout=500)

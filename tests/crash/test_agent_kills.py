@@ -66,13 +66,12 @@ def done_by(one: Any) -> dict[str, int]:
     return {line: n for line, n in one["counts"].items() if line.split()[0] not in about}
 
 
-@pytest.mark.serial
 @pytest.mark.timeout(1000)
 @pytest.mark.parametrize("medium", MEDIA)
 def test_killed_in_every_cycle_an_agent_ends_as_if_nothing_had_happened(
-    medium: str, scratch: Path, finding: Callable[..., None]
+    medium: str, tmp_path: Path, finding: Callable[..., None]
 ) -> None:
-    told = rounds(scratch / "base", medium, "cycles")
+    told = rounds(tmp_path / "base", medium, "cycles")
     by_moment = dict(zip(MOMENTS, told["rounds"], strict=True))
     assert by_moment["model"]["kills"] == CYCLES + 1  # the plan's call, too
     assert by_moment["before"]["kills"] == by_moment["after"]["kills"] == CYCLES - 1
@@ -87,14 +86,13 @@ def test_killed_in_every_cycle_an_agent_ends_as_if_nothing_had_happened(
     )
 
 
-@pytest.mark.serial
 @pytest.mark.timeout(1000)
 @pytest.mark.parametrize("medium", MEDIA)
 @pytest.mark.parametrize("when", ["before-append", "after-append"])
 def test_killed_at_any_append_an_agent_ends_as_if_nothing_had_happened(
-    medium: str, when: str, scratch: Path, finding: Callable[..., None]
+    medium: str, when: str, tmp_path: Path, finding: Callable[..., None]
 ) -> None:
-    told = rounds(scratch / "base", medium, when, 1 if FULL else 4)
+    told = rounds(tmp_path / "base", medium, when, 1 if FULL else 4)
     finding(
         f"SIGKILL of an agent {when.replace('-', ' an ')}, {medium}",
         len(told["rounds"]),
@@ -102,13 +100,12 @@ def test_killed_at_any_append_an_agent_ends_as_if_nothing_had_happened(
     )
 
 
-@pytest.mark.serial
 @pytest.mark.timeout(1000)
 @pytest.mark.parametrize("what", ["cycles", "before-append", "after-append"])
 def test_killed_inside_a_child_its_parent_goes_on_with_it(
-    what: str, scratch: Path, finding: Callable[..., None]
+    what: str, tmp_path: Path, finding: Callable[..., None]
 ) -> None:
-    told = rounds(scratch / "base", "sqlite", what, 1 if FULL else 6, FAMILY)
+    told = rounds(tmp_path / "base", "sqlite", what, 1 if FULL else 6, FAMILY)
     answer = told["whole"]["end"]["result"]["answer"]
     assert answer.startswith("the child said: done after")
     finding(
@@ -118,14 +115,13 @@ def test_killed_inside_a_child_its_parent_goes_on_with_it(
     )
 
 
-@pytest.mark.serial
 @pytest.mark.timeout(1000)
 @pytest.mark.parametrize("medium", MEDIA)
 @pytest.mark.parametrize("when", ["before-append", "after-append"])
 def test_killed_at_any_append_an_agent_that_is_taken_back_for_drift_keeps_true_accounts(
-    medium: str, when: str, scratch: Path, finding: Callable[..., None]
+    medium: str, when: str, tmp_path: Path, finding: Callable[..., None]
 ) -> None:
-    told = told_by(scratch / "base", medium, when, 1 if FULL else 7, DRIFTING)
+    told = told_by(tmp_path / "base", medium, when, 1 if FULL else 7, DRIFTING)
     whole = told["whole"]
     assert whole["counts"]["back"] == 1 and whole["counts"]["note 4"] == 5
     for one in (whole, *told["rounds"]):
@@ -145,13 +141,12 @@ def test_killed_at_any_append_an_agent_that_is_taken_back_for_drift_keeps_true_a
     )
 
 
-@pytest.mark.serial
 @pytest.mark.timeout(1000)
 @pytest.mark.parametrize("when", ["before-append", "after-append"])
 def test_killed_at_any_append_an_answer_reaches_the_agent_inside_that_asked_and_is_kept(
-    when: str, scratch: Path, finding: Callable[..., None]
+    when: str, tmp_path: Path, finding: Callable[..., None]
 ) -> None:
-    told = told_by(scratch / "base", "sqlite", when, 1 if FULL else 2, ASKING)
+    told = told_by(tmp_path / "base", "sqlite", when, 1 if FULL else 2, ASKING)
     assert told["whole"]["end"]["result"]["answer"] == "answer 2"
     assert len(told["rounds"]) > 5
     for one in (told["whole"], *told["rounds"]):

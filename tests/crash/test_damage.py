@@ -25,7 +25,7 @@ SAMPLE = ("sqlite", "file", "file-gzip", "file-zstd", "sqlite-zstd-encrypted", "
 MEDIA = EVERY if FULL else SAMPLE
 FLIPS, CUTS, EXCHANGES = 120, 40, 60
 
-pytestmark = pytest.mark.timeout(36_000 if FULL else 120)
+pytestmark = pytest.mark.timeout(36_000 if FULL else 600)
 
 Seen = dict[str, Any]
 
@@ -98,13 +98,13 @@ def judge(sound: Seen, seen: Seen) -> str:
 class Stored:
     """A medium with something in it, of which copies are damaged and looked at."""
 
-    def __init__(self, medium: str, scratch: Path) -> None:
+    def __init__(self, medium: str, tmp_path: Path) -> None:
         self.medium = medium
-        self.directory = scratch / "looked-at"
+        self.directory = tmp_path / "looked-at"
         self.directory.mkdir()
         with open_medium(medium, self.directory) as storage:
             self.ids = fill(manager_on(storage, medium))
-        self._whole = scratch / "whole"
+        self._whole = tmp_path / "whole"
         shutil.copytree(self.directory, self._whole)
         self.sound = self.look()
         deleted = f"load {len(self.ids) - 1}"
@@ -143,8 +143,8 @@ class Stored:
 
 
 @pytest.fixture(params=MEDIA)
-def stored(request: pytest.FixtureRequest, scratch: Path) -> Stored:
-    return Stored(request.param, scratch)
+def stored(request: pytest.FixtureRequest, tmp_path: Path) -> Stored:
+    return Stored(request.param, tmp_path)
 
 
 def bits_of(stored: Stored) -> Iterator[tuple[Path, int]]:
@@ -271,9 +271,9 @@ class Same(str):
 
 
 def test_the_test_sees_what_a_reader_without_digests_believes(
-    scratch: Path, monkeypatch: pytest.MonkeyPatch, finding: Callable[..., None]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, finding: Callable[..., None]
 ) -> None:
-    stored = Stored("file", scratch)
+    stored = Stored("file", tmp_path)
     monkeypatch.setattr(record, "digest_of", lambda data: Same())
     found: Counter[str] = Counter()
     for path, bit in random.Random(1).sample(list(bits_of(stored)), 200):

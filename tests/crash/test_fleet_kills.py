@@ -52,27 +52,24 @@ def victim(base: Path, scheme: str, when: str, stride: int) -> Any:
     return told
 
 
-@pytest.mark.serial
 @pytest.mark.timeout(1000)
 @pytest.mark.parametrize(("scheme", "stride"), [("sqlite", 4), ("file", 5)])
 def test_killed_after_any_append_a_fleet_ends_as_if_it_had_not_been(
-    scheme: str, stride: int, scratch: Path
+    scheme: str, stride: int, tmp_path: Path
 ) -> None:
-    told = victim(scratch / "base", scheme, "after", stride)
+    told = victim(tmp_path / "base", scheme, "after", stride)
     for one in told["kills"]:
         assert one["calls"] == told["whole"]["calls"]
 
 
-@pytest.mark.serial
 @pytest.mark.timeout(1000)
-def test_killed_before_any_append_only_the_call_in_flight_is_made_again(scratch: Path) -> None:
-    told = victim(scratch / "base", "sqlite", "before", 7)
+def test_killed_before_any_append_only_the_call_in_flight_is_made_again(tmp_path: Path) -> None:
+    told = victim(tmp_path / "base", "sqlite", "before", 7)
     for one in told["kills"]:
         assert one["calls"].keys() == told["whole"]["calls"].keys()
         assert sum(one["calls"].values()) - sum(told["whole"]["calls"].values()) in (0, 1)
 
 
-@pytest.mark.serial
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(
     importlib.util.find_spec("xllamacpp") is None
@@ -80,10 +77,10 @@ def test_killed_before_any_append_only_the_call_in_flight_is_made_again(scratch:
     reason="no local model is installed",
 )
 def test_on_a_real_model_a_fleet_completes_through_two_kills(
-    scratch: Path, figure: Callable[[str], None]
+    tmp_path: Path, figure: Callable[[str], None]
 ) -> None:
     started = time.monotonic()
-    told, complained = program("fleet_on_model", scratch / "base")
+    told, complained = program("fleet_on_model", tmp_path / "base")
     end = told["end"]
     assert told["statuses"] == [signal.SIGKILL, signal.SIGKILL, 0], complained
     assert (end["status"], end["rounds"], end["problems"]) == ("completed", 2, [])

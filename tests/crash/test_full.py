@@ -22,20 +22,20 @@ STEP = 512
 SHORT = 6
 MEDIA = PLAIN if FULL else ("sqlite", "file-gzip")
 
-pytestmark = pytest.mark.timeout(3_600 if FULL else 120)
+pytestmark = pytest.mark.timeout(3_600 if FULL else 600)
 
 
 @pytest.mark.parametrize("kind", ["room", "inodes"])
 @pytest.mark.parametrize("medium", MEDIA)
 def test_a_full_disk_is_told_of_and_loses_nothing(
-    medium: str, kind: str, scratch: Path, finding: Callable[..., None]
+    medium: str, kind: str, tmp_path: Path, finding: Callable[..., None]
 ) -> None:
     if os.geteuid() != 0 or shutil.which("unshare") is None:
         pytest.skip("mounting a small file system needs root and unshare")
     ran = subprocess.run(
         [
             *("unshare", "--mount", sys.executable, "-m", "tests.crash.full"),
-            *(medium, kind, str(scratch), str(SHORT)),
+            *(medium, kind, str(tmp_path), str(SHORT)),
         ],
         stdout=subprocess.PIPE,
         text=True,
@@ -59,14 +59,14 @@ def test_a_full_disk_is_told_of_and_loses_nothing(
 
 @pytest.mark.parametrize("medium", MEDIA)
 def test_files_that_may_not_grow_are_told_of_and_lose_nothing(
-    medium: str, scratch: Path, server: ForkServer, finding: Callable[..., None]
+    medium: str, tmp_path: Path, server: ForkServer, finding: Callable[..., None]
 ) -> None:
     errors: Counter[str] = Counter()
     acknowledged = 0
-    largest = measured(server, medium, scratch / "measured")
+    largest = measured(server, medium, tmp_path / "measured")
     limits = spread(range(0, largest + STEP, STEP), SHORT)
     for limit in limits:
-        directory = scratch / "limited"
+        directory = tmp_path / "limited"
         directory.mkdir()
         told = Told()
         target = "tests.crash.workload:work_within"
@@ -102,12 +102,12 @@ def measured(server: ForkServer, medium: str, directory: Path) -> int:
 
 
 def test_the_test_sees_a_save_that_found_no_room_and_is_acknowledged(
-    scratch: Path, server: ForkServer, finding: Callable[..., None]
+    tmp_path: Path, server: ForkServer, finding: Callable[..., None]
 ) -> None:
     seen = 0
     limits = range(2 * STEP, 8 * STEP, STEP)
     for limit in limits:
-        directory = scratch / str(limit)
+        directory = tmp_path / str(limit)
         directory.mkdir()
         target = "tests.crash.workload:shrug_within"
         told = Told()

@@ -15,7 +15,7 @@ from tests.crash.media import FULL, times
 
 RUNS = times(1_500, 1_000_000)
 
-pytestmark = pytest.mark.timeout(14_400 if FULL else 120)
+pytestmark = pytest.mark.timeout(14_400 if FULL else 600)
 
 
 @pytest.fixture

@@ -51,13 +51,12 @@ def of(kind: str, counts: dict[str, int]) -> dict[str, int]:
     return {line: count for line, count in counts.items() if line.split()[0] == kind}
 
 
-@pytest.mark.serial
 @pytest.mark.timeout(1000)
 @pytest.mark.parametrize("medium", MEDIA)
 def test_killed_at_any_append_each_node_and_effect_is_executed_once(
-    medium: str, scratch: Path, finding: Callable[..., None]
+    medium: str, tmp_path: Path, finding: Callable[..., None]
 ) -> None:
-    told = rounds(scratch / "base", medium, 1, "after", 1 if medium in ("sqlite", "file") else 5)
+    told = rounds(tmp_path / "base", medium, 1, "after", 1 if medium in ("sqlite", "file") else 5)
     for one in told["rounds"]:
         assert one["counts"] == told["whole"]["counts"]
     finding(
@@ -67,13 +66,12 @@ def test_killed_at_any_append_each_node_and_effect_is_executed_once(
     )
 
 
-@pytest.mark.serial
 @pytest.mark.timeout(1000)
 @pytest.mark.parametrize("medium", OTHER_MEDIA)
 def test_killed_before_any_append_only_what_was_in_flight_is_repeated(
-    medium: str, scratch: Path, finding: Callable[..., None]
+    medium: str, tmp_path: Path, finding: Callable[..., None]
 ) -> None:
-    told = rounds(scratch / "base", medium, 1, "before", 4)
+    told = rounds(tmp_path / "base", medium, 1, "before", 4)
     for one in told["rounds"]:
         repeated = {k: n for k, n in one["counts"].items() if n != told["whole"]["counts"][k]}
         items = [line for line in repeated if line.startswith("item ")]
@@ -88,14 +86,13 @@ def test_killed_before_any_append_only_what_was_in_flight_is_repeated(
     )
 
 
-@pytest.mark.serial
 @pytest.mark.timeout(1000)
 @pytest.mark.parametrize("medium", OTHER_MEDIA)
 @pytest.mark.parametrize("interval", [3, 7])
 def test_with_an_interval_nodes_run_again_and_effects_do_not(
-    medium: str, interval: int, scratch: Path, finding: Callable[..., None]
+    medium: str, interval: int, tmp_path: Path, finding: Callable[..., None]
 ) -> None:
-    told = rounds(scratch / "base", medium, interval, "after", 4)
+    told = rounds(tmp_path / "base", medium, interval, "after", 4)
     for one in told["rounds"]:
         for kind in ("effect", "item", "link"):
             assert of(kind, one["counts"]) == of(kind, told["whole"]["counts"])

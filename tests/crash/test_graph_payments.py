@@ -82,7 +82,6 @@ def rounds_of(policy: str, bank: Bank, base: Path) -> Any:
     return rounds
 
 
-@pytest.mark.serial
 @pytest.mark.timeout(3600)
 def test_ask_never_charges_twice(bank: Bank, tmp_path: Path, finding: Callable[..., None]) -> None:
     rounds = rounds_of("ask", bank, tmp_path)
@@ -96,7 +95,6 @@ def test_ask_never_charges_twice(bank: Bank, tmp_path: Path, finding: Callable[.
     finding("SIGKILL around a payment, ask", ROUNDS, f"0 charged twice, {parked:,} asked a person")
 
 
-@pytest.mark.serial
 @pytest.mark.timeout(3600)
 def test_retry_repeats_only_with_the_same_key(
     bank: Bank, tmp_path: Path, finding: Callable[..., None]

@@ -17,7 +17,6 @@ from tests.crash.media import times
 ROUNDS = times(7, 200)
 
 
-@pytest.mark.serial
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("scheme", ["sqlite", "file"])
 def test_one_of_many_processes_executes_the_run(

@@ -21,7 +21,7 @@ LIVES = 10
 LONGEST, SHORT = 0.06, 0.003
 """Seconds that a process lives, or goes on living once it has told enough."""
 
-pytestmark = pytest.mark.timeout(7_200 if FULL else 120)
+pytestmark = pytest.mark.timeout(7_200 if FULL else 600)
 
 
 def lived(child: Child, chance: random.Random) -> list[list[Any]]:
@@ -37,13 +37,13 @@ def lived(child: Child, chance: random.Random) -> list[list[Any]]:
 
 @pytest.mark.parametrize("medium", DURABLE)
 def test_a_kill_at_any_moment_loses_nothing_and_leaves_nothing(
-    medium: str, scratch: Path, server: ForkServer, finding: Callable[..., None]
+    medium: str, tmp_path: Path, server: ForkServer, finding: Callable[..., None]
 ) -> None:
     chance = random.Random(medium)
     acknowledged = 0
     for life in range(KILLS):
         if life % LIVES == 0:
-            told, directory = Told(), scratch / str(life)
+            told, directory = Told(), tmp_path / str(life)
             directory.mkdir()
         with server.start("tests.crash.workload:work", medium, str(directory), life) as child:
             told.hear(lived(child, chance))
@@ -58,10 +58,10 @@ def test_a_kill_at_any_moment_loses_nothing_and_leaves_nothing(
 
 @pytest.mark.parametrize("medium", DURABLE)
 def test_a_killed_loop_that_is_started_again_at_once_goes_on(
-    medium: str, scratch: Path, server: ForkServer, finding: Callable[..., None]
+    medium: str, tmp_path: Path, server: ForkServer, finding: Callable[..., None]
 ) -> None:
     chance = random.Random(medium)
-    target, arguments = "tests.crash.workload:loop", (medium, str(scratch))
+    target, arguments = "tests.crash.workload:loop", (medium, str(tmp_path))
     low = high = 0
     waits = []
     for attempt in range(1, max(5, min(KILLS // 5, 1_000)) + 1):
@@ -79,8 +79,8 @@ def test_a_killed_loop_that_is_started_again_at_once_goes_on(
                 raise AssertionError(told)
         low = max([step, *(line[1] for line in told if line[0] == "saved")])
         high = max([step, *(line[1] for line in told if line[0] == "save")])
-        open_medium(medium, scratch).close()
-        assert strays(scratch) == []
+        open_medium(medium, tmp_path).close()
+        assert strays(tmp_path) == []
     finding(
         f"SIGKILL and started again at once, {medium}",
         len(waits),
@@ -90,11 +90,11 @@ def test_a_killed_loop_that_is_started_again_at_once_goes_on(
 
 
 def test_the_test_sees_a_save_that_is_acknowledged_too_early(
-    scratch: Path, server: ForkServer, finding: Callable[..., None]
+    tmp_path: Path, server: ForkServer, finding: Callable[..., None]
 ) -> None:
     seen = 0
     for life in range(8):
-        directory = scratch / str(life)
+        directory = tmp_path / str(life)
         directory.mkdir()
         told = Told()
         with server.start("tests.crash.workload:boast", "sqlite", str(directory)) as child:

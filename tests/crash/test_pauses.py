@@ -26,7 +26,7 @@ TOGETHER = 8
 PATIENCE, LONGEST = 4, 60
 """Seconds within which another process takes the run over, and within which anything happens."""
 
-pytestmark = [pytest.mark.timeout(7_200 if FULL else 120), pytest.mark.serial]
+pytestmark = pytest.mark.timeout(7_200 if FULL else 600)
 
 
 class Round:
@@ -100,13 +100,13 @@ class Round:
 
 
 def rounds(
-    server: ForkServer, medium: str, scratch: Path, count: int, *, fenced: bool
+    server: ForkServer, medium: str, tmp_path: Path, count: int, *, fenced: bool
 ) -> Iterator[str]:
     """What came of each pause."""
     for first in range(0, count, TOGETHER):
         with ExitStack() as stack:
             held = [
-                Round(stack, server, medium, scratch / str(number), fenced)
+                Round(stack, server, medium, tmp_path / str(number), fenced)
                 for number in range(first, min(first + TOGETHER, count))
             ]
             for one in held:
@@ -117,9 +117,9 @@ def rounds(
 
 @pytest.mark.parametrize("medium", MEDIA)
 def test_a_process_that_was_paused_past_its_lease_appends_nothing(
-    medium: str, scratch: Path, server: ForkServer, finding: Callable[..., None]
+    medium: str, tmp_path: Path, server: ForkServer, finding: Callable[..., None]
 ) -> None:
-    found = Counter(rounds(server, medium, scratch, PAUSES, fenced=True))
+    found = Counter(rounds(server, medium, tmp_path, PAUSES, fenced=True))
     finding(
         f"SIGSTOP past the lease, {medium}",
         found.total(),
@@ -131,9 +131,9 @@ def test_a_process_that_was_paused_past_its_lease_appends_nothing(
 
 
 def test_the_test_sees_what_a_lease_without_epochs_lets_through(
-    scratch: Path, server: ForkServer, finding: Callable[..., None]
+    tmp_path: Path, server: ForkServer, finding: Callable[..., None]
 ) -> None:
-    found = Counter(rounds(server, "sqlite", scratch, 8, fenced=False))
+    found = Counter(rounds(server, "sqlite", tmp_path, 8, fenced=False))
     finding(
         "SIGSTOP past a lease without an epoch",
         found.total(),

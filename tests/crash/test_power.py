@@ -21,7 +21,7 @@ MEDIA = PLAIN if FULL else ("sqlite", "file")
 CUTS = times(10, 1_000 // len(PLAIN), "HOLDFAST_CUTS")
 CONTROLS = times(4, 20)
 
-pytestmark = pytest.mark.timeout(3_600 if FULL else 120)
+pytestmark = pytest.mark.timeout(3_600 if FULL else 600)
 
 
 @cache
@@ -41,7 +41,7 @@ def obstacle(kind: str) -> str:
 
 
 def cut_power(
-    medium: str, cuts: int, scratch: Path, kind: str, *options: str
+    medium: str, cuts: int, tmp_path: Path, kind: str, *options: str
 ) -> list[tuple[int, str]]:
     """For every cut, how many saves had been acknowledged and what was wrong afterwards."""
     if why := obstacle(kind):
@@ -49,7 +49,7 @@ def cut_power(
     ran = subprocess.run(
         [
             *("unshare", "--mount", sys.executable, "-m", "tests.crash.power"),
-            *(medium, str(cuts), str(scratch), kind, *options),
+            *(medium, str(cuts), str(tmp_path), kind, *options),
         ],
         stdout=subprocess.PIPE,
         text=True,
@@ -63,9 +63,9 @@ def cut_power(
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("medium", MEDIA)
 def test_a_power_cut_loses_nothing_that_was_acknowledged(
-    medium: str, kind: str, scratch: Path, finding: Callable[..., None]
+    medium: str, kind: str, tmp_path: Path, finding: Callable[..., None]
 ) -> None:
-    results = cut_power(medium, CUTS, scratch, kind)
+    results = cut_power(medium, CUTS, tmp_path, kind)
     acknowledged = sum(count for count, _ in results)
     wrong = [text for _, text in results if text]
     finding(
@@ -80,9 +80,9 @@ def test_a_power_cut_loses_nothing_that_was_acknowledged(
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("medium", ["sqlite", "file"])
 def test_the_cut_is_seen_where_nothing_is_synced(
-    medium: str, kind: str, scratch: Path, finding: Callable[..., None]
+    medium: str, kind: str, tmp_path: Path, finding: Callable[..., None]
 ) -> None:
-    results = cut_power(medium, CONTROLS, scratch, kind, "--without-sync")
+    results = cut_power(medium, CONTROLS, tmp_path, kind, "--without-sync")
     lost = sum(bool(text) for _, text in results)
     finding(
         f"power cut on {kind} without fsync, {medium}",

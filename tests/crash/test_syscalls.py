@@ -20,18 +20,18 @@ WHILE = "tests.crash.workload:work_while_it_lasts"
 KILL = ("SIGKILL",)
 CODES = ("EIO", "ENOSPC", "EDQUOT", "EROFS", "EINTR", "EMFILE")
 
-pytestmark = pytest.mark.timeout(14_400 if FULL else 120)
+pytestmark = pytest.mark.timeout(14_400 if FULL else 600)
 
 
 def points(
-    server: ForkServer, medium: str, scratch: Path, calls: tuple[str, ...], codes: tuple[str, ...]
+    server: ForkServer, medium: str, tmp_path: Path, calls: tuple[str, ...], codes: tuple[str, ...]
 ) -> list[tuple[str, int, str]]:
     """Every call of the workload by name and number, with each code, or a spread of them."""
     need_strace()
-    directory = scratch / "counted"
+    directory = tmp_path / "counted"
     directory.mkdir()
     arguments = (medium, str(directory), 3)
-    counted = count_calls(server, THROUGH, arguments, calls, scratch / "log")
+    counted = count_calls(server, THROUGH, arguments, calls, tmp_path / "log")
     shutil.rmtree(directory)
     calls_made = [(call, when) for call, count in counted.items() for when in range(1, count + 1)]
     # Every call with one of the codes, then every call with another.
@@ -51,13 +51,13 @@ def points(
 
 
 @pytest.fixture
-def directories(scratch: Path) -> Iterator[Path]:
+def directories(tmp_path: Path) -> Iterator[Path]:
     """Directories, each removed when the next is asked for."""
 
     def made() -> Iterator[Path]:
         number = 0
         while True:
-            directory = scratch / str(number)
+            directory = tmp_path / str(number)
             directory.mkdir()
             yield directory
             shutil.rmtree(directory)
@@ -69,13 +69,13 @@ def directories(scratch: Path) -> Iterator[Path]:
 @pytest.mark.parametrize("medium", PLAIN)
 def test_a_kill_at_any_system_call_loses_nothing_and_leaves_nothing(
     medium: str,
-    scratch: Path,
+    tmp_path: Path,
     directories: Iterator[Path],
     server: ForkServer,
     finding: Callable[..., None],
 ) -> None:
     killed = acknowledged = 0
-    every = points(server, medium, scratch, CHANGING, KILL)
+    every = points(server, medium, tmp_path, CHANGING, KILL)
     for call, when, signal in every:
         directory = next(directories)
         arguments = (medium, str(directory), 3)
@@ -132,12 +132,12 @@ def judge_faults(
 @pytest.mark.parametrize("medium", PLAIN)
 def test_a_system_call_that_fails_is_a_storage_error_and_acknowledges_nothing(
     medium: str,
-    scratch: Path,
+    tmp_path: Path,
     directories: Iterator[Path],
     server: ForkServer,
     finding: Callable[..., None],
 ) -> None:
-    every = points(server, medium, scratch, CHANGING + READING, CODES)
+    every = points(server, medium, tmp_path, CHANGING + READING, CODES)
     raised, _ = judge_faults(server, THROUGH, medium, directories, every, "")
     finding(
         f"a system call fails once, {medium}",
@@ -150,12 +150,12 @@ def test_a_system_call_that_fails_is_a_storage_error_and_acknowledges_nothing(
 @pytest.mark.parametrize("medium", PLAIN)
 def test_a_system_call_that_fails_from_then_on_is_a_storage_error_until_it_works_again(
     medium: str,
-    scratch: Path,
+    tmp_path: Path,
     directories: Iterator[Path],
     server: ForkServer,
     finding: Callable[..., None],
 ) -> None:
-    every = points(server, medium, scratch, CHANGING + READING, CODES)
+    every = points(server, medium, tmp_path, CHANGING + READING, CODES)
     raised, acknowledged = judge_faults(server, WHILE, medium, directories, every, "+")
     finding(
         f"a system call fails from then on, {medium}",
@@ -167,7 +167,7 @@ def test_a_system_call_that_fails_from_then_on_is_a_storage_error_until_it_works
 
 
 def test_the_test_sees_a_failed_save_that_is_acknowledged(
-    scratch: Path, directories: Iterator[Path], server: ForkServer, finding: Callable[..., None]
+    tmp_path: Path, directories: Iterator[Path], server: ForkServer, finding: Callable[..., None]
 ) -> None:
     need_strace()
     seen = 0

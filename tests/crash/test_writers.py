@@ -14,7 +14,7 @@ from tests.crash.processes import ForkServer
 
 from holdfast import State
 
-pytestmark = pytest.mark.timeout(1_800 if FULL else 120)
+pytestmark = pytest.mark.timeout(1_800 if FULL else 600)
 
 
 def run_all(
@@ -45,17 +45,17 @@ def run_all(
 @pytest.mark.parametrize("processes", [2, 8, 32] if FULL else [2, 8])
 @pytest.mark.parametrize("medium", DURABLE)
 def test_of_processes_that_save_to_one_run_one_wins_each_place(
-    medium: str, processes: int, scratch: Path, server: ForkServer, finding: Callable[..., None]
+    medium: str, processes: int, tmp_path: Path, server: ForkServer, finding: Callable[..., None]
 ) -> None:
     attempts = max(5, times(40, 16_000) // processes)
-    with open_medium(medium, scratch) as storage:
+    with open_medium(medium, tmp_path) as storage:
         manager_on(storage, medium).save_checkpoint(State.new({"log": []}, run_id="shared"))
-    told = run_all(server, "save_to_one_run", medium, scratch, processes, attempts)
+    told = run_all(server, "save_to_one_run", medium, tmp_path, processes, attempts)
     wins = [line[1:] for line in told if line[0] == "won"]
     lost = [line[1:] for line in told if line[0] == "lost"]
     won = {step: (me, attempt, checkpoint_id) for me, attempt, step, checkpoint_id in wins}
     assert len(won) + len(lost) == processes * attempts == len(told), "two won one step"
-    with open_medium(medium, scratch) as storage:
+    with open_medium(medium, tmp_path) as storage:
         manager = manager_on(storage, medium)
         assert all(manager.verify())
         seqs = [record.header.seq for record in storage.read("shared")]
@@ -67,7 +67,7 @@ def test_of_processes_that_save_to_one_run_one_wins_each_place(
         assert {entry.checkpoint_id for entry in entries if entry.step} == {
             id_ for _, _, id_ in won.values()
         }
-    assert strays(scratch) == []
+    assert strays(tmp_path) == []
     finding(
         f"{processes} processes save to one run, {medium}",
         len(told),
@@ -77,10 +77,10 @@ def test_of_processes_that_save_to_one_run_one_wins_each_place(
 
 @pytest.mark.parametrize("medium", DURABLE)
 def test_processes_that_begin_one_run_at_once_keep_what_each_was_told(
-    medium: str, scratch: Path, server: ForkServer
+    medium: str, tmp_path: Path, server: ForkServer
 ) -> None:
     for number in range(20 if FULL else 3):
-        directory = scratch / str(number)
+        directory = tmp_path / str(number)
         directory.mkdir()
         told = run_all(server, "begin_run", medium, directory, 4)
         won = {line[1]: line[2] for line in told if line[0] == "won"}
@@ -97,12 +97,12 @@ def test_processes_that_begin_one_run_at_once_keep_what_each_was_told(
 
 @pytest.mark.parametrize("medium", DURABLE)
 def test_processes_on_runs_of_their_own_do_not_meet(
-    medium: str, scratch: Path, server: ForkServer, finding: Callable[..., None]
+    medium: str, tmp_path: Path, server: ForkServer, finding: Callable[..., None]
 ) -> None:
     processes, steps = 8, max(8, times(8, 200))
-    told = run_all(server, "save_own_runs", medium, scratch, processes, steps)
+    told = run_all(server, "save_own_runs", medium, tmp_path, processes, steps)
     assert len(told) == processes * 3 * steps
-    with open_medium(medium, scratch) as storage:
+    with open_medium(medium, tmp_path) as storage:
         manager = manager_on(storage, medium)
         assert len(manager.list_checkpoints("many")) == len(told)
         for _, run_id, step, checkpoint_id in told if FULL else told[::7]:
@@ -110,17 +110,17 @@ def test_processes_on_runs_of_their_own_do_not_meet(
             assert isinstance(state, State)
             assert (state.run_id, state["log"]) == (run_id, list(range(1, step + 1)))
         assert all(manager.verify())
-    assert strays(scratch) == []
+    assert strays(tmp_path) == []
     finding(f"{processes} processes on {3 * processes} runs, {medium}", len(told), "0 lost")
 
 
 def test_the_test_sees_saves_that_overwrite_each_other(
-    scratch: Path, server: ForkServer, finding: Callable[..., None]
+    tmp_path: Path, server: ForkServer, finding: Callable[..., None]
 ) -> None:
     """A file that is read, added to and put in place whole: no save of it ever fails."""
-    (scratch / "log").write_text("[]")
-    told = run_all(server, "save_over", "none", scratch, 8, 50)
-    kept = json.loads((scratch / "log").read_text())
+    (tmp_path / "log").write_text("[]")
+    told = run_all(server, "save_over", "none", tmp_path, 8, 50)
+    kept = json.loads((tmp_path / "log").read_text())
     lost = sum(line[1:] not in kept for line in told)
     finding("saves that do not compare", len(told), f"{lost} of them lost", control=True)
     assert lost > 0

@@ -25,7 +25,7 @@ READING = ("pread64", "fstat", "newfstatat", "stat", "lstat", "statx", "getdents
 list: strace does not make the calls that it fails, and what should have been let go of would stay
 held, as it does on no system."""
 
-_PATIENCE = 60
+_PATIENCE = 500
 
 
 def need_strace() -> None:

@@ -18,7 +18,7 @@ import pytest
 from holdfast.runtime.models.model import Model, ToolSpec, open_model
 from holdfast.runtime.models.pydantic_ai import ollama_url
 
-pytestmark = [pytest.mark.serial, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.timeout(600)
 
 WEATHER = ToolSpec(
     "get_weather",

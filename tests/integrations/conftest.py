@@ -59,11 +59,11 @@ def id_of(config: dict[str, Any]) -> str:
 
 
 @pytest.fixture(params=["memory", "file", "sqlite"])
-def address(request: pytest.FixtureRequest, scratch: Path) -> str:
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return {
         "memory": "memory://",
-        "file": f"file://{scratch}/files",
-        "sqlite": f"sqlite:///{scratch}/threads.db",
+        "file": f"file://{tmp_path}/files",
+        "sqlite": f"sqlite:///{tmp_path}/threads.db",
     }[request.param]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from benchmarks import langgraph
 
-pytestmark = pytest.mark.serial
+pytestmark = pytest.mark.figures
 FULL = os.environ.get("HOLDFAST_FULL") == "1"
 
 

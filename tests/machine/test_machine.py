@@ -7,7 +7,6 @@ journals stay sound.
 from __future__ import annotations
 
 import copy
-import os
 import shutil
 import tempfile
 from collections import Counter
@@ -115,8 +114,7 @@ class Machine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-        self.directory = Path(tempfile.mkdtemp(prefix="holdfast-", dir=base))
+        self.directory = Path(tempfile.mkdtemp(prefix="holdfast-"))
         self.model = Model()
         self.hands: dict[tuple[str, str], Any] = {}
         """The states that the application works with, by run and scope."""

@@ -13,11 +13,11 @@ from holdfast.integrations.langgraph.saver import HoldfastSaver
 
 
 @pytest.mark.parametrize("medium", ["memory", "file", "sqlite"])
-async def test_every_capability_passes_every_test(medium: str, scratch: Path) -> None:
+async def test_every_capability_passes_every_test(medium: str, tmp_path: Path) -> None:
     addresses = {
         "memory": "memory://",
-        "file": f"file://{scratch}/files",
-        "sqlite": f"sqlite:///{scratch}/threads.db",
+        "file": f"file://{tmp_path}/files",
+        "sqlite": f"sqlite:///{tmp_path}/threads.db",
     }
 
     @checkpointer_test(name=f"HoldfastSaver-{medium}")

@@ -9,7 +9,6 @@ import stat
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -634,12 +633,8 @@ class TestEveryDamage:
         return request.param  # type: ignore[no-any-return]
 
     @pytest.fixture(params=[True, False], ids=["head", "no head"])
-    def directory(self, request: pytest.FixtureRequest, compress: Compress) -> Iterator[Path]:
-        # In memory, where it can be: tens of thousands of small files are written and read.
-        shm = Path("/dev/shm")
-        base = shm / f"holdfast-{os.getpid()}-{request.param}-{compress}"
-        if not os.access(shm, os.W_OK):
-            pytest.skip("no /dev/shm")
+    def directory(self, request: pytest.FixtureRequest, tmp_path: Path, compress: Compress) -> Path:
+        base = tmp_path / "runs"
         with FilesystemStorage(base, compress) as storage:
             writer = JournalWriter()
             writer.save(storage, id="x1", metadata={"k": [1]})
@@ -651,8 +646,7 @@ class TestEveryDamage:
             storage.append([writer.batch(1, hide=[4])])
         if not request.param:
             (base / HEAD).unlink()
-        yield base
-        shutil.rmtree(base)
+        return base
 
     def judge(
         self, directory: Path, compress: Compress, data: bytes, sound: tuple[object, ...]

@@ -102,14 +102,14 @@ def filled(count: int) -> dict[str, Callable[[], object]]:
     }
 
 
-@pytest.mark.serial
+@pytest.mark.figures
 def test_a_hundred_thousand_records_cost_at_most_twice_a_hundred() -> None:
     few, many = filled(100), filled(100_000)
     for what in few:
         assert typical(many[what]) < 2 * typical(few[what]), what
 
 
-@pytest.mark.serial
+@pytest.mark.figures
 def test_the_newest_checkpoint_behind_a_hundred_thousand_notes_is_as_near() -> None:
     costs = []
     for count in (100, 100_000):
@@ -122,7 +122,7 @@ def test_the_newest_checkpoint_behind_a_hundred_thousand_notes_is_as_near() -> N
     assert costs[1] < 2 * costs[0]
 
 
-@pytest.mark.serial
+@pytest.mark.figures
 def test_the_open_run_among_a_hundred_thousand_completed_ones_is_as_near() -> None:
     costs = []
     for count in (100, 100_000):

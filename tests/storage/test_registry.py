@@ -278,7 +278,7 @@ def test_a_factory_is_called_on_first_use_and_once() -> None:
     slow = threading.Barrier(2)
 
     def factory() -> Storage:
-        slow.wait(10)
+        slow.wait(300)
         made.append(MemoryStorage())
         return made[-1]
 
@@ -286,7 +286,7 @@ def test_a_factory_is_called_on_first_use_and_once() -> None:
     assert made == []
     with ThreadPoolExecutor(9) as pool:
         opened = [pool.submit(get_checkpoint_store, "mine") for _ in range(8)]
-        slow.wait(10)
+        slow.wait(300)
     assert [future.result() for future in opened] == [made[0]] * 8
     assert len(made) == 1
 
@@ -296,13 +296,13 @@ def test_a_slow_factory_keeps_no_other_name_waiting() -> None:
 
     def factory() -> Storage:
         started.set()
-        assert go_on.wait(10)
+        assert go_on.wait(300)
         return MemoryStorage()
 
     register_checkpoint_store("slow", factory)
     with ThreadPoolExecutor(1) as pool:
         opened = pool.submit(get_checkpoint_store, "slow")
-        assert started.wait(10)
+        assert started.wait(300)
         assert isinstance(get_checkpoint_store("memory"), MemoryStorage)
         go_on.set()
         assert isinstance(opened.result(10), MemoryStorage)

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from stamina.instrumentation import RetryDetails, get_on_retry_hooks, set_on_retry_hooks
 
 from holdfast.errors import (
     DecodeError,
@@ -209,18 +210,11 @@ def test_threads_that_append_do_not_mix(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def elsewhere(tmp_path: Path) -> Iterator[Path]:
-    """A directory on another file system than *tmp_path*."""
-    path = Path(f"/dev/shm/holdfast-{os.getpid()}")
-    if not Path("/dev/shm").is_dir():
-        pytest.skip("there is no /dev/shm")
-    path.mkdir()
-    try:
-        if path.stat().st_dev == tmp_path.stat().st_dev:
-            pytest.skip("/dev/shm is the same file system")
-        yield path
-    finally:
-        shutil.rmtree(path)
+def elsewhere(tmp_path: Path, disk: Path) -> Path:
+    """A directory of another file system."""
+    if disk.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("all temporary files are in one file system")
+    return disk
 
 
 def test_a_copy_has_the_content_and_the_mode(tmp_path: Path) -> None:
@@ -291,25 +285,37 @@ MISSING: dict[str, Callable[[Path], object]] = {
 }
 
 
+@pytest.fixture
+def retries() -> Iterator[list[RetryDetails]]:
+    """The retries that are made, each noted before it is waited for."""
+    noted: list[RetryDetails] = []
+    before = get_on_retry_hooks()
+    set_on_retry_hooks([noted.append])
+    yield noted
+    set_on_retry_hooks(before)
+
+
 @pytest.mark.parametrize("what", MISSING)
-def test_what_is_missing_fails_at_once(tmp_path: Path, what: str) -> None:
-    started = time.monotonic()
+def test_what_is_missing_fails_at_once(
+    tmp_path: Path, what: str, retries: list[RetryDetails]
+) -> None:
     with pytest.raises(NotFoundError) as told:
         MISSING[what](tmp_path / "none")
-    assert time.monotonic() - started < 0.09, "it waited as if it were transient"
+    assert retries == []
     assert told.value.errno == errno.ENOENT
     assert list(tmp_path.iterdir()) == []
 
 
 _AS_NOBODY = """
-import time
 from holdfast.errors import StorageError
+from stamina.instrumentation import set_on_retry_hooks
+retries = []
+set_on_retry_hooks([retries.append])
 os.setgid(65534); os.setuid(65534)
-started = time.monotonic()
 try:
     io.read_file(sys.argv[1])
 except StorageError as error:
-    assert time.monotonic() - started < 0.09, "it waited"
+    assert retries == []
     print("ready" if error.errno == 13 else error, flush=True)
 """
 
@@ -325,16 +331,26 @@ def test_a_refused_permission_fails_at_once() -> None:
         path.unlink()
 
 
-def test_what_is_busy_is_tried_again_until_it_is_free(tmp_path: Path) -> None:
-    program = tmp_path / "program"
+def test_what_is_busy_is_tried_again_until_it_is_free(
+    disk: Path, retries: list[RetryDetails]
+) -> None:
+    program = disk / "program"
     shutil.copy(shutil.which("sleep") or "/bin/sleep", program)
     program.chmod(0o700)
-    with subprocess.Popen([program, "0.3"]):
-        # The system lets nobody write to a program that runs.
+    with subprocess.Popen([program, "600"]) as running:
+        # The kernel refuses to write to a program that runs.
         with pytest.raises(StorageUnavailableError) as told:
             io.append(program, b"x", retry=ONCE)
         assert told.value.errno == errno.ETXTBSY
-        io.append(program, b"x", retry=Retry(first_wait=0.1, retries=5))
+
+        def end(details: RetryDetails) -> None:
+            retries.append(details)
+            running.kill()
+            running.wait()
+
+        set_on_retry_hooks([end])
+        io.append(program, b"x", retry=Retry(first_wait=0.01, retries=5))
+    assert retries
     assert program.read_bytes().endswith(b"x")
 
 
@@ -380,13 +396,13 @@ def test_a_call_that_hangs_is_given_up_at_the_deadline(tmp_path: Path, what: str
     started = time.monotonic()
     with pytest.raises(StorageUnavailableError, match=r"within 0\.2 s"):
         calls[what](Retry(deadline=0.2))
-    assert 0.2 <= time.monotonic() - started < 5
+    assert time.monotonic() - started >= 0.2
     # Someone opens the other end, so that the thread that was given up comes back.
     with pipe.open("wb"):
         pass
     for thread in threading.enumerate():
         if thread.name == "holdfast-io":
-            thread.join(10)
+            thread.join()
     assert {one.name for one in tmp_path.iterdir()} == {"pipe"}
 
 
@@ -397,7 +413,7 @@ def test_work_that_was_given_up_stops_before_it_changes_anything(tmp_path: Path)
 
     def slow() -> Iterator[bytes]:
         yield b"new"
-        hold.wait(30)
+        hold.wait()
         yield b" and late"
 
     with pytest.raises(StorageUnavailableError):
@@ -405,7 +421,7 @@ def test_work_that_was_given_up_stops_before_it_changes_anything(tmp_path: Path)
     hold.set()
     for thread in threading.enumerate():
         if thread.name == "holdfast-io":
-            thread.join(10)
+            thread.join()
     assert io.read_file(path) == "old"
     assert [one.name for one in tmp_path.iterdir()] == ["file"]
 
@@ -413,10 +429,10 @@ def test_work_that_was_given_up_stops_before_it_changes_anything(tmp_path: Path)
 def test_what_moves_on_is_not_given_up(tmp_path: Path) -> None:
     def slow() -> Iterator[bytes]:
         for _ in range(6):
-            time.sleep(0.1)
+            time.sleep(0.5)
             yield b"x"
 
-    io.write_file(tmp_path / "file", slow(), retry=Retry(deadline=0.4))
+    io.write_file(tmp_path / "file", slow(), retry=Retry(deadline=2.5))
     assert io.read_file(tmp_path / "file") == "xxxxxx"
 
 
@@ -509,22 +525,21 @@ def test_a_paused_holder_keeps_its_lock(tmp_path: Path) -> None:
 def test_a_lock_is_free_when_its_holder_is_killed(tmp_path: Path) -> None:
     with child(_HOLDS, tmp_path / "lock") as holder, ThreadPoolExecutor(1) as pool:
 
-        def wait_for_it() -> float:
-            with io.file_lock(tmp_path / "lock", timeout=30):
-                return time.monotonic()
+        def wait_for_it() -> bool:
+            with io.file_lock(tmp_path / "lock", timeout=500):
+                return True
 
         waiting = pool.submit(wait_for_it)
         time.sleep(0.05)
         assert not waiting.done()
         holder.kill()
-        killed = time.monotonic()
-        assert waiting.result(timeout=30) - killed < 5
+        assert waiting.result()
 
 
 _FORKS = """
 with io.file_lock(sys.argv[1]):
     if os.fork() == 0:
-        time.sleep(60)
+        time.sleep(600)
         os._exit(0)
     print("ready", flush=True)
     sys.stdin.read()
@@ -537,7 +552,7 @@ def test_a_child_that_a_holder_forked_does_not_keep_its_lock(tmp_path: Path) -> 
         holder.kill()
         holder.wait()
         try:
-            with io.file_lock(tmp_path / "lock", timeout=5):
+            with io.file_lock(tmp_path / "lock", timeout=300):
                 pass
         finally:
             for pid in children:
@@ -547,7 +562,7 @@ def test_a_child_that_a_holder_forked_does_not_keep_its_lock(tmp_path: Path) -> 
 def test_a_lock_file_that_was_removed_locks_nobody_out(tmp_path: Path) -> None:
     with io.file_lock(tmp_path / "lock"):
         (tmp_path / "lock").unlink()
-        with io.file_lock(tmp_path / "lock", timeout=1):
+        with io.file_lock(tmp_path / "lock", timeout=60):
             pass
     with pytest.raises(UsageError), io.file_lock(tmp_path / "lock", timeout=-1):
         pass

@@ -213,7 +213,7 @@ class TestProcesses:
             child.stdin.write("x")
             child.stdin.flush()
         for child in children:
-            _, problems = child.communicate(timeout=60)
+            _, problems = child.communicate(timeout=500)
             assert (child.returncode, problems) == (0, "")
         with SQLiteStorage(path) as storage:
             for n in range(5):
@@ -221,7 +221,7 @@ class TestProcesses:
 
     def test_a_process_that_ends_without_closing_loses_and_says_nothing(self, path: Path) -> None:
         child = script(SAVE, str(path), "run")
-        output = child.communicate("x", timeout=60)
+        output = child.communicate("x", timeout=500)
         assert (child.returncode, output) == (0, ("", ""))
         with SQLiteStorage(path) as storage:
             assert seqs(storage) == list(range(1, 21))
@@ -239,7 +239,7 @@ class TestProcesses:
         child.communicate()
         assert Path(f"{path}-wal").stat().st_size > 0
         tool = script(READ_WITH_ANOTHER_TOOL, str(path))
-        output, problems = tool.communicate(timeout=60)
+        output, problems = tool.communicate(timeout=500)
         assert (output, problems) == ("(20, 20)\n", "")
         assert not Path(f"{path}-wal").exists()
         with SQLiteStorage(path) as storage:

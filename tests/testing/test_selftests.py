@@ -12,8 +12,6 @@ import pytest
 from holdfast import CheckpointManager, State
 from holdfast.errors import MissingExtraError
 
-pytestmark = pytest.mark.serial
-
 WITHOUT_PYTEST = "import sys; sys.modules['pytest'] = None; sys.modules['_pytest'] = None\n"
 
 
@@ -32,7 +30,7 @@ def call(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=110,
+        timeout=500,
         check=False,
     )
     return done.returncode, done.stdout

@@ -181,7 +181,7 @@ class TestParallel:
             await process_parallel([1], work, max_workers=-1)
 
     async def test_plain_functions_run_in_threads(self) -> None:
-        barrier = threading.Barrier(2, timeout=10)
+        barrier = threading.Barrier(2, timeout=300)
         result = await process_parallel([1, 2], lambda item: barrier.wait() >= 0, max_workers=2)
         assert result.results == [True, True]
 

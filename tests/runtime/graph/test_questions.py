@@ -98,7 +98,7 @@ async def test_the_answer_may_come_from_another_process(tmp_path: Path) -> None:
             capture_output=True,
             text=True,
             check=True,
-            timeout=60,
+            timeout=500,
         ).stdout
         for end in (first, second)
     ]

@@ -88,7 +88,7 @@ class Program:
     def end(self) -> list[str]:
         assert self.process.stdout is not None
         rest = self.process.stdout.read()
-        self.process.wait(60)
+        self.process.wait(500)
         self.lines += rest.splitlines()
         return self.lines
 
@@ -243,7 +243,7 @@ async def test_a_paused_process_that_wakes_after_a_takeover_appends_nothing(
     program.process.send_signal(signal.SIGSTOP)
     graph, executed = graph_on(store)
     async with graph:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 500
         while True:
             try:
                 await graph.resume("r")
