@@ -24,7 +24,8 @@ from holdfast.errors import CorruptError, MissingExtraError, NotFoundError, Usag
 from holdfast.integrations.journal_text import Found, joined
 from holdfast.integrations.langgraph.records import Address, beside, fold, note_of, split_metadata
 from holdfast.integrations.langgraph.saver import HoldfastSaver
-from holdfast.integrations.type_learning import adopt_named, encode_adopting
+from holdfast.integrations.langgraph.types import encode_value
+from holdfast.integrations.type_learning import adopt_named
 
 __all__ = ["Imported", "check_file", "import_threads"]
 
@@ -104,7 +105,7 @@ def _found(saver: HoldfastSaver, address: Address) -> Found | None:
 
 
 def _texts(row: _Row) -> dict[str, bytes]:
-    return {key: encode_adopting(part) for key, part in row.checkpoint["channel_values"].items()}
+    return {key: encode_value(part) for key, part in row.checkpoint["channel_values"].items()}
 
 
 def _put(row: _Row, saver: HoldfastSaver) -> Any:
@@ -115,7 +116,7 @@ def _put(row: _Row, saver: HoldfastSaver) -> Any:
         tasks.setdefault((path, task), []).append((place, channel, value))
     notes = []
     for (path, task), writes in tasks.items():
-        stored = [(channel, encode_adopting(value)) for _, channel, value in writes]
+        stored = [(channel, encode_value(value)) for _, channel, value in writes]
         places = [place for place, _, _ in writes]
         notes.append(note_of(row.address, stored, task, path, places))
     checkpoint = {**row.checkpoint, "id": row.address.checkpoint_id}
@@ -127,7 +128,7 @@ def _compare(row: _Row, found: Found | None, saver: HoldfastSaver) -> None:
     checkpoint_id = row.address.checkpoint_id or ""
     written = [] if found is None else saver._threads.reading.written(found.header, checkpoint_id)
     order = sorted(row.writes, key=lambda write: write[:3])
-    wanted = [(task, channel, encode_adopting(v)) for _, task, _, channel, v in order]
+    wanted = [(task, channel, encode_value(v)) for _, task, _, channel, v in order]
     plain, rest = split_metadata(row.metadata)
     if (
         found is None

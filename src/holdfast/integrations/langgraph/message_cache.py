@@ -19,10 +19,16 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.values import Items, at_path, decode
+from holdfast.core.values import Items, at_path
 from holdfast.errors import EncodeError
-from holdfast.integrations.langgraph.types import MAKERS, MESSAGES, MessageParts, assemble
-from holdfast.integrations.type_learning import encode_adopting
+from holdfast.integrations.langgraph.types import (
+    MAKERS,
+    MESSAGES,
+    MessageParts,
+    assemble,
+    decode_value,
+    encode_value,
+)
 
 __all__ = ["Texts", "value_of"]
 
@@ -162,7 +168,7 @@ class Texts:
         try:
             if type(value) is list and len(value) > _FEW and type(value[0]) in MESSAGES:
                 return self._of_messages(key, value)
-            return encode_adopting(value)
+            return encode_value(value)
         except EncodeError as error:
             at_path(error, key[2])
             raise
@@ -214,7 +220,7 @@ class Texts:
 
 def _text_at(messages: list[Any], index: int) -> bytes:
     try:
-        return encode_adopting(messages[index])
+        return encode_value(messages[index])
     except EncodeError as error:
         at_path(error, index)
         raise
@@ -242,7 +248,7 @@ def value_of(text: bytes | Items) -> Any:
             made = _messages_of(text)
             if made is not None:
                 return made
-    return decode(text, strict=True)
+    return decode_value(text)
 
 
 def _messages_of(text: bytes) -> list[Any] | None:

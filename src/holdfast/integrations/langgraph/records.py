@@ -24,7 +24,7 @@ from holdfast.core.state import read_metadata
 from holdfast.core.values import FrozenDict, Items, Nature, encode_tree, weigh
 from holdfast.errors import EncodeError, UsageError
 from holdfast.integrations.langgraph.message_cache import value_of
-from holdfast.integrations.type_learning import encode_adopting
+from holdfast.integrations.langgraph.types import encode_value
 
 __all__ = [
     "Address",
@@ -106,8 +106,8 @@ def beside(checkpoint: Mapping[str, Any], rest: Mapping[str, Any]) -> bytes:
     """What is kept beside the channels: the checkpoint less their values, and *rest*."""
     said = {key: part for key, part in checkpoint.items() if key not in ("channel_values", "id")}
     return b'{"langgraph":{"checkpoint":%b,"metadata":%b}}' % (
-        encode_adopting(said),
-        encode_adopting(dict(rest)),
+        encode_value(said),
+        encode_value(dict(rest)),
     )
 
 

@@ -33,9 +33,9 @@ from holdfast.core.values import Items, encode
 from holdfast.integrations.langgraph.backpressure import Pace
 from holdfast.integrations.langgraph.message_cache import Texts, value_of
 from holdfast.integrations.langgraph.records import Address
-from holdfast.integrations.langgraph.types import Sealed, register_all
+from holdfast.integrations.langgraph.types import Sealed, encode_value, register_all
 from holdfast.integrations.langgraph.upkeep import Upkeep
-from holdfast.integrations.type_learning import adopt, adopt_named, encode_adopting
+from holdfast.integrations.type_learning import adopt, adopt_named
 from holdfast.storage.base import Storage
 
 __all__ = ["HoldfastSaver"]
@@ -258,10 +258,8 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         return self._texts.of(key, value) if self._is_ours() else self._text(value)
 
     def _text(self, value: Any) -> bytes:
-        if isinstance(value, BaseException):
-            value = repr(value)  # as LangGraph's own serializer has it
         if self._is_ours():
-            return encode_adopting(value)
+            return encode_value(value)
         return encode(Sealed(*self.serde.dumps_typed(value)))
 
     def _value(self, text: bytes | Items) -> Any:

@@ -1,13 +1,17 @@
-"""The types that LangGraph and LangChain put into a state, told to the codec.
+"""Registers LangGraph's and LangChain's types with the codec.
 
-They are stored by their fields, under names of their own, and come back without a call to their
-constructors. What is not known here is adopted when it is saved, if it is made of fields.
+Objects are stored by their fields under fixed names and restored without calling their
+constructors. A class that is not listed here is registered when a value of it is first saved,
+if it is made of fields.
 """
 
 from __future__ import annotations
 
+import copy
+import importlib
 import ipaddress
 import re
+import sys
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from functools import cache, partial
@@ -19,13 +23,25 @@ from langchain_core.documents import Document
 from langchain_core.messages.base import TextAccessor
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.store.base import Item
-from langgraph.types import Command, Interrupt, Overwrite, PregelTask, Send, TimeoutPolicy
 from pydantic import BaseModel
 
-from holdfast.core.values import register_type
-from holdfast.errors import EncodeError
+from holdfast.core.values import decode, register_type
+from holdfast.errors import DecodeError, EncodeError
+from holdfast.integrations.type_learning import encode_adopting
 
-__all__ = ["MAKERS", "MESSAGES", "MessageParts", "Sealed", "assemble", "register_all"]
+__all__ = [
+    "MAKERS",
+    "MESSAGES",
+    "MessageParts",
+    "Sealed",
+    "assemble",
+    "decode_value",
+    "encode_value",
+    "register_all",
+]
+
+_GRAPH_TYPES = "langgraph.types"
+"""Importing it loads the LangSmith client, which takes longer than everything else together."""
 
 _NAMES = (
     *("HumanMessage", "AIMessage", "SystemMessage", "ToolMessage", "FunctionMessage"),
@@ -35,10 +51,10 @@ _NAMES = (
 )
 
 MESSAGES: frozenset[type] = frozenset(getattr(messages, name) for name in _NAMES)
-"""LangChain's classes of messages."""
+"""LangChain's message classes."""
 
 MAKERS: dict[str, Callable[[MessageParts], Any]] = {}
-"""What makes a message of its parts, by the name under which it is stored."""
+"""Functions that build a message from its parts, by stored type name."""
 
 _PLANS = 256
 _FACTORIES: dict[str, Any] = {"list": list, "dict": dict, "set": set, "int": int, "str": str}
@@ -57,7 +73,7 @@ _put_fields, _put_given, _put_extra, _put_private = (
 
 
 class Sealed:
-    """A value that a serializer of the user's own has turned into bytes."""
+    """A value that the user's own serializer turned into bytes."""
 
     __slots__ = ("data", "kind")
 
@@ -66,33 +82,92 @@ class Sealed:
         self.data = data
 
 
+def encode_value(value: Any) -> bytes:
+    """Encode a channel value or write; exceptions become their `repr`, as in LangGraph."""
+    if _GRAPH_TYPES in sys.modules:
+        _register_graph_types()
+    try:
+        return encode_adopting(value)
+    except EncodeError:
+        plain = _exceptions_as_text(value, {})
+        if plain is value:
+            raise
+        return encode_adopting(plain)
+
+
+def decode_value(text: bytes) -> Any:
+    """Decode what `encode_value` made; an unregistered type is a `DecodeError`."""
+    try:
+        return decode(text, strict=True)
+    except DecodeError as error:
+        if not str(error.facts.get("tag", "")).startswith("langgraph."):
+            raise
+        _register_graph_types()
+        return decode(text, strict=True)
+
+
+def _exceptions_as_text(value: Any, made: dict[int, Any]) -> Any:
+    """Copy *value* with each exception in it replaced by its `repr`; itself if it holds none.
+
+    *made* holds the result for each object met so far, by its identity.
+    """
+    if isinstance(value, BaseException):
+        return repr(value)
+    if id(value) not in made:
+        made[id(value)] = value  # also what a cycle finds
+        made[id(value)] = _rebuilt(value, lambda part: _exceptions_as_text(part, made))
+    return made[id(value)]
+
+
+def _rebuilt(value: Any, replace: Callable[[Any], Any]) -> Any:
+    """Copy *value* with its parts replaced; itself if none of them changes."""
+    if isinstance(value, list | tuple | set | frozenset):
+        items = [replace(item) for item in value]
+        if all(new is old for new, old in zip(items, value, strict=True)):
+            return value
+        return value._make(items) if hasattr(value, "_make") else type(value)(items)
+    parts = value if isinstance(value, dict) else getattr(value, "__dict__", None)
+    if not isinstance(parts, dict):
+        return value
+    changed = {key: new for key, old in parts.items() if (new := replace(old)) is not old}
+    if not changed:
+        return value
+    copied = copy.copy(value)
+    (copied if isinstance(value, dict) else copied.__dict__).update(changed)
+    return copied
+
+
 @cache
 def register_all() -> None:
-    """Tell the codec of all types; once for the process."""
+    """Register all types, once per process; LangGraph's own only if a graph can exist."""
     for cls in (*MESSAGES, Document):
         take, make = _model_parts(cls)
         name = f"langchain_core.{cls.__name__}"
         register_type(cls, name, encode=take, decode=partial(_make_with, make))
         if cls in MESSAGES:
             MAKERS[name] = make
-    for name, cls, fields in (
-        ("langgraph.Send", Send, ("node", "arg", "timeout")),
-        ("langgraph.Item", Item, tuple(Item.__slots__)),
-        ("langgraph.Sealed", Sealed, Sealed.__slots__),
-    ):
-        _register_slots(name, cls, fields)
-    for plain in (Command, Interrupt, Overwrite, TimeoutPolicy):
-        register_type(plain, f"langgraph.{plain.__name__}")
-    for named in (PregelTask, _DeltaSnapshot):
-        _register_tuple(named)
+    _register_slots("langgraph.Item", Item, tuple(Item.__slots__))
+    _register_slots("langgraph.Sealed", Sealed, Sealed.__slots__)
+    _register_tuple(_DeltaSnapshot)
     register_type(
         TextAccessor, "langchain_core.TextAccessor", encode=str.__str__, decode=TextAccessor
     )
     _register_collections()
+    if _GRAPH_TYPES in sys.modules:
+        _register_graph_types()
+
+
+@cache
+def _register_graph_types() -> None:
+    types = importlib.import_module(_GRAPH_TYPES)
+    _register_slots("langgraph.Send", types.Send, ("node", "arg", "timeout"))
+    for plain in (types.Command, types.Interrupt, types.Overwrite, types.TimeoutPolicy):
+        register_type(plain, f"langgraph.{plain.__name__}")
+    _register_tuple(types.PregelTask)
 
 
 def assemble(cls: Any, fields: Any, given: set[str], extra: Any, private: Any = None) -> Any:
-    """A LangChain model of just these parts, which become its own."""
+    """Build a LangChain model that owns exactly these parts."""
     made = cls.__new__(cls)
     _put_fields(made, fields)
     _put_given(made, given)
@@ -102,11 +177,11 @@ def assemble(cls: Any, fields: Any, given: set[str], extra: Any, private: Any = 
 
 
 class MessageParts(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    """What a LangChain model is stored as."""
+    """The stored form of a LangChain model."""
 
     fields: dict[str, Any]
     set: list[str] | None = None
-    """The fields that were given, where those are not the ones that are stored."""
+    """The names of the fields that were set, if they differ from those stored."""
     extra: dict[str, Any] | None = None
     private: dict[str, Any] | None = None
 
@@ -116,7 +191,7 @@ def _make_with(make: Callable[[MessageParts], Any], parts: dict[str, Any]) -> An
 
 
 def _model_parts(cls: Any) -> tuple[Callable[[Any], Any], Callable[[MessageParts], Any]]:
-    """How a LangChain model is taken apart and made: of its fields, only those not default."""
+    """Build the functions that take a model apart, without default values, and make it again."""
     defaults: dict[str, Any] = {}
     containers: dict[str, Any] = {}
     for name, field in cls.model_fields.items():
@@ -149,7 +224,7 @@ def _model_parts(cls: Any) -> tuple[Callable[[Any], Any], Callable[[MessageParts
         return parts
 
     plans: dict[tuple[str, ...], list[tuple[str, Any]]] = {}
-    """By the names of the fields that are stored: those for which a container is to be made."""
+    """By the names of the stored fields: the containers to create for the fields left out."""
 
     def plan(own: dict[str, Any]) -> list[tuple[str, Any]]:
         if not required <= own.keys() or not own.keys() <= template.keys():

@@ -18,7 +18,7 @@ from langgraph.graph import END, START, StateGraph
 from holdfast.errors import ConflictError
 from holdfast.integrations.langgraph.saver import HoldfastSaver
 
-VICTIM = Path(__file__).with_name("langgraph_victim.py")
+VICTIM = Path(__file__).with_name("crash_victim.py")
 
 
 @pytest.mark.parametrize("side", ["blocking", "awaited"])

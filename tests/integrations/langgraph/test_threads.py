@@ -28,7 +28,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
 from langgraph.types import Command, Interrupt, Overwrite, Send
 from pydantic import BaseModel
-from tests.integrations.conftest import Side, thread
+from tests.integrations.langgraph.conftest import Side, thread
 
 from holdfast.checkpoint.hooks.manager import HookEvent, HookManager, HookResult
 from holdfast.checkpoint.manager.blocking import CheckpointManager

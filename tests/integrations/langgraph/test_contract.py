@@ -12,7 +12,7 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.base import BaseCheckpointSaver, empty_checkpoint
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
-from tests.integrations.conftest import Side, id_of, thread
+from tests.integrations.langgraph.conftest import Side, id_of, thread
 
 from holdfast.integrations.langgraph.saver import HoldfastSaver
 

@@ -1,0 +1,96 @@
+"""Types in LangGraph states that need care: exceptions, and types of modules not loaded yet."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.types import Interrupt
+from tests.integrations.langgraph.conftest import Side, thread
+
+from holdfast.errors import EncodeError
+from holdfast.integrations.langgraph.saver import HoldfastSaver
+
+
+@dataclasses.dataclass
+class Report:
+    text: str
+    cause: Any = None
+
+
+def _cycle() -> Any:
+    loop: list[Any] = [ValueError("x")]
+    loop.append(loop)
+    return loop
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        ValueError("x"),
+        [ValueError("x"), 1],
+        {"errors": (ValueError("x"), {"inner": [KeyError("k")]})},
+    ],
+)
+async def test_an_exception_in_a_channel_is_stored_as_langgraph_stores_it(
+    side: Side, value: Any
+) -> None:
+    serde = JsonPlusSerializer()
+    expected = serde.loads_typed(serde.dumps_typed(value))
+    config = await side.step(thread(), {"value": value})
+    await side("put_writes", config, [("value", value)], "task")
+    found = await side("get_tuple", thread())
+    assert found.checkpoint["channel_values"] == {"value": _with_tuples(expected, value)}
+    assert found.pending_writes == [("task", "value", _with_tuples(expected, value))]
+
+
+def _with_tuples(expected: Any, value: Any) -> Any:
+    """*expected* with the tuples of *value*, which LangGraph stores as lists."""
+    if isinstance(value, dict):
+        return {key: _with_tuples(expected[key], value[key]) for key in value}
+    if isinstance(value, list | tuple):
+        return type(value)(map(_with_tuples, expected, value))
+    return expected
+
+
+async def test_an_exception_in_a_field_of_an_object_is_stored_as_its_text(side: Side) -> None:
+    report = Report("failed", OSError(2, "gone"))
+    await side.step(thread(), {"report": report})
+    assert await side.values(thread()) == {"report": Report("failed", repr(report.cause))}
+    assert isinstance(report.cause, OSError)
+
+
+async def test_a_cycle_with_an_exception_in_it_is_refused(side: Side) -> None:
+    with pytest.raises(EncodeError):
+        await side.step(thread(), {"value": _cycle()})
+
+
+def test_a_new_process_reads_graph_types_without_importing_langgraph_first(tmp_path: Path) -> None:
+    """Without a graph, LangGraph's own types are loaded only for a value that needs them."""
+    address = f"sqlite:///{tmp_path}/threads.db"
+    with HoldfastSaver(address) as saver:
+        config = saver.put(thread(), _checkpoint({"n": 1}), {}, {})
+        saver.put_writes(config, [("__interrupt__", [Interrupt("ask", id="1")])], "task")
+        saver.put(thread("plain"), _checkpoint({"n": 1}), {}, {})
+    code = f"""
+import sys
+from holdfast.integrations.langgraph import HoldfastSaver
+with HoldfastSaver({address!r}) as saver:
+    saver.get_tuple({{"configurable": {{"thread_id": "plain"}}}})
+    assert "langgraph.types" not in sys.modules
+    found = saver.get_tuple({{"configurable": {{"thread_id": "t"}}}})
+    print(found.pending_writes[0][2][0].value, type(found.pending_writes[0][2][0]).__name__)
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert done.stdout == "ask Interrupt\n", done.stderr
+
+
+def _checkpoint(values: dict[str, Any]) -> Any:
+    from langgraph.checkpoint.base import empty_checkpoint
+
+    return {**empty_checkpoint(), "channel_values": values}
