@@ -1,4 +1,8 @@
 from holdfast.core.records import frame as frame
+from holdfast.core.records.chain import Chain as Chain
+from holdfast.core.records.chain import Gap as Gap
+from holdfast.core.records.chain import chained as chained
+from holdfast.core.records.chain import read_prune_note as read_prune_note
 from holdfast.core.records.frame import NONCE_BYTES as NONCE_BYTES
 from holdfast.core.records.frame import Kdf as Kdf
 from holdfast.core.records.frame import KeyNote as KeyNote
@@ -19,6 +23,12 @@ from holdfast.core.records.lease import check_free as check_free
 from holdfast.core.records.lease import released as released
 from holdfast.core.records.lease import renewed as renewed
 from holdfast.core.records.lease import taken as taken
+from holdfast.core.records.ranges import Range as Range
+from holdfast.core.records.ranges import covers as covers
+from holdfast.core.records.ranges import gaps_between as gaps_between
+from holdfast.core.records.ranges import merge_ranges as merge_ranges
+from holdfast.core.records.ranges import ranges_of as ranges_of
+from holdfast.core.records.ranges import subtract_ranges as subtract_ranges
 from holdfast.core.records.record import STATUSES as STATUSES
 from holdfast.core.records.record import Frame as Frame
 from holdfast.core.records.record import Header as Header
