@@ -116,12 +116,15 @@ def imports_of(tree: ast.Module) -> Iterator[tuple[int, str, str]]:
                 yield node.lineno, text, ""
 
 
-def our_imports() -> Iterator[tuple[str, str, str]]:
+@cache
+def our_imports() -> list[tuple[str, str, str]]:
     """Importer with its line, imported module and name, for every import of one of our modules."""
-    for module in MODULES:
-        for line, imported, name in imports_of(tree_of(module)):
-            if imported.partition(".")[0] == "holdfast":
-                yield f"{module}:{line}", imported, name
+    return [
+        (f"{module}:{line}", imported, name)
+        for module in MODULES
+        for line, imported, name in imports_of(tree_of(module))
+        if imported.partition(".")[0] == "holdfast"
+    ]
 
 
 def goes_left(importer: str, imported: str) -> bool:

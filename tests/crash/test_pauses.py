@@ -23,7 +23,7 @@ PAUSES = times_of(16, 1_000, "HOLDFAST_PAUSES")
 LEASE = 0.4
 TOGETHER = 8
 """So many runs are held, paused and taken over at the same time, each in its own directory."""
-PATIENCE, LONGEST = 4, 60
+PATIENCE, LONGEST = 15, 500
 """Seconds within which another process takes the run over, and within which anything happens."""
 
 pytestmark = pytest.mark.timeout(7_200 if FULL else 600)

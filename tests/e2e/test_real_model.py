@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 import urllib.error
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.crash.processes import child_environment
 
 from holdfast.runtime.models.model import Model, ToolSpec, open_model
 from holdfast.runtime.models.pydantic_ai import ollama_url
@@ -95,19 +97,23 @@ async def test_a_real_model_gives_a_structured_answer(model: Model) -> None:
     assert set(reply.data) == {"name", "age"} and isinstance(reply.data["age"], int)
 
 
+def printed_by(module: str, *arguments: str) -> tuple[Any, str]:
+    """The JSON that a program of these tests printed, and its stderr."""
+    done = subprocess.run(
+        [sys.executable, "-m", f"tests.e2e.{module}", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=child_environment(),
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout), done.stderr
+
+
 def test_an_agent_on_a_real_model_completes_after_three_kills(
     spec: str, tmp_path: Path, figure: Callable[[str], None]
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.e2e.real_agent", str(tmp_path / "base"), spec],
-        capture_output=True,
-        text=True,
-        timeout=500,
-        check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-    )
-    assert done.returncode == 0, done.stderr
-    told: dict[str, Any] = json.loads(done.stdout)
+    told, _ = printed_by("real_agent", str(tmp_path / "base"), spec)
     whole, killed = told["whole"], told["killed"]
     assert (whole["killed"], killed["killed"]) == (0, 3)
     assert whole["end"]["status"] == killed["end"]["status"] == "completed"
@@ -119,4 +125,20 @@ def test_an_agent_on_a_real_model_completes_after_three_kills(
     figure(
         f"an agent on {spec}, killed three times: completed, {killed['calls']} model calls,"
         f" {whole['calls']} without a kill"
+    )
+
+
+def test_a_fleet_on_a_real_model_completes_after_two_kills(
+    spec: str, tmp_path: Path, figure: Callable[[str], None]
+) -> None:
+    if spec != "local":
+        pytest.skip("only the local model is known to follow a fleet's schema")
+    told, complained = printed_by("real_fleet", str(tmp_path / "base"))
+    end = told["end"]
+    assert told["statuses"] == [signal.SIGKILL, signal.SIGKILL, 0], complained
+    assert (end["status"], end["rounds"], end["problems"]) == ("completed", 2, [])
+    assert end["answer"] and end["calls"] == told["calls"]
+    figure(
+        f"a fleet on a real model, killed twice: {end['rounds']} rounds, {end['calls']} calls,"
+        f" {end['tokens']} tokens, none repeated"
     )

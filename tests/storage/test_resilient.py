@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -440,11 +441,17 @@ def test_a_manager_is_told_of_a_parked_run(setup: Setup) -> None:
 
 def test_what_is_busy_for_a_moment_is_tried_again(tmp_path: Path) -> None:
     events: list[StorageEvent] = []
+    noticed = threading.Event()
+
+    def notice(event: StorageEvent) -> None:
+        events.append(event)
+        noticed.set()
+
     storage = ResilientStorage(
         SQLiteStorage(tmp_path / "runs.db", busy_timeout=0),
         MemoryStorage(),
-        retry=Retry(retries=8, first_wait=0.02, jitter=0.001),
-        on_event=events.append,
+        retry=Retry(retries=100, first_wait=0.02, longest_wait=0.1, deadline=300),
+        on_event=notice,
     )
     writer = JournalWriter()
     with storage, ThreadPoolExecutor(1) as pool:
@@ -452,7 +459,7 @@ def test_what_is_busy_for_a_moment_is_tried_again(tmp_path: Path) -> None:
         db = apsw.Connection(str(tmp_path / "runs.db"), vfs=checked_pages())
         db.execute("BEGIN IMMEDIATE")
         waiting = pool.submit(writer.save, storage)
-        time.sleep(0.05)
+        noticed.wait()
         db.execute("ROLLBACK")
         db.close()
         waiting.result()
