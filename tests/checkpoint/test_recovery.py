@@ -40,7 +40,7 @@ from holdfast.errors import (
     UsageError,
     WrongKeyError,
 )
-from holdfast.storage.base import Mending, RecordQuery, RunQuery
+from holdfast.storage.base import RecordQuery, Repairable, RunQuery
 from holdfast.storage.sqlite.page_checksums import PAGE, checked_pages
 
 Open = Callable[..., CheckpointManager]
@@ -406,20 +406,20 @@ def test_a_record_that_is_gone_without_a_word_is_noted(open_manager: Open) -> No
 def test_what_is_missing_in_a_run_that_goes_on_elsewhere_is_left_to_it(open_manager: Open) -> None:
     manager = open_manager()
     storage = manager.storage
-    assert isinstance(storage, Mending)
+    assert isinstance(storage, Repairable)
     fill(manager, steps=2)
-    survey = storage.survey("run")
-    assert survey is not None
+    inspection = storage.inspect("run")
+    assert inspection is not None
     manager.save_checkpoint(manager.resume_from_latest("run").set("n", 1).at(step=3))
     before = list(manager.storage.read("run"))
     with pytest.raises(ConflictError):
-        storage.mend("run", survey.records[:1], (), head=survey.head)
+        storage.rewrite("run", inspection.records[:1], (), head=inspection.head)
     with pytest.raises(UsageError):
-        storage.mend("none", (), (), head=0)
+        storage.rewrite("none", (), (), head=0)
     with pytest.raises(UsageError):
-        storage.mend("other", survey.records[:1], (), head=survey.head)
+        storage.rewrite("other", inspection.records[:1], (), head=inspection.head)
     with pytest.raises(UsageError):
-        storage.mend("run", survey.records[::-1], (), head=survey.head)
+        storage.rewrite("run", inspection.records[::-1], (), head=inspection.head)
     assert list(manager.storage.read("run")) == before
 
 
@@ -585,7 +585,7 @@ def test_a_file_of_which_nothing_can_be_read_is_left_as_it_is(tmp_path: Path) ->
 
 def test_every_medium_can_be_mended() -> None:
     for kind in (MemoryStorage, SQLiteStorage, FilesystemStorage):
-        assert issubclass(kind, Mending)
+        assert issubclass(kind, Repairable)
 
 
 # Dying while it is repaired

@@ -16,23 +16,23 @@ from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 
 import msgspec
 
-from holdfast.core.records import Header, Lease, Owner, Record, check_run_id
+from holdfast.core.records import Header, Lease, Owner, Record, check_run_id, gaps_between
 from holdfast.errors import ConflictError, NotFoundError, StorageUnavailableError, UsageError
 from holdfast.storage.process import is_dead, this_process
-from holdfast.storage.shared import Mending, Survey
+from holdfast.storage.shared import Inspection, Repairable
 
 __all__ = [
     "Batch",
+    "Inspection",
     "Lease",
     "Leasing",
-    "Mending",
     "Owner",
     "Page",
     "RecordQuery",
+    "Repairable",
     "RunInfo",
     "RunQuery",
     "Storage",
-    "Survey",
     "about_run",
     "default_address",
     "is_dead",
@@ -92,8 +92,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
 
     def gaps(self, seq: int) -> list[tuple[int, int]]:
         """The ranges that its records pass over, if they come after the record at *seq*."""
-        seqs = [seq, *(record.header.seq for record in self.records)]
-        return [(one + 1, two - 1) for one, two in pairwise(seqs) if two > one + 1]
+        return gaps_between((record.header.seq for record in self.records), after=seq)
 
 
 def in_batches(records: Iterable[Record]) -> Iterator[list[Record]]:

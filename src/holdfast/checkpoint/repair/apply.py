@@ -19,7 +19,7 @@ import msgspec
 from holdfast.checkpoint.repair.plan import RepairPlan, Span, plan_repair
 from holdfast.core.records import Header, Record, check_free, new_id, seal
 from holdfast.errors import ConflictError, CorruptError, NotFoundError, UsageError
-from holdfast.storage.base import Batch, Leasing, Mending, is_dead
+from holdfast.storage.base import Batch, Leasing, Repairable, is_dead
 
 if TYPE_CHECKING:
     from holdfast.checkpoint.operations import Saving
@@ -93,7 +93,7 @@ class Repairer:
         storage = self._mending()
         medium: list[str] = []
         if run_id is None:
-            medium = storage.check_medium(mend=not dry_run)
+            medium = storage.check_medium(repair=not dry_run)
             if medium and not dry_run:
                 self._saving.journal.invalidate_all()
                 self._saving.retention.forget_all()
@@ -110,7 +110,7 @@ class Repairer:
         return RepairReport(medium=tuple(medium), runs=tuple(runs), dry_run=dry_run)
 
     def _repaired(
-        self, storage: Mending, run_id: str, *, dry_run: bool, only: bool
+        self, storage: Repairable, run_id: str, *, dry_run: bool, only: bool
     ) -> RunRepair | None:
         """What was done to a run; one that others use is left alone, unless *only* it is meant."""
         try:
@@ -134,11 +134,11 @@ class Repairer:
         or it is not the run's own records that are damaged.
         """
         run_id = error.facts.get("run_id")
-        if run_id is None or not isinstance(self._storage, Mending):
+        if run_id is None or not isinstance(self._storage, Repairable):
             return False
         try:
-            survey = self._storage.survey(run_id)
-            plan = plan_repair(survey) if survey is not None else None
+            inspection = self._storage.inspect(run_id)
+            plan = plan_repair(inspection) if inspection is not None else None
             if plan is None or not plan.needed or plan.checkpoint is None:
                 return False
             done = self._repair(self._storage, run_id, dry_run=False)
@@ -149,19 +149,19 @@ class Repairer:
             self._report(done)
         return done is not None
 
-    def _mending(self) -> Mending:
-        if isinstance(self._storage, Mending):
+    def _mending(self) -> Repairable:
+        if isinstance(self._storage, Repairable):
             return self._storage
         raise UsageError(
             f"a {type(self._storage).__name__} cannot be repaired from here",
             hint="repair it with its own tools, then verify()",
         )
 
-    def _repair(self, storage: Mending, run_id: str, *, dry_run: bool) -> RunRepair | None:
-        survey = storage.survey(run_id)
-        if survey is None:
+    def _repair(self, storage: Repairable, run_id: str, *, dry_run: bool) -> RunRepair | None:
+        inspection = storage.inspect(run_id)
+        if inspection is None:
             raise NotFoundError(f"no run {run_id!r}", hint="check the spelling", run_id=run_id)
-        plan = plan_repair(survey)
+        plan = plan_repair(inspection)
         if not plan.needed:
             return None
         if dry_run:
@@ -170,8 +170,8 @@ class Repairer:
         note = self._note(plan)
         kept = None
         if plan.rewrites:
-            hidden = survey.hidden & {record.header.seq for record in plan.keep}
-            kept = storage.mend(run_id, (*plan.keep, *note), hidden, head=survey.head)
+            hidden = inspection.hidden & {record.header.seq for record in plan.keep}
+            kept = storage.rewrite(run_id, (*plan.keep, *note), hidden, head=inspection.head)
         else:
             batch = Batch(run_id=run_id, records=note, epoch=self._epoch(run_id))
             refused = self._storage.append([batch])[0]

@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.checkpoint.crypto import SHREDDED
 from holdfast.core.records import Header, Record, is_encrypted
-from holdfast.storage.base import Survey
+from holdfast.storage.base import Inspection
 
 __all__ = ["RepairPlan", "Span", "covers", "plan_repair", "spans"]
 
@@ -58,12 +58,12 @@ class _Prune(msgspec.Struct):
     erased: list[_Erased]
 
 
-def plan_repair(survey: Survey) -> RepairPlan:
+def plan_repair(inspection: Inspection) -> RepairPlan:
     """Keep what is whole, follows on, and is built on nothing that is lost."""
-    whole = _following(survey.records)
+    whole = _following(inspection.records)
     seqs = [record.header.seq for record in whole]
     pruned = _pruned(whole)
-    newest = max([survey.head, *seqs[-1:]])
+    newest = max([inspection.head, *seqs[-1:]])
     lost = [
         seq
         for first, last in _missing(seqs, newest)
@@ -77,20 +77,20 @@ def plan_repair(survey: Survey) -> RepairPlan:
         for record in keep
         if record.header.frame != "note"
         and not record.header.scope
-        and record.header.seq not in survey.hidden
+        and record.header.seq not in inspection.hidden
     ]
     if (lost or stranded) and (not shown or _lacks_its_key(keep)):
         # What is left tells of states that nobody can load: it is put aside as a whole.
         stranded, keep, shown = set(seqs), (), []
-    rewrites = bool(survey.problems) or len(keep) < len(survey.records)
+    rewrites = bool(inspection.problems) or len(keep) < len(inspection.records)
     if keep and keep[-1].header.seq < newest:
         rewrites = True
     return RepairPlan(
-        run_id=survey.run_id,
+        run_id=inspection.run_id,
         keep=keep,
         lost=tuple(spans(lost)),
         stranded=tuple(spans(sorted(stranded))),
-        problems=survey.problems,
+        problems=inspection.problems,
         head=newest,
         rewrites=rewrites,
         checkpoint=shown[-1] if shown else None,

@@ -27,7 +27,7 @@ from typing import Literal
 import msgspec
 import zstandard
 
-from holdfast.core.records import Record, open_record
+from holdfast.core.records import Record, merge_ranges, open_record
 from holdfast.errors import CorruptError
 
 __all__ = [
@@ -295,19 +295,9 @@ def thin(lines: Iterable[tuple[Line, tuple[int, ...]]], erase: Collection[int]) 
             began=0 if kept else first.began,
             started=None if kept else first.started,
             hide=tuple(hide),
-            erased=_joined(erased),
+            erased=tuple(merge_ranges(erased)),
             moved=line.fields.moved,
         )
         kept.append(Line(fields, parts))
         after, erased, hide = line.fields.commit, [], []
     return kept
-
-
-def _joined(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    joined: list[tuple[int, int]] = []
-    for first, last in sorted(ranges):
-        if joined and first == joined[-1][1] + 1:
-            joined[-1] = joined[-1][0], last
-        else:
-            joined.append((first, last))
-    return tuple(joined)

@@ -250,7 +250,7 @@ class JournalFiles:
             if known is not None and self._grown(root, known):
                 return known
             journal = self._read(root, medium)
-            if journal is None or locked or not journal.is_odd:
+            if journal is None or locked or not journal.has_anomaly:
                 return self._keep(medium, journal)
         with nullcontext() if locked else self.lock_to_read(root, medium):
             self._listing.forget()
@@ -297,12 +297,12 @@ class JournalFiles:
                 continue
             with root.folder(segment.folder) as folder, folder.open(segment.file) as fd:
                 stat = stat_of(fd)
-                if segment is not segments[-1] or journal.is_odd:
+                if segment is not segments[-1] or journal.has_anomaly:
                     return False
                 if stat[0] != segment.stat[0] or stat[1] <= segment.end:
                     return False
                 journal.read(segment, read_at(fd, segment.end, stat[1] - segment.end), stat)
-                return not journal.is_odd
+                return not journal.has_anomaly
         return True
 
     def _read(self, root: Folder, medium: str) -> Journal | None:

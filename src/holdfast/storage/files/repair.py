@@ -8,21 +8,21 @@ from itertools import groupby
 
 import msgspec
 
-from holdfast.core.records import Record
+from holdfast.core.records import Record, gaps_between
 from holdfast.errors import CorruptError
 from holdfast.storage.files.dirfd import Folder
 from holdfast.storage.files.lines import Line, pack
 from holdfast.storage.files.names import file_name, folder_of
 from holdfast.storage.files.reader import JournalFiles, stat_of
 from holdfast.storage.files.run_index import Journal, Segment
-from holdfast.storage.shared import Survey, holes, moment
+from holdfast.storage.shared import Inspection, moment
 
-__all__ = ["cut_torn", "rebuild", "survey"]
+__all__ = ["cut_torn", "inspect_run", "rebuild"]
 
 _QUARANTINE = ".quarantine"
 
 
-def survey(files: JournalFiles, root: Folder, journal: Journal) -> Survey:
+def inspect_run(files: JournalFiles, root: Folder, journal: Journal) -> Inspection:
     """What of the run is whole. It is held."""
     problems = [journal.corrupt(damage).message for damage in journal.damages]
     records: list[Record] = []
@@ -35,7 +35,7 @@ def survey(files: JournalFiles, root: Folder, journal: Journal) -> Survey:
             whole, entries = [], entries[1:]
         records += whole
         entries = entries[len(whole) :]
-    return Survey(
+    return Inspection(
         run_id=journal.run_id,
         records=tuple(records),
         hidden=frozenset(seq for seq, entry in journal.entries.items() if entry.hidden),
@@ -63,7 +63,7 @@ def rebuild(
     """Write a run that is held anew; gives where its old files are kept.
 
     They are linked there first, then the new ones put in their place: a crash leaves files that
-    are damaged still, or again, and can be mended again.
+    are damaged still, or again, and can be repaired again.
     """
     kept = _set_aside(root, journal)
     if not records:
@@ -111,7 +111,7 @@ def _segments(
         (folder, list(group))
         for folder, group in groupby(records, key=lambda r: folder_of(r.header.name))
     ]
-    gaps = {last: (first, last) for first, last in holes(r.header.seq for r in records)}
+    gaps = {last: (first, last) for first, last in gaps_between(r.header.seq for r in records)}
     for number, (folder, group) in enumerate(groups, 1):
         yield folder, _lines(new, old, group, hidden, gaps, moves=number < len(groups))
 

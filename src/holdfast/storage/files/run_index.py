@@ -99,7 +99,7 @@ class Journal:
         return bool(self.segments) and self.segments[-1].stat[1] > self.segments[-1].end
 
     @property
-    def is_odd(self) -> bool:
+    def has_anomaly(self) -> bool:
         """Whether anything in the files is not as a writer that finished leaves it."""
         return self.torn or bool(self.damages)
 

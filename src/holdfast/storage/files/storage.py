@@ -47,11 +47,11 @@ from holdfast.storage.files.lines import Codec
 from holdfast.storage.files.names import folder_of
 from holdfast.storage.files.queries import copy_of, find, heads, key_before, newest_first, notes_of
 from holdfast.storage.files.reader import JournalFiles
-from holdfast.storage.files.repair import cut_torn, rebuild, survey
+from holdfast.storage.files.repair import cut_torn, inspect_run, rebuild
 from holdfast.storage.files.run_index import Journal, Key
 from holdfast.storage.files.writer import Writer
 from holdfast.storage.process import owner_is_dead
-from holdfast.storage.shared import Survey, check_head, checked_run
+from holdfast.storage.shared import Inspection, check_head, checked_run
 
 __all__ = ["FilesystemStorage"]
 
@@ -211,13 +211,13 @@ class FilesystemStorage(Storage):
         with self._reading() as root:
             return None if root is None else read_lease(root, run_id)
 
-    def check_medium(self, *, mend: bool) -> list[str]:
+    def check_medium(self, *, repair: bool) -> list[str]:
         told = []
         with self._reading() as root:
             for journal in self._journals(root):
                 if root is None or not journal.torn or journal.broken:
                     continue
-                if not mend:
+                if not repair:
                     told.append(f"run {journal.run_id!r} ends in a write that was cut short")
                     continue
                 with self._files.lock(root, journal.medium):
@@ -228,7 +228,7 @@ class FilesystemStorage(Storage):
         with self._reading() as root:
             return [journal.run_id for journal in self._journals(root)]
 
-    def survey(self, run_id: str) -> Survey | None:
+    def inspect(self, run_id: str) -> Inspection | None:
         with self._reading() as root:
             if root is None or not self._journals(root, run_id):
                 return None
@@ -236,16 +236,16 @@ class FilesystemStorage(Storage):
             with self._files.lock_to_read(root, medium):
                 self._files.forget(medium)
                 journal = self._files.journal(root, medium, locked=True)
-                return None if journal is None else survey(self._files, root, journal)
+                return None if journal is None else inspect_run(self._files, root, journal)
 
-    def mend(
+    def rewrite(
         self, run_id: str, records: Sequence[Record], hidden: Collection[int], *, head: int
     ) -> str:
         opened = checked_run(run_id, records)
         with self._writing() as root, self._files.lock(root, medium_name(run_id)):
             journal = self._files.journal(root, medium_name(run_id), locked=True)
             if journal is None:
-                raise UsageError(f"there is no run {run_id!r} to mend", run_id=run_id)
+                raise UsageError(f"there is no run {run_id!r} to rewrite", run_id=run_id)
             check_head(run_id, head, journal.seq + journal.broken)
             kept = rebuild(self._files, root, journal, opened, hidden)
         return str(self._path / kept)

@@ -13,7 +13,7 @@ import msgspec
 from holdfast.core.records import Header
 from holdfast.storage.base import RecordQuery, RunQuery
 
-__all__ = ["Entry", "Ids", "Standing", "Standings", "Visible", "remove", "wants_status"]
+__all__ = ["Entry", "Ids", "NameAndStatus", "RunIndex", "Visible", "remove", "wants_status"]
 
 _FEW = 16
 """Up to so many changes to a list are made one by one, more by making it anew."""
@@ -31,7 +31,7 @@ class Entry(msgspec.Struct):
 
 
 _Facet = tuple[str, ...]
-Standing = tuple[str, str]
+NameAndStatus = tuple[str, str]
 """A run's name and status."""
 
 
@@ -135,7 +135,7 @@ class Ids:
             yield self._sorted[index]
 
 
-class Standings:
+class RunIndex:
     """Ordinals of runs by name and status, each list in the order in which they began."""
 
     def __init__(self) -> None:
@@ -143,7 +143,7 @@ class Standings:
             lambda: defaultdict(list)
         )
 
-    def move(self, ordinal: int, old: Standing | None, new: Standing | None) -> None:
+    def move(self, ordinal: int, old: NameAndStatus | None, new: NameAndStatus | None) -> None:
         if old == new:
             return
         if old is not None:

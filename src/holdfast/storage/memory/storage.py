@@ -37,14 +37,14 @@ from holdfast.storage.base import (
 from holdfast.storage.memory.index import (
     Entry,
     Ids,
-    Standing,
-    Standings,
+    NameAndStatus,
+    RunIndex,
     Visible,
     remove,
     wants_status,
 )
 from holdfast.storage.process import owner_is_dead
-from holdfast.storage.shared import Survey, check_head, checked_run
+from holdfast.storage.shared import Inspection, check_head, checked_run
 
 __all__ = ["MemoryStorage"]
 
@@ -66,7 +66,7 @@ class _Run(msgspec.Struct):
     digest: str = ""
     checkpoints: int = 0
     stored: int = 0
-    standing: Standing | None = None
+    listed_as: NameAndStatus | None = None
     """Under which it is listed."""
 
 
@@ -89,12 +89,12 @@ class MemoryStorage(Storage):
         self._entries: dict[int, Entry] = {}
         self._visible = Visible()
         self._ids = Ids()
-        self._standings = Standings()
+        self._run_index = RunIndex()
         self._leases: dict[str, Lease] = {}
         self._last_place = 0
         self._last_ordinal = 0
         self.quarantine: dict[str, list[Entry]] = {}
-        """What `mend` has put aside, by run."""
+        """What `rewrite` has put aside, by run."""
 
     def append(self, batches: Sequence[Batch]) -> list[ConflictError | None]:
         checked = [(batch, batch.opened()) for batch in batches]
@@ -183,7 +183,7 @@ class MemoryStorage(Storage):
         with self._lock:
             self._closed = True
             self._runs, self._by_ordinal, self._entries, self._leases = {}, {}, {}, {}
-            self._visible, self._ids, self._standings = Visible(), Ids(), Standings()
+            self._visible, self._ids, self._run_index = Visible(), Ids(), RunIndex()
 
     def take_lease(self, run_id: str, owner: Owner, *, now: float, ttl: float) -> Lease:
         check_run_id(run_id)
@@ -214,7 +214,7 @@ class MemoryStorage(Storage):
             self._check_open()
             return self._leases.get(run_id)
 
-    def check_medium(self, *, mend: bool) -> list[str]:
+    def check_medium(self, *, repair: bool) -> list[str]:
         return []
 
     def known_runs(self) -> list[str]:
@@ -222,7 +222,7 @@ class MemoryStorage(Storage):
             self._check_open()
             return [*self._runs]
 
-    def survey(self, run_id: str) -> Survey | None:
+    def inspect(self, run_id: str) -> Inspection | None:
         with self._lock:
             self._check_open()
             run = self._runs.get(run_id)
@@ -236,7 +236,7 @@ class MemoryStorage(Storage):
                 records.append(open_record(entry.text, header.digest, entry.body))
             except CorruptError as error:
                 problems.append(f"record {entry.header.seq} of run {run_id!r}: {error.message}")
-        return Survey(
+        return Inspection(
             run_id=run_id,
             records=tuple(records),
             hidden=frozenset(entry.header.seq for entry in entries if entry.hidden),
@@ -244,7 +244,7 @@ class MemoryStorage(Storage):
             head=run.seq,
         )
 
-    def mend(
+    def rewrite(
         self, run_id: str, records: Sequence[Record], hidden: Collection[int], *, head: int
     ) -> str:
         opened = {record.header.seq: record for record in checked_run(run_id, records)}
@@ -252,7 +252,7 @@ class MemoryStorage(Storage):
             self._check_open()
             run = self._runs.get(run_id)
             if run is None:
-                raise UsageError(f"there is no run {run_id!r} to mend", run_id=run_id)
+                raise UsageError(f"there is no run {run_id!r} to rewrite", run_id=run_id)
             check_head(run_id, head, run.seq)
             aside = [e for seq, e in run.entries.items() if not _is_whole(e, opened.get(seq))]
             self.quarantine.setdefault(run_id, []).extend(map(copy, aside))
@@ -349,7 +349,7 @@ class MemoryStorage(Storage):
     def _delete_run(self, run: _Run) -> int:
         count = len(run.seqs)
         self._erase(run, set(run.seqs))
-        self._standings.move(run.ordinal, run.standing, None)
+        self._run_index.move(run.ordinal, run.listed_as, None)
         del self._runs[run.run_id], self._by_ordinal[run.ordinal]
         return count
 
@@ -357,9 +357,9 @@ class MemoryStorage(Storage):
         """List the run under the name and status that it has now."""
         newest = self._checkpoint_of(run)
         name = run.entries[run.seq].header.name if newest is None else newest.name
-        standing = (name, "running" if newest is None else newest.status)
-        self._standings.move(run.ordinal, run.standing, standing)
-        run.standing = standing
+        listed_as = (name, "running" if newest is None else newest.status)
+        self._run_index.move(run.ordinal, run.listed_as, listed_as)
+        run.listed_as = listed_as
 
     def _newest_checkpoint(self, run: _Run, scope: str) -> Entry | None:
         places = self._visible.of(RecordQuery(run_id=run.run_id, scope=scope))
@@ -451,18 +451,18 @@ class MemoryStorage(Storage):
 
     def _listed(self, query: RunQuery, bound: int, size: int) -> list[_Run]:
         if query.run_id is None:
-            ordinals = self._standings.below(query, bound, size)
+            ordinals = self._run_index.below(query, bound, size)
             return [self._by_ordinal[ordinal] for ordinal in ordinals]
         run = self._runs.get(query.run_id)
-        if run is None or run.ordinal >= bound or run.standing is None:
+        if run is None or run.ordinal >= bound or run.listed_as is None:
             return []
-        name, status = run.standing
+        name, status = run.listed_as
         wanted = query.name in (None, name) and wants_status(query, status)
         return [run] if wanted else []
 
     def _info(self, run: _Run) -> RunInfo:
         newest = self._checkpoint_of(run)
-        name, status = run.standing or ("", "running")
+        name, status = run.listed_as or ("", "running")
         return RunInfo(
             run_id=run.run_id,
             name=name,

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from itertools import pairwise, takewhile
+from itertools import takewhile
 
 import msgspec
 
-from holdfast.core.records import Record
+from holdfast.core.records import Record, chained, gaps_between
 from holdfast.errors import ConflictError, UsageError
 from holdfast.storage.base import (
     Batch,
-    Mending,
     RecordQuery,
+    Repairable,
     RunInfo,
     RunQuery,
     Storage,
@@ -24,8 +24,8 @@ __all__ = [
     "goes_on",
     "head_of",
     "hide_alike",
-    "mending",
     "merged",
+    "repairable",
     "visible",
 ]
 
@@ -56,7 +56,7 @@ def bring_up(
     copied = 0
     for records in in_batches(source.read(run_id, first=after + 1)):
         seqs = [record.header.seq for record in records]
-        gaps = [(a + 1, b - 1) for a, b in pairwise([after, *seqs]) if b > a + 1]
+        gaps = gaps_between(seqs, after=after)
         # Asked after they were read: what is appended meanwhile must not look hidden.
         shown = visible(source, run_id, seqs[0])
         batch = Batch(
@@ -94,12 +94,12 @@ class Whole(msgspec.Struct, frozen=True):
 
     def put(self, storage: Storage, run_id: str) -> str:
         """Make the run in *storage* what this is; says where what else it held is kept."""
-        return mending(storage).mend(run_id, self.records, self.hidden, head=self.head)
+        return repairable(storage).rewrite(run_id, self.records, self.hidden, head=self.head)
 
 
-def mending(storage: Storage) -> Mending:
-    """*storage* as one that can be mended."""
-    if isinstance(storage, Mending):
+def repairable(storage: Storage) -> Repairable:
+    """*storage* as one that can be repaired."""
+    if isinstance(storage, Repairable):
         return storage
     raise UsageError(
         f"a {type(storage).__name__} cannot put a run aside",
@@ -112,29 +112,26 @@ def merged(damaged: Storage, good: Storage, run_id: str) -> Whole | None:
 
     None if the good copy does not reach as far, or is of another history.
     """
-    if not isinstance(damaged, Mending):
+    if not isinstance(damaged, Repairable):
         return None
-    survey = damaged.survey(run_id)
-    if survey is None or not survey.problems:
+    inspection = damaged.inspect(run_id)
+    if inspection is None or not inspection.problems:
         return None
     whole = {record.header.seq: record for record in good.read(run_id)}
     hidden = whole.keys() - visible(good, run_id)
     newest = max(whole, default=0)
-    for record in survey.records:
+    for record in inspection.records:
         there = whole.get(record.header.seq)
         if there is not None and there.header.digest != record.header.digest:
             return None
         if record.header.seq > newest:
             whole[record.header.seq] = record
-    if survey.head > max(whole, default=0):
+    if inspection.head > max(whole, default=0):
         return None
     records = [whole[seq] for seq in sorted(whole)]
-    if any(
-        two.header.seq == one.header.seq + 1 and two.header.prev != one.header.digest
-        for one, two in pairwise(records)
-    ):
+    if len(chained(records)) < len(records):
         return None
     later = [record.header.seq for record in records if record.header.seq > newest]
     if later and later != list(range(newest + 1, later[-1] + 1)):
         return None
-    return Whole(records, set(hidden) | (survey.hidden & whole.keys()), survey.head)
+    return Whole(records, set(hidden) | (inspection.hidden & whole.keys()), inspection.head)

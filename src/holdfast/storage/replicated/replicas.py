@@ -27,8 +27,8 @@ from holdfast.storage.replicated.copies import (
     goes_on,
     head_of,
     hide_alike,
-    mending,
     merged,
+    repairable,
     visible,
 )
 from holdfast.storage.replicated.retries import Retry, retried, within
@@ -394,9 +394,11 @@ class Replicas:
             for other in self.all:
                 if other is replica:
                     continue
-                survey = self.call(other, "unpark", lambda s: mending(s).survey(run_id), long=True)
-                if survey is not None:
-                    put = partial(Whole(records, hidden, survey.head).put, run_id=run_id)
+                inspection = self.call(
+                    other, "unpark", lambda s: repairable(s).inspect(run_id), long=True
+                )
+                if inspection is not None:
+                    put = partial(Whole(records, hidden, inspection.head).put, run_id=run_id)
                     kept.append(self.call(other, "unpark", put, long=True))
                 else:
                     self.catch_up(replica, other, run_id)

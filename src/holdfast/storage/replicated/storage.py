@@ -22,6 +22,7 @@ from holdfast.errors import (
 )
 from holdfast.storage.base import (
     Batch,
+    Inspection,
     Lease,
     Leasing,
     Owner,
@@ -30,10 +31,9 @@ from holdfast.storage.base import (
     RunInfo,
     RunQuery,
     Storage,
-    Survey,
 )
 from holdfast.storage.replicated.breaker import Breaker, BreakerRules
-from holdfast.storage.replicated.copies import head_of, mending
+from holdfast.storage.replicated.copies import head_of, repairable
 from holdfast.storage.replicated.reads import Reads, check_whole
 from holdfast.storage.replicated.replicas import Opener, Replica, Replicas, StorageEvent
 from holdfast.storage.replicated.retries import Retry
@@ -337,45 +337,45 @@ class ResilientStorage(Storage):
             raise UsageError(f"there is no storage number {keep}", hint="0 is the primary")
         return self._replicas.keep(self._replicas.all[keep], run_id)
 
-    def check_medium(self, *, mend: bool) -> list[str]:
+    def check_medium(self, *, repair: bool) -> list[str]:
         """What is wrong with each of the storages, or was done about it."""
         self._check_open()
         self._replicas.unsettle()
         return [
             f"{replica}: {told}"
             for replica in self._replicas.all
-            for told in mending(replica.storage).check_medium(mend=mend)
+            for told in repairable(replica.storage).check_medium(repair=repair)
         ]
 
     def known_runs(self) -> list[str]:
         self._check_open()
-        every = [mending(storage).known_runs() for storage in self.storages]
+        every = [repairable(storage).known_runs() for storage in self.storages]
         return list(dict.fromkeys(run_id for runs in every for run_id in runs))
 
-    def survey(self, run_id: str) -> Survey | None:
+    def inspect(self, run_id: str) -> Inspection | None:
         """What the primary holds of a run, after all was done to make it whole."""
         self._check_open()
         with suppress(CorruptError):
             self._reads.settled([run_id])
         primary = self._replicas.all[0]
-        survey = mending(primary.storage).survey(run_id)
-        if survey is not None and survey.problems and self._replicas.heal(primary, run_id):
-            survey = mending(primary.storage).survey(run_id)
-        return survey
+        inspection = repairable(primary.storage).inspect(run_id)
+        if inspection is not None and inspection.problems and self._replicas.heal(primary, run_id):
+            inspection = repairable(primary.storage).inspect(run_id)
+        return inspection
 
-    def mend(
+    def rewrite(
         self, run_id: str, records: Sequence[Record], hidden: Collection[int], *, head: int
     ) -> str:
         """Make the run just these records, in every storage that has it."""
         self._check_open()
         with self._replicas.lock:
-            primary, *others = map(mending, self.storages)
+            primary, *others = map(repairable, self.storages)
             # All of them are looked at first: one that is away would disagree when it is back.
-            surveys = [other.survey(run_id) for other in others]
-            kept = [primary.mend(run_id, records, hidden, head=head)]
-            for other, survey in zip(others, surveys, strict=True):
-                if survey is not None:
-                    kept.append(other.mend(run_id, records, hidden, head=survey.head))
+            inspections = [other.inspect(run_id) for other in others]
+            kept = [primary.rewrite(run_id, records, hidden, head=head)]
+            for other, inspection in zip(others, inspections, strict=True):
+                if inspection is not None:
+                    kept.append(other.rewrite(run_id, records, hidden, head=inspection.head))
             self._replicas.unsettle(run_id)
             return ", ".join(kept)
 

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 import apsw
 import msgspec
 
-from holdfast.core.records import Record, medium_name, open_record
+from holdfast.core.records import Record, chained, gaps_between, medium_name, open_record
 from holdfast.errors import CorruptError, StorageUnavailableError
 from holdfast.storage.base import Batch, Lease, RunQuery
 from holdfast.storage.io import write_file
-from holdfast.storage.shared import Survey, holes, moment
+from holdfast.storage.shared import Inspection, moment
 from holdfast.storage.sqlite.index import HIDDEN, NOTE, marks_of, state_of
 from holdfast.storage.sqlite.page_checksums import PAGE, checked_pages, peek
 from holdfast.storage.sqlite.rows import Run, lease_of, one, record_of, rows
@@ -32,7 +32,7 @@ from holdfast.storage.sqlite.writes import insert_record
 if TYPE_CHECKING:
     from holdfast.storage.sqlite.storage import SQLiteStorage
 
-__all__ = ["bad_pages", "mend_run", "salvage", "survey_run"]
+__all__ = ["bad_pages", "inspect_run", "rewrite_run", "salvage"]
 
 _FEW = 20
 _HEADER, _PAGES_AT = 100, 28
@@ -42,7 +42,7 @@ SELECT r.ord, r.seq, r.state, r.digest, CAST(r.header AS BLOB), b.body
 FROM records r LEFT JOIN bodies b ON b.ord = r.ord WHERE r.run = ? ORDER BY r.seq"""
 
 
-def survey_run(db: apsw.Connection, run: Run) -> Survey:
+def inspect_run(db: apsw.Connection, run: Run) -> Inspection:
     """What of a run is whole."""
     records: list[Record] = []
     problems: list[str] = []
@@ -61,7 +61,7 @@ def survey_run(db: apsw.Connection, run: Run) -> Survey:
         )
     if not _is_marked(db, run, records, hidden):
         problems.append(f"run {run.run_id!r} is not indexed as it should be")
-    return Survey(
+    return Inspection(
         run_id=run.run_id,
         records=tuple(records),
         hidden=frozenset(hidden),
@@ -91,7 +91,7 @@ def _marks(record: Record, run: int, hidden: Collection[int]) -> list[bytes]:
     return marks[:1] if record.header.seq in hidden else marks
 
 
-def mend_run(
+def rewrite_run(
     db: apsw.Connection,
     run: Run,
     records: Sequence[Record],
@@ -119,7 +119,7 @@ def mend_run(
         insert_record(
             db, run.pk, record, state, marks=marks, place=places.get(record.header.digest)
         )
-    for first, last in holes(wanted):
+    for first, last in gaps_between(wanted):
         db.execute("INSERT INTO erased VALUES (?, ?, ?)", (run.pk, first, last))
     _write_head(db, run, records, hidden)
     return kept
@@ -348,7 +348,7 @@ def _bring_over(source: _Pages, target: SQLiteStorage) -> int:
         if state & HIDDEN:
             hidden.setdefault(header.run_id, set()).add(header.seq)
     for run_id, records in runs.items():
-        whole = _chained([records[seq] for seq in sorted(records)])
+        whole = chained([records[seq] for seq in sorted(records)])
         target.append(list(_batches(run_id, whole, hidden.get(run_id, set()))))
     found = {lease.run_id: lease for lease in source.leases()}
     for run_id, records in runs.items():
@@ -370,18 +370,8 @@ def _shortened(source: _Pages, target: SQLiteStorage) -> Iterator[str]:
             yield f"run {run_id!r} has lost its end: head set to record {run.seq}, of {seq}"
 
 
-def _chained(records: Sequence[Record]) -> list[Record]:
-    """The records without any that does not follow the one before it."""
-    whole: list[Record] = []
-    for record in records:
-        header, before = record.header, whole[-1].header if whole else None
-        if before is None or header.seq != before.seq + 1 or header.prev == before.digest:
-            whole.append(record)
-    return whole
-
-
 def _batches(run_id: str, records: Sequence[Record], hidden: set[int]) -> Iterator[Batch]:
-    gaps = frozenset(holes(record.header.seq for record in records))
+    gaps = frozenset(gaps_between(record.header.seq for record in records))
     for _, group in groupby(records, key=lambda record: record.header.name):
         its = tuple(group)
         hide = tuple(r.header.seq for r in its if r.header.seq in hidden)

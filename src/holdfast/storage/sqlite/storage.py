@@ -25,7 +25,7 @@ from holdfast.storage.base import (
     only_one,
 )
 from holdfast.storage.process import owner_is_dead
-from holdfast.storage.shared import Survey, check_head, checked_run
+from holdfast.storage.shared import Inspection, check_head, checked_run
 from holdfast.storage.sqlite.connections import Pool
 from holdfast.storage.sqlite.index import COMMON_KIND, HIDDEN, Listing, id_key, listing
 from holdfast.storage.sqlite.rows import (
@@ -225,8 +225,8 @@ class SQLiteStorage(Storage):
 
         return salvage(Path(path).absolute(), cls)
 
-    def check_medium(self, *, mend: bool) -> list[str]:
-        """Look for pages that cannot be read; with *mend*, salvage what can be into a new file.
+    def check_medium(self, *, repair: bool) -> list[str]:
+        """Look for pages that cannot be read; with *repair*, salvage what can be into a new file.
 
         For that, no other process may have the file open.
         """
@@ -234,7 +234,7 @@ class SQLiteStorage(Storage):
 
         with self._pool.reading():
             told = bad_pages(self.path)
-        if told and mend:
+        if told and repair:
             with self._pool.apart():
                 told = self.salvage(self.path)
         return told
@@ -243,26 +243,26 @@ class SQLiteStorage(Storage):
         with self._pool.reading() as db:
             return [run_id for (run_id,) in rows(db, "SELECT run_id FROM runs ORDER BY pk", ())]
 
-    def survey(self, run_id: str) -> Survey | None:
-        from holdfast.storage.sqlite.repair import survey_run
+    def inspect(self, run_id: str) -> Inspection | None:
+        from holdfast.storage.sqlite.repair import inspect_run
 
         with self._pool.snapshot() as db:
             run = run_of(db, run_id)
-            return None if run is None else survey_run(db, run)
+            return None if run is None else inspect_run(db, run)
 
-    def mend(
+    def rewrite(
         self, run_id: str, records: Sequence[Record], hidden: Collection[int], *, head: int
     ) -> str:
-        from holdfast.storage.sqlite.repair import mend_run
+        from holdfast.storage.sqlite.repair import rewrite_run
 
         opened = checked_run(run_id, records)
         quarantine = self.path.with_name(f"{self.path.name}.quarantine")
         with self._pool.writing() as db:
             run = run_of(db, run_id)
             if run is None:
-                raise UsageError(f"there is no run {run_id!r} to mend", run_id=run_id)
+                raise UsageError(f"there is no run {run_id!r} to rewrite", run_id=run_id)
             check_head(run_id, head, run.seq)
-            return str(mend_run(db, run, opened, hidden, quarantine))
+            return str(rewrite_run(db, run, opened, hidden, quarantine))
 
     def restore_leases(self, leases: Iterable[Lease]) -> None:
         """Put leases of another file here, as they were there."""

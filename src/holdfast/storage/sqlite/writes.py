@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import apsw
 import msgspec
 
-from holdfast.core.records import Header, Record
+from holdfast.core.records import Header, Record, ranges_of
 from holdfast.errors import ConflictError, CorruptError, UsageError
 from holdfast.storage.base import Batch, Lease
 from holdfast.storage.sqlite.index import HIDDEN, NOTE, id_key, marks_of, micros, state_of
@@ -110,7 +110,7 @@ def _extend(db: apsw.Connection, run: Run, records: list[Record]) -> None:
     )
     run.seq, run.digest = last.seq, last.digest
     if (name, status) != (run.name, run.status):
-        _save_standing(db, run)
+        _save_name_and_status(db, run)
 
 
 def insert_record(
@@ -145,7 +145,7 @@ def insert_record(
     )
 
 
-def _save_standing(db: apsw.Connection, run: Run) -> None:
+def _save_name_and_status(db: apsw.Connection, run: Run) -> None:
     # Apart from the rest, because it moves the run in three indexes and seldom happens.
     db.execute("UPDATE runs SET name = ?, status = ? WHERE pk = ?", (run.name, run.status, run.pk))
 
@@ -164,7 +164,7 @@ def _save(db: apsw.Connection, run: Run, gone: set[int]) -> None:
     run.latest, run.name = (seq if newest else None), header.name
     run.status = header.status if newest else "running"
     db.execute("UPDATE runs SET latest = ? WHERE pk = ?", (run.latest, run.pk))
-    _save_standing(db, run)
+    _save_name_and_status(db, run)
 
 
 _NEWEST = "SELECT seq, digest, CAST(header AS BLOB) FROM records WHERE run = ?"
@@ -226,7 +226,7 @@ def _erase(db: apsw.Connection, run: Run, seqs: set[int]) -> int:
     _remove(db, run, gone)
     run.checkpoints -= sum(not row.state & (NOTE | HIDDEN) for row in gone)
     run.stored -= sum(row.stored or 0 for row in gone)
-    for first, last in _ranges(row.seq for row in gone):
+    for first, last in ranges_of(row.seq for row in gone):
         _remember_erased(db, run.pk, first, last)
     return len(gone)
 
@@ -254,21 +254,6 @@ def _unmark(db: apsw.Connection, run: Run, gone: list[_Row], *, hidden: bool) ->
             "DELETE FROM marks WHERE key = ? AND note = ? AND ord = ?",
             [(key, row.state & NOTE, row.ord) for key in marks],
         )
-
-
-def _ranges(seqs: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """Sorted numbers as first and last of each run of neighbours."""
-    first = last = None
-    for seq in seqs:
-        if first is None or last is None:
-            first = last = seq
-        elif seq == last + 1:
-            last = seq
-        else:
-            yield first, last
-            first = last = seq
-    if first is not None and last is not None:
-        yield first, last
 
 
 def _remember_erased(db: apsw.Connection, run: int, first: int, last: int) -> None:
