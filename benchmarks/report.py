@@ -1,29 +1,29 @@
-"""The figures of a benchmark, and the table that shows them."""
+"""What a benchmark found, and the table that shows it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from rich.console import Console
 from rich.table import Table
 
-__all__ = ["Line", "Section", "best_of", "show"]
+__all__ = ["Line", "Section", "show"]
 
 _WIDTH = 150
-"""Columns of the table when the output is no terminal."""
+"""Columns of the table where no terminal says how many there are."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """One figure, its limit, and the figures of other libraries on the same work."""
+    """One figure, the limit it is held to, and how others do on the same work."""
 
     what: str
     value: float | None
-    """None if it could not be measured here; the note says why."""
+    """None: it could not be measured here; the note says why."""
     limit: float | None = None
-    """None if the figure is only shown."""
+    """None: it is only shown."""
     at_least: bool = False
-    """True if the limit is a minimum."""
+    """The limit is the least it may be, not the most."""
     unit: str = "x"
     peers: dict[str, str] = field(default_factory=dict)
     note: str = ""
@@ -47,7 +47,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Section:
-    """The results of one benchmark."""
+    """What one benchmark found."""
 
     name: str
     fsync: float
@@ -56,22 +56,8 @@ class Section:
     lines: list[Line]
 
 
-def best_of(tries: list[list[Line]]) -> list[Line]:
-    """The best of several tries of the same lines; one that took several says so in its note."""
-    found = []
-    for same in zip(*tries, strict=True):
-        measured = [line for line in same if line.value is not None]
-        pick = max if same[0].at_least else min
-        best = pick(measured, key=lambda line: line.value or 0) if measured else same[0]
-        if len(tries) > 1:
-            note = f"best of {len(tries)}"
-            best = replace(best, note=f"{best.note}; {note}" if best.note else note)
-        found.append(best)
-    return found
-
-
 def show(sections: list[Section], peers: list[str], caption: str) -> None:
-    """Print all results."""
+    """Print all that was found."""
     table = Table(title="Holdfast: ratios within this run", caption=caption)
     table.add_column("figure")
     table.add_column("Holdfast", justify="right")

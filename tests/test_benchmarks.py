@@ -1,4 +1,4 @@
-"""Figures of `make bench` that do not depend on the machine, in short form."""
+"""The figures of `make bench` that do not hang on the machine, in short, with their limits."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from benchmarks import compression, group_commit, retention, size
+from benchmarks import compression, group, retention, size
 from benchmarks.peers import PEERS, open_peers, versions
-from benchmarks.report import Line, Section, best_of, show
-from benchmarks.workload import BareCommits, settings_of
+from benchmarks.report import Line, Section, show
+from benchmarks.work import BareCommits, settings_of
 
 from holdfast import SQLiteStorage
 
@@ -27,9 +27,9 @@ def test_compressed_files_take_less_and_re_packed_ones_less_than_half(tmp_path: 
     assert packed <= 0.5
 
 
-@pytest.mark.skipif(not group_commit.can_trace(), reason="strace is missing or may not trace")
+@pytest.mark.skipif(not group.can_trace(), reason="strace is missing or may not trace")
 def test_runs_that_save_at_once_share_their_syncs(tmp_path: Path) -> None:
-    assert group_commit.saves_per_sync(tmp_path / "runs.db", saves=15) >= 8
+    assert group.saves_per_sync(tmp_path / "runs.db", saves=15) >= 8
 
 
 def test_what_retention_leaves_is_small_however_many_saves_there_were(tmp_path: Path) -> None:
@@ -72,14 +72,3 @@ def test_the_table_tells_what_misses_its_limit(capsys: pytest.CaptureFixture[str
     assert printed.count("FAIL") == 3
     assert printed.count("PASS") == 1
     assert "one fsync 0.100 ms" in printed
-
-
-def test_the_best_of_several_tries_counts_for_each_figure() -> None:
-    first = [Line("time", 4.0, 3), Line("speed", 9.0, 8, at_least=True, note="fast")]
-    second = [Line("time", 2.0, 3), Line("speed", 7.0, 8, at_least=True)]
-    time, speed = best_of([first, second])
-    assert (time.value, time.note, time.passed) == (2.0, "best of 2", True)
-    assert (speed.value, speed.note, speed.passed) == (9.0, "fast; best of 2", True)
-    assert best_of([first]) == first
-    missing = Line("traced", None, 8, note="no strace")
-    assert not best_of([[missing], [missing]])[0].passed

@@ -84,12 +84,12 @@ def test_a_run_is_resumed_by_the_entry_point_that_it_recorded(shop: Path) -> Non
 def test_a_resume_tells_what_it_does_and_a_dry_run_what_it_would_do(shop: Path) -> None:
     start(shop, "die")
     told = on_shop("resume", "order", "--dry-run")[2]
-    assert "run order would go on after step 0 with node 'pay'" in told
-    assert "the run would be parked until someone says what happened" in told
+    assert "run order would continue after step 0 with node 'pay'" in told
+    assert "the run would wait until someone says what happened" in told
     code, _, told = on_shop("resume", "order", "--yes")
     assert code == 20 and "would" not in told
-    assert "run order goes on after step 0 with node 'pay'" in told
-    assert "the run is parked until someone says what happened" in told
+    assert "run order continues after step 0 with node 'pay'" in told
+    assert "the run waits until someone says what happened" in told
 
 
 def test_a_resume_of_a_run_that_waits_says_so(shop: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_dry_run_of_a_resume_imports_nothing(shop: Path) -> None:
         code, out, err = on_shop("resume", "order", "--dry-run", *words)
         where = words[-1] if words else "shop_app:graph"
         assert (code, out) == (0, "") and f"would import {where}" in err
-        assert "would go on after step 1 with node 'ask'" in err
+        assert "would continue after step 1 with node 'ask'" in err
         assert "waits for an answer: ask@2: Agree?" in err
     (shop / "holdfast.toml").write_text('[graphs]\nshop = "shop_app:graph"\n')
     document = call("-s", "sqlite:///app.db", "resume", "order", "-n", "--json").json()

@@ -31,7 +31,7 @@ from holdfast import (
     effect,
 )
 from holdfast.errors import ConflictError
-from holdfast.runtime.graph.shape import read_progress
+from holdfast.runtime.graph.progress import read_progress
 from holdfast.storage.base import Batch
 
 RUN = "victim"

@@ -88,7 +88,7 @@ async def test_a_node_that_returns_a_new_state_replaces_the_values_and_keeps_the
 async def test_a_node_that_returns_something_else_fails_with_a_hint() -> None:
     with pytest.raises(StepError) as caught:
         await line(lambda state: 5).execute({})
-    assert "returned a int" in str(caught.value.__cause__)
+    assert "returned int" in str(caught.value.__cause__)
 
 
 async def test_a_blocking_node_can_have_a_thread() -> None:
@@ -186,12 +186,12 @@ async def test_checkpoints_at_named_nodes_by_predicate_and_before_nodes(db: str)
 
 async def test_checkpoints_by_seconds(db: str) -> None:
     async def slow(state: State) -> None:
-        await asyncio.sleep(1.1)
+        await asyncio.sleep(0.06)
 
     async def quick(state: State) -> None:
         return None
 
-    async with line(quick, slow, quick_too, store=db, preserve=True, seconds=1) as graph:
+    async with line(quick, slow, quick_too, store=db, preserve=True, seconds=0.05) as graph:
         await graph.execute(State.new({}, run_id="r"))
         assert [step for step, *_ in await kinds(graph, "r")] == [0, 2, 3]
 

@@ -89,7 +89,7 @@ async def test_a_node_that_fails_without_words_is_a_failed_step() -> None:
         raise Mute
 
     error, manager = await failing(node)
-    assert isinstance(error.__cause__, Mute) and "failed: Mute" in error.message
+    assert isinstance(error.__cause__, Mute) and ": Mute" in error.message
     assert kept(manager) == ("failed", "Mute")
 
 
@@ -104,7 +104,7 @@ async def test_a_decision_that_fails_without_words_is_a_failed_step() -> None:
     graph.add_edge("first", "last", undecided)
     graph.set_entry_point("first")
     graph.set_exit_point("last")
-    with pytest.raises(StepError, match="fails: Mute") as caught:
+    with pytest.raises(StepError, match="failed: Mute") as caught:
         await graph.execute(State.new({}, run_id="r"))
     assert isinstance(caught.value.__cause__, Mute)
     assert kept(manager)[0] == "failed"

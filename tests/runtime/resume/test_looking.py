@@ -88,9 +88,9 @@ async def test_comparing_says_where_two_runs_part(db: str) -> None:
         parting = graph.compare("r", "edited")
         assert parting and parting.step == 2 and parting.common == ("up",)
         assert [(change.path, change.value) for change in parting.changes] == [("/n", 9)]
-        assert "they part at step 2" in str(parting)
+        assert "they differ at step 2" in str(parting)
         same = graph.compare("r", "r")
-        assert not same and same.step is None and "the same way" in str(same)
+        assert not same and same.step is None and "are equal" in str(same)
         with pytest.raises(NotFoundError):
             graph.compare("r", "nobody")
 
@@ -102,7 +102,7 @@ async def test_comparing_sees_another_way_taken(db: str) -> None:
         await graph.execute(State.new({"n": 0}, run_id="long"))
         parting = graph.compare("short", "long")
         assert parting.step == 3 and parting.nodes == ("done", "up")
-        assert "short went to done, long to up" in str(parting)
+        assert "short executed done, long up" in str(parting)
 
 
 async def test_explaining_says_what_would_run_and_what_is_saved(db: str) -> None:
@@ -131,7 +131,7 @@ async def test_explaining_says_what_would_run_and_what_is_saved(db: str) -> None
         assert (plan.saves.tokens, plan.saves.dollars) == (10, 2.0)
         text = str(plan)
         assert plan.error.startswith("EncodeError") and "it had failed: EncodeError" in text
-        assert "with node 'second'" in text and "parked until someone says" in text
+        assert "with node 'second'" in text and "wait until someone says" in text
         assert "$2.00" in text and plan.problem == ""
     assert calls == ["paid", "doubtful"]
 

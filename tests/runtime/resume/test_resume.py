@@ -33,7 +33,7 @@ from holdfast.errors import (
     StorageError,
     UsageError,
 )
-from holdfast.runtime.graph.shape import read_progress
+from holdfast.runtime.graph.progress import read_progress
 
 
 async def failed_at(counting: Counting, graph: StateGraph, at: int, run_id: str = "r") -> None:
@@ -178,7 +178,7 @@ async def test_a_predicate_that_fails_is_an_error_at_the_decision(db: str) -> No
 
     graph = line(lambda state: None, lambda state: None, store=db, interval=1)
     graph._edges[0] = type(graph._edges[0])("node0", "node1", broken)
-    with pytest.raises(StepError, match="the decision after node 'node0' fails") as caught:
+    with pytest.raises(StepError, match="the decision after node 'node0' failed") as caught:
         await graph.execute({})
     assert isinstance(caught.value.__cause__, KeyError)
 
@@ -292,7 +292,7 @@ async def test_a_run_is_not_taken_back_to_a_step_it_has_not_come_to(db: str) -> 
     async with counting.graph(store=db, interval=1, preserve=True) as graph:
         await failed_at(counting, graph, 3)
         counting.executed.clear()
-        with pytest.raises(NotFoundError, match="stands at step 3, and 44 was asked for"):
+        with pytest.raises(NotFoundError, match="has come to step 3, not to step 44"):
             await graph.resume("r", step=44)
         assert counting.executed == []
         assert (await graph.resume("r", step=3))["n"] == 5

@@ -521,7 +521,7 @@ async def test_who_goes_back_to_a_way_that_was_left_is_told_what_may_be_done_aga
         await watch.execute(graph, State.new(run_id="r"))
         (drifted,) = await graph.manager.list_checkpoints("r", tag="drift")
         await graph.resume("r", checkpoint_id=drifted.checkpoint_id)
-    assert "done since, and perhaps done again: answer@5, answer@6" in caplog.text
+    assert "effects recorded since then may be repeated: answer@5, answer@6" in caplog.text
 
 
 async def test_a_checkpoint_that_was_given_up_is_not_gone_back_to(db: str) -> None:
@@ -645,7 +645,7 @@ async def test_a_fleet_forks_from_a_checkpoint_that_its_run_has_given_up() -> No
             here = CURRENT_STEP.get()
             ended = event.type == "node.complete" and backs and here is not None
             if ended and here.outer.state.step == 6:
-                here.outer.control.ask()
+                here.outer.stop.request("user", "")
 
     watch = DriftWatch(policy="restore")
     storage = MemoryStorage()

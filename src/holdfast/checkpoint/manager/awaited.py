@@ -89,11 +89,9 @@ class StateManager(Manager):
         header = await self.perform(steps)
         return header.id if header is not None else ""
 
-    async def append_notes(
-        self, run_id: str, notes: Sequence[Note], head: int | None = None
-    ) -> None:
+    async def append_notes(self, run_id: str, notes: Sequence[Note]) -> None:
         """See `CheckpointManager.append_notes`."""
-        await self.perform(self.engine.append_notes(run_id, notes, head))
+        await self.perform(self.engine.append_notes(run_id, notes))
 
     async def load_checkpoint(self, checkpoint_id: str) -> Saveable:
         """See `CheckpointManager.load_checkpoint`."""

@@ -79,7 +79,7 @@ class Cycles:
     async def _guarded(self, node: Callable[[State], Awaitable[State]], state: State) -> State:
         """Have an interrupt, and a failure, end the run with what it was in the state."""
         interrupts = self._agent.interrupts
-        with interrupts.node():
+        with interrupts.cancellable():
             try:
                 if not self._restored:
                     live = self._live(state)
@@ -90,7 +90,7 @@ class Cycles:
                 raise
             except BaseException as error:
                 stopped = isinstance(error, Drained) and interrupts.reason is not None
-                if interrupts.took(error) or stopped:
+                if interrupts.caused(error) or stopped:
                     raise await self._interrupted(state) from error
                 if isinstance(error, PASS_THROUGH_ERRORS) or not isinstance(error, Exception):
                     raise
@@ -105,7 +105,7 @@ class Cycles:
         facts = interrupts.reason.to_dict()
         if not await self._agent.fire(HookEvent.PRE_INTERRUPT, reason=facts):
             raise await self._interrupted(state)
-        interrupts.forget()
+        interrupts.withdraw()
 
     async def _interrupted(self, state: State) -> EndRun:
         agent = self._agent
@@ -215,9 +215,7 @@ class Cycles:
         expected = used["last_cycle_usd"] + used["growth_usd"]
         if spent >= config.budget_usd or spent + expected > config.budget_usd:
             message = f"${spent:.4g} of ${config.budget_usd:.4g} is spent"
-            self._agent.interrupts.note("budget", message, "graceful")
-            reason = self._agent.interrupts.reason
-            assert reason is not None
+            reason = self._agent.interrupts.note("budget", message)
             raise EndRun("budget_exhausted", leaves=_with(state, interrupt=reason.to_dict()))
 
     async def _take_message(self, live: AgentState) -> None:

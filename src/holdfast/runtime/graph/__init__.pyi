@@ -1,4 +1,5 @@
 from holdfast.runtime.graph.compiled import Plan as Plan
+from holdfast.runtime.graph.compiled import difference as difference
 from holdfast.runtime.graph.config import CheckpointConfig as CheckpointConfig
 from holdfast.runtime.graph.config import GraphConfig as GraphConfig
 from holdfast.runtime.graph.edges import all_of as all_of
@@ -7,7 +8,6 @@ from holdfast.runtime.graph.edges import key_equals as key_equals
 from holdfast.runtime.graph.edges import key_exists as key_exists
 from holdfast.runtime.graph.edges import not_ as not_
 from holdfast.runtime.graph.graph import StateGraph as StateGraph
-from holdfast.runtime.graph.loop import Control as Control
 from holdfast.runtime.graph.loop import Loop as Loop
 from holdfast.runtime.graph.node_result import PASS_THROUGH_ERRORS as PASS_THROUGH_ERRORS
 from holdfast.runtime.graph.node_result import EndRun as EndRun
@@ -17,9 +17,8 @@ from holdfast.runtime.graph.nodes import ParallelNode as ParallelNode
 from holdfast.runtime.graph.nodes import process_chain as process_chain
 from holdfast.runtime.graph.nodes import process_conditional as process_conditional
 from holdfast.runtime.graph.nodes import process_parallel as process_parallel
+from holdfast.runtime.graph.progress import Now as Now
+from holdfast.runtime.graph.progress import Progress as Progress
+from holdfast.runtime.graph.progress import read_progress as read_progress
+from holdfast.runtime.graph.progress import write_progress as write_progress
 from holdfast.runtime.graph.runner import NOTHING as NOTHING
-from holdfast.runtime.graph.shape import Now as Now
-from holdfast.runtime.graph.shape import Progress as Progress
-from holdfast.runtime.graph.shape import difference as difference
-from holdfast.runtime.graph.shape import read_progress as read_progress
-from holdfast.runtime.graph.shape import write_progress as write_progress

@@ -1,20 +1,38 @@
-"""A graph that is ready to be executed, and what may be wrong with one that is not."""
+"""A graph that is ready to be executed, its shape, and the problems of one that is not."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
+from holdfast.core.records import digest_of
+from holdfast.errors import ShapeError
 from holdfast.runtime.graph.edges import Edge
 from holdfast.runtime.graph.node_result import NodeFunction
-from holdfast.runtime.graph.shape import Shape
 
-__all__ = ["Plan", "problems"]
+__all__ = ["Plan", "Shape", "difference", "problems"]
+
+
+class Shape(msgspec.Struct, frozen=True):
+    """Nodes and edges by name, without the functions."""
+
+    nodes: tuple[str, ...]
+    edges: tuple[tuple[str, str, str], ...]
+    """Source, target and name, in the order in which edges are tried."""
+    entry: str
+    exits: tuple[str, ...]
+    nested: dict[str, str] = {}
+    """Digests of the graphs that are nodes."""
+
+    def digest(self) -> str:
+        """A short text that identifies this shape."""
+        return digest_of(msgspec.json.encode(self, order="deterministic"))
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What the loop needs of a graph."""
+    """All that the loop needs of a graph."""
 
     name: str
     nodes: Mapping[str, NodeFunction]
@@ -28,15 +46,21 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     shape: Shape
     fingerprint: str
     form: str = ""
-    """Which class managers give its checkpoints out as: "" for State, "agent" for AgentState."""
+    """Class that managers load its checkpoints as: "" for State, "agent" for AgentState."""
     entry_point: str = ""
-    """``module:graph``, where it is found again."""
+    """``module:graph``, to find it again."""
+
+    def straight(self) -> dict[str, str]:
+        """Successors that no predicate decides on, by node."""
+        return {
+            node: edges[0].target for node, edges in self.edges.items() if not edges[0].predicate
+        }
 
 
 def problems(
     nodes: Collection[str], edges: Sequence[Edge], entry: str | None, exits: Collection[str]
 ) -> Iterator[str]:
-    """What keeps a graph from being executed."""
+    """Yield what keeps a graph from being executed."""
     if not nodes:
         yield "it has no nodes"
         return
@@ -71,3 +95,42 @@ def _reached(entry: str, edges: Sequence[Edge]) -> set[str]:
                 reached.add(edge.target)
                 queue.append(edge.target)
     return reached
+
+
+def difference(then: Shape | None, now: Shape, run_id: str) -> ShapeError:
+    """The error for a run that was begun with another graph; names the nodes and edges."""
+    old = then or Shape((), (), "", ())
+    facts: dict[str, list[Any]] = {
+        "removed_nodes": [node for node in old.nodes if node not in now.nodes],
+        "added_nodes": [node for node in now.nodes if node not in old.nodes],
+        "removed_edges": [edge for edge in old.edges if edge not in now.edges],
+        "added_edges": [edge for edge in now.edges if edge not in old.edges],
+        "changed_nested": [
+            node
+            for node in {**old.nested, **now.nested}
+            if old.nested.get(node) != now.nested.get(node)
+        ],
+    }
+    said = [
+        f"{what.replace('_', ' ')}: {', '.join(_shown(one) for one in which)}"
+        for what, which in facts.items()
+        if which
+    ]
+    if old.entry != now.entry:
+        said.append(f"entry point {now.entry}, was {old.entry}")
+    if set(old.exits) != set(now.exits):
+        said.append(f"exit points {', '.join(now.exits)}, were {', '.join(old.exits)}")
+    return ShapeError(
+        f"run {run_id!r} was begun with another graph ({'; '.join(said) or 'another order'})",
+        hint="give resume(..., force=True) if that does no harm, or raise the graph's version"
+        " and register a migration",
+        run_id=run_id,
+        **facts,
+    )
+
+
+def _shown(one: object) -> str:
+    if isinstance(one, tuple):
+        source, target, name = one
+        return f"{source} -> {target}" + (f" ({name})" if name else "")
+    return str(one)

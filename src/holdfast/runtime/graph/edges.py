@@ -1,31 +1,43 @@
-"""Edges, and the predicates that tell which one is taken."""
+"""Edges and the predicates that choose between them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
 
 from holdfast.core.state import State
 from holdfast.errors import UsageError
+from holdfast.runtime.checks import is_async
 
 __all__ = ["Edge", "Predicate", "all_of", "any_of", "key_equals", "key_exists", "not_"]
 
-Predicate: TypeAlias = Callable[[State], bool]
+Predicate: TypeAlias = Callable[[State], bool | Awaitable[bool]]
 
 
 class Edge(msgspec.Struct, frozen=True):
-    """The way from one node to another; taken if its predicate, where it has one, says yes."""
+    """A way from one node to another, taken if its predicate is true or if it has none."""
 
     source: str
     target: str
     predicate: Predicate | None = None
     name: str = ""
 
+    def facts(self, index: int) -> dict[str, Any]:
+        """Data of the events about this edge, the *index*-th of its source."""
+        return {
+            "from": self.source,
+            "to": self.target,
+            "edge_index": index,
+            "edge_name": self.name,
+            "has_predicate": self.predicate is not None,
+        }
+
 
 def key_exists(key: str) -> Predicate:
-    """True if the state has *key*.
+    """Predicate: the state has *key*.
 
     >>> key_exists("pages")(State.new({"pages": []}))
     True
@@ -34,7 +46,7 @@ def key_exists(key: str) -> Predicate:
 
 
 def key_equals(key: str, value: Any) -> Predicate:
-    """True if the state has *key*, with that value.
+    """Predicate: the state has *key* with that value.
 
     >>> key_equals("tags", ["a"])(State.new({"tags": ["a"]})), key_equals("n", 1)(State.new())
     (True, False)
@@ -45,29 +57,29 @@ def key_equals(key: str, value: Any) -> Predicate:
 
 
 def not_(predicate: Predicate) -> Predicate:
-    """True if *predicate* is not."""
+    """Predicate: *predicate* is false."""
     _check(predicate)
-    return _named(lambda state: not predicate(state), f"not_({describe(predicate)})")
+    return _named(lambda state: not _truth(predicate, state), f"not_({describe(predicate)})")
 
 
 def all_of(*predicates: Predicate) -> Predicate:
-    """True if all of them are; they are asked in order, until one is not."""
+    """Predicate: all are true; evaluated in order up to the first that is false."""
     _check(*predicates)
     return _named(
-        lambda state: all(one(state) for one in predicates), _joined("all_of", predicates)
+        lambda state: all(_truth(one, state) for one in predicates), _joined("all_of", predicates)
     )
 
 
 def any_of(*predicates: Predicate) -> Predicate:
-    """True if one of them is; they are asked in order, until one is."""
+    """Predicate: one is true; evaluated in order up to the first that is true."""
     _check(*predicates)
     return _named(
-        lambda state: any(one(state) for one in predicates), _joined("any_of", predicates)
+        lambda state: any(_truth(one, state) for one in predicates), _joined("any_of", predicates)
     )
 
 
 def describe(predicate: Predicate | None) -> str:
-    """What a predicate is called; empty for an edge without one, and for a lambda."""
+    """The name of a predicate; empty for a lambda and for an edge without one."""
     name = "" if predicate is None else getattr(predicate, "__name__", type(predicate).__name__)
     return "" if name == "<lambda>" else name
 
@@ -81,7 +93,21 @@ def _joined(word: str, predicates: Sequence[Predicate]) -> str:
     return f"{word}({', '.join(describe(one) or 'lambda' for one in predicates)})"
 
 
-def _check(*predicates: object) -> None:
+_PLAIN = "combine plain functions; an edge itself takes an async one"
+
+
+def _check(*predicates: Any) -> None:
     for one in predicates:
         if not callable(one):
             raise UsageError(f"{one!r} is no predicate", hint="give a function of the state")
+        if is_async(one):
+            raise UsageError(f"predicate {describe(one)!r} is async", hint=_PLAIN)
+
+
+def _truth(predicate: Predicate, state: State) -> bool:
+    value = predicate(state)
+    if inspect.isawaitable(value):
+        if inspect.iscoroutine(value):
+            value.close()
+        raise UsageError(f"predicate {describe(predicate)!r} is async", hint=_PLAIN)
+    return bool(value)

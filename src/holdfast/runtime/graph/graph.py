@@ -1,4 +1,4 @@
-"""`StateGraph`: nodes, edges, and one loop that can always be resumed."""
+"""`StateGraph`: nodes and edges, executed by a loop that can be resumed."""
 
 from __future__ import annotations
 
@@ -9,20 +9,18 @@ import inspect
 import logging
 import os
 from collections.abc import Coroutine, Mapping
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from holdfast.checkpoint.manager import StateManager
 from holdfast.core.policy import Rules
 from holdfast.core.state import State
 from holdfast.errors import UsageError
-from holdfast.runtime.graph.compiled import Plan, problems
+from holdfast.runtime.graph.compiled import Plan, Shape, problems
 from holdfast.runtime.graph.config import CheckpointConfig, GraphConfig
 from holdfast.runtime.graph.edges import Edge, Predicate
 from holdfast.runtime.graph.mermaid import draw
 from holdfast.runtime.graph.node_result import NodeFunction
 from holdfast.runtime.graph.runner import NOTHING, Resume, Runner
-from holdfast.runtime.graph.shape import Shape
 from holdfast.runtime.graph.subgraph import run_nested
 from holdfast.runtime.resume import (
     Parting,
@@ -33,7 +31,6 @@ from holdfast.runtime.resume import (
     module_of_caller,
     part,
 )
-from holdfast.runtime.stop import signals_to
 from holdfast.runtime.watch import Observer, resolve_observers
 from holdfast.storage.base import open_storage
 from holdfast.storage.memory import MemoryStorage
@@ -46,7 +43,7 @@ _said: set[str] = set()
 
 
 class StateGraph:
-    """Nodes that change a state, edges that say which comes next, checkpoints in between.
+    """Nodes that change a state, edges that choose the next node, and checkpoints between them.
 
     >>> graph = StateGraph(GraphConfig(name="count"))
     >>> graph.add_node("up", lambda state: {"n": state["n"] + 1})
@@ -57,12 +54,11 @@ class StateGraph:
     >>> graph.execute_sync(State.new({"n": 0}))["n"]
     3
 
-    *manager* saves in place of one over the configured store: to bring hooks, a retention or an
-    encryption key along.
+    *manager* replaces the one over the configured store: to use hooks, retention or encryption.
     """
 
     form = ""
-    """Which class managers give its checkpoints out as: "" for `State`."""
+    """Class that managers load its checkpoints as: "" for `State`."""
 
     def __init__(
         self, config: GraphConfig | None = None, *, manager: StateManager | None = None
@@ -86,23 +82,23 @@ class StateGraph:
         self._plan: Plan | None = None
         self._module = module_of_caller(1)
         self._known_as: object = self
-        """What its module's variable is, of which this may be a copy."""
+        """The object that its module's variable holds, of which this may be a copy."""
 
     # Building
 
     @property
     def name(self) -> str:
-        """What its runs share."""
+        """The name that its runs share."""
         return self.config.name
 
     @property
     def observers(self) -> tuple[Observer, ...]:
-        """Who is told what its runs do."""
+        """The observers of its runs."""
         return self._observers
 
     @property
     def manager(self) -> StateManager:
-        """What its runs are saved through; a `UsageError` if nothing is saved."""
+        """The manager that saves its runs; a `UsageError` if checkpointing is off."""
         if self._manager is None:
             raise UsageError(
                 f"checkpointing is off for graph {self.name!r}",
@@ -113,11 +109,10 @@ class StateGraph:
     def add_node(self, name: str, node: NodeFunction | StateGraph, *, thread: bool = False) -> None:
         """Add a node: a function of the state, async or plain, or another graph.
 
-        It returns a state, a mapping of the keys that change, or None. A plain function is called
-        on the event loop's thread; with *thread*, on one of its own, for what blocks.
+        It returns a state, a mapping of the keys that change, or None. A plain function runs on
+        the event loop's thread; with *thread*, on another one, for code that blocks.
         """
-        if not name:
-            raise UsageError("a node needs a name")
+        _check_name(name, "a node's name")
         if name in self._nodes:
             raise UsageError(f"there is a node {name!r} already", hint="choose another name")
         if isinstance(node, StateGraph):
@@ -136,7 +131,10 @@ class StateGraph:
     def add_edge(
         self, source: str, target: str, predicate: Predicate | None = None, *, name: str = ""
     ) -> None:
-        """Lead from one node to another if *predicate* says yes; edges are tried in order."""
+        """Lead from one node to another if *predicate* is true; edges are tried in order.
+
+        *predicate* is a plain or async function of the state.
+        """
         if predicate is not None and not callable(predicate):
             raise UsageError(
                 f"the predicate of {source!r} -> {target!r} is a {type(predicate).__name__}",
@@ -147,6 +145,7 @@ class StateGraph:
 
     def set_entry_point(self, node: str) -> None:
         """Begin with *node*. There is one entry point."""
+        _check_name(node, "an entry point")
         if self._entry is not None and self._entry != node:
             raise UsageError(f"the entry point is {self._entry!r} already")
         self._entry = node
@@ -154,11 +153,13 @@ class StateGraph:
 
     def set_exit_point(self, *nodes: str) -> None:
         """End after any of these nodes, whatever edges leave them."""
+        for node in nodes:
+            _check_name(node, "an exit point")
         self._exits += [node for node in nodes if node not in self._exits]
         self._plan = None
 
     def validate(self) -> None:
-        """Raise a `UsageError` that lists all that is wrong, if anything is."""
+        """Raise a `UsageError` that lists everything that is wrong with the graph."""
         found = list(problems(self._nodes, self._edges, self._entry, self._exits))
         known = {*self.config.checkpoint.nodes, *self.config.checkpoint.before}
         found += [
@@ -177,7 +178,7 @@ class StateGraph:
             )
 
     def problems(self) -> tuple[str, ...]:
-        """What `validate` would complain of."""
+        """The problems that `validate` would raise."""
         try:
             self.validate()
         except UsageError as error:
@@ -185,14 +186,14 @@ class StateGraph:
         return ()
 
     def nested_graphs(self) -> list[StateGraph]:
-        """The graphs that are nodes of this one, and theirs, itself included."""
+        """This graph, the graphs that are nodes of it, and their nested graphs."""
         found: list[StateGraph] = [self]
         for graph in found:
             found += [one for one in graph._nested.values() if one not in found]
         return found
 
     def plan(self) -> Plan:
-        """The graph, checked and ready to be executed."""
+        """Check the graph and prepare it for execution."""
         if self._plan is None:
             self.validate()
             assert self._entry is not None
@@ -218,7 +219,7 @@ class StateGraph:
         return self._plan
 
     def shape(self) -> Shape:
-        """Nodes and edges as the journal knows them."""
+        """Nodes and edges as the journal keeps them."""
         return Shape(
             tuple(sorted(self._nodes)),
             tuple((edge.source, edge.target, edge.name) for edge in self._edges),
@@ -237,12 +238,12 @@ class StateGraph:
     ) -> State:
         """Run from the entry point to an exit point and return the final state.
 
-        If the state's run is in the store already, it goes on where it was, with the values that
-        were saved; a completed one gives its stored result. *secrets* are put on the state.
+        A run that is in the store already continues with the values that were saved; a completed
+        one returns its stored result. *secrets* are put on the state and are not stored.
 
-        `StepError` is a node or a decision that failed, `BudgetError` the limit of iterations.
-        `Interrupted` is raised when the run is parked for an answer, `Drained` when it was asked
-        to stop; in both cases it can be resumed.
+        Raises `StepError` if a node or a decision failed, `BudgetError` at the limit of iterations,
+        `Interrupted` if the run waits for an answer, and `Drained` if it was asked to stop. All of
+        them can be resumed.
         """
         return await self._execute(state, secrets, alone=False)
 
@@ -257,17 +258,17 @@ class StateGraph:
         secrets: Mapping[str, Any] | None = None,
         force: bool = False,
     ) -> State:
-        """Go on with a run after its newest checkpoint, with the node that was decided on then.
+        """Continue a run after its newest checkpoint, with the node that was decided on then.
 
-        *run_id* may be a name: then it is the newest run of that name that is not completed. With
-        *checkpoint_id* or *step* the run is taken back to that checkpoint, or to the newest one at
-        or before that step; effects recorded after it are not repeated. *answer* is for the
-        question that the run waits for, *answers* for several, by their ids. A completed run gives
-        its stored result. Secrets are not stored: give them again.
+        *run_id* may be a name: then the newest unfinished run of that name continues. With
+        *checkpoint_id* or *step* the run is rewound to that checkpoint, or to the newest one at or
+        before that step; effects recorded after it are not repeated. *answer* answers the question
+        that the run waits for, *answers* several, by their ids. A completed run returns its stored
+        result. Secrets are not stored: give them again.
 
-        Errors: `UsageError` if checkpointing is off, `NotFoundError` if there is no such run,
-        `ShapeError` if the graph has changed (*force* goes on all the same), `LeaseHeldError` if
-        a live process executes the run.
+        Raises `UsageError` if checkpointing is off, `NotFoundError` if there is no such run,
+        `ShapeError` if the run is of another graph or the graph has changed (unless *force*), and
+        `LeaseHeldError` if a live process executes the run.
         """
         wanted = Resume(run_id, checkpoint_id, step, answer, answers or {}, secrets or {}, force)
         return await self._resume(wanted, alone=False)
@@ -278,7 +279,7 @@ class StateGraph:
         *,
         secrets: Mapping[str, Any] | None = None,
     ) -> State:
-        """`execute`, for scripts: in an event loop of its own, minding SIGINT and SIGTERM."""
+        """`execute` for scripts: with its own event loop, stopping on SIGINT and SIGTERM."""
         return _in_a_loop(self._execute(state, secrets, alone=True))
 
     def resume_sync(
@@ -292,7 +293,7 @@ class StateGraph:
         secrets: Mapping[str, Any] | None = None,
         force: bool = False,
     ) -> State:
-        """`resume`, for scripts: in an event loop of its own, minding SIGINT and SIGTERM."""
+        """`resume` for scripts: with its own event loop, stopping on SIGINT and SIGTERM."""
         wanted = Resume(run_id, checkpoint_id, step, answer, answers or {}, secrets or {}, force)
         return _in_a_loop(self._resume(wanted, alone=True))
 
@@ -303,11 +304,11 @@ class StateGraph:
         *,
         metadata: Mapping[str, Any] | None = None,
     ) -> State:
-        """Save a run that is not being executed once more, as ``manual``, some keys changed.
+        """Save a run that is not being executed, with kind ``manual`` and the changes of *edit*.
 
-        What was recorded stays. If nothing of the next node was, *edit* has it decided anew. A run
-        that is not there is begun with *edit*, and nothing is executed yet. The state's
-        `checkpoint_id` is the new checkpoint's.
+        Recorded effects stay. If the next node has recorded nothing, an *edit* makes the graph
+        decide on it again. A run that the store does not hold is begun with *edit*; nothing is
+        executed. The returned state has the new `checkpoint_id`.
         """
         self.manager  # noqa: B018 - raises if checkpointing is off
         return await self._runner(self.plan(), False).checkpoint(run_id, edit or {}, metadata or {})
@@ -321,18 +322,21 @@ class StateGraph:
     ) -> State:
         plan = self.plan()
         if not isinstance(state, State):
+            if state is not None and not isinstance(state, Mapping):
+                raise UsageError(
+                    f"the state is {type(state).__name__}", hint="give a State or a mapping"
+                )
             state = State.new(state)
         if secrets:
             state = state.with_secrets(secrets)
         runner = self._runner(plan, alone)
-        with signals_to(runner.control, self._wants_signals(alone)):
+        with runner.stop.watching(signals=self._wants_signals(alone)):
             return await runner.execute(state)
 
     async def _resume(self, wanted: Resume, *, alone: bool) -> State:
-        plan = self.plan()
         self.manager  # noqa: B018 - raises if checkpointing is off
-        runner = self._runner(plan, alone)
-        with signals_to(runner.control, self._wants_signals(alone)):
+        runner = self._runner(self.plan(), alone)
+        with runner.stop.watching(signals=self._wants_signals(alone)):
             return await runner.resume(wanted)
 
     def _runner(self, plan: Plan, alone: bool) -> Runner:
@@ -344,65 +348,51 @@ class StateGraph:
     # Looking and branching
 
     def over(self, manager: StateManager) -> StateGraph:
-        """The same graph, saving through *manager*, which stays the caller's to close."""
+        """Return the same graph saving through *manager*, which the caller closes."""
         other = copy.copy(self)
         other._manager, other._owns_manager = manager, False
         return other
 
     def explain_resume(self, run_id: str) -> ResumePlan:
-        """What `resume` would do, without doing any of it."""
+        """Say what `resume` would do, without doing any of it."""
         return explain(self.manager.reader, self.plan(), run_id)
 
     async def fork(
         self, checkpoint_id: str, edit: Mapping[str, Any] | None = None, run_id: str | None = None
     ) -> State:
-        """Begin a new run with the state of a checkpoint, some keys changed; the source stays.
+        """Begin a new run with the state of a checkpoint and the changes of *edit*.
 
-        It is run with ``resume(state.run_id)``. If *edit* is given, the node that comes next is
-        decided anew. A fork inherits no effects.
+        ``resume(state.run_id)`` executes it. With *edit* the graph decides on the next node again.
+        A fork inherits no effects, and the source run stays as it is.
         """
         return await fork(self.manager, checkpoint_id, dict(edit or {}), run_id)
 
     def compare(self, run_id: str, other: str) -> Parting:
-        """Where two runs of this graph part: the first step at which path or state differ."""
+        """Find the first step at which the paths or states of two runs differ."""
         return part(self.manager.reader, run_id, other)
 
     def to_mermaid(self, run_id: str | None = None) -> str:
-        """The graph as a Mermaid flowchart; with a run, its path, counts, and where it stopped."""
-        return draw(
-            self.shape(),
-            self._edges,
-            self.manager.reader if run_id is not None else None,
-            run_id,
-        )
+        """Draw the graph as a Mermaid flowchart; with a run, its path, counts and last node."""
+        reader = self.manager.reader if run_id is not None else None
+        return draw(self.shape(), self._edges, reader, run_id)
 
     # Closing
 
     async def close(self) -> None:
-        """Finish what is being saved, and close the store if this graph opened it."""
+        """Finish pending saves, and close the store if this graph opened it."""
         if self._owns_manager and self._manager is not None:
             await self._manager.close()
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *raised: object) -> None:
         await self.close()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         _in_a_loop(self.close())
 
     def __repr__(self) -> str:
@@ -410,11 +400,11 @@ class StateGraph:
 
 
 def _manager_for(config: CheckpointConfig) -> StateManager:
-    """A manager over the configured store, which is opened now, so that a wrong one fails now."""
+    """Open the configured store now, so that a wrong address fails now."""
     rules = Rules(keep_last=config.keep) if config.keep is not None else None
     store = config.store
     if isinstance(store, str) and ":" not in store:
-        store = open_storage(store)  # a registered one is shared, and not this graph's to close
+        store = open_storage(store)  # a registered one is shared, and this graph must not close it
     manager = StateManager(
         store,
         retention=rules,
@@ -431,10 +421,18 @@ def _in_a_thread(node: NodeFunction, state: State) -> Coroutine[Any, Any, Any]:
     return asyncio.to_thread(node, state)
 
 
+def _check_name(name: object, what: str) -> None:
+    if not isinstance(name, str) or not name:
+        raise UsageError(f"{what} is {name!r}", hint="give a text that is not empty")
+
+
 def _in_a_loop(work: Coroutine[Any, Any, T]) -> T:
+    running = True
     try:
         asyncio.get_running_loop()
     except RuntimeError:
+        running = False
+    if not running:  # outside of the except block, so that its error is no context of another
         return asyncio.run(work)
     work.close()
     raise UsageError("this is for code without an event loop", hint="await execute or resume")

@@ -1,15 +1,16 @@
-"""The loop: node, decision, checkpoint, next node."""
+"""The loop that executes a graph: node, decision, checkpoint, next node."""
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import time
 from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from holdfast.checkpoint.effects import CURRENT_STEP, Emit, Session, StepContext
-from holdfast.checkpoint.effects import error_text as failures
+from holdfast.checkpoint.effects import CURRENT_STEP, Emit, Session, StepContext, error_text
 from holdfast.checkpoint.journal import Note
 from holdfast.core.policy import Clockwork, Triggers
 from holdfast.core.state import Lineage, Place, State
@@ -28,34 +29,20 @@ from holdfast.runtime.graph.node_result import (
     applied,
     changed_keys,
     drained,
-    edge_facts,
     parked,
     placed,
     uncancel,
 )
-from holdfast.runtime.graph.shape import Now, Progress, write_progress
+from holdfast.runtime.graph.progress import Now, Progress, write_progress
+from holdfast.runtime.stop import StopRequests
 
 if TYPE_CHECKING:
     from holdfast.runtime.graph.compiled import Plan
 
-__all__ = ["Control", "Loop"]
+__all__ = ["Loop"]
 
-
-class Control:
-    """How a run is asked to stop from outside."""
-
-    __slots__ = ("asked", "heeds_signals", "task")
-
-    def __init__(self) -> None:
-        self.asked = 0
-        self.heeds_signals = False
-        self.task: asyncio.Task[Any] | None = None
-
-    def ask(self) -> None:
-        """Stop after the node that is being executed; asked again, stop at once."""
-        self.asked += 1
-        if self.asked == 2 and self.task is not None:
-            self.task.cancel("asked to stop at once")
+_AGAIN = "resume the run to execute the node again"
+_NOT_AGAIN = "fix it and resume: the completed node is not executed again"
 
 
 class Loop:
@@ -67,30 +54,30 @@ class Loop:
         session: Session | None,
         scope: str,
         emit: Emit | None,
-        control: Control,
+        stop: StopRequests,
         triggers: Triggers | None,
     ) -> None:
         self._plan = plan
         self._session = session
         self._scope = scope
         self._emit = emit
-        self.control = control
+        self.stop = stop
         self.triggers = triggers
+        self.leaves: Mapping[str, Any] = {}
+        """What the current node adds to the checkpoint that is saved if it does not complete."""
+        self.state: State | None = None
+        """The newest state, for observers."""
         self._clock: Clockwork | None = None
         self._lineage = Lineage()
         self._path: list[str] = []
-        self.state: State | None = None
-        """The newest state, while observers are told of it."""
         self._in_journal = 0
         self._began = 0.0
         self._before = frozenset(plan.before) if session is not None else frozenset()
+        self._straight = plan.straight() if emit is None else {}
 
-    async def go(self, state: State, progress: Progress, lineage: Lineage) -> State:
-        """Execute from where *progress* says until an exit point, and return the final state."""
-        self._path = progress.path
-        self._in_journal = len(self._path)
-        self._began = time.monotonic() - progress.elapsed
-        self._lineage = lineage
+    async def run(self, state: State, progress: Progress, lineage: Lineage) -> State:
+        """Execute from where *progress* says to an exit point, and return the final state."""
+        self._continue(progress, lineage)
         if self.triggers is not None and self._session is not None:
             self._clock = Clockwork(self.triggers, step=state.step, now=time.monotonic())
         here = StepContext(self._session, self._scope, self._emit, outer=self)
@@ -98,52 +85,48 @@ class Loop:
         try:
             following = progress.next
             if following is None:
-                following = await self._decided(state)
+                following = await self._decide(state)
             return await self._walk(state, following, here)
         except asyncio.CancelledError as error:
-            told = self._cancelled(error, state.run_id, here.node)
-            if told is error:
+            stopped = self._translated(error, state.run_id, here.node)
+            if stopped is error:
                 raise
-            raise told from error
+            raise stopped from error
         finally:
             CURRENT_STEP.reset(token)
 
-    async def begin(self, state: State) -> None:
-        """Save the state that a run begins with, before anything is executed."""
-        self._began = time.monotonic()
-        self._lineage = state.lineage
-        await self._save(state, "routine", "running", self._plan.entry)
-
-    async def go_back(self, state: State, progress: Progress, *notes: Note) -> None:
-        """Save an earlier state anew, so that it is the one that the run goes on from."""
-        await self._save_again(state, progress, "recovery", "running", notes=notes)
-
-    async def mark(self, state: State, progress: Progress) -> str:
-        """Save the state of a run that is not being executed once more; gives the id."""
-        return await self._save_again(state, progress, "manual", state.status, progress.error)
-
-    async def _save_again(
-        self,
-        state: State,
-        progress: Progress,
-        kind: str,
-        status: str,
-        error: str = "",
-        notes: tuple[Note, ...] = (),
-    ) -> str:
+    def _continue(self, progress: Progress, lineage: Lineage) -> None:
         self._path = progress.path
         self._in_journal = len(progress.path)
         self._began = time.monotonic() - progress.elapsed
-        self._lineage = state.lineage
-        return await self._save(state, kind, status, progress.next, error=error, first=notes)
+        self._lineage = lineage
+
+    async def begin(self, state: State) -> None:
+        """Save the first state of a run, before anything is executed."""
+        self._continue(Progress(), state.lineage)
+        await self._save(state, "routine", "running", self._plan.entry)
+
+    async def rewind(self, state: State, progress: Progress, *notes: Note) -> None:
+        """Save an earlier state again, so that the run continues from it."""
+        self._continue(progress, state.lineage)
+        await self._save(state, "recovery", "running", progress.next, first=notes)
+
+    async def mark(self, state: State, progress: Progress) -> str:
+        """Save a run that is not being executed once more; return the checkpoint's id."""
+        self._continue(progress, state.lineage)
+        return await self._save(state, "manual", state.status, progress.next, error=progress.error)
+
+    async def save_within(self, state: State, node: str) -> str:
+        """Save the state that the current *node* began with, and what it has recorded since."""
+        return await self._save(state, "pre_operation", "running", node, begun=True)
 
     async def _walk(self, state: State, current: str, here: StepContext) -> State:
-        plan, path, emit = self._plan, self._path, self._emit
+        plan, path, emit, stop = self._plan, self._path, self._emit, self.stop
         run_id, name, scope = state.run_id, state.name or plan.name, self._scope
         visits = Counter(path) if emit is not None else None
         step = state.step
         while True:
-            if self.control.asked:
+            if stop.reason is not None:
                 raise await self._drained(state, current)
             if len(path) >= plan.max_iterations:
                 raise await self._exhausted(state, current)
@@ -152,6 +135,7 @@ class Loop:
             if visits is not None:
                 self._entering(current, state, visits)
             here.enter(step + 1, current)
+            self.leaves = {}
             try:
                 result = plan.nodes[current](state)
                 if type(result) is not State and inspect.isawaitable(result):
@@ -179,55 +163,55 @@ class Loop:
                 self._left(current, before, state)
             if current in plan.exits:
                 return await self._complete(state, current)
-            current = await self._decided(state)
-            if self.control.heeds_signals:
-                await asyncio.sleep(0)  # a loop that never waits would hear of none
+            current = self._straight.get(current) or await self._decide(state)
             clock = self._clock
-            if clock is None or self.control.asked:
+            if clock is None or stop.reason is not None:
                 continue
-            if clock.due(step, time.monotonic(), node=state.node, state=state):
+            try:
+                due = clock.due(step, time.monotonic(), node=state.node, state=state)
+            except Exception as error:
+                what = f"the condition of a checkpoint after node {state.node!r} failed"
+                raise await self._undecided(state, what, error, current) from error
+            if due:
                 await self._save(state, "routine", "running", current)
 
     # Deciding
 
-    async def _decided(self, state: State) -> str:
-        """The node that follows, or a `StepError` once the completed node is saved."""
-        node = state.node
+    async def _decide(self, state: State) -> str:
+        """The next node; a `StepError`, once the completed node is saved, if there is none."""
+        node, emit = state.node, self._emit
         if node is None:
             return self._plan.entry
+        what = f"the decision after node {node!r}"
         try:
-            following = self._decide(node, state)
-        except Exception as error:
-            raise await self._undecided(node, state, f"fails: {failures.shown(error)}") from error
-        if following is None:
-            raise await self._undecided(node, state, "matches none of its edges")
-        return following
-
-    def _decide(self, node: str, state: State) -> str | None:
-        emit = self._emit
-        for index, edge in enumerate(self._plan.edges.get(node, ())):
-            if emit is not None:
-                emit("edge.evaluate", edge_facts(edge, index))
-            taken = edge.predicate is None or bool(edge.predicate(state))
-            if emit is not None:
-                facts = {"predicate_name": describe(edge.predicate), "predicate_result": taken}
-                if taken:
-                    emit("edge.transition", {**edge_facts(edge, index), **facts})
-            if taken:
+            for index, edge in enumerate(self._plan.edges.get(node, ())):
+                if emit is not None:
+                    emit("edge.evaluate", edge.facts(index))
+                taken = edge.predicate is None or edge.predicate(state)
+                if taken is not True and inspect.isawaitable(taken):
+                    taken = await taken
+                if not taken:
+                    continue
+                if emit is not None:
+                    facts = {"predicate_name": describe(edge.predicate), "predicate_result": True}
+                    emit("edge.transition", {**edge.facts(index), **facts})
                 return edge.target
-        return None
+        except Exception as error:
+            raise await self._undecided(state, f"{what} failed", error) from error
+        raise await self._undecided(state, f"{what} matches none of its edges")
 
-    async def _undecided(self, node: str, state: State, what: str) -> StepError:
-        message = f"the decision after node {node!r} {what}"
-        error = StepError(
-            message,
-            hint="mend the edges and resume: the node is not executed again",
-            node=node,
-            state=state,
-            path=tuple(self._path),
-            run_id=state.run_id,
-        )
-        await self._save_after(error, state, "recovery", "failed", None, error=message)
+    async def _undecided(
+        self,
+        state: State,
+        what: str,
+        cause: Exception | None = None,
+        following: str | None = None,
+    ) -> StepError:
+        """Save the completed node as a failure of the run; return the error to raise."""
+        node = state.node or ""
+        message = f"{what}: {error_text.shown(cause)}" if cause is not None else what
+        error = self._step_error(message, state, node, _NOT_AGAIN, cause)
+        await self._save_after(error, state, "recovery", "failed", following, error=message)
         self._failed(error, node)
         return error
 
@@ -244,39 +228,40 @@ class Loop:
         error: str = "",
         first: tuple[Note, ...] = (),
     ) -> str:
-        """Save *state* and the decision. *begun*: the node that follows is in its middle."""
+        """Save *state* with the next node. *begun*: that node has recorded something already."""
         session = self._session
         if session is None:
             return ""
-        root = not self._scope
+        notes, root = first, not self._scope
         if root:
             session.ledger.clear(None if status == "completed" else state.step)
-        notes = session.ledger.carried(failed=status == "failed") if root else ()
+            notes = (*first, *session.ledger.carried(failed=status == "failed"))
         if kind != "routine":
             state = state.placed(placed(state.place, kind, status, error))
-        elapsed = round(time.monotonic() - self._began, 6)
-        told = failures.failure_text(error, session.manager.hook_manager)
-        floor, branch = session.floor, session.branch
-        now = Now(next=following, elapsed=elapsed, floor=floor, branch=branch, error=told)
-        since = self._in_journal
-
-        def extra(whole: bool) -> bytes:
-            path = self._path if whole else self._path[since:]
-            shape = self._plan.shape if whole else None
-            return write_progress(now, path, shape, self._plan.entry_point)
-
+        if error:
+            error = error_text.failure_text(error, session.manager.hook_manager)
+        now = Now(
+            next=following,
+            elapsed=round(time.monotonic() - self._began, 6),
+            floor=session.floor,
+            branch=session.branch,
+            error=error,
+        )
+        plan, path = self._plan, self._path
         checkpoint_id = await session.save(
             state,
             self._lineage,
-            fingerprint=self._plan.fingerprint,
-            schema=self._plan.version,
-            extra=extra,
-            notes=(*first, *notes),
+            fingerprint=plan.fingerprint,
+            schema=plan.version,
+            extra=functools.partial(
+                write_progress, now, path, self._in_journal, plan.shape, plan.entry_point
+            ),
+            notes=notes,
         )
         if checkpoint_id:
             if root and session.scopes and not begun:
                 await session.end_scopes()
-            self._in_journal = len(self._path)
+            self._in_journal = len(path)
             if self._clock is not None:
                 self._clock.saved(state.step, time.monotonic())
             if self._emit is not None:
@@ -295,7 +280,7 @@ class Loop:
         begun: bool = False,
         error: str = "",
     ) -> None:
-        """Save because of *failure*; if that fails too, it is told with it."""
+        """Save because of *failure*; if that fails too, *failure* gets a note about it."""
         try:
             await self._save(state, kind, status, following, begun=begun, error=error)
         except HoldfastError as problem:
@@ -332,13 +317,15 @@ class Loop:
         return drained(state.run_id, following, saved=self._session is not None)
 
     async def _stopped(self, error: BaseException, state: State, node: str) -> BaseException:
-        """Save what is good because *node* did not end well; gives what is to be raised."""
+        """Save the good state because *node* did not complete; return what to raise."""
         session, root = self._session, not self._scope
         if session is not None and session.lost is not None:
             ours = isinstance(error, asyncio.CancelledError | ConflictError)
             return error if ours else session.taken_over()
         if isinstance(error, GeneratorExit):
-            return error  # the loop is gone, and nothing can be awaited any more
+            return error  # the event loop is gone, and nothing can be awaited any more
+        if self.leaves:
+            state = state.merge(self.leaves)
         if isinstance(error, EndRun):
             await self._ended(error, state, node)
             return error
@@ -346,19 +333,20 @@ class Loop:
             await self._save_after(error, state, "interrupt", "interrupted", node, begun=True)
             if self._emit is not None:
                 self._emit("run.interrupted", {"node": node, "reason": type(error).__name__})
-            if not root:
-                return error
-            if isinstance(error, Interrupted) and session is not None:
+            if root and session is not None and isinstance(error, Interrupted):
                 return parked(session, error)
             return error
-        told = (
-            error if isinstance(error, PASS_THROUGH_ERRORS) else self._failure(error, state, node)
-        )
+        raised: Exception = error
+        if not isinstance(error, PASS_THROUGH_ERRORS):
+            what = f"node {node!r} failed in run {state.run_id!r}: {error_text.shown(error)}"
+            raised = self._step_error(what, state, node, _AGAIN, error)
         if not isinstance(error, ConflictError):
-            text = failures.describe(error)
-            await self._save_after(told, state, "recovery", "failed", node, begun=True, error=text)
+            text = error_text.describe(error)
+            await self._save_after(
+                raised, state, "recovery", "failed", node, begun=True, error=text
+            )
         self._failed(error, node, completed=False)
-        return told
+        return raised
 
     async def _ended(self, ending: EndRun, state: State, node: str) -> None:
         ending.state = state = state.merge(ending.leaves)
@@ -370,37 +358,35 @@ class Loop:
             kind = "run.interrupted" if interrupted else "run.failed"
             self._emit(kind, {"node": node, "error": ending.status})
 
-    async def save_within(self, state: State, node: str) -> str:
-        """Save the state that *node*, which is being executed, began with.
-
-        What was recorded since then is saved along.
-        """
-        return await self._save(state, "pre_operation", "running", node, begun=True)
-
-    def _cancelled(self, error: asyncio.CancelledError, run_id: str, node: str) -> BaseException:
-        """What is to be raised: a cancellation of our own is told as what it was for."""
+    def _translated(self, error: asyncio.CancelledError, run_id: str, node: str) -> BaseException:
+        """The exception that a cancellation made by Holdfast stands for; else *error* itself."""
         session = self._session
         if self._scope:
             return error
         if session is not None and session.lost is not None:
             uncancel()
             return session.taken_over()
-        if self.control.asked > 1:
-            uncancel()
+        if self.stop.caused(error):
             return drained(run_id, node, saved=session is not None)
         return error
 
-    def _failure(self, error: BaseException, state: State, node: str) -> StepError:
+    def _step_error(
+        self, what: str, state: State, node: str, again: str, cause: BaseException | None
+    ) -> StepError:
+        """A `StepError` that keeps the hint of its cause."""
+        hint = cause.hint if isinstance(cause, HoldfastError) else ""
+        if self._session is not None and again not in hint:
+            hint = f"{hint}; then {again}" if hint else again
         return StepError(
-            f"node {node!r} failed: {failures.shown(error)}",
-            hint="resume the run to try the node again",
+            what,
+            hint=hint,
             node=node,
             state=state,
             path=tuple(self._path),
             run_id=state.run_id,
         )
 
-    # Telling
+    # Events
 
     def _failed(self, error: BaseException, node: str, *, completed: bool = True) -> None:
         if self._emit is not None:

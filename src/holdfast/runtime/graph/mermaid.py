@@ -1,4 +1,4 @@
-"""A graph, and a run of it, as a Mermaid flowchart."""
+"""Mermaid flowcharts of a graph and of a run of it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from holdfast.checkpoint.journal import Reader
-from holdfast.errors import NotFoundError
+from holdfast.runtime.graph.compiled import Shape
 from holdfast.runtime.graph.edges import Edge, describe
-from holdfast.runtime.graph.shape import Progress, Shape, read_progress
+from holdfast.runtime.graph.progress import Progress, read_progress
+from holdfast.runtime.resume import find_run
 
 __all__ = ["draw"]
 
@@ -18,7 +19,8 @@ def draw(shape: Shape, edges: Sequence[Edge], reader: Reader | None, run_id: str
     """See `StateGraph.to_mermaid`."""
     progress, status = Progress(), ""
     if reader is not None and run_id is not None:
-        progress, status = _progress(reader, run_id)
+        newest = find_run(reader, run_id).newest
+        progress, status = read_progress(reader.load(newest)), newest.status
     visits = Counter(progress.path)
     taken = Counter(pairwise(progress.path))
     names = {node: f"n{number}" for number, node in enumerate(shape.nodes)}
@@ -65,16 +67,8 @@ def _classes(
     return lines
 
 
-def _progress(reader: Reader, run_id: str) -> tuple[Progress, str]:
-    run = reader.run(run_id)
-    newest = reader.newest(run) if run is not None else None
-    if newest is None:
-        raise NotFoundError(f"no run {run_id!r}", hint="check the spelling", run_id=run_id)
-    return read_progress(reader.load(newest)), newest.status
-
-
 def _text(text: str) -> str:
-    """Text inside a quoted label."""
+    """Escape *text* for a quoted label."""
     for mark, entity in (("#", "#35;"), ('"', "#quot;"), ("<", "#lt;"), (">", "#gt;")):
         text = text.replace(mark, entity)
     return text.replace("\n", " ")

@@ -1,4 +1,4 @@
-"""What a node comes to: the state it leaves, or the way in which it did not end."""
+"""Results of a node: the state it leaves, or the reason why it did not complete."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from holdfast.errors import (
     StorageError,
     UsageError,
 )
-from holdfast.runtime.graph.edges import Edge
 
 __all__ = [
     "PASS_THROUGH_ERRORS",
@@ -30,7 +29,6 @@ __all__ = [
     "applied",
     "changed_keys",
     "drained",
-    "edge_facts",
     "parked",
     "placed",
     "uncancel",
@@ -40,11 +38,11 @@ NodeResult: TypeAlias = State | Mapping[str, Any] | None
 NodeFunction: TypeAlias = Callable[[State], NodeResult | Awaitable[NodeResult]]
 
 PASS_THROUGH_ERRORS = (BudgetError, ConflictError, InDoubtError, ShapeError, StorageError)
-"""Errors that say what is wrong by themselves; any other is told as a failure of its node."""
+"""Errors that are raised unchanged; any other becomes a `StepError` of its node."""
 
 
 class EndRun(Exception):
-    """Raised by a node that ends its run short of an exit point: how, and what it leaves behind.
+    """Raised by a node to end its run before an exit point, with that status.
 
     The state that the node began with is saved with *leaves* merged into it; the node is executed
     again when the run is resumed.
@@ -70,7 +68,7 @@ class EndRun(Exception):
 
 
 def applied(state: State, result: Any, node: str) -> State:
-    """The state after a node that returned *result*."""
+    """The state after *node* returned *result*."""
     if result is None:
         return state
     if isinstance(result, State):
@@ -78,13 +76,13 @@ def applied(state: State, result: Any, node: str) -> State:
     if isinstance(result, Mapping):
         return state.merge(result)
     raise UsageError(
-        f"node {node!r} returned a {type(result).__name__}",
+        f"node {node!r} returned {type(result).__name__}",
         hint="return a State, a dict of what changed, or None",
     )
 
 
 def placed(place: Place, kind: str, status: str, error: str) -> Place:
-    """The place of a checkpoint of that kind."""
+    """*place* for a checkpoint of that kind and status."""
     metadata = place.metadata
     if error:
         metadata = read_metadata({**metadata, "error": error.partition(":")[0]})
@@ -92,7 +90,7 @@ def placed(place: Place, kind: str, status: str, error: str) -> Place:
 
 
 def parked(session: Session, error: Interrupted) -> BaseException:
-    """What tells the caller that the run waits, and for what; or that an answer was refused."""
+    """The signal that lists what the run waits for, or the error that refuses an answer."""
     refused = session.ledger.refused
     if refused is not None:
         return refused
@@ -106,8 +104,8 @@ def parked(session: Session, error: Interrupted) -> BaseException:
 
 
 def drained(run_id: str, node: str, *, saved: bool) -> Drained:
-    """What tells the caller that the run was asked to stop; *node* is the one to go on with."""
-    what = "its state is saved" if saved else "nothing was saved, for checkpoints are off"
+    """The signal of a run that was asked to stop before it executed *node*."""
+    what = "its state is saved" if saved else "nothing was saved: checkpointing is off"
     return Drained(
         f"run {run_id!r} was asked to stop at node {node!r}; {what}",
         run_id=run_id,
@@ -117,25 +115,14 @@ def drained(run_id: str, node: str, *, saved: bool) -> Drained:
 
 
 def uncancel() -> None:
-    """Take a cancellation of our own back, so that the caller's task is not seen as cancelled."""
+    """Take back a cancellation made by Holdfast, so that the task does not count as cancelled."""
     task = asyncio.current_task()
     assert task is not None
     task.uncancel()
 
 
 def changed_keys(before: State, after: State) -> Sequence[str]:
-    """The keys that a node set or took away."""
+    """The keys that a node set or removed."""
     old, new = before.for_saving()[0], after.for_saving()[0]
     kept = [key for key in new if key not in old or old[key] is not new[key]]
     return [*kept, *(key for key in old if key not in new)]
-
-
-def edge_facts(edge: Edge, index: int) -> dict[str, Any]:
-    """What events say of an edge."""
-    return {
-        "from": edge.source,
-        "to": edge.target,
-        "edge_index": index,
-        "edge_name": edge.name,
-        "has_predicate": edge.predicate is not None,
-    }

@@ -1,4 +1,4 @@
-"""A run of a graph from its lease to its result: begun, gone on with, or found completed."""
+"""One execution of a run: from its lease to its result."""
 
 from __future__ import annotations
 
@@ -10,17 +10,26 @@ from typing import Any
 import msgspec
 
 from holdfast.checkpoint.effects import Session, branch_note, check_form
+from holdfast.checkpoint.journal import Note
 from holdfast.checkpoint.manager import StateManager
 from holdfast.core.records import Header
 from holdfast.core.state import State, migrations
 from holdfast.errors import HoldfastError, NotFoundError, ShapeError, UsageError
-from holdfast.runtime.graph.compiled import Plan
+from holdfast.runtime.graph.compiled import Plan, difference
 from holdfast.runtime.graph.config import CheckpointConfig
-from holdfast.runtime.graph.loop import Control, Loop
-from holdfast.runtime.graph.shape import Progress, difference, read_progress
-from holdfast.runtime.resume import across_branches, done_for_good, of_the_run
+from holdfast.runtime.graph.loop import Loop
+from holdfast.runtime.graph.progress import Progress, read_progress
+from holdfast.runtime.resume import (
+    Target,
+    across_branches,
+    done_for_good,
+    find_run,
+    find_target,
+    of_the_run,
+)
+from holdfast.runtime.stop import StopRequests
 from holdfast.runtime.watch import Observer, emitter
-from holdfast.storage.base import RecordQuery, RunInfo
+from holdfast.storage.base import RunInfo
 
 __all__ = ["NOTHING", "Resume", "Runner"]
 
@@ -30,7 +39,7 @@ NOTHING: Any = object()
 
 
 class Resume(msgspec.Struct, frozen=True):
-    """How a run is to be gone on with."""
+    """Options of a resume."""
 
     run_id: str
     checkpoint_id: str | None = None
@@ -41,9 +50,19 @@ class Resume(msgspec.Struct, frozen=True):
     force: bool = False
 
     @property
-    def back(self) -> bool:
-        """Whether it is to be taken back to an earlier checkpoint."""
+    def rewinds(self) -> bool:
+        """True if it names an earlier checkpoint."""
         return self.checkpoint_id is not None or self.step is not None
+
+
+class _Found(msgspec.Struct):
+    """A run as the journal has it, ready to be continued."""
+
+    header: Header
+    state: State
+    progress: Progress
+    notes: tuple[Note, ...] = ()
+    rewound: bool = False
 
 
 class Runner:
@@ -63,81 +82,81 @@ class Runner:
         self._observers = observers
         self._triggers = config.triggers() if manager is not None else None
         self._alone = alone
-        self.control = Control()
+        self.stop = StopRequests()
 
     async def execute(self, state: State) -> State:
-        """Begin the run of *state*, or go on with it if it was begun before."""
+        """Begin the run of *state*, or continue it if it was begun before."""
         if self._plan.name and not state.name:
             state = state.placed(msgspec.structs.replace(state.place, name=self._plan.name))
         if self._manager is None:
             return await self._begin(None, state)
         session = await self._open(self._manager, state.run_id)
+        wanted = Resume(state.run_id, secrets=state.secrets)
         try:
-            run = await asyncio.to_thread(session.manager.reader.run, state.run_id)
-            if run is None:
+            found = await asyncio.to_thread(self._find, session, wanted, state.name)
+            if found is None:
                 return await self._begin(session, state)
-            return await self._go_on(session, run, Resume(run.run_id, secrets=state.secrets))
+            return await self._continue(session, found, wanted)
         finally:
             await self._close(session)
 
     async def resume(self, wanted: Resume) -> State:
-        """Go on with a run that is in the store."""
+        """Continue a run that is in the store."""
         manager = self._manager
         assert manager is not None
-        reader = manager.reader
-        run = await asyncio.to_thread(reader.to_resume, wanted.run_id)
-        if run is None:
-            raise NotFoundError(
-                f"no run {wanted.run_id!r} to resume",
-                hint="check the run id and the store; without preserve=True a completed run is"
-                " deleted",
-                run_id=wanted.run_id,
-            )
-        if run.status == "completed" and not wanted.back:
-            return await self._stored(manager, run, None, wanted)
-        session = await self._open(manager, run.run_id)
+        target = await asyncio.to_thread(find_run, manager.reader, wanted.run_id)
+        run_id = target.run.run_id
+        if target.newest.status == "completed" and not wanted.rewinds:
+            self._check_name(target.run, wanted, self._plan.name)
+            return await self._stored(manager, target.newest, wanted)
+        session = await self._open(manager, run_id)
         try:
-            again = await asyncio.to_thread(reader.run, run.run_id)
-            if again is None:
-                raise NotFoundError(
-                    f"run {run.run_id!r} was completed meanwhile", run_id=run.run_id
-                )
-            return await self._go_on(session, again, wanted)
+            found = await asyncio.to_thread(self._find, session, wanted, self._plan.name)
+            if found is None:
+                raise NotFoundError(f"run {run_id!r} was completed meanwhile", run_id=run_id)
+            return await self._continue(session, found, wanted)
         finally:
             await self._close(session)
 
     async def checkpoint(
         self, run_id: str, edit: Mapping[str, Any], metadata: Mapping[str, Any]
     ) -> State:
-        """Save a run that nobody executes once more; one that is not there yet is begun."""
+        """Save a run that is not being executed; begin it if the store does not hold it."""
         manager = self._manager
         assert manager is not None
         session = await self._open(manager, run_id)
         try:
+            state = State.new(run_id=run_id, name=self._plan.name)
+            progress = Progress(next=self._plan.entry)
             run = await asyncio.to_thread(manager.reader.run, run_id)
-            if run is None:
-                state = State.new(run_id=run_id, name=self._plan.name)
-                progress = Progress(next=self._plan.entry)
-            else:
-                header = await asyncio.to_thread(self._target, session, run, Resume(run_id))
-                if edit and header.status == "completed":
-                    raise UsageError(
-                        f"run {run_id!r} is completed, and nothing of it can be changed",
-                        hint="fork an earlier checkpoint",
-                        run_id=run_id,
-                    )
-                loaded, state = await asyncio.to_thread(session.load, header, notes=True)
-                progress = read_progress(loaded)
-                state = self._fitted(header, state, progress, Resume(run_id))
-                session.floor = progress.floor
-                session.branch = max(session.branch, progress.branch)
-                if edit and not session.ledger.effects():
-                    progress.next = None  # nothing of that node has happened
+            if run is not None:
+                state, progress = await asyncio.to_thread(self._edited, session, run, edit)
             state = state.merge(edit).at(metadata=metadata)
             await self._loop(session, run_id).mark(state, progress)
             return state
         finally:
             await self._close(session)
+
+    def _edited(
+        self, session: Session, run: RunInfo, edit: Mapping[str, Any]
+    ) -> tuple[State, Progress]:
+        header = find_target(session.manager.reader, run).header
+        if edit and header.status == "completed":
+            raise UsageError(
+                f"run {run.run_id!r} is completed, and cannot be changed",
+                hint="fork an earlier checkpoint",
+                run_id=run.run_id,
+            )
+        loaded, state = session.load(header, notes=True)
+        progress = read_progress(loaded)
+        state = self._fitted(header, state, progress, force=False)
+        session.floor = progress.floor
+        session.branch = max(session.branch, progress.branch)
+        if edit and not session.ledger.effects():
+            progress.next = None  # nothing of that node has happened
+        return state, progress
+
+    # Lease
 
     async def _open(self, manager: StateManager, run_id: str) -> Session:
         session = Session(
@@ -162,6 +181,8 @@ class Runner:
     def _emit(self, run_id: str) -> Any:
         return emitter(self._observers, self._plan.name, {"run_id": run_id})
 
+    # Begin and continue
+
     async def _begin(self, session: Session | None, state: State) -> State:
         emit = self._emit(state.run_id)
         if emit is not None:
@@ -174,22 +195,78 @@ class Runner:
             await loop.begin(state)
         return await self._run(loop, session, state, Progress(next=self._plan.entry))
 
+    def _find(self, session: Session, wanted: Resume, name: str) -> _Found | None:
+        """Load the checkpoint to continue from; None if the store does not hold the run."""
+        reader = session.manager.reader
+        run = reader.run(session.run_id)
+        if run is None:
+            return None
+        session.resumed = True
+        target = find_target(reader, run, wanted.checkpoint_id, wanted.step)
+        run, header = target.run, target.header
+        self._check_name(run, wanted, name)
+        if not target.is_newest:
+            session.floor = run.seq
+        if header.status == "completed":
+            return _Found(header, self._final(session.manager, header), Progress())
+        loaded, state = session.load(header, notes=True)
+        by_program = bool(loaded.form) and "now" not in loaded.extra  # an agent's, saved in code
+        progress = Progress(next=self._plan.entry) if by_program else read_progress(loaded)
+        if session.floor == 0:
+            session.floor = progress.floor
+        state = self._fitted(header, state, progress, force=wanted.force)
+        state = of_the_run(header, state)
+        session.branch = max(session.branch, progress.branch)
+        if session.floor != run.seq:
+            return _Found(header, state, progress)
+        return self._rewound(session, target, state, progress)
+
+    def _rewound(
+        self, session: Session, target: Target, state: State, progress: Progress
+    ) -> _Found:
+        """An earlier checkpoint with what was spent since; warns of effects that may repeat."""
+        run, header = target.run, target.header
+        abandoned = session.end != run.seq
+        if abandoned or session.branch != progress.branch:
+            state = across_branches(session, run, state)
+        if not abandoned:
+            return _Found(header, state, progress, rewound=True)
+        done = done_for_good(session, session.elsewhere)
+        if done:
+            logger.warning(
+                "run %s continues from an abandoned branch; effects recorded since then may be"
+                " repeated: %s",
+                run.run_id,
+                ", ".join(done),
+            )
+        return _Found(header, state, progress, (branch_note(header.seq, run.seq),), True)
+
+    async def _continue(self, session: Session, found: _Found, wanted: Resume) -> State:
+        header, state, progress = found.header, found.state, found.progress
+        if header.status == "completed":
+            return await self._stored(session.manager, header, wanted, state)
+        if wanted.secrets:
+            state = state.with_secrets(wanted.secrets)
+        _take_answers(session, wanted)
+        self._emit_resumed(header, progress)
+        loop = self._loop(session, session.run_id)
+        if found.rewound:
+            await loop.rewind(state, progress, *found.notes)
+        return await self._run(loop, session, state, progress)
+
     def _loop(self, session: Session | None, run_id: str) -> Loop:
-        return Loop(self._plan, session, "", self._emit(run_id), self.control, self._triggers)
+        return Loop(self._plan, session, "", self._emit(run_id), self.stop, self._triggers)
 
     async def _run(
         self, loop: Loop, session: Session | None, state: State, progress: Progress
     ) -> State:
-        self.control.task = asyncio.current_task()
-        try:
-            final = await loop.go(state, progress, state.lineage)
-        finally:
-            self.control.task = None
+        with self.stop.cancellable():
+            final = await loop.run(state, progress, state.lineage)
         if session is not None:
-            await self._let_go(session.manager, session.run_id)
+            await self._delete_completed(session.manager, session.run_id)
         return final
 
-    async def _let_go(self, manager: StateManager, run_id: str) -> None:
+    async def _delete_completed(self, manager: StateManager, run_id: str) -> None:
         """Delete the journal of a completed run, unless it is to be preserved."""
         if self._config.preserve:
             return
@@ -201,92 +278,35 @@ class Runner:
             logger.warning("the journal of completed run %s was not deleted: %s", run_id, error)
 
     async def _stored(
-        self, manager: StateManager, run: RunInfo, header: Header | None, wanted: Resume
+        self, manager: StateManager, header: Header, wanted: Resume, state: State | None = None
     ) -> State:
-        """The result of a run that is completed, by default the newest."""
-        reader = manager.reader
-
-        def load() -> State:
-            final = header or reader.newest(run)
-            assert final is not None
-            loaded = reader.load(final)
-            check_form(loaded, self._plan.form)
-            return loaded.graph_state()
-
-        state = await asyncio.to_thread(load)
-        emit = self._emit(run.run_id)
+        """The result of a completed run."""
+        if state is None:
+            state = await asyncio.to_thread(self._final, manager, header)
+        emit = self._emit(header.run_id)
         if emit is not None:
             emit("checkpoint.load", {"node": state.node, "checkpoint_id": state.checkpoint_id})
-        if not wanted.back:
-            await self._let_go(manager, run.run_id)
+        if not wanted.rewinds:
+            await self._delete_completed(manager, header.run_id)
         return state.with_secrets(wanted.secrets) if wanted.secrets else state
 
-    async def _go_on(self, session: Session, run: RunInfo, wanted: Resume) -> State:
-        session.resumed = True
-        header = await asyncio.to_thread(self._target, session, run, wanted)
-        if header.status == "completed":
-            return await self._stored(session.manager, run, header, wanted)
-        loaded, state = await asyncio.to_thread(session.load, header, notes=True)
-        by_hand = bool(loaded.form) and "now" not in loaded.extra  # an agent's, saved by a program
-        progress = Progress(next=self._plan.entry) if by_hand else read_progress(loaded)
-        if session.floor == 0:
-            session.floor = progress.floor
-        state = self._fitted(header, state, progress, wanted)
-        state = of_the_run(header, state)
-        session.branch = max(session.branch, progress.branch)
-        if wanted.secrets:
-            state = state.with_secrets(wanted.secrets)
-        self._answer(session, wanted)
-        self._say_resumed(header, progress)
-        loop = self._loop(session, run.run_id)
-        if session.floor == run.seq:
-            left = session.end != run.seq
-            if left or session.branch != progress.branch:
-                state = await asyncio.to_thread(across_branches, session, run, state)
-            notes = (branch_note(header.seq, run.seq),) if left else ()
-            if left:
-                await asyncio.to_thread(_warn_of_repeats, session)
-            await loop.go_back(state, progress, *notes)
-        return await self._run(loop, session, state, progress)
+    def _final(self, manager: StateManager, header: Header) -> State:
+        loaded = manager.reader.load(header)
+        check_form(loaded, self._plan.form)
+        return loaded.graph_state()
 
-    def _target(self, session: Session, run: RunInfo, wanted: Resume) -> Header:
-        """The checkpoint to go on from."""
-        reader = session.manager.reader
-        newest = reader.newest(run)
-        if newest is None:
-            raise NotFoundError(f"run {run.run_id!r} has no checkpoint", run_id=run.run_id)
-        found: Header | None = newest
-        if wanted.checkpoint_id is not None:
-            found = reader.resolve(wanted.checkpoint_id, run_id=run.run_id)
-            if found.scope:
-                raise UsageError(
-                    f"checkpoint {found.id} is of the nested scope {found.scope!r}",
-                    hint="resume from a checkpoint of the run itself",
-                )
-        elif wanted.step is not None:
-            if wanted.step > newest.step:
-                raise NotFoundError(
-                    f"run {run.run_id!r} stands at step {newest.step}, and {wanted.step} was asked"
-                    " for",
-                    hint="leave step out to go on with it",
-                    run_id=run.run_id,
-                    step=wanted.step,
-                )
-            query = RecordQuery(run_id=run.run_id, scope="")
-            earlier = (h for h in reader.storage.headers(query) if h.step <= (wanted.step or 0))
-            found = next(earlier, None)
-            if found is None:
-                raise NotFoundError(
-                    f"run {run.run_id!r} has no checkpoint at or before step {wanted.step}",
-                    run_id=run.run_id,
-                )
-        assert found is not None
-        if found.seq != newest.seq:
-            session.floor = run.seq
-        return found
+    # Does the run fit the graph?
 
-    def _fitted(self, header: Header, state: State, progress: Progress, wanted: Resume) -> State:
-        """The state as the graph of today takes it, or a `ShapeError`."""
+    def _check_name(self, run: RunInfo, wanted: Resume, name: str) -> None:
+        if run.name and name and run.name != name and not wanted.force:
+            raise ShapeError(
+                f"run {run.run_id!r} is of {run.name!r}, not of {name!r}",
+                hint="resume it with the graph that began it, or give force=True",
+                run_id=run.run_id,
+            )
+
+    def _fitted(self, header: Header, state: State, progress: Progress, *, force: bool) -> State:
+        """The state in the form that today's graph expects, or a `ShapeError`."""
         plan = self._plan
         same = header.fingerprint == plan.fingerprint
         migrated = header.schema != plan.version
@@ -296,42 +316,20 @@ class Runner:
             )
             gone = [key for key in state if key not in values]
             state = state.without(*gone).merge(values)
-        if not same and not migrated and not wanted.force:
+        if not same and not migrated and not force:
             raise difference(progress.shape, plan.shape, header.run_id)
         if progress.next is not None and progress.next not in plan.nodes:
             if header.node not in plan.nodes:
                 raise ShapeError(
-                    f"run {header.run_id!r} was to go on with {progress.next!r}, which is gone, and"
-                    f" so is {header.node!r}, which it came from",
+                    f"run {header.run_id!r} continues with node {progress.next!r}, which is gone,"
+                    f" and so is {header.node!r}, the node before it",
                     hint="resume from an earlier checkpoint",
                     run_id=header.run_id,
                 )
             progress.next = None
         return state
 
-    def _answer(self, session: Session, wanted: Resume) -> None:
-        """Lay out the answers, each for a question that is open."""
-        open_ids = [note.content.id for note in session.ledger.waiting() if note.kind == "question"]
-        there = ", ".join(open_ids) or "none"
-        if wanted.answer is not NOTHING:
-            if len(open_ids) != 1:
-                raise UsageError(
-                    f"answer= is for one question, and run {session.run_id!r} waits for"
-                    f" {len(open_ids)}",
-                    hint=f"give answers={{id: answer}}; the open ones: {there}",
-                    questions=tuple(open_ids),
-                )
-            session.ledger.given[open_ids[0]] = wanted.answer
-        for id, answer in wanted.answers.items():
-            if id not in open_ids:
-                raise UsageError(
-                    f"run {session.run_id!r} does not wait for {id!r}",
-                    hint=f"the open ones: {there}",
-                    questions=tuple(open_ids),
-                )
-            session.ledger.given[id] = answer
-
-    def _say_resumed(self, header: Header, progress: Progress) -> None:
+    def _emit_resumed(self, header: Header, progress: Progress) -> None:
         emit = self._emit(header.run_id)
         if emit is None:
             return
@@ -342,12 +340,24 @@ class Runner:
         emit("graph.start", {**start, "resumed": True})
 
 
-def _warn_of_repeats(session: Session) -> None:
-    """Log what was done on the way that is left now: where the run goes on nobody knows of it."""
-    done = done_for_good(session, session.elsewhere)
-    if done:
-        logger.warning(
-            "run %s goes on from a way that it had left; done since, and perhaps done again: %s",
-            session.run_id,
-            ", ".join(done),
-        )
+def _take_answers(session: Session, wanted: Resume) -> None:
+    """Give the ledger the answers of a resume, each for an open question."""
+    open_ids = [note.content.id for note in session.ledger.waiting() if note.kind == "question"]
+    there = ", ".join(open_ids) or "none"
+    if wanted.answer is not NOTHING:
+        if len(open_ids) != 1:
+            raise UsageError(
+                f"answer= is for one question, and run {session.run_id!r} waits for"
+                f" {len(open_ids)}",
+                hint=f"give answers={{id: answer}}; the open ones: {there}",
+                questions=tuple(open_ids),
+            )
+        session.ledger.given[open_ids[0]] = wanted.answer
+    for id, answer in wanted.answers.items():
+        if id not in open_ids:
+            raise UsageError(
+                f"run {session.run_id!r} does not wait for {id!r}",
+                hint=f"the open ones: {there}",
+                questions=tuple(open_ids),
+            )
+        session.ledger.given[id] = answer

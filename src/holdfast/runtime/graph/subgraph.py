@@ -1,4 +1,4 @@
-"""A graph as a node of another: a scope of its own in the same journal."""
+"""A graph as a node of another, in its own scope of the same journal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from holdfast.checkpoint.effects import CURRENT_STEP, Emit, StepContext
 from holdfast.core.state import Lineage, State
 from holdfast.runtime.graph.loop import Loop
-from holdfast.runtime.graph.shape import Progress, read_progress
+from holdfast.runtime.graph.progress import Progress, read_progress
 from holdfast.runtime.watch import emitter
 
 if TYPE_CHECKING:
@@ -18,14 +18,14 @@ __all__ = ["run_nested"]
 
 
 async def run_nested(graph: StateGraph, state: State) -> State:
-    """Execute *graph* as a node of another, in a scope of its own in the same journal."""
+    """Execute *graph* as the current node of another graph."""
     here = CURRENT_STEP.get()
     assert here is not None
     plan, outer, scope = graph.plan(), here.outer, here.child()
     session = here.session
     emit = _nested_emit(graph, here, scope)
     triggers = graph.config.checkpoint.triggers() or outer.triggers
-    loop = Loop(plan, session, scope, emit, outer.control, triggers)
+    loop = Loop(plan, session, scope, emit, outer.stop, triggers)
     header = None
     if session is not None and session.resumed:
         header = await asyncio.to_thread(session.newest, scope)
@@ -38,7 +38,7 @@ async def run_nested(graph: StateGraph, state: State) -> State:
         if header.status == "completed":
             return inside
         progress = read_progress(loaded)
-    return await loop.go(inside, progress, lineage)
+    return await loop.run(inside, progress, lineage)
 
 
 def _nested_emit(graph: StateGraph, here: StepContext, scope: str) -> Emit | None:

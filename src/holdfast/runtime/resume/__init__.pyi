@@ -15,3 +15,6 @@ from holdfast.runtime.resume.rewind import across_branches as across_branches
 from holdfast.runtime.resume.rewind import done_for_good as done_for_good
 from holdfast.runtime.resume.rewind import of_the_run as of_the_run
 from holdfast.runtime.resume.rewind import rewind_run as rewind_run
+from holdfast.runtime.resume.target import Target as Target
+from holdfast.runtime.resume.target import find_run as find_run
+from holdfast.runtime.resume.target import find_target as find_target

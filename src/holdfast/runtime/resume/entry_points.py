@@ -1,7 +1,7 @@
-"""Where a graph or an agent is found again: ``module:name``, recorded with its runs.
+"""Entry points: ``module:name`` of a graph or an agent, recorded with its runs.
 
-One that is a variable of the module that made it is known by that. Nothing is ever imported
-because a journal says so, unless someone asks for exactly that (``holdfast resume``).
+A graph that is a variable of a module is found by that. Nothing is imported because a journal
+names it, unless someone asks for exactly that (``holdfast resume``).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import re
 import sys
+import sysconfig
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
@@ -28,34 +29,35 @@ __all__ = [
     "module_that_makes",
 ]
 
+_LIBRARIES = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")})
 _FORM = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
 class Ended(Protocol):
-    """What a run came to."""
+    """The result of a resume."""
 
     @property
     def status(self) -> str:
-        """Its last checkpoint's."""
+        """Status of its last checkpoint."""
 
     @property
     def step(self) -> int:
-        """Its last checkpoint's."""
+        """Step of its last checkpoint."""
 
 
 class Resumable(Protocol):
-    """What has runs that can be gone on with by their ids."""
+    """An object whose runs can be resumed by their ids."""
 
     def over(self, manager: StateManager) -> Resumable:
-        """What saves through *manager*."""
+        """The same object, saving through *manager*."""
 
     def explain_resume(self, run_id: str) -> ResumePlan:
-        """What `resume_sync` would do."""
+        """Say what `resume_sync` would do."""
 
     def resume_sync(
         self, run_id: str, *, checkpoint_id: str | None = None, force: bool = False
     ) -> Ended:
-        """Go on with a run, from its newest checkpoint or the one named, in a loop of its own."""
+        """Continue a run, from its newest checkpoint or the one named, in its own event loop."""
 
 
 def module_of_caller(depth: int) -> str:
@@ -64,7 +66,7 @@ def module_of_caller(depth: int) -> str:
 
 
 def module_that_makes(made: object) -> str:
-    """The name of the module whose code makes *made*, the constructors of which call this."""
+    """The name of the module that constructs *made*, whose constructors call this."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and any(value is made for value in frame.f_locals.values()):
         frame = frame.f_back
@@ -72,13 +74,30 @@ def module_that_makes(made: object) -> str:
 
 
 def entry_point_of(graph: object, module: str) -> str:
-    """``module:name`` if *graph* is a variable of that module, else nothing."""
-    found = sys.modules.get(module)
-    if found is None:
-        return ""
-    names = [name for name, value in vars(found).items() if value is graph]
-    importable = _importable(found)
-    return f"{importable}:{names[0]}" if names and importable else ""
+    """``module:name`` if *graph* is a variable of a module, else nothing.
+
+    The module that made it is tried first, then the program's own modules, and ``__main__`` last.
+    """
+    made_in = sys.modules.get(module)
+    own = [one for name, one in [*sys.modules.items()] if name != "__main__" and _is_own(one)]
+    for found in (made_in, *own, sys.modules.get("__main__")):
+        name = _variable(found, graph) if found is not None else ""
+        if name and (importable := _importable(found)):
+            return f"{importable}:{name}"
+    return ""
+
+
+def _variable(module: Any, graph: object) -> str:
+    variables = [*vars(module).items()]  # another thread may be importing it
+    return next((name for name, value in variables if value is graph), "")
+
+
+def _is_own(module: Any) -> bool:
+    """Return whether a module is neither Holdfast's nor of a library or Python itself."""
+    file = getattr(module, "__file__", None)
+    if not isinstance(file, str) or str(module.__name__).partition(".")[0] == "holdfast":
+        return False
+    return not file.startswith(_LIBRARIES) and "site-packages" not in file
 
 
 def _importable(module: Any) -> str:
@@ -93,7 +112,7 @@ def _importable(module: Any) -> str:
 
 
 def load_resumable(entry_point: str) -> Resumable:
-    """The graph or agent at ``module:name``, that of a fleet, or the one that a function makes.
+    """Load the graph, agent or fleet at ``module:name``, or the one that a function makes.
 
     Imports the module.
 
@@ -118,7 +137,7 @@ def load_resumable(entry_point: str) -> Resumable:
 
 
 def load_object(entry_point: str) -> Any:
-    """What stands at ``module:name``, None if nothing does. Imports the module.
+    """Load the object at ``module:name``, None if there is none. Imports the module.
 
     >>> load_object("string:Template.delimiter")
     '$'
@@ -131,7 +150,7 @@ def load_object(entry_point: str) -> Any:
     except ImportError as error:
         raise NotFoundError(
             f"the module of {entry_point} cannot be imported: {error}",
-            hint="call this where it can be",
+            hint="call this in a directory from which it can be imported",
             entry_point=entry_point,
         ) from error
     for name in path.split("."):

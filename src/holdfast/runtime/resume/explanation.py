@@ -1,14 +1,15 @@
-"""What a resume would do, found out without doing it."""
+"""What a resume would do, without doing it."""
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
+from collections.abc import Sequence
 
 import msgspec
 
 from holdfast.checkpoint.effects import (
     BRANCH,
-    Effect,
     Waiting,
     check_not_held,
     place_name,
@@ -17,17 +18,18 @@ from holdfast.checkpoint.effects import (
     waiting_inside,
     waiting_of,
 )
-from holdfast.checkpoint.journal import Reader
+from holdfast.checkpoint.journal import Note, Reader
 from holdfast.core.records import Header
-from holdfast.errors import HoldfastError, LeaseHeldError, NotFoundError
+from holdfast.errors import HoldfastError, LeaseHeldError
 from holdfast.runtime.graph import Plan, Progress, difference, read_progress
-from holdfast.storage.base import RunInfo
+from holdfast.runtime.resume.target import find_run
+from holdfast.storage.base import RecordQuery, RunInfo
 
 __all__ = ["ResumePlan", "Saved", "explain"]
 
 
 class Saved(msgspec.Struct, frozen=True):
-    """What need not be spent again."""
+    """Time, tokens and dollars that a resume does not spend again."""
 
     seconds: float = 0.0
     tokens: int = 0
@@ -35,44 +37,43 @@ class Saved(msgspec.Struct, frozen=True):
 
 
 class ResumePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What `resume` would do. `str` tells it to people."""
+    """The effect of a resume. `str` gives it in words."""
 
     run_id: str
     status: str
     step: int
-    """The newest checkpoint's."""
+    """Step of the newest checkpoint."""
     checkpoint_id: str
     next: str | None
-    """The node that would be executed first; None if nothing would be, or it is to be decided."""
+    """The first node to execute; None if there is none, or it is undecided."""
     again: tuple[str, ...] = ()
-    """Nodes that were executed after that checkpoint, as far as their effects tell, and would be
-    executed again."""
+    """Nodes executed after that checkpoint, as far as effects show, and executed again."""
     skipped: tuple[str, ...] = ()
-    """The path that would not be walked again."""
+    """Nodes that are not executed again."""
     inside: tuple[str, ...] = ()
-    """How far the node is that was being executed, where it keeps progress of its own."""
+    """Progress inside the node that was being executed."""
     reused: tuple[str, ...] = ()
-    """Effects whose recorded outcome would be returned."""
+    """Effects whose recorded outcome is returned."""
     in_doubt: tuple[Waiting, ...] = ()
-    """Effects that began and whose outcome is not known, each with its policy."""
+    """Effects that began and whose outcome is unknown, each with its policy."""
     questions: tuple[Waiting, ...] = ()
     saves: Saved = Saved()
-    """Time, tokens and dollars of all that would not be done again."""
+    """Time, tokens and dollars of everything that is not repeated."""
     error: str = ""
-    """What it failed with."""
+    """Text of the failure that ended the run."""
     problem: str = ""
-    """Why it could not be resumed now."""
+    """Reason why it cannot be resumed now."""
 
     def __str__(self) -> str:
         return self.tell()
 
     def tell(self, *, now: bool = False) -> str:
-        """The plan in words: what would happen or, if it is carried out *now*, what happens."""
+        """The plan in words; *now*: in the present tense, for a resume that is being done."""
         if self.status == "completed":
             none = "nothing runs" if now else "nothing would run"
             return f"run {self.run_id} is completed at step {self.step}: {none}"
-        where = f"node {self.next!r}" if self.next else "the decision that was not taken"
-        goes = "goes on" if now else "would go on"
+        where = f"node {self.next!r}" if self.next else "an undecided edge"
+        goes = "continues" if now else "would continue"
         lines = [f"run {self.run_id} {goes} after step {self.step} with {where}"]
         if now and self.questions:
             lines = [f"run {self.run_id} waits after step {self.step} at {where}"]
@@ -102,21 +103,18 @@ _DO = {
     ),
     "probe": ("would be looked up outside", "is looked up outside"),
     "ask": (
-        "the run would be parked until someone says what happened",
-        "the run is parked until someone says what happened",
+        "the run would wait until someone says what happened",
+        "the run waits until someone says what happened",
     ),
     "fail": ("the run would fail", "the run fails"),
 }
-"""What is done about an effect in doubt: what would be, and what is."""
+"""Handling of an effect in doubt, by policy: in the conditional and the present tense."""
 
 
 def explain(reader: Reader, plan: Plan | None, run_id: str) -> ResumePlan:
-    """See `StateGraph.explain_resume`. Without the graph's *plan*, whether it still fits is not
-    looked at."""
-    run = reader.to_resume(run_id)
-    newest = reader.newest(run) if run is not None else None
-    if run is None or newest is None:
-        raise NotFoundError(f"no run {run_id!r} to resume", hint="check the run id", run_id=run_id)
+    """See `StateGraph.explain_resume`. Without *plan* the shape of the graph is not compared."""
+    target = find_run(reader, run_id)
+    run, newest = target.run, target.newest
     progress = read_progress(reader.load(newest))
     notes = read_notes(reader, newest, run.seq)
     effects = {note.content.id: note for note in notes if note.kind == "effect"}
@@ -147,42 +145,34 @@ def explain(reader: Reader, plan: Plan | None, run_id: str) -> ResumePlan:
             *(waiting_of(run.run_id, note) for id, note in asked.items() if id not in answered),
             *(one for one in inside if one.kind == "question"),
         ),
-        saves=_saved(reader, run, progress),
+        saves=_saved(reader, run, progress, notes),
         error=progress.error,
         problem=_problem(reader, plan, newest, progress),
     )
 
 
-def _saved(reader: Reader, run: RunInfo, progress: Progress) -> Saved:
-    recorded: list[tuple[Header, Effect]] = []
-    branches: list[Header] = []
-    for record in reader.records(run.run_id, 1, run.seq):
-        header = record.header
-        if header.frame == "note" and header.kind == BRANCH:
-            branches.append(header)
-        elif header.frame == "note" and header.kind == "effect":
-            entry = msgspec.json.decode(reader.sealer.open(record), type=Effect)
-            if entry.done and entry.error is None:
-                recorded.append((header, entry))
+def _saved(reader: Reader, run: RunInfo, progress: Progress, notes: Sequence[Note]) -> Saved:
+    """Sum up the recorded effects by their headers; *notes* are those of the open step."""
+    find = functools.partial(RecordQuery, run_id=run.run_id, notes=True)
+    branches = [*reader.storage.headers(find(kind=BRANCH))][::-1]
     spans = spans_to(branches, run.seq)
-    done: dict[str, Effect] = {}
-    inside = 0.0
-    step = len(progress.path)
-    for header, entry in recorded:
-        if not any(header.seq in span for span in spans):
-            continue  # given up, and done anew
-        if entry.id not in done and header.step > step and not header.scope:
-            inside += entry.seconds
-        done[entry.id] = entry
-    return Saved(
-        progress.elapsed + inside,
-        sum(entry.tokens for entry in done.values()),
-        sum(entry.dollars for entry in done.values()),
+    tokens, dollars = 0, 0.0
+    for header in reader.storage.headers(find(kind="effect")):
+        spent = header.metadata.get("spent")
+        if isinstance(spent, dict) and any(header.seq in span for span in spans):
+            tokens += spent.get("tokens", 0)
+            dollars += spent.get("dollars", 0.0)
+    done = {note.content.id: note for note in notes if note.kind == "effect"}
+    inside = sum(
+        note.content.seconds
+        for note in done.values()
+        if note.content.done and note.content.error is None and not note.scope
     )
+    return Saved(progress.elapsed + inside, tokens, dollars)
 
 
 def _inside(reader: Reader, run: RunInfo, newest: Header, progress: Progress) -> list[str]:
-    """How far what is nested in the open step is."""
+    """Progress of what is nested in the open step."""
     place = place_name(progress.next or "", newest.step + 1)
     scopes: dict[str, Header] = {}
     items: Counter[str] = Counter()

@@ -1,7 +1,8 @@
-"""Forks: another run from any checkpoint; and where two runs part."""
+"""Forks of a graph's run, and the first difference between two runs."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,9 +12,10 @@ from holdfast.checkpoint.inspect import Change, changes_between
 from holdfast.checkpoint.journal import CheckpointDraft, Loaded, Reader
 from holdfast.checkpoint.manager import StateManager
 from holdfast.core.records import Header
-from holdfast.core.state import State
-from holdfast.errors import NotFoundError, UsageError
+from holdfast.core.state import State, read_metadata
+from holdfast.errors import UsageError
 from holdfast.runtime.graph import Now, read_progress, write_progress
+from holdfast.runtime.resume.target import find_run
 from holdfast.storage.base import RecordQuery
 
 __all__ = ["Parting", "edited", "fork", "part"]
@@ -24,22 +26,29 @@ async def fork(
     checkpoint_id: str,
     edit: Mapping[str, Any],
     run_id: str | None,
+    metadata: Mapping[str, Any] | None = None,
 ) -> State:
-    """See `StateGraph.fork`."""
-    made = await manager.fork_from_checkpoint(checkpoint_id, run_id, change=edited(edit))
+    """See `StateGraph.fork`; *metadata* is added to the fork's first checkpoint."""
+    change = edited(edit, metadata)
+    made = await manager.fork_from_checkpoint(checkpoint_id, run_id, change=change)
     assert isinstance(made, State)
     return made
 
 
-def edited(edit: Mapping[str, Any]) -> Callable[[Loaded, CheckpointDraft], CheckpointDraft]:
-    """What makes of a fork's beginning the beginning of a graph's run, some keys changed."""
+def edited(
+    edit: Mapping[str, Any], metadata: Mapping[str, Any] | None = None
+) -> Callable[[Loaded, CheckpointDraft], CheckpointDraft]:
+    """A change that makes a fork the start of a graph's run, with the values of *edit*.
+
+    The fork counts as interrupted until it is resumed.
+    """
 
     def change(loaded: Loaded, draft: CheckpointDraft) -> CheckpointDraft:
         header = loaded.header
         if header.scope or header.status == "completed":
             what = "is of a nested scope" if header.scope else "ends its run"
             raise UsageError(
-                f"checkpoint {header.id} {what}, so that there is nothing to go on with",
+                f"checkpoint {header.id} {what}, and nothing follows it",
                 hint="fork an earlier checkpoint of the run itself",
                 checkpoint_id=header.id,
             )
@@ -48,13 +57,15 @@ def edited(edit: Mapping[str, Any]) -> Callable[[Loaded, CheckpointDraft], Check
         values, natures = state.for_saving()
         decided = None if edit and header.node is not None else progress.next
         now = Now(next=decided, elapsed=progress.elapsed)
+        told = read_metadata({**draft.place.metadata, **(metadata or {})})
+        place = msgspec.structs.replace(draft.place, status="interrupted", metadata=told)
+        shape, entry_point = progress.shape, progress.entry_point
         return msgspec.structs.replace(
             draft,
+            place=place,
             values=values,
             natures=natures,
-            extra=lambda _: write_progress(
-                now, progress.path, progress.shape, progress.entry_point
-            ),
+            extra=functools.partial(write_progress, now, progress.path, 0, shape, entry_point),
         )
 
     return change
@@ -68,32 +79,31 @@ def _state(loaded: Loaded) -> State:
 
 
 class Parting(msgspec.Struct, frozen=True, kw_only=True):
-    """Where two runs part. It is true if they do."""
+    """The first difference between two runs. It is true if there is one."""
 
     run_id: str
     other: str
     step: int | None
     """The first step that differs; None if none does."""
     nodes: tuple[str | None, str | None] = (None, None)
-    """What each executed at that step, None if it ended before."""
+    """The node that each executed at that step; None if it had ended."""
     changes: tuple[Change, ...] = ()
-    """What turns the state of the first run into that of the other there, where both are saved."""
+    """Changes from the state of the first run to that of the other, where both are saved."""
     common: tuple[str, ...] = ()
-    """The path up to there."""
+    """The common path before that step."""
 
     def __bool__(self) -> bool:
         return self.step is not None
 
     def __str__(self) -> str:
         if self.step is None:
-            return f"{self.run_id} and {self.other} went the same way, {len(self.common)} steps"
+            return f"{self.run_id} and {self.other} are equal in {len(self.common)} steps"
         first, second = (node or "(ended)" for node in self.nodes)
-        way = f"{self.run_id} went to {first}, {self.other} to {second}"
+        what = f"{self.run_id} executed {first}, {self.other} {second}"
         if first == second:
-            way = f"both went to {first}, and left another state: " + ", ".join(
-                change.path for change in self.changes
-            )
-        return f"they part at step {self.step}: {way}"
+            paths = ", ".join(change.path for change in self.changes)
+            what = f"both executed {first}, and left other values: {paths}"
+        return f"they differ at step {self.step}: {what}"
 
 
 def part(reader: Reader, run_id: str, other: str) -> Parting:
@@ -119,11 +129,9 @@ def part(reader: Reader, run_id: str, other: str) -> Parting:
 
 
 def _walked(reader: Reader, run_id: str) -> tuple[list[str], dict[int, Header]]:
-    """A run's path, and its newest checkpoint of each step."""
-    run = reader.run(run_id)
-    newest = reader.newest(run) if run is not None else None
-    if newest is None:
-        raise NotFoundError(f"no run {run_id!r}", hint="check the spelling", run_id=run_id)
+    """The path of a run, and its newest checkpoint of each step."""
+    newest = find_run(reader, run_id).newest
+    run_id = newest.run_id
     saved: dict[int, Header] = {}
     for header in reader.storage.headers(RecordQuery(run_id=run_id, scope="")):
         saved.setdefault(header.step, header)

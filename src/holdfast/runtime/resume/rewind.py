@@ -1,13 +1,13 @@
-"""A run taken back to a checkpoint, to do anew what it has done since then.
+"""Rewind a run to a checkpoint, to repeat what it has done since then.
 
-`StateGraph.resume` at an earlier checkpoint repeats nothing that is recorded. Here it is the other
-way round: what was recorded since then is given up and done again, and all that was spent on it
-stays spent.
+`StateGraph.resume` from an earlier checkpoint repeats no recorded effect. A rewind does: records
+after the checkpoint are abandoned, and what was spent on them stays spent.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -21,12 +21,13 @@ from holdfast.core.state import State
 from holdfast.errors import NotFoundError, StorageError
 from holdfast.runtime.agent import TOOL_FAILED, run_inside
 from holdfast.runtime.graph import CheckpointConfig, Now, Progress, read_progress, write_progress
+from holdfast.runtime.resume.target import find_target
 from holdfast.storage.base import RecordQuery, RunInfo
 
 __all__ = ["across_branches", "done_for_good", "of_the_run", "rewind_run"]
 
 _ONLY_THEN = {"recovery": "error", "manual": "error", "fork": "forked_from"}
-"""Metadata that is about one checkpoint of that kind, not about those that follow it."""
+"""Metadata of one checkpoint of that kind, which later ones do not inherit."""
 _USED = ("model_calls", "unpriced_calls", "tokens", "seconds")
 """What an agent's calls add up to."""
 _FLEETS_OWN = ("calls", "input_tokens", "output_tokens", "cost_usd", "unpriced")
@@ -39,11 +40,11 @@ async def rewind_run(
     checkpoint_id: str,
     refuse: Callable[[Sequence[str]], Exception],
 ) -> str:
-    """Save the state of an earlier checkpoint anew, so that the run goes on from it; gives the id.
+    """Save the state of an earlier checkpoint as the run's newest; return the new id.
 
-    What was done since then is done again, with other idempotency keys. So where something was
-    done that was not declared safe to repeat, nothing is changed and what *refuse* makes of those
-    effects is raised. An effect that nobody knows the outcome of waits at its place.
+    Effects since then are repeated, with other idempotency keys. If one of them was not declared
+    safe to repeat, nothing is changed, and the error that *refuse* makes of their ids is raised.
+    Effects in doubt stay in doubt.
     """
     session = Session(manager, run_id, lease_seconds=CheckpointConfig().lease_seconds)
     await session.open()
@@ -59,7 +60,7 @@ async def rewind_run(
 
 
 def done_for_good(session: Session, notes: Sequence[Note]) -> list[str]:
-    """The effects among *notes* that may not be done again, and those of agents inside the run."""
+    """Effects among *notes*, and of agents inside the run, that must not be repeated."""
     reader = session.manager.reader
     newest = {note.content.id: note.content for note in notes if note.kind == "effect"}
     done = [one.id for one in newest.values() if one.done and _may_not_be_repeated(one)]
@@ -74,7 +75,7 @@ def _may_not_be_repeated(entry: Effect) -> bool:
 
 
 def _done_inside(reader: Reader, run_id: str) -> list[str]:
-    """The same of a run that is given up as a whole, where nobody waits for anything any more."""
+    """The same for the run of an agent, which is abandoned as a whole."""
     run = reader.run(run_id)
     newest: dict[str, Effect] = {}
     for record in reader.records(run_id, 1, run.seq) if run is not None else ():
@@ -95,33 +96,30 @@ async def _taken_back(session: Session, header: Header, state: State, progress: 
         branch=session.branch,
     )
 
-    def extra(whole: bool) -> bytes:
-        path, shape = (progress.path, progress.shape) if whole else ([], None)
-        return write_progress(now, path, shape, progress.entry_point)
-
+    path, entry_point = progress.path, progress.entry_point
     in_doubt = [note for note in session.ledger.effects() if not note.content.done]
     saved = await session.save(
         state.at(kind="recovery"),
         state.lineage,
         fingerprint=header.fingerprint,
         schema=header.schema,
-        extra=extra,
+        extra=functools.partial(write_progress, now, path, len(path), progress.shape, entry_point),
         notes=(branch_note(header.seq, session.branch), *in_doubt),
     )
     if not saved:
-        raise StorageError(f"run {session.run_id!r} could not be taken back", run_id=session.run_id)
+        raise StorageError(f"run {session.run_id!r} could not be rewound", run_id=session.run_id)
     return saved
 
 
 def _found(session: Session, checkpoint_id: str) -> tuple[Header, State, Progress]:
-    """The checkpoint, its state with all that was spent since, and where the run stood then."""
+    """The checkpoint, its state with everything spent since, and its progress."""
     reader, run_id = session.manager.reader, session.run_id
     run = reader.run(run_id)
-    newest = reader.newest(run) if run is not None else None
-    if run is None or newest is None:
+    if run is None:
         raise NotFoundError(f"run {run_id!r} is gone", run_id=run_id)
-    header = reader.resolve(checkpoint_id, run_id=run_id)
-    left = reader.load(newest)
+    target = find_target(reader, run, checkpoint_id)
+    run, header = target.run, target.header
+    left = reader.load(target.newest)
     session.form = left.form
     session.floor = run.seq
     loaded, state = session.load(header, notes=True)
@@ -132,7 +130,7 @@ def _found(session: Session, checkpoint_id: str) -> tuple[Header, State, Progres
 
 
 def of_the_run(header: Header, state: State) -> State:
-    """The state as it was in the run, without what its checkpoint alone was marked with."""
+    """The state as the run continues with it, without marks of its checkpoint alone."""
     passing = _ONLY_THEN.get(header.kind)
     if passing in state.metadata:
         state = state.at(metadata={k: v for k, v in state.metadata.items() if k != passing})
@@ -140,9 +138,9 @@ def of_the_run(header: Header, state: State) -> State:
 
 
 def across_branches(session: Session, run: RunInfo, state: State) -> State:
-    """The *state* of the checkpoint that *session* loaded, with what was spent on other ways.
+    """The *state* that *session* loaded, with what was spent on other branches.
 
-    What is recorded on its own is replayed, and counted again when it is.
+    What its own branch recorded is replayed, and counted again then.
     """
     reader = session.manager.reader
     headers = list(reader.storage.headers(RecordQuery(run_id=run.run_id, scope="")))
@@ -152,10 +150,10 @@ def across_branches(session: Session, run: RunInfo, state: State) -> State:
 
 
 def still_spent(state: State, newest: State, *, replayed: State) -> State:
-    """An earlier *state* of a run with all that was spent since, as its *newest* tells.
+    """An earlier *state* of an agent or a fleet with everything spent up to *newest*.
 
-    Less what led from *state* to *replayed*: that is still to be counted. This is for agents and
-    fleets, which keep account. What a graph of one's own counts in its state goes back with it.
+    What led from *state* to *replayed* is left out: it is counted when it is replayed. A graph of
+    the user keeps the counts of its own state.
     """
     if all(map(_is_agents, (state, newest, replayed))):
         return _agents(state, newest, replayed)
@@ -189,7 +187,7 @@ def _agents(state: State, newest: State, replayed: State) -> State:
 
 
 def _account(state: State, *, given_up: bool = True) -> dict[str, Any]:
-    """What an agent has spent, the results that it gave up included or not."""
+    """What an agent has spent, with or without abandoned results."""
     extra = state["extra"]
     spent = {name: extra["usage"][name] for name in _USED}
     spent |= {"cycles": extra["cycles_used"], "usd": state["budget_spent_usd"]}

@@ -1,4 +1,4 @@
-"""Stopping a run: signals and stop requests."""
+"""Stop a run: signals, timeouts and requests. How a run is saved then belongs to the loop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM: the first lets the node that is being executed finish, the second not."""
+"""SIGINT and SIGTERM while a run is executed."""
 
 from __future__ import annotations
 
@@ -7,39 +7,36 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 
-from holdfast.runtime.graph import Control
-
-__all__ = ["on_signals", "signals_to"]
+__all__ = ["on_signals"]
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
-def on_signals(heard: Callable[[int], None], wanted: bool) -> Iterator[bool]:
-    """Have *heard* called for each signal, where that can be; put back what was there.
+def on_signals(heard: Callable[[int], None], wanted: bool) -> Iterator[None]:
+    """Call *heard* for each signal, and restore the previous handlers at the end.
 
-    Gives whether signals are heard.
+    Only the main thread receives signals; elsewhere this does nothing. *heard* runs between two
+    bytecodes of the main thread, so a node that blocks the event loop does not delay it.
     """
     if not wanted or threading.current_thread() is not threading.main_thread():
-        yield False
+        yield
         return
     loop = asyncio.get_running_loop()
-    before = {number: signal.getsignal(number) for number in _SIGNALS}
-    for number in _SIGNALS:
-        loop.add_signal_handler(number, heard, number)
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        heard(number)
+        loop.call_soon_threadsafe(_wake)
+
+    before = {number: signal.signal(number, handle) for number in _SIGNALS}
     try:
-        yield True
+        yield
     finally:
         for number, handler in before.items():
-            loop.remove_signal_handler(number)
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
-@contextmanager
-def signals_to(control: Control, wanted: bool) -> Iterator[None]:
-    """Have the signals ask *control* to stop."""
-    with on_signals(lambda number: control.ask(), wanted) as heard:
-        if heard:
-            control.heeds_signals = True
-        yield
+def _wake() -> None:
+    """Do nothing: the event loop has woken up, which is all that was wanted."""

@@ -1,4 +1,4 @@
-"""Asking an agent to stop: by a signal, a timeout or a call; after its cycle or at once."""
+"""Requests to stop a run: by a signal, a timeout or a call; at the next boundary or at once."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from holdfast.runtime.stop.signals import on_signals
 __all__ = ["InterruptMode", "InterruptReason", "InterruptSource", "StopRequests"]
 
 InterruptMode = Literal["graceful", "immediate"]
-InterruptSource = Literal["signal", "timeout", "budget", "user"]
+InterruptSource = Literal["signal", "timeout", "budget", "user", "drift"]
 
 
 class InterruptReason(msgspec.Struct, frozen=True, kw_only=True):
-    """What interrupted a run."""
+    """Why a run was interrupted."""
 
     source: InterruptSource
     mode: InterruptMode
@@ -28,96 +28,94 @@ class InterruptReason(msgspec.Struct, frozen=True, kw_only=True):
     timestamp: datetime
 
     def to_dict(self) -> dict[str, Any]:
-        """The reason as it is kept in the state."""
+        """The reason as the state keeps it."""
         return {**msgspec.structs.asdict(self), "timestamp": self.timestamp.isoformat()}
 
 
 class StopRequests:
-    """The wish that a run of an agent be stopped. The first one is kept; a second hurries it."""
+    """Requests to stop one run. The first reason is kept; a second request is immediate.
 
-    def __init__(self, grace: float) -> None:
+    A graceful request becomes immediate after *grace* seconds; None: never. Requests may come from
+    any thread and from signal handlers.
+    """
+
+    def __init__(self, grace: float | None = None) -> None:
         self.reason: InterruptReason | None = None
         self._grace = grace
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[Any] | None = None
-        self._hurry: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._cancelled = False
         self.children: list[StopRequests] = []
-        """Those of agents that are being executed inside this run; they share its task."""
+        """Requests of agents that are executed inside this run, in the same task."""
 
     def request(
         self, source: InterruptSource, message: str, mode: InterruptMode = "graceful"
     ) -> None:
-        """Have the run stop after its cycle or, if *mode* says so or it was asked before, now.
-
-        It may be called from any thread.
-        """
-        loop = self._loop
-        if loop is not None and not _is_running(loop):
-            loop.call_soon_threadsafe(self.request, source, message, mode)
-            return
-        for child in self.children:
-            child.tell(source, message, mode)
-        hurry = mode == "immediate" or self.reason is not None
+        """Stop after the current node; if *mode* says so, or on a second request, at once."""
+        immediate = mode == "immediate" or self.reason is not None
         self.note(source, message, mode)
-        if loop is None:
-            return
-        if hurry:
-            # Not now: the node that asks for it may end before the task could be cancelled in it.
-            loop.call_soon(self._cancel)
-        else:
-            self._hurry = loop.call_later(self._grace, self._cancel)
+        if self._loop is not None:
+            # Deferred: the node that asks may end before its task could be cancelled in it.
+            self._loop.call_soon_threadsafe(self._enforce, immediate)
 
-    def note(self, source: InterruptSource, message: str, mode: InterruptMode) -> None:
-        """Keep the reason, if it is the first."""
+    def note(
+        self, source: InterruptSource, message: str, mode: InterruptMode = "graceful"
+    ) -> InterruptReason:
+        """Keep the first reason, here and in what is executed inside; return the one kept."""
+        for child in self.children:
+            child.note(source, message, mode)
         if self.reason is None:
             self.reason = InterruptReason(
                 source=source, mode=mode, message=message, timestamp=datetime.now(UTC)
             )
+        return self.reason
 
-    def tell(self, source: InterruptSource, message: str, mode: InterruptMode) -> None:
-        """Keep the reason, and have all that is executed inside keep it."""
-        for child in self.children:
-            child.tell(source, message, mode)
-        self.note(source, message, mode)
-
-    def forget(self) -> None:
-        """Go on as if nobody had asked."""
+    def withdraw(self) -> None:
+        """Discard the requests made so far."""
         self.reason = None
-        self._stop_hurrying()
+        self._stop_timer()
 
-    def _stop_hurrying(self) -> None:
-        if self._hurry is not None:
-            self._hurry.cancel()
-            self._hurry = None
+    def _enforce(self, immediate: bool) -> None:
+        if self.reason is None or self._loop is None:
+            return
+        if immediate:
+            self._cancel()
+        elif self._grace is not None:
+            self._timer = self._loop.call_later(self._grace, self._cancel)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
     def _cancel(self) -> None:
-        """Cut short what is executed, in all the runs that are inside each other.
+        """Cancel the task, unless one of the nested runs is between two nodes.
 
-        Where one of them is between two nodes it is left: there it saves, and begins no other.
+        A run between two nodes saves there and starts no other.
         """
-        line = self._line()
-        if self._cancelled or any(each._task is None for each in line):
+        nested = self._nested()
+        if self._cancelled or any(each._task is None for each in nested):
             return
-        for each in line:
+        for each in nested:
             each._cancelled = True
         assert self._task is not None
         self._task.cancel("interrupted")
 
-    def _line(self) -> list[StopRequests]:
-        return [self, *(inner for child in self.children for inner in child._line())]
+    def _nested(self) -> list[StopRequests]:
+        return [self, *(inner for child in self.children for inner in child._nested())]
 
     @contextmanager
-    def node(self) -> Iterator[None]:
-        """While a node is executed, and only then, it can be cut short."""
+    def cancellable(self) -> Iterator[None]:
+        """Let immediate requests cancel the current task in this block, and only there."""
         self._task, self._cancelled = asyncio.current_task(), False
         try:
             yield
         finally:
             self._task = None
 
-    def took(self, error: BaseException) -> bool:
-        """Whether *error* is a cancellation of our own making; it is then taken back."""
+    def caused(self, error: BaseException) -> bool:
+        """Return whether *error* is the cancellation made here; if so, take it back."""
         if not isinstance(error, asyncio.CancelledError) or not self._cancelled:
             return False
         task = asyncio.current_task()
@@ -126,8 +124,8 @@ class StopRequests:
         return True
 
     @contextmanager
-    def watching(self, *, signals: bool, timeout: float | None) -> Iterator[None]:
-        """While a run is executed: heed signals and time."""
+    def watching(self, *, signals: bool, timeout: float | None = None) -> Iterator[None]:
+        """Turn signals and the end of *timeout* into requests while a run is executed."""
         self.reason = None
         self._loop = asyncio.get_running_loop()
         clock = None
@@ -135,18 +133,18 @@ class StopRequests:
             message = f"{timeout:g} s have passed"
             clock = self._loop.call_later(timeout, self.request, "timeout", message)
         try:
-            with on_signals(self._heard, signals):
+            with on_signals(self._on_signal, signals):
                 yield
         finally:
             if clock is not None:
                 clock.cancel()
-            self._stop_hurrying()
+            self._stop_timer()
             self._loop = None
 
     @contextmanager
     def within(self, outer: StopRequests) -> Iterator[None]:
-        """While a run is executed inside another: what stops that one stops this one."""
-        with self.watching(signals=False, timeout=None):
+        """Forward the requests of *outer* while this run is executed inside it."""
+        with self.watching(signals=False):
             self.reason = outer.reason
             outer.children.append(self)
             try:
@@ -154,12 +152,5 @@ class StopRequests:
             finally:
                 outer.children.remove(self)
 
-    def _heard(self, number: int) -> None:
+    def _on_signal(self, number: int) -> None:
         self.request("signal", signal.Signals(number).name)
-
-
-def _is_running(loop: asyncio.AbstractEventLoop) -> bool:
-    try:
-        return asyncio.get_running_loop() is loop
-    except RuntimeError:
-        return False

@@ -1,4 +1,4 @@
-"""Observers: who is told what a graph does."""
+"""Observers: receivers of the events of a graph."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast.checkpoint.effects import Emit
 from holdfast.errors import NotFoundError, UsageError
+from holdfast.runtime.checks import is_async
 
 __all__ = [
     "Event",
@@ -28,7 +29,7 @@ logger = logging.getLogger("holdfast.graph")
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that happened in a run. `data` holds facts about it, not the state's values."""
+    """An event of a run. `data` holds facts about it, not the values of the state."""
 
     type: str
     source: str
@@ -39,17 +40,17 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
 @runtime_checkable
 class Observer(Protocol):
-    """Is told of every event, at once and on the thread where it happens.
+    """Receives every event, at once and on the thread where it happens.
 
-    What it raises is logged and changes nothing.
+    `on_event` is a plain method. An exception that it raises is logged and changes nothing.
     """
 
     def on_event(self, event: Event) -> None:
-        """Take notice of *event*."""
+        """Handle *event*."""
 
 
 class NoopObserver:
-    """Hears nothing; events are not even made."""
+    """Receives nothing; no events are made for it."""
 
     def on_event(self, event: Event) -> None:
         """Do nothing."""
@@ -91,7 +92,7 @@ _named: dict[str, Observer | Callable[[], Observer]] = {
 
 
 def register_observer(name: str, observer: Observer | Callable[[], Observer]) -> None:
-    """Make *observer*, or what it makes each time it is called, known as *name*."""
+    """Register *observer*, or a function that makes one, as *name*."""
     if not name:
         raise UsageError("an observer needs a name to be registered under")
     if not _observes(observer) and not callable(observer):
@@ -101,7 +102,7 @@ def register_observer(name: str, observer: Observer | Callable[[], Observer]) ->
 
 
 def get_observer(name: str) -> Observer:
-    """The observer registered as *name*; else a `NotFoundError` that lists those there are."""
+    """The observer registered as *name*, or a `NotFoundError` that lists the known names."""
     with _lock:
         found = _named.get(name)
         names = ", ".join(sorted(_named))
@@ -109,7 +110,9 @@ def get_observer(name: str) -> Observer:
         raise NotFoundError(f"no observer is registered as {name!r}", hint=f"there are: {names}")
     made = found if _observes(found) else found()  # type: ignore[operator]
     if not _observes(made):
-        raise UsageError(f"what {name!r} makes has no on_event method")
+        raise UsageError(
+            f"the factory {name!r} makes no observer", hint="it needs an on_event method"
+        )
     return made  # type: ignore[return-value]
 
 
@@ -118,18 +121,23 @@ def _observes(thing: object) -> bool:
 
 
 def resolve_observers(given: str | Observer | Sequence[str | Observer]) -> tuple[Observer, ...]:
-    """The observers that *given* names, those that hear nothing left out."""
+    """The observers that *given* names, without those that receive nothing."""
     several: Sequence[str | Observer]
     several = [given] if isinstance(given, str) or not isinstance(given, Sequence) else given
     made = [get_observer(one) if isinstance(one, str) else one for one in several]
     for one in made:
         if not _observes(one):
             raise UsageError(f"{one!r} is no observer", hint="it needs an on_event method")
+        if is_async(one.on_event):
+            raise UsageError(
+                f"on_event of {type(one).__name__} is async",
+                hint="make it a plain method; asyncio.create_task starts what must wait",
+            )
     return tuple(one for one in made if not isinstance(one, NoopObserver))
 
 
 def emitter(observers: Sequence[Observer], source: str, facts: Mapping[str, Any]) -> Emit | None:
-    """What tells *observers* of events, with *facts* in each; None if there are none."""
+    """A function that sends events with *facts* to *observers*; None if there are none."""
     if not observers:
         return None
 
