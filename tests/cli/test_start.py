@@ -39,6 +39,19 @@ def test_the_demo_kills_a_job_and_leaves_runs_to_look_at(here: Path) -> None:
     assert "went on at step" in told and "holdfast approve report-wed" in told
 
 
+def test_what_the_demo_suggests_can_be_pasted_into_a_shell(here: Path) -> None:
+    command = Path(sys.executable).with_name("holdfast")
+    bare = {"PATH": "/usr/bin:/bin", "HOME": str(here)}
+    done = subprocess.run([command, "demo"], env=bare, capture_output=True, text=True, check=True)
+    suggested = done.stdout.partition("Now look around:\n")[2]
+    assert suggested.count(str(command)) == 5
+    pasted = subprocess.run(
+        ["sh", "-e"], input=suggested, env=bare, capture_output=True, text=True, check=False
+    )
+    assert pasted.returncode == 0, pasted.stderr
+    assert "report-mon-kids" in pasted.stdout
+
+
 def test_the_demo_does_not_mix_with_what_is_there(on: Holdfast) -> None:
     result = on("demo")
     assert result.code == 5

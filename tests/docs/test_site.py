@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import codeop
 import importlib.util
 import json
 import re
@@ -28,6 +30,7 @@ HEADING = re.compile(r"^#+ +(?P<title>.+)$", re.MULTILINE)
 DATA = re.compile(
     r"^```(?P<form>toml|yaml|json)\b.*?\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
 )
+PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FENCED = re.compile(r"^ *```.*?^ *```$", re.MULTILINE | re.DOTALL)
 
 
@@ -128,6 +131,20 @@ def test_the_reference_of_the_command_is_its_own_help() -> None:
     for name in COMMANDS:
         assert f"### holdfast {name}\n" in text
         assert f"Usage: holdfast {name}" in text
+
+
+def test_the_quick_reference_can_be_pasted_into_an_asyncio_prompt() -> None:
+    read = codeop.CommandCompiler()
+    read.compiler.flags |= ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    blocks = PYTHON.findall((DOCS / "quick-reference.md").read_text("utf-8"))
+    assert blocks
+    for block in blocks:
+        typed: list[str] = []
+        for line in [*block.splitlines(), ""]:
+            typed.append(line)
+            if read("\n".join(typed)) is not None:
+                typed.clear()
+        assert typed == []
 
 
 def test_llms_txt_links_to_pages_that_there_are() -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -167,6 +170,7 @@ def _report(document: Demo) -> Iterator[object]:
     yield ""
     yield Cell("Now look around:", "bold")
     yield f"  export HOLDFAST_STORAGE={document.storage}"
+    start = _command()
     for words, about in (
         ("runs", "finished, failed, parked, forked"),
         ("log report-mon --graph", "a run and its fork"),
@@ -174,4 +178,20 @@ def _report(document: Demo) -> Iterator[object]:
         ("approve report-wed", "answer the question it waits for"),
         ("resume report-wed --yes", "and let it go on"),
     ):
-        yield Line.of(f"  holdfast {words:<34}", Cell(about, "dim"))
+        yield Line.of(f"  {start} {words:<33}", Cell(f"# {about}", "dim"))
+
+
+def _command() -> str:
+    """The words that start this command in this directory, on PATH or not."""
+    ours, on_path = Path(sys.argv[0]), shutil.which("holdfast")
+    if ours.name != "holdfast":
+        return "holdfast" if on_path else f"{_short(sys.executable)} -m holdfast"
+    if on_path and ours.exists() and os.path.samefile(ours, on_path):
+        return "holdfast"
+    return _short(str(ours))
+
+
+def _short(path: str) -> str:
+    """*path* as it is typed here: relative where that leads down."""
+    relative = os.path.relpath(path)
+    return shlex.quote(os.path.abspath(path) if relative.startswith("..") else relative)
