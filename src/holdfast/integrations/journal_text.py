@@ -170,9 +170,9 @@ class _Passing:
                 if record.header.seq == self._at and made is not None:
                     continue
                 if record.header.frame == "key":
-                    made = Rebuilt(bytes(body.state))
+                    made = Rebuilt(body.state)
                 elif made is not None:
-                    made.apply(bytes(body.patch))
+                    made.apply(body.patch)
             assert made is not None
             texts = made.texts_of_now()
         except (msgspec.MsgspecError, LookupError, ValueError, TypeError) as error:

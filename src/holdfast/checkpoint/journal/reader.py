@@ -249,13 +249,13 @@ class Reader:
         key = read_body(self.sealer.open(way[0]), way[0].header)
         weight = 0
         try:
-            made = Rebuilt(bytes(key.state))
+            made = Rebuilt(key.state)
             extras = [bytes(key.extra)]
             for record in way[1:]:
                 text = self.sealer.open(record)
                 weight += delta_weight(text)
                 body = read_body(text, record.header)
-                made.apply(bytes(body.patch))
+                made.apply(body.patch)
                 extras.append(bytes(body.extra))
             texts = made.texts()
         except (msgspec.MsgspecError, LookupError, ValueError, TypeError) as error:

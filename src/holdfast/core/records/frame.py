@@ -113,6 +113,9 @@ def decompress(data: bytes, *, limit: int = LIMIT) -> bytes:
     so that a hostile body never takes more than about twice that much memory; bytes that no
     `compress` has written are a `CorruptError`.
     """
+    if data.startswith(b"{"):
+        _within(limit, len(data))
+        return data
     if data.startswith(_GZIP):
         return _gunzip(data, limit)
     if data.startswith(_ZSTD):
@@ -122,9 +125,8 @@ def decompress(data: bytes, *, limit: int = LIMIT) -> bytes:
             "the body is encrypted",
             hint="give its key, or set HOLDFAST_ENCRYPTION_KEY",
         )
-    if data and not data.startswith(b"{"):
+    if data:
         raise CorruptError("a body is neither JSON text nor compressed nor encrypted")
-    _within(limit, len(data))
     return data
 
 

@@ -195,7 +195,8 @@ def open_header(text: bytes, digest: str) -> Header:
             run_id=header.run_id,
             seq=header.seq,
         )
-    return msgspec.structs.replace(header, digest=digest)
+    msgspec.structs.force_setattr(header, "digest", digest)  # it was just made here
+    return header
 
 
 def open_record(text: bytes, digest: str, body: bytes) -> Record:

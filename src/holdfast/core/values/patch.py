@@ -127,12 +127,13 @@ class Operation(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 _TEXTS = (Lazy, Items)
+_LIST = ord("[")
 
 _read_operations = msgspec.json.Decoder(list[Operation]).decode
 _read_mapping = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
-def operations(text: bytes) -> list[Operation]:
+def operations(text: bytes | msgspec.Raw) -> list[Operation]:
     """The operations that a patch's text holds."""
     return _read_operations(text)
 
@@ -253,13 +254,14 @@ def _diff_frozen(old: Any, new: Any, nature: Nature, path: str, patch: Patch) ->
 class Rebuilt:
     """A state in the making: a keyframe's text with deltas applied to it.
 
-    Values stay text as long as they are only replaced or appended to.
+    Values stay text as long as they are only replaced or appended to, and a long text is copied
+    once. Texts given as `msgspec.Raw` are views of the record's body.
     """
 
-    def __init__(self, state: bytes) -> None:
+    def __init__(self, state: bytes | msgspec.Raw) -> None:
         self._slots = _slots_of(state)
 
-    def apply(self, patch: bytes) -> None:
+    def apply(self, patch: bytes | msgspec.Raw) -> None:
         """Carry out the operations of a patch's text, or raise a `CorruptError` half way."""
         at = "it cannot be read"
         try:
@@ -282,7 +284,7 @@ class Rebuilt:
         elif step.op == "remove":
             del self._slots[key]
         elif (step.op == "replace") is (key in self._slots):
-            self._slots[key] = _Slot(bytes(step.value))
+            self._slots[key] = _Slot(step.value)
         else:
             raise KeyError(key)
 
@@ -327,7 +329,7 @@ class _Texts(Mapping[str, bytes]):
 
 
 def _slots_of(state: bytes | msgspec.Raw) -> dict[str, _Slot]:
-    return {key: _Slot(bytes(raw)) for key, raw in _read_mapping(state).items()}
+    return {key: _Slot(raw) for key, raw in _read_mapping(state).items()}
 
 
 class _Slot:
@@ -335,8 +337,8 @@ class _Slot:
 
     __slots__ = ("_pieces", "_text", "_tree")
 
-    def __init__(self, text: bytes) -> None:
-        self._text: bytes | None = text
+    def __init__(self, text: msgspec.Raw) -> None:
+        self._text: bytes | msgspec.Raw | None = text
         self._pieces: list[bytes | memoryview] = []
         self._tree: Any = None
 
@@ -354,13 +356,17 @@ class _Slot:
             else:
                 self._text = encode_tree(self._tree)
                 self._tree = None
+        if type(self._text) is msgspec.Raw:
+            self._text = bytes(self._text)
         return self._text
 
     def _in_pieces(self) -> bool:
         """Whether it is the text of a list that is not put together, or has been made so."""
-        if self._text is not None and self._text[:1] == b"[":
-            inside = memoryview(self._text)[1:-1]
-            self._pieces = [inside] if inside else []
+        if self._text is not None:
+            text = memoryview(self._text)
+            if not text or text[0] != _LIST:
+                return False
+            self._pieces = [text[1:-1]] if len(text) > 2 else []
             self._text = None
             return True
         return bool(self._pieces)

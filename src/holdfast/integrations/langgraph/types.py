@@ -168,7 +168,7 @@ def _register_graph_types() -> None:
 
 def assemble(cls: Any, fields: Any, given: set[str], extra: Any, private: Any = None) -> Any:
     """Build a LangChain model that owns exactly these parts."""
-    made = cls.__new__(cls)
+    made = object.__new__(cls)
     _put_fields(made, fields)
     _put_given(made, given)
     _put_extra(made, extra)
@@ -240,9 +240,12 @@ def _model_parts(cls: Any) -> tuple[Callable[[Any], Any], Callable[[MessageParts
         values = template | own
         for name, container in plan(own) if missing is None else missing:
             values[name] = container()
-        given = set(own if parts.set is None else parts.set)
-        extra = parts.extra or ({} if allows_extra else None)
-        return assemble(cls, values, given, extra, parts.private)
+        made = object.__new__(cls)
+        _put_fields(made, values)
+        _put_given(made, set(own if parts.set is None else parts.set))
+        _put_extra(made, parts.extra or ({} if allows_extra else None))
+        _put_private(made, parts.private)
+        return made
 
     return take, make
 

@@ -64,27 +64,29 @@ class _Pages(apsw.VFS):
         return file("", name, flags)
 
 
+_read = apsw.VFSFile.xRead
+
+
 class _CheckedFile(apsw.VFSFile):
     def xRead(self, amount: int, offset: int) -> bytes:
+        # SQLite calls this for every page it does not have in memory.
         if amount < _SMALLEST:
-            return super().xRead(amount, offset)
-        page = super().xRead(PAGE, offset)
+            return _read(self, amount, offset)
+        page = _read(self, PAGE, offset)
         if not page:
             return page
         if amount > PAGE or offset % PAGE or len(page) < PAGE:
             raise apsw.CorruptError(f"there is no whole page at byte {offset}")
-        stored = page[-RESERVED:]
-        if stored == _UNCHECKED:
+        content, stored = page[:-RESERVED], page[-RESERVED:]
+        if stored != crc32(content, offset // PAGE).to_bytes(RESERVED, "big"):
+            if stored != _UNCHECKED:
+                raise apsw.CorruptError(f"page {offset // PAGE + 1} does not match its checksum")
             return page[:amount]
-        if stored != _checksum(page, offset):
-            raise apsw.CorruptError(f"page {offset // PAGE + 1} does not match its checksum")
-        return (page[:-RESERVED] + _UNCHECKED)[:amount]
+        return (content + _UNCHECKED)[:amount]
 
     def xWrite(self, data: bytes, offset: int) -> None:
         if len(data) != PAGE:
             raise apsw.IOError(f"{len(data)} bytes are not a page")
-        super().xWrite(data[:-RESERVED] + _checksum(data, offset), offset)
-
-
-def _checksum(page: bytes, offset: int) -> bytes:
-    return crc32(memoryview(page)[:-RESERVED], offset // PAGE).to_bytes(RESERVED, "big")
+        content = data[:-RESERVED]
+        checksum = crc32(content, offset // PAGE).to_bytes(RESERVED, "big")
+        super().xWrite(content + checksum, offset)
