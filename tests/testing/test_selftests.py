@@ -94,6 +94,16 @@ def test_integration_goes_from_end_to_end(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_integration_passes_however_late_a_signal_comes(tmp_path: Path) -> None:
+    late = (
+        "import subprocess, time\n"
+        "send = subprocess.Popen.send_signal\n"
+        "subprocess.Popen.send_signal = lambda self, n: (time.sleep(0.5), send(self, n))\n"
+    )
+    code, output = call("integration", cwd=tmp_path, before=late)
+    assert code == 0, output
+
+
 def test_integration_fails_where_a_process_does_not_go_on(tmp_path: Path) -> None:
     forgetful = (
         "from holdfast.checkpoint.run import Run\n"

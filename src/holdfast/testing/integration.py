@@ -48,10 +48,16 @@ def _note(calls: Path, what: int) -> None:
         os.fsync(file.fileno())
 
 
+def _wait_for_turn() -> None:
+    """Wait until the parent allows another step, or has closed the pipe and allows all."""
+    sys.stdin.read(1)
+
+
 def _loop(address: str, calls: Path) -> None:
     """Twelve steps of a loop of its own; each tells when it is saved."""
     with durable("loop", storage=address) as run:
         for step in range(run.state.get("done", 0), STEPS):
+            _wait_for_turn()
             _note(calls, step)
             run.checkpoint(done=step + 1)
             print(step, flush=True)
@@ -61,6 +67,7 @@ def _graph(address: str, calls: Path) -> None:
     """The same as a graph, each call an effect whose outcome is recorded."""
 
     async def work(state: State) -> dict[str, Any]:
+        _wait_for_turn()
         await effect("work", _note, calls, state["done"], in_doubt="retry")
         print(state["done"], flush=True)
         return {"done": state["done"] + 1}

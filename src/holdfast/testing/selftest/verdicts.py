@@ -98,17 +98,23 @@ def killed_after(
 
     It runs *module*, with the storage at *address* as its default: an address may hold a password,
     and arguments can be seen by others. Lines that it had printed when it died count. With None it
-    is left to end, and must end well.
+    is left to end, and must end well. A child that reads a character before each line is at most
+    one line ahead of the signal, however late that comes.
     """
     said: list[str] = []
     with subprocess.Popen(
         [sys.executable, "-m", module, *arguments],
         stdout=subprocess.PIPE,
-        stdin=subprocess.DEVNULL,
+        stdin=subprocess.PIPE,
         env=os.environ | {"HOLDFAST_STORAGE": address},
         text=True,
     ) as child:
-        assert child.stdout is not None
+        assert child.stdin is not None and child.stdout is not None
+        if lines is None:
+            child.stdin.close()
+        else:
+            child.stdin.write("." * (lines + 1))
+            child.stdin.flush()
         for line in child.stdout:
             said.append(line.strip())
             if len(said) == lines:
