@@ -1,13 +1,13 @@
-"""What a benchmark found, and the table that shows it."""
+"""The figures of a benchmark, and the table that shows them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rich.console import Console
 from rich.table import Table
 
-__all__ = ["Line", "Section", "show"]
+__all__ = ["Line", "Section", "best_of", "show"]
 
 _WIDTH = 150
 """Columns of the table where no terminal says how many there are."""
@@ -54,6 +54,20 @@ class Section:
     """Seconds that one fsync took while it ran."""
     seconds: float
     lines: list[Line]
+
+
+def best_of(tries: list[list[Line]]) -> list[Line]:
+    """The best of several tries of the same lines; one that took several says so in its note."""
+    found = []
+    for same in zip(*tries, strict=True):
+        measured = [line for line in same if line.value is not None]
+        pick = max if same[0].at_least else min
+        best = pick(measured, key=lambda line: line.value or 0) if measured else same[0]
+        if len(tries) > 1:
+            note = f"best of {len(tries)}"
+            best = replace(best, note=f"{best.note}; {note}" if best.note else note)
+        found.append(best)
+    return found
 
 
 def show(sections: list[Section], peers: list[str], caption: str) -> None:

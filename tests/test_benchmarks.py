@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from benchmarks import compression, group, retention, size
 from benchmarks.peers import PEERS, open_peers, versions
-from benchmarks.report import Line, Section, show
+from benchmarks.report import Line, Section, best_of, show
 from benchmarks.work import BareCommits, settings_of
 
 from holdfast import SQLiteStorage
@@ -72,3 +72,14 @@ def test_the_table_tells_what_misses_its_limit(capsys: pytest.CaptureFixture[str
     assert printed.count("FAIL") == 3
     assert printed.count("PASS") == 1
     assert "one fsync 0.100 ms" in printed
+
+
+def test_the_best_of_several_tries_counts_for_each_figure() -> None:
+    first = [Line("time", 4.0, 3), Line("speed", 9.0, 8, at_least=True, note="fast")]
+    second = [Line("time", 2.0, 3), Line("speed", 7.0, 8, at_least=True)]
+    time, speed = best_of([first, second])
+    assert (time.value, time.note, time.passed) == (2.0, "best of 2", True)
+    assert (speed.value, speed.note, speed.passed) == (9.0, "fast; best of 2", True)
+    assert best_of([first]) == first
+    missing = Line("traced", None, 8, note="no strace")
+    assert not best_of([[missing], [missing]])[0].passed

@@ -186,12 +186,12 @@ async def test_checkpoints_at_named_nodes_by_predicate_and_before_nodes(db: str)
 
 async def test_checkpoints_by_seconds(db: str) -> None:
     async def slow(state: State) -> None:
-        await asyncio.sleep(0.06)
+        await asyncio.sleep(1.1)
 
     async def quick(state: State) -> None:
         return None
 
-    async with line(quick, slow, quick_too, store=db, preserve=True, seconds=0.05) as graph:
+    async with line(quick, slow, quick_too, store=db, preserve=True, seconds=1) as graph:
         await graph.execute(State.new({}, run_id="r"))
         assert [step for step, *_ in await kinds(graph, "r")] == [0, 2, 3]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import time
 from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any
@@ -191,13 +190,11 @@ class TestParallel:
         async def work(item: int) -> None:
             if item == 0:
                 raise ValueError("bad")
-            await asyncio.sleep(30)
+            await asyncio.sleep(10**6)
             ended.append(item)
 
-        started = time.monotonic()
         with pytest.raises(StepError) as caught:
             await process_parallel([1, 0, 2], work, max_workers=3)
-        assert time.monotonic() - started < 10
         assert (caught.value.index, caught.value.item, ended) == (1, 0, [])
         assert isinstance(caught.value.__cause__, ValueError)
 
