@@ -1,7 +1,7 @@
-"""`python -m benchmarks [NAME ...]`: run all benchmarks, or those named, and print the table.
+"""Run all benchmarks, or those named: `python -m benchmarks [NAME ...]`.
 
-A part that misses a limit is measured again, because a busy machine only makes figures worse: the
-best of at most three tries counts. The exit status is 1 if a figure still misses its limit.
+A section that misses a limit is measured again, because a busy machine only makes figures worse:
+the best of at most three tries counts. The exit status is 1 if a figure still misses its limit.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import apsw
 
 from benchmarks.peers import PEERS, versions
 from benchmarks.report import Line, Section, best_of, show
-from benchmarks.work import fsync_time
+from benchmarks.workload import fsync_time
 
 _NAMES = (
-    *("size", "speed", "flat", "group", "compression", "retention", "graph", "agent", "cli"),
-    "langgraph",
+    *("size", "speed", "scale", "group_commit", "compression", "retention", "graph", "agent"),
+    *("cli", "langgraph"),
 )
 _TRIES = 3
 

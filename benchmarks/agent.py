@@ -1,4 +1,4 @@
-"""What checkpointing adds to a cycle of an agent whose conversation weighs a megabyte."""
+"""Cost that checkpointing adds to an agent's cycle with a conversation of 1 MB."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks.prose import prose
 from benchmarks.report import Line
-from benchmarks.words import prose
-from benchmarks.work import BareCommits, Times, settings_of, text_of
+from benchmarks.workload import BareCommits, Times, settings_of, text_of
 from holdfast import SQLiteStorage, StateManager
 from holdfast.runtime.agent.agent import BaseAutonomousAgent
 from holdfast.runtime.agent.config import AutonomousConfig
@@ -25,13 +25,13 @@ _LONG = 4096
 _FILLING = 128
 """Cycles that each add two messages of 4 KB: a megabyte."""
 _CYCLES = 60
-"""Cycles that are measured then; each adds two messages of 0.5 KB."""
+"""The cycles measured after that; each adds two messages of 0.5 KB."""
 _SETTLING = 0.005
-"""Seconds in which what a cycle left to be written is written."""
+"""Seconds left to background writes after a cycle."""
 
 
 def measure(directory: Path) -> Iterator[Line]:
-    """A cycle saves the model's reply, the tool's result and, with frequency 1, the state."""
+    """Measure cycles that save the model's reply, the tool's result and perhaps the state."""
     for frequency, limit in ((5, 5), (1, None)):
         found = [_round(directory / f"{frequency}-{n}.db", frequency) for n in range(_ROUNDS)]
         ratios = [ratio for ratio, _ in found]
@@ -46,7 +46,7 @@ def measure(directory: Path) -> Iterator[Line]:
 
 
 class _Turns:
-    """Lets two agents have a cycle each in turn, and makes a bare commit in between."""
+    """Alternates cycles of two agents with a bare commit in between."""
 
     def __init__(self, commit: Callable[[], None]) -> None:
         self.times = Times()
@@ -55,19 +55,19 @@ class _Turns:
         self._turns["off"].set()
 
     async def next(self, name: str) -> None:
-        """Wait until it is the turn of *name*."""
+        """Wait for the turn of *name*."""
         await self._turns[name].wait()
         self._turns[name].clear()
 
     async def done(self, name: str) -> None:
-        """Let the other one have its cycle, once what is still being written is there."""
+        """Give the turn to the other agent, after background writes have settled."""
         await asyncio.sleep(_SETTLING)
         self.times.time("bare", self._commit)
         self._turns["on" if name == "off" else "off"].set()
 
 
 class _Timed:
-    """A model that is done at once, and takes the time from one call of it to the next."""
+    """A model that answers at once and records the time between its calls."""
 
     name = "timed"
 
@@ -107,7 +107,7 @@ async def look(turn: int) -> str:
 
 
 def _round(path: Path, frequency: int) -> tuple[float, float]:
-    """How many bare commits checkpointing adds to a cycle, and what one takes."""
+    """Bare commits that checkpointing adds to a cycle, and seconds of one."""
     with SQLiteStorage(path) as storage:
         bare = BareCommits(path.with_suffix(".bare"), settings_of(storage))
         body = text_of(prose(1, 512))
@@ -118,7 +118,7 @@ def _round(path: Path, frequency: int) -> tuple[float, float]:
 
 
 async def _both(storage: SQLiteStorage, frequency: int, commit: Callable[[], None]) -> Times:
-    """Run the same agent twice, side by side: without a state manager, and with one."""
+    """Run the same agent side by side without and with a state manager."""
     turns = _Turns(commit)
     config = AutonomousConfig(
         max_cycles=_FILLING + _CYCLES + 1,

@@ -1,4 +1,4 @@
-"""How long the command takes to answer, on a little and on a lot."""
+"""Response time of the command line with few and with many checkpoints."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COMMANDS = ("runs", "log run-0000", "show run-0000@50")
 
 
 def fill(path: Path, runs: int, checkpoints: int) -> str:
-    """Make a storage with so many runs of so many checkpoints each; gives its address."""
+    """Create a storage with *runs* runs of *checkpoints* checkpoints; return its address."""
     address = f"sqlite:///{path}"
 
     async def one(manager: StateManager, run_id: str, step: int, state: State) -> State:
@@ -46,7 +46,7 @@ def fill(path: Path, runs: int, checkpoints: int) -> str:
 
 
 def ratios(few: str, many: str, rounds: int = _ROUNDS) -> dict[str, tuple[float, float, float]]:
-    """Of each command: many / few, many / a bare python, and milliseconds. Taken in turn."""
+    """For each command: many / few, many / bare Python, and milliseconds; in turns."""
     bare = [sys.executable, "-c", "pass"]
     times: dict[tuple[str, str], list[float]] = {}
     environ = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
@@ -62,7 +62,7 @@ def ratios(few: str, many: str, rounds: int = _ROUNDS) -> dict[str, tuple[float,
                 if number:  # the first time, bytecode is written and files are read
                     seconds = time.perf_counter() - started
                     times.setdefault((words, name), []).append(seconds)
-    # The best of each: what else the machine does can only add.
+    # Compare the best of each: other work of the machine can only add.
     best = {key: min(values) for key, values in times.items()}
     return {
         words: (
@@ -75,7 +75,7 @@ def ratios(few: str, many: str, rounds: int = _ROUNDS) -> dict[str, tuple[float,
 
 
 def measure(directory: Path) -> Iterator[Line]:
-    """`runs`, `log` and `show` on 100 checkpoints and on 100,000."""
+    """Time `runs`, `log` and `show` with 100 and with 100,000 checkpoints."""
     few = fill(directory / "few.db", 1, _CHECKPOINTS)
     many = fill(directory / "many.db", _RUNS, _CHECKPOINTS)
     for words, (growth, bare, milliseconds) in ratios(few, many).items():

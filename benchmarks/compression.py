@@ -1,4 +1,4 @@
-"""Bytes that `compress=True` takes, by those of plain records."""
+"""Size with `compress=True` relative to plain records."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.report import Line
-from benchmarks.work import files_size, message
+from benchmarks.workload import files_size, message
 from holdfast import CheckpointManager, FilesystemStorage, SQLiteStorage, State
 from holdfast.storage.base import Storage
 
@@ -24,7 +24,7 @@ def _save_all(storage: Storage) -> None:
 
 
 def file_ratios(directory: Path) -> tuple[float, float]:
-    """Of plain, as files: while written, and once the segments are re-packed."""
+    """Compressed / plain files: as written, and after the segments are re-packed."""
     with FilesystemStorage(directory / "plain") as plain:
         _save_all(plain)
     whole = files_size(directory / "plain")
@@ -36,7 +36,7 @@ def file_ratios(directory: Path) -> tuple[float, float]:
 
 
 def measure(directory: Path) -> Iterator[Line]:
-    """Files, where it has limits, and SQLite beside."""
+    """Measure files, which have limits, and show SQLite."""
     written, packed = file_ratios(directory)
     what = f"files, {_STEPS} x 1 KB text: compress=True / plain"
     yield Line(what, written, 0.65)

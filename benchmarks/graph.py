@@ -1,39 +1,45 @@
-"""What a step of a graph costs: beside a bare commit, and beside the same graph in LangGraph."""
+"""Cost of a step of a graph, beside a bare commit and beside the same graph in LangGraph."""
 
 from __future__ import annotations
 
 import asyncio
 import importlib
 import operator
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import median
 from typing import Annotated, Any, TypedDict
 
 from benchmarks.peers import MISSING
 from benchmarks.report import Line
-from benchmarks.work import BareCommits, Times, message, settings_of, text_of
+from benchmarks.workload import BareCommits, Times, message, settings_of, text_of
 from holdfast import CheckpointConfig, GraphConfig, SQLiteStorage, State, StateGraph
 
 __all__ = ["measure"]
 
 _ROUNDS = 5
 _NOOP_STEPS = 300
-_CONVERSATION = 1000
+_LONG, _SHORT = 1000, 12
+_STARTS = 15
+"""Short conversations, for the times of early steps."""
+_AROUND = 10
+_PLACES = (1, 10, 100, 1000)
 _OFF_STEPS = 1000
 
 
 def measure(directory: Path) -> Iterator[Line]:
-    """The three figures that the graph is held to."""
+    """Measure no-op steps, a growing conversation, and steps without checkpoints."""
     ratios, bare = zip(*(_noop(directory / f"noop-{n}.db") for n in range(_ROUNDS)), strict=True)
     yield Line(
         "no-op step with its checkpoint / bare commit",
         median(ratios),
-        3,
+        2,
         note=f"{min(ratios):.2f} to {max(ratios):.2f}; bare commit {median(bare) * 1e3:.3f} ms",
     )
-    yield _conversation(directory)
+    yield from _conversation(directory)
     yield _off()
 
 
@@ -49,7 +55,7 @@ def _loop_graph(config: GraphConfig, node: Any, steps: int) -> StateGraph:
 
 
 def _noop(path: Path) -> tuple[float, float]:
-    """How many bare commits a step takes; each is made inside the node that it is compared to."""
+    """Bare commits that a step takes; each is made inside the node it is compared to."""
     times = Times()
     with SQLiteStorage(path) as storage:
         bare = BareCommits(path.with_suffix(".bare"), settings_of(storage))
@@ -74,29 +80,82 @@ class _Messages(TypedDict):
     messages: Annotated[list[Any], operator.add]
 
 
-def _conversation(directory: Path) -> Line:
-    """A thousand steps that each add a message of 1 KB, from beginning to end."""
-    messages = [message(number) for number in range(_CONVERSATION)]
-    ours = _seconds(lambda: _our_conversation(directory / "ours.db", messages))
-    what = f"{_CONVERSATION:,} steps of a growing conversation: LangGraph / Holdfast"
+class _Turns:
+    """Lets two graphs take turns, a step each, and records how long each step took."""
+
+    def __init__(self) -> None:
+        self.taken: dict[str, list[float]] = {"ours": [], "theirs": []}
+        self._turn = {name: threading.Event() for name in self.taken}
+        self._left: dict[str, float] = {}
+        self._turn["ours"].set()
+
+    def enter(self, name: str) -> None:
+        """End the step of *name*, and begin its next one after the other graph's step."""
+        if name in self._left:
+            self.taken[name].append(time.perf_counter() - self._left[name])
+            self.leave(name)
+        self._turn[name].wait()
+        self._turn[name].clear()
+        self._left[name] = time.perf_counter()
+
+    def leave(self, name: str) -> None:
+        """Let the other graph take its turn."""
+        self._turn["theirs" if name == "ours" else "ours"].set()
+
+
+def _conversation(directory: Path) -> Iterator[Line]:
+    """A thousand steps that each add a message of 1 KB: single steps, and all of them."""
+    what = "of a growing conversation: LangGraph / Holdfast"
     try:
-        theirs = _seconds(lambda: _their_conversation(directory / "theirs.db", messages))
+        importlib.import_module("langgraph.checkpoint.sqlite")
     except ImportError:
-        return Line(what, None, 5, at_least=True, note=f"LangGraph is {MISSING}")
+        yield Line(f"steps {what}", None, 5, at_least=True, note=f"LangGraph is {MISSING}")
+        return
+    messages = [message(number) for number in range(_LONG + 1)]
+    _both(directory / "warm-up", messages[:_SHORT])
+    short = [_both(directory / str(n), messages[:_SHORT]) for n in range(_STARTS)]
+    long = _both(directory / "long", messages)
+    for place in _PLACES:
+        ours, theirs = (
+            median(run[name][place - 1] for run in short)
+            if place < _SHORT
+            else median(long[name][place - 1 - _AROUND : place + _AROUND])
+            for name in ("ours", "theirs")
+        )
+        note = f"{ours * 1e3:.2f} ms beside {theirs * 1e3:.2f} ms, the graph's work included"
+        yield Line(f"step {place:,} {what}", theirs / ours, 1, at_least=True, note=note)
+    ours, theirs = (sum(long[name]) for name in ("ours", "theirs"))
     note = f"{ours:.2f} s beside {theirs:.1f} s, SqliteSaver with durability sync"
-    return Line(what, theirs / ours, 5, at_least=True, note=note)
+    yield Line(f"{_LONG:,} steps {what}", theirs / ours, 5, at_least=True, note=note)
 
 
-def _our_conversation(path: Path, messages: list[dict[str, Any]]) -> None:
+def _both(directory: Path, messages: list[dict[str, Any]]) -> dict[str, list[float]]:
+    """Run the same conversation in both; seconds of each step but the last."""
+    directory.mkdir()
+    turns = _Turns()
+    with ThreadPoolExecutor(2) as pool:
+        for done in [
+            pool.submit(_our_conversation, directory / "ours.db", messages, turns),
+            pool.submit(_their_conversation, directory / "theirs.db", messages, turns),
+        ]:
+            done.result()
+    return turns.taken
+
+
+def _our_conversation(path: Path, messages: list[dict[str, Any]], turns: _Turns) -> None:
     config = CheckpointConfig(store=f"sqlite:///{path}", interval=1, preserve=True)
-    settings = GraphConfig(max_iterations=_CONVERSATION + 2, checkpoint=config)
+    settings = GraphConfig(max_iterations=len(messages) + 2, checkpoint=config)
 
     async def node(state: State) -> State:
+        turns.enter("ours")
         return state.append("messages", messages[state.step])
 
-    with _loop_graph(settings, node, _CONVERSATION) as graph:
-        final = graph.execute_sync(State.new({"messages": []}))
-    assert len(final["messages"]) == _CONVERSATION
+    try:
+        with _loop_graph(settings, node, len(messages)) as graph:
+            final = graph.execute_sync(State.new({"messages": []}))
+    finally:
+        turns.leave("ours")
+    assert len(final["messages"]) == len(messages)
 
 
 def _their_graph(schema: Any, node: Any, more: Any, saver: Any) -> Any:
@@ -108,18 +167,23 @@ def _their_graph(schema: Any, node: Any, more: Any, saver: Any) -> Any:
     return made.compile(checkpointer=saver)
 
 
-def _their_conversation(path: Path, messages: list[dict[str, Any]]) -> None:
+def _their_conversation(path: Path, messages: list[dict[str, Any]], turns: _Turns) -> None:
     sqlite = importlib.import_module("langgraph.checkpoint.sqlite")
-    with sqlite.SqliteSaver.from_conn_string(str(path)) as saver:
-        made = _their_graph(
-            _Messages,
-            lambda state: {"messages": [messages[len(state["messages"])]]},
-            lambda state: len(state["messages"]) < _CONVERSATION,
-            saver,
-        )
-        config = {"configurable": {"thread_id": "run"}, "recursion_limit": _CONVERSATION + 2}
-        final = made.invoke({"messages": []}, config, durability="sync")
-    assert len(final["messages"]) == _CONVERSATION
+
+    def node(state: Any) -> Any:
+        turns.enter("theirs")
+        return {"messages": [messages[len(state["messages"])]]}
+
+    try:
+        with sqlite.SqliteSaver.from_conn_string(str(path)) as saver:
+            made = _their_graph(
+                _Messages, node, lambda state: len(state["messages"]) < len(messages), saver
+            )
+            config = {"configurable": {"thread_id": "run"}, "recursion_limit": len(messages) + 2}
+            final = made.invoke({"messages": []}, config, durability="sync")
+    finally:
+        turns.leave("theirs")
+    assert len(final["messages"]) == len(messages)
 
 
 class _Count(TypedDict):
@@ -127,7 +191,7 @@ class _Count(TypedDict):
 
 
 def _off() -> Line:
-    """A node that counts, without checkpoints, in both; they take turns."""
+    """Compare a node that counts, without checkpoints, in turns."""
     what = "a node without checkpoints: Holdfast / LangGraph"
     config = GraphConfig(max_iterations=_OFF_STEPS + 2)
     ours = _loop_graph(config, _count, _OFF_STEPS)
@@ -146,9 +210,3 @@ def _off() -> Line:
 
 async def _count(state: Any) -> dict[str, int]:
     return {"n": state["n"] + 1}
-
-
-def _seconds(call: Any) -> float:
-    started = time.perf_counter()
-    call()
-    return time.perf_counter() - started

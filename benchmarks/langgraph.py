@@ -14,9 +14,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks.prose import prose
 from benchmarks.report import Line
-from benchmarks.words import prose
-from benchmarks.work import files_size
+from benchmarks.workload import files_size
 
 __all__ = ["measure", "sizes"]
 

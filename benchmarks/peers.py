@@ -1,4 +1,4 @@
-"""Other libraries behind one small face; one that is not installed says so."""
+"""Adapters for other checkpoint libraries; a library that is not installed is left out."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from benchmarks.work import files_size
+from benchmarks.workload import files_size
 
 __all__ = ["MISSING", "PEERS", "Peer", "open_peers", "versions"]
 
 MISSING = "missing"
-"""What the table says of a peer that is not installed."""
+"""Shown for a peer that is not installed."""
 
 
 class Peer:
-    """A library that keeps checkpoints: each `save` is another step of one run."""
+    """A checkpoint library; each save is the next step of one run."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def prepare(self, messages: list[dict[str, Any]]) -> Callable[[], Any]:
-        """What saves a state of these messages; making it is not part of the work."""
+        """Build a call that saves a state of these messages; building it is not measured."""
         raise AssertionError("each peer has its own")
 
     def size(self) -> int:
         return files_size(self.path)
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
 
 
 class LangGraph(Peer):
-    """`put` and `put_writes`, as its loop calls them once a step."""
+    """`SqliteSaver`, called as LangGraph's loop calls it: `put_writes`, then `put`."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -64,7 +64,7 @@ class LangGraph(Peer):
         return save
 
     def write(self, item: dict[str, Any]) -> None:
-        """The pending write of the next step, which its loop stores beside the checkpoint."""
+        """Store the pending write of the next step."""
         self._saver.put_writes(self._config, [("messages", item)], f"task-{self._step}")
 
     def close(self) -> None:
@@ -72,7 +72,7 @@ class LangGraph(Peer):
 
 
 class Microsoft(Peer):
-    """A file a checkpoint, written and renamed, never synced."""
+    """`FileCheckpointStorage`: one file per checkpoint, written and renamed, never synced."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -109,7 +109,7 @@ _PACKAGES = {
 
 
 def versions() -> str:
-    """What the peers are, in words."""
+    """Describe the peers and their versions."""
     said = []
     for name, (package, what) in _PACKAGES.items():
         try:
@@ -120,7 +120,7 @@ def versions() -> str:
 
 
 def open_peers(directory: Path) -> dict[str, Peer | None]:
-    """Each peer on files of its own in *directory*; None for one that is not installed."""
+    """Open each peer on its own files in *directory*; None for one that is not installed."""
     opened: dict[str, Peer | None] = {}
     for name, peer in PEERS.items():
         try:

@@ -10,20 +10,20 @@ from rich.table import Table
 __all__ = ["Line", "Section", "best_of", "show"]
 
 _WIDTH = 150
-"""Columns of the table where no terminal says how many there are."""
+"""Columns of the table when the output is no terminal."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """One figure, the limit it is held to, and how others do on the same work."""
+    """One figure, its limit, and the figures of other libraries on the same work."""
 
     what: str
     value: float | None
-    """None: it could not be measured here; the note says why."""
+    """None if it could not be measured here; the note says why."""
     limit: float | None = None
-    """None: it is only shown."""
+    """None if the figure is only shown."""
     at_least: bool = False
-    """The limit is the least it may be, not the most."""
+    """True if the limit is a minimum."""
     unit: str = "x"
     peers: dict[str, str] = field(default_factory=dict)
     note: str = ""
@@ -47,7 +47,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Section:
-    """What one benchmark found."""
+    """The results of one benchmark."""
 
     name: str
     fsync: float
@@ -71,7 +71,7 @@ def best_of(tries: list[list[Line]]) -> list[Line]:
 
 
 def show(sections: list[Section], peers: list[str], caption: str) -> None:
-    """Print all that was found."""
+    """Print all results."""
     table = Table(title="Holdfast: ratios within this run", caption=caption)
     table.add_column("figure")
     table.add_column("Holdfast", justify="right")

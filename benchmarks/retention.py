@@ -1,4 +1,4 @@
-"""What retention costs and leaves: 10,000 saves of which ten are kept."""
+"""Cost of retention, and the size it leaves: 10,000 saves of which ten are kept."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.report import Line
-from benchmarks.work import Times, files_size, message, text_of
+from benchmarks.workload import Times, files_size, message, text_of
 from holdfast import CheckpointManager, SQLiteStorage, State
 
 __all__ = ["kept_of", "measure"]
@@ -19,11 +19,11 @@ _WINDOW = 64
 """Messages in the state: each save rewrites one of them."""
 _ROOM = 1 << 20
 _BESIDE = 2000
-"""So many of the last saves are made without retention as well, in turn."""
+"""The number of last saves that are also made without retention, in turns."""
 
 
 class Kept(NamedTuple):
-    """What was left after so many saves."""
+    """The storage after the saves."""
 
     listed: int
     size: int
@@ -34,7 +34,7 @@ class Kept(NamedTuple):
 
 
 def kept_of(directory: Path, saves: int = _SAVES, *, beside: int = 0) -> Kept:
-    """Save with retention, and the last *beside* times in turn without."""
+    """Save with retention; the last *beside* saves also without it, in turns."""
     messages = [message(number) for number in range(_WINDOW * 2)]
     times = Times()
     storages = {name: SQLiteStorage(directory / f"{name}.db") for name in ("kept", "all")}
@@ -59,7 +59,7 @@ def kept_of(directory: Path, saves: int = _SAVES, *, beside: int = 0) -> Kept:
 
 
 def measure(directory: Path) -> Iterator[Line]:
-    """Ten thousand saves with and without."""
+    """Measure 10,000 saves with and without retention."""
     kept = kept_of(directory, beside=_BESIDE)
     yield Line(f"{_SAVES:,} saves, retention_count={_KEPT}: listed", kept.listed, _KEPT, unit="")
     allowed = 6 * kept.state + _ROOM

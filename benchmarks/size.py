@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.peers import MISSING, LangGraph, open_peers
 from benchmarks.report import Line
-from benchmarks.work import content_of, files_size, message
+from benchmarks.workload import content_of, files_size, message
 from holdfast import CheckpointManager, SQLiteStorage, State
 
 __all__ = ["STEPS", "journal_sizes", "measure"]
@@ -16,9 +16,9 @@ STEPS = 1000
 
 
 def journal_sizes(path: Path, steps: int = STEPS, check_every: int = 1) -> tuple[float, float, int]:
-    """Bytes by content while open and after closing, and how many of the states checked are wrong.
+    """Measure bytes / content, open and closed, and count the states that load wrongly.
 
-    Every *check_every*-th of the states is loaded, by another manager, and compared.
+    Another manager loads every *check_every*-th state and compares it.
     """
     messages = [message(number) for number in range(steps)]
     content = content_of(messages)
@@ -42,7 +42,7 @@ def journal_sizes(path: Path, steps: int = STEPS, check_every: int = 1) -> tuple
 
 
 def measure(directory: Path) -> Iterator[Line]:
-    """Ours, then the others'."""
+    """Compare the size of the database with the content and with the peers."""
     peers = _peer_sizes(directory)
     opened, closed, wrong = journal_sizes(directory / "holdfast.db")
     what = f"{STEPS:,} appends of 1 KB: bytes / content"
@@ -54,7 +54,7 @@ def measure(directory: Path) -> Iterator[Line]:
 
 
 def _peer_sizes(directory: Path) -> dict[str, tuple[str, str]]:
-    """Bytes by content of each peer, while open and after closing."""
+    """Bytes / content of each peer, open and closed."""
     messages = [message(number) for number in range(STEPS)]
     content = content_of(messages)
     sizes = {}

@@ -1,16 +1,17 @@
-"""How long a save takes beside a bare commit of the same new bytes, early and late in a run."""
+"""Time of a save beside a bare commit of the same new bytes, and beside LangGraph's saver."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.peers import MISSING, Peer, open_peers
+from benchmarks.peers import MISSING, LangGraph, Peer, open_peers
 from benchmarks.report import Line
-from benchmarks.work import BareCommits, Times, message, settings_of, text_of
+from benchmarks.workload import BareCommits, Times, message, settings_of, text_of
 from holdfast import AgentState, CheckpointManager, SQLiteStorage, State
 
 __all__ = ["measure"]
@@ -19,21 +20,64 @@ _ROUNDS = 3
 _AROUND = 50
 _PLACES = (100, 1000)
 _PEER_SAVES = 12
+_PEER_PLACES = (1, 10, 100, 1000)
+_TURNS = 41
+"""Saves of each library that are compared at each of these places."""
+_RAM_DISK = Path("/dev/shm")
 
 _Save = Callable[[dict[str, Any], int], None]
 
 
 def measure(directory: Path) -> Iterator[Line]:
-    """Several rounds, each in new databases; the figure is the median of the rounds'."""
+    """Measure several rounds in new databases; a figure is the median of the rounds."""
     messages = [message(number) for number in range(_PLACES[-1] + _AROUND)]
     rounds = range(_ROUNDS)
     frozen = [_frozen(directory / f"frozen-{number}.db", messages) for number in rounds]
     plain = [_plain(directory / f"plain-{number}.db", messages) for number in rounds]
     for place in _PLACES:
         peers = _peer_times(directory / str(place), messages[:place])
-        yield _line(f"save through State.append, step {place:,}", 3, frozen, place, peers)
+        yield _line(f"save through State.append, step {place:,}", 2, frozen, place, peers)
     for place in _PLACES:
-        yield _line(f"save of a plain list extended in place, step {place:,}", 10, plain, place, {})
+        yield _line(f"save of a plain list extended in place, step {place:,}", 4, plain, place, {})
+    yield from _on_ram(messages)
+    yield from _beside_langgraph(directory, messages)
+
+
+def _on_ram(messages: list[dict[str, Any]]) -> Iterator[Line]:
+    """The same on a RAM disk, where a sync is free and only the work counts."""
+    if not _RAM_DISK.is_dir():
+        yield Line("save on a RAM disk", None, note=f"there is no {_RAM_DISK}")
+        return
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=_RAM_DISK) as made:
+        rounds = [_frozen(Path(made) / f"{number}.db", messages) for number in range(_ROUNDS)]
+    for place in _PLACES:
+        yield _line(f"save on a RAM disk, step {place:,}", 6, rounds, place, {})
+
+
+def _beside_langgraph(directory: Path, messages: list[dict[str, Any]]) -> Iterator[Line]:
+    """Our save and LangGraph's `put` of the same step, in turns, each in its own database."""
+    for place in _PEER_PLACES:
+        what = f"save of step {place:,}: LangGraph's put / Holdfast"
+        home = directory / f"beside-{place}"
+        home.mkdir()
+        try:
+            peer = LangGraph(home / "theirs.db")
+        except ImportError:
+            yield Line(what, None, 1, at_least=True, note=f"LangGraph is {MISSING}")
+            continue
+        times = Times()
+        with SQLiteStorage(home / "ours.db") as storage:
+            manager = CheckpointManager(storage)
+            for turn in range(_TURNS):
+                state = State.new({"messages": messages[: place - 1]}, run_id=f"run-{turn}")
+                if place > 1:
+                    manager.save_checkpoint(state.at(step=place - 1))
+                state = state.append("messages", messages[place - 1]).at(step=place)
+                times.time("ours", partial(manager.save_checkpoint, state))
+                times.time("theirs", peer.prepare(messages[:place]))
+        peer.close()
+        note = f"{times.median('ours') * 1e3:.3f} ms beside {times.median('theirs') * 1e3:.3f} ms"
+        yield Line(what, times.ratio("theirs", "ours"), 1, at_least=True, note=note)
 
 
 _Round = dict[int, Times]
@@ -55,7 +99,7 @@ def _line(what: str, limit: int, rounds: list[_Round], place: int, peers: dict[s
 def _round(
     path: Path, messages: list[dict[str, Any]], saver: Callable[[CheckpointManager], _Save]
 ) -> _Round:
-    """Save step after step, each followed by a bare commit, and keep the times of some of them."""
+    """Save every step, each followed by a bare commit; keep the times around the places."""
     taken = {place: Times() for place in _PLACES}
     with SQLiteStorage(path) as storage:
         save = saver(CheckpointManager(storage))
@@ -98,7 +142,7 @@ def _plain(path: Path, messages: list[dict[str, Any]]) -> _Round:
 
 
 def _peer_times(directory: Path, messages: list[dict[str, Any]]) -> dict[str, str]:
-    """How many bare commits a peer's save of these messages takes."""
+    """Bare commits that each peer's save of these messages takes."""
     directory.mkdir()
     with SQLiteStorage(directory / "settings.db") as storage:
         bare = BareCommits(directory / "bare.db", settings_of(storage))

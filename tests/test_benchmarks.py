@@ -1,4 +1,4 @@
-"""The figures of `make bench` that do not hang on the machine, in short, with their limits."""
+"""Figures of `make bench` that do not depend on the machine, in short form."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from benchmarks import compression, group, retention, size
+from benchmarks import compression, group_commit, retention, size
 from benchmarks.peers import PEERS, open_peers, versions
 from benchmarks.report import Line, Section, best_of, show
-from benchmarks.work import BareCommits, settings_of
+from benchmarks.workload import BareCommits, settings_of
 
 from holdfast import SQLiteStorage
 
@@ -27,9 +27,9 @@ def test_compressed_files_take_less_and_re_packed_ones_less_than_half(tmp_path: 
     assert packed <= 0.5
 
 
-@pytest.mark.skipif(not group.can_trace(), reason="strace is missing or may not trace")
+@pytest.mark.skipif(not group_commit.can_trace(), reason="strace is missing or may not trace")
 def test_runs_that_save_at_once_share_their_syncs(tmp_path: Path) -> None:
-    assert group.saves_per_sync(tmp_path / "runs.db", saves=15) >= 8
+    assert group_commit.saves_per_sync(tmp_path / "runs.db", saves=15) >= 8
 
 
 def test_what_retention_leaves_is_small_however_many_saves_there_were(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Whether 100,000 checkpoints make anything slower than 100 do."""
+"""Cost of one operation with 100,000 stored checkpoints, compared with 100."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from benchmarks.report import Line
-from benchmarks.work import Times
+from benchmarks.workload import Times
 from holdfast import CheckpointManager, MemoryStorage, SQLiteStorage, State
 from holdfast.checkpoint.journal.draft import draft_of
 from holdfast.checkpoint.journal.requests import Request
@@ -26,7 +26,7 @@ _LIMIT = 2
 
 
 def measure(directory: Path) -> Iterator[Line]:
-    """SQLite, then memory; the small and the large one take turns."""
+    """Measure SQLite, then memory; the small and the large storage take turns."""
     for medium in ("SQLite", "memory"):
         times = Times()
         stores = {count: _open(medium, directory, count) for count in (_FEW, _MANY)}
@@ -55,7 +55,7 @@ def _open(medium: str, directory: Path, count: int) -> Storage:
 
 
 def _fill(manager: CheckpointManager, count: int) -> None:
-    """Half of the checkpoints in one long run, the rest in runs of ten, all of two names."""
+    """Store half of the checkpoints in one long run and the rest in runs of ten, of two names."""
     journal = manager.engine.journal
     requests: list[Request] = []
     state = State.new({"log": []}, run_id="long", name="first")
@@ -74,13 +74,13 @@ def _fill(manager: CheckpointManager, count: int) -> None:
 
 
 def _request(state: State) -> Request:
-    # Of no lineage, so that it is built on what is written just before it in the same commit.
+    # Without a lineage it builds on the record before it in the same commit.
     draft = msgspec.structs.replace(draft_of(state), lineage=Lineage())
     return Request(run_id=state.run_id, draft=draft)
 
 
 class _Work:
-    """What is timed on one store. A new manager, which remembers nothing, reads it each time."""
+    """The calls timed on one storage. Each read uses a new manager with empty caches."""
 
     def __init__(self, manager: CheckpointManager) -> None:
         self._manager = manager

@@ -1,6 +1,6 @@
-"""How many saves share a sync when 64 runs save at once, and what that is worth on a slow disk.
+"""Group commit: saves per sync with 64 runs saving at once, and its gain on a slow disk.
 
-The syncs are counted, and delayed, by strace around a child process: `python -m benchmarks.group`.
+strace counts and delays the syncs of a child process: `python -m benchmarks.group_commit`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.report import Line
-from benchmarks.work import message
+from benchmarks.workload import message
 from holdfast import SQLiteStorage, State, StateManager
 
 __all__ = ["can_trace", "measure", "saves_per_sync"]
@@ -26,13 +26,13 @@ _RUNS = 64
 _SAVES = 30
 _ALONE = 150
 _DELAY = 5000
-"""Microseconds by which each sync is made longer."""
+"""Microseconds added to each sync."""
 _ROUNDS = 4
 _SYNCS = "fsync,fdatasync"
 
 
 def can_trace() -> bool:
-    """Whether strace is here and may trace."""
+    """True if strace is installed and may trace."""
     if shutil.which("strace") is None:
         return False
     tried = subprocess.run(["strace", "-o", os.devnull, "true"], capture_output=True, check=False)
@@ -40,9 +40,9 @@ def can_trace() -> bool:
 
 
 def measure(directory: Path) -> Iterator[Line]:
-    """Syncs counted; then speeds with delayed syncs, in turn.
+    """Count the syncs, then compare speeds with delayed syncs, in turns.
 
-    The best round of each is compared: with syncs of a fixed length, all else only slows.
+    The best rounds are compared: with syncs of a fixed length anything else only slows.
     """
     counted = f"{_RUNS} runs at once: saves a sync"
     timed = f"{_RUNS} runs / one run, saves a second with syncs {_DELAY / 1000:g} ms longer"
@@ -63,7 +63,7 @@ def measure(directory: Path) -> Iterator[Line]:
 
 
 def saves_per_sync(path: Path, runs: int = _RUNS, saves: int = _SAVES) -> float:
-    """Saves by all the syncs that the process made, opening and closing included."""
+    """Saves divided by all syncs of the process, opening and closing included."""
     log = path.with_suffix(".strace")
     _child(path, runs, saves, log, [])
     syncs = len(re.findall(r"\b(?:fsync|fdatasync)\(", log.read_text()))
@@ -71,9 +71,9 @@ def saves_per_sync(path: Path, runs: int = _RUNS, saves: int = _SAVES) -> float:
 
 
 def _child(path: Path, runs: int, saves: int, log: Path, options: list[str]) -> float:
-    """Saves a second of a process under strace, which writes its syncs to *log*."""
+    """Run a process under strace, which logs its syncs to *log*; saves per second."""
     trace = ["strace", "-f", "--seccomp-bpf", "-o", str(log), "-e", f"trace={_SYNCS}", *options]
-    child = [sys.executable, "-m", "benchmarks.group", str(path), str(runs), str(saves)]
+    child = [sys.executable, "-m", "benchmarks.group_commit", str(path), str(runs), str(saves)]
     home = str(Path(__file__).parent.parent)
     paths = os.pathsep.join(filter(None, [home, os.environ.get("PYTHONPATH")]))
     done = subprocess.run(
@@ -87,7 +87,7 @@ def _child(path: Path, runs: int, saves: int, log: Path, options: list[str]) -> 
 
 
 async def _save_all(path: str, runs: int, saves: int) -> float:
-    """Seconds until each run has saved so often."""
+    """Seconds until each run has made its saves."""
     messages = [message(number) for number in range(saves)]
 
     async def one(run: int) -> None:

@@ -1,4 +1,4 @@
-"""English-like text: a vocabulary drawn as often as words of such rank are drawn in prose."""
+"""English-like text: words drawn from a vocabulary with the frequencies of real prose."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _NUMBER, _NAME = 0.03, 0.02
 
 
 def prose(seed: int, length: int) -> str:
-    """*length* characters of text; the same for the same seed, and no two seeds alike."""
+    """Make *length* characters of text: the same for the same seed, different for each seed."""
     chance = random.Random(seed)
     words: list[str] = []
     size, start = 0, True

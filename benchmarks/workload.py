@@ -1,4 +1,4 @@
-"""The work that all are given, bare commits to compare with, and how times are taken."""
+"""The messages that every benchmark saves, bare commits to compare with, and timers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import apsw
 import msgspec
 
-from benchmarks.words import prose
+from benchmarks.prose import prose
 
 __all__ = [
     "BareCommits",
@@ -32,7 +32,7 @@ _encode = msgspec.json.encode
 
 
 def message(number: int) -> dict[str, Any]:
-    """A flat message of 1 KB, each another."""
+    """A flat message of 1 KB; each number gives a different one."""
     made = {"role": ("user", "assistant")[number % 2], "number": number, "content": ""}
     made["content"] = prose(number, MESSAGE - len(_encode(made)))
     return made
@@ -44,7 +44,7 @@ def text_of(value: Any) -> bytes:
 
 
 def content_of(messages: list[dict[str, Any]]) -> int:
-    """Bytes of what there is to be stored: every message once."""
+    """Bytes of the content to store: every message once."""
     return sum(len(_encode(one)) for one in messages)
 
 
@@ -57,13 +57,13 @@ def files_size(path: Path) -> int:
 
 
 class Times:
-    """Seconds that each of several things took, by name; they take turns, so compare medians."""
+    """Seconds that calls took, by name. What is compared takes turns; compare medians."""
 
     def __init__(self) -> None:
         self.taken: dict[str, list[float]] = {}
 
     def time(self, name: str, call: Callable[[], Any]) -> Any:
-        """Call, and keep how long it took."""
+        """Call, and record the time it took."""
         started = time.perf_counter()
         result = call()
         self.taken.setdefault(name, []).append(time.perf_counter() - started)
@@ -73,14 +73,14 @@ class Times:
         return median(self.taken[name])
 
     def ratio(self, name: str, to: str) -> float:
-        """How many times as long one took as the other, by their medians."""
+        """Median of one divided by the median of the other."""
         return self.median(name) / self.median(to)
 
 
 class BareCommits:
-    """The least that SQLite can do: one row a commit, with the settings of the storage at *path*.
+    """The smallest durable SQLite write: one row per commit, with a storage's settings.
 
-    The same library, page size, log and syncs, and a table of nothing but the bytes.
+    Same library, page size, log and syncs; the table holds only the bytes.
     """
 
     def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
@@ -115,13 +115,13 @@ _SETTINGS = (
 
 
 def settings_of(storage: Any) -> dict[str, Any]:
-    """The settings under which a `SQLiteStorage` writes."""
+    """Read the settings under which a `SQLiteStorage` writes."""
     with storage._pool.maintaining() as db:
         return {name: db.pragma(name) for name in _SETTINGS}
 
 
 def fsync_time(directory: Path, count: int = 50) -> float:
-    """Seconds that one fsync takes here: the median, each after another 4 KiB."""
+    """Median seconds of one fsync here, each after writing 4 KiB."""
     times = Times()
     path = directory / "fsync"
     with path.open("wb", buffering=0) as file:
