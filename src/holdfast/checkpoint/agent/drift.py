@@ -20,7 +20,8 @@ from holdfast.storage.base import RecordQuery
 __all__ = ["AgentHistory", "read_task"]
 
 _KIND = "observed"
-_ENDED = ("completed", "done")
+_WITHOUT_WORK = ("completed", "done", "cancelled", "idle", "waiting", "paused")
+_BACKLOG = ("unread", "pending", "queue", "backlog")
 
 
 class AgentHistory:
@@ -49,12 +50,22 @@ class AgentHistory:
         """Count a step, described by what is *given*, else by what the agent's task says."""
         now = self._monotonic()
         values = self._values(captured)
-        facts = {**read_task(values), **given}
+        facts = {**read_task(values), **read_backlog(values), **given}
+        if given.keys() & {"action", "progress", "task"}:
+            facts["idle"] = given.get("idle", False)
         if "seconds" not in facts and self._last is not None:
             facts["seconds"] = max(now - self._last, 0.0)
         self._last = now
         self.step += 1
-        observation = Observation(step=self.step, values=values, damage=damage, **facts)
+        reasons = [f"{name} cannot be captured: {why}" for name, why in captured.missing.items()]
+        observation = Observation(
+            step=self.step,
+            values=values,
+            size=sum(map(len, captured.texts.values())),
+            missing="; ".join(reasons),
+            damage=damage,
+            **facts,
+        )
         self.monitor.observe(observation)
         self._unsaved.append(msgspec.structs.replace(observation, values=None))
         self.quiet += 1
@@ -120,10 +131,12 @@ class AgentHistory:
 
 
 def read_task(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What the state's ``current_task`` says of a step: its task, action and progress.
+    """Read task, action and progress of a step from the state's ``current_task``.
 
     >>> read_task({"current_task": {"id": 7, "progress_percentage": 40}})
     {'task': '7', 'progress': 40.0}
+    >>> read_task({"current_task": {"id": 7, "status": "waiting"}})
+    {'task': '7', 'idle': True}
     """
     task = values.get("current_task")
     if not isinstance(task, Mapping):
@@ -134,11 +147,33 @@ def read_task(values: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(task.get("action"), str):
         facts["action"] = task["action"]
     progress = _number(task.get("progress_percentage"))
-    ended = task.get("status") in _ENDED or (progress is not None and progress >= 100)
+    ended = task.get("status") in _WITHOUT_WORK or (progress is not None and progress >= 100)
     progress = _number(task.get("progress")) if progress is None else progress
     if progress is not None and not ended:
         facts["progress"] = progress
+    if ended or (progress is None and task.get("id") is None):
+        facts["idle"] = True
     return facts
+
+
+def read_backlog(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Count the waiting messages in the state's ``mailbox``: a list or a number.
+
+    >>> read_backlog({"mailbox": {"unread": ["a", "b"], "last_read": 7}})
+    {'backlog': 2}
+    >>> read_backlog({"mailbox": {"pending": 12}})
+    {'backlog': 12}
+    """
+    mailbox = values.get("mailbox")
+    if not isinstance(mailbox, Mapping):
+        return {}
+    for key in _BACKLOG:
+        if key in mailbox:
+            value = mailbox[key]
+            count = len(value) if isinstance(value, list) else _number(value)
+            if count is not None:
+                return {"backlog": int(count)}
+    return {}
 
 
 def _number(value: Any) -> float | None:

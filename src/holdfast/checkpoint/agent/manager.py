@@ -74,6 +74,7 @@ class AgentCheckpoints(AgentParts, CheckpointManager):
         self._keys = (encryption_key, old_keys)
         self._log = TransactionLog(self, self.agent_id)
         self._lineage = Lineage()
+        self._drifts_since: int | None = None
         self._lock = threading.RLock()
         self._providers = Providers()
         for provider in self._own_providers():
@@ -117,9 +118,10 @@ class AgentCheckpoints(AgentParts, CheckpointManager):
     def get_latest_checkpoint(
         self, kind: str = "routine", before: str | datetime | None = None
     ) -> str | None:
-        """The id of the newest complete checkpoint of that kind; None if there is none.
+        """Return the id of the newest complete checkpoint of that kind; None if there is none.
 
-        *before* is the id of a checkpoint, or a time: only what was saved before it counts.
+        *before* is the id of a checkpoint or a time, and excludes what was saved later. Without
+        it, while `detect_drift` advises a restore, a checkpoint from before the drift is preferred.
         """
         until = after = None
         if isinstance(before, datetime):
@@ -129,8 +131,10 @@ class AgentCheckpoints(AgentParts, CheckpointManager):
         elif before is not None:
             after = self.reader.resolve(before, run_id=self.agent_id).id
         query = RecordQuery(run_id=self.agent_id, scope="", kind=kind, until=until, before=after)
-        complete = (h for h in self.storage.headers(query) if PARTIAL not in h.tags)
-        return next((header.id for header in complete), None)
+        complete = [one for one in self.storage.headers(query) if PARTIAL not in one.tags]
+        since = self._drifts_since if before is None else None
+        sound = [one for one in complete if since is None or one.step < since]
+        return next((header.id for header in sound or complete), None)
 
     def _save(
         self,

@@ -42,6 +42,7 @@ __all__ = ["Operation", "ResilientCheckpointManager", "Restored"]
 logger = logging.getLogger("holdfast.checkpoint")
 
 _FALLBACK = "file:.holdfast/fallback"
+_FACTS = {"action", "progress", "failed", "seconds", "task", "idle", "backlog"}
 
 
 class ResilientCheckpointManager(AgentCheckpoints):
@@ -116,17 +117,18 @@ class ResilientCheckpointManager(AgentCheckpoints):
         self._is_taken_up = False
         self._was_told = False
         self._further_back: int | None = None
+        self._warned: set[tuple[str, str]] = set()
 
     # Observing
 
     def observe(self, **facts: Any) -> None:
-        """Say what a step was: ``action``, ``progress``, ``failed``, ``seconds``, ``task``.
+        """Describe a step: ``action, progress, failed, seconds, task, idle, backlog``.
 
-        What is not said is taken from `current_task` and from the clock. Without it, each
-        `detect_drift` counts as a step, and so does a recovery checkpoint taken while an exception
-        is being handled, as one that failed.
+        The rest is taken from `current_task`, `mailbox` and the clock. Without this call, each
+        `detect_drift` counts as a step, and a recovery checkpoint taken while an exception is
+        being handled counts as a failed one.
         """
-        unknown = set(facts) - {"action", "progress", "failed", "seconds", "task"}
+        unknown = set(facts) - _FACTS
         if unknown:
             raise UsageError(f"observe() knows no {', '.join(sorted(unknown))}")
         try:
@@ -140,7 +142,7 @@ class ResilientCheckpointManager(AgentCheckpoints):
     def _observe(self, facts: Mapping[str, Any]) -> None:
         self._take_up()
         captured = self._providers.capture_any()
-        self._history.observe(captured, self._damage(captured), facts)
+        self._history.observe(captured, self._damage(), facts)
 
     def _take_up(self) -> None:
         if self._is_taken_up:
@@ -152,14 +154,12 @@ class ResilientCheckpointManager(AgentCheckpoints):
             # What is wrong is for the next look to find, and not for this one to fail at.
             logger.warning("agent %s: its history cannot be read: %s", self.agent_id, error)
 
-    def _damage(self, captured: Captured | None = None) -> str:
-        """What is wrong with the stored records, and with what providers could not give."""
+    def _damage(self) -> str:
+        """Describe the damage in the stored records, as of the last verification."""
         now = self._monotonic()
         if self._verified is None or now - self._verified[0] >= self._verify_every:
             self._verified = (now, self._verify())
-        missing = captured.missing if captured is not None else {}
-        told = [f"{name} cannot be captured: {why}" for name, why in missing.items()]
-        return "; ".join([*told, *filter(None, [self._verified[1]])])
+        return self._verified[1]
 
     def _verify(self) -> str:
         try:
@@ -183,6 +183,7 @@ class ResilientCheckpointManager(AgentCheckpoints):
 
     def _was_restored(self, captured: Captured) -> None:
         self._history.restart(captured, self._damage())
+        self._drifts_since = None
 
     def _circumstances(self, kind: str) -> dict[str, Any]:
         error = sys.exception()
@@ -193,32 +194,35 @@ class ResilientCheckpointManager(AgentCheckpoints):
 
     # Drift
 
-    def detect_drift(self) -> bool:
-        """Whether the agent drifts. Counts a step, unless `observe` was told of it.
+    def detect_drift(self) -> DriftReport | bool:
+        """Count a step, unless `observe` did, and report drift: true if it advises a restore.
 
-        After a restore only what is seen since then counts. A subclass may say more:
-        ``return super().detect_drift() or self._my_own()``.
+        Findings that only warn are logged once and leave the report false, so that a loop which
+        restores on drift loses no healthy work. After a restore only later steps count. A subclass
+        may add its own check: ``return super().detect_drift() or self._my_own()``.
         """
         with self._lock:
             if not self._was_told:
                 self._observe({})
             self._was_told = False
-            return bool(self.drift_report())
+            report = self.drift_report()
+            self._log_warnings(report)
+            self._drifts_since = report.since if report else None
+            return report
 
     def drift_report(self) -> DriftReport:
-        """What the detectors see in the last steps, how sure they are and what they suggest."""
+        """Return the findings about the last steps, without counting one."""
         with self._lock:
             self._take_up()
             return self._history.monitor.look()
 
     def check_drift(self) -> DriftReport:
-        """`detect_drift`, and do about drift what *on_drift* says.
+        """Call `detect_drift`, and react to drift as *on_drift* says.
 
-        A recovery checkpoint is taken first. Then a warning is logged (``warn``, and whatever the
-        policy, if nothing that was found suggests more); or the newest good checkpoint from
-        before it began is restored (``restore``), an older one each time until a whole window of
-        steps has passed without drift; or a `DriftError` is raised (``stop``, and when there is
-        nothing left to go back to).
+        If the report advises a restore, a recovery checkpoint is taken. Then a warning is logged
+        (``warn``); or the newest good checkpoint from before the drift is restored (``restore``),
+        an older one each time until a whole window of steps has passed without drift; or a
+        `DriftError` is raised (``stop``, and when no earlier checkpoint is left).
         """
         with self._lock:
             drifts = self.detect_drift()
@@ -233,8 +237,18 @@ class ResilientCheckpointManager(AgentCheckpoints):
             self._act_on(report, recovery)
             return report
 
+    def _log_warnings(self, report: DriftReport) -> None:
+        """Log each finding that only warns, once while it lasts."""
+        warnings = {
+            (one.detector, one.about): one for one in report.findings if one.level == "warn"
+        }
+        for key, one in warnings.items():
+            if key not in self._warned:
+                logger.warning("agent %s: %s", self.agent_id, one)
+        self._warned = set(warnings)
+
     def _act_on(self, report: DriftReport, recovery: str) -> None:
-        policy = "warn" if report.only_warns else self.on_drift
+        policy = self.on_drift
         logger.warning("agent %s drifts (%s): %s", self.agent_id, policy, report)
         if policy == "warn":
             return
@@ -243,7 +257,7 @@ class ResilientCheckpointManager(AgentCheckpoints):
             self._further_back = good.seq
             self.restore_checkpoint(good.id)
             return
-        why = "" if policy == "stop" else ", and there is nothing left to go back to"
+        why = "" if policy == "stop" else ", and no earlier checkpoint is left to restore"
         raise DriftError(
             f"agent {self.agent_id!r} drifts{why}: {report}",
             agent_id=self.agent_id,

@@ -1,17 +1,20 @@
-"""Drift: an agent's behaviour going wrong, told from what was seen of its last steps.
+"""Drift: signs in an agent's last steps that its behaviour has gone wrong.
 
-A run is watched as a row of frozen `Observation`s. A *detector* is anything that can be called
-with that row, oldest first, and says what it found. What each finding is sure of lies between 0
-and 1; the *sensitivity* is the bar that it must reach to count.
+A *detector* is called with the last `Observation`s, oldest first, and returns findings. A finding
+has a confidence between 0 and 1 and a level: ``note`` (worth knowing), ``warn`` (somebody should
+look) or ``restore`` (going back to an earlier checkpoint helps). The *sensitivity* is the
+confidence from which a finding is reported. A restore costs work, so levels need evidence: with
+less than twice what is needed for a report a finding is a note, with less than three times it is
+a warning.
 
 >>> def too_many(history):
 ...     if len(history) > 2:
 ...         return f"{len(history)} steps for one question"
->>> watch = DriftMonitor([too_many])
+>>> monitor = DriftMonitor([too_many])
 >>> for step in (1, 2, 3):
-...     watch.observe(Observation(step=step, action="search kelp"))
->>> print(watch.look())
-too_many: 3 steps for one question (1.00, suggests restore)
+...     monitor.observe(Observation(step=step, action="search kelp"))
+>>> print(monitor.look())
+too_many: 3 steps for one question (1.00, restore)
 """
 
 from __future__ import annotations
@@ -27,97 +30,114 @@ from holdfast.errors import UsageError
 
 __all__ = [
     "Detector",
+    "DriftLevel",
     "DriftMonitor",
     "DriftPolicy",
     "DriftReport",
     "Finding",
     "Observation",
     "Sensitivity",
-    "bar_of",
-    "certainty",
     "check_policy",
+    "confidence_of",
+    "level_threshold",
+    "report_threshold",
 ]
 
 Sensitivity: TypeAlias = Literal["low", "normal", "high"]
+DriftLevel: TypeAlias = Literal["note", "warn", "restore"]
 DriftPolicy: TypeAlias = Literal["warn", "restore", "stop"]
-"""What is done about drift: only say so, go back to the last good checkpoint, or stop the run."""
+"""The reaction to drift: log it, go back to the last good checkpoint, or stop the run."""
 
-_BARS: dict[str, float] = {"low": 0.9, "normal": 0.7, "high": 0.5}
-_DOUBT_LEFT = 0.3
+_LEVELS: tuple[DriftLevel, ...] = get_args(DriftLevel)
+_THRESHOLDS: dict[str, float] = {"low": 0.9, "normal": 0.7, "high": 0.5}
+_DOUBT_AT_THRESHOLD = 0.3
 _STATES_KEPT = 12
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was seen of one step. What is not known is left out, and not judged."""
+    """Facts about one step. Detectors ignore what is not known."""
 
     step: int = 0
     task: str = ""
-    """What the step worked on. Progress is compared within one task."""
+    """The task the step worked on. Progress is compared within one task."""
     action: str | None = None
-    """What was done, spelt the same each time it is the same: a tool and its arguments, say."""
+    """The action taken, spelt the same whenever it is the same: a tool and its arguments, say."""
     progress: float | None = None
-    """How far the task has come; it should grow."""
+    """Progress of the task; it should grow."""
     failed: bool = False
     seconds: float | None = None
-    """How long it took."""
+    """Duration of the step."""
+    idle: bool = False
+    """True if there was nothing to work on. Repeating oneself is then no fault."""
+    backlog: int | None = None
+    """Number of messages or items that wait to be worked on."""
+    size: int | None = None
+    """Size of the encoded state in bytes."""
     values: Mapping[str, Any] | None = None
-    """The state after it. As it may be large, a `DriftMonitor` keeps those of the last twelve."""
+    """The state after the step. A `DriftMonitor` keeps the last twelve only."""
+    missing: str = ""
+    """Parts of the state that could not be captured, with the reason."""
     damage: str = ""
-    """What is wrong with the run's stored records, if anything is."""
+    """Damage found in the run's stored records."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that looks like drift."""
+    """A sign of drift."""
 
     detector: str
     saw: str
     confidence: float
-    """How sure it is, from 0 to 1."""
-    suggests: DriftPolicy = "restore"
-    """A finding that suggests to warn is never acted on beyond that."""
+    """Between 0 and 1."""
+    level: DriftLevel = "restore"
+    """The strongest reaction this finding justifies."""
     about: str = ""
-    """What it is about, where a detector can find several things: a key, an invariant."""
+    """A key or an invariant, for detectors that report several things."""
     since: int | None = None
-    """The step with which it began; what was saved before that step is not touched by it."""
+    """The step it began with: checkpoints of earlier steps are not affected."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.confidence <= 1:
             raise UsageError(
-                f"{self.detector} is sure to {self.confidence!r}", hint="from 0 to 1, please"
+                f"the confidence of {self.detector} is {self.confidence!r}",
+                hint="confidence must be between 0 and 1",
             )
-        check_policy(self.suggests, "suggests")
+        if self.level not in _LEVELS:
+            raise UsageError(f"level is {self.level!r}", hint=f"one of {', '.join(_LEVELS)}")
 
     def __str__(self) -> str:
-        return f"{self.detector}: {self.saw} ({self.confidence:.2f}, suggests {self.suggests})"
+        return f"{self.detector}: {self.saw} ({self.confidence:.2f}, {self.level})"
 
 
 Detector: TypeAlias = Callable[[Sequence[Observation]], Finding | str | Iterable[Finding] | None]
-"""Told the last observations, oldest first. Text stands for a finding that is sure."""
+"""Takes the last observations, oldest first. Text is short for a finding with confidence 1."""
 
 
 class DriftReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a look at a run found. It is true if that is drift."""
+    """The findings of one look. True only if one of them advises a restore."""
 
     findings: tuple[Finding, ...] = ()
     known: tuple[Finding, ...] = ()
-    """What was so already in the state that was restored last; it does not count again."""
+    """Findings that the last restored state had from the start. They do not count again."""
     observations: int = 0
-    """How many there were to look at."""
-    bar: float = _BARS["normal"]
-    """How sure a finding had to be."""
+    """Number of observations looked at."""
+    bar: float = _THRESHOLDS["normal"]
+    """Confidence from which a finding was reported."""
 
     def __bool__(self) -> bool:
-        return bool(self.findings)
+        return self.level == "restore"
+
+    @property
+    def level(self) -> DriftLevel | None:
+        """The highest level among the findings; None without findings."""
+        levels = [one.level for one in self.findings]
+        return max(levels, key=_LEVELS.index, default=None)
 
     @property
     def since(self) -> int | None:
-        """The step with which it began, as far as that is known."""
-        return min((one.since for one in self.findings if one.since is not None), default=None)
-
-    @property
-    def only_warns(self) -> bool:
-        """Whether nothing that was found suggests more than a warning."""
-        return all(one.suggests == "warn" for one in self.findings)
+        """The first step concerned by the findings of the highest level, if known."""
+        level = self.level
+        steps = (one.since for one in self.findings if one.level == level)
+        return min((step for step in steps if step is not None), default=None)
 
     def __str__(self) -> str:
         if not self.findings:
@@ -126,11 +146,11 @@ class DriftReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DriftMonitor:
-    """Keeps the last observations of one run and looks at them.
+    """The last observations of one run, and the detectors that look at them.
 
-    *detectors* are functions, objects that can be called, or classes that are made without
-    arguments; `core.policy.drift_detectors` has some. *sensitivity* is a word or, to say it
-    exactly, the bar itself. The last *window* observations are kept.
+    *detectors* are functions, callable objects, or classes that are called without arguments;
+    `core.policy.drift_detectors` has some. *sensitivity* is a word or the confidence itself. The
+    last *window* observations are kept.
     """
 
     def __init__(
@@ -142,19 +162,19 @@ class DriftMonitor:
     ) -> None:
         if window < 2:
             raise UsageError(f"window is {window!r}", hint="give 2 or more observations")
-        self._detectors = [_made(one) for one in detectors]
-        self.bar = bar_of(sensitivity)
+        self._detectors = [_detector(one) for one in detectors]
+        self.bar = report_threshold(sensitivity)
         self.window = window
         self._history: deque[Observation] = deque(maxlen=window)
         self._known: set[tuple[str, str]] = set()
 
     @property
     def history(self) -> tuple[Observation, ...]:
-        """What there is to look at, oldest first."""
+        """The observations kept, oldest first."""
         return tuple(self._history)
 
     def observe(self, observation: Observation) -> None:
-        """Take a step into account."""
+        """Add a step."""
         history = self._history
         history.append(observation)
         if len(history) > _STATES_KEPT:
@@ -162,7 +182,7 @@ class DriftMonitor:
             history[-_STATES_KEPT - 1] = msgspec.structs.replace(old, values=None)
 
     def look(self) -> DriftReport:
-        """What the detectors find in what was observed. Looking changes no answer."""
+        """Run the detectors. Looking twice gives the same report."""
         found = self._findings()
         self._known &= {_key(one) for one in found}
         return DriftReport(
@@ -173,10 +193,10 @@ class DriftMonitor:
         )
 
     def restart(self, restored: Observation | None = None) -> None:
-        """Begin anew after a restore: what was seen before it does not count.
+        """Start over after a restore: earlier observations no longer count.
 
-        What is wrong with *restored* itself counts again once it has been right in between, so
-        that restoring it cannot be the answer to itself for ever.
+        Findings about *restored* itself count again only after they were absent once, so a
+        restore cannot trigger the same restore for ever.
         """
         self._history.clear()
         self._known = set()
@@ -188,41 +208,56 @@ class DriftMonitor:
         history = self.history
         found: list[Finding] = []
         for detector in self._detectors if history else ():
-            found += _said(detector, detector(history))
-        return [one for one in found if one.confidence >= self.bar]
+            found += _answers(detector, detector(history))
+        return [self._limited(one) for one in found if one.confidence >= self.bar]
+
+    def _limited(self, finding: Finding) -> Finding:
+        """Lower the level of a finding to what its confidence justifies."""
+        justified = [one for one in _LEVELS if finding.confidence >= level_threshold(self.bar, one)]
+        level = min(finding.level, justified[-1], key=_LEVELS.index)
+        return finding if level == finding.level else msgspec.structs.replace(finding, level=level)
 
 
-def bar_of(sensitivity: Sensitivity | float) -> float:
-    """How sure a finding must be to count.
+def report_threshold(sensitivity: Sensitivity | float) -> float:
+    """Confidence from which a finding is reported.
 
-    >>> bar_of("low"), bar_of("high"), bar_of(0.65)
+    >>> report_threshold("low"), report_threshold("high"), report_threshold(0.65)
     (0.9, 0.5, 0.65)
     """
-    if isinstance(sensitivity, str) and sensitivity in _BARS:
-        return _BARS[sensitivity]
+    if isinstance(sensitivity, str) and sensitivity in _THRESHOLDS:
+        return _THRESHOLDS[sensitivity]
     number = isinstance(sensitivity, int | float) and not isinstance(sensitivity, bool)
     if not number or not 0 < float(sensitivity) <= 1:
         raise UsageError(
             f"sensitivity is {sensitivity!r}",
-            hint=f"one of {', '.join(_BARS)}, or how sure a finding must be, above 0 up to 1",
+            hint=f"one of {', '.join(_THRESHOLDS)}, or a confidence above 0 up to 1",
         )
     return float(sensitivity)
 
 
-def certainty(ratio: float) -> float:
-    """How sure it is that something has gone wrong that is *ratio* times its threshold.
+def level_threshold(bar: float, level: DriftLevel) -> float:
+    """Confidence a level needs: once, twice or three times the evidence of *bar*.
 
-    At the threshold 0.7, so that it counts with normal sensitivity; with high it does at 0.58
-    times the threshold, with low at 1.92 times.
+    >>> level_threshold(0.7, "warn"), level_threshold(0.7, "restore"), confidence_of(3)
+    (0.91, 0.973, 0.973)
+    """
+    return round(1 - (1 - bar) ** (1 + _LEVELS.index(level)), 4)
 
-    >>> certainty(0), certainty(1), certainty(2), certainty(1000)
+
+def confidence_of(ratio: float) -> float:
+    """Confidence of a finding whose evidence is *ratio* times the detector's threshold.
+
+    At the threshold it is 0.7, which normal sensitivity reports. High sensitivity reports from
+    0.58 times the threshold, low from 1.92 times.
+
+    >>> confidence_of(0), confidence_of(1), confidence_of(2), confidence_of(1000)
     (0.0, 0.7, 0.91, 1.0)
     """
-    return 0.0 if ratio <= 0 or math.isnan(ratio) else round(1 - _DOUBT_LEFT**ratio, 4)
+    return 0.0 if ratio <= 0 or math.isnan(ratio) else round(1 - _DOUBT_AT_THRESHOLD**ratio, 4)
 
 
 def check_policy(policy: object, what: str = "on_drift") -> None:
-    """Raise a `UsageError` for what is no policy."""
+    """Raise a `UsageError` if *policy* is not a `DriftPolicy`."""
     if policy not in get_args(DriftPolicy):
         raise UsageError(f"{what} is {policy!r}", hint=f"one of {', '.join(get_args(DriftPolicy))}")
 
@@ -231,17 +266,17 @@ def _key(finding: Finding) -> tuple[str, str]:
     return finding.detector, finding.about
 
 
-def _made(given: Detector | type[Any]) -> Detector:
+def _detector(given: Detector | type[Any]) -> Detector:
     made = given() if isinstance(given, type) else given
     if not callable(made):
         raise UsageError(
-            f"{given!r} is no detector", hint="give a function of the last observations"
+            f"{given!r} is not a detector", hint="give a function of the last observations"
         )
     return made
 
 
-def _said(detector: Detector, answer: Any) -> list[Finding]:
-    """What a detector answered, as findings."""
+def _answers(detector: Detector, answer: Any) -> list[Finding]:
+    """Return a detector's answer as findings."""
     name = getattr(detector, "__name__", type(detector).__name__)
     if answer is None or answer is False or answer == "":
         return []

@@ -1,12 +1,11 @@
-"""The detectors of drift that come with Holdfast. Each threshold is what normal sensitivity
-reports; see `holdfast.core.policy.drift.certainty`.
+"""Drift detectors. At its threshold, normal sensitivity reports a finding as a note.
 
 >>> from holdfast.core.policy.drift import DriftMonitor, Observation
->>> watch = DriftMonitor(default_detectors(stalled_after=3))
+>>> monitor = DriftMonitor(default_detectors(stalled_after=3))
 >>> for step in range(1, 6):
-...     watch.observe(Observation(step=step, progress=40.0))
->>> print(watch.look())
-stalled: progress has not gone beyond 40 for 4 steps (0.80, suggests restore)
+...     monitor.observe(Observation(step=step, progress=40.0))
+>>> print(monitor.look())
+stalled: no progress beyond 40 in 4 steps (0.80, note)
 """
 
 from __future__ import annotations
@@ -14,22 +13,26 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from statistics import median
 from typing import Any
 
-from holdfast.core.policy.drift import Detector, Finding, Observation, certainty
+from holdfast.core.policy.drift import Detector, Finding, Observation, confidence_of
 from holdfast.errors import UsageError
 
 __all__ = [
+    "Backlog",
     "Corruption",
     "ErrorRate",
     "Invariants",
+    "MemoryGrowth",
     "OwnSchema",
     "Repetition",
     "ReversedProgress",
     "Schema",
     "SlowingDown",
     "StalledProgress",
+    "Uncaptured",
     "default_detectors",
 ]
 
@@ -42,30 +45,39 @@ _LONGEST_SHOWN = 80
 
 @dataclass(frozen=True, slots=True)
 class StalledProgress:
-    """Progress that has reached nothing new for *after* steps on one task."""
+    """Progress on one task that reached nothing new in *after* steps.
 
-    after: int = 5
+    Steps that win back lost progress do not count. A task whose progress comes slowly is given
+    more time: at least twice the longest pause between two of its advances.
+    """
+
+    after: int = 10
 
     def __post_init__(self) -> None:
         _check_above(0, after=self.after)
 
     def __call__(self, history: History) -> Finding | None:
         known = _progress(history)
-        best = _best(known)
-        stalled = known[best + 1 :]
+        if not known:
+            return None
+        advances = _advances(known)
+        last = advances[-1]
+        stalled = [later for earlier, later in pairwise(known[last:]) if not later[1] > earlier[1]]
         if not stalled:
             return None
+        longest = max((later - earlier for earlier, later in pairwise(advances)), default=0)
+        patience = max(self.after, 2 * longest)
         return Finding(
             detector="stalled",
-            saw=f"progress has not gone beyond {known[best][1]:g} for {len(stalled)} steps",
-            confidence=certainty(len(stalled) / self.after),
+            saw=f"no progress beyond {known[last][1]:g} in {len(stalled)} steps",
+            confidence=confidence_of(len(stalled) / patience),
             since=stalled[0][0].step,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class ReversedProgress:
-    """Progress that has fallen by *drop*, as a share of the best there was on the task."""
+    """Progress that fell by *drop*, as a share of the best value of the task."""
 
     drop: float = 0.2
 
@@ -74,22 +86,28 @@ class ReversedProgress:
 
     def __call__(self, history: History) -> Finding | None:
         known = _progress(history)
-        best = _best(known)
-        if not known or known[-1][1] >= known[best][1]:
+        if not known:
             return None
+        best = _advances(known)[-1]
         top, now = known[best][1], known[-1][1]
+        if now >= top:
+            return None
         fallen = (top - now) / max(abs(top), 1e-9)
         return Finding(
             detector="reversed",
             saw=f"progress fell from {top:g} to {now:g}",
-            confidence=certainty(fallen / self.drop),
+            confidence=confidence_of(fallen / self.drop),
             since=known[best + 1][0].step,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorRate:
-    """A share of *limit* of the last *window* steps that failed; *least* steps are looked at."""
+    """A share of *limit* of the last *window* steps that failed, and at least *least* of them.
+
+    The evidence is the odds of a failure against the odds at the limit: with the defaults, half
+    of the steps is a warning and three quarters advise a restore.
+    """
 
     limit: float = 0.5
     window: int = 10
@@ -97,27 +115,29 @@ class ErrorRate:
 
     def __post_init__(self) -> None:
         _check_above(0, limit=self.limit, window=self.window, least=self.least)
+        if self.limit >= 1:
+            raise UsageError(f"limit is {self.limit!r}", hint="give a share below 1")
 
     def __call__(self, history: History) -> Finding | None:
         recent = history[-self.window :]
         failed = [one for one in recent if one.failed]
-        if not failed or len(recent) < self.least:
+        if len(failed) < self.least:
             return None
+        odds = len(failed) / (len(recent) - len(failed)) if len(failed) < len(recent) else math.inf
         return Finding(
             detector="errors",
             saw=f"{len(failed)} of the last {len(recent)} steps failed",
-            confidence=certainty(len(failed) / len(recent) / self.limit),
+            confidence=confidence_of(odds / (self.limit / (1 - self.limit))),
             since=failed[0].step,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class SlowingDown:
-    """Steps that take *factor* times as long as those before them, by their medians.
+    """Steps that take *factor* times as long as the steps before them, by their medians.
 
-    The last *window* are compared with those before, of which there must be as many. Medians
-    under *ignore_below* seconds are chance. Going back does not make a run faster, so that this
-    only warns.
+    The last *window* steps are compared with at least as many before them. Medians under
+    *ignore_below* seconds are ignored. Going back does not make a run faster: this only warns.
     """
 
     factor: float = 2.0
@@ -140,24 +160,94 @@ class SlowingDown:
         times = now / before if before > 0 else math.inf
         return Finding(
             detector="slowing",
-            saw=f"steps take {now:.3g} s, {times:.1f} times what they took",
-            confidence=certainty((times - 1) / (self.factor - 1)),
-            suggests="warn",
+            saw=f"steps take {now:.3g} s, {times:.1f} times as long as before",
+            confidence=confidence_of((times - 1) / (self.factor - 1)),
+            level="warn",
+            since=recent[0][0].step,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """At least *least* waiting items, twice as many as *window* steps ago, and mostly rising.
+
+    Going back does not empty a mailbox: this only warns.
+    """
+
+    least: int = 20
+    window: int = 10
+
+    def __post_init__(self) -> None:
+        _check_above(0, least=self.least)
+        _check_above(1, window=self.window)
+
+    def __call__(self, history: History) -> Finding | None:
+        known = [(one, one.backlog) for one in history if one.backlog is not None]
+        recent = known[-self.window - 1 :]
+        if len(recent) <= self.window:
+            return None
+        counts = [count for _, count in recent]
+        rose = sum(later > earlier for earlier, later in pairwise(counts))
+        if counts[-1] < 2 * counts[0] or rose <= self.window // 2:
+            return None
+        return Finding(
+            detector="backlog",
+            saw=f"{counts[-1]} items wait, {counts[0]} did {self.window} steps ago",
+            confidence=confidence_of(counts[-1] / self.least),
+            level="warn",
+            since=recent[0][0].step,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryGrowth:
+    """A state of at least *least* bytes that grew to *factor* times its size in *window* steps.
+
+    A leak lies in the code: this only warns.
+    """
+
+    factor: float = 2.0
+    window: int = 20
+    least: int = 1_000_000
+
+    def __post_init__(self) -> None:
+        _check_above(1, factor=self.factor, window=self.window)
+        _check_above(0, least=self.least)
+
+    def __call__(self, history: History) -> Finding | None:
+        known = [(one, one.size) for one in history if one.size]
+        recent = known[-self.window - 1 :]
+        if len(recent) < 3 or recent[-1][1] < self.least:
+            return None
+        before, now = recent[0][1], recent[-1][1]
+        if now <= before:
+            return None
+        return Finding(
+            detector="memory",
+            saw=f"the state grew from {before:,} to {now:,} bytes in {len(recent) - 1} steps",
+            confidence=confidence_of((now / before - 1) / (self.factor - 1)),
+            level="warn",
             since=recent[0][0].step,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Repetition:
-    """The same action *times* times in a row without progress; or the same two or three in turn."""
+    """The same action *times* times in a row without progress, or the same two or three in turn.
+
+    Idle steps do not count. If progress is not known and the state changes, the action may be
+    useful work under one name: this is only noted, unless *exact* says that actions are spelt
+    with their arguments.
+    """
 
     times: int = 4
+    exact: bool = False
 
     def __post_init__(self) -> None:
         _check_above(1, times=self.times)
 
     def __call__(self, history: History) -> Finding | None:
-        acted = [one for one in history if one.action]
+        acted = [one for one in _newest_task(history) if one.action]
         best: Finding | None = None
         for length in range(1, _LONGEST_CYCLE + 1):
             found = self._cycle(acted, length)
@@ -180,17 +270,18 @@ class Repetition:
         return Finding(
             detector="repetition",
             saw=f"{what}: {count} times in a row",
-            confidence=certainty((count - 1) / (self.times - 1)),
+            confidence=confidence_of((count - 1) / (self.times - 1)),
+            level="note" if not self.exact and _may_be_work(stretch) else "restore",
             since=stretch[length].step,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class OwnSchema:
-    """A key that is gone from the state, or of another type, after *seen* steps of being there.
+    """A key that vanished or changed its type after being the same for *seen* steps.
 
-    It is learnt from the run itself, as far back as states are kept, and a state may well change
-    its shape for a reason, so that this only warns. `Schema` is for what must always be so.
+    The shape is learnt from the run itself, and a state may change its shape for a reason: a new
+    type only warns, a key that is gone is only noted. `Schema` states what must always hold.
     """
 
     seen: int = 5
@@ -217,15 +308,15 @@ class OwnSchema:
                 detector="own schema",
                 about=key,
                 saw=f"{was}, and is gone" if there is None else f"{was}, and is {there}",
-                confidence=certainty(count / self.seen),
-                suggests="warn",
+                confidence=confidence_of(count / self.seen),
+                level="note" if there is None else "warn",
                 since=known[-1].step,
             )
 
 
 @dataclass(frozen=True)
 class Schema:
-    """What keys the state must have, and of which types: ``Schema({"plan": list, "n": int})``.
+    """Keys the state must have, with their types: ``Schema({"plan": list, "n": int})``.
 
     A key may be a path (``current_task.status``). A type may be a tuple of types.
     """
@@ -240,15 +331,15 @@ class Schema:
             there, value = _at(now.values, path)
             if there and isinstance(value, kinds):
                 continue
-            saw = f"{path} is a {type(value).__name__}" if there else f"{path} is missing"
+            saw = f"{path} is {type(value).__name__}" if there else f"{path} is missing"
             yield Finding(detector="schema", about=path, saw=saw, confidence=1.0, since=now.step)
 
 
 @dataclass(frozen=True)
 class Invariants:
-    """What must be true of the state: ``Invariants({"in budget": lambda v: v["spent"] <= 5})``.
+    """Conditions on the state: ``Invariants({"in budget": lambda v: v["spent"] <= 5})``.
 
-    One that cannot be told, because it raises, is broken.
+    A condition that raises is broken.
     """
 
     rules: Mapping[str, Callable[[Mapping[str, Any]], bool]] = field(default_factory=dict)
@@ -259,9 +350,9 @@ class Invariants:
             return
         for name, rule in self.rules.items():
             try:
-                problem = "" if rule(now.values) else "is not true"
+                problem = "" if rule(now.values) else "does not hold"
             except Exception as error:
-                problem = f"cannot be told: {error!r}"
+                problem = f"cannot be checked: {error!r}"
             if problem:
                 yield Finding(
                     detector="invariant",
@@ -274,34 +365,56 @@ class Invariants:
 
 @dataclass(frozen=True, slots=True)
 class Corruption:
-    """Stored records that are damaged or missing."""
+    """Stored records that are damaged or missing.
+
+    The agent itself is not affected, and a restore would cost its work: this only warns.
+    """
 
     def __call__(self, history: History) -> Finding | None:
         now = history[-1]
         if not now.damage:
             return None
-        return Finding(detector="corruption", saw=now.damage, confidence=1.0, since=now.step)
+        return Finding(
+            detector="corruption", saw=now.damage, confidence=1.0, level="warn", since=now.step
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Uncaptured:
+    """Parts of the state that cannot be captured; a restore puts back what was saved of them."""
+
+    def __call__(self, history: History) -> Finding | None:
+        now = history[-1]
+        if not now.missing:
+            return None
+        return Finding(detector="uncaptured", saw=now.missing, confidence=1.0, since=now.step)
 
 
 def default_detectors(
     *,
-    stalled_after: int = 5,
+    stalled_after: int = 10,
     progress_drop: float = 0.2,
     error_limit: float = 0.5,
     error_window: int = 10,
     slower_factor: float = 2.0,
     slower_window: int = 5,
     repeated_times: int = 4,
+    exact_actions: bool = False,
     shape_seen: int = 5,
+    backlog_least: int = 20,
+    growth_factor: float = 2.0,
 ) -> tuple[Detector, ...]:
-    """All the detectors that need to be told nothing, with these thresholds."""
+    """Return every detector that needs no configuration, with these thresholds."""
     return (
         StalledProgress(stalled_after),
         ReversedProgress(progress_drop),
         ErrorRate(error_limit, error_window),
         SlowingDown(slower_factor, slower_window),
-        Repetition(repeated_times),
+        Repetition(repeated_times, exact_actions),
         OwnSchema(shape_seen),
+        Backlog(backlog_least),
+        MemoryGrowth(growth_factor),
+        Uncaptured(),
         Corruption(),
     )
 
@@ -312,26 +425,43 @@ def _check_above(bound: float, /, **given: float) -> None:
             raise UsageError(f"{name} is {value!r}", hint=f"give a number above {bound:g}")
 
 
+def _newest_task(history: History) -> History:
+    """Return the observations of the newest task since the last idle step."""
+    for index in range(len(history) - 1, -1, -1):
+        if history[index].idle or history[index].task != history[-1].task:
+            return history[index + 1 :]
+    return history
+
+
 def _progress(history: History) -> list[tuple[Observation, float]]:
-    """The newest observations of the newest task whose progress is known."""
-    known: list[tuple[Observation, float]] = []
-    for one in reversed(history):
-        if one.task != history[-1].task:
-            break
-        if one.progress is not None and not math.isnan(one.progress):
-            known.append((one, one.progress))
-    return known[::-1]
+    """Return the newest observations of the newest task whose progress is known."""
+    return [
+        (one, one.progress)
+        for one in _newest_task(history)
+        if one.progress is not None and not math.isnan(one.progress)
+    ]
 
 
-def _best(known: Sequence[tuple[Observation, float]]) -> int:
-    """Where progress first was as high as it ever got."""
-    values = [value for _, value in known]
-    return values.index(max(values)) if values else 0
+def _advances(known: Sequence[tuple[Observation, float]]) -> list[int]:
+    """Return the indexes at which progress was higher than ever before."""
+    advances: list[int] = []
+    for index, (_, value) in enumerate(known):
+        if not advances or value > known[advances[-1]][1]:
+            advances.append(index)
+    return advances
 
 
 def _grew(stretch: Sequence[Observation]) -> bool:
     known = _progress(stretch)
     return len(known) > 1 and known[-1][1] > known[0][1]
+
+
+def _may_be_work(stretch: Sequence[Observation]) -> bool:
+    """True if progress is not known and the state changed during *stretch*."""
+    if any(one.progress is not None for one in stretch):
+        return False
+    values = [one.values for one in stretch if one.values is not None]
+    return any(one != values[0] for one in values[1:])
 
 
 def _short(action: str | None) -> str:
@@ -340,7 +470,7 @@ def _short(action: str | None) -> str:
 
 
 def _shape(values: Mapping[str, Any] | None, prefix: str = "", depth: int = 1) -> dict[str, str]:
-    """The name of each value's type, "" for None, by its path."""
+    """Return the type name of each value by its path, "" for None."""
     shape: dict[str, str] = {}
     for key, value in (values or {}).items():
         path = f"{prefix}{key}"
@@ -359,18 +489,18 @@ def _kind(value: Any) -> str:
         return "number"
     for kind in (dict, list, str):
         if isinstance(value, kind):
-            return kind.__name__  # frozen ones count as what they stand for
+            return kind.__name__  # a frozen value counts as its plain type
     return type(value).__name__
 
 
 def _parent_changed(key: str, now: Mapping[str, str], before: Mapping[str, str]) -> bool:
-    """Whether a key is gone because what it stood in is: that is told once, of the parent."""
+    """True if a key is gone because its parent is: only the parent is reported."""
     parent = key.rpartition(".")[0]
     return bool(parent) and parent in before and now.get(parent) != before[parent]
 
 
 def _times(key: str, kind: str, known: History) -> int:
-    """For how many of the newest observations there was a value of that kind."""
+    """Count the newest observations in a row that have a value of that kind."""
     count = 0
     for one in reversed(known):
         if _shape(one.values).get(key) != kind:
@@ -380,7 +510,7 @@ def _times(key: str, kind: str, known: History) -> int:
 
 
 def _at(values: Mapping[str, Any], path: str) -> tuple[bool, Any]:
-    """Whether there is something at *path*, and what."""
+    """Return whether there is a value at *path*, and the value."""
     if path in values:
         return True, values[path]
     found: Any = values

@@ -20,13 +20,18 @@ from holdfast.core.policy import (
     Observation,
     Sensitivity,
     check_policy,
-    default_detectors,
 )
 from holdfast.core.state import State
 from holdfast.errors import Drained, DriftError, UsageError
 from holdfast.runtime.graph import Loop, StateGraph
 from holdfast.runtime.resume import rewind_run
-from holdfast.runtime.watch.drift_history import Action, Progress, action_of, values_of
+from holdfast.runtime.watch.drift_history import (
+    Action,
+    Progress,
+    action_of,
+    step_detectors,
+    values_of,
+)
 from holdfast.runtime.watch.observers import Event
 
 __all__ = ["DriftWatch"]
@@ -44,8 +49,8 @@ class DriftWatch:
     *policy* is ``warn``: the drift is logged, and the other observers told of ``drift.found``; or
     ``restore`` or ``stop``: the run ends as if it had been asked to stop, saved and tagged
     ``drift``. `execute`, `resume` or `guard`, if it was started through one of them, then goes
-    back to the last good checkpoint or raises a `DriftError`. A finding that suggests to warn
-    never does more.
+    back to the last good checkpoint or raises a `DriftError`. Findings that only warn never do
+    more.
 
     What was recorded after the checkpoint that a run goes back to is not taken up again: models
     are asked, tools and other effects called anew, with idempotency keys of their own, and what
@@ -65,7 +70,7 @@ class DriftWatch:
     ...     asyncio.run(watch.execute(graph, {"pages": 0, "tries": 0}))
     ... except DriftError as error:
     ...     print(error.report)
-    stalled: progress has not gone beyond 0 for 5 steps (0.70, suggests restore)
+    stalled: no progress beyond 0 in 6 steps (0.97, restore)
     """
 
     def __init__(
@@ -90,7 +95,7 @@ class DriftWatch:
         self.max_restores = max_restores
         self._progress = progress
         self._action = action
-        given = default_detectors() if detectors is None else tuple(detectors)
+        given = step_detectors() if detectors is None else tuple(detectors)
         self._monitor = partial(DriftMonitor, given, sensitivity=sensitivity, window=window)
         self._monitor()  # so that what is wrong with the settings is said now
         self._monotonic = monotonic
@@ -137,11 +142,14 @@ class DriftWatch:
         watched.monitor.observe(seen)
         watched.last = seen.values or watched.last
         report = watched.monitor.look()
-        found = {(one.detector, one.about) for one in report.findings}
-        is_new = not found <= watched.found
-        if not is_new:
+        policy = self.policy if report else "warn"
+        found = {
+            (one.detector, one.about, policy != "warn" and one.level == "restore")
+            for one in report.findings
+            if one.level != "note"
+        }
+        if found <= watched.found:
             return
-        policy = "warn" if report.only_warns else self.policy
         if policy == "warn" or not failed:
             watched.found = found
         logger.warning("run %s drifts (%s): %s", run_id, policy, report)
@@ -294,5 +302,5 @@ class _Watched:
         self.monitor = monitor
         self.began: float | None = None
         self.last: Mapping[str, Any] | None = None
-        self.found: set[tuple[str, str]] = set()
+        self.found: set[tuple[str, str, bool]] = set()
         self.stopped_for: DriftReport | None = None

@@ -20,7 +20,15 @@ from holdfast.core.records import digest_of
 from holdfast.core.state import State
 from holdfast.core.values import encode
 
-__all__ = ["Action", "Progress", "action_of", "last_action", "look_back", "values_of"]
+__all__ = [
+    "Action",
+    "Progress",
+    "action_of",
+    "last_action",
+    "look_back",
+    "step_detectors",
+    "values_of",
+]
 
 Progress = Callable[[Any], float | None]
 """Told a state, says how far the run has come."""
@@ -50,9 +58,9 @@ def look_back(
     >>> for step in range(1, 8):
     ...     _ = manager.save_checkpoint(state.at(step=step), force=True)
     >>> print(look_back(manager, "nightly", progress=lambda state: state["pages"]).findings[0])
-    stalled: progress has not gone beyond 7 for 6 steps (0.76, suggests restore)
+    stalled: no progress beyond 7 in 6 steps (0.97, restore)
     """
-    given = default_detectors() if detectors is None else detectors
+    given = step_detectors() if detectors is None else detectors
     monitor = DriftMonitor(given, sensitivity=sensitivity, window=window)
     listed = manager.list_checkpoints(name_or_run_id, scope="", limit=window)
     entries = [one for one in reversed(listed) if one.run_id == listed[0].run_id]
@@ -80,6 +88,11 @@ def look_back(
         )
         before = entry
     return monitor.look()
+
+
+def step_detectors() -> tuple[Detector, ...]:
+    """Return the default detectors for steps that are paid for: they need fewer of them."""
+    return default_detectors(stalled_after=2, repeated_times=2, exact_actions=True)
 
 
 def values_of(state: Saveable) -> dict[str, Any]:

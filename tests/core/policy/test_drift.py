@@ -15,19 +15,23 @@ from holdfast.core.policy.drift import (
     DriftReport,
     Finding,
     Observation,
-    bar_of,
-    certainty,
+    confidence_of,
+    level_threshold,
+    report_threshold,
 )
 from holdfast.core.policy.drift_detectors import (
+    Backlog,
     Corruption,
     ErrorRate,
     Invariants,
+    MemoryGrowth,
     OwnSchema,
     Repetition,
     ReversedProgress,
     Schema,
     SlowingDown,
     StalledProgress,
+    Uncaptured,
     default_detectors,
 )
 from holdfast.errors import UsageError
@@ -52,11 +56,11 @@ def look(detector: Any, history: Trace, sensitivity: Any = "normal") -> DriftRep
 
 
 DRIFTING: dict[str, tuple[Any, list[Observation], str, int]] = {
-    "stalled": (StalledProgress(), trace(progress=[10, 20, 30, 30, 30, 30, 30, 30]), "30", 4),
+    "stalled": (StalledProgress(5), trace(progress=[10, 20, 30, 30, 30, 30, 30, 30]), "30", 4),
     "stalled, unsteadily": (
-        StalledProgress(),
-        trace(progress=[10, 30, 29, 30, 28, 29, 30]),
-        "for 5 steps",
+        StalledProgress(5),
+        trace(progress=[10, 30, 29, 30, 28, 29, 30, 30, 29, 28]),
+        "in 5 steps",
         3,
     ),
     "reversed": (ReversedProgress(), trace(progress=[20, 40, 60, 50, 40]), "from 60 to 40", 4),
@@ -96,26 +100,47 @@ DRIFTING: dict[str, tuple[Any, list[Observation], str, int]] = {
     "schema, type": (
         Schema({"task.status": str}),
         trace(values=[{"task": {"status": 3}}]),
-        "task.status is a int",
+        "task.status is int",
         1,
     ),
     "invariant": (
         Invariants({"in budget": lambda values: values["spent"] <= 5}),
         trace(values=[{"spent": 4}, {"spent": 6}]),
-        "'in budget' is not true",
+        "'in budget' does not hold",
         2,
     ),
-    "invariant that cannot be told": (
+    "invariant that raises": (
         Invariants({"in budget": lambda values: values["spent"] <= 5}),
         trace(values=[{}]),
         "KeyError",
         1,
     ),
+    "backlog": (Backlog(), trace(backlog=range(0, 44, 4)), "40 items wait, 0 did 10", 1),
+    "memory": (
+        MemoryGrowth(),
+        trace(size=[500_000, 900_000, 2_000_000]),
+        "from 500,000 to 2,000,000 bytes in 2 steps",
+        1,
+    ),
+    "uncaptured": (Uncaptured(), trace(missing=["", "memory: gone"]), "memory: gone", 2),
     "corruption": (Corruption(), trace(damage=["", "record 3 is gone"]), "record 3 is gone", 2),
 }
 
 SOUND: dict[str, tuple[Any, list[Observation]]] = {
-    "progress that grows slowly": (StalledProgress(), trace(progress=[1, 1, 1, 2, 2, 2, 3, 3])),
+    "progress that grows slowly": (StalledProgress(3), trace(progress=[1, 1, 1, 2, 2, 2, 2, 2])),
+    "progress that is won back": (StalledProgress(3), trace(progress=[9, 5, 6, 7, 8, 9])),
+    "an idle agent": (
+        StalledProgress(3),
+        trace(progress=[5, 5, 5, 5, 5], idle=[False, False, False, True, False]),
+    ),
+    "polling without work": (Repetition(), trace(action=["poll"] * 20, idle=[True] * 20)),
+    "the same action for another task": (
+        Repetition(),
+        trace(action=["work"] * 9, task=["a", "a", "a", "b", "b", "b", "c", "c", "c"]),
+    ),
+    "a burst of messages": (Backlog(), trace(backlog=[0] * 9 + [50, 48])),
+    "a large state": (MemoryGrowth(), trace(size=[5_000_000, 5_100_000, 5_200_000])),
+    "a small state that grows": (MemoryGrowth(), trace(size=[1_000, 50_000, 500_000])),
     "progress of another task": (
         StalledProgress(),
         trace(progress=[9] * 6 + [0, 1], task=["a"] * 6 + ["b"] * 2),
@@ -154,7 +179,6 @@ SOUND: dict[str, tuple[Any, list[Observation]]] = {
 def test_a_detector_sees_what_it_is_for(name: str) -> None:
     detector, history, saw, since = DRIFTING[name]
     report = look(detector, history)
-    assert report, name
     (found,) = report.findings
     assert saw in found.saw
     assert 0.7 <= found.confidence <= 1
@@ -187,7 +211,7 @@ def test_a_healthy_agent_shows_no_drift_to_all_detectors_at_high_sensitivity() -
 THRESHOLDS: list[tuple[Callable[[], Any], list[Observation]]] = [
     (lambda: StalledProgress(after=2), trace(progress=[1, 1, 1])),
     (lambda: ReversedProgress(drop=0.05), trace(progress=[100, 94])),
-    (lambda: ErrorRate(limit=0.2, window=5), trace(failed=[False] * 4 + [True])),
+    (lambda: ErrorRate(limit=0.2, window=5, least=1), trace(failed=[False] * 4 + [True])),
     (lambda: SlowingDown(factor=1.2, window=2), trace(seconds=[1, 1, 1.3, 1.3])),
     (lambda: Repetition(times=2), trace(action=["a", "a"])),
     (lambda: OwnSchema(seen=1), trace(values=[{"a": 1}, {}])),
@@ -196,8 +220,8 @@ THRESHOLDS: list[tuple[Callable[[], Any], list[Observation]]] = [
 
 @pytest.mark.parametrize(("strict", "history"), THRESHOLDS)
 def test_each_threshold_can_be_set(strict: Callable[[], Any], history: Trace) -> None:
-    assert look(strict(), history)
-    assert not look(type(strict())(), history)
+    assert look(strict(), history).findings
+    assert not look(type(strict())(), history).findings
 
 
 @pytest.mark.parametrize(
@@ -206,6 +230,7 @@ def test_each_threshold_can_be_set(strict: Callable[[], Any], history: Trace) ->
         lambda: StalledProgress(0),
         lambda: ReversedProgress(-1),
         lambda: ErrorRate(limit=0),
+        lambda: ErrorRate(limit=1),
         lambda: SlowingDown(factor=1),
         lambda: Repetition(1),
         lambda: OwnSchema(0),
@@ -214,7 +239,7 @@ def test_each_threshold_can_be_set(strict: Callable[[], Any], history: Trace) ->
         lambda: DriftMonitor([], sensitivity=1.5),
         lambda: DriftMonitor([3]),  # type: ignore[list-item]
         lambda: Finding(detector="d", saw="s", confidence=1.01),
-        lambda: Finding(detector="d", saw="s", confidence=1, suggests="panic"),  # type: ignore[arg-type]
+        lambda: Finding(detector="d", saw="s", confidence=1, level="panic"),  # type: ignore[arg-type]
     ],
 )
 def test_what_cannot_be_is_refused(make: Callable[[], Any]) -> None:
@@ -250,7 +275,7 @@ def test_an_answer_that_is_none_of_these_is_refused() -> None:
 
 
 def test_looking_again_gives_the_same_answer() -> None:
-    monitor = DriftMonitor(default_detectors())
+    monitor = DriftMonitor(default_detectors(stalled_after=5))
     for one in DRIFTING["stalled"][1]:
         monitor.observe(one)
     assert monitor.look() == monitor.look()
@@ -273,16 +298,16 @@ def test_states_are_kept_of_the_last_twelve_only() -> None:
 
 
 def test_after_a_restart_what_was_seen_before_does_not_count() -> None:
-    monitor = DriftMonitor(default_detectors())
-    for one in DRIFTING["stalled"][1]:
+    monitor = DriftMonitor(default_detectors(stalled_after=1))
+    for one in trace(progress=[30] * 8):
         monitor.observe(one)
     assert monitor.look()
     monitor.restart(Observation(step=9, progress=30))
     assert not monitor.look()
-    for step in range(10, 14):
+    for step in range(10, 12):
         monitor.observe(Observation(step=step, progress=30))
         assert not monitor.look()
-    monitor.observe(Observation(step=14, progress=30))
+    monitor.observe(Observation(step=12, progress=30))
     assert monitor.look(), "it is armed again, and needs as much to see as before"
 
 
@@ -301,9 +326,39 @@ def test_what_is_wrong_with_the_restored_state_itself_counts_once_it_was_right()
     assert monitor.look()
 
 
-def test_a_finding_that_only_warns_says_so() -> None:
-    assert look(*DRIFTING["slowing"][:2]).only_warns
-    assert not look(*DRIFTING["stalled"][:2]).only_warns
+def test_a_report_is_true_only_if_it_advises_a_restore() -> None:
+    slow = look(*DRIFTING["slowing"][:2], sensitivity=0.01)
+    assert slow.findings and slow.level == "warn" and not slow
+    gone = look(*DRIFTING["own schema, gone"][:2])
+    assert gone.level == "note" and not gone
+    assert look(*DRIFTING["schema, missing"][:2]).level == "restore"
+    assert look(*DRIFTING["schema, missing"][:2])
+    assert look(Repetition(), []).level is None
+
+
+@pytest.mark.parametrize(
+    ("steps", "level"), [(5, None), (6, "note"), (11, "warn"), (16, "restore")]
+)
+def test_more_evidence_raises_the_level(steps: int, level: str | None) -> None:
+    assert look(StalledProgress(5), trace(progress=[7] * steps)).level == level
+
+
+def test_the_steps_of_the_highest_level_say_since_when() -> None:
+    findings = (
+        Finding(detector="a", saw="a", confidence=1, level="warn", since=3),
+        Finding(detector="b", saw="b", confidence=1, since=8),
+        Finding(detector="c", saw="c", confidence=1),
+    )
+    assert DriftReport(findings=findings).since == 8
+    assert DriftReport(findings=findings[:1]).since == 3
+
+
+def test_the_same_action_on_a_changing_state_may_be_work() -> None:
+    same = trace(action=["answer"] * 12, values=[{"n": 1}] * 12)
+    assert look(Repetition(), same).level == "restore"
+    changing = trace(action=["answer"] * 12, values=[{"n": n} for n in range(12)])
+    assert look(Repetition(), changing).level == "note"
+    assert look(Repetition(exact=True), changing).level == "restore"
 
 
 numbers = st.one_of(st.none(), st.floats(-1e6, 1e6), st.just(math.nan))
@@ -321,6 +376,10 @@ observations = st.builds(
     failed=st.booleans(),
     seconds=st.one_of(st.none(), st.floats(0, 1e4)),
     values=st.one_of(st.none(), values),
+    idle=st.booleans(),
+    backlog=st.one_of(st.none(), st.integers(0, 99)),
+    size=st.one_of(st.none(), st.integers(0, 10**7)),
+    missing=st.sampled_from(["", "", "", "memory"]),
     damage=st.sampled_from(["", "", "", "torn"]),
 )
 histories = st.lists(observations, max_size=30)
@@ -365,10 +424,11 @@ def test_no_restore_is_answered_by_another_at_once(history: Trace, restored: Obs
 @given(st.floats(0, 1e9), st.floats(0, 1e9))
 def test_more_evidence_is_never_less_certain(one: float, two: float) -> None:
     low, high = sorted([one, two])
-    assert 0 <= certainty(low) <= certainty(high) <= 1
+    assert 0 <= confidence_of(low) <= confidence_of(high) <= 1
 
 
 def test_a_threshold_is_what_normal_sensitivity_reports() -> None:
-    assert certainty(1) == bar_of("normal")
-    assert certainty(0.5) < bar_of("high") < certainty(0.6)
-    assert certainty(1.9) < bar_of("low") < certainty(2)
+    assert confidence_of(1) == report_threshold("normal")
+    assert confidence_of(3) == level_threshold(report_threshold("normal"), "restore")
+    assert confidence_of(0.5) < report_threshold("high") < confidence_of(0.6)
+    assert confidence_of(1.9) < report_threshold("low") < confidence_of(2)
