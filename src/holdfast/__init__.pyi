@@ -1,7 +1,10 @@
 from holdfast.checkpoint.agent import ResilientCheckpointManager as ResilientCheckpointManager
+from holdfast.checkpoint.effects import answer as answer
+from holdfast.checkpoint.effects import approve as approve
 from holdfast.checkpoint.effects import effect as effect
 from holdfast.checkpoint.effects import interrupt as interrupt
 from holdfast.checkpoint.effects import pending as pending
+from holdfast.checkpoint.effects import reject as reject
 from holdfast.checkpoint.effects import resolve as resolve
 from holdfast.checkpoint.hooks import HookContext as HookContext
 from holdfast.checkpoint.hooks import HookEvent as HookEvent

@@ -101,9 +101,15 @@ async def crash(graph: StateGraph, bank: Bank) -> None:
     bank.dies = False
 
 
-async def test_an_effect_outside_a_run_is_just_called(bank: Bank) -> None:
-    assert await effect("charge", bank.charge, 1) == {"charged": [1]}
+async def test_an_effect_outside_a_run_is_just_called_and_says_so_once(bank: Bank) -> None:
+    with pytest.warns(RuntimeWarning, match="outside a run"):
+        assert await effect("outside", bank.charge, 1) == {"charged": [1]}
+    assert await effect("outside", bank.charge, 1) == {"charged": [1]}
     assert len(bank.keys[0]) > 20
+
+
+async def test_an_effect_outside_a_run_can_be_told_not_to_warn(bank: Bank) -> None:
+    assert await effect("quiet", bank.charge, 1, outside_ok=True) == {"charged": [1]}
 
 
 async def test_an_effect_without_checkpoints_is_just_called(bank: Bank) -> None:
@@ -321,7 +327,7 @@ async def test_probe_asks_the_outside(bank: Bank, db: str, found: Any) -> None:
 async def test_fail_is_an_error_that_says_what_to_do(bank: Bank, db: str) -> None:
     async with paying(bank, db, in_doubt="fail") as graph:
         await crash(graph, bank)
-        with pytest.raises(InDoubtError, match=r"holdfast.resolve\('r', 'charge@1'"):
+        with pytest.raises(InDoubtError, match=r"holdfast.answer\('r', 'charge@1'"):
             await graph.resume("r")
         resolve("r", "charge@1", {"charged": "yes"}, storage=db)
         assert (await graph.resume("r"))["receipt"] == {"charged": "yes"}

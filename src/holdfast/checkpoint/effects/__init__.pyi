@@ -26,12 +26,15 @@ from holdfast.checkpoint.effects.ledger import read_notes as read_notes
 from holdfast.checkpoint.effects.ledger import spans_to as spans_to
 from holdfast.checkpoint.effects.questions import interrupt as interrupt
 from holdfast.checkpoint.effects.waiting import Waiting as Waiting
+from holdfast.checkpoint.effects.waiting import answer as answer
+from holdfast.checkpoint.effects.waiting import approve as approve
 from holdfast.checkpoint.effects.waiting import check_fits as check_fits
 from holdfast.checkpoint.effects.waiting import check_not_held as check_not_held
 from holdfast.checkpoint.effects.waiting import open_notes as open_notes
 from holdfast.checkpoint.effects.waiting import outside as outside
 from holdfast.checkpoint.effects.waiting import pending as pending
 from holdfast.checkpoint.effects.waiting import questions_of as questions_of
+from holdfast.checkpoint.effects.waiting import reject as reject
 from holdfast.checkpoint.effects.waiting import resolve as resolve
 from holdfast.checkpoint.effects.waiting import waiting_inside as waiting_inside
 from holdfast.checkpoint.effects.waiting import waiting_of as waiting_of

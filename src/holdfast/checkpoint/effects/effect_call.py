@@ -1,43 +1,52 @@
 """Effects: calls to the outside world whose outcome the journal keeps.
 
-Recorded effects are not repeated; doubtful ones are surfaced.
+What an effect does is written once, in `EffectCall.actions`: a generator that yields what is to
+be written, called or waited for. A blocking and an async driver carry it out.
 """
 
 from __future__ import annotations
 
 import asyncio
-import builtins
-import functools
 import inspect
+import threading
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+import warnings
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from holdfast import errors
-from holdfast.checkpoint.effects.error_text import failure_here
-from holdfast.checkpoint.effects.execution import CURRENT_STEP, Session, StepContext
-from holdfast.checkpoint.effects.ledger import Effect
+from holdfast.checkpoint.effects.error_text import describe as error_line
+from holdfast.checkpoint.effects.error_text import failure_text
+from holdfast.checkpoint.effects.execution import CallContext, call_context
+from holdfast.checkpoint.effects.ledger import Effect, Recording
+from holdfast.checkpoint.effects.recorded_error import read_error, write_error
+from holdfast.checkpoint.hooks import HookManager
 from holdfast.core.records import digest_of
 from holdfast.core.values import decode, encode
-from holdfast.errors import (
-    EncodeError,
-    InDoubtError,
-    Interrupted,
-    RunError,
-    ShapeError,
-    UsageError,
-)
+from holdfast.errors import EncodeError, InDoubtError, Interrupted, ShapeError, UsageError
 
-__all__ = ["InDoubt", "Usage", "args_digest", "effect", "effect_behind"]
+__all__ = [
+    "EffectCall",
+    "InDoubt",
+    "Usage",
+    "args_digest",
+    "check_policy",
+    "effect",
+    "effect_behind",
+    "perform",
+    "perform_now",
+]
 
 T = TypeVar("T")
 
 InDoubt = Literal["retry", "probe", "ask", "fail"]
 _POLICIES = ("retry", "probe", "ask", "fail")
+_NOT_RETRIED = (TypeError, NameError, AttributeError, NotImplementedError, AssertionError)
+"""Mistakes in the code: the next attempt would end the same way."""
+_LONGEST_PAUSE = 60.0
 
 Usage = Callable[[Any], Mapping[str, float]]
 """Reads ``{"tokens": ..., "dollars": ...}`` from what an effect returned."""
@@ -51,15 +60,16 @@ async def effect(
     key: str | None = None,
     probe: Callable[[str], Any] | None = None,
     usage: Usage | None = None,
+    outside_ok: bool = False,
     **kwargs: Any,
 ) -> T:
-    """Call *fn* inside a node, and keep what it returns in the run's journal.
+    """Call *fn* inside a run, and keep what it returns in the run's journal.
 
     When the run is resumed and comes here again, the recorded outcome is returned, or the
     recorded exception raised, and *fn* is not called. If the process died between the call and
     the record of its outcome, the effect is in doubt, and *in_doubt* says what to do:
 
-    - ``ask`` (the default): the run is parked until `holdfast.resolve` says what happened.
+    - ``ask`` (the default): the run waits until `holdfast.answer` says what happened.
     - ``retry``: it is called again with the same idempotency key. For what is safe to repeat;
       it costs one write less.
     - ``probe``: *probe* is called with the idempotency key; what it returns is the outcome, and
@@ -67,139 +77,207 @@ async def effect(
     - ``fail``: `InDoubtError`.
 
     If *fn* takes an argument named ``idempotency_key`` and is not given one, it gets the key of
-    this place in the run. A place is the scope, the step, the name, and how often the name came
-    before in the step, or *key* instead of that count. Other arguments at the same place are a
-    `ShapeError`. An exception of *fn* is an outcome too; when the failed step is resumed the call
-    is made again. If *fn* itself cannot tell whether it happened, it raises `InDoubtError`.
+    this position in the run. A position is the scope, the step, the name, and how often the name
+    came before in the step, or *key* instead of that count. Other arguments at the same position
+    are a `ShapeError`. An exception of *fn* is an outcome too; another attempt with the same
+    arguments in the same step has the same idempotency key, and when a failed step is resumed the
+    call is made again. If *fn* itself cannot tell whether it happened, it raises `InDoubtError`.
 
-    Outside a run, and in a graph that takes no checkpoints, *fn* is just called.
+    Inside ``async with holdfast.run(...)``, a workflow, a node or a tool it is recorded. Outside a
+    run, *fn* is just called, with one warning unless *outside_ok*; in a graph that takes no
+    checkpoints it is just called.
     """
-    policy = _policy(name, in_doubt, probe)
-    here = CURRENT_STEP.get()
-    if here is None or here.session is None:
+    policy = check_policy(name, in_doubt, probe)
+    context = call_context()
+    recording = context.recording if context is not None else None
+    if context is None or recording is None:
+        if context is None and not outside_ok:
+            _warn_outside(name)
         return await _call(fn, args, kwargs, str(uuid.uuid4()))  # type: ignore[no-any-return]
-    call = functools.partial(_call, fn, args, kwargs)
-    doer = _Doer(here, here.session, policy, probe, usage)
-    return await doer.do(name, key, args_digest(args, kwargs), call)  # type: ignore[no-any-return]
+    call = EffectCall(context, recording, name, policy, probe=probe, usage=usage)
+    return await perform(call, key, fn, args, kwargs)  # type: ignore[no-any-return]
 
 
 async def effect_behind(
     name: str, fn: Callable[..., Awaitable[T] | T], *args: Any, **kwargs: Any
 ) -> T:
-    """`effect` with ``in_doubt="retry"``, which does not wait until its outcome is in the journal.
+    """`effect` with ``in_doubt="retry"`` that does not wait until its outcome is durable.
 
-    It is on its way, and there before anything that the run writes later. So no effect is begun
-    that hangs on an outcome which might be lost, and a crash in between has it called again.
+    The outcome is durable before anything that the run writes later. So no effect begins that
+    depends on an outcome which might be lost; a crash before that calls *fn* again.
     """
-    here = CURRENT_STEP.get()
-    if here is None or here.session is None:
-        return await effect(name, fn, *args, in_doubt="retry", **kwargs)
-    call = functools.partial(_call, fn, args, kwargs)
-    doer = _Doer(here, here.session, _policy(name, "retry", None), None, None, wait=False)
-    return await doer.do(name, None, args_digest(args, kwargs), call)  # type: ignore[no-any-return]
+    context = call_context()
+    recording = context.recording if context is not None else None
+    if context is None or recording is None:
+        return await effect(name, fn, *args, in_doubt="retry", outside_ok=True, **kwargs)
+    call = EffectCall(context, recording, name, check_policy(name, "retry", None))
+    return await perform(call, None, fn, args, kwargs, wait=False)  # type: ignore[no-any-return]
 
 
-class _Doer:
-    """One effect at its place in the run."""
+class _Write(msgspec.Struct, frozen=True):
+    entry: Effect
+    outcome: bool = False
+
+
+class _Call(msgspec.Struct, frozen=True):
+    key: str
+
+
+class _Probe(msgspec.Struct, frozen=True):
+    key: str
+
+
+class _Pause(msgspec.Struct, frozen=True):
+    seconds: float
+
+
+_Actions = Generator[_Write | _Call | _Probe | _Pause, Any, Any]
+
+
+class _TimedOut(Exception):
+    """The call took longer than its time limit: whether it happened is not known."""
+
+
+class EffectCall:
+    """One call at its position in the run."""
 
     def __init__(
         self,
-        here: StepContext,
-        session: Session,
+        context: CallContext,
+        recording: Recording,
+        name: str,
         policy: InDoubt,
-        probe: Callable[[str], Any] | None,
-        usage: Usage | None,
         *,
-        wait: bool = True,
+        probe: Callable[[str], Any] | None = None,
+        usage: Usage | None = None,
+        retries: int = 0,
+        backoff: float = 0.0,
+        timeout: float | None = None,
+        read: Callable[[Any], Any] | None = None,
     ) -> None:
-        self._here = here
-        self._wait = wait
-        self._ledger = session.ledger
-        self._run_id = session.run_id
-        self._branch = session.branch
+        self.ledger = recording.ledger
+        self.probe = probe
+        self.timeout = timeout
+        self._context = context
+        self._recording = recording
+        self._name = name
         self._policy = policy
-        self._probe = probe
         self._usage = usage
-        # A parallel item that goes on in the same task must not move the notes of this one.
-        self._spot = here.spot
+        self._retries = retries
+        self._backoff = backoff
+        self._read = read
+        self._key: str | None = None
+        # A parallel item that continues in the same task must not move the notes of this one.
+        self.spot = context.spot
+        self._located: tuple[str, Effect | None, str] | None = None
 
-    async def do(
-        self, name: str, key: str | None, digest: str, call: Callable[[str], Awaitable[Any]]
-    ) -> Any:
-        place = self._here.position(name, key)
-        known = self._ledger.find(Effect, place)
+    def locate(self, key: str | None, digest: str) -> None:
+        """Take the next position; `actions` does so if this was not called."""
+        self._key = key
+        self._located = self._context.locate(self._name, key, digest)
+
+    def actions(self, key: str | None, digest: str) -> _Actions:
+        """What is to be done for the call, up to its outcome."""
+        if self._located is None:
+            self.locate(key, digest)
+        assert self._located is not None
+        place, known, idempotency_key = self._located
         if known is None:
             entry = Effect(
                 id=place,
-                name=name,
-                key=self._key(place),
+                name=self._name,
+                key=idempotency_key,
                 args=digest,
                 policy=self._policy,
-                began=datetime.now(UTC).isoformat(),
+                began=_now(),
             )
             if self._policy != "retry":
-                await self._ledger.write(entry, self._spot)
-            return await self._make(entry, call)
+                yield _Write(entry)
+            return (yield from self._made(entry))
         if known.args != digest:
-            raise _other_arguments(self._run_id, known)
+            raise _other_arguments(self._recording.run_id, known)
         if known.done:
             self._say("effect.reused", known)
-            return _outcome(known)
-        return await self._doubtful(known, call)
+            return self._outcome(known)
+        return (yield from self._in_doubt(known))
 
-    def _key(self, place: str) -> str:
-        parts = [self._run_id, place]
-        if self._branch:
-            parts.append(str(self._branch))
-        return digest_of("\0".join(parts).encode())
-
-    async def _doubtful(self, known: Effect, call: Callable[[str], Awaitable[Any]]) -> Any:
+    def _in_doubt(self, known: Effect) -> _Actions:
+        if known.repeat:
+            entry = msgspec.structs.replace(known, repeat=False, began=_now())
+            if self._policy != "retry":
+                yield _Write(entry)  # the permission is for this one attempt
+            return (yield from self._made(entry))
         self._say("effect.in_doubt", known)
-        if known.repeat or self._policy == "retry":
-            return await self._make(known, call)
+        if self._policy == "retry":
+            return (yield from self._made(known))
+        return (yield from self._found_out(known))
+
+    def _found_out(self, known: Effect) -> _Actions:
+        """Do what the policy says about an unknown outcome; no call unless it did not happen."""
+        run_id = self._recording.run_id
         if self._policy == "probe":
-            assert self._probe is not None
-            found = self._probe(known.key)
-            if inspect.isawaitable(found):
-                found = await found
+            found = yield _Probe(known.key)
             if found is None:
-                return await self._make(known, call)
-            await self._record(known, found, 0.0)
+                return (yield from self._made(known))
+            yield from self._record(known, found, 0.0)
             return found
         if self._policy == "ask":
             raise Interrupted(
-                f"run {self._run_id!r} waits: nobody knows whether {known.id} happened",
-                run_id=self._run_id,
+                f"run {run_id!r} waits: it is not known whether {known.id} happened",
+                run_id=run_id,
             )
         raise InDoubtError(
-            f"effect {known.id} of run {self._run_id!r} began, and its outcome is not known",
-            hint=f"find out, then holdfast.resolve({self._run_id!r}, {known.id!r}, outcome)",
-            run_id=self._run_id,
+            f"effect {known.id} of run {run_id!r} began, and its outcome is not known",
+            hint=f"find out, then holdfast.answer({run_id!r}, {known.id!r}, outcome)",
+            run_id=run_id,
             effect=known.id,
             key=known.key,
         )
 
-    async def _make(self, entry: Effect, call: Callable[[str], Awaitable[Any]]) -> Any:
+    def _made(self, entry: Effect) -> _Actions:
         self._say("effect.start", entry)
         started = time.perf_counter()
-        try:
-            value = await call(entry.key)
-        except InDoubtError:
-            raise
-        except Exception as error:
-            ended = msgspec.structs.replace(
-                entry,
-                done=True,
-                error=(type(error).__name__, failure_here(error).partition(": ")[2]),
-                seconds=time.perf_counter() - started,
-            )
-            await self._ledger.write(ended, self._spot, wait=self._wait)
-            self._say("effect.complete", ended)
-            raise
-        await self._record(entry, value, time.perf_counter() - started)
+        for attempt in range(self._retries + 1):
+            try:
+                value = yield _Call(entry.key)
+                break
+            except InDoubtError:
+                raise
+            except _TimedOut as late:
+                if self._policy in ("ask", "fail"):
+                    return (yield from self._found_out(entry))
+                found = (yield _Probe(entry.key)) if self._policy == "probe" else None
+                if found is not None:
+                    value = found
+                    break
+                if attempt == self._retries:
+                    error: Exception = TimeoutError(f"{entry.name} took over {self.timeout} s")
+                    yield from self._failed(entry, error, started)
+                    raise error from late
+            except Exception as error:
+                if attempt == self._retries or isinstance(error, _NOT_RETRIED):
+                    yield from self._failed(entry, error, started)
+                    raise
+            yield _Pause(min(self._backoff * 2**attempt, _LONGEST_PAUSE))
+        yield from self._record(entry, value, time.perf_counter() - started)
         return value
 
-    async def _record(self, entry: Effect, value: Any, seconds: float) -> None:
+    def _failed(self, entry: Effect, error: Exception, started: float) -> _Actions:
+        hooks = self._recording.hook_manager
+        kind, text = type(error).__name__, _redacted(error_line(error), hooks)
+        ended = msgspec.structs.replace(
+            entry,
+            done=True,
+            error=(kind, text),
+            raised=write_error(error, lambda text: _redacted(f"{kind}: {text}", hooks)),
+            seconds=time.perf_counter() - started,
+        )
+        self._context.ended(ended, self._key, failed=True)
+        yield _Write(ended, outcome=True)
+        error.__holdfast_effect__ = ended.id  # type: ignore[attr-defined]
+        self._say("effect.complete", ended)
+
+    def _record(self, entry: Effect, value: Any, seconds: float) -> _Actions:
         spent = self._usage(value) if self._usage is not None else {}
         try:
             text = encode(value)
@@ -215,12 +293,22 @@ class _Doer:
             tokens=int(spent.get("tokens", 0)),
             dollars=float(spent.get("dollars", 0.0)),
         )
-        await self._ledger.write(ended, self._spot, wait=self._wait)
+        self._context.ended(ended, self._key, failed=False)
+        yield _Write(ended, outcome=True)
         self._say("effect.complete", ended)
 
+    def _outcome(self, known: Effect) -> Any:
+        self._context.ended(known, self._key, failed=known.error is not None)
+        if known.error is None:
+            value = decode(bytes(known.value))
+            return value if self._read is None else self._read(value)
+        error = read_error(*known.error, known.raised, f"effect {known.id}")
+        error.__holdfast_effect__ = known.id  # type: ignore[attr-defined]
+        raise error
+
     def _say(self, kind: str, entry: Effect) -> None:
-        if self._here.emit is not None:
-            data: dict[str, Any] = {"effect": entry.id, "name": entry.name, "node": self._spot.node}
+        if self._context.emit is not None:
+            data: dict[str, Any] = {"effect": entry.id, "name": entry.name, "node": self.spot.node}
             if kind in ("effect.complete", "effect.reused"):
                 data |= {
                     "error": entry.error[0] if entry.error else None,
@@ -228,10 +316,84 @@ class _Doer:
                     "tokens": entry.tokens,
                     "dollars": entry.dollars,
                 }
-            self._here.emit(kind, data)
+            self._context.emit(kind, data)
 
 
-def _policy(name: str, in_doubt: str | None, probe: object) -> InDoubt:
+async def perform(
+    call: EffectCall,
+    key: str | None,
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *,
+    wait: bool = True,
+) -> Any:
+    """Carry *call* out on the event loop. Without *wait*, its outcome is written behind it."""
+    actions = call.actions(key, args_digest(args, kwargs))
+    try:
+        action = next(actions)
+        while True:
+            result = None
+            try:
+                if type(action) is _Write:
+                    durable = wait or not action.outcome
+                    await call.ledger.write(action.entry, call.spot, wait=durable)
+                elif type(action) is _Call:
+                    result = await _limited(_call(fn, args, kwargs, action.key), call.timeout)
+                elif type(action) is _Probe:
+                    assert call.probe is not None
+                    result = call.probe(action.key)
+                    result = await result if inspect.isawaitable(result) else result
+                else:
+                    assert type(action) is _Pause
+                    await asyncio.sleep(action.seconds)
+            except Exception as error:
+                action = actions.throw(error)
+            else:
+                action = actions.send(result)
+    except StopIteration as end:
+        return end.value
+
+
+def perform_now(
+    call: EffectCall,
+    key: str | None,
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """Carry *call* out on this thread, blocking until its outcome is durable."""
+    if inspect.iscoroutinefunction(fn):
+        raise UsageError(
+            f"{getattr(fn, '__qualname__', fn)} is async, and this call blocks",
+            hint="use `async with holdfast.run(...)` or an async workflow, and await the call",
+        )
+    actions = call.actions(key, args_digest(args, kwargs))
+    try:
+        action = next(actions)
+        while True:
+            result = None
+            try:
+                if type(action) is _Write:
+                    call.ledger.write_now(action.entry, call.spot)
+                elif type(action) is _Call:
+                    result = _call_now(fn, args, kwargs, action.key, call.timeout)
+                elif type(action) is _Probe:
+                    assert call.probe is not None
+                    result = call.probe(action.key)
+                else:
+                    assert type(action) is _Pause
+                    time.sleep(action.seconds)
+            except Exception as error:
+                action = actions.throw(error)
+            else:
+                action = actions.send(result)
+    except StopIteration as end:
+        return end.value
+
+
+def check_policy(name: str, in_doubt: str | None, probe: object) -> InDoubt:
+    """The policy of an effect, or a `UsageError`."""
     if not name:
         raise UsageError("an effect needs a name")
     policy = in_doubt or ("probe" if probe is not None else "ask")
@@ -245,11 +407,37 @@ def _policy(name: str, in_doubt: str | None, probe: object) -> InDoubt:
     return policy  # type: ignore[return-value]
 
 
+_warned: set[str] = set()
+
+
+def _warn_outside(name: str) -> None:
+    if name not in _warned:
+        _warned.add(name)
+        warnings.warn(
+            f"effect {name!r} is called outside a run, and nothing of it is recorded"
+            " (open a run, or give outside_ok=True)",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+
+async def _limited(made: Awaitable[T], seconds: float | None) -> T:
+    if seconds is None:
+        return await made
+    limit = asyncio.timeout(seconds)
+    try:
+        async with limit:
+            return await made
+    except TimeoutError as error:
+        if limit.expired():
+            raise _TimedOut from error
+        raise
+
+
 async def _call(
     fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], key: str
 ) -> Any:
-    if _wants_key(fn) and "idempotency_key" not in kwargs:
-        kwargs = {**kwargs, "idempotency_key": key}
+    kwargs = _with_key(fn, kwargs, key)
     if inspect.iscoroutinefunction(fn):
         return await fn(*args, **kwargs)
     # A plain function may block, and the loop has other things to do meanwhile.
@@ -257,11 +445,48 @@ async def _call(
     return await result if inspect.isawaitable(result) else result
 
 
-def _wants_key(fn: Callable[..., Any]) -> bool:
+def _call_now(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    key: str,
+    seconds: float | None,
+) -> Any:
+    kwargs = _with_key(fn, kwargs, key)
+    if seconds is None:
+        return fn(*args, **kwargs)
+    return _call_in_thread(lambda: fn(*args, **kwargs), seconds)
+
+
+def _call_in_thread(call: Callable[[], Any], seconds: float) -> Any:
+    """What *call* gives within *seconds*. A call that takes longer is left to end by itself."""
+    ended: list[tuple[Any, BaseException | None]] = []
+
+    def work() -> None:
+        try:
+            ended.append((call(), None))
+        except BaseException as error:
+            ended.append((None, error))
+
+    thread = threading.Thread(target=work, name="holdfast-step", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if not ended:
+        raise _TimedOut
+    value, error = ended[0]
+    if error is not None:
+        raise error
+    return value
+
+
+def _with_key(fn: Callable[..., Any], kwargs: dict[str, Any], key: str) -> dict[str, Any]:
+    if "idempotency_key" in kwargs:
+        return kwargs
     try:
-        return "idempotency_key" in inspect.signature(fn).parameters
+        wanted = "idempotency_key" in inspect.signature(fn).parameters
     except (TypeError, ValueError):
-        return False
+        return kwargs
+    return {**kwargs, "idempotency_key": key} if wanted else kwargs
 
 
 def args_digest(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
@@ -278,17 +503,13 @@ def _text(value: Any) -> bytes:
         return f"<{type(value).__qualname__}>".encode()
 
 
-def _outcome(known: Effect) -> Any:
-    if known.error is None:
-        return decode(bytes(known.value))
-    kind, text = known.error
-    found = getattr(builtins, kind, None) or getattr(errors, kind, None)
-    if isinstance(found, type) and issubclass(found, Exception):
-        try:
-            raise found(text)
-        except TypeError as error:
-            raise RunError(f"effect {known.id} had ended with {kind}: {text}") from error
-    raise RunError(f"effect {known.id} had ended with {kind}: {text}", error_type=kind)
+def _redacted(line: str, hooks: HookManager | None) -> str:
+    """What follows the class in *line*, without secrets; nothing if they cannot be looked for."""
+    return failure_text(line, hooks).partition(": ")[2]
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat()
 
 
 def _other_arguments(run_id: str, known: Effect) -> ShapeError:

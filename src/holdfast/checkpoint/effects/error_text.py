@@ -1,4 +1,4 @@
-"""What a run failed with, as text: kept beside the state, and so encrypted where that is."""
+"""The text of a failure, kept beside the state and encrypted where the state is."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ logger = logging.getLogger("holdfast.checkpoint")
 _MOST = 1_000
 """Characters of a failure's text that are kept."""
 TO_A_MODEL = 8 * _MOST
-"""So many where the text is for a model, which may mend what it can read."""
+"""Characters that are kept where the text is for a model, which may correct its call."""
 _BEYOND = 9 * _MOST
-"""So many more are searched for secrets: one that begins among those kept is found whole."""
+"""Further characters that are searched for secrets, to find one that is cut off whole."""
 
 
 def describe(error: BaseException) -> str:
@@ -42,10 +42,10 @@ def shown(error: BaseException) -> str:
 
 
 def failure_text(text: str, hooks: HookManager | None = None, most: int = _MOST) -> str:
-    """What `describe` told, as a journal keeps it: its beginning, without secrets.
+    """The beginning of *text* without secrets, as a journal keeps it.
 
-    Those of a known form are taken out, and those that a `RedactionHook` of *hooks* finds. If it
-    cannot look for them, only the class of the error is kept.
+    Secrets of a known form are removed, and those that a `RedactionHook` of *hooks* finds. If that
+    raises, only the class of the error is kept.
 
     >>> failure_text("OSError: postgresql://me:hunter2@db/ is away")
     'OSError: postgresql://me:[redacted:url_password]@db/ is away'
@@ -61,25 +61,24 @@ def failure_text(text: str, hooks: HookManager | None = None, most: int = _MOST)
         for hook in (*own, RedactionHook()):
             found = hook.redact(found)
         return found if len(found) <= most else found[: most - 1] + "…"
-    except Exception as problem:  # its message may quote a secret, so only its class is told
+    except Exception as problem:  # its message may quote a secret, so only its class is logged
         kind = type(problem).__name__
-        logger.warning("what a run failed with is not kept: redacting it raised %s", kind)
+        logger.warning("the text of a failure is not kept: redacting it raised %s", kind)
         return text.partition(":")[0][:most]
 
 
 def failure_here(error: BaseException, most: int = _MOST) -> str:
-    """What the journal of the run that is being executed here keeps of *error*."""
-    from holdfast.checkpoint.effects.execution import CURRENT_STEP
+    """The text of *error* as the journal of the current run keeps it."""
+    from holdfast.checkpoint.effects.execution import call_context
 
-    here = CURRENT_STEP.get()
-    session = here.session if here is not None else None
-    hooks = session.manager.hook_manager if session is not None else None
+    context = call_context()
+    recording = context.recording if context is not None else None
+    hooks = recording.hook_manager if recording is not None else None
     return failure_text(describe(error), hooks, most)
 
 
 def failure_in(header: Header, extra: bytes) -> str:
-    """What the run of a checkpoint had failed with, told by what its record keeps beside the
-    state; empty if it had not failed."""
+    """The failure that a checkpoint keeps beside the state; empty if there was none."""
     if header.status in ("running", "completed"):
         return ""
     told: Any = msgspec.json.decode(extra) if extra else {}

@@ -1,14 +1,16 @@
-"""One run while it is executed: its lease, its saves, and where in it the code is."""
+"""One run of a graph while it is executed: its lease, its saves, its position."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
-from holdfast.checkpoint.effects.ledger import Ledger, Spot, read_line
+from holdfast.checkpoint.effects.ledger import Effect, Ledger, Recording, Spot, read_line
+from holdfast.checkpoint.hooks import HookManager
 from holdfast.checkpoint.journal import CheckpointDraft, Loaded, Note
 from holdfast.checkpoint.leases import RunLease
 from holdfast.checkpoint.manager import (
@@ -20,14 +22,35 @@ from holdfast.checkpoint.manager import (
     await_uncancelled,
     drive,
 )
-from holdfast.core.records import Header
+from holdfast.core.records import Header, digest_of
 from holdfast.core.state import Lineage, State
 from holdfast.errors import ConflictError, HoldfastError, UsageError
 from holdfast.storage.base import RecordQuery
 
-__all__ = ["CURRENT_STEP", "Emit", "Session", "StepContext", "check_form", "place_name"]
+__all__ = [
+    "CURRENT_STEP",
+    "OPEN_RUN",
+    "CallContext",
+    "Emit",
+    "Session",
+    "StepContext",
+    "call_context",
+    "check_form",
+    "idempotency_key",
+    "place_name",
+    "taken_over",
+]
 
 Emit = Callable[[str, Mapping[str, Any]], None]
+
+
+def taken_over(run_id: str) -> ConflictError:
+    """The error of a process whose lease another one has taken."""
+    return ConflictError(
+        f"run {run_id!r} was taken over by another process",
+        hint="this process was away for longer than the lease; the other one continues the run",
+        run_id=run_id,
+    )
 
 
 class Session:
@@ -44,25 +67,25 @@ class Session:
     ) -> None:
         self.manager = manager
         self.form = form
-        """Which class managers give the run's checkpoints out as."""
+        """The class that managers load the run's checkpoints as."""
         self._alone = alone
         self.run_id = run_id
-        self.ledger = Ledger(self._append)
+        self.ledger = Ledger(self._append, self._append_now)
         self.floor = 0
         """Records of nested scopes up to this seq are of steps that are completed."""
         self.branch = 0
-        """After which record the run began to do anew what it had done; 0 if it never did. It is
-        part of the keys of effects: a result that was discarded must not be given back."""
+        """The record after which the run repeats earlier work; 0 if it does not. It is part of
+        idempotency keys: a discarded result must not be returned."""
         self.end = 0
-        """The last record on the way that led on from the checkpoint that was loaded."""
+        """The last record of the branch that continues from the loaded checkpoint."""
         self.elsewhere: list[Note] = []
-        """What was recorded after that checkpoint on other ways."""
+        """Notes that other branches recorded after that checkpoint."""
         self.resumed = False
-        """Whether the journal held anything when this execution began."""
+        """True if the journal held records when this execution began."""
         self.scopes: set[str] = set()
         """The nested scopes of steps that are still open."""
         self.lost: HoldfastError | None = None
-        """Why the run is no longer this process's."""
+        """The error with which this process lost the lease."""
         self._journal = manager.engine.journal
         self._reader = manager.reader
         self._held = RunLease(self._journal, run_id, seconds=lease_seconds, on_lost=self._on_lost)
@@ -73,6 +96,11 @@ class Session:
     def epoch(self) -> int:
         """The lease's epoch: outside systems can refuse a smaller one than they have seen."""
         return self._held.epoch
+
+    @property
+    def hook_manager(self) -> HookManager | None:
+        """The hooks of the run's manager."""
+        return self.manager.hook_manager
 
     async def open(self) -> None:
         """Take the run, or raise `LeaseHeldError`. The current task is cancelled if it is lost."""
@@ -103,12 +131,8 @@ class Session:
             self._task[1].cancel("the run's lease was lost")
 
     def taken_over(self) -> ConflictError:
-        """The error of one whose lease another process has taken."""
-        return ConflictError(
-            f"run {self.run_id!r} was taken over by another process",
-            hint="this process was away for longer than the lease; let the other go on",
-            run_id=self.run_id,
-        )
+        """The error of a process whose lease another one has taken."""
+        return taken_over(self.run_id)
 
     def _check_held(self) -> None:
         if self.lost is not None:
@@ -122,11 +146,12 @@ class Session:
 
     async def _append(self, notes: Sequence[Note], wait: bool) -> None:
         self._check_held()
+        sent = asyncio.ensure_future(self._send(notes))
         if not wait:
-            self._behind.append(asyncio.ensure_future(self._send(notes)))
-            await asyncio.sleep(0)  # it is on its way before anything that follows
+            self._behind.append(sent)
+            await asyncio.sleep(0)  # it is queued before anything that follows
             return
-        await self._send(notes)
+        await await_uncancelled(sent)
         await self._settle()
 
     async def _send(self, notes: Sequence[Note]) -> None:
@@ -136,8 +161,16 @@ class Session:
             self.lost = error
             raise self.taken_over() from error
 
+    def _append_now(self, notes: Sequence[Note]) -> None:
+        self._check_held()
+        try:
+            drive(self.manager.engine.append_notes(self.run_id, notes), self._do)
+        except ConflictError as error:
+            self.lost = error
+            raise self.taken_over() from error
+
     async def _settle(self) -> None:
-        """Wait for what was sent without waiting, and raise what it came to."""
+        """Wait for what was sent without waiting, and raise its errors."""
         while self._behind:
             first = self._behind[0]
             await asyncio.wait([first])
@@ -259,10 +292,73 @@ def place_name(name: str, step: int) -> str:
     return f"{name}@{step}"
 
 
-class StepContext:
-    """Where in a run the code is: what `effect` and `interrupt` find out about themselves."""
+class CallContext(ABC):
+    """The position of running code in a run, as `effect` needs it."""
 
-    __slots__ = ("children", "counts", "emit", "node", "outer", "scope", "session", "step")
+    __slots__ = ("emit", "failed")
+
+    def __init__(self, emit: Emit | None) -> None:
+        self.emit = emit
+        self.failed: dict[tuple[str, str | None, str], str] = {}
+        """Idempotency keys of calls that raised, by name, key and arguments: an attempt that
+        follows uses the same one."""
+
+    @property
+    @abstractmethod
+    def recording(self) -> Recording | None:
+        """The execution that records calls; None if this run records nothing."""
+
+    @property
+    @abstractmethod
+    def spot(self) -> Spot:
+        """The position that notes are written at."""
+
+    @abstractmethod
+    def place(self, name: str, key: str | None) -> str:
+        """The id of the next call of that name."""
+
+    def locate(self, name: str, key: str | None, args: str) -> tuple[str, Effect | None, str]:
+        """The next call's id, its recorded entry if there is one, and its idempotency key."""
+        recording = self.recording
+        assert recording is not None
+        place = self.place(name, key)
+        ledger = recording.ledger
+        attempt, stem = 0, place
+        while key is not None and (place, None, "") in self.failed:
+            attempt += 1
+            place = f"{stem}.{attempt}"
+        known = ledger.find(Effect, place)
+        if known is not None:
+            return place, known, known.key
+        again = self.failed.get((name, key, args))
+        return place, None, again or idempotency_key(recording, place)
+
+    def ended(self, entry: Effect, key: str | None, *, failed: bool) -> None:
+        """Note how a call ended, for the attempts that may follow it."""
+        if failed:
+            self.failed[entry.name, key, entry.args] = entry.key
+            self.failed[entry.id, None, ""] = entry.key
+        else:
+            self.failed.pop((entry.name, key, entry.args), None)
+
+    def say(self, kind: str, **data: Any) -> None:
+        """Tell the observers."""
+        if self.emit is not None:
+            self.emit(kind, data)
+
+
+def idempotency_key(recording: Recording, place: str) -> str:
+    """The idempotency key of the call at *place*."""
+    parts = [recording.run_id, place]
+    if recording.branch:
+        parts.append(str(recording.branch))
+    return digest_of("\0".join(parts).encode())
+
+
+class StepContext(CallContext):
+    """The position of running code in a graph, for `effect` and `interrupt`."""
+
+    __slots__ = ("children", "counts", "node", "outer", "scope", "session", "step")
 
     def __init__(
         self,
@@ -274,15 +370,20 @@ class StepContext:
         node: str = "",
         outer: Any = None,
     ) -> None:
+        super().__init__(emit)
         self.session = session
         self.scope = scope
-        self.emit = emit
         self.step = step
         self.node = node
         self.outer = outer
-        """What the runtime that executes this hands on to what is nested in it."""
+        """What the runtime that executes this hands to what is nested in it."""
         self.counts: dict[str, int] | None = None
         self.children = 0
+
+    @property
+    def recording(self) -> Recording | None:
+        """The session, if the graph takes checkpoints."""
+        return self.session
 
     def enter(self, step: int, node: str) -> None:
         """Begin a step."""
@@ -290,9 +391,15 @@ class StepContext:
         self.node = node
         self.counts = None
         self.children = 0
+        if self.failed:
+            self.failed.clear()
+
+    def place(self, name: str, key: str | None) -> str:
+        """The id of the next call of that name: ``charge@4``, then ``charge@4.1``."""
+        return self.position(name, key)
 
     def position(self, name: str, key: str | None = None) -> str:
-        """The next place of that name in this step: ``charge@4``, then ``charge@4.1``."""
+        """The next position of that name in this step: ``charge@4``, then ``charge@4.1``."""
         stem = self._at(name)
         if key is not None:
             return f"{stem}[{key}]"
@@ -304,7 +411,7 @@ class StepContext:
         return f"{stem}.{count}" if count else stem
 
     def child(self) -> str:
-        """The scope of the next thing in this step that has steps of its own."""
+        """The scope of the next part of this step that has steps of its own."""
         stem = self._at(self.node)
         self.children += 1
         return stem if self.children == 1 else f"{stem}.{self.children - 1}"
@@ -315,13 +422,15 @@ class StepContext:
 
     @property
     def spot(self) -> Spot:
-        """What a note says of where it was written."""
+        """The position that notes are written at."""
         return Spot(self.scope, self.step, self.node)
-
-    def say(self, kind: str, **data: Any) -> None:
-        """Tell the observers."""
-        if self.emit is not None:
-            self.emit(kind, data)
 
 
 CURRENT_STEP: ContextVar[StepContext | None] = ContextVar("holdfast_here", default=None)
+OPEN_RUN: ContextVar[CallContext | None] = ContextVar("holdfast_open_run", default=None)
+"""The run or durable function that is open here; a graph inside it is a run of its own."""
+
+
+def call_context() -> CallContext | None:
+    """The innermost run that the running code is in."""
+    return CURRENT_STEP.get() or OPEN_RUN.get()

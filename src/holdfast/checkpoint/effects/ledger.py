@@ -1,41 +1,48 @@
-"""What happened inside a step that is not completed yet: effects, items, questions, answers.
+"""Notes of a step that is not completed: effects, items, questions, answers, timers.
 
-Each is a note in the journal. All that counts for a resume stands after the run's newest
-checkpoint: a checkpoint that completes a step makes the notes of that step past, and one that is
-taken in the middle of a step carries them along.
+A resume needs the notes after the run's newest checkpoint. A checkpoint that completes a step
+settles the notes of that step; one taken in the middle of a step carries them along, or says in
+its metadata (`OPEN_FROM`) after which record they begin.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
+from holdfast.checkpoint.hooks import HookManager
 from holdfast.checkpoint.journal import Note, Reader
 from holdfast.core.records import Header
 
 __all__ = [
     "BRANCH",
+    "OPEN_FROM",
     "Answer",
     "Effect",
     "Item",
     "Ledger",
     "Line",
     "Question",
+    "Recording",
     "Spot",
+    "Timer",
     "branch_note",
     "read_line",
     "read_notes",
     "spans_to",
 ]
 
+OPEN_FROM = "open_from"
+"""Metadata of a checkpoint whose step is open: the record after which the step's notes begin."""
+
 
 class Effect(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A call to the outside world: that it was begun, and once it has ended, how."""
+    """A call to the outside world: its intent and, once it has ended, its outcome."""
 
     id: str
-    """Where it stands in the run: unique, the same each time the run comes by."""
+    """The call's position in the run: unique, and the same on every replay."""
     name: str
     key: str
     """The idempotency key that goes with the call."""
@@ -45,10 +52,12 @@ class Effect(msgspec.Struct, kw_only=True, omit_defaults=True):
     began: str = ""
     done: bool = False
     repeat: bool = False
-    """Someone said that it did not happen, and that it may be called again."""
+    """The call did not happen, and one more attempt is permitted."""
     value: msgspec.Raw = msgspec.Raw()
     error: tuple[str, str] | None = None
-    """The type and the text of the exception that it ended with."""
+    """Class name and text of the exception that the call ended with."""
+    raised: Any = None
+    """The exception itself, as `recorded_error` writes it."""
     seconds: float = 0.0
     tokens: int = 0
     dollars: float = 0.0
@@ -63,63 +72,114 @@ class Item(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class Question(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What a node waits to be told."""
+    """A question that a person is asked."""
 
     id: str
     text: msgspec.Raw
     """The question, as the codec writes it."""
     schema: Any = None
-    """The JSON Schema of the answers that fit, if the node said so."""
+    """The JSON Schema of the answers that fit, if there is one."""
     problem: str = ""
     """Why the last answer did not fit."""
 
 
 class Answer(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What a node was told."""
+    """The answer to a question, or the value of an event."""
 
     id: str
     value: msgspec.Raw
 
 
-Entry = Effect | Item | Question | Answer
-_E = TypeVar("_E", Effect, Item, Question, Answer)
+class Timer(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A time that a run waits for, with or without an event that may come first."""
+
+    id: str
+    name: str
+    """``sleep``, or the event that is awaited."""
+    until: float | None = None
+    """Seconds since 1970; None if only the event ends the wait."""
+    event: bool = False
+    expired: bool = False
+    """The wait for the event has ended without it."""
+
+
+Entry = Effect | Item | Question | Answer | Timer
+_E = TypeVar("_E", Effect, Item, Question, Answer, Timer)
 _KINDS: dict[str, type[Any]] = {
     "effect": Effect,
     "item": Item,
     "question": Question,
     "answer": Answer,
+    "timer": Timer,
 }
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 
 
 class Spot(NamedTuple):
-    """Where in a run something is noted."""
+    """The position in a run that a note is written at."""
 
     scope: str
     step: int
     node: str
 
 
-class Ledger:
-    """The open notes of one run, and the way to write more of them."""
+class Recording(Protocol):
+    """An execution that records the calls made in it."""
 
-    def __init__(self, append: Callable[[Sequence[Note], bool], Awaitable[None]]) -> None:
+    run_id: str
+    ledger: Ledger
+    branch: int
+    """The record after which the run repeats earlier work; part of idempotency keys."""
+
+    @property
+    def hook_manager(self) -> HookManager | None:
+        """The hooks that redact what is recorded."""
+
+
+class Ledger:
+    """The open notes of one run.
+
+    *append* writes notes without blocking the event loop; *append_now* blocks until they are
+    durable. An entry is in the ledger before it is written, so that a checkpoint taken meanwhile,
+    after a cancellation or a failing sibling, carries it.
+    """
+
+    def __init__(
+        self,
+        append: Callable[[Sequence[Note], bool], Awaitable[None]],
+        append_now: Callable[[Sequence[Note]], None],
+    ) -> None:
         self._append = append
+        self._append_now = append_now
         self._open: dict[tuple[str, str], Note] = {}
+        self._deferred: list[Note] = []
         self.given: dict[str, Any] = {}
         """Answers that came with this resume, by the question's id."""
         self.refused: Exception | None = None
-        """Why one of them did not fit."""
+        """The reason why one of them does not fit."""
 
     def take(self, notes: Iterable[Note]) -> None:
-        """Go on with these, read from the journal."""
+        """Add notes that were read from the journal."""
         for note in notes:
             self._put(note)
 
-    def _put(self, note: Note) -> None:
+    def _put(self, note: Note) -> Note | None:
+        """Add *note*; gives the note that it replaces."""
+        before = self._open.get((note.kind, note.content.id))
         self._open[note.kind, note.content.id] = note
         if note.kind == "answer":
             self._open.pop(("question", note.content.id), None)
+        return before
+
+    def _withdraw(self, note: Note, before: Note | None) -> None:
+        """Undo `_put` of a note that could not be written; an outcome stays known."""
+        if note.kind == "effect" and note.content.done:
+            return
+        key = (note.kind, note.content.id)
+        if before is not None:
+            self._open[key] = before
+        else:
+            self._open.pop(key, None)
 
     def find(self, kind: type[_E], id: str) -> _E | None:
         """The newest entry of that kind with that id."""
@@ -129,39 +189,82 @@ class Ledger:
     async def write(self, entry: Entry, spot: Spot, *, wait: bool = True) -> None:
         """Append *entry* to the journal; it is durable when this returns.
 
-        Without *wait*, it is so before anything that is written after it.
+        Without *wait*, it is durable before anything that is written after it.
         """
         note = _note(entry, spot)
-        await self._append((note,), wait)
+        before, notes = self._put(note), self._with_deferred(note)
+        try:
+            await self._append(notes, wait)
+        except Exception:
+            self._withdraw(note, before)
+            raise
+
+    def write_now(self, entry: Entry, spot: Spot) -> None:
+        """Append *entry* to the journal, blocking until it is durable."""
+        note = _note(entry, spot)
+        before, notes = self._put(note), self._with_deferred(note)
+        try:
+            self._append_now(notes)
+        except Exception:
+            self._withdraw(note, before)
+            raise
+
+    def defer(self, entry: Entry, spot: Spot) -> None:
+        """Write *entry* together with the next one."""
+        note = _note(entry, spot)
         self._put(note)
+        self._deferred.append(note)
+
+    def _with_deferred(self, note: Note) -> tuple[Note, ...]:
+        deferred, self._deferred = self._deferred, []
+        return (*deferred, note)
 
     def ask(self, question: Question, spot: Spot) -> None:
-        """Have *question* written with the checkpoint that parks the run."""
+        """Have *question* written with the checkpoint that makes the run wait."""
         self._put(_note(question, spot))
 
     def carried(self, *, failed: bool) -> tuple[Note, ...]:
-        """What a checkpoint in the middle of a step takes along.
+        """The notes that a checkpoint in the middle of a step carries along.
 
-        After a failure, the calls that ended with an exception are left behind, to be made again.
+        After a failure, calls that ended with an exception are left out, to be made again.
         """
+        self._deferred.clear()
         return tuple(
-            msgspec.structs.replace(note, metadata={})  # what it cost was told when it ended
+            msgspec.structs.replace(note, metadata={})  # its cost is in the outcome's own record
             for note in self._open.values()
             if not (failed and note.kind == "effect" and note.content.error is not None)
         )
 
+    def deferred(self) -> tuple[Note, ...]:
+        """The notes that wait to be written with the next one, which they are from now on."""
+        deferred, self._deferred = self._deferred, []
+        return tuple(deferred)
+
     def clear(self, step: int | None) -> None:
-        """The run's steps up to *step* are completed; without one, all are."""
-        if not self._open:
-            return
-        if step is None:
-            self._open.clear()
-            return
-        self._open = {key: note for key, note in self._open.items() if _step_of(note) > step}
+        """Settle the run's steps up to *step*, or all of them.
+
+        An effect that is in doubt stays until its outcome is known, unless the run has ended.
+        """
+        self.settle(lambda note: step is None or (_step_of(note) <= step and not _in_doubt(note)))
+
+    def settle(self, past: Callable[[Note], bool]) -> None:
+        """Remove the notes that are *past*."""
+        if self._open:
+            self._open = {key: note for key, note in self._open.items() if not past(note)}
+            self._deferred = [note for note in self._deferred if not past(note)]
 
     def waiting(self) -> list[Note]:
-        """Questions without an answer, and effects that no one knows the outcome of."""
-        return [note for note in self._open.values() if waits(note)]
+        """Questions without an answer, open timers, and effects in doubt."""
+        return [note for note in self._open.values() if self._waits(note)]
+
+    def _waits(self, note: Note) -> bool:
+        if note.kind == "timer":
+            return not note.content.expired and ("answer", note.content.id) not in self._open
+        return note.kind == "question" or _in_doubt(note)
+
+    def notes(self) -> list[Note]:
+        """All open notes, in the order of their first record."""
+        return [*self._open.values()]
 
     def effects(self) -> list[Note]:
         """All effects of the open steps."""
@@ -184,37 +287,31 @@ def _note(entry: Entry, spot: Spot) -> Note:
 
 
 def _spent(entry: Entry) -> dict[str, Any]:
-    """What a call cost, so that what a run cost is known without opening its records."""
+    """The cost of a call, kept in the header so that no record needs to be opened for it."""
     if not isinstance(entry, Effect) or not (entry.tokens or entry.dollars):
         return {}
     return {"spent": {"tokens": entry.tokens, "dollars": entry.dollars}}
 
 
 def _step_of(note: Note) -> int:
-    """The step of the run in whose course it was written, in whatever scope."""
+    """The step of the run that a note belongs to, in whatever scope it was written."""
     if not note.scope:
         return note.step
     return int(note.scope.partition("/")[0].rpartition("@")[2].partition(".")[0])
 
 
-def waits(note: Note) -> bool:
-    """Whether someone outside has to say something about it."""
-    if note.kind == "effect":
-        return not note.content.done and not note.content.repeat
-    return note.kind == "question"
+def _in_doubt(note: Note) -> bool:
+    return note.kind == "effect" and not note.content.done and not note.content.repeat
 
-
-# Branches
 
 BRANCH = "branch"
-"""The kind of the notes that say that a run goes on from an earlier record."""
+"""The kind of the notes that mark the continuation of a run from an earlier record."""
 
 
 def branch_note(after: int, until: int) -> Note:
-    """Says that a run goes on from its record *after*, what came then, up to *until*, being left.
+    """The note of a run that continues from record *after*, abandoning what came up to *until*.
 
-    What was recorded there is done anew. Such a note goes with the checkpoint that the branch
-    begins with.
+    It is written with the checkpoint that the new branch begins with.
     """
     return Note(kind=BRANCH, content={}, metadata={"after": after, "until": until})
 
@@ -231,22 +328,23 @@ def spans_to(branches: Sequence[Header], head: int) -> list[range]:
 
 
 class Line(NamedTuple):
-    """What was recorded after a checkpoint, on the way that led on from it."""
+    """The notes of a checkpoint's open step, along the branch that continues from it."""
 
     notes: list[Note]
     branch: int
-    """Where the last branch on that way began; 0 if there is none."""
+    """The record after which the newest branch began; 0 if there is none."""
     end: int
-    """The last record on that way: the run's newest, unless it was left meanwhile."""
+    """The last record of the branch: the run's newest, unless it was abandoned meanwhile."""
     others: list[Note]
-    """What was recorded on other ways."""
+    """The notes of other branches."""
 
 
 def read_line(reader: Reader, after: Header, head: int) -> Line:
-    """What was recorded between a checkpoint and *head*, the run's newest record."""
+    """Read the open notes of a checkpoint up to *head*, the run's newest record."""
     found: list[tuple[int, Note]] = []
     branches: list[Header] = []
-    for record in reader.records(after.run_id, after.seq + 1, head):
+    first = after.metadata.get(OPEN_FROM, after.seq)
+    for record in reader.records(after.run_id, first + 1, head):
         header = record.header
         if header.frame != "note":
             continue
@@ -275,5 +373,5 @@ def read_line(reader: Reader, after: Header, head: int) -> Line:
 
 
 def read_notes(reader: Reader, after: Header, head: int) -> list[Note]:
-    """The notes of a ledger between a checkpoint and the record with seq *head*."""
+    """Read the open notes of a checkpoint up to the record with seq *head*."""
     return read_line(reader, after, head).notes

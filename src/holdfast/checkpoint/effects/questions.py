@@ -1,4 +1,4 @@
-"""Questions: a node waits for a person, and no process has to wait with it."""
+"""Questions: a run waits for a person, and no process has to wait with it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.checkpoint.effects.execution import CURRENT_STEP
-from holdfast.checkpoint.effects.ledger import Answer, Question
+from holdfast.checkpoint.effects.execution import CallContext, call_context
+from holdfast.checkpoint.effects.ledger import Answer, Question, Recording
 from holdfast.core.values import decode, encode
 from holdfast.errors import Interrupted, UsageError
 
@@ -17,26 +17,27 @@ _NOTHING: Any = object()
 
 
 async def interrupt(question: Any, *, schema: Any = None, key: str | None = None) -> Any:
-    """Ask *question* and give the answer, which may come days later and in another process.
+    """Ask *question* and return the answer, which may come days later and in another process.
 
-    The first time, the run is parked: its state is saved, `Interrupted` is raised through the
-    node and out of `execute` or `resume`, and the process is free. ``resume(run_id, answer=...)``
-    starts the node again, in which this call now returns the answer; effects before it are not
-    repeated.
+    The first time, the run waits: its state is saved, `Interrupted` is raised through the node
+    and out of `execute` or `resume`, and the process is free. ``resume(run_id, answer=...)``, or
+    `holdfast.answer` and a resume, start the node again, in which this call now returns the
+    answer; effects before it are not repeated.
 
     *schema* is a type that the answer must fit: ``bool``, ``Literal["yes", "no"]``, a dataclass,
     a msgspec Struct or a pydantic model; the answer is converted to it. One that does not fit is
     refused, and the question stays open. *key* tells questions of one step apart where their
     order is not fixed.
     """
-    here = CURRENT_STEP.get()
-    if here is None or here.session is None:
+    context = call_context()
+    recording = context.recording if context is not None else None
+    if context is None or recording is None:
         raise UsageError(
             "interrupt() needs a run that can be resumed",
-            hint="call it in a node of a graph whose checkpoint interval is 1 or more",
+            hint="call it in a node of a graph that has a storage, or in an async workflow",
         )
-    ledger = here.session.ledger
-    position = here.position(here.node, key)
+    ledger, spot = recording.ledger, context.spot
+    position = context.place(spot.node or "question", key)
     known, problem = ledger.find(Answer, position), ""
     if known is not None:
         answer, problem = _fitted(decode(bytes(known.value)), schema)
@@ -44,37 +45,41 @@ async def interrupt(question: Any, *, schema: Any = None, key: str | None = None
             return answer
     given = ledger.given.pop(position, _NOTHING)
     if given is _NOTHING:
-        return _park(question, schema, position, problem)
+        raise _waits(context, recording, question, schema, position, problem)
     answer, problem = _fitted(given, schema)
     if problem:
         ledger.refused = UsageError(
             f"the answer to {position} does not fit: {problem}", question=position
         )
-        return _park(question, schema, position, problem)
-    entry = Answer(id=position, value=msgspec.Raw(encode(given)))
-    await ledger.write(entry, here.spot)
-    here.say("run.answered", question=position, node=here.node)
+        raise _waits(context, recording, question, schema, position, problem)
+    await ledger.write(Answer(id=position, value=msgspec.Raw(encode(given))), spot)
+    context.say("run.answered", question=position, node=spot.node)
     return answer
 
 
-def _park(question: Any, schema: Any, position: str, problem: str) -> Any:
-    here = CURRENT_STEP.get()
-    assert here is not None and here.session is not None
+def _waits(
+    context: CallContext,
+    recording: Recording,
+    question: Any,
+    schema: Any,
+    position: str,
+    problem: str,
+) -> Interrupted:
+    """Have the question written with the next checkpoint; gives the signal that leads there."""
     asked = Question(
         id=position,
         text=msgspec.Raw(encode(question)),
         schema=_described(schema),
         problem=problem,
     )
-    here.session.ledger.ask(asked, here.spot)
-    raise Interrupted(
-        f"run {here.session.run_id!r} waits for an answer to {position}",
-        run_id=here.session.run_id,
+    recording.ledger.ask(asked, context.spot)
+    return Interrupted(
+        f"run {recording.run_id!r} waits for an answer to {position}", run_id=recording.run_id
     )
 
 
 def _fitted(answer: Any, schema: Any) -> tuple[Any, str]:
-    """The answer as *schema* wants it, or why it does not fit."""
+    """The answer converted to *schema*, or the reason why it does not fit."""
     if schema is None:
         return answer, ""
     if hasattr(schema, "model_validate"):

@@ -1,4 +1,4 @@
-"""What runs wait for, and saying it from outside."""
+"""Pending questions, events, timers and effects in doubt, and answers to them."""
 
 from __future__ import annotations
 
@@ -9,62 +9,77 @@ from typing import Any, Literal
 
 import msgspec
 
-from holdfast.checkpoint.effects.ledger import Answer, Effect, Ledger, Question, read_notes
+from holdfast.checkpoint.effects.ledger import (
+    Answer,
+    Effect,
+    Entry,
+    Ledger,
+    Question,
+    Timer,
+    read_notes,
+)
 from holdfast.checkpoint.journal import Note, Reader
 from holdfast.checkpoint.manager import CheckpointManager, manager_for
 from holdfast.core.policy import unfit, what_fits
 from holdfast.core.records import check_free
 from holdfast.core.values import decode, encode
-from holdfast.errors import LeaseHeldError, NotFoundError, UsageError
+from holdfast.errors import ConflictError, LeaseHeldError, NotFoundError, UsageError
 from holdfast.storage.base import Leasing, RunInfo, RunQuery, Storage, is_dead
 
 __all__ = [
     "Waiting",
+    "answer",
+    "approve",
     "check_fits",
     "check_not_held",
     "open_notes",
     "outside",
     "pending",
     "questions_of",
+    "reject",
     "resolve",
     "waiting_inside",
     "waiting_of",
 ]
 
 _NOTHING: Any = object()
+_TRIES = 16
+"""Attempts to answer a run that is written to meanwhile."""
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that a run cannot go on without: an answer, or the outcome of an effect."""
+    """What a run needs before it can continue."""
 
     run_id: str
     id: str
-    """Names it in its run. Where a run shows what an agent inside it waits for, the id begins with
-    the run of that one, ``RUN/ID``, so that no two are equal."""
-    kind: Literal["question", "effect"]
+    """Unique in its run. What an agent inside a run waits for is listed with the id ``RUN/ID``,
+    which begins with the agent's own run."""
+    kind: Literal["question", "effect", "event", "timer"]
     scope: str
     step: int
     node: str
     name: str = ""
-    """The effect's name."""
+    """The effect's or the event's name."""
     question: Any = None
     schema: Any = None
     """The JSON Schema of the answers that fit."""
     problem: str = ""
-    """Why the last answer did not fit."""
+    """The reason why the last answer did not fit."""
     key: str = ""
-    """The effect's idempotency key, to look it up with outside."""
+    """The effect's idempotency key, to look the call up in the other system."""
     policy: str = ""
     began: datetime | None = None
+    until: datetime | None = None
+    """The time at which the wait ends by itself."""
 
 
 def pending(
     run_id: str | None = None, *, storage: CheckpointManager | Storage | str | None = None
 ) -> list[Waiting]:
-    """What the run waits for or, without a run id, what all runs of the storage wait for.
+    """List what a run waits for or, without a run id, what all runs of the storage wait for.
 
-    A run waits for what the agents inside it wait for, each in a run of its own, too. Runs that a
-    live process is executing are not looked at.
+    What the agents inside a run wait for, each in a run of its own, is listed with it. Of a run
+    that a live process executes, only the events that it waits for are listed.
     """
     manager = manager_for(storage)
     try:
@@ -72,8 +87,7 @@ def pending(
         query = RunQuery(run_id=run_id, not_status="completed")
         if run_id is not None and reader.run(run_id) is None:
             raise _no_run(run_id)
-        runs = [run for run in reader.storage.runs(query) if not _held(reader, run.run_id)]
-        found = [waiting for run in runs for waiting in _of_run(reader, run)]
+        found = [one for run in reader.storage.runs(query) for one in _now_waiting(reader, run)]
         inside = waiting_inside(reader, run_id) if run_id is not None else []
         return [*found, *(one for one in inside if not _held(reader, one.run_id))]
     finally:
@@ -81,34 +95,111 @@ def pending(
             manager.close()
 
 
+def _now_waiting(reader: Reader, run: RunInfo) -> list[Waiting]:
+    if not _held(reader, run.run_id):
+        return [*_of_run(reader, run)]
+    if run.status != "waiting":
+        return []
+    return [one for one in _of_run(reader, run) if one.kind == "event"]
+
+
 def _inside(reader: Reader, run_id: str) -> list[RunInfo]:
-    """The runs of agents inside that run, or inside those, that are gone on with when it is."""
+    """The unfinished runs of agents inside that run, or inside those."""
     inside = f"{run_id}."
     return [
         run
         for run in list(reader.storage.runs(RunQuery(not_status="completed")))
         if run.run_id.startswith(inside)
-        and run.status in ("running", "interrupted")
+        and run.status in ("running", "interrupted", "waiting")
         and (newest := reader.newest(run)) is not None
         and f"{newest.metadata.get('parent_run', '')}.".startswith(inside)
     ]
 
 
 def waiting_inside(reader: Reader, run_id: str) -> list[Waiting]:
-    """What the agents inside that run wait for, with ids as it shows them."""
+    """What the agents inside that run wait for, with the ids ``RUN/ID``."""
     return [outside(waiting) for run in _inside(reader, run_id) for waiting in _of_run(reader, run)]
 
 
 def outside(waiting: Waiting) -> Waiting:
-    """What a run waits for, as those that it is inside show it."""
+    """What a run waits for, with the id ``RUN/ID``."""
     return msgspec.structs.replace(waiting, id=f"{waiting.run_id}/{waiting.id}")
 
 
 def questions_of(reader: Reader, run_id: str) -> list[Waiting]:
-    """What that run itself asks."""
+    """The open questions of that run itself."""
     run = reader.run(run_id)
     found = _of_run(reader, run) if run is not None else ()
     return [waiting for waiting in found if waiting.kind == "question"]
+
+
+def answer(
+    run_id: str,
+    id: str,
+    value: Any = _NOTHING,
+    *,
+    error: str | None = None,
+    repeat: bool = False,
+    storage: CheckpointManager | Storage | str | None = None,
+) -> Waiting:
+    """Settle what a run waits for; a resume then continues with it. Nothing is executed here.
+
+    *id* is one that `pending` lists, or a name if only one of that name waits in the run itself.
+    Give the *value*: the answer to a question, the value of an event, the outcome of an effect in
+    doubt. Of an effect, give instead the *error* that it failed with, or ``repeat=True`` if it did
+    not happen: it is called once more. A run that a live process executes is a `LeaseHeldError`,
+    unless it waits for an event. Whoever answers second gets a `NotFoundError`.
+    """
+    if (value is not _NOTHING) + (error is not None) + repeat != 1:
+        raise UsageError("give one of a value, error= and repeat=True")
+    manager = manager_for(storage)
+    try:
+        reader = manager.reader
+        for _ in range(_TRIES):
+            run = reader.run(run_id)
+            if run is None:
+                raise _no_run(run_id)
+            run, own = _place(reader, run, id)
+            live = _held(reader, run_id) or _held(reader, run.run_id)
+            note = _wanted(reader, run, own)
+            if live and not (isinstance(note.content, Timer) and note.content.event):
+                check_not_held(reader, run_id)
+                check_not_held(reader, run.run_id)
+            entry = _settled(note.content, value, error, repeat)
+            kind = "answer" if isinstance(entry, Answer) else "effect"
+            written = msgspec.structs.replace(note, kind=kind, content=entry, metadata={})
+            try:
+                manager.append_notes(run.run_id, (written,), head=run.seq)
+            except ConflictError:
+                manager.engine.journal.invalidate(run.run_id)
+                continue  # someone wrote meanwhile, perhaps another answer
+            return waiting_of(run.run_id, note)
+        raise ConflictError(f"run {run_id!r} is written to all the time", run_id=run_id)
+    finally:
+        if manager is not storage:
+            manager.close()
+
+
+def approve(
+    run_id: str,
+    id: str | None = None,
+    *,
+    storage: CheckpointManager | Storage | str | None = None,
+) -> Waiting:
+    """Answer yes to a question of a run: the only one, unless *id* names it."""
+    return _say(run_id, id, True, storage)
+
+
+def reject(
+    run_id: str,
+    id: str | None = None,
+    *,
+    reason: str = "",
+    storage: CheckpointManager | Storage | str | None = None,
+) -> Waiting:
+    """Answer no to a question of a run: the only one, unless *id* names it."""
+    said = {"approved": False, "reason": reason} if reason else False
+    return _say(run_id, id, said, storage)
 
 
 def resolve(
@@ -120,46 +211,53 @@ def resolve(
     repeat: bool = False,
     storage: CheckpointManager | Storage | str | None = None,
 ) -> Waiting:
-    """Say what became of an effect in doubt, or answer a question; a resume then goes on with it.
+    """Settle what a run waits for, as `answer` does; its earlier name."""
+    return answer(run_id, effect, outcome, error=error, repeat=repeat, storage=storage)
 
-    *effect* is an id that `pending` gives, a question's too and those of agents inside the run, or
-    an effect's name if only one of that name waits in the run itself. Give the *outcome* that it
-    had (for a question: the answer), the *error* that it failed with, or ``repeat=True`` if it did
-    not happen and is to be called again. Nothing is run. A run that a live process executes is a
-    `LeaseHeldError`.
-    """
-    if (outcome is not _NOTHING) + (error is not None) + repeat != 1:
-        raise UsageError("give one of outcome, error= and repeat=True")
+
+def _say(
+    run_id: str, id: str | None, said: Any, storage: CheckpointManager | Storage | str | None
+) -> Waiting:
     manager = manager_for(storage)
     try:
-        reader = manager.reader
-        run = reader.run(run_id)
-        if run is None:
-            raise _no_run(run_id)
-        check_not_held(reader, run_id)
-        run, effect = _place(reader, run, effect)
-        run_id = run.run_id
-        check_not_held(reader, run_id)
-        note = _wanted(reader, run, effect)
-        entry: Effect | Answer
-        if isinstance(note.content, Question):
-            if outcome is _NOTHING:
-                raise UsageError(f"{effect!r} is a question", hint="give its answer as outcome")
-            check_fits(note.content.id, outcome, note.content.schema)
-            entry = Answer(id=note.content.id, value=msgspec.Raw(encode(outcome)))
-        else:
-            entry = _resolved(note.content, outcome, error, repeat)
-        kind = "answer" if isinstance(entry, Answer) else "effect"
-        written = msgspec.structs.replace(note, kind=kind, content=entry)
-        manager.append_notes(run_id, (written,))
-        return waiting_of(run_id, note)
+        found = [
+            one
+            for one in pending(run_id, storage=manager)
+            if one.kind == "question" and id in (None, one.id, f"{one.run_id}/{one.id}")
+        ]
+        if len(found) == 1:
+            return answer(found[0].run_id, found[0].id.rpartition("/")[2], said, storage=manager)
+        there = ", ".join(one.id for one in found)
+        if found:
+            raise UsageError(
+                f"run {run_id!r} asks {len(found)} questions", hint=f"give the id of one: {there}"
+            )
+        which = f" {id}" if id is not None else ""
+        raise NotFoundError(
+            f"run {run_id!r} asks no question{which}",
+            hint="holdfast.pending() lists what runs wait for",
+            run_id=run_id,
+        )
     finally:
         if manager is not storage:
             manager.close()
 
 
+def _settled(known: Entry, value: Any, error: str | None, repeat: bool) -> Effect | Answer:
+    """The entry that settles *known*."""
+    if isinstance(known, Effect):
+        return _resolved(known, value, error, repeat)
+    if value is _NOTHING:
+        raise UsageError(f"{known.id!r} is no effect", hint="give a value")
+    if isinstance(known, Question):
+        check_fits(known.id, value, known.schema)
+    elif isinstance(known, Timer) and not known.event:
+        raise UsageError(f"{known.id!r} waits for a time", hint="it ends by itself")
+    return Answer(id=known.id, value=msgspec.Raw(encode(value)))
+
+
 def _place(reader: Reader, run: RunInfo, id: str) -> tuple[RunInfo, str]:
-    """The run that *id* is of, that one or one inside it, and the id that it has there."""
+    """The run that *id* belongs to, that one or one inside it, and the id in that run."""
     inside = _inside(reader, run.run_id) if id.startswith(f"{run.run_id}.") else ()
     for one in (run, *inside):
         own = id.removeprefix(f"{one.run_id}/")
@@ -169,7 +267,7 @@ def _place(reader: Reader, run: RunInfo, id: str) -> tuple[RunInfo, str]:
 
 
 def check_fits(id: str, answer: Any, schema: Any, hint: str = "") -> None:
-    """Raise a `UsageError` if *answer* plainly does not fit; the node has the last word."""
+    """Raise a `UsageError` if *answer* does not fit its schema; the node decides finally."""
     problem = unfit(answer, schema)
     if problem:
         raise UsageError(
@@ -188,16 +286,20 @@ def _resolved(known: Effect, outcome: Any, error: str | None, repeat: bool) -> E
 
 
 def open_notes(reader: Reader, run: RunInfo) -> Ledger:
-    """The ledger of the step that a run is in the middle of."""
-    ledger = Ledger(_cannot_append)
+    """The ledger of the step that a run is in the middle of; it is only read."""
+    ledger = Ledger(_cannot_append, _cannot_append_now)
     newest = reader.newest(run)
     if newest is not None:
         ledger.take(read_notes(reader, newest, run.seq))
     return ledger
 
 
-async def _cannot_append(notes: Any, wait: bool) -> None:
+def _cannot_append_now(notes: Any) -> None:
     raise UsageError("this ledger is only read")
+
+
+async def _cannot_append(notes: Any, wait: bool) -> None:
+    _cannot_append_now(notes)
 
 
 def _of_run(reader: Reader, run: RunInfo) -> Iterator[Waiting]:
@@ -206,7 +308,7 @@ def _of_run(reader: Reader, run: RunInfo) -> Iterator[Waiting]:
 
 
 def waiting_of(run_id: str, note: Note) -> Waiting:
-    """The note as people see it."""
+    """The note in the form that people see."""
     common: dict[str, Any] = {
         "run_id": run_id,
         "id": note.content.id,
@@ -221,6 +323,14 @@ def waiting_of(run_id: str, note: Note) -> Waiting:
             question=decode(bytes(asked.text)),
             schema=asked.schema,
             problem=asked.problem,
+            **common,
+        )
+    if isinstance(note.content, Timer):
+        timer = note.content
+        return Waiting(
+            kind="event" if timer.event else "timer",
+            name=timer.name,
+            until=datetime.fromtimestamp(timer.until, UTC) if timer.until is not None else None,
             **common,
         )
     known: Effect = note.content

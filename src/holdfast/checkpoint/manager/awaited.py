@@ -89,9 +89,11 @@ class StateManager(Manager):
         header = await self.perform(steps)
         return header.id if header is not None else ""
 
-    async def append_notes(self, run_id: str, notes: Sequence[Note]) -> None:
+    async def append_notes(
+        self, run_id: str, notes: Sequence[Note], head: int | None = None
+    ) -> None:
         """See `CheckpointManager.append_notes`."""
-        await self.perform(self.engine.append_notes(run_id, notes))
+        await self.perform(self.engine.append_notes(run_id, notes, head))
 
     async def load_checkpoint(self, checkpoint_id: str) -> Saveable:
         """See `CheckpointManager.load_checkpoint`."""

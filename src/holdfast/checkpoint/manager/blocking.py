@@ -74,9 +74,12 @@ class CheckpointManager(Manager):
         header = self.perform(steps)
         return header.id if header is not None else ""
 
-    def append_notes(self, run_id: str, notes: Sequence[Note]) -> None:
-        """Append notes to a run; whatever the policy for checkpoints, a failure is raised."""
-        self.perform(self.engine.append_notes(run_id, notes))
+    def append_notes(self, run_id: str, notes: Sequence[Note], head: int | None = None) -> None:
+        """Append notes to a run; whatever the policy for checkpoints, a failure is raised.
+
+        With *head*, only if that is the run's newest record, else a `ConflictError`.
+        """
+        self.perform(self.engine.append_notes(run_id, notes, head))
 
     def load_checkpoint(self, checkpoint_id: str) -> Saveable:
         """The state saved as *checkpoint_id*, or as the one id that begins so."""

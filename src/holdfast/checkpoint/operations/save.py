@@ -165,9 +165,14 @@ class Saving:
             return ()
         return (Note(kind="missed", content={}, metadata={"saves": self._missed[run_id]}),)
 
-    def append_notes(self, run_id: str, notes: Sequence[Note]) -> Steps[None]:
-        """Append notes in one batch. What they say must not be lost, so a failure is raised."""
-        if (yield from self._commit(Request(run_id=run_id, notes=notes))) is None:
+    def append_notes(
+        self, run_id: str, notes: Sequence[Note], head: int | None = None
+    ) -> Steps[None]:
+        """Append notes in one batch; a failure is raised whatever the policy for saves.
+
+        With *head*, only if that is the run's newest record, else a `ConflictError`.
+        """
+        if (yield from self._commit(Request(run_id=run_id, notes=notes, head=head))) is None:
             raise StorageError(
                 f"run {run_id!r}: a {notes[0].kind} note could not be stored", run_id=run_id
             )

@@ -60,7 +60,7 @@ class WaitingRow(msgspec.Struct, kw_only=True):
 
     run_id: str
     id: str
-    kind: Literal["question", "effect"]
+    kind: Literal["question", "effect", "event", "timer"]
     step: int
     node: str
     name: str
@@ -87,6 +87,6 @@ class Answered(Document, kw_only=True):
     type: Literal["answered"] = "answered"
     run_id: str
     id: str
-    kind: Literal["question", "effect"]
+    kind: Literal["question", "effect", "event", "timer"]
     outcome: Literal["answered", "happened", "failed", "repeat"]
     value: msgspec.Raw
