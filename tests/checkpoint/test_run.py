@@ -197,8 +197,8 @@ def test_a_process_that_lost_its_lease_can_append_nothing_more(tmp_path: Path) -
         holdfast.run("r", storage=manager, lease_seconds=0.05) as run,
     ):
         run.checkpoint(n=1)
-        assert run._held is not None
-        run._held._stop.set()  # as if the process had been stopped
+        assert run._run is not None
+        run._run._lease._stop.set()  # as if the process had been stopped
         time.sleep(0.1)
         with holdfast.run("r", storage=other) as second:
             assert second.state == {"n": 1}

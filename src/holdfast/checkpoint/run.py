@@ -4,25 +4,48 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
+from contextvars import Token
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
 
-import msgspec
-
-from holdfast.checkpoint.effects import describe, failure_in, failure_text
-from holdfast.checkpoint.journal import CheckpointDraft, Reader
-from holdfast.checkpoint.leases import LEASE_SECONDS, RunLease
-from holdfast.checkpoint.manager import CheckpointManager
+from holdfast.checkpoint.effects import (
+    CURRENT_STEP,
+    OPEN_RUN,
+    CallContext,
+    CallPolicy,
+    EffectCall,
+    InDoubt,
+    StepContext,
+    args_digest,
+    check_policy,
+    describe,
+    failure_in,
+    failure_text,
+    perform,
+    perform_now,
+)
+from holdfast.checkpoint.effects import (
+    in_doubt as is_in_doubt,
+)
+from holdfast.checkpoint.journal import Note
+from holdfast.checkpoint.leases import LEASE_SECONDS
+from holdfast.checkpoint.manager import CheckpointManager, await_uncancelled
+from holdfast.checkpoint.open_run import OpenRun
+from holdfast.checkpoint.run_body import LoopProgress, RunContext, other_items, under
 from holdfast.core.policy import Clockwork, Triggers
-from holdfast.core.records import check_run_id
-from holdfast.core.state import Lineage, Place, State, read_metadata
-from holdfast.core.values import Nature
-from holdfast.errors import ConflictError, EncodeError, UsageError
+from holdfast.core.records import check_run_id, digest_of
+from holdfast.core.state import Place, read_metadata
+from holdfast.errors import EncodeError, Interrupted, UsageError
 from holdfast.storage.base import Storage
 
 __all__ = ["Run", "run"]
 
+T = TypeVar("T")
+
 _NOT_SAVED = "holdfast: the state at this point was not saved"
+_LOOPS = "each"
+"""The metadata of a checkpoint that keeps the progress of `Run.each`."""
 
 
 def run(
@@ -34,22 +57,24 @@ def run(
     checkpoint_interval: float | None = None,
     lease_seconds: float = LEASE_SECONDS,
 ) -> Run:
-    """A run that goes on where it was when it is started again.
+    """A run that continues where it was when it is started again.
 
     Use it with ``with`` or ``async with``. Inside, `Run.state` is an ordinary dict that holds
-    what was last saved, and `Run.checkpoint` ends a step: it is saved at once or, with
+    what was last saved; `Run.call` records what a call returns, `Run.each` resumes after the last
+    completed item, and `Run.checkpoint` ends a step. A step is saved at once or, with
     *checkpoint_frequency* (steps) or *checkpoint_interval* (seconds), when one of them is due.
 
     An exception saves a checkpoint with status failed, which keeps its text, and is raised again
     (with the last state that was saved, if the one at this point holds what cannot be stored);
-    ctrl-C saves one with status interrupted; the end of the block saves the final one, with status
-    completed. A run that is completed says so in `Run.completed`, and its state is the final one.
+    ctrl-C saves one with status interrupted, a call in doubt one with status waiting; the end of
+    the block saves the final one, with status completed. A run that is completed says so in
+    `Run.completed`, and its state is the final one.
 
-    >>> with run("nightly", storage="memory://") as job:
-    ...     for page in ["a", "b", "c"][job.state.get("done", 0):]:
-    ...         _ = job.checkpoint(done=job.state.get("done", 0) + 1)
+    >>> with run("nightly-11-16", storage="memory://") as job:
+    ...     for page in job.each(["a", "b", "c"]):
+    ...         job.state[page] = job.call(str.upper, page)
     >>> job.step, job.status, job.state
-    (3, 'completed', {'done': 3})
+    (3, 'completed', {'a': 'A', 'b': 'B', 'c': 'C'})
     """
     return Run(
         check_run_id(run_id),
@@ -78,7 +103,7 @@ class Run:
         self.step = 0
         self.status = "running"
         self.resumed = False
-        """Whether an earlier start of this run had saved something."""
+        """True if an earlier start of this run had saved something."""
         self.attempt = 1
         """How often the run was started, this time included."""
         self.checkpoint_id: str | None = None
@@ -86,43 +111,176 @@ class Run:
         self._storage = storage
         self._triggers = triggers
         self._lease_seconds = lease_seconds
-        self._manager: CheckpointManager | None = None
-        self._held: RunLease | None = None
         self._clock = Clockwork(triggers)
-        self._lineage = Lineage()
+        self._run: OpenRun | None = None
+        self._context: RunContext | None = None
+        self._awaited = False
+        self._past: list[tuple[str, int]] = []
+        """Bodies whose calls up to a step are settled by the next save."""
+        self._tokens: tuple[Token[StepContext | None], Token[CallContext | None]] | None = None
 
     @property
     def completed(self) -> bool:
-        """Whether the run had ended well; its state is then the final one."""
+        """True if the run had ended well; its state is then the final one."""
         return self.status == "completed"
+
+    # Calls
+
+    def call(self, fn: Callable[..., T], *args: Any, **kwargs: Any) -> Any:
+        """Call *fn* and record what it returns; after a crash it is returned, not called again.
+
+        The same as `effect` with the name of *fn*. A `holdfast.step` brings its own retries, time
+        limit and policy; anything else is asked about if it is in doubt. Inside ``async with``
+        the call is awaited.
+        """
+        policy = getattr(fn, "call_policy", None)
+        if not isinstance(policy, CallPolicy):
+            name = getattr(fn, "__name__", "") or type(fn).__name__
+            policy = CallPolicy(name=name)
+        return self._perform(policy, None, getattr(fn, "function", fn), args, kwargs)
+
+    def effect(
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        *args: Any,
+        in_doubt: InDoubt | None = None,
+        key: str | None = None,
+        probe: Callable[[str], Any] | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Call *fn* and record its outcome, as `holdfast.effect` does.
+
+        Positions are counted within the block or the item of `each`, by name, from the newest
+        `checkpoint`: a call that a checkpoint has settled is made again if the code comes there
+        again. Inside ``async with`` the call is awaited.
+        """
+        policy = CallPolicy(name=name, in_doubt=check_policy(name, in_doubt, probe), probe=probe)
+        return self._perform(policy, key, fn, args, kwargs)
+
+    def _perform(
+        self,
+        policy: CallPolicy,
+        key: str | None,
+        fn: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        opened, context = self._opened()
+        call = EffectCall(context, opened, policy)
+        if self._awaited:
+            return perform(call, key, fn, args, kwargs)
+        return perform_now(call, key, fn, args, kwargs)
+
+    # Loops
+
+    def each(self, items: Iterable[T] | AsyncIterable[T]) -> Each[T]:
+        """Iterate over *items*, beginning after the last one that was completed.
+
+        An item is completed when the loop asks for the next one: that ends a step, and saves the
+        state with the progress if that is due. Give the same items in the same order every time,
+        new ones at the end; other ones are a `ShapeError`. Use it with ``for`` or ``async for``;
+        async iterables need the latter.
+        """
+        return Each(self, items)
+
+    def _each(self, items: Iterable[T]) -> Iterator[T]:
+        opened, context = self._opened()
+        loop, number = context.enter_loop()
+        begun, digest, count = loop.done, "", 0
+        for count, item in enumerate(items, 1):
+            digest = _chained(digest, item)
+            if count <= begun:
+                self._check_same(loop, count, begun, digest)
+                continue
+            depth = context.enter_item(loop, number)
+            try:
+                yield item
+            finally:
+                path = context.path_at(depth)
+                context.leave_item(depth)
+            self._item_done(loop, path, digest)
+        if count < begun:
+            raise other_items(opened.run_id, begun)
+
+    async def _each_async(self, items: Iterable[T] | AsyncIterable[T]) -> AsyncIterator[T]:
+        opened, context = self._opened()
+        loop, number = context.enter_loop()
+        begun, digest, count = loop.done, "", 0
+        async for item in _awaited(items):
+            count += 1
+            digest = _chained(digest, item)
+            if count <= begun:
+                self._check_same(loop, count, begun, digest)
+                continue
+            depth = context.enter_item(loop, number)
+            try:
+                yield item
+            finally:
+                path = context.path_at(depth)
+                context.leave_item(depth)
+            await asyncio.to_thread(self._item_done, loop, path, digest)
+        if count < begun:
+            raise other_items(opened.run_id, begun)
+
+    def _check_same(self, loop: LoopProgress, count: int, begun: int, digest: str) -> None:
+        if count == begun and digest != loop.digest:
+            raise other_items(self.run_id, begun)
+
+    def _item_done(self, loop: LoopProgress, path: str, digest: str) -> None:
+        _, context = self._opened()
+        loop.done, loop.digest, loop.item = loop.done + 1, digest, None
+        self.step += 1
+        context.step = self.step
+        self._past.append((path, self.step))
+        if self._clock.due(self.step, time.monotonic(), node=None) is not None:
+            self._save("routine", "running")
+
+    # Saving
 
     def checkpoint(
         self, *, node: str | None = None, metadata: dict[str, Any] | None = None, **values: Any
     ) -> str | None:
         """End a step with these values set in the state; save if that is due.
 
-        Returns the checkpoint's id, or None if it was not due. Values that cannot be stored are an
-        `EncodeError`: the step has then not ended, and the state is what it was before the call.
+        Returns the checkpoint's id, or None if it was not due. The calls recorded so far in this
+        block, or in this item of `each`, are settled: positions begin anew. Values that cannot be
+        stored are an `EncodeError`: the step has then not ended, and the state is what it was
+        before the call.
         """
-        if self._held is None:
-            raise UsageError("this run is not open", hint="use it inside its with block")
-        if self.completed:
-            raise UsageError(
-                f"run {self.run_id!r} is completed", hint="start a new one with another run id"
-            )
+        _, context = self._opened()
         before = {key: self.state[key] for key in values if key in self.state}
         self.state.update(values)
         self.step += 1
         if self._clock.due(self.step, time.monotonic(), node=node) is None:
+            self._restart(context)
             return None
+        body = context.copy()
         try:
+            self._restart(context)
             return self._save("routine", "running", node, metadata)
         except EncodeError:
             for key in values:
                 self.state.pop(key, None)
             self.state.update(before)
             self.step -= 1
+            self._past.pop()
+            context.put_back(body, self.step)
             raise
+
+    def _restart(self, context: RunContext) -> None:
+        context.step = self.step
+        self._past.append((context.path, self.step))
+        context.restart()
+
+    def _opened(self) -> tuple[OpenRun, RunContext]:
+        if self._run is None or self._context is None:
+            raise UsageError("this run is not open", hint="use it inside its with block")
+        if self.completed:
+            raise UsageError(
+                f"run {self.run_id!r} is completed", hint="start a new one with another run id"
+            )
+        return self._run, self._context
 
     def _save(
         self,
@@ -133,13 +291,15 @@ class Run:
         *,
         error: str = "",
     ) -> str | None:
-        assert self._manager is not None and self._held is not None
-        if self._held.lost is not None:
-            raise ConflictError(
-                f"run {self.run_id!r} was taken over by another process",
-                hint="this process was away for longer than the lease; let the other go on",
-                run_id=self.run_id,
-            ) from self._held.lost
+        opened, context = self._run, self._context
+        assert opened is not None and context is not None
+        ledger = opened.ledger
+        done = status == "completed"
+        kept = () if done else self._carried(ledger.carried(failed=status == "failed"))
+        facts = dict(metadata or {})
+        loops = None if done else context.saved()
+        if loops is not None:
+            facts[_LOOPS] = loops
         place = Place(
             run_id=self.run_id,
             name=self.name,
@@ -147,69 +307,80 @@ class Run:
             node=node,
             kind=kind,
             status=status,
-            metadata=read_metadata(metadata or {}),
+            metadata=read_metadata(facts),
         )
-        values = dict(self.state)
-        natures = dict.fromkeys(values, Nature.LIVE)
-        draft = CheckpointDraft("", place, values, natures, self._lineage)
-        force = False
-        if error:
-            beside = msgspec.json.encode({"error": error})
-            draft = msgspec.structs.replace(draft, extra=lambda _: beside)
-            # The same state may fail again, with another text.
-            force = error != self._told_before(self._manager.reader)
-        self.checkpoint_id = self._manager.save_draft(draft, force=force)
+        # The same state may fail again, with another text.
+        force = bool(error) and error != self._told_before(opened)
+        extra = {"error": error} if error else None
+        saved = opened.save(place, self.state, notes=kept, extra=extra, force=force)
+        if saved:
+            self.checkpoint_id = saved
+            opened.begin = None
+            ledger.settle(lambda note: done or self._is_past(note))
+            self._past.clear()
         self._clock.saved(self.step, time.monotonic())
         self.status = status
-        return self.checkpoint_id
+        return saved
 
-    def _open(self) -> Self:
-        if self._held is not None:
+    def _carried(self, notes: tuple[Note, ...]) -> tuple[Note, ...]:
+        return tuple(note for note in notes if not self._is_past(note))
+
+    def _is_past(self, note: Note) -> bool:
+        """True if a step that the next save completes has settled the note."""
+        if is_in_doubt(note):
+            return False
+        return any(note.step <= step and under(note.node or "", path) for path, step in self._past)
+
+    def _begin(self) -> None:
+        """Save the empty state that the run began with, for the notes that follow."""
+        opened = self._run
+        assert opened is not None
+        place = Place(run_id=self.run_id, name=self.name)
+        self.checkpoint_id = opened.save(place, {}) or None
+
+    # Opening and closing
+
+    def _open(self) -> None:
+        if self._run is not None:
             raise UsageError("this run is open already")
-        given = self._storage
-        manager = given if isinstance(given, CheckpointManager) else CheckpointManager(given)
-        held = RunLease(manager.engine.journal, self.run_id, seconds=self._lease_seconds)
+        opened = OpenRun(self.run_id, self._storage, self._lease_seconds)
+        opened.open()
         try:
-            held.acquire()
-            self._manager, self._held = manager, held
-            self._restore(manager)
+            self._run = opened
+            self._restore(opened)
         except BaseException:
-            held.release()
-            self._held = None
-            if manager is not given:
-                manager.close()
+            self._run = None
+            opened.close()
             raise
-        return self
 
-    def _restore(self, manager: CheckpointManager) -> None:
-        assert self._held is not None
-        self.attempt = max(self._held.epoch, 1)
-        found = manager.reader.run(self.run_id)
-        state = manager.resume_from_latest(self.run_id) if found is not None else None
-        if state is not None:
-            if not isinstance(state, State):
-                raise UsageError(
-                    f"run {self.run_id!r} holds an agent's state", hint="resume it with its agent"
-                )
+    def _restore(self, opened: OpenRun) -> None:
+        self.attempt = max(opened.epoch, 1)
+        found = opened.find()
+        loops: Any = None
+        if found is not None:
+            state = opened.load()
+            assert state is not None
             self.state = state.to_dict()
             self.step, self.name = state.step, state.name or self.name
             self.checkpoint_id = state.checkpoint_id
             self.status = "completed" if state.status == "completed" else "running"
-            self._lineage = state.lineage
             self.resumed = True
+            opened.load_notes(*found)
+            loops = found[1].metadata.get(_LOOPS)
+        else:
+            opened.begin = self._begin
+        self._context = RunContext(opened, self.step, loops)
         self._clock = Clockwork(self._triggers, step=self.step, now=time.monotonic())
 
     def _close(self, error: BaseException | None) -> None:
-        manager, held = self._manager, self._held
-        assert manager is not None and held is not None
+        opened = self._run
+        assert opened is not None
         try:
-            if not self.completed and held.lost is None:
+            if not self.completed and not opened.lost:
                 self._end(error)
         finally:
-            self._held = None
-            held.release()
-            if not isinstance(self._storage, CheckpointManager):
-                manager.close()
+            self._run = None
+            opened.close()
 
     def _end(self, error: BaseException | None) -> None:
         if error is not None:
@@ -224,39 +395,55 @@ class Run:
     def _save_broken_off(self, error: BaseException) -> None:
         """Save the state and why the run ended here; the last good state, if this one cannot be
         stored."""
-        stopped = isinstance(error, KeyboardInterrupt | SystemExit | asyncio.CancelledError)
-        kind, status = ("interrupt", "interrupted") if stopped else ("recovery", "failed")
-        manager = self._manager
-        assert manager is not None
-        text = "" if stopped else failure_text(describe(error), manager.hook_manager)
-        told = {"error": type(error).__name__}
+        kind, status = _ending(error)
+        opened = self._run
+        assert opened is not None
+        failed = status == "failed"
+        text = failure_text(describe(error), opened.hook_manager) if failed else ""
+        told = {"error": type(error).__name__} if status != "waiting" else {}
         try:
             try:
                 self._save(kind, status, metadata=told, error=text)
             except EncodeError as unstorable:
                 if not isinstance(error, EncodeError):
                     error.add_note(f"{_NOT_SAVED}: {unstorable}")
-                self._go_back(manager.reader)
+                self._go_back(opened)
                 self._save(kind, status, metadata=told, error=text)
         except Exception as failure:  # whatever it is, it must not hide the user's error
             error.add_note(f"{_NOT_SAVED}: {failure}")
 
-    def _go_back(self, reader: Reader) -> None:
+    def _go_back(self, opened: OpenRun) -> None:
         """Take the last state that was saved; an empty one, if there is none."""
-        run = reader.run(self.run_id)
-        newest = reader.newest(run) if run is not None else None
-        saved = reader.load(newest).graph_state() if newest is not None else None
+        found = opened.find()
+        saved = opened.manager.reader.load(found[1]).graph_state() if found else None
         self.state = saved.to_dict() if saved is not None else {}
         self.step = saved.step if saved is not None else 0
+        loops = found[1].metadata.get(_LOOPS) if found else None
+        self._past.clear()
+        self._context = RunContext(opened, self.step, loops)
 
-    def _told_before(self, reader: Reader) -> str:
-        """What the newest checkpoint says that the run failed with."""
-        run = reader.run(self.run_id)
-        newest = reader.newest(run) if run is not None else None
-        return failure_in(newest, reader.load(newest).extras[-1]) if newest is not None else ""
+    def _told_before(self, opened: OpenRun) -> str:
+        """The failure that the newest checkpoint keeps."""
+        found = opened.find()
+        if found is None:
+            return ""
+        return failure_in(found[1], opened.manager.reader.load(found[1]).extras[-1])
+
+    def _enter(self) -> Self:
+        # A graph that is executed inside the block is a run of its own.
+        self._tokens = CURRENT_STEP.set(None), OPEN_RUN.set(self._context)
+        return self
+
+    def _exit(self) -> None:
+        tokens, self._tokens = self._tokens, None
+        if tokens is not None:
+            CURRENT_STEP.reset(tokens[0])
+            OPEN_RUN.reset(tokens[1])
 
     def __enter__(self) -> Self:
-        return self._open()
+        self._awaited = False
+        self._open()
+        return self._enter()
 
     def __exit__(
         self,
@@ -264,10 +451,19 @@ class Run:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._exit()
         self._close(error)
 
     async def __aenter__(self) -> Self:
-        return await asyncio.to_thread(self._open)
+        self._awaited = True
+        try:
+            await await_uncancelled(asyncio.ensure_future(asyncio.to_thread(self._open)))
+        except asyncio.CancelledError:
+            if self._run is not None:
+                await asyncio.to_thread(self._run.close)
+                self._run = None
+            raise
+        return self._enter()
 
     async def __aexit__(
         self,
@@ -275,7 +471,46 @@ class Run:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await asyncio.to_thread(self._close, error)
+        self._exit()
+        await await_uncancelled(asyncio.ensure_future(asyncio.to_thread(self._close, error)))
 
     def __repr__(self) -> str:
         return f"<Run {self.run_id} {self.status} at step {self.step}>"
+
+
+class Each(Generic[T]):
+    """The items of a loop that are left; made by `Run.each`."""
+
+    def __init__(self, run: Run, items: Iterable[T] | AsyncIterable[T]) -> None:
+        self._run = run
+        self._items = items
+
+    def __iter__(self) -> Iterator[T]:
+        if not isinstance(self._items, Iterable):
+            raise UsageError("the items of each() are async", hint="use `async for`")
+        return self._run._each(self._items)
+
+    def __aiter__(self) -> AsyncIterator[T]:
+        return self._run._each_async(self._items)
+
+
+def _ending(error: BaseException) -> tuple[str, str]:
+    """Kind and status of the checkpoint that *error* ends a run with."""
+    if isinstance(error, Interrupted):
+        return "interrupt", "waiting"
+    if isinstance(error, KeyboardInterrupt | SystemExit | asyncio.CancelledError):
+        return "interrupt", "interrupted"
+    return "recovery", "failed"
+
+
+def _chained(digest: str, item: Any) -> str:
+    return digest_of(f"{digest}\0{args_digest((item,), {})}".encode())
+
+
+async def _awaited(items: Iterable[T] | AsyncIterable[T]) -> AsyncIterator[T]:
+    if isinstance(items, AsyncIterable):
+        async for item in items:
+            yield item
+    else:
+        for item in items:
+            yield item

@@ -29,6 +29,7 @@ from holdfast.core.values import decode, encode
 from holdfast.errors import EncodeError, InDoubtError, Interrupted, ShapeError, UsageError
 
 __all__ = [
+    "CallPolicy",
     "EffectCall",
     "InDoubt",
     "Usage",
@@ -94,7 +95,8 @@ async def effect(
         if context is None and not outside_ok:
             _warn_outside(name)
         return await _call(fn, args, kwargs, str(uuid.uuid4()))  # type: ignore[no-any-return]
-    call = EffectCall(context, recording, name, policy, probe=probe, usage=usage)
+    made = CallPolicy(name=name, in_doubt=policy, probe=probe, usage=usage)
+    call = EffectCall(context, recording, made)
     return await perform(call, key, fn, args, kwargs)  # type: ignore[no-any-return]
 
 
@@ -110,7 +112,8 @@ async def effect_behind(
     recording = context.recording if context is not None else None
     if context is None or recording is None:
         return await effect(name, fn, *args, in_doubt="retry", outside_ok=True, **kwargs)
-    call = EffectCall(context, recording, name, check_policy(name, "retry", None))
+    made = CallPolicy(name=name, in_doubt=check_policy(name, "retry", None))
+    call = EffectCall(context, recording, made)
     return await perform(call, None, fn, args, kwargs, wait=False)  # type: ignore[no-any-return]
 
 
@@ -138,34 +141,37 @@ class _TimedOut(Exception):
     """The call took longer than its time limit: whether it happened is not known."""
 
 
+class CallPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """What is done about failures, slowness and an unknown outcome of a call."""
+
+    name: str
+    in_doubt: InDoubt = "ask"
+    probe: Callable[[str], Any] | None = None
+    usage: Usage | None = None
+    retries: int = 0
+    """Attempts after the first one."""
+    backoff: float = 0.0
+    """Seconds before the second attempt; twice as many before each one after that."""
+    timeout: float | None = None
+    read: Callable[[Any], Any] | None = None
+    """Makes the recorded outcome what the function returned."""
+
+
 class EffectCall:
     """One call at its position in the run."""
 
-    def __init__(
-        self,
-        context: CallContext,
-        recording: Recording,
-        name: str,
-        policy: InDoubt,
-        *,
-        probe: Callable[[str], Any] | None = None,
-        usage: Usage | None = None,
-        retries: int = 0,
-        backoff: float = 0.0,
-        timeout: float | None = None,
-        read: Callable[[Any], Any] | None = None,
-    ) -> None:
+    def __init__(self, context: CallContext, recording: Recording, policy: CallPolicy) -> None:
         self.ledger = recording.ledger
-        self.probe = probe
-        self.timeout = timeout
+        self.probe = policy.probe
+        self.timeout = policy.timeout
         self._context = context
         self._recording = recording
-        self._name = name
-        self._policy = policy
-        self._usage = usage
-        self._retries = retries
-        self._backoff = backoff
-        self._read = read
+        self._name = policy.name
+        self._policy = policy.in_doubt
+        self._usage = policy.usage
+        self._retries = policy.retries
+        self._backoff = policy.backoff
+        self._read = policy.read
         self._key: str | None = None
         # A parallel item that continues in the same task must not move the notes of this one.
         self.spot = context.spot

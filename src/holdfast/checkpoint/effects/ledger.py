@@ -29,6 +29,7 @@ __all__ = [
     "Spot",
     "Timer",
     "branch_note",
+    "in_doubt",
     "read_line",
     "read_notes",
     "spans_to",
@@ -245,7 +246,7 @@ class Ledger:
 
         An effect that is in doubt stays until its outcome is known, unless the run has ended.
         """
-        self.settle(lambda note: step is None or (_step_of(note) <= step and not _in_doubt(note)))
+        self.settle(lambda note: step is None or (_step_of(note) <= step and not in_doubt(note)))
 
     def settle(self, past: Callable[[Note], bool]) -> None:
         """Remove the notes that are *past*."""
@@ -260,7 +261,7 @@ class Ledger:
     def _waits(self, note: Note) -> bool:
         if note.kind == "timer":
             return not note.content.expired and ("answer", note.content.id) not in self._open
-        return note.kind == "question" or _in_doubt(note)
+        return note.kind == "question" or in_doubt(note)
 
     def notes(self) -> list[Note]:
         """All open notes, in the order of their first record."""
@@ -300,7 +301,8 @@ def _step_of(note: Note) -> int:
     return int(note.scope.partition("/")[0].rpartition("@")[2].partition(".")[0])
 
 
-def _in_doubt(note: Note) -> bool:
+def in_doubt(note: Note) -> bool:
+    """True for an effect that began and whose outcome is unknown."""
     return note.kind == "effect" and not note.content.done and not note.content.repeat
 
 

@@ -201,7 +201,7 @@ def _forked(loaded: Loaded, run_id: str) -> CheckpointDraft:
         kind="fork",
         status="running",
         tags=(),
-        metadata={"forked_from": origin},
+        metadata={"forked_from": origin, **_progress(header)},
     )
     return msgspec.structs.replace(
         draft,
@@ -212,3 +212,8 @@ def _forked(loaded: Loaded, run_id: str) -> CheckpointDraft:
         schema=header.schema,
         extra=(lambda _: msgspec.json.encode(extra)) if extra else None,
     )
+
+
+def _progress(header: Header) -> dict[str, Any]:
+    """The progress of loops, which the fork continues."""
+    return {"each": header.metadata["each"]} if "each" in header.metadata else {}

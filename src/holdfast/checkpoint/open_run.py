@@ -1,0 +1,153 @@
+"""A run that this process holds outside of a graph: its lease, its ledger, its saves."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.checkpoint.effects import Ledger, read_line, taken_over
+from holdfast.checkpoint.hooks import HookManager
+from holdfast.checkpoint.journal import CheckpointDraft, Note
+from holdfast.checkpoint.leases import RunLease
+from holdfast.checkpoint.manager import CheckpointManager, await_uncancelled, manager_for
+from holdfast.core.records import Header
+from holdfast.core.state import Lineage, Place, State
+from holdfast.core.values import Nature
+from holdfast.errors import ConflictError, UsageError
+from holdfast.storage.base import RunInfo, Storage
+
+__all__ = ["OpenRun"]
+
+
+class OpenRun:
+    """Holds one run and records in it; `Run` and durable functions are built on it."""
+
+    def __init__(
+        self,
+        run_id: str,
+        storage: CheckpointManager | Storage | str | None,
+        lease_seconds: float,
+    ) -> None:
+        self.run_id = run_id
+        self.branch = 0
+        self.lineage = Lineage()
+        self.ledger = Ledger(self._append, self._append_now)
+        self.begin: Callable[[], object] | None = None
+        """Saves the run's first checkpoint; called before a note is written without one."""
+        self.manager = manager_for(storage)
+        self._owns_manager = self.manager is not storage
+        journal = self.manager.engine.journal
+        self._lease = RunLease(journal, run_id, seconds=lease_seconds)
+        self._beginning = threading.Lock()
+        self._open = False
+
+    @property
+    def hook_manager(self) -> HookManager | None:
+        """The hooks of the run's manager."""
+        return self.manager.hook_manager
+
+    @property
+    def epoch(self) -> int:
+        """How often the run was started, this time included; 0 where there are no leases."""
+        return self._lease.epoch
+
+    @property
+    def lost(self) -> bool:
+        """True if another process has taken the run over."""
+        return self._lease.lost is not None
+
+    def open(self) -> None:
+        """Take the run, or raise `LeaseHeldError`."""
+        try:
+            self._lease.acquire()
+        except BaseException:
+            self.close()
+            raise
+        self._open = True
+
+    def close(self) -> None:
+        """Let others have the run."""
+        self._open = False
+        self._lease.release()
+        if self._owns_manager:
+            self.manager.close()
+
+    def find(self) -> tuple[RunInfo, Header] | None:
+        """The run and its newest checkpoint, if it has one."""
+        reader = self.manager.reader
+        run = reader.run(self.run_id)
+        newest = reader.newest(run) if run is not None else None
+        return (run, newest) if run is not None and newest is not None else None
+
+    def load(self) -> State | None:
+        """The newest state, to continue from; the hooks hear of it."""
+        state = self.manager.resume_from_latest(self.run_id)
+        if state is not None and not isinstance(state, State):
+            raise UsageError(
+                f"run {self.run_id!r} holds an agent's state", hint="resume it with its agent"
+            )
+        if state is not None:
+            self.lineage = state.lineage
+        return state
+
+    def load_notes(self, run: RunInfo, newest: Header) -> None:
+        """Fill the ledger with the notes of the step that the run is in the middle of."""
+        if run.seq > newest.seq:
+            line = read_line(self.manager.reader, newest, run.seq)
+            self.ledger.take(line.notes)
+            self.branch = line.branch if line.end == run.seq else run.seq
+
+    def save(
+        self,
+        place: Place,
+        values: Mapping[str, Any],
+        *,
+        notes: Sequence[Note] = (),
+        extra: Mapping[str, Any] | None = None,
+        force: bool = False,
+        fingerprint: str | None = None,
+        schema: int | None = None,
+    ) -> str:
+        """Save *values* at *place* with *notes*; the id, or "" if a failure was only warned of."""
+        self.check_held()
+        values = dict(values)
+        natures = dict.fromkeys(values, Nature.LIVE)
+        draft = CheckpointDraft("", place, values, natures, self.lineage)
+        beside = msgspec.json.encode(extra) if extra else None
+        draft = msgspec.structs.replace(
+            draft,
+            fingerprint=fingerprint,
+            schema=schema,
+            extra=(lambda _: beside) if beside is not None else None,
+        )
+        return self.manager.save_draft(draft, force=force or bool(notes), notes=notes)
+
+    def check_held(self) -> None:
+        """Raise an error if the run is not open here any more."""
+        if self._lease.lost is not None:
+            raise taken_over(self.run_id) from self._lease.lost
+        if not self._open:
+            raise UsageError(
+                f"run {self.run_id!r} is not open", hint="call it inside the run's with block"
+            )
+
+    def _append_now(self, notes: Sequence[Note]) -> None:
+        self.check_held()
+        if self.begin is not None:
+            with self._beginning:
+                if self.begin is not None:
+                    self.begin()
+                    self.begin = None
+        try:
+            self.manager.append_notes(self.run_id, notes)
+        except ConflictError as error:
+            raise taken_over(self.run_id) from error
+
+    async def _append(self, notes: Sequence[Note], wait: bool) -> None:
+        """Append *notes*; they are durable when this returns, cancelled or not."""
+        sent = asyncio.ensure_future(asyncio.to_thread(self._append_now, notes))
+        await await_uncancelled(sent)

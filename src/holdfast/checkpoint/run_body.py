@@ -1,0 +1,158 @@
+"""The position of code in `holdfast.run`: calls and loops of the block and of loop items."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from holdfast.checkpoint.effects import CallContext, Recording, Spot, place_name
+from holdfast.errors import ShapeError
+
+__all__ = ["Body", "LoopProgress", "RunContext", "other_items", "under"]
+
+
+class LoopProgress(msgspec.Struct, omit_defaults=True):
+    """The progress of one `Run.each` loop."""
+
+    done: int = 0
+    digest: str = ""
+    """Of the completed items."""
+    item: Body | None = None
+    """The item in progress."""
+
+
+class Body(msgspec.Struct, omit_defaults=True):
+    """Code that runs once: the block of the run, or the body of a loop for one item."""
+
+    base: int
+    """The step in which its positions began."""
+    loops: list[LoopProgress] = []
+    """Its loops, in the order in which they were entered."""
+
+
+class _Active:
+    """A body that is being executed."""
+
+    __slots__ = ("body", "counts", "entered", "path")
+
+    def __init__(self, body: Body, path: str) -> None:
+        self.body = body
+        self.path = path
+        self.counts: dict[str, int] = {}
+        self.entered = 0
+
+
+class RunContext(CallContext):
+    """Positions of the calls in a run, for `effect`."""
+
+    __slots__ = ("_recording", "_stack", "step")
+
+    def __init__(self, recording: Recording, step: int, saved: Any) -> None:
+        super().__init__(None)
+        self._recording = recording
+        self.step = step
+        """The step that was completed last."""
+        body = msgspec.convert(saved, Body) if saved else Body(base=step + 1)
+        self._stack = [_Active(body, "")]
+
+    @property
+    def recording(self) -> Recording:
+        """The open run."""
+        return self._recording
+
+    @property
+    def path(self) -> str:
+        """The loop items around the running code: ``each0[5]``; empty outside of loops."""
+        return self._stack[-1].path
+
+    @property
+    def spot(self) -> Spot:
+        """The position that notes are written at."""
+        return Spot("", self.step + 1, self.path)
+
+    def place(self, name: str, key: str | None) -> str:
+        """The id of the next call: ``charge@4``, in a loop ``each0[3]/charge@4``."""
+        active = self._stack[-1]
+        stem = place_name(name, active.body.base)
+        if active.path:
+            stem = f"{active.path}/{stem}"
+        if key is not None:
+            return f"{stem}[{key}]"
+        count = active.counts.get(name, 0)
+        active.counts[name] = count + 1
+        return f"{stem}.{count}" if count else stem
+
+    def restart(self) -> None:
+        """Begin the positions of the innermost body anew: its calls so far are settled."""
+        active = self._stack[-1]
+        active.body.base = self.step + 1
+        active.body.loops.clear()
+        active.counts.clear()
+        active.entered = 0
+        self.failed.clear()
+
+    def copy(self) -> tuple[Body, dict[str, int], int]:
+        """The positions of the innermost body, for `put_back`."""
+        active = self._stack[-1]
+        body = Body(base=active.body.base, loops=[*active.body.loops])
+        return body, dict(active.counts), active.entered
+
+    def put_back(self, copied: tuple[Body, dict[str, int], int], step: int) -> None:
+        """Undo `restart`."""
+        active = self._stack[-1]
+        body, active.counts, active.entered = copied
+        active.body.base, active.body.loops[:] = body.base, body.loops
+        self.step = step
+
+    def enter_loop(self) -> tuple[LoopProgress, int]:
+        """The progress of the next loop in this body, and its number."""
+        active = self._stack[-1]
+        number = active.entered
+        active.entered += 1
+        if number == len(active.body.loops):
+            active.body.loops.append(LoopProgress())
+        return active.body.loops[number], number
+
+    def enter_item(self, loop: LoopProgress, number: int) -> int:
+        """Begin or continue the item after the completed ones; gives the depth to leave to."""
+        depth, outer = len(self._stack), self._stack[-1].path
+        if loop.item is None:
+            loop.item = Body(base=self.step + 1)
+        name = f"each{number}[{loop.done}]"
+        self._stack.append(_Active(loop.item, f"{outer}/{name}" if outer else name))
+        self.failed.clear()
+        return depth
+
+    def path_at(self, depth: int) -> str:
+        """The path of the item that was entered at *depth*."""
+        return self._stack[depth].path
+
+    def leave_item(self, depth: int) -> None:
+        """Return to the body around the loop."""
+        del self._stack[depth:]
+
+    def saved(self) -> Mapping[str, Any] | None:
+        """What a checkpoint keeps; None if a new context at its step is the same."""
+        body = self._stack[0].body
+        if body.base == self.step + 1 and not body.loops:
+            return None
+        made: Mapping[str, Any] = msgspec.to_builtins(body)
+        return made
+
+
+def under(path: str, outer: str) -> bool:
+    """True if *path* is *outer* or inside of it."""
+    return not outer or path == outer or path.startswith(f"{outer}/")
+
+
+def other_items(run_id: str, done: int) -> ShapeError:
+    """The error of a loop that was resumed with other items than it had completed."""
+    return ShapeError(
+        f"each() in run {run_id!r} has completed {done} items, and now begins with other ones",
+        hint="give it the same items in the same order, new ones at the end; if this is another"
+        " loop, guard the first with run.state: checkpoint() restarts the count of loops",
+        run_id=run_id,
+        done=done,
+    )
