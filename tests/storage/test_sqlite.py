@@ -371,7 +371,10 @@ class TestIterating:
         writer = JournalWriter()
         for size in (3_000_000, 10, 2_000_000, 3_000_000, 10):
             writer.save(storage, b"x" * size)
-        lent = storage._page_of_records(1, 1, 5)
+        head = storage._head("run")
+        assert head is not None
+        lent, following = storage._records(head, 5, 1, 256)
+        assert following == 4
         assert [row[0] for row in lent] == [1, 2, 3]
         assert [len(record.body) for record in storage.read("run")] == [
             3_000_000,

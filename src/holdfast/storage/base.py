@@ -307,11 +307,14 @@ class Storage(ABC):
 class Leasing(Protocol):
     """A storage that can give a run to one process at a time."""
 
-    def take_lease(self, run_id: str, owner: Owner, *, now: float, ttl: float) -> Lease:
-        """Give the run to *owner* until ``now + ttl``, with a higher epoch.
+    def take_lease(
+        self, run_id: str, owner: Owner, *, now: float, ttl: float, above: int = 0
+    ) -> Lease:
+        """Give the run to *owner* until ``now + ttl``, with a higher epoch than ever before.
 
-        A lease of another that has not expired and whose owner is not known to be dead is a
-        `LeaseHeldError` with `.owner` and `.until`. The run need not exist yet.
+        The epoch is also higher than *above*. A lease of another that has not expired and whose
+        owner is not known to be dead is a `LeaseHeldError` with `.owner` and `.until`. The run
+        need not exist, and its lease stays, with its epoch, when the run is deleted.
         """
 
     def renew_lease(self, lease: Lease, *, now: float, ttl: float) -> Lease:

@@ -1,4 +1,4 @@
-"""The lease: the right of one process to run a run, and the rule for taking it."""
+"""Leases: which process may write to a run, and when another may take over."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ __all__ = ["Lease", "Owner", "check_free", "released", "renewed", "taken"]
 
 
 class Owner(msgspec.Struct, frozen=True):
-    """Who holds a lease: enough to tell on the same host whether that process still lives."""
+    """The process that holds a lease, identified well enough to tell on its host if it lives."""
 
     host: str
     boot: str
     pid: int
     started: str
-    """When the process started, as its host counts, so that a reused pid is not mistaken."""
+    """When the process started, as its host counts: a reused pid is not mistaken for it."""
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """The right to run a run, until it expires. Each taking raises the epoch."""
+    """The right to write to a run until it expires. Every new lease has a higher epoch."""
 
     run_id: str
     epoch: int
@@ -30,7 +30,7 @@ class Lease(msgspec.Struct, frozen=True):
 
 
 def check_free(lease: Lease | None, *, now: float, owner_is_dead: bool) -> None:
-    """Raise `LeaseHeldError` unless the run that *lease* is of may be taken."""
+    """Raise `LeaseHeldError` while another process holds *lease*."""
     if lease is None or lease.owner is None or lease.expires_at <= now or owner_is_dead:
         return
     holder = lease.owner
@@ -44,11 +44,21 @@ def check_free(lease: Lease | None, *, now: float, owner_is_dead: bool) -> None:
 
 
 def taken(
-    held: Lease | None, run_id: str, owner: Owner, *, now: float, ttl: float, owner_is_dead: bool
+    held: Lease | None,
+    run_id: str,
+    owner: Owner,
+    *,
+    now: float,
+    ttl: float,
+    owner_is_dead: bool,
+    above: int = 0,
 ) -> Lease:
-    """The lease that *owner* gets of a run whose newest lease is *held*, or `LeaseHeldError`."""
+    """The lease that *owner* gets of a run whose newest lease is *held*, or `LeaseHeldError`.
+
+    Its epoch is higher than that of *held* and than *above*.
+    """
     check_free(held, now=now, owner_is_dead=owner_is_dead)
-    return Lease(run_id, held.epoch + 1 if held else 1, owner, now + ttl)
+    return Lease(run_id, max(held.epoch if held else 0, above) + 1, owner, now + ttl)
 
 
 def renewed(newest: Lease | None, lease: Lease, *, now: float, ttl: float) -> Lease:
@@ -63,7 +73,7 @@ def renewed(newest: Lease | None, lease: Lease, *, now: float, ttl: float) -> Le
 
 
 def released(newest: Lease | None, lease: Lease) -> Lease | None:
-    """What is left of *lease* when it is given back; None if it was lost before."""
+    """*lease* without an owner, its epoch kept; None if it is not the newest any more."""
     if newest is None or not _is_same(newest, lease):
         return None
     return msgspec.structs.replace(newest, owner=None)

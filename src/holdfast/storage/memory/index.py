@@ -1,4 +1,4 @@
-"""What `MemoryStorage` finds its records and runs by, without walking past the others."""
+"""Indexes of `MemoryStorage`: records by facet and id, runs by name and status."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast.core.records import Header
 from holdfast.storage.base import RecordQuery, RunQuery
+from holdfast.storage.shared import facets_in, facets_of
 
 __all__ = ["Entry", "Ids", "NameAndStatus", "RunIndex", "Visible", "remove", "wants_status"]
 
@@ -36,7 +37,7 @@ NameAndStatus = tuple[str, str]
 
 
 class Visible:
-    """Where the visible records stand, by each thing a query may ask for."""
+    """Places of the visible records, by facet."""
 
     def __init__(self) -> None:
         self._checkpoints: defaultdict[_Facet, list[int]] = defaultdict(list)
@@ -60,42 +61,32 @@ class Visible:
                     del lists[facet]
 
     def of(self, query: RecordQuery) -> Sequence[int]:
-        """The shortest list that holds all that *query* wants, and more perhaps."""
+        """The shortest list that holds all that *query* wants, and perhaps more."""
         lists = self._all if query.notes else self._checkpoints
         return min((lists.get(facet, ()) for facet in _facets_in(query)), key=len)
 
 
-def _facets_of(header: Header) -> list[_Facet]:
-    return [
-        (),
-        ("run", header.run_id),
-        ("scope", header.scope),
-        ("run+scope", header.run_id, header.scope),
-        ("name", header.name),
-        ("kind", header.kind),
-        ("status", header.status),
-        *(("tag", tag) for tag in set(header.tags)),
-    ]
+def _facets_of(header: Header) -> Iterator[_Facet]:
+    yield ()
+    yield "run", header.run_id
+    yield "scope", header.scope
+    yield "run+scope", header.run_id, header.scope
+    yield from facets_of(header)
 
 
 def _facets_in(query: RecordQuery) -> Iterator[_Facet]:
     yield ()
     if query.run_id is not None and query.scope is not None:
         yield "run+scope", query.run_id, query.scope
-    for word, value in (
-        ("run", query.run_id),
-        ("scope", query.scope),
-        ("name", query.name),
-        ("kind", query.kind),
-        ("status", query.status),
-        ("tag", query.tag),
-    ):
-        if value is not None:
-            yield word, value
+    if query.run_id is not None:
+        yield "run", query.run_id
+    if query.scope is not None:
+        yield "scope", query.scope
+    yield from facets_in(query)
 
 
 class Ids:
-    """Where the records of an id stand, hidden ones and notes as well."""
+    """Places of the records of each id, hidden ones and notes included."""
 
     def __init__(self) -> None:
         self._places: dict[str, list[int]] = {}
@@ -172,7 +163,7 @@ def wants_status(query: RunQuery, status: str) -> bool:
 
 
 def remove(numbers: list[int], gone: Collection[int]) -> None:
-    """Take *gone* out of the sorted *numbers*."""
+    """Remove *gone* from the sorted *numbers*."""
     if len(gone) > _FEW:
         numbers[:] = [number for number in numbers if number not in gone]
         return

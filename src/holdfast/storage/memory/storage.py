@@ -4,27 +4,16 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from copy import copy
-from datetime import datetime
+from functools import partial
+from itertools import islice
 
-import msgspec
-
-from holdfast.core.records import (
-    Header,
-    Record,
-    check_run_id,
-    open_header,
-    open_record,
-    released,
-    renewed,
-    taken,
-)
+from holdfast.core.records import Header, Record, open_header, open_record
 from holdfast.errors import ConflictError, CorruptError, UsageError
 from holdfast.storage.base import (
     Batch,
     Lease,
-    Owner,
     Page,
     RecordQuery,
     RunInfo,
@@ -34,44 +23,42 @@ from holdfast.storage.base import (
     matches,
     only_one,
 )
-from holdfast.storage.memory.index import (
-    Entry,
-    Ids,
-    NameAndStatus,
-    RunIndex,
-    Visible,
-    remove,
-    wants_status,
+from holdfast.storage.memory.index import Entry, Ids, RunIndex, Visible, remove, wants_status
+from holdfast.storage.shared import (
+    Head,
+    Inspection,
+    LeaseSlots,
+    after_append,
+    after_removal,
+    cannot_erase,
+    check_head,
+    checked_run,
+    decide_append,
+    first_head,
+    misplaced,
+    paged,
+    rebuilt_head,
+    run_info,
 )
-from holdfast.storage.process import owner_is_dead
-from holdfast.storage.shared import Inspection, check_head, checked_run
 
 __all__ = ["MemoryStorage"]
 
-_PAGE = 64
 _SCAN = 1024
 """How many records a page may pass over before the lock is given back."""
 
 
-class _Run(msgspec.Struct):
-    """A journal and its head entry."""
+class _Run:
+    """The records of a run and its head entry."""
 
-    run_id: str
-    ordinal: int
-    started_at: datetime
-    entries: dict[int, Entry] = {}
-    seqs: list[int] = []
-    saved_at: datetime | None = None
-    seq: int = 0
-    digest: str = ""
-    checkpoints: int = 0
-    stored: int = 0
-    listed_as: NameAndStatus | None = None
-    """Under which it is listed."""
+    def __init__(self, head: Head) -> None:
+        self.head = head
+        self.entries: dict[int, Entry] = {}
+        self.seqs: list[int] = []
+        self.listed = False
 
 
-class MemoryStorage(Storage):
-    """Keeps journals in this process; they end with it. It can lease runs as well.
+class MemoryStorage(LeaseSlots, Storage):
+    """Keeps journals in this process; they end with it. It can lease runs.
 
     What goes in and what comes out share nothing with what is kept, and every read checks the
     digests, so that a test on it tells of the other media too.
@@ -108,8 +95,10 @@ class MemoryStorage(Storage):
         with self._lock:
             self._check_open()
             run = self._runs.get(run_id)
-            end = 0 if run is None else run.seq
-        return self._read(run, first or 0, end if last is None else min(last, end))
+        if run is None:
+            return iter(())
+        end = run.head.seq if last is None else min(last, run.head.seq)
+        return self._read(run, first or 0, end)
 
     def headers(self, query: RecordQuery) -> Iterator[Header]:
         with self._lock:
@@ -127,7 +116,8 @@ class MemoryStorage(Storage):
         with self._lock:
             self._check_open()
             bound = self._last_ordinal + 1
-        return self._infos(query, bound if query.before is None else min(bound, query.before))
+        start = bound if query.before is None else min(bound, query.before)
+        return islice(paged(partial(self._infos, query), start, limit=query.limit), query.limit)
 
     def head_and_newest(self, run_id: str, scope: str = "") -> tuple[RunInfo, Header | None] | None:
         with self._lock:
@@ -167,17 +157,9 @@ class MemoryStorage(Storage):
             if hide is None and erase is None:
                 return self._delete_run(run)
             erased = set(erase or ()) & run.entries.keys()
-            if run.seq in erased:
-                raise UsageError(
-                    f"record {run.seq} is the newest of run {run_id!r} and cannot be erased",
-                    hint="hide it, or delete the whole run",
-                    run_id=run_id,
-                    seq=run.seq,
-                )
-            hidden = self._hide(run, set(hide or ()) - erased)
-            self._erase(run, erased)
-            self._list(run)
-            return hidden + len(erased)
+            if run.head.seq in erased:
+                raise cannot_erase(run_id, run.head.seq)
+            return self._drop(run, set(hide or ()) - erased, erased)
 
     def close(self) -> None:
         with self._lock:
@@ -185,29 +167,15 @@ class MemoryStorage(Storage):
             self._runs, self._by_ordinal, self._entries, self._leases = {}, {}, {}, {}
             self._visible, self._ids, self._run_index = Visible(), Ids(), RunIndex()
 
-    def take_lease(self, run_id: str, owner: Owner, *, now: float, ttl: float) -> Lease:
-        check_run_id(run_id)
+    def change_lease(
+        self, run_id: str, change: Callable[[Lease | None], Lease | None]
+    ) -> Lease | None:
         with self._lock:
             self._check_open()
-            held = self._leases.get(run_id)
-            dead = owner_is_dead(held)
-            lease = taken(held, run_id, owner, now=now, ttl=ttl, owner_is_dead=dead)
-            self._leases[run_id] = lease
+            lease = change(self._leases.get(run_id))
+            if lease is not None:
+                self._leases[run_id] = lease
             return lease
-
-    def renew_lease(self, lease: Lease, *, now: float, ttl: float) -> Lease:
-        with self._lock:
-            self._check_open()
-            newest = renewed(self._leases.get(lease.run_id), lease, now=now, ttl=ttl)
-            self._leases[lease.run_id] = newest
-            return newest
-
-    def release_lease(self, lease: Lease) -> None:
-        with self._lock:
-            self._check_open()
-            left = released(self._leases.get(lease.run_id), lease)
-            if left is not None:
-                self._leases[lease.run_id] = left
 
     def lease_of(self, run_id: str) -> Lease | None:
         with self._lock:
@@ -241,7 +209,7 @@ class MemoryStorage(Storage):
             records=tuple(records),
             hidden=frozenset(entry.header.seq for entry in entries if entry.hidden),
             problems=tuple(problems),
-            head=run.seq,
+            head=run.head.seq,
         )
 
     def rewrite(
@@ -253,16 +221,13 @@ class MemoryStorage(Storage):
             run = self._runs.get(run_id)
             if run is None:
                 raise UsageError(f"there is no run {run_id!r} to rewrite", run_id=run_id)
-            check_head(run_id, head, run.seq)
+            check_head(run_id, head, run.head.seq)
             aside = [e for seq, e in run.entries.items() if not _is_whole(e, opened.get(seq))]
             self.quarantine.setdefault(run_id, []).extend(map(copy, aside))
-            self._rebuild(run, opened)
-            if run.seqs:
-                self._hide(run, set(hidden))
-                self._list(run)
+            self._rebuild(run, opened, set(hidden))
         return f"quarantine of this MemoryStorage, {run_id!r}"
 
-    def _rebuild(self, run: _Run, records: dict[int, Record]) -> None:
+    def _rebuild(self, run: _Run, records: dict[int, Record], hide: set[int]) -> None:
         if not records:
             self._delete_run(run)
             return
@@ -275,13 +240,15 @@ class MemoryStorage(Storage):
         if same and new and min(new) < max(same):
             # What comes back has no place of its own any more; the order within the run counts.
             same, new = set(), set(records)
-        self._erase(run, run.entries.keys() - same)
+        self._take_out(run, set(run.entries.keys() - same))
         for seq in same:
             run.entries[seq].text, run.entries[seq].body = records[seq].text, records[seq].body
         for seq in sorted(new):
-            self._store(run, records[seq])
-        last = records[max(records)].header
-        run.seq, run.digest, run.saved_at = last.seq, last.digest, last.saved_at
+            self._put(run, records[seq])
+        self._hide(run, hide)
+        hidden = {seq for seq, entry in run.entries.items() if entry.hidden}
+        ordered = [records[seq] for seq in sorted(records)]
+        self._set_head(run, rebuilt_head(run.head, ordered, hidden))
 
     def _check_open(self) -> None:
         if self._closed:
@@ -289,117 +256,126 @@ class MemoryStorage(Storage):
 
     def _append(self, batch: Batch, records: list[Record]) -> ConflictError | None:
         run = self._runs.get(batch.run_id)
-        if not records:
-            if run:
-                self._hide(run, set(batch.hide))
-                self._list(run)
-            return None
-        seq, digest = (run.seq, run.digest) if run else (0, "")
-        first = records[0].header
-        if run and all(_same_record(run, record.header) for record in records):
-            return None
-        if not batch.follows(first, seq, digest):
-            if first.seq != seq + 1:
-                return _conflict(batch, seq, f"seq {first.seq} does not follow its newest, {seq}")
-            return _conflict(batch, seq, f"seq {first.seq} was sealed on another record than {seq}")
         lease = self._leases.get(batch.run_id)
-        if lease and batch.epoch is not None and batch.epoch < lease.epoch:
-            return _conflict(batch, seq, f"epoch {batch.epoch} was followed by {lease.epoch}")
-        if run is None:
-            self._last_ordinal += 1
-            run = _Run(batch.run_id, self._last_ordinal, first.saved_at)
-            self._runs[batch.run_id] = self._by_ordinal[run.ordinal] = run
-        for record in records:
-            self._store(run, record)
-        self._hide(run, set(batch.hide))
-        self._list(run)
+        entries = run.entries if run else {}
+        there = [entries[r.header.seq].header for r in records if r.header.seq in entries]
+        decision = decide_append(
+            batch,
+            records,
+            seq=run.head.seq if run else 0,
+            digest=run.head.digest if run else "",
+            epoch=lease.epoch if lease else 0,
+            stored=((header.seq, header.digest) for header in there),
+        )
+        if isinstance(decision, ConflictError):
+            return decision
+        if decision == "store":
+            if records:
+                run = run or self._begin(records[0].header)
+                for record in records:
+                    self._put(run, record)
+                self._set_head(run, after_append(run.head, records))
+            if run is not None:
+                self._drop(run, set(batch.hide), set())
         return None
 
-    def _store(self, run: _Run, record: Record) -> None:
+    def _begin(self, first: Header) -> _Run:
+        self._last_ordinal += 1
+        run = _Run(first_head(first, self._last_ordinal))
+        self._runs[first.run_id] = self._by_ordinal[self._last_ordinal] = run
+        return run
+
+    def _put(self, run: _Run, record: Record) -> None:
         # Read from its text: the header of a record is the caller's, and can be changed.
         header = open_header(record.text, record.header.digest)
         self._last_place += 1
         entry = Entry(self._last_place, header, record.text, record.body)
         self._entries[entry.place] = run.entries[header.seq] = entry
         run.seqs.append(header.seq)
-        run.seq, run.digest, run.saved_at = header.seq, header.digest, header.saved_at
-        run.stored += header.stored
-        run.checkpoints += header.frame != "note"
         self._visible.add(entry)
         self._ids.add(header.id, entry.place)
 
-    def _hide(self, run: _Run, seqs: set[int]) -> int:
-        gone = [run.entries[seq] for seq in seqs & run.entries.keys()]
-        gone = [entry for entry in gone if not entry.hidden]
-        self._visible.drop(gone)
-        for entry in gone:
-            entry.hidden = True
-            run.checkpoints -= entry.header.frame != "note"
-        return len(gone)
+    def _drop(self, run: _Run, hide: set[int], erase: set[int]) -> int:
+        """Hide some records, erase others, and account for it."""
+        hidden = self._hide(run, hide)
+        gone = [entry for entry in (run.entries[seq] for seq in erase) if not entry.hidden]
+        stored = self._take_out(run, erase)
+        if hidden or erase:
+            head = after_removal(
+                run.head,
+                {entry.header.seq for entry in (*hidden, *gone)},
+                lambda: (self._checkpoint_of(run), run.entries[run.head.seq].header),
+                checkpoints=sum(entry.header.frame != "note" for entry in (*hidden, *gone)),
+                stored=stored,
+            )
+            self._set_head(run, head)
+        return len(hidden) + len(erase)
 
-    def _erase(self, run: _Run, seqs: Collection[int]) -> None:
-        self._hide(run, set(seqs))
-        for seq in seqs:
-            entry = run.entries.pop(seq)
+    def _hide(self, run: _Run, seqs: set[int]) -> list[Entry]:
+        """Hide records, however they are counted; returns those that were visible."""
+        entries = [run.entries[seq] for seq in seqs & run.entries.keys()]
+        hidden = [entry for entry in entries if not entry.hidden]
+        self._visible.drop(hidden)
+        for entry in hidden:
+            entry.hidden = True
+        return hidden
+
+    def _take_out(self, run: _Run, seqs: Collection[int]) -> int:
+        """Remove records, however they are counted; returns the bytes of their bodies."""
+        gone = [run.entries.pop(seq) for seq in seqs]
+        self._visible.drop(entry for entry in gone if not entry.hidden)
+        for entry in gone:
             del self._entries[entry.place]
             self._ids.drop(entry.header.id, entry.place)
-            run.stored -= entry.header.stored
         remove(run.seqs, seqs)
+        return sum(len(entry.body) for entry in gone)
 
     def _delete_run(self, run: _Run) -> int:
         count = len(run.seqs)
-        self._erase(run, set(run.seqs))
-        self._run_index.move(run.ordinal, run.listed_as, None)
-        del self._runs[run.run_id], self._by_ordinal[run.ordinal]
+        self._take_out(run, set(run.seqs))
+        self._run_index.move(run.head.ordinal, (run.head.name, run.head.status), None)
+        del self._runs[run.head.run_id], self._by_ordinal[run.head.ordinal]
         return count
 
-    def _list(self, run: _Run) -> None:
-        """List the run under the name and status that it has now."""
-        newest = self._checkpoint_of(run)
-        name = run.entries[run.seq].header.name if newest is None else newest.name
-        listed_as = (name, "running" if newest is None else newest.status)
-        self._run_index.move(run.ordinal, run.listed_as, listed_as)
-        run.listed_as = listed_as
+    def _set_head(self, run: _Run, head: Head) -> None:
+        """Replace the head of a run, and list the run under the name and status it has now."""
+        before = (run.head.name, run.head.status) if run.listed else None
+        self._run_index.move(head.ordinal, before, (head.name, head.status))
+        run.head, run.listed = head, True
 
     def _newest_checkpoint(self, run: _Run, scope: str) -> Entry | None:
-        places = self._visible.of(RecordQuery(run_id=run.run_id, scope=scope))
+        places = self._visible.of(RecordQuery(run_id=run.head.run_id, scope=scope))
         return self._entries[places[-1]] if places else None
 
     def _checkpoint_of(self, run: _Run) -> Header | None:
         newest = self._newest_checkpoint(run, "")
         return None if newest is None else newest.header
 
-    def _read(self, run: _Run | None, first: int, last: int) -> Iterator[Record]:
-        while run is not None:
+    def _read(self, run: _Run, first: int, last: int) -> Iterator[Record]:
+        def page(first: int, size: int) -> tuple[list[tuple[int, Entry]], int | None]:
             with self._lock:
                 self._check_open()
                 start = bisect_left(run.seqs, first)
-                seqs = [seq for seq in run.seqs[start : start + _PAGE] if seq <= last]
-                page = [(seq, run.entries[seq]) for seq in seqs]
-            for seq, entry in page:
-                record = open_record(entry.text, entry.header.digest, entry.body)
-                if (record.header.run_id, record.header.seq) != (run.run_id, seq):
-                    raise CorruptError(
-                        f"another record stands at seq {seq} of run {run.run_id!r}",
-                        run_id=run.run_id,
-                        seq=seq,
-                    )
-                yield record
-            if len(page) < _PAGE:
-                return
-            first = seqs[-1] + 1
+                seqs = [seq for seq in run.seqs[start : start + size] if seq <= last]
+                found = [(seq, run.entries[seq]) for seq in seqs]
+            return found, seqs[-1] + 1 if len(seqs) == size else None
+
+        for seq, entry in paged(page, first):
+            record = open_record(entry.text, entry.header.digest, entry.body)
+            if (record.header.run_id, record.header.seq) != (run.head.run_id, seq):
+                raise misplaced(run.head.run_id, seq)
+            yield record
 
     def _headers(self, query: RecordQuery, bound: int) -> Iterator[Header]:
-        left = query.limit
-        while bound and (left is None or left > 0):
+        def page(bound: int, size: int) -> tuple[list[Entry], int | None]:
             with self._lock:
                 self._check_open()
-                page, bound = self._page(query, bound, _PAGE if left is None else min(left, _PAGE))
-            for entry in page:
-                yield _opened(entry)
-            left = None if left is None else left - len(page)
+                return self._page(query, bound, size)
 
-    def _page(self, query: RecordQuery, bound: int, size: int) -> tuple[list[Entry], int]:
+        entries = paged(page, bound, limit=query.limit)
+        return islice(map(_opened, entries), query.limit)
+
+    def _page(self, query: RecordQuery, bound: int, size: int) -> tuple[list[Entry], int | None]:
         """Up to *size* wanted entries placed before *bound*, and the bound of what follows."""
         places = self._visible.of(query)
         end = bisect_left(places, bound)
@@ -411,7 +387,7 @@ class MemoryStorage(Storage):
                 page.append(entry)
                 if len(page) == size:
                     return page, bound
-        return page, bound if end > _SCAN else 0
+        return page, bound if end > _SCAN else None
 
     def _place_of(self, query: RecordQuery) -> int:
         """Where the record that *query* calls `before` stands."""
@@ -436,73 +412,33 @@ class MemoryStorage(Storage):
                     found[id_, entry.header.run_id, entry.header.scope] = entry
         return sorted(found.values(), key=lambda entry: entry.place, reverse=True)
 
-    def _infos(self, query: RunQuery, bound: int) -> Iterator[RunInfo]:
-        left = query.limit
-        while left is None or left > 0:
-            size = _PAGE if left is None else min(left, _PAGE)
-            with self._lock:
-                self._check_open()
-                page = [self._info(run) for run in self._listed(query, bound, size)]
-            yield from page
-            if len(page) < size:
-                return
-            bound = page[-1].ordinal
-            left = None if left is None else left - len(page)
+    def _infos(self, query: RunQuery, bound: int, size: int) -> tuple[list[RunInfo], int | None]:
+        with self._lock:
+            self._check_open()
+            page = [self._info(run) for run in self._listed(query, bound, size)]
+        return page, page[-1].ordinal if len(page) == size else None
 
     def _listed(self, query: RunQuery, bound: int, size: int) -> list[_Run]:
         if query.run_id is None:
             ordinals = self._run_index.below(query, bound, size)
             return [self._by_ordinal[ordinal] for ordinal in ordinals]
         run = self._runs.get(query.run_id)
-        if run is None or run.ordinal >= bound or run.listed_as is None:
+        if run is None or run.head.ordinal >= bound:
             return []
-        name, status = run.listed_as
-        wanted = query.name in (None, name) and wants_status(query, status)
+        wanted = query.name in (None, run.head.name) and wants_status(query, run.head.status)
         return [run] if wanted else []
 
     def _info(self, run: _Run) -> RunInfo:
-        newest = self._checkpoint_of(run)
-        name, status = run.listed_as or ("", "running")
-        return RunInfo(
-            run_id=run.run_id,
-            name=name,
-            ordinal=run.ordinal,
-            seq=run.seq,
-            digest=run.digest,
-            checkpoints=run.checkpoints,
-            stored=run.stored,
-            step=newest.step if newest else 0,
-            node=newest.node if newest else None,
-            kind=newest.kind if newest else "routine",
-            status=status,
-            started_at=run.started_at,
-            saved_at=run.saved_at or run.started_at,
-        )
+        return run_info(run.head, self._checkpoint_of(run))
 
 
 def _opened(entry: Entry) -> Header:
     """The entry's header, read from its own text and at its own place."""
     header = open_header(entry.text, entry.header.digest)
     if header != entry.header:
-        raise CorruptError(
-            f"record {header.seq} of run {header.run_id!r} stands in another's place",
-            run_id=entry.header.run_id,
-            seq=entry.header.seq,
-        )
+        raise misplaced(entry.header.run_id, entry.header.seq)
     return header
 
 
 def _is_whole(entry: Entry, record: Record | None) -> bool:
     return record is not None and (entry.text, entry.body) == (record.text, record.body)
-
-
-def _same_record(run: _Run, header: Header) -> bool:
-    entry = run.entries.get(header.seq)
-    return (
-        entry is not None and entry.header.id == header.id and entry.header.digest == header.digest
-    )
-
-
-def _conflict(batch: Batch, head: int, why: str) -> ConflictError:
-    seq = batch.records[0].header.seq
-    return ConflictError(f"run {batch.run_id!r}: {why}", run_id=batch.run_id, seq=seq, head=head)

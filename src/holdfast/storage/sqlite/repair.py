@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import os
 import shutil
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import groupby
 from pathlib import Path
@@ -23,11 +23,11 @@ from holdfast.core.records import Record, chained, gaps_between, medium_name, op
 from holdfast.errors import CorruptError, StorageUnavailableError
 from holdfast.storage.base import Batch, Lease, RunQuery
 from holdfast.storage.io import write_file
-from holdfast.storage.shared import Inspection, moment
-from holdfast.storage.sqlite.index import HIDDEN, NOTE, marks_of, state_of
+from holdfast.storage.shared import Head, Inspection, moment, rebuilt_head
+from holdfast.storage.sql import HIDDEN, NOTE, record_keys, record_of, state_of
 from holdfast.storage.sqlite.page_checksums import PAGE, checked_pages, peek
-from holdfast.storage.sqlite.rows import Run, lease_of, one, record_of, rows
-from holdfast.storage.sqlite.writes import insert_record
+from holdfast.storage.sqlite.rows import lease_of, one, rows
+from holdfast.storage.sqlite.writes import insert_record, put_head
 
 if TYPE_CHECKING:
     from holdfast.storage.sqlite.storage import SQLiteStorage
@@ -42,86 +42,83 @@ SELECT r.ord, r.seq, r.state, r.digest, CAST(r.header AS BLOB), b.body
 FROM records r LEFT JOIN bodies b ON b.ord = r.ord WHERE r.run = ? ORDER BY r.seq"""
 
 
-def inspect_run(db: apsw.Connection, run: Run) -> Inspection:
-    """What of a run is whole."""
+def inspect_run(db: apsw.Connection, head: Head) -> Inspection:
+    """Read all that is whole of a run."""
     records: list[Record] = []
     problems: list[str] = []
     hidden: set[int] = set()
-    for _, seq, state, digest, text, body in rows(db, _RECORDS, (run.pk,)):
+    places: dict[int, int] = {}
+    for place, seq, state, digest, text, body in rows(db, _RECORDS, (head.ordinal,)):
+        places[seq] = place
         if state & HIDDEN:
             hidden.add(seq)
         try:
-            records.append(record_of(run.run_id, seq, digest, text, body))
+            records.append(record_of(head.run_id, seq, digest, text, body))
         except CorruptError as error:
             problems.append(error.message)
     newest = records[-1].header if records else None
-    if newest is None or (newest.seq, newest.digest) != (run.seq, run.digest):
-        problems.append(
-            f"the newest record of run {run.run_id!r} is not {run.seq}, as it should be"
-        )
-    if not _is_marked(db, run, records, hidden):
-        problems.append(f"run {run.run_id!r} is not indexed as it should be")
+    if newest is None or (newest.seq, newest.digest) != (head.seq, head.digest):
+        problems.append(f"the newest record of run {head.run_id!r} is not {head.seq}")
+    elif rebuilt_head(head, records, hidden) != head and not problems:
+        problems.append(f"the head of run {head.run_id!r} does not fit its records")
+    if not all(_is_marked(db, head, places, record, hidden) for record in records):
+        problems.append(f"run {head.run_id!r} is not indexed as it should be")
     return Inspection(
-        run_id=run.run_id,
+        run_id=head.run_id,
         records=tuple(records),
         hidden=frozenset(hidden),
         problems=tuple(problems),
-        head=run.seq,
+        head=head.seq,
     )
 
 
 def _is_marked(
-    db: apsw.Connection, run: Run, records: Sequence[Record], hidden: Collection[int]
+    db: apsw.Connection,
+    head: Head,
+    places: Mapping[int, int],
+    record: Record,
+    hidden: Collection[int],
 ) -> bool:
-    places = dict(rows(db, "SELECT seq, ord FROM records WHERE run = ?", (run.pk,)))
-    for record in records:
-        header, place = record.header, places[record.header.seq]
-        note = NOTE if header.frame == "note" else 0
-        for key in _marks(record, run.pk, hidden):
-            mark = "SELECT 1 FROM marks WHERE key = ? AND note = ? AND ord = ?"
-            if one(db, mark, (key, note, place)) is None:
-                return False
-    shown = [r.header for r in records if r.header.seq not in hidden and r.header.frame != "note"]
-    latest = max((header.seq for header in shown if not header.scope), default=None)
-    return (run.checkpoints, run.latest) == (len(shown), latest)
-
-
-def _marks(record: Record, run: int, hidden: Collection[int]) -> list[bytes]:
-    marks = list(marks_of(record.header, run))
-    return marks[:1] if record.header.seq in hidden else marks
+    header = record.header
+    keys = list(record_keys(header, head.ordinal))
+    note = NOTE if header.frame == "note" else 0
+    mark = "SELECT 1 FROM marks WHERE key = ? AND note = ? AND ord = ?"
+    return all(
+        one(db, mark, (key, note, places[header.seq])) is not None
+        for key in (keys[:1] if header.seq in hidden else keys)
+    )
 
 
 def rewrite_run(
     db: apsw.Connection,
-    run: Run,
+    head: Head,
     records: Sequence[Record],
     hidden: Collection[int],
     quarantine: Path,
 ) -> Path:
     """Make a run just these records, within a transaction; gives where the others are kept."""
     wanted = {record.header.seq: record for record in records}
-    found = rows(db, _RECORDS, (run.pk,))
+    found = rows(db, _RECORDS, (head.ordinal,))
     aside = [row for row in found if not _is(row, wanted.get(row[1]))]
-    kept = _write_aside(quarantine, run.run_id, aside)
-    db.execute("DELETE FROM marks WHERE ord IN (SELECT ord FROM records WHERE run = ?)", (run.pk,))
+    kept = _write_aside(quarantine, head.run_id, aside)
+    db.execute(
+        "DELETE FROM marks WHERE ord IN (SELECT ord FROM records WHERE run = ?)", (head.ordinal,)
+    )
     for place, *_ in found:
         db.execute("DELETE FROM records WHERE ord = ?", (place,))
         db.execute("DELETE FROM bodies WHERE ord = ?", (place,))
-    db.execute("DELETE FROM erased WHERE run = ?", (run.pk,))
+    db.execute("DELETE FROM erased WHERE run = ?", (head.ordinal,))
     if not records:
-        db.execute("DELETE FROM runs WHERE pk = ?", (run.pk,))
+        db.execute("DELETE FROM runs WHERE pk = ?", (head.ordinal,))
         return kept
     # A record keeps its place among those of all runs; what was not there before is new.
     places = {row[3].hex(): row[0] for row in found}
     for seq, record in wanted.items():
         state = state_of(record.header) | (HIDDEN if seq in hidden else 0)
-        marks = _marks(record, run.pk, hidden)
-        insert_record(
-            db, run.pk, record, state, marks=marks, place=places.get(record.header.digest)
-        )
+        insert_record(db, head.ordinal, record, state, place=places.get(record.header.digest))
     for first, last in gaps_between(wanted):
-        db.execute("INSERT INTO erased VALUES (?, ?, ?)", (run.pk, first, last))
-    _write_head(db, run, records, hidden)
+        db.execute("INSERT INTO erased VALUES (?, ?, ?)", (head.ordinal, first, last))
+    put_head(db, head, rebuilt_head(head, records, hidden))
     return kept
 
 
@@ -148,29 +145,6 @@ def _write_aside(quarantine: Path, run_id: str, aside: Sequence[tuple[Any, ...]]
     ]
     write_file(path, b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
     return path
-
-
-def _write_head(
-    db: apsw.Connection, run: Run, records: Sequence[Record], hidden: Collection[int]
-) -> None:
-    shown = [r.header for r in records if r.header.seq not in hidden and r.header.frame != "note"]
-    own = [header for header in shown if not header.scope]
-    last, newest = records[-1].header, own[-1] if own else None
-    db.execute(
-        "UPDATE runs SET name = ?, status = ?, seq = ?, digest = ?, latest = ?, checkpoints = ?,"
-        " stored = ?, saved_at = ? WHERE pk = ?",
-        (
-            (newest or last).name,
-            newest.status if newest else "running",
-            last.seq,
-            last.digest,
-            newest.seq if newest else None,
-            len(shown),
-            sum(len(record.body) for record in records),
-            last.saved_at.isoformat(),
-            run.pk,
-        ),
-    )
 
 
 def bad_pages(path: Path) -> list[str]:

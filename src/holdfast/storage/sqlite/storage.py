@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import apsw
-
-from holdfast.core.records import Header, Record, check_run_id, released, renewed, taken
+from holdfast.core.records import Header, Record
 from holdfast.errors import ConflictError, UsageError
 from holdfast.storage.base import (
     Batch,
     Lease,
-    Owner,
     Page,
     RecordQuery,
     RunInfo,
@@ -22,32 +21,43 @@ from holdfast.storage.base import (
     Storage,
     about_run,
     matches,
-    only_one,
 )
-from holdfast.storage.process import owner_is_dead
-from holdfast.storage.shared import Inspection, check_head, checked_run
-from holdfast.storage.sqlite.connections import Pool
-from holdfast.storage.sqlite.index import COMMON_KIND, HIDDEN, Listing, id_key, listing
-from holdfast.storage.sqlite.rows import (
-    Run,
-    head_of,
-    info_of,
-    lease_of,
+from holdfast.storage.shared import (
+    COMMON_KIND,
+    Head,
+    Inspection,
+    LeaseSlots,
+    check_head,
+    checked_run,
     misplaced,
     missing,
-    notes_of,
-    one,
+    paged,
+)
+from holdfast.storage.sql import (
+    HIDDEN,
+    bound_of,
+    id_key,
+    id_range,
     open_row,
     record_of,
+)
+from holdfast.storage.sqlite.connections import Pool
+from holdfast.storage.sqlite.index import Listing, listing
+from holdfast.storage.sqlite.rows import (
+    Values,
+    head_of,
+    info_of,
+    infos,
+    lease_of,
+    notes_of,
+    one,
     rows,
-    run_of,
     runs_listing,
 )
 from holdfast.storage.sqlite.writes import append_batch, delete_run, drop, put_lease
 
 __all__ = ["SQLiteStorage"]
 
-_PAGE = 256
 _PAGE_BYTES = 1 << 22
 _VACUUM = 256
 """Pages given back at once after an erasure; `compact` gives back all."""
@@ -60,7 +70,7 @@ _COMPRESSIONS: dict[bool | str, str | None] = {
 }
 
 
-class SQLiteStorage(Storage):
+class SQLiteStorage(LeaseSlots, Storage):
     """Keeps journals in the SQLite file at *path*, which is made if it is missing.
 
     Threads, forks and other processes of the machine may use the file at the same time; it must
@@ -101,31 +111,30 @@ class SQLiteStorage(Storage):
     def read(
         self, run_id: str, *, first: int | None = None, last: int | None = None
     ) -> Iterator[Record]:
-        with self._pool.reading() as db:
-            run = run_of(db, run_id)
-        if run is None:
+        head = self._head(run_id)
+        if head is None:
             return iter(())
-        end = run.seq if last is None else min(last, run.seq)
-        return self._read(run_id, run, max(first or 1, 1), end)
+        end = head.seq if last is None else min(last, head.seq)
+        return self._read(head, max(first or 1, 1), end)
 
     def headers(self, query: RecordQuery) -> Iterator[Header]:
-        run: Run | None = None
-        with self._pool.reading() as db:
-            if query.run_id is not None and (run := run_of(db, query.run_id)) is None:
-                return iter(())
-            plan = listing(query, run.pk if run else None)
-            bound = _NO_BOUND if query.before is None else _bound(db, query, plan)
-        if run is not None and plan.whole:
-            return self._headers_of_run(query, plan, run, min(bound, run.seq + 1))
-        return self._headers(query, plan, bound)
+        head: Head | None = None
+        if query.run_id is not None and (head := self._head(query.run_id)) is None:
+            return iter(())
+        plan = listing(query, head.ordinal if head else None)
+        bound = _NO_BOUND if query.before is None else self._bound(query, plan)
+        if head is not None and plan.whole:
+            found = self._headers_of_run(query, plan, head, min(bound, head.seq + 1))
+        else:
+            found = self._headers(query, plan, bound)
+        return islice(found, query.limit)
 
     def find(self, id_prefix: str) -> list[Header]:
-        key = id_key(id_prefix)
-        after = key[:-1] + bytes([key[-1] + 1])
+        first, after = id_range(id_prefix)
         with self._pool.reading() as db:
-            page = rows(db, f"{_FIND} m.key = ? AND {_FOUND}", (key,))
+            page = rows(db, f"{_FIND} m.key = ? AND {_FOUND}", (first,))
             if not page:
-                page = rows(db, f"{_FIND} m.key >= ? AND m.key < ? AND {_FOUND}", (key, after))
+                page = rows(db, f"{_FIND} m.key >= ? AND m.key < ? AND {_FOUND}", (first, after))
         found: dict[tuple[str, str, str], Header] = {}
         for _, seq, digest, run_id, text in page:
             header = open_row(run_id, seq, digest, text)
@@ -140,7 +149,7 @@ class SQLiteStorage(Storage):
 
     def head_and_newest(self, run_id: str, scope: str = "") -> tuple[RunInfo, Header | None] | None:
         with self._pool.snapshot(scope != "") as db:
-            found = head_of(db, run_id)
+            found = info_of(db, run_id)
             if found is None or not scope:
                 return found
             info, _ = found
@@ -155,9 +164,7 @@ class SQLiteStorage(Storage):
         if COMMON_KIND in notes:
             return super().page(query, about=about, notes=notes)
         if about is not None:
-            with self._pool.reading() as db:
-                is_run = one(db, "SELECT 1 FROM runs WHERE run_id = ?", (about,)) is not None
-            query = about_run(query, about, is_run=is_run)
+            query = about_run(query, about, is_run=self._head(about) is not None)
         headers = tuple(self.headers(query))
         found: list[Header] = []
         with self._pool.reading() as db:
@@ -169,13 +176,13 @@ class SQLiteStorage(Storage):
         self, run_id: str, *, hide: Sequence[int] | None = None, erase: Sequence[int] | None = None
     ) -> int:
         with self._pool.writing() as db:
-            run = run_of(db, run_id)
-            if run is None:
+            found = head_of(db, run_id)
+            if found is None:
                 return 0
             if hide is None and erase is None:
-                affected = delete_run(db, run)
+                affected = delete_run(db, found[0])
             else:
-                affected = drop(db, run, set(hide or ()), set(erase or ()))
+                affected = drop(db, found[0], set(hide or ()), set(erase or ()))
             if erase or hide is None:
                 db.execute(f"PRAGMA incremental_vacuum({_VACUUM})").fetchall()
             return affected
@@ -189,26 +196,14 @@ class SQLiteStorage(Storage):
     def close(self) -> None:
         self._pool.close()
 
-    def take_lease(self, run_id: str, owner: Owner, *, now: float, ttl: float) -> Lease:
-        check_run_id(run_id)
+    def change_lease(
+        self, run_id: str, change: Callable[[Lease | None], Lease | None]
+    ) -> Lease | None:
         with self._pool.writing() as db:
-            held = lease_of(db, run_id)
-            dead = owner_is_dead(held)
-            lease = taken(held, run_id, owner, now=now, ttl=ttl, owner_is_dead=dead)
-            put_lease(db, lease)
+            lease = change(lease_of(db, run_id))
+            if lease is not None:
+                put_lease(db, lease)
             return lease
-
-    def renew_lease(self, lease: Lease, *, now: float, ttl: float) -> Lease:
-        with self._pool.writing() as db:
-            newest = renewed(lease_of(db, lease.run_id), lease, now=now, ttl=ttl)
-            put_lease(db, newest)
-            return newest
-
-    def release_lease(self, lease: Lease) -> None:
-        with self._pool.writing() as db:
-            left = released(lease_of(db, lease.run_id), lease)
-            if left is not None:
-                put_lease(db, left)
 
     def lease_of(self, run_id: str) -> Lease | None:
         with self._pool.reading() as db:
@@ -247,8 +242,8 @@ class SQLiteStorage(Storage):
         from holdfast.storage.sqlite.repair import inspect_run
 
         with self._pool.snapshot() as db:
-            run = run_of(db, run_id)
-            return None if run is None else inspect_run(db, run)
+            found = head_of(db, run_id)
+            return None if found is None else inspect_run(db, found[0])
 
     def rewrite(
         self, run_id: str, records: Sequence[Record], hidden: Collection[int], *, head: int
@@ -258,11 +253,11 @@ class SQLiteStorage(Storage):
         opened = checked_run(run_id, records)
         quarantine = self.path.with_name(f"{self.path.name}.quarantine")
         with self._pool.writing() as db:
-            run = run_of(db, run_id)
-            if run is None:
+            found = head_of(db, run_id)
+            if found is None:
                 raise UsageError(f"there is no run {run_id!r} to rewrite", run_id=run_id)
-            check_head(run_id, head, run.seq)
-            return str(rewrite_run(db, run, opened, hidden, quarantine))
+            check_head(run_id, head, found[0].seq)
+            return str(rewrite_run(db, found[0], opened, hidden, quarantine))
 
     def restore_leases(self, leases: Iterable[Lease]) -> None:
         """Put leases of another file here, as they were there."""
@@ -270,111 +265,107 @@ class SQLiteStorage(Storage):
             for lease in leases:
                 put_lease(db, lease)
 
-    def _read(self, run_id: str, run: Run, seq: int, end: int) -> Iterator[Record]:
-        prev: str | None = None
-        while seq <= end:
-            page = self._page_of_records(run.pk, seq, end)
-            for found, digest, text, body in page:
-                if found != seq:
-                    if not self._was_erased(run_id, run.pk, seq, found - 1):
-                        return
-                    prev = None
-                record = record_of(run_id, found, digest, text, body)
-                if prev is not None and record.header.prev != prev:
-                    raise misplaced(run_id, found)
-                prev = record.header.digest
-                seq = found + 1
-                yield record
-            if not page:
-                self._was_erased(run_id, run.pk, seq, end)
-                return
-
-    def _page_of_records(self, run: int, first: int, last: int) -> list[Any]:
-        """Some of the records of a run, at least one if there is any."""
-        page, size = [], 0
+    def _head(self, run_id: str) -> Head | None:
         with self._pool.reading() as db:
-            cursor = db.execute(_READ, (run, first, last, _PAGE))
+            found = head_of(db, run_id)
+        return None if found is None else found[0]
+
+    def _fetch(self, sql: str, values: Values) -> list[Any]:
+        with self._pool.reading() as db:
+            return rows(db, sql, values)
+
+    def _read(self, head: Head, seq: int, end: int) -> Iterator[Record]:
+        prev: str | None = None
+        for at, digest, text, body in paged(partial(self._records, head, end), seq):
+            if at != seq:
+                if not self._was_erased(head, seq, at - 1):
+                    return
+                prev = None
+            record = record_of(head.run_id, at, digest, text, body)
+            if prev is not None and record.header.prev != prev:
+                raise misplaced(head.run_id, at)
+            prev, seq = record.header.digest, at + 1
+            yield record
+        if seq <= end:
+            self._was_erased(head, seq, end)
+
+    def _records(self, head: Head, end: int, first: int, size: int) -> tuple[list[Any], int | None]:
+        """Some of the records of a run, at least one if there is any."""
+        page: list[Any] = []
+        weight = 0
+        with self._pool.reading() as db:
+            cursor = db.execute(_READ, (head.ordinal, first, end, size))
             for row in cursor:
                 page.append(row)
-                size += len(row[3] or b"")
-                if size > _PAGE_BYTES:
+                weight += len(row[3] or b"")
+                if weight > _PAGE_BYTES:
                     break
             cursor.close()
-        return page
+        return page, page[-1][0] + 1 if page and page[-1][0] < end else None
 
-    def _was_erased(self, run_id: str, run: int, first: int, last: int) -> bool:
+    def _was_erased(self, head: Head, first: int, last: int) -> bool:
         """True if the records that are missing were erased, False if their whole run was."""
         with self._pool.reading() as db:
             covered = one(
                 db,
                 "SELECT 1 FROM erased WHERE run = ? AND first <= ? AND last >= ?",
-                (run, first, last),
+                (head.ordinal, first, last),
             )
-            gone = not covered and not one(db, "SELECT 1 FROM runs WHERE pk = ?", (run,))
+            gone = not covered and not one(db, "SELECT 1 FROM runs WHERE pk = ?", (head.ordinal,))
         if not covered and not gone:
-            raise missing(run_id, first)
+            raise missing(head.run_id, first)
         return not gone
 
     def _headers_of_run(
-        self, query: RecordQuery, plan: Listing, run: Run, bound: int
+        self, query: RecordQuery, plan: Listing, head: Head, bound: int
     ) -> Iterator[Header]:
-        run_id, left = query.run_id or "", query.limit
-        size = _first_page(left)
-        while bound > 1 and left != 0:
-            page = self._page(plan, bound, size)
-            for seq, _, digest, _, text in page:
-                if seq != bound - 1 and not self._was_erased(run_id, run.pk, seq + 1, bound - 1):
-                    return
-                bound = seq
-                if seq == run.seq and digest.hex() != run.digest:
-                    raise misplaced(run_id, seq)
-                if text is None:
-                    continue
+        page = partial(self._page, plan)
+        for seq, _, digest, run_id, text in paged(page, bound, limit=query.limit):
+            if seq != bound - 1 and not self._was_erased(head, seq + 1, bound - 1):
+                return
+            bound = seq
+            if seq == head.seq and digest.hex() != head.digest:
+                raise misplaced(run_id, seq)
+            if text is not None:
                 header = open_row(run_id, seq, digest, text)
                 if matches(header, query):
                     yield header
-                    left = None if left is None else left - 1
-                    if left == 0:
-                        return
-            if not page:
-                self._was_erased(run_id, run.pk, 1, bound - 1)
-                return
-            size = min(2 * size, _PAGE)
+        if bound > 1:
+            self._was_erased(head, 1, bound - 1)
 
     def _headers(self, query: RecordQuery, plan: Listing, bound: int) -> Iterator[Header]:
-        left = query.limit
-        size = _first_page(left)
-        while left != 0:
-            page = self._page(plan, bound, size)
-            for place, seq, digest, run_id, text in page:
-                bound = place
-                header = open_row(run_id, seq, digest, text)
-                if matches(header, query):
-                    yield header
-                    left = None if left is None else left - 1
-                    if left == 0:
-                        return
-            if len(page) < size:
-                return
-            size = min(2 * size, _PAGE)
+        page = partial(self._page, plan)
+        for _, seq, digest, run_id, text in paged(page, bound, limit=query.limit):
+            header = open_row(run_id, seq, digest, text)
+            if matches(header, query):
+                yield header
 
-    def _page(self, plan: Listing, bound: int, size: int) -> list[Any]:
-        with self._pool.reading() as db:
-            return rows(db, plan.sql, plan.page(bound, size))
+    def _page(self, plan: Listing, bound: int, size: int) -> tuple[list[Any], int | None]:
+        found = self._fetch(plan.sql, plan.page(bound, size))
+        return found, found[-1][0] if len(found) == size else None
 
     def _runs(self, query: RunQuery) -> Iterator[RunInfo]:
         sql, values = runs_listing(query)
-        bound, left = query.before, query.limit
-        while left is None or left > 0:
-            size = _first_page(left)
-            values |= {"bound": _NO_BOUND if bound is None else bound, "size": size}
+
+        def page(bound: int, size: int) -> tuple[list[RunInfo], int | None]:
             with self._pool.reading() as db:
-                page = [info_of(*row)[0] for row in rows(db, sql, values)]
-            yield from page
-            if len(page) < size:
-                return
-            bound = page[-1].ordinal
-            left = None if left is None else left - len(page)
+                found = infos(db, sql, {**values, "bound": bound, "size": size})
+            following = found[-1][0].ordinal if len(found) == size else None
+            return [info for info, _ in found], following
+
+        start = _NO_BOUND if query.before is None else query.before
+        return islice(paged(page, start, limit=query.limit), query.limit)
+
+    def _bound(self, query: RecordQuery, plan: Listing) -> int:
+        """The place of the record that *query* calls `before`, hidden or not."""
+        found = self._fetch(f"{_FIND} m.key = ? ORDER BY m.ord", (id_key(query.before or ""),))
+        return bound_of(
+            query,
+            (
+                (seq if plan.by_seq else place, open_row(run_id, seq, digest, text))
+                for place, seq, digest, run_id, text in found
+            ),
+        )
 
 
 _READ = """
@@ -387,24 +378,3 @@ SELECT m.ord, r.seq, r.digest, u.run_id, CAST(r.header AS BLOB)
 FROM marks m CROSS JOIN records r ON r.ord = m.ord CROSS JOIN runs u ON u.pk = r.run
 WHERE"""
 _FOUND = f"m.note = 0 AND r.state & {HIDDEN} = 0 ORDER BY m.ord DESC"
-
-
-def _first_page(limit: int | None) -> int:
-    return _PAGE if limit is None else min(limit, _PAGE)
-
-
-def _bound(db: apsw.Connection, query: RecordQuery, plan: Listing) -> int:
-    """Where the record that *query* calls `before` stands, hidden or not."""
-    before = query.before or ""
-    found: dict[tuple[str, str], int] = {}
-    for place, seq, digest, run_id, text in rows(
-        db, f"{_FIND} m.key = ? ORDER BY m.ord", (id_key(before),)
-    ):
-        header = open_row(run_id, seq, digest, text)
-        if (
-            query.run_id in (None, run_id)
-            and query.name in (None, header.name)
-            and query.scope in (None, header.scope)
-        ):
-            found[run_id, header.scope] = seq if plan.by_seq else place
-    return only_one(found, query.before)

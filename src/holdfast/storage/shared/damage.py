@@ -1,0 +1,19 @@
+"""Errors for records that are not what their place in a medium claims."""
+
+from __future__ import annotations
+
+from holdfast.errors import CorruptError
+
+__all__ = ["misplaced", "missing"]
+
+
+def missing(run_id: str, seq: int) -> CorruptError:
+    """The error for a record that is not there, although no prune took it."""
+    return CorruptError(f"record {seq} of run {run_id!r} is missing", run_id=run_id, seq=seq)
+
+
+def misplaced(run_id: str, seq: int) -> CorruptError:
+    """The error for a record that is not the one its place is for."""
+    return CorruptError(
+        f"another record stands at seq {seq} of run {run_id!r}", run_id=run_id, seq=seq
+    )

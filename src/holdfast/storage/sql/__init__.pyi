@@ -1,0 +1,14 @@
+from holdfast.storage.sql.keys import HIDDEN as HIDDEN
+from holdfast.storage.sql.keys import NOTE as NOTE
+from holdfast.storage.sql.keys import id_key as id_key
+from holdfast.storage.sql.keys import id_range as id_range
+from holdfast.storage.sql.keys import kind_key as kind_key
+from holdfast.storage.sql.keys import micros as micros
+from holdfast.storage.sql.keys import query_keys as query_keys
+from holdfast.storage.sql.keys import record_keys as record_keys
+from holdfast.storage.sql.keys import scope_key as scope_key
+from holdfast.storage.sql.keys import state_of as state_of
+from holdfast.storage.sql.rows import bound_of as bound_of
+from holdfast.storage.sql.rows import head_of_row as head_of_row
+from holdfast.storage.sql.rows import open_row as open_row
+from holdfast.storage.sql.rows import record_of as record_of

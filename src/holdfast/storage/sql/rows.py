@@ -1,0 +1,72 @@
+"""Rows read back as records and heads; a row that does not fit is a `CorruptError`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from holdfast.core.records import Header, Record, open_header, with_body
+from holdfast.errors import CorruptError
+from holdfast.storage.base import RecordQuery, RunInfo, only_one
+from holdfast.storage.shared import Head, misplaced, missing, run_info
+
+__all__ = ["bound_of", "head_of_row", "open_row", "record_of"]
+
+
+def open_row(run_id: str, seq: int, digest: bytes, text: bytes) -> Header:
+    """The header of the record that the row claims to be."""
+    try:
+        header = open_header(text, digest.hex())
+    except CorruptError as error:
+        raise CorruptError(
+            f"record {seq} of run {run_id!r} is damaged: {error.message}",
+            hint=error.hint,
+            run_id=run_id,
+            seq=seq,
+        ) from error
+    if (header.run_id, header.seq) != (run_id, seq):
+        raise misplaced(run_id, seq)
+    return header
+
+
+def record_of(run_id: str, seq: int, digest: bytes, text: bytes, body: bytes | None) -> Record:
+    """The record that the row claims to be."""
+    header = open_row(run_id, seq, digest, text)
+    if body is None:
+        raise CorruptError(
+            f"the body of record {seq} of run {run_id!r} is missing", run_id=run_id, seq=seq
+        )
+    return with_body(header, text, body)
+
+
+def head_of_row(
+    head: Head, stored: bytes | None, digest: bytes | None, text: bytes | None
+) -> tuple[RunInfo, Header | None]:
+    """A head and the checkpoint it describes, if both fit the records.
+
+    *stored* is the digest of the record at `head.seq`, None if there is none; *digest* and
+    *text* are those of the record at `head.latest`.
+    """
+    run_id = head.run_id
+    if stored is None or stored.hex() != head.digest:
+        raise misplaced(run_id, head.seq)
+    newest: Header | None = None
+    if head.latest is not None:
+        if digest is None or text is None:
+            raise missing(run_id, head.latest)
+        newest = open_row(run_id, head.latest, digest, text)
+        if (newest.name, newest.status, newest.scope) != (head.name, head.status, ""):
+            raise misplaced(run_id, head.latest)
+    return run_info(head, newest), newest
+
+
+def bound_of(query: RecordQuery, found: Iterable[tuple[int, Header]]) -> int:
+    """The place of the record that *query* calls `before`, of those with its id."""
+    places: dict[tuple[str, str], int] = {}
+    for place, header in found:
+        if (
+            query.run_id in (None, header.run_id)
+            and query.name in (None, header.name)
+            and query.scope in (None, header.scope)
+        ):
+            places[header.run_id, header.scope] = place
+    return only_one(places, query.before)
