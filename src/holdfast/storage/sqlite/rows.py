@@ -51,8 +51,8 @@ def head_of(db: apsw.Connection, run_id: str) -> tuple[Head, int] | None:
 
 
 _HEAD_OF = f"""
-SELECT {_HEAD}, l.epoch FROM runs u LEFT JOIN leases l ON l.run_id = u.run_id
-WHERE u.run_id = ?"""
+SELECT {_HEAD}, (SELECT epoch FROM leases l WHERE l.run_id = u.run_id)
+FROM runs u WHERE u.run_id = ?"""
 
 
 def _head(row: Any) -> Head:
