@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast import CheckpointManager
-from holdfast.checkpoint.agent.resilient import ResilientCheckpointManager
+from holdfast.checkpoint.agent.manager import ResilientCheckpointManager
 from holdfast.errors import CorruptError, NotFoundError, UsageError
 
 LOOP = """

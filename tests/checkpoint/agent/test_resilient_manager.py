@@ -18,13 +18,12 @@ import pytest
 from tests.checkpoint.conftest import KEY, MEDIA
 
 from holdfast import CheckpointManager, FilesystemStorage, MemoryStorage, State, Storage
-from holdfast.checkpoint.agent.resilient import ResilientCheckpointManager
+from holdfast.checkpoint.agent.manager import ResilientCheckpointManager
 from holdfast.core.policy.drift import DriftReport, Finding
 from holdfast.core.policy.drift_detectors import Invariants, default_detectors
 from holdfast.errors import (
     CorruptError,
     DriftError,
-    HoldfastError,
     NotFoundError,
     RunError,
     StorageError,
@@ -471,7 +470,7 @@ def test_where_failed_saves_are_only_warned_of_nothing_is_risked_without_one(
     assert manager.create_checkpoint() == ""
     with pytest.raises(StorageError, match="nothing was restored"):
         manager.restore_checkpoint(checkpoint_id)
-    with pytest.raises(StorageError, match="not begun"), manager.operation("deploy"):
+    with pytest.raises(StorageError, match="not started"), manager.operation("deploy"):
         raise AssertionError("it was begun")
     assert manager.memory == {"n": 2}
 
@@ -721,7 +720,7 @@ def test_an_operation_that_could_not_be_undone_is_not_begun(
     manager: ResilientCheckpointManager, tmp_path: Path
 ) -> None:
     manager.register_provider("file", (tmp_path / "gone").read_text, print)
-    with pytest.raises(RunError, match="not begun"), manager.operation("deploy"):
+    with pytest.raises(RunError, match="not started"), manager.operation("deploy"):
         raise AssertionError("it was begun")
     assert manager.transactions() == []
 
@@ -729,7 +728,7 @@ def test_an_operation_that_could_not_be_undone_is_not_begun(
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from holdfast.checkpoint.agent.resilient import ResilientCheckpointManager
+from holdfast.checkpoint.agent.manager import ResilientCheckpointManager
 
 manager = ResilientCheckpointManager("agent-1", sys.argv[1])
 file = Path(sys.argv[2])
@@ -759,7 +758,7 @@ def test_an_operation_that_was_killed_is_found_and_rolled_back(tmp_path: Path) -
 RESTORING = """
 import itertools, sys
 from pathlib import Path
-from holdfast.checkpoint.agent.resilient import ResilientCheckpointManager
+from holdfast.checkpoint.agent.manager import ResilientCheckpointManager
 
 manager = ResilientCheckpointManager("agent-1", sys.argv[1])
 
@@ -952,7 +951,7 @@ def test_an_agents_own_check_adds_to_the_standard_ones(storage: Storage) -> None
     manager = Custom("agent-1", storage, on_drift="stop")
     assert not manager.check_drift()
     manager.memory["odd"] = True
-    with pytest.raises(DriftError, match="own check says so") as caught:
+    with pytest.raises(DriftError, match="own check found drift") as caught:
         manager.check_drift()
     assert isinstance(caught.value.report, DriftReport)
 
@@ -1121,11 +1120,11 @@ def test_two_managers_of_one_agent_do_not_overwrite_each_other(
     make: Callable[..., ResilientCheckpointManager],
 ) -> None:
     one, two = make(), make()
-    one.create_checkpoint()
-    two.create_checkpoint()
-    with pytest.raises(HoldfastError):
-        one.create_checkpoint()
-        two.create_checkpoint()
+    saved = [one.create_checkpoint("manual"), two.create_checkpoint("manual")]
+    saved += [one.create_checkpoint("manual"), two.create_checkpoint("manual")]
+    listed = one.list_checkpoints("agent-1")
+    assert [entry.checkpoint_id for entry in reversed(listed)] == saved
+    assert [entry.parent_checkpoint_id for entry in reversed(listed)] == [None, *saved[:-1]]
     assert all(one.verify("agent-1"))
 
 

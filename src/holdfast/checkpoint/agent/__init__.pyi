@@ -1,3 +1,3 @@
-from holdfast.checkpoint.agent.resilient import (
+from holdfast.checkpoint.agent.manager import (
     ResilientCheckpointManager as ResilientCheckpointManager,
 )

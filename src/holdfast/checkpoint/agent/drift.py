@@ -1,7 +1,8 @@
-"""What a `ResilientCheckpointManager` remembers of its agent's steps, to tell drift by."""
+"""The steps of an agent as observations, kept over restarts, and the drift found in them."""
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections import deque
@@ -12,12 +13,18 @@ import msgspec
 
 from holdfast.checkpoint.agent.providers import Captured
 from holdfast.checkpoint.journal import Note, Reader
-from holdfast.core.policy import DriftMonitor, Observation
+from holdfast.checkpoint.manager import CheckpointManager
+from holdfast.core.policy import DriftMonitor, DriftReport, Finding, Observation
 from holdfast.core.records import Header
 from holdfast.core.values import decode
+from holdfast.errors import DataError, UsageError
 from holdfast.storage.base import RecordQuery
 
-__all__ = ["AgentHistory", "read_task"]
+__all__ = ["AgentDrift", "AgentHistory", "check_facts", "read_backlog", "read_task"]
+
+logger = logging.getLogger("holdfast.checkpoint")
+
+_FACTS = {"action", "progress", "failed", "seconds", "task", "idle", "backlog"}
 
 _KIND = "observed"
 _WITHOUT_WORK = ("completed", "done", "cancelled", "idle", "waiting", "paused")
@@ -25,10 +32,10 @@ _BACKLOG = ("unread", "pending", "queue", "backlog")
 
 
 class AgentHistory:
-    """The observations of one agent: those to look at, and those that are not stored yet.
+    """The observations of one agent, including those not stored yet.
 
-    They are stored as a note beside each checkpoint, their values left out, so that an agent
-    which is started again after every failure is seen to fail again and again.
+    Each checkpoint stores them as a note, without values, so that an agent which is restarted
+    after every failure is seen to fail repeatedly.
     """
 
     def __init__(
@@ -36,9 +43,9 @@ class AgentHistory:
     ) -> None:
         self.monitor = monitor
         self.step = 0
-        """How many steps were observed, over all starts of the agent."""
+        """Number of steps observed, over all starts of the agent."""
         self.quiet = 0
-        """How many were observed since drift was last found or restored from."""
+        """Number of steps observed since the last drift or restore."""
         self._monotonic = monotonic
         self._last: float | None = None
         self._unsaved: deque[Observation] = deque(maxlen=monitor.window)
@@ -47,7 +54,7 @@ class AgentHistory:
         self._seen_values: dict[str, Any] = {}
 
     def observe(self, captured: Captured, damage: str, given: Mapping[str, Any]) -> None:
-        """Count a step, described by what is *given*, else by what the agent's task says."""
+        """Count a step, described by *given* and otherwise by the agent's task."""
         now = self._monotonic()
         values = self._values(captured)
         facts = {**read_task(values), **read_backlog(values), **given}
@@ -71,7 +78,7 @@ class AgentHistory:
         self.quiet += 1
 
     def _values(self, captured: Captured) -> dict[str, Any]:
-        """What was captured; what has not changed since it was last seen is the same object."""
+        """Decode what was captured, reusing values that have not changed."""
         before = self._seen.texts if self._seen is not None else {}
         values = {
             name: self._seen_values[name] if before.get(name) == text else decode(text, frozen=True)
@@ -81,11 +88,11 @@ class AgentHistory:
         return values
 
     def step_of(self, captured: Captured) -> int:
-        """The step that a state belongs to: the last that was observed, or one under way."""
+        """Return the step a state belongs to: the last observed one, or the one under way."""
         return self.step if captured == self._seen else self.step + 1
 
     def restart(self, captured: Captured, damage: str) -> None:
-        """The agent was restored to *captured*: what was seen before does not count."""
+        """Start over after a restore to *captured*."""
         values = self._values(captured)
         task = read_task(values)
         task.pop("action", None)
@@ -97,7 +104,7 @@ class AgentHistory:
         self.quiet = 0
 
     def note(self) -> Note | None:
-        """What is to be stored beside a checkpoint."""
+        """Return the note to store beside a checkpoint."""
         if not self._unsaved and not self._restarted:
             return None
         return Note(
@@ -108,12 +115,12 @@ class AgentHistory:
         )
 
     def stored(self) -> None:
-        """The last `note` is in the journal."""
+        """Clear what the last `note` stored."""
         self._unsaved.clear()
         self._restarted = False
 
-    def take_up(self, reader: Reader, run_id: str) -> None:
-        """Go on from what the journal says of earlier starts, back to the last restore."""
+    def load(self, reader: Reader, run_id: str) -> None:
+        """Load the observations of earlier starts, back to the last restore."""
         storage = reader.storage
         for header in storage.headers(RecordQuery(run_id=run_id, limit=1)):
             self.step = header.step
@@ -128,6 +135,133 @@ class AgentHistory:
             for observation in _observations(reader, header):
                 self.monitor.observe(observation)
                 self.step = max(self.step, observation.step)
+
+
+class AgentDrift:
+    """Drift detection for one agent: its history, the last verification, the last warnings."""
+
+    def __init__(
+        self,
+        manager: CheckpointManager,
+        run_id: str,
+        monitor: DriftMonitor,
+        monotonic: Callable[[], float],
+        verify_every: float,
+    ) -> None:
+        self._manager = manager
+        self._run_id = run_id
+        self._monotonic = monotonic
+        self._verify_every = verify_every
+        self._verified: tuple[float, str] | None = None
+        self._history = AgentHistory(monitor, monotonic)
+        self._is_loaded = False
+        self._warned: set[tuple[str, str]] = set()
+        self.is_described = False
+        """True if `observe` described the step that `detect` is to look at."""
+        self.since: int | None = None
+        """The step the drift began with that the last `detect` found."""
+        self.restored_seq: int | None = None
+        """The checkpoint that the last reaction restored, until a window without drift."""
+
+    def observe(self, captured: Captured, facts: Mapping[str, Any]) -> None:
+        """Count a step."""
+        self._load()
+        self._history.observe(captured, self._damage(), facts)
+
+    def detect(self) -> DriftReport:
+        """Return the report, log new warnings, and remember since when the agent drifts."""
+        self.is_described = False
+        report = self.report()
+        found = [one for one in report.findings if one.level == "warn"]
+        warnings = {(one.detector, one.about): one for one in found}
+        for key, one in warnings.items():
+            if key not in self._warned:
+                logger.warning("agent %s: %s", self._run_id, one)
+        self._warned = set(warnings)
+        self.since = report.since if report else None
+        return report
+
+    def report(self) -> DriftReport:
+        """Return the findings about the last steps."""
+        self._load()
+        return self._history.monitor.look()
+
+    def confirmed(self, drifts: bool) -> DriftReport:
+        """Return the report; one that names the agent's own check if only that found drift."""
+        report = self.report()
+        history = self._history
+        if not drifts:
+            if history.quiet >= history.monitor.window:
+                self.restored_seq = None
+            return report
+        history.quiet = 0
+        if report:
+            return report
+        own = Finding(
+            detector="detect_drift",
+            saw="the agent's own check found drift",
+            confidence=1.0,
+            since=history.step,
+        )
+        return DriftReport(findings=(own,))
+
+    def step_of(self, captured: Captured) -> int:
+        """Return the step that a state belongs to."""
+        self._load()
+        return self._history.step_of(captured)
+
+    def note(self) -> Note | None:
+        """Return the note to store beside a checkpoint."""
+        return self._history.note()
+
+    def stored(self) -> None:
+        """Clear what the last `note` stored."""
+        self._history.stored()
+
+    def restart(self, captured: Captured) -> None:
+        """Start over after a restore to *captured*."""
+        self._load()
+        self._history.restart(captured, self._damage())
+        self.since = None
+
+    def _load(self) -> None:
+        if self._is_loaded:
+            return
+        self._is_loaded = True
+        try:
+            self._history.load(self._manager.reader, self._run_id)
+        except DataError as error:
+            # The next verification reports the damage; this call must not fail on it.
+            logger.warning("agent %s: its history cannot be read: %s", self._run_id, error)
+
+    def _damage(self) -> str:
+        """Describe the damage in the stored records, as of the last verification."""
+        now = self._monotonic()
+        if self._verified is None or now - self._verified[0] >= self._verify_every:
+            self._verified = (now, self._verify())
+        return self._verified[1]
+
+    def _verify(self) -> str:
+        try:
+            if self._manager.reader.run(self._run_id) is None:
+                return ""
+            return "; ".join(self._manager.verify(self._run_id)[0].problems)
+        except DataError as error:
+            return error.message
+
+
+def check_facts(facts: Mapping[str, Any]) -> None:
+    """Refuse facts that no `Observation` has, or of another type."""
+    unknown = set(facts) - _FACTS
+    if unknown:
+        raise UsageError(
+            f"observe() knows no {', '.join(sorted(unknown))}",
+            hint=f"it takes {', '.join(sorted(_FACTS))}",
+        )
+    try:
+        msgspec.convert(facts, Observation)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"observe() cannot take that: {error}") from None
 
 
 def read_task(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,13 +1,15 @@
-"""Providers: the parts of an agent that a checkpoint is made of, and that a restore gives back.
+"""Providers: the parts of an agent that checkpoints save and restores give back.
 
-A provider captures its part of the agent as a value, and restores it from one. Capturing never
-takes a failure for emptiness: what could not be captured is named. Restoring is all or nothing:
-when one provider fails, those before it are given back what they had.
+A provider captures its part of the agent as a value, and restores it from one. A failed capture
+is never taken for an empty value: it is reported as missing. A restore is all or nothing: if one
+provider fails, those before it get their state back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -19,39 +21,59 @@ from holdfast.errors import RunError, UsageError
 __all__ = ["AgentParts", "Captured", "Provider", "Providers"]
 
 
+_EMPTY_TEXTS = frozenset(map(encode, ({}, [], "", None)))
+
+
 class Provider(msgspec.Struct, frozen=True):
     """One part of an agent's state."""
 
     name: str
     capture: Callable[[], Any]
     restore: Callable[[Any], object]
+    timeout: float | None = None
+    """Seconds after which a call counts as failed; None waits for ever."""
+
+    def captured(self) -> Any:
+        """Call `capture` within the time limit."""
+        return _within(self.timeout, self.capture, self.name)
+
+    def put(self, value: Any) -> None:
+        """Call `restore` within the time limit."""
+        _within(self.timeout, partial(self.restore, value), self.name)
 
 
 class Captured(msgspec.Struct, frozen=True):
-    """What providers gave, as text, so that nothing done to the live objects reaches it."""
+    """Encoded values of providers, which no change of the live objects reaches."""
 
     texts: dict[str, bytes]
     missing: dict[str, str] = {}
-    """Why the others gave nothing, by provider."""
+    """Reasons why the other providers have no value."""
+
+    @property
+    def is_empty(self) -> bool:
+        """True if every provider had an empty value."""
+        return not self.missing and all(text in _EMPTY_TEXTS for text in self.texts.values())
 
     def value(self, name: str) -> Any:
-        """A copy of what the provider gave."""
+        """Return a copy of the provider's value."""
         return decode(self.texts[name])
 
 
 class Providers:
     """The providers of one agent, in the order in which they are captured and restored."""
 
-    def __init__(self) -> None:
+    def __init__(self, own: Iterable[Provider] = ()) -> None:
         self._all: dict[str, Provider] = {}
+        for provider in own:
+            self.add(provider)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What they are called, in order."""
+        """Their names, in order."""
         return tuple(self._all)
 
     def add(self, provider: Provider) -> None:
-        """Add a provider; a name is given once."""
+        """Add a provider with a new name."""
         if not provider.name:
             raise UsageError("a provider needs a name")
         if provider.name in self._all:
@@ -64,32 +86,34 @@ class Providers:
                     f"provider {provider.name!r} is given {what!r}",
                     hint="capture is a function without arguments, restore one of the value",
                 )
+        if provider.timeout is not None and not provider.timeout > 0:
+            raise UsageError(f"timeout is {provider.timeout!r}", hint="give more than 0 seconds")
         self._all[provider.name] = provider
 
     def capture(self) -> Captured:
-        """What each provider gives now. If none gives anything, that is a `RunError`."""
+        """Capture each provider; a `RunError` if all of them fail."""
         captured = self.capture_any()
         if not captured.texts:
             raise RunError(
                 f"no provider could be captured: {captured.missing}",
-                hint="nothing was saved; see why they fail",
+                hint="nothing was saved; fix the providers",
                 missing=captured.missing,
             )
         return captured
 
     def capture_any(self) -> Captured:
-        """The same, even if that is nothing: what a restore is to get an agent out of."""
+        """Capture each provider, even if all of them fail: a restore may still help."""
         texts: dict[str, bytes] = {}
         missing: dict[str, str] = {}
         for name, provider in self._all.items():
             try:
-                texts[name] = encode(provider.capture())
+                texts[name] = encode(provider.captured())
             except Exception as error:
                 missing[name] = failure_text(describe(error))
         return Captured(texts, missing)
 
     def check(self, held: Mapping[str, Any], checkpoint_id: str, *, partial: bool) -> None:
-        """Refuse a checkpoint that does not hold what there are providers for."""
+        """Refuse a checkpoint whose parts do not match the providers."""
         unknown = [name for name in held if name not in self._all]
         if unknown:
             raise UsageError(
@@ -107,16 +131,16 @@ class Providers:
             )
 
     def restore(self, values: Mapping[str, Any], before: Captured) -> None:
-        """Give each provider its value; if one fails, give all back what *before* says.
+        """Restore each provider's value; if one fails, put all back as in *before*.
 
-        Those that *before* does not know come last, for they cannot be put back.
+        Providers without a value in *before* come last: they cannot be put back.
         """
         order = sorted(values, key=lambda name: name in before.missing)
         done: list[str] = []
         for name in order:
             done.append(name)
             try:
-                self._all[name].restore(values[name])
+                self._all[name].put(values[name])
             except BaseException as error:
                 lost = self.put_back(done, before)
                 if not isinstance(error, Exception):
@@ -129,61 +153,56 @@ class Providers:
                 ) from error
 
     def put_back(self, names: list[str], before: Captured) -> dict[str, str]:
-        """Give these providers what they had, the last first; tells which could not, and why."""
+        """Restore these providers from *before*, last first; return those that failed, and why."""
         lost: dict[str, str] = {}
         for name in reversed(names):
             if name in before.missing:
                 lost[name] = f"it could not be captured before: {before.missing[name]}"
                 continue
             try:
-                self._all[name].restore(before.value(name))
+                self._all[name].put(before.value(name))
             except Exception as error:
                 lost[name] = failure_text(describe(error))
         return lost
 
 
 class AgentParts:
-    """The parts that an agent's state is made of by itself, to be overridden as needed.
+    """The four parts of an agent that are always saved; a subclass may override their methods.
 
-    A subclass that captures more in ``_get_...`` is given it back in the ``_restore_...`` of the
-    same part.
+    A subclass that captures more in ``_get_...`` gets it back in the ``_restore_...`` of the same
+    part.
     """
 
     def _begin_empty(self) -> None:
         self.current_task: dict[str, Any] = {}
-        """What the agent is at: its ``id``, ``status``, ``progress_percentage``, ``action``."""
+        """The current task: its ``id``, ``status``, ``progress_percentage``, ``action``."""
         self.mailbox: dict[str, Any] = {}
         self.operational_context: dict[str, Any] = {}
         self.memory: dict[str, Any] = {}
 
-    def _own_providers(self) -> tuple[Provider, ...]:
-        return (
-            Provider(
-                "current_task", self._get_current_task_state, self._restore_current_task_state
-            ),
-            Provider("mailbox", self._get_mailbox_state, self._restore_mailbox_state),
-            Provider(
-                "operational_context",
-                self._get_operational_context,
-                self._restore_operational_context,
-            ),
-            Provider("memory", self._get_memory_state, self._restore_memory_state),
-        )
+    def _own_providers(self) -> Iterable[Provider]:
+        for name, part in (
+            ("current_task", "current_task_state"),
+            ("mailbox", "mailbox_state"),
+            ("operational_context", "operational_context"),
+            ("memory", "memory_state"),
+        ):
+            yield Provider(name, getattr(self, f"_get_{part}"), getattr(self, f"_restore_{part}"))
 
     def _get_current_task_state(self) -> dict[str, Any]:
-        """What the agent is at."""
+        """Capture the current task."""
         return dict(self.current_task)
 
     def _get_mailbox_state(self) -> dict[str, Any]:
-        """Where the agent is in its messages."""
+        """Capture the position in the agent's messages."""
         return dict(self.mailbox)
 
     def _get_operational_context(self) -> dict[str, Any]:
-        """Goals, constraints, decisions: what the agent goes by."""
+        """Capture goals, constraints and decisions."""
         return dict(self.operational_context)
 
     def _get_memory_state(self) -> dict[str, Any]:
-        """What the agent remembers."""
+        """Capture the agent's memory."""
         return dict(self.memory)
 
     def _restore_current_task_state(self, value: dict[str, Any]) -> None:
@@ -200,13 +219,36 @@ class AgentParts:
 
 
 def _fill(live: dict[str, Any], value: Mapping[str, Any]) -> None:
-    """Make a dict that others hold the same as *value*."""
+    """Give a dict that others hold the content of *value*."""
     live.clear()
     live.update(value)
 
 
 def _after(lost: Mapping[str, str]) -> str:
     if not lost:
-        return "all providers have what they had before"
-    told = "; ".join(f"{name}: {why}" for name, why in lost.items())
-    return f"the others have what they had before, but not {told}"
+        return "all providers have their earlier state back"
+    failed = "; ".join(f"{name}: {why}" for name, why in lost.items())
+    return f"the other providers have their earlier state back, but not {failed}"
+
+
+def _within(seconds: float | None, call: Callable[[], Any], name: str) -> Any:
+    """Call, in a thread if there is a time limit; a `TimeoutError` when it has passed."""
+    if seconds is None:
+        return call()
+    outcome: list[Any] = []
+    failure: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            outcome.append(call())
+        except BaseException as error:
+            failure.append(error)
+
+    thread = threading.Thread(target=run, name=f"holdfast-provider-{name}", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if failure:
+        raise failure[0]
+    if not outcome:
+        raise TimeoutError(f"provider {name!r} did not return within {seconds:g} s")
+    return outcome[0]

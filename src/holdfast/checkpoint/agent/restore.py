@@ -1,4 +1,4 @@
-"""What an agent is restored to, found by a checkpoint's id or in a file."""
+"""Find the checkpoint an agent is restored to, by its id or in a file."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from holdfast.storage.base import RecordQuery, RunQuery, Storage, open_storage
 
 __all__ = [
     "PARTIAL",
+    "AgentOperation",
     "Found",
-    "Operation",
     "Restored",
     "find_by_id",
     "find_in_file",
@@ -30,49 +30,49 @@ __all__ = [
 ]
 
 PARTIAL = "partial"
-"""The tag of a checkpoint that lacks what a provider should have given."""
+"""Tag of a checkpoint that lacks the state of a provider."""
 
 _JOURNAL = re.compile(r"(.+?)(?:\.\d+)?\.jsonl(?:\.gz|\.zst)?")
 
 
 class Restored(msgspec.Struct, frozen=True, kw_only=True):
-    """What a restore did."""
+    """A restore that was carried out."""
 
     checkpoint_id: str
-    """What was restored."""
+    """The checkpoint that was restored."""
     safety_id: str
-    """What there was before; `undo_restore` goes back to it."""
+    """The checkpoint of the state before, for `undo_restore`; "" if there was no room for it."""
     providers: tuple[str, ...]
     transaction_id: str
 
 
-class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """A risky piece of work that is under way."""
+class AgentOperation(msgspec.Struct, frozen=True, kw_only=True):
+    """A guarded operation that is under way."""
 
     name: str
     transaction_id: str
     checkpoint_id: str
-    """What is restored if it fails."""
+    """The checkpoint that is restored if it fails."""
 
 
 class Found(msgspec.Struct, frozen=True):
-    """A checkpoint of the agent, read and checked."""
+    """A checkpoint of the agent, loaded and checked."""
 
     header: Header
     state: State
     loaded: Loaded | None = None
-    """What the run can go on from; None for one that comes from a file."""
+    """The base for the next delta; None for a checkpoint from a file."""
 
 
 def is_path(given: str | os.PathLike[str]) -> bool:
-    """Whether a file is meant, and not the id of a checkpoint."""
+    """Return whether *given* is a file, and not the id of a checkpoint."""
     if not isinstance(given, str):
         return True
     return os.sep in given or given.endswith(".holdfast") or os.path.isfile(given)
 
 
 def find_by_id(manager: CheckpointManager, agent_id: str, checkpoint_id: str) -> Found:
-    """The agent's checkpoint with that id, or unique prefix of one; another's is refused."""
+    """Load the agent's checkpoint with that id or unique prefix; refuse another agent's."""
     reader = manager.reader
     try:
         header = reader.resolve(checkpoint_id, run_id=agent_id)
@@ -89,7 +89,7 @@ def find_in_file(
     agent_id: str,
     path: str | os.PathLike[str],
 ) -> Found:
-    """The newest complete checkpoint in a file: one that was exported, or a run's journal."""
+    """Load the newest complete checkpoint of an exported file or a run's journal."""
     file = Path(path)
     if not file.is_file():
         raise NotFoundError(f"there is no file {str(file)!r}", hint="check the path", path=path)
@@ -100,7 +100,7 @@ def find_in_file(
                 reading = manager_on(scratch)
                 reading.import_run(file)
                 return _newest(reading, agent_id)
-        # A copy: looking at a journal must not change it, and it may lie anywhere.
+        # A copy: reading a journal must not change it, and it may be anywhere.
         folder = Path(directory, medium_name(agent_id))
         folder.mkdir()
         for part in file.parent.iterdir():
@@ -135,7 +135,7 @@ def _state(header: Header, loaded: Loaded, agent_id: str) -> State:
 
 def _of_another(header: Header, agent_id: str) -> UsageError:
     return UsageError(
-        f"checkpoint {header.id} belongs to run {header.run_id!r} of {header.name!r}, and not to"
+        f"checkpoint {header.id} belongs to run {header.run_id!r} of {header.name!r}, not to"
         f" agent {agent_id!r}",
         hint="restore it with the manager of its own agent",
         run_id=header.run_id,

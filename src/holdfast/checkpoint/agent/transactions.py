@@ -1,9 +1,8 @@
-"""The transaction log: what was begun in a run, and how it ended, as notes in its journal.
+"""The transaction log: operations started in a run and their ends, as notes in its journal.
 
-A transaction is two notes with one id: that it started, and that it ended in success, in failure,
-or in a rollback. One that has only started was cut off: the process died in the middle of it. What
-it is and how it stands is in the notes' headers; details and errors are in their bodies, and
-encrypted where the run is.
+A transaction is two notes with one id: its start, and its end in success, failure or rollback. One
+without an end was cut off by the death of its process. Names and statuses are in the notes'
+headers; details and errors are in their bodies, and encrypted where the run is.
 
 >>> from holdfast import CheckpointManager, State
 >>> manager = CheckpointManager("memory://")
@@ -41,29 +40,28 @@ _ENDS = ("success", "failure", "rollback")
 
 
 class Transaction(msgspec.Struct, frozen=True, kw_only=True):
-    """One operation, as the log knows it."""
+    """One operation in the log."""
 
     id: str
     operation: str
     status: TransactionStatus
-    """Where it stands; "started" if it has not ended, or was cut off."""
+    """Its status; "started" if it has not ended, or was cut off."""
     started_at: datetime
     ended_at: datetime | None = None
     details: dict[str, Any] = {}
-    """What was said of it at its start and at its end."""
+    """Details given at its start and at its end."""
     error: str = ""
 
     @property
     def ended(self) -> bool:
-        """Whether its outcome is known."""
+        """True if its outcome is known."""
         return self.status != "started"
 
 
 class TransactionLog:
     """The transactions of one run.
 
-    It goes as far back as the run's oldest checkpoint that is still kept: what retention takes
-    away takes the notes before it along.
+    It reaches back to the oldest checkpoint of the run: pruning removes older notes too.
     """
 
     def __init__(self, manager: CheckpointManager, run_id: str) -> None:
@@ -71,25 +69,25 @@ class TransactionLog:
         self._run_id = run_id
 
     def start(self, operation: str, /, **details: Any) -> str:
-        """Say that something begins; gives the transaction's id."""
+        """Log the start of an operation and return the transaction's id."""
         transaction_id, note = self.begun(operation, **details)
         self._manager.append_notes(self._run_id, [note])
         return transaction_id
 
     def success(self, transaction_id: str, /, **details: Any) -> None:
-        """Say that it ended well."""
+        """Log its success."""
         self._end(transaction_id, "success", details)
 
     def failure(self, transaction_id: str, error: BaseException, **details: Any) -> None:
-        """Say that it failed, and what it left behind is still there."""
+        """Log its failure: what it changed is still there."""
         self._end(transaction_id, "failure", details, error)
 
     def rollback(self, transaction_id: str, error: BaseException | None = None) -> None:
-        """Say that it failed, and that what it did was undone."""
+        """Log its failure: what it changed was undone."""
         self._end(transaction_id, "rollback", {}, error)
 
     def begun(self, operation: str, /, **details: Any) -> tuple[str, Note]:
-        """The id and the note of a start, to be appended together with something else."""
+        """Return id and note of a start, to append together with something else."""
         if not operation:
             raise UsageError("an operation needs a name")
         transaction_id = new_id(time.time_ns(), os.urandom(8))
@@ -102,13 +100,13 @@ class TransactionLog:
         error: BaseException | None = None,
         **details: Any,
     ) -> Note:
-        """The note of an end, to be appended together with something else."""
+        """Return the note of an end, to append together with something else."""
         if status not in _ENDS:
             raise UsageError(f"status is {status!r}", hint=f"one of {', '.join(_ENDS)}")
         known = self.get(transaction_id)
         if known.ended:
             raise UsageError(
-                f"transaction {transaction_id} has ended in {known.status} already",
+                f"transaction {transaction_id} ended in {known.status} already",
                 hint="start another one",
             )
         return _note(transaction_id, known.operation, status, details, error)
@@ -116,7 +114,7 @@ class TransactionLog:
     def list(
         self, *, status: TransactionStatus | None = None, limit: int | None = None
     ) -> Sequence[Transaction]:
-        """Transactions, the one that started last first."""
+        """List transactions, the last started first."""
         ends: dict[str, Header] = {}
         found: list[Transaction] = []
         for header in self._headers(None):
@@ -133,7 +131,7 @@ class TransactionLog:
         return found
 
     def get(self, transaction_id: str) -> Transaction:
-        """The transaction with that id; else a `NotFoundError`."""
+        """Return the transaction with that id, or raise `NotFoundError`."""
         start = end = None
         for header in self._headers({"transaction": transaction_id}):
             if header.metadata["status"] == "started":
@@ -143,7 +141,7 @@ class TransactionLog:
         if start is None:
             raise NotFoundError(
                 f"no transaction {transaction_id!r} in run {self._run_id!r}",
-                hint="list() shows those there are",
+                hint="list() shows all transactions",
             )
         return self._read(start, end)
 
