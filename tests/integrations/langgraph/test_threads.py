@@ -71,7 +71,7 @@ def test_everything_that_works_on_runs_works_on_threads(address: str, tmp_path: 
         manager = saver.manager
         listed = manager.list_checkpoints("t")
         assert [(one.step, one.kind, one.name) for one in listed[:3]] == [
-            *((5, "routine", "langgraph"), (4, "routine", "langgraph"), (3, "input", "langgraph"))
+            *((4, "routine", "langgraph"), (3, "routine", "langgraph"), (2, "input", "langgraph"))
         ]
         changed = manager.history("t")[-1].changes
         assert ("add", "/messages/-") in [(change.op, change.path) for change in changed]
@@ -359,7 +359,7 @@ def test_of_a_thread_the_last_checkpoints_are_kept_in_memory_if_they_are_small(
             checkpoint["channel_values"] = {"text": f"{step} ".ljust(size, "-")}
             config = saver.put(config, checkpoint, {"source": "loop", "step": step}, {})
         known = saver._threads.reading._recent["t", ""]
-        assert [found.header.step for found in known] == [*range(21 - kept, 21)]
+        assert [found.header.step for found in known] == [*range(20 - kept, 20)]
         listed = [one.checkpoint["channel_values"]["text"] for one in saver.list(thread())]
         assert listed == [f"{step} ".ljust(size, "-") for step in reversed(range(20))]
 

@@ -37,8 +37,11 @@ _KEYFRAME_FACTOR = 2
 """A keyframe is due when the deltas since the last weigh this many times as much as it."""
 _SHORT_CHAIN = 8192
 """A chain of deltas that weighs no more than this is left to grow, however small the state."""
-_MARKS = frozenset(["pin", "release", "tag", "writes"])
-"""Notes about a checkpoint, which are as true after whatever came between."""
+_MARKS = frozenset(["pin", "release", "tag"])
+"""Notes about a checkpoint, which are as true after whatever came between.
+
+So are notes that name a checkpoint as their parent.
+"""
 _TRIES = 64
 """How often a batch is sealed anew because only notes came between."""
 
@@ -162,7 +165,7 @@ class Journal:
         """Whether it is as true after whatever came between: a mark, or a branch."""
         if request.draft is not None:
             return request.draft.rank is not None
-        marks_only = all(note.kind in _MARKS for note in request.notes)
+        marks_only = all(note.kind in _MARKS or note.parent for note in request.notes)
         return marks_only and request.run_id not in self.epochs
 
     def _moved(self, request: Request, conflict: ConflictError) -> Cursor | None:

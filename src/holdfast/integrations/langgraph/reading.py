@@ -8,12 +8,15 @@ from typing import Any
 
 import msgspec
 from langgraph.checkpoint.base import PendingWrite
+from langgraph.checkpoint.serde.types import INTERRUPT, RESUME
 
+from holdfast.checkpoint.effects import Answer
 from holdfast.checkpoint.journal import LATE, by_id, in_order
 from holdfast.checkpoint.operations import Operations
 from holdfast.core.records import Header
 from holdfast.integrations.journal_text import Reading
-from holdfast.integrations.langgraph.records import Address, fold
+from holdfast.integrations.langgraph.progress import interrupts, with_answers
+from holdfast.integrations.langgraph.records import Address, fold, tasks_writing
 from holdfast.storage.base import RecordQuery
 
 __all__ = ["ThreadReading"]
@@ -55,8 +58,33 @@ class ThreadReading(Reading):
 
     def writes(self, header: Header, read: Any) -> list[PendingWrite]:
         """The pending writes of a checkpoint."""
-        notes = self.written(header, header.id)
-        return [(task, channel, read(text)) for task, channel, text in fold(notes)]
+        notes = [(note.seq, text) for note, text in self.write_records(header, header.id)]
+        found: list[PendingWrite] = [
+            (task, channel, read(text)) for task, channel, text in fold(text for _, text in notes)
+        ]
+        if header.scope or not any(channel == INTERRUPT for _, channel, _ in found):
+            return found
+        return with_answers(found, tasks_writing(RESUME, notes), self._answers(header, read))
+
+    def asked(self, address: Address, task: str, read: Any) -> set[str]:
+        """The ids of the questions that a task has asked at a checkpoint."""
+        notes = self.written(address, address.checkpoint_id or "")
+        return {
+            one.id
+            for text in notes
+            for writer, channel, value in fold([text])
+            if (writer, channel) == (task, INTERRUPT)
+            for one in interrupts(channel, read(value))
+        }
+
+    def _answers(self, header: Header, read: Any) -> Iterator[tuple[int, str, Any]]:
+        """Answers given from outside after a checkpoint: seq, question and value, oldest first."""
+        query = RecordQuery(run_id=header.run_id, kind="answer", notes=True)
+        seqs = [note.seq for note in self._storage.headers(query) if note.seq > header.seq]
+        for seq in reversed(seqs):
+            for record in self._storage.read(header.run_id, first=seq, last=seq):
+                answer = msgspec.json.decode(self._reader.sealer.open(record), type=Answer)
+                yield seq, answer.id, read(bytes(answer.value))
 
     def listing(
         self,

@@ -36,6 +36,7 @@ __all__ = [
     "note_of",
     "read_beside",
     "split_metadata",
+    "tasks_writing",
     "tuple_of",
 ]
 
@@ -219,7 +220,7 @@ def tuple_of(
     checkpoint: Any = {**said[0], "id": header.id, "channel_values": channels}
     metadata: Any = {**header.metadata, **said[1]}
     if "forked_from" in metadata and "step" not in metadata:  # by a manager, not by LangGraph
-        metadata |= {"source": "fork", "step": header.step - 1, "parents": {}}
+        metadata |= {"source": "fork", "step": header.step, "parents": {}}
     parent = address.config(header.parent) if header.parent else None
     return CheckpointTuple(
         config=address.config(),
@@ -260,6 +261,12 @@ def note_of(
     stored = [(channel, msgspec.Raw(text)) for channel, text in writes]
     content = Written(task, path, stored, places)
     return Note(kind="writes", content=content, scope=address.scope, parent=target, tags=(target,))
+
+
+def tasks_writing(channel: str, notes: Iterable[tuple[int, bytes]]) -> dict[str, int]:
+    """The tasks that wrote to *channel*, with the seq of the last note that says so."""
+    found = ((seq, _read_written(text)) for seq, text in notes)
+    return {one.task: seq for seq, one in found if any(name == channel for name, _ in one.writes)}
 
 
 def fold(notes: Iterable[bytes]) -> list[tuple[str, str, bytes]]:

@@ -200,8 +200,9 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
     def _put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, path: str
     ) -> Any:
-        texts = [(channel, self._text(value)) for channel, value in writes]
-        return self._threads.put_writes(Address.of(config), texts, task_id, path)
+        texts = [self._text(value) for _, value in writes]
+        address = Address.of(config)
+        return self._threads.put_writes(address, writes, texts, task_id, path, self._value)
 
     def get_next_version(self, current: str | None, channel: None) -> str:
         return self._pace.after(current)

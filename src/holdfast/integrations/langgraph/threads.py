@@ -17,6 +17,13 @@ from holdfast.core.state import Lineage, Place, State
 from holdfast.core.values import Items, Lazy, Nature
 from holdfast.errors import UsageError
 from holdfast.integrations.journal_text import PAGE, Found, joined, pages
+from holdfast.integrations.langgraph.progress import (
+    RunningNodes,
+    asks,
+    question_notes,
+    status_of,
+    step_of,
+)
 from holdfast.integrations.langgraph.reading import ThreadReading
 from holdfast.integrations.langgraph.records import (
     Address,
@@ -44,6 +51,7 @@ class Threads:
     def __init__(self, operations: Operations, name: str) -> None:
         self._operations = operations
         self._name = name
+        self._nodes = RunningNodes()
         self.reading = ThreadReading(operations, name)
 
     def put(
@@ -64,13 +72,14 @@ class Threads:
         """
         self._check_retention(metadata)
         plain, rest = split_metadata(metadata)
-        step = metadata.get("step")
         place = Place(
             run_id=check_run_id(address.thread_id, "thread_id"),
             name=self._name,
             scope=address.scope,
-            step=max(0, step + 1) if isinstance(step, int) else 0,
+            step=step_of(metadata),
+            node=self._nodes.before(address),
             kind=kind_of(metadata),
+            status=status_of(checkpoint),
             metadata=plain,
         )
         said = beside(checkpoint, rest)
@@ -105,14 +114,24 @@ class Threads:
             )
 
     def put_writes(
-        self, address: Address, writes: Sequence[tuple[str, bytes]], task: str, path: str
+        self,
+        address: Address,
+        writes: Sequence[tuple[str, Any]],
+        texts: Sequence[bytes],
+        task: str,
+        path: str,
+        read: Read,
     ) -> Steps[None]:
-        """Save writes to a checkpoint, which need not be there yet."""
-        note = note_of(address, writes, task, path)
-        note = msgspec.structs.replace(note, name=self._name)
-        yield from self._operations.append_notes(
-            check_run_id(address.thread_id, "thread_id"), (note,)
-        )
+        """Save writes to a checkpoint, which need not be there yet, and the questions in them."""
+        thread_id = check_run_id(address.thread_id, "thread_id")
+        stored = [(channel, text) for (channel, _), text in zip(writes, texts, strict=True)]
+        notes = [note_of(address, stored, task, path)]
+        if asks(address, writes):
+            before = yield Work(lambda: self.reading.asked(address, task, read))
+            notes += question_notes(address, writes, path, before)
+        self._nodes.wrote(address, path)
+        named = tuple(msgspec.structs.replace(note, name=self._name) for note in notes)
+        yield from self._operations.append_notes(thread_id, named)
 
     def get(self, address: Address, read: Read) -> Steps[CheckpointTuple | None]:
         """The checkpoint that *address* names, or the newest."""

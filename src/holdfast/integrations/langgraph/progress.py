@@ -1,0 +1,141 @@
+"""Step, node, status and questions of a thread, derived from what LangGraph saves."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from threading import Lock
+from typing import Any
+
+import msgspec
+from langgraph.checkpoint.base import PendingWrite
+from langgraph.checkpoint.serde.types import INTERRUPT, RESUME, TASKS
+
+from holdfast.checkpoint.effects import Answer, Question
+from holdfast.checkpoint.journal import Note
+from holdfast.integrations.langgraph.records import Address
+from holdfast.integrations.langgraph.types import encode_value
+
+__all__ = [
+    "RunningNodes",
+    "asks",
+    "interrupts",
+    "question_notes",
+    "status_of",
+    "step_of",
+    "with_answers",
+]
+
+_START = "__start__"
+_TRIGGER = "branch:to:"
+"""The start of the names of the channels that make a `StateGraph` run a node."""
+_PULL = "~__pregel_pull, "
+"""The start of the path of a task that a channel triggered; the node's name follows."""
+_REMEMBERED = 1024
+
+
+def step_of(metadata: Mapping[str, Any]) -> int:
+    """LangGraph's step number; its input, step -1, counts as step 0."""
+    step = metadata.get("step")
+    return max(0, step) if isinstance(step, int) else 0
+
+
+def status_of(checkpoint: Mapping[str, Any]) -> str:
+    """Completed if no node is due after this checkpoint, as far as its channels tell.
+
+    A graph that was not built with `StateGraph` or `entrypoint` has channels of its own, which do
+    not tell; its threads stay running.
+    """
+    values, known = checkpoint["channel_values"], checkpoint.get("channel_versions", {})
+    if _START not in known:
+        return "running"
+    due = any(name == _START or name.startswith(_TRIGGER) for name in values)
+    return "running" if due or values.get(TASKS) else "completed"
+
+
+class RunningNodes:
+    """Remembers which nodes wrote to a checkpoint, until the next one is saved."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._nodes: OrderedDict[Address, dict[str, None]] = OrderedDict()
+
+    def wrote(self, address: Address, path: str) -> None:
+        """A task with this path wrote to the checkpoint that *address* names."""
+        node = _node_of(path)
+        if node is None:
+            return
+        with self._lock:
+            self._nodes.setdefault(address, {})[node] = None
+            if len(self._nodes) > _REMEMBERED:
+                self._nodes.popitem(last=False)
+
+    def before(self, address: Address) -> str | None:
+        """The nodes that led from the checkpoint that *address* names to the next one."""
+        with self._lock:
+            nodes = self._nodes.pop(address, None)
+        return ", ".join(sorted(nodes)) if nodes else None
+
+
+def _node_of(path: str) -> str | None:
+    return path.removeprefix(_PULL) if path.startswith(_PULL) else None
+
+
+def asks(address: Address, writes: Sequence[tuple[str, Any]]) -> bool:
+    """True for writes of the thread itself with which a task asks, or continues after an answer.
+
+    LangGraph writes what a subgraph asks to the thread's own namespace as well.
+    """
+    return not address.scope and any(channel in (INTERRUPT, RESUME) for channel, _ in writes)
+
+
+def interrupts(channel: str, value: Any) -> list[Any]:
+    """The interrupts that a write to *channel* holds; anything else may be written there too."""
+    if channel != INTERRUPT or not isinstance(value, list | tuple):
+        return []
+    return [one for one in value if isinstance(getattr(one, "id", None), str)]
+
+
+def question_notes(
+    address: Address, writes: Sequence[tuple[str, Any]], path: str, before: Collection[str]
+) -> Iterator[Note]:
+    """Notes of the questions that a task asks with `interrupt`.
+
+    *before* are the ids of the questions that it asked before; they have been answered.
+    """
+    found = [one for channel, value in writes for one in interrupts(channel, value)]
+    for old in set(before) - {one.id for one in found}:
+        answer = Answer(id=old, value=msgspec.Raw(b"null"))
+        yield Note(kind="answer", content=answer, parent=address.checkpoint_id)
+    for asked in found:
+        schema = getattr(asked, "response_schema", None)
+        question = Question(
+            id=asked.id,
+            text=msgspec.Raw(encode_value(asked.value)),
+            schema=schema if isinstance(schema, dict) else None,
+        )
+        node = _node_of(path)
+        yield Note(kind="question", content=question, parent=address.checkpoint_id, node=node)
+
+
+def with_answers(
+    writes: list[PendingWrite], resumed: Mapping[str, int], answers: Iterable[tuple[int, str, Any]]
+) -> list[PendingWrite]:
+    """Add the answers given from outside to the values that the tasks resume with.
+
+    *answers* are the seq of the note, the question's id and the value, oldest first. *resumed* is
+    the seq at which LangGraph itself wrote such values for a task; older answers are among them.
+    """
+    asked = {one.id: task for task, *write in writes for one in interrupts(*write)}
+    values: dict[str, list[Any]] = {}
+    for task, channel, value in writes:
+        if channel == RESUME:
+            values[task] = [*value] if isinstance(value, list) else [value]
+    added: set[str] = set()
+    for seq, question, value in answers:
+        task = asked.get(question, "")
+        if task and seq > resumed.get(task, 0):
+            values.setdefault(task, []).append(value)
+            added.add(task)
+    kept = [one for one in writes if not (one[1] == RESUME and one[0] in added)]
+    return [*kept, *((task, RESUME, values[task]) for task in sorted(added))]

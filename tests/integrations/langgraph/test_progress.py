@@ -1,0 +1,147 @@
+"""Step, node, status and questions of LangGraph threads, as the rest of Holdfast sees them."""
+
+from __future__ import annotations
+
+import operator
+from itertools import pairwise
+from typing import Annotated, Any, TypedDict
+
+from langgraph.func import entrypoint
+from langgraph.graph import END, START, StateGraph
+from langgraph.types import Command, Send, interrupt
+
+import holdfast
+from holdfast.integrations.langgraph.saver import HoldfastSaver
+
+THREAD: Any = {"configurable": {"thread_id": "t"}}
+
+
+class Log(TypedDict):
+    log: Annotated[list[str], operator.add]
+
+
+def _graph(saver: HoldfastSaver, **nodes: Any) -> Any:
+    """A graph that runs these nodes one after another."""
+    builder = StateGraph(Log)
+    for name, node in nodes.items():
+        builder.add_node(name, node)
+    names = [START, *nodes, END]
+    for source, target in pairwise(names):
+        builder.add_edge(source, target)
+    return builder.compile(checkpointer=saver)
+
+
+def _ask(state: Log) -> dict[str, Any]:
+    answer = interrupt({"question": "publish?"})
+    return {"log": [f"answer {answer}"]}
+
+
+def _write(text: str) -> Any:
+    return lambda state: {"log": [text]}
+
+
+def _status(saver: HoldfastSaver) -> str:
+    return saver.manager.list_checkpoints("t")[0].status
+
+
+def test_steps_and_nodes_are_langgraphs_own(address: str) -> None:
+    with HoldfastSaver(address) as saver:
+        graph = _graph(saver, one=_write("1"), two=_write("2"))
+        graph.invoke({"log": []}, THREAD, durability="sync")
+        listed = saver.manager.list_checkpoints("t")
+        assert [(one.step, one.node) for one in listed] == [
+            *((2, "two"), (1, "one"), (0, "__start__"), (0, None))
+        ]
+        steps = [one.metadata["step"] for one in saver.list(THREAD)]
+        assert steps == [2, 1, 0, -1]
+
+
+def test_a_thread_whose_graph_has_ended_is_completed(address: str) -> None:
+    seen: list[str] = []
+    with HoldfastSaver(address) as saver:
+
+        def look(state: Log) -> dict[str, Any]:
+            seen.append(_status(saver))
+            return {"log": ["looked"]}
+
+        graph = _graph(saver, one=_write("1"), look=look)
+        for _ in range(2):
+            graph.invoke({"log": []}, THREAD, durability="sync")
+            assert _status(saver) == "completed"
+        assert seen == ["running", "running"]
+        graph.update_state(THREAD, {"log": ["again"]}, as_node="one")
+        assert _status(saver) == "running"
+
+
+def test_tasks_that_were_sent_keep_a_thread_running(address: str) -> None:
+    seen: list[str] = []
+    with HoldfastSaver(address) as saver:
+
+        def work(item: Any) -> dict[str, Any]:
+            seen.append(_status(saver))
+            return {"log": [str(item)]}
+
+        builder = StateGraph(Log)
+        builder.add_node("spread", lambda state: {"log": []})
+        builder.add_node("work", work)
+        builder.add_edge(START, "spread")
+        builder.add_conditional_edges("spread", lambda state: [Send("work", n) for n in range(2)])
+        graph = builder.compile(checkpointer=saver)
+        graph.invoke({"log": []}, THREAD, durability="sync")
+        assert seen == ["running", "running"]
+        assert _status(saver) == "completed"
+
+
+def test_a_thread_of_the_functional_interface_is_completed_too(address: str) -> None:
+    with HoldfastSaver(address) as saver:
+
+        @entrypoint(checkpointer=saver)
+        def double(number: int) -> int:
+            return 2 * number
+
+        assert double.invoke(4, THREAD, durability="sync") == 8
+        assert _status(saver) == "completed"
+
+
+def test_what_a_thread_asks_is_pending_until_langgraph_resumes_it(address: str) -> None:
+    with HoldfastSaver(address) as saver:
+        graph = _graph(saver, ask=_ask)
+        graph.invoke({"log": []}, THREAD, durability="sync")
+        (asked,) = holdfast.pending(storage=saver.manager)
+        shown = graph.get_state(THREAD).interrupts[0]
+        assert (asked.run_id, asked.id, asked.node) == ("t", shown.id, "ask")
+        assert asked.question == {"question": "publish?"}
+        graph.invoke(Command(resume="yes"), THREAD, durability="sync")
+        assert holdfast.pending(storage=saver.manager) == []
+        assert graph.get_state(THREAD).values == {"log": ["answer yes"]}
+
+
+def test_a_question_that_was_answered_from_outside_resumes_the_graph(address: str) -> None:
+    def ask_twice(state: Log) -> dict[str, Any]:
+        return {"log": [interrupt("first?"), interrupt("second?")]}
+
+    with HoldfastSaver(address) as saver:
+        graph = _graph(saver, ask=ask_twice)
+        graph.invoke({"log": []}, THREAD, durability="sync")
+        for question, answer in (("first?", "one"), ("second?", "two")):
+            (asked,) = holdfast.pending("t", storage=saver.manager)
+            assert asked.question == question
+            holdfast.resolve("t", asked.id, answer, storage=saver.manager)
+            assert holdfast.pending("t", storage=saver.manager) == []
+            graph.invoke(None, THREAD, durability="sync")
+        assert graph.get_state(THREAD).values == {"log": ["one", "two"]}
+        assert _status(saver) == "completed"
+
+
+def test_an_answer_from_outside_follows_one_given_to_langgraph(address: str) -> None:
+    def ask_twice(state: Log) -> dict[str, Any]:
+        return {"log": [interrupt("first?"), interrupt("second?")]}
+
+    with HoldfastSaver(address) as saver:
+        graph = _graph(saver, ask=ask_twice)
+        graph.invoke({"log": []}, THREAD, durability="sync")
+        graph.invoke(Command(resume="one"), THREAD, durability="sync")
+        (asked,) = holdfast.pending("t", storage=saver.manager)
+        holdfast.resolve("t", asked.id, "two", storage=saver.manager)
+        graph.invoke(None, THREAD, durability="sync")
+        assert graph.get_state(THREAD).values == {"log": ["one", "two"]}
