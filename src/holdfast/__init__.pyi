@@ -91,3 +91,4 @@ from holdfast.storage.sqlite import SQLiteStorage as SQLiteStorage
 
 __version__: str
 from holdfast import errors as errors
+from holdfast.storage.postgres import PostgresStorage as PostgresStorage

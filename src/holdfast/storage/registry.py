@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
+from urllib.parse import urlencode
 
 from holdfast.errors import CorruptError, HoldfastError, NotFoundError, StorageError, UsageError
 from holdfast.storage.addresses import StorageURL, has_scheme, mask_url, nearest, url_for_path
@@ -28,8 +29,9 @@ __all__ = [
 DEFAULT_ADDRESS = "sqlite:///.holdfast/holdfast.db"
 _VARIABLE = "HOLDFAST_STORAGE"
 _GROUP = "holdfast.storages"
-_LATER = ("az", "cosmos", "gs", "postgresql", "redis", "s3")
-_SPELLINGS = {"postgres": "postgresql", "rediss": "redis", "sqlite3": "sqlite", "mem": "memory"}
+_LATER = ("az", "cosmos", "gs", "redis", "s3")
+_ALIASES = {"postgres": "postgresql"}
+_SPELLINGS = {"rediss": "redis", "sqlite3": "sqlite", "mem": "memory"}
 
 
 def open_storage(address: str | Storage | None = None) -> Storage:
@@ -38,7 +40,9 @@ def open_storage(address: str | Storage | None = None) -> Storage:
     - ``memory://``: a new one in memory. The name ``memory``: the one that this process shares.
     - ``sqlite:///runs.db``, relative to the working directory; ``sqlite:////srv/runs.db``.
     - ``file:runs`` or ``file://./runs``, relative; ``file:///srv/runs``.
-    - Both take ``?compress=gzip`` or ``zstd``.
+    - ``postgresql://user@host/database``, with libpq's options and ``schema=``, ``pool=``,
+      ``timeout=``, ``patience=``; needs the extra `postgres`.
+    - All three take ``?compress=gzip`` or ``zstd``.
     - ``resilient:sqlite:///runs.db|file:copy``: a `ResilientStorage` over these, the primary first.
     - a name given to `register_checkpoint_store`, or a scheme that an installed package brings.
     - None: what the environment variable HOLDFAST_STORAGE says, else `DEFAULT_ADDRESS`.
@@ -156,7 +160,10 @@ def _open_memory(url: StorageURL) -> Storage:
 
 def _compression(url: StorageURL) -> bool | str:
     url.check_options("compress")
-    compress = url.options.get("compress", "false")
+    return _compression_named(url.options.get("compress", "false"))
+
+
+def _compression_named(compress: str) -> bool | str:
     if compress not in _COMPRESS:
         raise UsageError(
             f"compress={compress} is not known",
@@ -196,6 +203,29 @@ def _open_file(url: StorageURL) -> Storage:
     return FilesystemStorage(path, compress=compress)
 
 
+def _open_postgres(url: StorageURL) -> Storage:
+    """Our own options are taken out; all others are libpq's, and go to the server's driver."""
+    from holdfast.storage.postgres import PostgresStorage
+
+    own = {"schema", "pool", "compress", "timeout", "patience"}
+    rest = {key: value for key, value in url.options.items() if key not in own}
+    address = url.full.partition("?")[0] + (f"?{urlencode(rest)}" if rest else "")
+    try:
+        return PostgresStorage(
+            address,
+            schema=url.options.get("schema", "holdfast"),
+            pool=int(url.options.get("pool", "4")),
+            timeout=float(url.options.get("timeout", "30")),
+            patience=float(url.options.get("patience", "30")),
+            compress=_compression_named(url.options.get("compress", "false")),
+        )
+    except ValueError as error:
+        raise UsageError(
+            f"an option of {url} is no number: {error}",
+            hint="pool takes a whole number; timeout and patience take seconds",
+        ) from None
+
+
 def _open_resilient(url: StorageURL) -> Storage:
     """The addresses stand one after another, each as it would stand alone."""
     parts = url.full.partition(":")[2].split("|")
@@ -221,13 +251,14 @@ _COMPRESS: dict[str, bool | str] = {"false": False, "true": True, "gzip": "gzip"
 _SCHEMES: dict[str, Callable[[StorageURL], Storage]] = {
     "file": _open_file,
     "memory": _open_memory,
+    "postgresql": _open_postgres,
     "resilient": _open_resilient,
     "sqlite": _open_sqlite,
 }
 
 
 def _open_url(url: StorageURL) -> Storage:
-    opener = _SCHEMES.get(url.scheme)
+    opener = _SCHEMES.get(_ALIASES.get(url.scheme, url.scheme))
     if opener is not None:
         return opener(url)
     for plugin in _plugins():

@@ -1,0 +1,1 @@
+from holdfast.storage.postgres.storage import PostgresStorage as PostgresStorage

@@ -1,0 +1,227 @@
+"""Connections to a PostgreSQL server: a pool, time limits, and errors in Holdfast's own terms.
+
+A connection carries no session state, so a pooler in transaction mode may stand in between:
+nothing is prepared, set or locked beyond one transaction.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TypeVar
+
+from holdfast.errors import (
+    HoldfastError,
+    MissingExtraError,
+    StorageError,
+    StorageFullError,
+    StorageUnavailableError,
+    UsageError,
+)
+from holdfast.storage.addresses import mask_url
+
+try:
+    import psycopg
+    from psycopg.conninfo import conninfo_to_dict, make_conninfo
+    from psycopg_pool import ConnectionPool, PoolTimeout
+except ImportError as missing:
+    raise MissingExtraError(
+        "PostgreSQL storages need psycopg", hint="pip install 'holdfast[postgres]'"
+    ) from missing
+
+__all__ = ["Connections"]
+
+T = TypeVar("T")
+
+_CONNECT_SECONDS = 10
+_CANCEL_SECONDS = 2
+_FIRST_WAIT, _LONGEST_WAIT = 0.05, 1.0
+_UNREACHABLE = ("08", "57P", "53300", "25006", "40001", "40P01", "55P03")
+"""Classes and codes of errors after which the same call may succeed."""
+
+
+class Connections:
+    """A pool that survives forks, restarts of the server, and servers that stop answering.
+
+    A call that fails because the server is away, restarting or read-only is repeated for up to
+    *patience* seconds; a statement that takes longer than *timeout* seconds is given up.
+    """
+
+    def __init__(self, url: str, *, size: int, timeout: float, patience: float) -> None:
+        self._url = url
+        self._size = size
+        self._timeout = timeout
+        self._patience = patience
+        self._lock = threading.Lock()
+        self._pool: ConnectionPool | None = None
+        self._pid = os.getpid()
+        self._closed = False
+        self._deadlines = _Deadlines()
+
+    def run(self, work: Callable[[psycopg.Connection], T]) -> T:
+        """Give *work* a connection, and repeat it while the server is away.
+
+        *work* must be safe to repeat whether or not an earlier attempt was committed.
+        """
+        give_up = time.monotonic() + self._patience
+        wait = _FIRST_WAIT
+        while True:
+            try:
+                with self._connection() as db:
+                    return work(db)
+            except (psycopg.Error, PoolTimeout) as error:
+                failure = self._translate(error)
+                if not failure.retryable or time.monotonic() + wait > give_up:
+                    raise failure from error
+            time.sleep(wait * (0.5 + random.random()))
+            wait = min(2 * wait, _LONGEST_WAIT)
+
+    def run_once(self, work: Callable[[psycopg.Connection], T]) -> T:
+        """Give *work* a connection of its own, and fail at once if the server is away."""
+        try:
+            with (
+                psycopg.connect(self._conninfo(), autocommit=True, prepare_threshold=None) as db,
+                self._deadlines.on(db, self._timeout),
+            ):
+                return work(db)
+        except psycopg.Error as error:
+            raise self._translate(error) from error
+
+    def check_open(self) -> None:
+        """Raise a `UsageError` if the storage was closed."""
+        if self._closed:
+            raise UsageError("the storage is closed", hint="open it again")
+
+    def close(self) -> None:
+        """Close every connection."""
+        with self._lock:
+            self._closed = True
+            pool, self._pool = self._pool, None
+        if pool is not None and self._pid == os.getpid():
+            pool.close(timeout=1)
+        self._deadlines.close()
+
+    @contextmanager
+    def _connection(self) -> Iterator[psycopg.Connection]:
+        pool = self._open_pool()
+        with pool.connection(timeout=_CONNECT_SECONDS) as db, self._deadlines.on(db, self._timeout):
+            yield db
+
+    def _open_pool(self) -> ConnectionPool:
+        with self._lock:
+            self.check_open()
+            if self._pid != os.getpid():
+                # The parent's sockets are the parent's: dropped here without a goodbye.
+                self._pid, self._pool, self._deadlines = os.getpid(), None, _Deadlines()
+            if self._pool is None:
+                self._pool = ConnectionPool(
+                    self._conninfo(),
+                    min_size=1,
+                    max_size=self._size,
+                    kwargs={"autocommit": True, "prepare_threshold": None},
+                    open=True,
+                    name="holdfast",
+                    reconnect_timeout=_CONNECT_SECONDS,
+                )
+            return self._pool
+
+    def _conninfo(self) -> str:
+        try:
+            given = conninfo_to_dict(self._url)
+        except psycopg.Error as error:
+            raise UsageError(f"{mask_url(self._url)!r} is no PostgreSQL address: {error}") from None
+        defaults: dict[str, str | int] = {
+            "connect_timeout": _CONNECT_SECONDS,
+            "application_name": "holdfast",
+            "tcp_user_timeout": int(self._timeout * 1000),
+        }
+        return make_conninfo(self._url, **{k: v for k, v in defaults.items() if k not in given})
+
+    def _translate(self, error: Exception) -> StorageError:
+        state = getattr(error, "sqlstate", None) or ""
+        text = mask_url(str(error).strip().partition("\n")[0]) or type(error).__name__
+        where = mask_url(self._url)
+        if state == "53100":
+            return StorageFullError(f"{where} has no room left: {text}")
+        if state == "25006":
+            return StorageUnavailableError(
+                f"{where} is read-only: {text}",
+                hint="connect to the primary, or add ?target_session_attrs=read-write",
+            )
+        if state in ("28P01", "28000", "3D000", "42501", "42P01", "3F000"):
+            return StorageError(
+                f"{where} refused: {text}",
+                hint="check user, password, database and privileges; holdfast doctor -s URL",
+            )
+        if isinstance(error, PoolTimeout) or state.startswith(_UNREACHABLE):
+            return StorageUnavailableError(f"{where} cannot be reached: {text}")
+        if not state and isinstance(error, psycopg.OperationalError):
+            return StorageUnavailableError(f"{where} cannot be reached: {text}")
+        return StorageError(f"{where} failed: {text}", sqlstate=state)
+
+
+class _Deadlines:
+    """Ends calls that take too long, by shutting down the socket they wait on.
+
+    A server that is stopped still accepts bytes, so no time limit of the network ends the wait.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Condition()
+        self._waiting: dict[int, tuple[float, psycopg.Connection]] = {}
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    @contextmanager
+    def on(self, db: psycopg.Connection, seconds: float) -> Iterator[None]:
+        with self._lock:
+            self._waiting[id(db)] = (time.monotonic() + seconds, db)
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._watch, args=(seconds / 4,), name="holdfast-pg-limit", daemon=True
+                )
+                self._thread.start()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._waiting.pop(id(db), None)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            self._lock.notify()
+
+    def _watch(self, pause: float) -> None:
+        while True:
+            with self._lock:
+                if self._closed:
+                    return
+                now = time.monotonic()
+                late = [key for key, (deadline, _) in self._waiting.items() if deadline < now]
+                ended = [self._waiting.pop(key)[1] for key in late]
+                if not ended:
+                    self._lock.wait(pause)
+            for db in ended:
+                _end(db)
+
+
+def _end(db: psycopg.Connection) -> None:
+    """Ask the server to stop the statement, then stop waiting for it in any case."""
+    with suppress(psycopg.Error, OSError):
+        db.cancel_safe(timeout=_CANCEL_SECONDS)
+    _shut(db)
+
+
+def _shut(db: psycopg.Connection) -> None:
+    with suppress(OSError, psycopg.Error, HoldfastError):
+        copy = socket.socket(fileno=os.dup(db.fileno()))
+        try:
+            copy.shutdown(socket.SHUT_RDWR)
+        finally:
+            copy.close()

@@ -1,0 +1,185 @@
+"""The SQL that reads: listings by keyset, whole chains, heads and leases.
+
+A page costs what it holds: every listing walks one index from the newest entry on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import msgspec
+from psycopg import sql
+
+from holdfast.storage.base import RecordQuery, RunQuery
+from holdfast.storage.postgres.rows import run_number, to_bytes
+from holdfast.storage.shared import COMMON_KIND
+from holdfast.storage.sql import HIDDEN, NOTE, kind_key, micros, query_keys
+
+__all__ = ["Listing", "Queries"]
+
+_BYTES = 4 << 20
+
+
+class Listing(msgspec.Struct, frozen=True):
+    """A query in SQL; a page of it is asked for with *bound* and *size*.
+
+    Its rows are place, seq, digest, run id and header; place is the next bound.
+    """
+
+    sql: Any
+    values: dict[str, Any]
+    by_seq: bool
+
+
+class Queries:
+    """Statements for one schema."""
+
+    def __init__(self, schema: str) -> None:
+        self._schema = sql.Identifier(schema)
+        self.append = self.text(f"SELECT {{s}}.append_v1({', '.join(['%s'] * 21)})")
+        self.lock = self.text(
+            "SELECT 1 FROM {s}.runs WHERE run_id = ANY(%s) ORDER BY run_id FOR UPDATE"
+        )
+        self.drop = self.text("SELECT {s}.drop_v1(%s, %s, %s)")
+        self.delete_run = self.text("SELECT {s}.delete_run_v1(%s)")
+        self.head = self.text("SELECT seq, digest, epoch FROM {s}.runs WHERE run_id = %s")
+        self.digests = self.text(
+            "SELECT r.seq, r.digest FROM {s}.records r JOIN {s}.runs u ON u.ordinal = r.run"
+            " WHERE u.run_id = %s AND r.seq BETWEEN %s AND %s ORDER BY r.seq"
+        )
+        self.run = self.text(f"{_RUN} WHERE u.run_id = %s AND u.ordinal IS NOT NULL")
+        self.scoped = self.text(
+            "SELECT r.seq, r.digest, r.header FROM {s}.facets f JOIN {s}.records r ON r.ord = f.ord"
+            " WHERE f.key = %s AND f.note = 0 AND r.run = %s ORDER BY f.ord DESC LIMIT 1"
+        )
+        self.read = self.text(_READ)
+        self.find = self.text(_FIND)
+        self.before = self.text(
+            "SELECT f.ord, r.seq, r.digest, u.run_id, r.header FROM {s}.facets f"
+            " JOIN {s}.records r ON r.ord = f.ord JOIN {s}.runs u ON u.ordinal = r.run"
+            " WHERE f.key = %s ORDER BY f.ord"
+        )
+        self.notes = self.text(
+            "SELECT r.seq, r.digest, u.run_id, r.header FROM {s}.facets f"
+            " JOIN {s}.records r ON r.ord = f.ord JOIN {s}.runs u ON u.ordinal = r.run"
+            f" WHERE f.key = ANY(%s) AND f.note = {NOTE} AND u.run_id = ANY(%s)"
+            " ORDER BY u.run_id, r.seq"
+        )
+        self.lease = self.text(
+            "SELECT epoch, owner, lease_until, extract(epoch FROM clock_timestamp())::float8"
+            " FROM {s}.runs WHERE run_id = %s AND epoch > 0"
+        )
+        self.take = self.text(
+            "INSERT INTO {s}.runs AS u (run_id, epoch, owner, lease_until) VALUES (%(run)s,"
+            " %(epoch)s, %(owner)s, coalesce(%(until)s::float8,"
+            " extract(epoch FROM clock_timestamp())::float8 + %(left)s))"
+            " ON CONFLICT (run_id) DO UPDATE SET epoch = excluded.epoch,"
+            " owner = excluded.owner, lease_until = excluded.lease_until"
+            " WHERE u.epoch = %(seen)s AND u.owner IS NOT DISTINCT FROM %(holder)s"
+            " AND u.lease_until IS NOT DISTINCT FROM %(seen_until)s RETURNING 1"
+        )
+        self.known = self.text(
+            "SELECT run_id FROM {s}.runs WHERE ordinal IS NOT NULL ORDER BY ordinal"
+        )
+
+    def text(self, statement: str) -> sql.Composed:
+        """*statement* with ``{s}`` as the schema's name."""
+        return sql.SQL(statement).format(s=self._schema)
+
+    def listing(self, query: RecordQuery) -> Listing:
+        """List what *query* wants, and perhaps more: rows are still compared with it."""
+        number = None if query.run_id is None else run_number(query.run_id)
+        keys = query_keys(query, number)
+        mask = HIDDEN if query.notes else HIDDEN | NOTE
+        where = [f"r.state & {mask} = 0"]
+        values: dict[str, Any] = {}
+        if query.run_id is not None:
+            where.append("u.run_id = %(run)s")
+            values["run"] = to_bytes(query.run_id)
+        if query.since is not None:
+            where.append("r.at >= %(since)s")
+            values["since"] = micros(query.since)
+        if query.until is not None:
+            where.append("r.at <= %(until)s")
+            values["until"] = micros(query.until)
+        by_run = query.run_id is not None and not _is_rare(query)
+        first = None if by_run or not keys else keys.pop(0)
+        if keys:
+            where.append("r.facets @> %(keys)s")
+            values["keys"] = keys
+        if first is not None:
+            values["key"] = first
+            notes = "0, 1" if query.notes else "0"
+            source = "{s}.facets f JOIN {s}.records r ON r.ord = f.ord"
+            where += ["f.key = %(key)s", f"f.note IN ({notes})", "f.ord < %(bound)s"]
+            order = place = "f.ord"
+        elif query.run_id is not None:
+            source, order, place = "{s}.records r", "r.seq", "r.seq"
+            where.append("r.seq < %(bound)s")
+            if query.scope == "" and not query.notes:
+                where += ["r.state = 0", "r.seq <= u.latest"]
+        else:
+            source, order, place = "{s}.records r", "r.ord", "r.ord"
+            where.append("r.ord < %(bound)s")
+        statement = (
+            f"SELECT {place}, r.seq, r.digest, u.run_id, r.header"
+            f" FROM {source} JOIN {{s}}.runs u ON u.ordinal = r.run"
+            f" WHERE {' AND '.join(where)} ORDER BY {order} DESC LIMIT %(size)s"
+        )
+        return Listing(self.text(statement), values, by_seq=order == "r.seq")
+
+    def runs(self, query: RunQuery) -> tuple[sql.Composed, dict[str, Any]]:
+        """List runs, a page of *size* below the ordinal *bound*."""
+        where, values = ["u.ordinal IS NOT NULL", "u.ordinal < %(bound)s"], {}
+        for column, value, test in (
+            ("run_id", query.run_id, "u.run_id = %(run_id)s"),
+            ("name", query.name, "u.name = %(name)s"),
+            ("status", query.status, "u.status = %(status)s"),
+            ("not_status", query.not_status, "u.status <> %(not_status)s"),
+        ):
+            if value is not None:
+                where.append(test)
+                values[column] = to_bytes(value)
+        if query.not_status == "completed" or query.status not in (None, "completed"):
+            where.append("u.status <> 'completed'")
+        statement = f"{_RUN} WHERE {' AND '.join(where)} ORDER BY u.ordinal DESC LIMIT %(size)s"
+        return self.text(statement), values
+
+    def note_keys(self, run_ids: Collection[str], kinds: Collection[str]) -> list[bytes]:
+        """The facets of the notes of some *kinds* in some runs."""
+        return [kind_key(run_number(run_id), kind) for run_id in run_ids for kind in kinds]
+
+
+def _is_rare(query: RecordQuery) -> bool:
+    """Whether a facet finds fewer records than the run has."""
+    rare_scope = bool(query.scope) and not query.notes
+    return query.tag is not None or rare_scope or query.kind not in (None, COMMON_KIND)
+
+
+_RUN = """
+SELECT u.run_id, u.ordinal, u.started_at, u.saved_at, u.seq, u.digest, u.name, u.status, u.latest,
+    u.checkpoints, u.stored, h.digest, c.digest, c.header
+FROM {s}.runs u
+    LEFT JOIN {s}.records h ON h.run = u.ordinal AND h.seq = u.seq
+    LEFT JOIN {s}.records c ON c.run = u.ordinal AND c.seq = u.latest"""
+
+_READ = f"""
+SELECT u.seq, u.erased, r.seq, r.digest, r.header, r.body
+FROM {{s}}.runs u LEFT JOIN LATERAL (
+    SELECT * FROM (
+        SELECT seq, digest, header, body,
+            sum(length(body)) OVER (ORDER BY seq) - length(body) AS before
+        FROM (
+            SELECT * FROM {{s}}.records WHERE run = u.ordinal
+                AND seq BETWEEN %(first)s AND least(coalesce(%(last)s, u.seq), u.seq)
+            ORDER BY seq LIMIT %(size)s
+        ) page
+    ) sized WHERE before < {_BYTES}
+) r ON true
+WHERE u.run_id = %(run)s AND u.ordinal IS NOT NULL ORDER BY r.seq"""
+
+_FIND = f"""
+SELECT r.seq, r.digest, u.run_id, r.header FROM {{s}}.facets f
+JOIN {{s}}.records r ON r.ord = f.ord JOIN {{s}}.runs u ON u.ordinal = r.run
+WHERE f.key >= %s AND f.key < %s AND f.note = 0 AND r.state & {HIDDEN} = 0 ORDER BY f.ord DESC"""

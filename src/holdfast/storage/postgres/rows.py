@@ -1,0 +1,123 @@
+"""Rows of the tables as values, and values as the arguments of the schema's functions."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from datetime import UTC
+from typing import Any
+
+from psycopg.types.multirange import Multirange
+from psycopg.types.range import Range
+
+from holdfast.core.records import Header, Record
+from holdfast.storage.base import Batch, RunInfo
+from holdfast.storage.shared import Head, after_append, first_head
+from holdfast.storage.sql import HIDDEN, head_of_row, micros, record_keys, state_of
+
+__all__ = [
+    "append_values",
+    "head_of",
+    "insert_values",
+    "multirange",
+    "run_number",
+    "to_bytes",
+    "to_text",
+]
+
+
+def to_bytes(text: str) -> bytes:
+    """Text as it is stored: any Python string, lone surrogates included."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+def to_text(data: bytes) -> str:
+    """What `to_bytes` stored."""
+    return data.decode("utf-8", "surrogatepass")
+
+
+def run_number(run_id: str) -> int:
+    """A number for the run in the keys of its facets, known before the run has an ordinal."""
+    return int.from_bytes(hashlib.sha256(to_bytes(run_id)).digest()[:8])
+
+
+def multirange(ranges: Iterable[tuple[int, int]]) -> Multirange[int]:
+    """Ranges of seqs, first and last, as PostgreSQL counts them."""
+    return Multirange(Range(first, last + 1) for first, last in ranges)
+
+
+def insert_values(run_id: str, records: Iterable[Record], hidden: Iterable[int] = ()) -> list[Any]:
+    """Arrays for `insert_v1`: one element per record, and the facets of all of them."""
+    gone = set(hidden)
+    columns: list[list[Any]] = [[], [], [], [], [], []]
+    facet_of: list[int] = []
+    facets: list[bytes] = []
+    number = run_number(run_id)
+    for place, record in enumerate(records, 1):
+        header = record.header
+        state = state_of(header) | (HIDDEN if header.seq in gone else 0)
+        row = (
+            header.seq,
+            state,
+            micros(header.saved_at),
+            bytes.fromhex(header.digest),
+            record.text,
+            record.body,
+        )
+        for column, value in zip(columns, row, strict=True):
+            column.append(value)
+        keys = list(dict.fromkeys(record_keys(header, number)))
+        keys = keys[:1] if header.seq in gone else keys
+        facets += keys
+        facet_of += [place] * len(keys)
+    return [*columns, facet_of, facets]
+
+
+def append_values(batch: Batch, records: list[Record]) -> tuple[Any, ...]:
+    """The arguments of `append_v1`."""
+    base = 0
+    prev: bytes | None = b""
+    gaps: list[tuple[int, int]] = []
+    added = None
+    if records:
+        first = records[0].header
+        base, prev = first.seq - 1, bytes.fromhex(first.prev)
+        erased = next((one for one, last in batch.erased if last == base), None)
+        if erased is not None:
+            # The digest of an erased record is not known, so what follows a gap is believed.
+            base, prev = erased - 1, None
+        gaps = batch.gaps(base)
+        added = after_append(first_head(first, 0), records)
+    return (
+        to_bytes(batch.run_id),
+        base,
+        prev,
+        batch.epoch,
+        to_bytes(added.name if added else ""),
+        to_bytes(added.status if added else "running"),
+        added.latest if added else None,
+        added.checkpoints if added else 0,
+        added.stored if added else 0,
+        added.started_at if added else None,
+        added.saved_at if added else None,
+        *insert_values(batch.run_id, records),
+        multirange(gaps),
+        list(batch.hide),
+    )
+
+
+def head_of(row: tuple[Any, ...]) -> tuple[RunInfo, Header | None]:
+    """A row of `Queries.run` or `Queries.runs`: a head, and the checkpoint it describes."""
+    run_id, ordinal, started_at, saved_at, seq, digest, name, status = row[:8]
+    head = Head(
+        to_text(run_id),
+        ordinal,
+        started_at.astimezone(UTC),
+        saved_at.astimezone(UTC),
+        seq,
+        digest.hex(),
+        to_text(name),
+        to_text(status),
+        *row[8:11],
+    )
+    return head_of_row(head, *row[11:14])

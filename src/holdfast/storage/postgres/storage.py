@@ -1,0 +1,332 @@
+"""Journals in a PostgreSQL schema: the medium for many processes and machines."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
+from itertools import islice
+from typing import Any, Literal
+
+import msgspec
+import psycopg
+
+from holdfast.core.records import Header, Lease, Owner, Record
+from holdfast.errors import ConflictError, StorageUnavailableError, UsageError
+from holdfast.storage.base import (
+    Batch,
+    Page,
+    RecordQuery,
+    RunInfo,
+    RunQuery,
+    Storage,
+    about_run,
+    matches,
+)
+from holdfast.storage.postgres.connections import Connections
+from holdfast.storage.postgres.queries import Listing, Queries
+from holdfast.storage.postgres.repair import inspect_run, rewrite_run
+from holdfast.storage.postgres.rows import append_values, head_of, run_number, to_bytes, to_text
+from holdfast.storage.postgres.schema import create, missing_indexes
+from holdfast.storage.shared import (
+    Inspection,
+    LeaseSlots,
+    cannot_erase,
+    decide_append,
+    may_be_retry,
+    misplaced,
+    missing,
+    paged,
+)
+from holdfast.storage.sql import bound_of, id_key, id_range, open_row, record_of, scope_key
+
+__all__ = ["PostgresStorage"]
+
+_PAGE = 256
+_NO_BOUND = 1 << 62
+_TRIES = 20
+_COMPRESSIONS: dict[bool | str, str | None] = {
+    **{False: None, True: "zstd"},
+    **{"gzip": "gzip", "zstd": "zstd"},
+}
+
+
+class PostgresStorage(LeaseSlots, Storage):
+    """Keeps journals in the schema *schema* of the PostgreSQL database at *url*.
+
+    The schema is created if it is missing. Any number of processes and machines may use it at the
+    same time, also through a pooler in transaction mode; leases expire by the database's clock.
+    *pool* is the most connections this process opens. A call waits *timeout* seconds for an
+    answer; while the server is away, restarting or failing over, it is repeated for up to
+    *patience* seconds. Opening is not: it fails at once. *compress* ("zstd", "gzip" or False)
+    compresses bodies before they are sent.
+    With ``lease_clock="caller"`` leases expire by the clocks of the processes that take them.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        schema: str = "holdfast",
+        pool: int = 4,
+        compress: bool | str = False,
+        timeout: float = 30.0,
+        patience: float = 30.0,
+        lease_clock: Literal["database", "caller"] = "database",
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        if pool < 1 or timeout <= 0 or patience < 0:
+            raise UsageError("pool and timeout must be positive, and patience not negative")
+        if not schema.strip():
+            raise UsageError("schema is empty", hint="leave it out, or give it a name")
+        if compress not in _COMPRESSIONS:
+            raise UsageError(f"compress is {compress!r}", hint='give False, True, "gzip" or "zstd"')
+        self.body_compression = _COMPRESSIONS[compress]
+        self._schema = schema
+        self._clock = clock
+        self._database_clock = lease_clock == "database"
+        self._sql = Queries(schema)
+        self._db = Connections(url, size=pool, timeout=timeout, patience=patience)
+        try:
+            self._db.run_once(partial(create, schema=schema))
+        except BaseException:
+            self._db.close()
+            raise
+
+    def append(self, batches: Sequence[Batch]) -> list[ConflictError | None]:
+        sealed = [(batch, batch.opened()) for batch in batches]
+        values = [append_values(batch, records) for batch, records in sealed]
+        stored = self._db.run(partial(self._append, values))
+        return [
+            None if done else self._explain(batch, records)
+            for (batch, records), done in zip(sealed, stored, strict=True)
+        ]
+
+    def read(
+        self, run_id: str, *, first: int | None = None, last: int | None = None
+    ) -> Iterator[Record]:
+        self._db.check_open()
+        page = self._page_of_records(run_id, max(first or 1, 1), last)
+        return self._read(run_id, page, max(first or 1, 1), last)
+
+    def headers(self, query: RecordQuery) -> Iterator[Header]:
+        self._db.check_open()
+        plan = self._sql.listing(query)
+        bound = _NO_BOUND if query.before is None else self._bound(query, plan)
+        return self._headers(query, plan, bound)
+
+    def find(self, id_prefix: str) -> list[Header]:
+        first, after = id_range(id_prefix)
+        rows = self._all(self._sql.find, (first, first + b"\0"))
+        rows = rows or self._all(self._sql.find, (first, after))
+        found: dict[tuple[str, str, str], Header] = {}
+        for seq, digest, run_id, text in rows:
+            header = open_row(to_text(run_id), seq, digest, text)
+            found.setdefault((header.id, header.run_id, header.scope), header)
+        return list(found.values())
+
+    def runs(self, query: RunQuery) -> Iterator[RunInfo]:
+        self._db.check_open()
+        return self._runs(query)
+
+    def head_and_newest(self, run_id: str, scope: str = "") -> tuple[RunInfo, Header | None] | None:
+        return self._db.run(partial(self._head, run_id=run_id, scope=scope))
+
+    def page(
+        self, query: RecordQuery, *, about: str | None = None, notes: Collection[str] = ()
+    ) -> Page:
+        if about is not None:
+            is_run = bool(self._all(self._sql.head, (to_bytes(about),)))
+            query = about_run(query, about, is_run=is_run)
+        headers = tuple(self.headers(query))
+        run_ids = sorted({header.run_id for header in headers})
+        found: list[Header] = []
+        if run_ids and notes:
+            keys = self._sql.note_keys(run_ids, notes)
+            rows = self._all(self._sql.notes, (keys, [to_bytes(run_id) for run_id in run_ids]))
+            found = [open_row(to_text(run_id), seq, dig, text) for seq, dig, run_id, text in rows]
+        return Page(headers, tuple(found))
+
+    def delete(
+        self, run_id: str, *, hide: Sequence[int] | None = None, erase: Sequence[int] | None = None
+    ) -> int:
+        if hide is None and erase is None:
+            return int(self._one(self._sql.delete_run, (to_bytes(run_id),))[0])
+        values = (to_bytes(run_id), [*{*(hide or ())} - {*(erase or ())}], [*(erase or ())])
+        affected = int(self._one(self._sql.drop, values)[0])
+        if affected < 0:
+            raise cannot_erase(run_id, -affected)
+        return affected
+
+    def close(self) -> None:
+        self._db.close()
+
+    def change_lease(
+        self, run_id: str, change: Callable[[Lease | None], Lease | None]
+    ) -> Lease | None:
+        for _ in range(_TRIES):
+            row = self._lease_row(run_id)
+            now = self._clock()
+            lease = change(None if row is None else self._held(run_id, row, now))
+            if lease is None or self._put_lease(lease, row, now):
+                return lease
+        raise StorageUnavailableError(
+            f"the lease of run {run_id!r} changed {_TRIES} times meanwhile", run_id=run_id
+        )
+
+    def lease_of(self, run_id: str) -> Lease | None:
+        row = self._lease_row(run_id)
+        return None if row is None else self._held(run_id, row, self._clock())
+
+    def check_medium(self, *, repair: bool) -> list[str]:
+        return [
+            f"index {name} is missing"
+            for name in self._db.run(partial(missing_indexes, schema=self._schema))
+        ]
+
+    def known_runs(self) -> list[str]:
+        return [to_text(run_id) for (run_id,) in self._all(self._sql.known, ())]
+
+    def inspect(self, run_id: str) -> Inspection | None:
+        return self._db.run(partial(inspect_run, sql=self._sql, run_id=run_id))
+
+    def rewrite(
+        self, run_id: str, records: Sequence[Record], hidden: Collection[int], *, head: int
+    ) -> str:
+        work = partial(
+            rewrite_run, sql=self._sql, run_id=run_id, records=records, hidden=hidden, head=head
+        )
+        self._db.run(work)
+        return f"{self._schema}.quarantine"
+
+    def _append(self, values: list[tuple[Any, ...]], db: psycopg.Connection) -> list[bool]:
+        if len(values) == 1:
+            row = db.execute(self._sql.append, values[0], binary=True).fetchone()
+            return [bool(row and row[0])]
+        with db.pipeline(), db.transaction():
+            # In one order, so that two processes never wait for each other in a circle.
+            db.execute(self._sql.lock, (sorted({run_id for run_id, *_ in values}),))
+            cursors = [db.execute(self._sql.append, row) for row in values]
+        rows = [cursor.fetchone() for cursor in cursors]
+        return [bool(row and row[0]) for row in rows]
+
+    def _explain(self, batch: Batch, records: list[Record]) -> ConflictError | None:
+        """Tell a retry that had succeeded from a conflict; nothing was stored just now."""
+        run = to_bytes(batch.run_id)
+        found = self._all(self._sql.head, (run,))
+        seq, digest, epoch = found[0] if found else (0, b"", 0)
+        stored: list[tuple[int, str]] = []
+        if may_be_retry(records, seq):
+            bounds = (run, records[0].header.seq, records[-1].header.seq)
+            stored = [(at, dig.hex()) for at, dig in self._all(self._sql.digests, bounds)]
+        decision = decide_append(
+            batch, records, seq=seq, digest=digest.hex(), epoch=epoch, stored=stored
+        )
+        if decision == "store":  # it would do now: what stood in its way is gone
+            return self.append([batch])[0]
+        return None if decision == "stored" else decision
+
+    def _read(self, run_id: str, page: list[Any], seq: int, last: int | None) -> Iterator[Record]:
+        prev: str | None = None
+        while page:
+            head, erased = page[0][0], page[0][1]
+            end = head if last is None else min(last, head)
+            for _, _, found, digest, text, body in page:
+                upto = end if found is None else found - 1
+                if upto >= seq and not any(gap.lower <= seq and upto < gap.upper for gap in erased):
+                    raise missing(run_id, seq)
+                if found is None:
+                    return
+                record = record_of(run_id, found, digest, text, body)
+                if prev is not None and found == seq and record.header.prev != prev:
+                    raise misplaced(run_id, found)
+                prev, seq = record.header.digest, found + 1
+                yield record
+            if seq > end:
+                return
+            page = self._page_of_records(run_id, seq, last)
+
+    def _page_of_records(self, run_id: str, first: int, last: int | None) -> list[Any]:
+        values = {"run": to_bytes(run_id), "first": first, "last": last, "size": _PAGE}
+        return self._all(self._sql.read, values)
+
+    def _headers(self, query: RecordQuery, plan: Listing, bound: int) -> Iterator[Header]:
+        def fetch(bound: int, size: int) -> tuple[list[Header], int | None]:
+            rows = self._all(plan.sql, {**plan.values, "bound": bound, "size": size})
+            found = [open_row(to_text(run), seq, dig, text) for _, seq, dig, run, text in rows]
+            return found, rows[-1][0] if len(rows) == size else None
+
+        wanted = (one for one in paged(fetch, bound, limit=query.limit) if matches(one, query))
+        return islice(wanted, query.limit)
+
+    def _bound(self, query: RecordQuery, plan: Listing) -> int:
+        """The place of the record that *query* calls `before`, hidden or not."""
+        rows = self._all(self._sql.before, (id_key(query.before or ""),))
+        return bound_of(
+            query,
+            (
+                (seq if plan.by_seq else place, open_row(to_text(run), seq, digest, text))
+                for place, seq, digest, run, text in rows
+            ),
+        )
+
+    def _runs(self, query: RunQuery) -> Iterator[RunInfo]:
+        sql, values = self._sql.runs(query)
+
+        def fetch(bound: int, size: int) -> tuple[list[RunInfo], int | None]:
+            rows = self._all(sql, {**values, "bound": bound, "size": size})
+            found = [head_of(row)[0] for row in rows]
+            return found, found[-1].ordinal if len(rows) == size else None
+
+        start = _NO_BOUND if query.before is None else query.before
+        return islice(paged(fetch, start, limit=query.limit), query.limit)
+
+    def _head(
+        self, db: psycopg.Connection, run_id: str, scope: str
+    ) -> tuple[RunInfo, Header | None] | None:
+        with db.transaction():
+            if scope:
+                db.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            row = db.execute(self._sql.run, (to_bytes(run_id),), binary=True).fetchone()
+            if row is None:
+                return None
+            info, newest = head_of(row)
+            if not scope:
+                return info, newest
+            key = scope_key(run_number(run_id), scope)
+            found = db.execute(self._sql.scoped, (key, info.ordinal), binary=True).fetchone()
+        return info, (None if found is None else open_row(run_id, *found))
+
+    def _lease_row(self, run_id: str) -> tuple[int, bytes | None, float, float] | None:
+        rows = self._all(self._sql.lease, (to_bytes(run_id),))
+        return rows[0] if rows else None
+
+    def _held(self, run_id: str, row: tuple[int, bytes | None, float, float], now: float) -> Lease:
+        epoch, owner, until, clock = row
+        expires_at = now + (until - clock) if self._database_clock else until
+        holder = None if owner is None else msgspec.json.decode(owner, type=Owner)
+        return Lease(run_id, epoch, holder, expires_at)
+
+    def _put_lease(
+        self, lease: Lease, seen: tuple[int, bytes | None, float, float] | None, now: float
+    ) -> bool:
+        """Store *lease* if the one that was *seen* is still the newest."""
+        epoch, owner, until, _ = seen or (0, None, None, 0.0)
+        values = {
+            "run": to_bytes(lease.run_id),
+            "epoch": lease.epoch,
+            "owner": None if lease.owner is None else msgspec.json.encode(lease.owner),
+            "until": None if self._database_clock else lease.expires_at,
+            "left": lease.expires_at - now,
+            "seen": epoch,
+            "holder": owner,
+            "seen_until": until,
+        }
+        return bool(self._all(self._sql.take, values))
+
+    def _all(self, sql: Any, values: Any) -> list[Any]:
+        return self._db.run(lambda db: db.execute(sql, values, binary=True).fetchall())
+
+    def _one(self, sql: Any, values: Any) -> tuple[Any, ...]:
+        row: tuple[Any, ...] = self._all(sql, values)[0]
+        return row

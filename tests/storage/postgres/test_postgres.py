@@ -1,0 +1,202 @@
+"""What PostgreSQL adds to the contract: time limits, lost connections, restarts, its own clock."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from uuid import uuid4
+
+import psycopg
+import pytest
+from tests.cutting import MOMENTS, CuttingProxy
+from tests.servers import Postgres, postgres
+
+from holdfast import CheckpointManager, State, errors
+from holdfast.storage.base import Owner, RunQuery
+from holdfast.storage.postgres import PostgresStorage
+from holdfast.storage.registry import open_storage
+from holdfast.testing import JournalWriter
+
+
+@pytest.fixture
+def server() -> Postgres:
+    return postgres()
+
+
+@pytest.fixture
+def schema(server: Postgres) -> Iterator[str]:
+    name = f"s{uuid4().hex[:16]}"
+    yield name
+    with psycopg.connect(server.url, autocommit=True) as db:
+        db.execute(f'DROP SCHEMA IF EXISTS "{name}" CASCADE')
+
+
+@pytest.fixture
+def storage(server: Postgres, schema: str) -> Iterator[PostgresStorage]:
+    with PostgresStorage(server.url, schema=schema) as storage:
+        yield storage
+
+
+ANNA = Owner("somewhere-else", "boot", 1, "1")
+BERT = Owner("another-place", "boot", 2, "2")
+
+
+def test_an_address_opens_it_with_its_options(server: Postgres, schema: str) -> None:
+    with open_storage(f"{server.url}&schema={schema}&pool=2&compress=zstd") as storage:
+        assert isinstance(storage, PostgresStorage)
+        assert storage.body_compression == "zstd"
+        assert storage.append([JournalWriter().batch()]) == [None]
+    with psycopg.connect(server.url) as db:
+        assert db.execute(f"SELECT count(*) FROM {schema}.records").fetchone() == (1,)
+
+
+def test_an_option_that_is_no_number_is_named(server: Postgres) -> None:
+    with pytest.raises(errors.UsageError, match="pool takes a whole number"):
+        open_storage(f"{server.url}&pool=many")
+
+
+def test_two_processes_may_create_the_schema_at_once(server: Postgres, schema: str) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        opened = list(
+            pool.map(lambda _: PostgresStorage(server.url, schema=schema, pool=1), range(4))
+        )
+    for one in opened:
+        one.close()
+
+
+def test_a_schema_of_a_newer_version_is_refused(server: Postgres, schema: str) -> None:
+    PostgresStorage(server.url, schema=schema).close()
+    with psycopg.connect(server.url, autocommit=True) as db:
+        db.execute(f"UPDATE {schema}.version SET number = 99")
+    with pytest.raises(errors.SchemaError, match="newer Holdfast"):
+        PostgresStorage(server.url, schema=schema)
+
+
+def test_a_lease_expires_by_the_clock_of_the_database(
+    server: Postgres, schema: str, storage: PostgresStorage
+) -> None:
+    """A process whose clock is an hour ahead does not take a lease that is still held."""
+    held = storage.take_lease("run", ANNA, now=time.time(), ttl=60)
+
+    def ahead() -> float:
+        return time.time() + 3600
+
+    with PostgresStorage(server.url, schema=schema, clock=ahead) as other:
+        with pytest.raises(errors.LeaseHeldError) as refused:
+            other.take_lease("run", BERT, now=ahead(), ttl=60)
+        assert refused.value.owner == ANNA
+        assert 0 < refused.value.until - ahead() <= 60
+        storage.renew_lease(held, now=time.time(), ttl=-1)
+        assert other.take_lease("run", BERT, now=ahead(), ttl=60).epoch == held.epoch + 1
+
+
+def test_a_stale_epoch_is_refused_in_the_commit_of_the_append(storage: PostgresStorage) -> None:
+    """The writer wakes after the takeover, before the new owner has appended anything."""
+    writer = JournalWriter()
+    old = storage.take_lease("run", ANNA, now=time.time(), ttl=-1)
+    assert storage.append([writer.batch(epoch=old.epoch)]) == [None]
+    new = storage.take_lease("run", BERT, now=time.time(), ttl=60)
+    refused = storage.append([writer.batch(epoch=old.epoch)])[0]
+    assert isinstance(refused, errors.ConflictError)
+    assert f"epoch {old.epoch} was followed by {new.epoch}" in str(refused)
+
+
+def test_an_append_whose_answer_was_lost_is_settled_by_its_digests(
+    server: Postgres, schema: str
+) -> None:
+    """Nothing is lost and nothing stored twice, at whichever moment the connection is cut."""
+    rounds = 8
+    with CuttingProxy(server.connect) as proxy:
+        url = server.through(proxy.port)
+        storage = PostgresStorage(url, schema=schema, pool=1)
+        with CheckpointManager(storage) as manager:
+            state = State.new({"done": 0}, run_id="run")
+            saved = 0
+            for _, moment in itertools.product(range(rounds), MOMENTS):
+                proxy.arm(moment)
+                saved += 1
+                state = state.set("done", saved)
+                manager.save_checkpoint(state)
+            assert proxy.cuts >= rounds * len(MOMENTS)
+            listed = manager.list_checkpoints("run")
+            assert len(listed) == saved
+            assert manager.resume_from_latest("run")["done"] == saved
+        storage.close()
+
+
+def test_a_restarted_server_is_found_again(server: Postgres, schema: str) -> None:
+    with (
+        CuttingProxy(server.connect) as proxy,
+        PostgresStorage(server.through(proxy.port), schema=schema, pool=3) as storage,
+    ):
+        writer = JournalWriter()
+        for _ in range(5):
+            assert storage.append([writer.batch()]) == [None]
+            proxy.cut_all()
+        assert [info.seq for info in storage.runs(RunQuery())] == [5]
+
+
+def test_a_server_that_does_not_answer_is_given_up(schema: str) -> None:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        with pytest.raises(errors.StorageUnavailableError) as failure:
+            PostgresStorage(
+                f"postgresql://someone:hunter2@127.0.0.1:{port}/db?connect_timeout=2",
+                schema=schema,
+                timeout=1,
+                patience=0,
+            )
+        assert "hunter2" not in str(failure.value)
+
+
+def test_a_statement_that_hangs_is_ended(server: Postgres, storage: PostgresStorage) -> None:
+    with psycopg.connect(server.url) as blocker:
+        assert storage.append([JournalWriter().batch()]) == [None]
+        blocker.execute(f"SELECT 1 FROM {storage._schema}.runs FOR UPDATE")
+        with (
+            PostgresStorage(
+                server.url, schema=storage._schema, timeout=0.5, patience=0
+            ) as impatient,
+            pytest.raises(errors.StorageUnavailableError),
+        ):
+            impatient.delete("run")
+    assert [info.run_id for info in storage.runs(RunQuery())] == ["run"]
+
+
+def test_a_read_only_server_is_refused_with_the_reason(server: Postgres, schema: str) -> None:
+    PostgresStorage(server.url, schema=schema).close()
+    options = "&options=-c%20default_transaction_read_only%3Don"
+    with (
+        PostgresStorage(f"{server.url}{options}", schema=schema, patience=0) as storage,
+        pytest.raises(errors.StorageUnavailableError, match="read-only") as refused,
+    ):
+        storage.append([JournalWriter().batch()])
+    assert "target_session_attrs" in str(refused.value)
+
+
+def test_many_runs_share_a_commit(storage: PostgresStorage) -> None:
+    runs, saves = 16, 6
+    with CheckpointManager(storage) as manager:
+        barrier = threading.Barrier(runs)
+
+        def work(number: int) -> None:
+            barrier.wait()
+            for step in range(saves):
+                manager.save_checkpoint(State.new({"step": step}, run_id=f"run-{number}"))
+
+        with ThreadPoolExecutor(runs) as pool:
+            list(pool.map(work, range(runs)))
+        assert sum(info.checkpoints for info in storage.runs(RunQuery())) >= runs
+
+
+def test_credentials_are_never_shown(server: Postgres, schema: str) -> None:
+    with pytest.raises(errors.HoldfastError) as failure:
+        PostgresStorage(
+            "postgresql://someone:hunter2@127.0.0.1:1/db", schema=schema, patience=0, timeout=1
+        )
+    assert "hunter2" not in f"{failure.value!r} {failure.value}"
