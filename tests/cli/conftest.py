@@ -16,8 +16,8 @@ import holdfast
 from holdfast import CheckpointManager
 from holdfast.cli.app import main
 from holdfast.cli.commands.start.demo import make_runs
+from holdfast.cli.commands.start.schema import make_schemas
 from holdfast.cli.framework.terminal import Terminal
-from holdfast.cli.schemas import read_schema
 
 
 class Result(NamedTuple):
@@ -30,7 +30,7 @@ class Result(NamedTuple):
     def json(self) -> dict[str, Any]:
         """Its document, checked against the schema that is shipped for it."""
         document: dict[str, Any] = msgspec.json.decode(self.out)
-        jsonschema.validate(document, read_schema(document["type"]))
+        jsonschema.validate(document, make_schemas()[document["type"]])
         return document
 
     def lines(self) -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ def manager() -> CheckpointManager:
 
 @pytest.fixture
 def finder(manager: CheckpointManager) -> Finder:
-    return Finder(manager.reader, manager.retention)
+    return Finder(manager)
 
 
 @pytest.mark.parametrize(
@@ -108,13 +108,13 @@ def test_of_several_runs_of_a_name_it_is_told_once_which_was_taken(
     manager: CheckpointManager,
 ) -> None:
     told: list[str] = []
-    finder = Finder(manager.reader, manager.retention, told.append)
+    finder = Finder(manager, told.append)
     finder.run("job-a1")
     finder.run("latest")
     assert told == []
     assert finder.run("job@2").run_id == finder.checkpoint("job").run_id == "job-b2"
     assert told == [
-        "taken: job-b2, the newest of 2 runs named 'job'"
+        "using job-b2, the newest of 2 runs named 'job'"
         " (holdfast runs job lists them; an id names one)"
     ]
 

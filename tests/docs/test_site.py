@@ -159,3 +159,13 @@ def test_examples_of_docstrings_become_blocks_of_code() -> None:
     before = "Adds.\n\n```\n>>> kept\n```\n\n>>> [1][0]\n1\n\nAfter."
     after = "Adds.\n\n```\n>>> kept\n```\n\n```pycon\n>>> [1][0]\n1\n```\n\nAfter."
     assert fenced(before) == after
+
+
+def test_screens_are_made_by_a_script_and_fetch_nothing(tmp_path: Path) -> None:
+    screens = script("screens")
+    made = screens.make_screens(tmp_path / "screens")
+    assert [path.stem for path in made] == list(screens.SCREENS)
+    for path in made:
+        text = path.read_text()
+        assert text.startswith("<svg") and "@font-face" not in text
+    assert "report-mon-kids" in (tmp_path / "screens/runs.svg").read_text().replace("&#160;", " ")

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.cli.consoles import WORKFLOW, ids_in, pipe
+from tests.cli.console.consoles import WORKFLOW, ids_in, pipe
 from tests.runtime.fleets import manager, team
 
 from holdfast import FilesystemStorage, Fleet, MemoryStorage, create_checkpoint_storage

@@ -1,4 +1,4 @@
-"""How people name runs and checkpoints on a command line.
+"""Addresses of runs and checkpoints on a command line.
 
 ========== ==================================================================
 RUN        a run's id, the name of runs (the newest of them), or a unique
@@ -16,15 +16,16 @@ An exact run id wins, whatever is in it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.checkpoint.journal import Reader
-from holdfast.checkpoint.retention import RetentionManager
 from holdfast.core.records import Header
 from holdfast.errors import NotFoundError, UsageError
 from holdfast.storage.base import RecordQuery, RunInfo, RunQuery
+
+if TYPE_CHECKING:
+    from holdfast.checkpoint.manager import CheckpointManager
 
 __all__ = ["Finder", "Parsed", "parse", "split_path"]
 
@@ -33,11 +34,11 @@ _PATH = re.compile(r"(?P<address>.*):(?P<path>(?:state|metadata)(?:[.\[].*)?)", 
 _SHOWN = 5
 _SHORTEST_ID = 4
 _COUNTED = 100
-"""Runs of one name that are counted."""
+"""The most runs of one name that are counted."""
 
 
 class Parsed(NamedTuple):
-    """An address taken apart."""
+    """The parts of an address."""
 
     run: str
     step: int | None = None
@@ -45,7 +46,7 @@ class Parsed(NamedTuple):
 
 
 def parse(text: str) -> Parsed:
-    """Take an address apart, without looking anything up.
+    """Split an address into its parts.
 
     >>> parse("nightly@12~2")
     Parsed(run='nightly', step=12, back=2)
@@ -69,20 +70,26 @@ def split_path(text: str) -> tuple[str, str]:
 
 
 class Finder:
-    """Looks addresses up in a storage."""
+    """Finds runs and checkpoints by their addresses."""
 
     def __init__(
-        self, reader: Reader, retention: RetentionManager, tell: Callable[[str], None] | None = None
+        self, manager: CheckpointManager, say: Callable[[str], None] | None = None
     ) -> None:
-        """*tell* is told which run was taken where a name has several."""
-        self._reader = reader
-        self._storage = reader.storage
-        self._keeper = retention
-        self._tell = tell
-        self._told: set[str] = set()
+        """*say* is called with the run that was chosen where a name has several."""
+        self._reader = manager.reader
+        self._storage = manager.storage
+        self._retention = manager.retention
+        self._say = say
+        self._said: set[str] = set()
+
+    def runs(self, texts: Iterable[str] | None) -> list[RunInfo]:
+        """The runs that are named, or all."""
+        if not texts:
+            return list(self._storage.runs(RunQuery()))
+        return list({run.run_id: run for run in map(self.run, texts)}.values())
 
     def run(self, text: str) -> RunInfo:
-        """The run that *text* names, as a whole or by one of its checkpoints."""
+        """The run that *text* names, or whose checkpoint it names."""
         run = self._exact(text)
         if run is not None:
             return run
@@ -95,15 +102,15 @@ class Finder:
         return run
 
     def earlier(self, text: str) -> Header | None:
-        """The checkpoint that *text* names, if that is not simply the newest of a run."""
+        """The checkpoint that *text* names; None if that is the newest of its run."""
         header = self._checkpoint(text)
         run = self._reader.run(header.run_id)
         newest = self._reader.newest(run) if run is not None else None
         return None if newest is None or newest.seq == header.seq else header
 
     def checkpoint(self, text: str) -> Header:
-        """The checkpoint that *text* names, with the tags that it has now."""
-        return self._keeper.with_tags(self._checkpoint(text))
+        """The checkpoint that *text* names, with its current tags."""
+        return self._retention.with_tags(self._checkpoint(text))
 
     def _checkpoint(self, text: str) -> Header:
         if text.startswith("tag:") and self._exact(text) is None:
@@ -120,7 +127,7 @@ class Finder:
         return self._walk(run, parsed)
 
     def _walk(self, run: RunInfo, parsed: Parsed) -> Header:
-        """Back from the newest checkpoint to the step, and then further back."""
+        """Walk back from the newest checkpoint to the step, and then further."""
         headers = self._storage.headers(RecordQuery(run_id=run.run_id, scope=""))
         newest = last = None
         for last in headers:
@@ -147,10 +154,10 @@ class Finder:
         return self._reader.run(text) if text else None
 
     def _run(self, text: str) -> RunInfo | None:
-        """A run by id, ``latest``, name or prefix; None if nothing is called so."""
+        """A run by id, ``latest``, name or prefix; None if there is none."""
         if not text:
             raise UsageError(
-                "no run is named: the text for it is empty",
+                "no run is named: the argument is empty",
                 hint="give a run's id or name, or latest; holdfast runs lists them",
             )
         run = self._exact(text)
@@ -168,15 +175,15 @@ class Finder:
         return run
 
     def _newest_of(self, name: str) -> RunInfo | None:
-        """The newest run of that name; if there are others, that is told once."""
-        quiet = self._tell is None or name in self._told
+        """The newest run of that name; if there are others, say so once."""
+        quiet = self._say is None or name in self._said
         query = RunQuery(name=name, limit=1 if quiet else _COUNTED + 1)
         found = list(self._storage.runs(query))
-        if len(found) > 1 and self._tell is not None:
-            self._told.add(name)
+        if len(found) > 1 and self._say is not None:
+            self._said.add(name)
             count = str(len(found)) if len(found) <= _COUNTED else f"more than {_COUNTED}"
-            self._tell(
-                f"taken: {found[0].run_id}, the newest of {count} runs named {name!r}"
+            self._say(
+                f"using {found[0].run_id}, the newest of {count} runs named {name!r}"
                 f" (holdfast runs {name} lists them; an id names one)"
             )
         return found[0] if found else None
@@ -196,7 +203,7 @@ class Finder:
         return found[0] if found else None
 
     def _tagged(self, tag: str) -> Header:
-        found = self._keeper.listed(RecordQuery(tag=tag, limit=1))
+        found = self._retention.listed(RecordQuery(tag=tag, limit=1))
         if not found:
             raise NotFoundError(
                 f"no checkpoint is tagged {tag!r}", hint="holdfast tag RUN@N NAME tags one", tag=tag
@@ -217,10 +224,10 @@ def _no_run(text: str) -> NotFoundError:
 
 def _no_step(run: RunInfo, parsed: Parsed, newest: Header) -> NotFoundError:
     later = (parsed.step or 0) > newest.step
-    stands = f"stands at step {newest.step}" if later else "has nothing that early"
+    is_at = f"is at step {newest.step}" if later else "has nothing that early"
     return NotFoundError(
-        f"run {run.run_id!r} {stands}, and {parsed.step} was asked for",
-        hint=f"holdfast log {run.run_id} lists its checkpoints, those of a way that was left too;"
+        f"run {run.run_id!r} {is_at}, not {parsed.step}",
+        hint=f"holdfast log {run.run_id} lists its checkpoints, those of left branches too;"
         f" {run.run_id}~N is N before the newest",
         run_id=run.run_id,
         step=parsed.step,

@@ -1,16 +1,16 @@
-"""Where the command's settings come from: options, the environment, `holdfast.toml`, defaults.
+"""The settings of a command: from options, the environment, `holdfast.toml` and defaults.
 
-`holdfast.toml` is looked for in the working directory and those above it:
+`holdfast.toml` is searched for in the working directory and its parents:
 
 .. code-block:: toml
 
    storage = "sqlite:///runs.db"     # relative to this file
 
-   [retention]                       # what `holdfast forget` keeps when it is given no rules
+   [retention]                       # the rules of `holdfast forget` when it is given none
    keep-last = 20
    keep-within = "24h"
 
-   [graphs]                          # what `holdfast resume` imports for runs of a name
+   [graphs]                          # imported by `holdfast resume` for runs of a name
    report = "report:graph"
 """
 
@@ -43,7 +43,7 @@ _KEYS = ("storage", "retention", "graphs")
 
 
 class Value(NamedTuple):
-    """A setting, and where it came from."""
+    """A setting and its origin."""
 
     value: Any
     origin: str
@@ -68,23 +68,23 @@ class Settings(NamedTuple):
 
 
 def load_settings(option: str | None, environ: Mapping[str, str], directory: Path) -> Settings:
-    """The settings that hold for a command which is called in *directory*."""
+    """The settings of a command that is called in *directory*."""
     file = _find(directory)
-    told: dict[str, Any] = {} if file is None else _read(file)
+    read: dict[str, Any] = {} if file is None else _read(file)
     origin = str(file) if file is not None else "default"
     if option:
         storage = Value(option, "--storage")
     elif environ.get(VARIABLE):
         storage = Value(environ[VARIABLE], VARIABLE)
-    elif file is not None and "storage" in told:
+    elif file is not None and "storage" in read:
         base = None if file.parent == directory else file.parent
-        storage = Value(beside(told["storage"], base), origin)
+        storage = Value(beside(read["storage"], base), origin)
     else:
         storage = Value(DEFAULT_ADDRESS, "default")
     return Settings(
         storage,
-        Value(told.get("retention", {}), origin if "retention" in told else "default"),
-        Value(told.get("graphs", {}), origin if "graphs" in told else "default"),
+        Value(read.get("retention", {}), origin if "retention" in read else "default"),
+        Value(read.get("graphs", {}), origin if "graphs" in read else "default"),
         file,
     )
 
@@ -100,10 +100,10 @@ def _read(file: Path) -> dict[str, Any]:
     import tomllib
 
     try:
-        told = tomllib.loads(file.read_text("utf-8"))
+        read = tomllib.loads(file.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"{file} cannot be read: {error}") from error
-    for key, value in told.items():
+    for key, value in read.items():
         if key not in _KEYS:
             raise UsageError(
                 f"{file} has no key {key!r}",
@@ -112,11 +112,11 @@ def _read(file: Path) -> dict[str, Any]:
         if not isinstance(value, str if key == "storage" else dict):
             kind = "a string" if key == "storage" else "a table"
             raise UsageError(f"{file}: {key} must be {kind}")
-    return told
+    return read
 
 
 def beside(address: str, base: Path | None) -> str:
-    """*address*, with a relative path taken from *base*.
+    """*address*, with a relative path resolved against *base*.
 
     >>> beside("sqlite:///runs.db?compress=zstd", Path("/srv"))
     'sqlite:////srv/runs.db?compress=zstd'
@@ -130,7 +130,7 @@ def beside(address: str, base: Path | None) -> str:
 
 
 def place_of(address: str) -> Path | None:
-    """The file or directory that an address names; None if it names none."""
+    """The file or directory of an address; None if it has none."""
     if not has_scheme(address):
         return None
     url = StorageURL.parse(address)
@@ -142,15 +142,15 @@ def place_of(address: str) -> Path | None:
 
 
 def _named_by(origin: str) -> str:
-    return "that is the default" if origin == "default" else f"{origin} says so"
+    return "that is the default" if origin == "default" else f"named by {origin}"
 
 
 def check_exists(storage: Value) -> None:
-    """Raise `NotFoundError` if there is nothing where *storage* points: looking makes none."""
+    """Raise `NotFoundError` if *storage* does not exist: reading creates none."""
     place = place_of(storage.value)
     if place is not None and not place.exists():
         raise NotFoundError(
             f"there is no storage at {mask_url(storage.value)}",
-            hint=f"{_named_by(storage.origin)}; give --storage URL, or holdfast init makes one",
+            hint=f"{_named_by(storage.origin)}; give --storage URL, or holdfast init creates one",
             storage=mask_url(storage.value),
         )

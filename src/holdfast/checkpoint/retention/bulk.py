@@ -6,7 +6,7 @@ what nothing visible is built on. Both go run by run and can be interrupted and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime, tzinfo
 
 import msgspec
@@ -81,11 +81,16 @@ def forget(
         yield run_id
 
 
-def plan_freeing(retention: RetentionManager, run: RunInfo) -> Freed | None:
-    """What freeing a run's hidden records would give back; None if nothing."""
-    if retention.is_empty(run.run_id):
+def plan_freeing(
+    retention: RetentionManager, run: RunInfo, hiding: Collection[int] = ()
+) -> Freed | None:
+    """The space that erasing a run's hidden records frees; None if there is none.
+
+    The checkpoints *hiding* count as hidden too.
+    """
+    if not hiding and retention.is_empty(run.run_id):
         return Freed(run.run_id, run.seq, run.stored)
-    plan = retention.plan_erasure(run.run_id)
+    plan = retention.plan_erasure(run.run_id, hiding)
     return None if plan is None else Freed(run.run_id, len(plan.seqs), plan.stored)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import takewhile
 from typing import Any
@@ -203,15 +203,17 @@ class RetentionManager:
 
     # Freeing
 
-    def plan_erasure(self, run_id: str) -> Erasure | None:
+    def plan_erasure(self, run_id: str, hiding: Collection[int] = ()) -> Erasure | None:
         """All records before the oldest keyframe that a visible checkpoint needs.
 
-        Keys stay, and so do writes to a visible checkpoint, which may have come before it.
+        Keys stay, and so do writes to a visible checkpoint, which may have come before it. The
+        checkpoints *hiding* count as hidden.
         """
         run = self._reader.run(run_id)
         if run is None:
             return None
-        visible = list(self._storage.headers(RecordQuery(run_id=run_id)))
+        headers = self._storage.headers(RecordQuery(run_id=run_id))
+        visible = [header for header in headers if header.seq not in hiding]
         needed = min((header.key_seq or header.seq for header in visible), default=run.seq + 1)
         targets = {(header.scope, header.id) for header in visible}
         seqs: list[int] = []

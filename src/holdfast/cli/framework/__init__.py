@@ -1,4 +1,4 @@
-"""What every command shares: arguments, terminal, formats, exit codes.
+"""What every command shares: arguments, terminal, formats, documents, exit codes.
 
 Nothing here knows a particular command.
 """

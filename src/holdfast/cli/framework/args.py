@@ -1,16 +1,15 @@
-"""Command lines read by what a function's signature says.
+"""Command lines, parsed as the signature of a function declares them.
 
 A parameter is declared as in ``limit: Annotated[int, Option("-n", "--limit", help="How many.")]``.
-Its type says what is accepted: text, a number, a `Path`, a list of these; a bool is a flag.
-
-Reading is left to argparse: the libraries that offer the same take as long to load as all else that
-a command does.
+Its type is text, a number, a `Path` or a list of these; a bool is a flag. argparse does the parsing
+because larger libraries take longer to import than a command takes to run.
 """
 
 from __future__ import annotations
 
 import argparse
 import inspect
+import re
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -18,15 +17,17 @@ from types import UnionType
 from typing import Any, NamedTuple, NoReturn, Union, get_args, get_origin
 
 from holdfast.errors import UsageError
+from holdfast.storage.addresses import nearest
 
 __all__ = ["Argument", "Option", "Parameter", "Signature"]
 
+_UNKNOWN = re.compile(r"unrecognized arguments: (?P<option>--[^ =]+).*", re.S)
 _WIDTH = 80
 _COLUMN = 22
 
 
 class Argument:
-    """A parameter that is told by its place."""
+    """A parameter given by position."""
 
     def __init__(self, metavar: str = "", help: str = "") -> None:
         self.metavar = metavar
@@ -34,7 +35,7 @@ class Argument:
 
 
 class Option:
-    """A parameter that is told by its name: *names*, or that of the parameter."""
+    """A parameter given by name: *names*, or that of the parameter."""
 
     def __init__(
         self,
@@ -66,14 +67,14 @@ class Parameter(NamedTuple):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """How it is written; an argument, as help calls it."""
+        """Its spellings; of an argument, the word that help uses."""
         if isinstance(self.kind, Argument):
             return (self.kind.metavar or self.name.upper(),)
         return self.kind.names or (f"--{self.name.replace('_', '-')}",)
 
 
 class Signature:
-    """What a command takes."""
+    """The parameters of a command."""
 
     def __init__(self, name: str, about: str, parameters: Sequence[Parameter]) -> None:
         self.name = name
@@ -89,8 +90,8 @@ class Signature:
         return [one for one in self.parameters if isinstance(one.kind, Option)]
 
     def parse(self, words: Sequence[str]) -> dict[str, Any]:
-        """The values of all parameters, or a `UsageError` that says what is wrong."""
-        parser = _Parser(self.name)
+        """The values of all parameters; a `UsageError` if something is wrong."""
+        parser = _Parser(self.name, [name for one in self.options for name in one.names])
         for parameter in self.parameters:
             _add(parser, parameter)
         given = vars(parser.parse_intermixed_args(list(words)))
@@ -99,7 +100,7 @@ class Signature:
         return given
 
     def help(self) -> str:
-        """What ``--help`` prints."""
+        """The text of ``--help``."""
         return "\n".join(self._help_lines()) + "\n"
 
     def _help_lines(self) -> Iterator[str]:
@@ -116,14 +117,14 @@ class Signature:
 
 
 def parameters_of(function: Callable[..., Any]) -> Iterator[Parameter]:
-    """The parameters that are declared; others are not for the command line."""
+    """The declared parameters; others are not for the command line."""
     for one in inspect.signature(function, eval_str=True).parameters.values():
         if getattr(one.annotation, "__metadata__", None):
             yield parameter(one.name, one.annotation, one.default)
 
 
 def parameter(name: str, annotation: Any, default: Any) -> Parameter:
-    """A parameter as it is declared."""
+    """A parameter of a declaration."""
     kind = annotation.__metadata__[0]
     accepted = annotation.__origin__
     if get_origin(accepted) in (Union, UnionType):
@@ -137,11 +138,14 @@ def parameter(name: str, annotation: Any, default: Any) -> Parameter:
 class _Parser(argparse.ArgumentParser):
     """Raises instead of ending the process."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, options: list[str]) -> None:
         super().__init__(prog=f"holdfast {name}", add_help=False, allow_abbrev=False)
+        self._options = options
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(message, hint=f"{self.prog} --help")
+        unknown = _UNKNOWN.fullmatch(message)
+        near = nearest(unknown["option"], self._options) if unknown else ""
+        raise UsageError(message, hint=f"{near}{self.prog} --help")
 
 
 def _add(parser: argparse.ArgumentParser, parameter: Parameter) -> None:

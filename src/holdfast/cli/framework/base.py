@@ -1,6 +1,6 @@
-"""What every command shares: its options, the storage it works on, how it shows and how it asks.
+"""What every command shares: its options, its storage, how it prints and how it asks.
 
-A command is a function whose first parameter is a `Cli`; `@command` adds the options that all have.
+A command is a function whose first parameter is a `Cli`; `@command` adds the shared options.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from holdfast.cli.framework.args import Option, Signature, parameter, parameters_of
+from holdfast.cli.framework.args import Argument, Option, Signature, parameter, parameters_of
 from holdfast.cli.framework.exits import ConfirmationError
 from holdfast.cli.framework.terminal import Terminal, plain, safe_json
 from holdfast.cli.settings import Settings, check_exists, load_settings
@@ -25,11 +26,25 @@ if TYPE_CHECKING:
     from holdfast.cli.framework.documents import Document
     from holdfast.storage.base import Storage
 
-__all__ = ["Cli", "Command", "DryRun", "Yes", "command", "import_from_here"]
+__all__ = [
+    "All",
+    "Cli",
+    "Command",
+    "DryRun",
+    "Limit",
+    "Runs",
+    "Yes",
+    "command",
+    "import_from_here",
+    "import_modules",
+]
 
 Blocks = Callable[[], Iterable[object]]
 Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask.")]
 DryRun = Annotated[bool, Option("--dry-run", "-n", help="Only say what would be done.")]
+Limit = Annotated[int, Option("-n", "--limit", help="How many.", min=1)]
+All = Annotated[bool, Option("--all", "-a", help="All of them.")]
+Runs = Annotated[list[str] | None, Argument(metavar="RUN", help="Only these runs; else all.")]
 
 
 class Cli:
@@ -39,11 +54,11 @@ class Cli:
         self,
         terminal: Terminal,
         *,
-        storage: str | None,
-        json: bool,
-        jsonl: bool,
-        no_color: bool,
-        directory: Path,
+        storage: str | None = None,
+        json: bool = False,
+        jsonl: bool = False,
+        no_color: bool = False,
+        directory: Path | None = None,
     ) -> None:
         if json and jsonl:
             raise UsageError("--json and --jsonl are both given", hint="give one of them")
@@ -51,29 +66,29 @@ class Cli:
         self.json = json
         self.jsonl = jsonl
         self._option = storage
-        self._directory = directory
+        self._directory = directory or Path.cwd()
         self._stack = ExitStack()
         if no_color:
             terminal.no_color()
 
     @cached_property
     def settings(self) -> Settings:
-        """What options, environment and files say."""
+        """The settings of options, environment and files."""
         return load_settings(self._option, self.terminal.environ, self._directory)
 
     @property
     def address(self) -> str:
-        """The storage's address, fit to be shown."""
+        """The storage's address without its password."""
         return mask_url(self.settings.storage.value)
 
     @cached_property
     def manager(self) -> CheckpointManager:
-        """A manager over the storage, which must be there."""
+        """A manager over the storage, which must exist."""
         check_exists(self.settings.storage)
         return self.open()
 
     def open(self, **options: Any) -> CheckpointManager:
-        """A manager over the storage, which is made if it is not there."""
+        """A manager over the storage, which is created if it does not exist."""
         from holdfast.checkpoint.manager import CheckpointManager
 
         manager = CheckpointManager(self.settings.storage.value, **options)
@@ -81,33 +96,27 @@ class Cli:
 
     @property
     def storage(self) -> Storage:
-        """The storage, which must be there."""
+        """The storage, which must exist."""
         return self.manager.storage
 
     @cached_property
     def finder(self) -> Finder:
-        """What finds runs and checkpoints by their addresses."""
+        """Finds runs and checkpoints by their addresses."""
         from holdfast.cli.addresses import Finder
 
-        manager = self.manager
-        return Finder(manager.reader, manager.retention, self.say if self.for_people else None)
+        return Finder(self.manager, self.say if self.for_people else None)
 
     def close(self) -> None:
         """Close what was opened."""
         self._stack.close()
 
-    # Showing
-
     @property
     def for_people(self) -> bool:
-        """Whether neither --json nor --jsonl was given."""
+        """True if neither --json nor --jsonl was given."""
         return not self.json and not self.jsonl
 
     def give(self, document: Document, text: Blocks) -> None:
-        """Show a result: as *document* if JSON is wanted, else as *text*.
-
-        With --jsonl each item of the document's list is a line, or the document itself is one.
-        """
+        """Print a result: *document* with --json or --jsonl, else *text*."""
         out = self.terminal.stdout
         if self.for_people:
             self.terminal.show(text())
@@ -120,7 +129,7 @@ class Cli:
         out.flush()
 
     def stream(self, document: Document, text: Blocks) -> None:
-        """Show one of several results when it is there; as JSON, each is a line."""
+        """Print one of several results; as JSON each is a line."""
         if self.for_people:
             self.terminal.show(text())
         else:
@@ -128,7 +137,7 @@ class Cli:
             self.terminal.stdout.flush()
 
     def say(self, *cells: object) -> None:
-        """Tell something that is not the result, on stderr."""
+        """Print a line that is not the result, to stderr."""
         self.terminal.say(*cells)
 
     def confirm(
@@ -138,19 +147,19 @@ class Cli:
         yes: bool,
         hint: str = "--yes does it, --dry-run shows what would be done",
     ) -> None:
-        """Ask whether to go on; without a terminal and without --yes, refuse."""
+        """Ask whether to continue; without a terminal and without --yes, refuse."""
         if yes:
             return
         if not self.terminal.asks:
-            raise ConfirmationError(f"{what}, and there is nobody to ask", hint=hint)
-        self.terminal.stderr.write(f"{plain(what)}. Go on? [y/N] ")
+            raise ConfirmationError(f"{what}; this needs a confirmation", hint=hint)
+        self.terminal.stderr.write(f"{plain(what)}. Continue? [y/N] ")
         self.terminal.stderr.flush()
         if self.terminal.stdin.readline().strip().lower() not in ("y", "yes"):
             raise ConfirmationError("nothing was done")
 
     @contextmanager
     def progress(self, title: str, total: int) -> Iterator[Callable[[], None]]:
-        """A progress bar on stderr, if that is a terminal; gives what is called at each step."""
+        """A progress bar on stderr if that is a terminal; gives a function to call at each step."""
         stream = self.terminal.stderr
         if not stream.isatty() or total < 2:
             yield lambda: None
@@ -165,17 +174,13 @@ class Cli:
 
 
 _SHARED = tuple(
-    parameter(name, annotation, default)
-    for name, annotation, default in (
-        (
-            "storage",
-            Annotated[str | None, Option("--storage", "-s", metavar="URL", help="Where runs are.")],
-            None,
-        ),
-        ("json", Annotated[bool, Option(help="Print one JSON document.")], False),
-        ("jsonl", Annotated[bool, Option(help="Print a line of JSON for each.")], False),
-        ("no_color", Annotated[bool, Option(help="Print no colours.")], False),
-        ("debug", Annotated[bool, Option(help="Show where an error came from.")], False),
+    parameter(name, Annotated[kind, Option(*names, metavar=metavar, help=about)], default)
+    for name, kind, names, metavar, about, default in (
+        ("storage", str | None, ("--storage", "-s"), "URL", "Where runs are.", None),
+        ("json", bool, (), "", "Print one JSON document.", False),
+        ("jsonl", bool, (), "", "Print a line of JSON for each.", False),
+        ("no_color", bool, (), "", "Print no colours.", False),
+        ("debug", bool, (), "", "Show the traceback of an error.", False),
     )
 )
 """The options that every command has."""
@@ -197,12 +202,16 @@ class Command:
             return 0
         given = self.signature.parse(words)
         shared = {one.name: given.pop(one.name) for one in _SHARED}
-        shared.pop("debug")  # minded where errors are shown
-        cli = Cli(terminal, directory=Path.cwd(), **shared)
+        shared.pop("debug")  # read where errors are printed
+        cli = Cli(terminal, **shared)
         try:
-            return self._function(cli, **given) or 0
+            return self.run(cli, **given)
         finally:
             cli.close()
+
+    def run(self, cli: Cli, **given: Any) -> int:
+        """Run it with its parameters; gives the exit code."""
+        return self._function(cli, **given) or 0
 
 
 def _asks_for_help(words: Sequence[str]) -> bool:
@@ -217,6 +226,16 @@ def import_from_here() -> None:
         sys.path.insert(0, here)
 
 
+def import_modules(names: Iterable[str]) -> None:
+    """Import modules of the user, for what they register."""
+    import_from_here()
+    for name in names:
+        try:
+            import_module(name)
+        except ImportError as error:
+            raise UsageError(f"{name} cannot be imported: {error}") from error
+
+
 def command(function: Callable[..., int | None]) -> Command:
-    """Make a command of a function of a `Cli`."""
+    """Make a command of a function whose first parameter is a `Cli`."""
     return Command(function)

@@ -1,36 +1,35 @@
-"""What the commands print with --json: one class for each kind of document.
+"""Base classes of the JSON documents that commands print with --json.
 
-Every document says its `type` and `version`. Within a version fields are added, never changed. The
-JSON Schemas in `holdfast/cli/schemas` are made from these classes by ``python -m
-holdfast.cli.schemas``. With --jsonl, a document that has a list becomes a line for each item, the
-item's type being `row`; any other document is one line.
+Every document states its `type` and `version`. Within a version fields are added, never changed;
+`holdfast schema NAME` prints the JSON Schema of one. With --jsonl a document that has a list
+becomes one line per item, of the type `row`; any other document is one line.
 
-Values of a state are written as the journal writes them, so that nothing is lost: what JSON cannot
-say is an object with the key ``$t``.
+Values of a state are written as the journal writes them, so nothing is lost: a value that JSON
+cannot express is an object with the key ``$t``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import msgspec
 
-from holdfast.checkpoint.inspect import Change, Told
+from holdfast.checkpoint.inspect import Change, Moment, Told
 from holdfast.core.records import Header
 from holdfast.core.values import encode
 
 __all__ = [
-    "Address",
     "ChangeRow",
     "Checkpoint",
+    "CheckpointInfo",
     "Document",
     "Failure",
-    "NoteRow",
-    "Text",
+    "change_rows",
+    "checkpoint_of",
+    "note_of",
     "raw",
-    "rows",
 ]
 
 
@@ -54,23 +53,23 @@ class Document(msgspec.Struct, kw_only=True):
             yield self
             return
         for item in getattr(self, self.items):
-            told = msgspec.structs.asdict(item)
-            told = {name: value for name, value in told.items() if value is not msgspec.UNSET}
-            yield {"type": self.row, "version": self.version, **told}
+            fields = msgspec.structs.asdict(item)
+            fields = {name: value for name, value in fields.items() if value is not msgspec.UNSET}
+            yield {"type": self.row, "version": self.version, **fields}
 
 
 class ChangeRow(msgspec.Struct, kw_only=True):
-    """One change: `op` is add, replace or remove, `path` a JSON Pointer."""
+    """One change; `path` is a JSON Pointer."""
 
     op: Literal["add", "replace", "remove"]
     path: str
     value: Any = msgspec.UNSET
-    """What is there now; absent after a removal."""
+    """The new value; absent after a removal."""
     old: Any = msgspec.UNSET
-    """What was there, where that is told."""
+    """The value before, where a document states it."""
 
 
-def rows(changes: Iterable[Change]) -> list[ChangeRow]:
+def change_rows(changes: Iterable[Change]) -> list[ChangeRow]:
     """Changes as documents hold them."""
     return [
         ChangeRow(
@@ -82,31 +81,16 @@ def rows(changes: Iterable[Change]) -> list[ChangeRow]:
     ]
 
 
-class NoteRow(msgspec.Struct, kw_only=True):
-    """A note of a journal."""
-
-    seq: int
-    kind: str
-    scope: str
-    step: int
-    node: str | None
-    id: str
-    name: str
-    state: str
-    value: msgspec.Raw
-    error: str
-    seconds: float
-    tokens: int
-    dollars: float
-    facts: dict[str, Any]
-
-    @classmethod
-    def of(cls, told: Told) -> NoteRow:
-        return cls(**{**msgspec.structs.asdict(told), "value": raw(told.value)})
+_IN_HEADER = {
+    "checkpoint_id": "id",
+    "parent_checkpoint_id": "parent",
+    "size_bytes": "size",
+    "stored_bytes": "stored",
+}
 
 
-class Address(msgspec.Struct, kw_only=True):
-    """A checkpoint, without its state."""
+class CheckpointInfo(msgspec.Struct, kw_only=True):
+    """A checkpoint without its state."""
 
     run_id: str
     name: str
@@ -125,40 +109,39 @@ class Address(msgspec.Struct, kw_only=True):
     metadata: dict[str, Any]
 
     @classmethod
-    def of(cls, header: Header) -> Address:
-        return cls(**_fields(header))
+    def of(cls, header: Header, **more: Any) -> Self:
+        """The fields of *header*, and *more* fields of a subclass."""
+        names = CheckpointInfo.__struct_fields__
+        return cls(**{name: getattr(header, _IN_HEADER.get(name, name)) for name in names}, **more)
 
 
-def _fields(header: Header) -> dict[str, Any]:
-    return {
-        "run_id": header.run_id,
-        "name": header.name,
-        "checkpoint_id": header.id,
-        "parent_checkpoint_id": header.parent,
-        "scope": header.scope,
-        "seq": header.seq,
-        "step": header.step,
-        "node": header.node,
-        "kind": header.kind,
-        "status": header.status,
-        "saved_at": header.saved_at,
-        "size_bytes": header.size,
-        "stored_bytes": header.stored,
-        "tags": header.tags,
-        "metadata": header.metadata,
-    }
-
-
-class Checkpoint(Address, kw_only=True):
-    """A checkpoint with what it changed and what was noted before it."""
+class Checkpoint(CheckpointInfo, kw_only=True):
+    """A checkpoint with its changes and the notes before it."""
 
     pinned: bool
     changes: list[ChangeRow]
-    notes: list[NoteRow]
+    notes: list[Told]
     error: str = ""
-    """What its run failed with: the error's class and text."""
+    """The class and text of the error that its run failed with."""
     failed_in: str = ""
-    """The node that its run failed in; `node` is the last that was executed."""
+    """The node that its run failed in; `node` is the last one that was executed."""
+
+
+def checkpoint_of(moment: Moment) -> Checkpoint:
+    """A timeline entry as documents hold it."""
+    return Checkpoint.of(
+        moment.header,
+        pinned=moment.pinned,
+        changes=change_rows(moment.changes),
+        notes=[note_of(note) for note in moment.notes],
+        error=moment.error,
+        failed_in=moment.failed_in,
+    )
+
+
+def note_of(note: Told) -> Told:
+    """A note whose value is written as the journal writes it."""
+    return msgspec.structs.replace(note, value=raw(note.value))
 
 
 class Failure(Document, kw_only=True):
@@ -170,11 +153,3 @@ class Failure(Document, kw_only=True):
     error: str
     message: str
     hint: str
-
-
-class Text(Document, kw_only=True):
-    """``completion``: a script."""
-
-    type: Literal["text"] = "text"
-    name: str
-    text: str

@@ -1,4 +1,4 @@
-"""What an error means to a shell: an exit code, and the command that helps.
+"""Exit codes of errors, and the command that helps with each.
 
 ==== ==============================================================
 0    done
@@ -6,21 +6,24 @@
 2    the command line is wrong
 3    done in part
 4    no such run or checkpoint
-5    someone else wrote first, or holds the run
-6    it would destroy something, and nobody confirmed it
+5    another process wrote first, or holds the run
+6    it would destroy something and was not confirmed
 7    stored bytes are damaged
 8    the code no longer fits the journal
 9    a limit was reached
 10   no such storage
 11   the storage is locked or cannot be reached
 12   the encryption key is missing or another one
-20   the run is parked: it waits for a person
+20   the run is waiting: it needs a person
 130  interrupted
-141  whoever read the output stopped reading
+141  the reader of the output stopped reading
 ==== ==============================================================
 """
 
 from __future__ import annotations
+
+import os
+from typing import IO
 
 from holdfast import errors
 
@@ -31,22 +34,25 @@ __all__ = [
     "INTERRUPTED",
     "LIMIT",
     "NOT_FOUND",
-    "PARKED",
+    "NO_STORAGE",
     "PARTIAL",
     "PIPE_CLOSED",
     "USAGE",
+    "WAITING",
     "ConfirmationError",
     "code_of",
     "help_for",
+    "let_go",
 ]
 
-FAILED, USAGE, PARTIAL, NOT_FOUND, CONFIRM, DAMAGED, LIMIT, PARKED = 1, 2, 3, 4, 6, 7, 9, 20
+FAILED, USAGE, PARTIAL, NOT_FOUND, CONFIRM, DAMAGED, LIMIT, WAITING = 1, 2, 3, 4, 6, 7, 9, 20
+NO_STORAGE = 10
 INTERRUPTED = 130
 PIPE_CLOSED = 141
 
 
 class ConfirmationError(errors.UsageError):
-    """It would destroy something, and there is nobody to ask."""
+    """The command would destroy something and was not confirmed."""
 
 
 _CODES: tuple[tuple[type[BaseException], int], ...] = (
@@ -61,24 +67,31 @@ _CODES: tuple[tuple[type[BaseException], int], ...] = (
     (errors.ShapeError, 8),
     (errors.DataError, DAMAGED),
     (errors.BudgetError, LIMIT),
-    (errors.InDoubtError, PARKED),
-    (errors.Interrupted, PARKED),
+    (errors.InDoubtError, WAITING),
+    (errors.Interrupted, WAITING),
     (errors.Drained, INTERRUPTED),
 )
+
+
+def let_go(stream: IO[str]) -> None:
+    """Point *stream* at nothing after its reader stopped, so that closing it does not fail."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, stream.fileno())
+    os.close(null)
 
 
 def code_of(error: BaseException) -> int:
     """The exit code of a command that ends with *error*."""
     if isinstance(error, errors.NotFoundError) and {"storage", "scheme"} & error.facts.keys():
-        return 10
+        return NO_STORAGE
     return next((code for kind, code in _CODES if isinstance(error, kind)), FAILED)
 
 
 def help_for(error: errors.HoldfastError) -> str:
-    """What to do now, as a command where there is one; else what the error itself advises."""
+    """The command that helps, or the hint of the error itself."""
     match error:
         case errors.CorruptError() if error.hint == errors.CorruptError.hint:
-            return "holdfast verify --read-data lists the damage, holdfast repair mends what it can"
+            return "holdfast verify --read-data lists the damage, holdfast repair repairs it"
         case errors.WrongKeyError():
             return "set HOLDFAST_ENCRYPTION_KEY or HOLDFAST_ENCRYPTION_KEY_FILE to its key"
         case errors.StorageFullError():
@@ -88,7 +101,7 @@ def help_for(error: errors.HoldfastError) -> str:
         case errors.StorageUnavailableError():
             return error.hint or "try again in a moment; holdfast doctor says what is in use"
         case errors.ShapeError():
-            return "--force goes on all the same; else raise the graph's version and migrate"
+            return "--force resumes all the same; else raise the graph's version and migrate"
         case errors.NotFoundError() if "checkpoint_id" in error.facts:
             return "holdfast log RUN lists the checkpoints there are"
         case errors.NotFoundError() if error.hint == "check the spelling":

@@ -1,4 +1,4 @@
-"""Times, sizes, money and changes in the few words that a table has room for."""
+"""Short forms of times, sizes, money, values and changes, for tables; and their way back."""
 
 from __future__ import annotations
 
@@ -6,11 +6,28 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
+
 from holdfast.checkpoint.inspect import Change
 from holdfast.cli.framework.terminal import Cell
 from holdfast.core.values import encode
+from holdfast.errors import UsageError
 
-__all__ = ["ago", "change_words", "clock", "money", "size", "status_cell", "value_text", "when"]
+__all__ = [
+    "ago",
+    "change_words",
+    "clock",
+    "counted",
+    "cut",
+    "keys_of",
+    "money",
+    "read_pairs",
+    "read_value",
+    "size",
+    "status_cell",
+    "value_text",
+    "when",
+]
 
 _STATUS = {
     "running": "green",
@@ -18,9 +35,20 @@ _STATUS = {
     "completed": "",
     "failed": "red",
     "interrupted": "cyan",
+    "waiting": "cyan",
     "stalled": "yellow",
 }
 _SHORT = 60
+_WALL = 3
+"""More keys than these that begin empty are counted, not named."""
+
+
+def counted(count: int, noun: str) -> str:
+    """
+    >>> counted(1, "run"), counted(1200, "run")
+    ('1 run', '1,200 runs')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def size(count: int) -> str:
@@ -36,16 +64,18 @@ def size(count: int) -> str:
 
 def money(dollars: float) -> str:
     """
-    >>> money(0), money(0.0412), money(12.5)
-    ('', '$0.041', '$12.50')
+    >>> money(0), money(0.0002), money(0.0412), money(12.5)
+    ('', '<$0.001', '$0.041', '$12.50')
     """
     if not dollars:
         return ""
+    if dollars < 0.001:
+        return "<$0.001"
     return f"${dollars:.2f}" if dollars >= 1 else f"${dollars:.3f}"
 
 
 def ago(moment: datetime, now: datetime | None = None) -> str:
-    """How long ago that was, roughly: ``12 s``, ``3 min``, ``2 h``, ``5 d``, or the date."""
+    """A rough age: ``12 s ago``, ``3 min ago``, ``2 h ago``, ``5 d ago``, or the date."""
     seconds = ((now or datetime.now(UTC)) - moment).total_seconds()
     if seconds < 0:
         return "in the future"
@@ -57,12 +87,12 @@ def ago(moment: datetime, now: datetime | None = None) -> str:
 
 
 def clock(moment: datetime) -> str:
-    """The time in the reader's own zone."""
+    """Date and time in the reader's own zone."""
     return f"{moment.astimezone():%Y-%m-%d %H:%M:%S}"
 
 
 def when(moment: datetime, now: datetime | None = None) -> str:
-    """The time of what was today, the date as well of what was not, in the reader's own zone."""
+    """The time if it was today, else date and time, in the reader's own zone."""
     there = moment.astimezone()
     today = (now or datetime.now(UTC)).astimezone().date()
     return f"{there:%H:%M:%S}" if there.date() == today else f"{there:%Y-%m-%d %H:%M:%S}"
@@ -73,22 +103,69 @@ def status_cell(status: str) -> Cell:
     return Cell(status, _STATUS.get(status, "yellow"))
 
 
-def value_text(value: Any, width: int = _SHORT) -> str:
-    """A value as short JSON."""
-    text = encode(value).decode(errors="replace")
+def cut(text: str, width: int) -> str:
+    """*text*, shortened to *width* characters with an ellipsis."""
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
+def value_text(value: Any, width: int = _SHORT) -> str:
+    """A value as short JSON."""
+    text = bytes(value) if isinstance(value, msgspec.Raw) else encode(value)
+    return cut(text.decode(errors="replace"), width)
+
+
+def read_value(text: str) -> Any:
+    """The value of JSON text; text that is not JSON stands for itself."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return text
+
+
+def read_pairs(option: str, texts: Iterable[str]) -> dict[str, Any]:
+    """
+    >>> read_pairs("--set", ["topic=kelp", "pages=[1, 2]"])
+    {'topic': 'kelp', 'pages': [1, 2]}
+    """
+    made: dict[str, Any] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not key or not equals:
+            raise UsageError(f"{option} {text!r} is not of the form KEY=VALUE")
+        made[key] = read_value(value)
+    return made
+
+
+def keys_of(pointer: str) -> list[str]:
+    """
+    >>> keys_of("/plan/0/a~1b")
+    ['plan', '0', 'a/b']
+    """
+    return [part.replace("~1", "/").replace("~0", "~") for part in pointer[1:].split("/")]
+
+
 def change_words(changes: Sequence[Change], width: int = _SHORT) -> str:
-    """What changed, by key: ``messages +2, round = 3, -draft``."""
-    return ", ".join(_of_key(key, its, width) for key, its in _by_key(changes).items())
+    """Changes by key: ``messages +2, round = 3, -draft``."""
+    empty = [
+        change
+        for change in changes
+        if change.op == "add" and change.path.count("/") == 1 and _is_empty(change.value)
+    ]
+    if len(empty) <= _WALL:
+        empty = []
+    left = [change for change in changes if change not in empty]
+    words = [_of_key(key, its, width) for key, its in _by_key(left).items()]
+    return ", ".join([*words, f"{len(empty)} empty keys"] if empty else words)
+
+
+def _is_empty(value: Any) -> bool:
+    return value is None or (hasattr(value, "__len__") and not len(value))
 
 
 def _by_key(changes: Iterable[Change]) -> dict[str, list[Change]]:
     found: dict[str, list[Change]] = {}
     for change in changes:
-        key = change.path[1:].partition("/")[0].replace("~1", "/").replace("~0", "~")
-        found.setdefault(key, []).append(change)
+        found.setdefault(keys_of(change.path)[0], []).append(change)
     return found
 
 

@@ -1,5 +1,4 @@
-"""How a command speaks: tables and lines for people, JSON for programs, never an escape sequence
-that came out of a checkpoint.
+"""Tables and lines for people, JSON for programs; escape sequences in data are written out.
 
 Data goes to stdout, everything else to stderr.
 """
@@ -27,18 +26,17 @@ _STYLES = {
 _HOSTILE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\ud800-\udfff]"
 )
-"""Controls, marks that turn the direction of text or hide it, and half surrogate pairs."""
+"""Controls, marks that hide text or turn its direction, and half surrogate pairs."""
 _IN_JSON = re.compile("[\x7f-\x9f\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]")
 _GAP = "  "
 _LEAST = 10
-"""A column that gives way keeps so many characters."""
+"""A column that gives way keeps at least this many characters."""
 _PADDED = 60
-"""Where lines may be as long as they like, it is made no wider than this for the sake of one cell:
-a longer one stands out of its column."""
+"""Without a width, one long cell makes its column no wider than this, and stands out of it."""
 
 
 def plain(text: object, *, lines: bool = False) -> str:
-    r"""*text* with every control written out, so that showing it does nothing but show it.
+    r"""*text* with every control character written out, so that it cannot steer a terminal.
 
     With *lines*, line ends and tabs stay.
 
@@ -59,7 +57,7 @@ def plain(text: object, *, lines: bool = False) -> str:
 
 
 def safe_json(document: Any, *, indent: bool = False) -> str:
-    """JSON text in which every control is escaped, also those that JSON need not escape."""
+    """JSON text in which every control character is escaped."""
     import msgspec
 
     text = msgspec.json.encode(document)
@@ -69,7 +67,7 @@ def safe_json(document: Any, *, indent: bool = False) -> str:
 
 
 class Cell(NamedTuple):
-    """Some text, and how it is to look where there are colours."""
+    """Some text and its style, for terminals with colours."""
 
     text: object
     style: str = ""
@@ -78,14 +76,17 @@ class Cell(NamedTuple):
 class Column(NamedTuple):
     """The head of a column.
 
-    Where a line is too long, columns that *give* way are made narrower or, if they are aligned
-    *right* and so hold figures, left out: those of the smallest *rank* first, then the widest.
+    If a line is too long, columns that *give* way are made narrower, to *enough* characters at
+    first, or left out, if they are shown *whole* or hold figures, aligned *right*: those of the
+    smallest *rank* first, then the widest.
     """
 
     title: str
     right: bool = False
     gives: bool = False
     rank: int = 0
+    whole: bool = False
+    enough: int = _LEAST
 
 
 class Table(NamedTuple):
@@ -96,7 +97,7 @@ class Table(NamedTuple):
 
 
 class Line(NamedTuple):
-    """Cells that stand in one line, without anything between them."""
+    """Cells of one line, with nothing between them."""
 
     cells: tuple[object, ...]
 
@@ -106,7 +107,7 @@ class Line(NamedTuple):
 
 
 class Terminal:
-    """Where a command reads and writes."""
+    """The streams that a command reads and writes."""
 
     def __init__(
         self,
@@ -127,15 +128,15 @@ class Terminal:
 
     @property
     def asks(self) -> bool:
-        """Whether there is someone to ask."""
+        """True if a person can be asked."""
         return _is_terminal(self.stdin) and _is_terminal(self.stderr)
 
     def no_color(self) -> None:
-        """Show no colours, whatever else says so."""
+        """Show no colours, whatever the environment says."""
         self._color = False
 
     def has_color(self, stream: IO[str]) -> bool:
-        """Whether *stream* shows colours: NO_COLOR, FORCE_COLOR and TERM=dumb are minded."""
+        """Whether *stream* shows colours, after NO_COLOR, FORCE_COLOR and TERM."""
         if self._color is not None:
             return self._color
         if self.environ.get("NO_COLOR"):
@@ -146,7 +147,7 @@ class Terminal:
 
     @property
     def width(self) -> int | None:
-        """Columns of stdout; None if it is no terminal, where lines may be as long as they like."""
+        """Columns of stdout; None if it is no terminal, and lines may have any length."""
         if self._width is not None:
             return self._width
         if not _is_terminal(self.stdout):
@@ -218,27 +219,30 @@ def _table(table: Table, color: bool, width: int | None) -> Iterable[str]:
 
 
 def _fitted(full: list[int], columns: Sequence[Column], width: int) -> list[int]:
-    """The widths with which a row fits; a column without any is left out."""
+    """The widths with which a row fits; a column of width 0 is left out."""
     widths = [*full]
     giving = [at for at, column in enumerate(columns) if column.gives]
     giving.sort(key=lambda at: (columns[at].rank, -full[at]))
-    for at in giving:
-        if (over := _over(widths, width)) > 0:
-            least = min(full[at], _LEAST)
-            widths[at] = 0 if columns[at].right else max(full[at] - over, least)
+    for at, least in [
+        *((at, columns[at].enough) for at in giving),
+        *((at, _LEAST) for at in giving),
+    ]:
+        if widths[at] and (over := _over(widths, width)) > 0:
+            left_out = columns[at].right or columns[at].whole
+            widths[at] = 0 if left_out else max(widths[at] - over, min(full[at], least))
     last = len(widths) - 1
-    while _over(widths, width) > 0 and last > 0:  # so narrow that whole columns have to go
+    while _over(widths, width) > 0 and last > 0:  # too narrow even so
         widths[last] = 0
         last -= 1
     widths[0] = min(widths[0], max(width, 1))
-    for at in reversed(giving):  # leaving one out may have made room for more of others
+    for at in reversed(giving):  # a column that was left out may have made room
         if widths[at]:
             widths[at] += min(full[at] - widths[at], max(-_over(widths, width), 0))
     return widths
 
 
 def _over(widths: list[int], width: int) -> int:
-    """By how many characters a row is too long."""
+    """The characters by which a row is too long."""
     shown = [one for one in widths if one]
     return sum(shown) + len(_GAP) * (len(shown) - 1) - width
 
@@ -276,7 +280,7 @@ def _paint(text: str, style: str, color: bool) -> str:
 
 
 def width_of(text: str) -> int:
-    """How many columns of a terminal *text* takes."""
+    """The columns of a terminal that *text* takes."""
     if text.isascii():
         return len(text)
     from unicodedata import combining, east_asian_width

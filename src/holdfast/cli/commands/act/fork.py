@@ -3,19 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
 from holdfast.checkpoint.inspect import Origin
-from holdfast.cli.commands.act.documents import Fork
-from holdfast.cli.framework import Argument, Cell, Cli, Line, Option, command
-from holdfast.errors import UsageError
+from holdfast.cli.framework import (
+    Argument,
+    Cell,
+    Cli,
+    Document,
+    Line,
+    Option,
+    command,
+    read_pairs,
+)
 
 if TYPE_CHECKING:
     from holdfast.checkpoint.journal import CheckpointDraft, Loaded
+    from holdfast.checkpoint.manager import CheckpointManager
+    from holdfast.core.records import Header
 
-__all__ = ["assignments", "fork", "read_value"]
+__all__ = ["Fork", "fork", "fork_from"]
+
+
+class Fork(Document, kw_only=True):
+    """``fork``"""
+
+    type: Literal["fork"] = "fork"
+    run_id: str
+    checkpoint_id: str
+    step: int
+    forked_from: Origin
+    changed: list[str]
 
 
 @command
@@ -28,28 +48,36 @@ def fork(
     ] = None,
     run_id: Annotated[str | None, Option("--as", metavar="RUN", help="Its run id.")] = None,
 ) -> None:
-    """Begin a new run with the state of a checkpoint. The source is left as it is.
+    """Start a new run with the state of a checkpoint. The source stays as it is.
 
-    The fork inherits no effects: whatever it does, it does anew.
+    The fork inherits no effects: it calls whatever it needs again.
     """
-    header = cli.finder.checkpoint(checkpoint)
-    edit = assignments(set or [])
-    made = cli.manager.fork_from_checkpoint(header.id, run_id, change=_change(edit))
-    new = cli.manager.latest(str(made.run_id))
+    edit = read_pairs("--set", set or ())
+    document = fork_from(cli.manager, cli.finder.checkpoint(checkpoint), edit, run_id)
+    origin = document.forked_from
+
+    def text() -> Iterator[object]:
+        changed = f", {', '.join(edit)} changed" if edit else ""
+        source = f" forked from {origin.run_id}@{origin.step}{changed}"
+        yield Line.of(Cell(document.run_id, "bold"), source)
+
+    cli.give(document, text)
+
+
+def fork_from(
+    manager: CheckpointManager, header: Header, edit: dict[str, Any], run_id: str | None = None
+) -> Fork:
+    """Fork a run from a checkpoint, with other values for some keys."""
+    made = manager.fork_from_checkpoint(header.id, run_id, change=_change(edit))
+    new = manager.latest(str(made.run_id))
     assert new is not None
-    document = Fork(
+    return Fork(
         run_id=new.run_id,
         checkpoint_id=new.checkpoint_id,
         step=new.step,
         forked_from=Origin(header.run_id, header.id, header.step),
         changed=[*edit],
     )
-
-    def text() -> Iterator[object]:
-        with_ = f" with another {', '.join(edit)}" if edit else ""
-        yield Line.of(Cell(new.run_id, "bold"), f" begins at {header.run_id}@{header.step}{with_}")
-
-    cli.give(document, text)
 
 
 def _change(edit: dict[str, Any]) -> Callable[[Loaded, CheckpointDraft], CheckpointDraft]:
@@ -59,32 +87,10 @@ def _change(edit: dict[str, Any]) -> Callable[[Loaded, CheckpointDraft], Checkpo
     graph_change = edited(edit)
 
     def change(loaded: Loaded, draft: CheckpointDraft) -> CheckpointDraft:
-        if "now" in loaded.extra:  # a graph's: what comes next is decided anew
+        if "now" in loaded.extra:  # a graph decides its next node again
             return graph_change(loaded, draft)
         values = {**draft.values, **edit}
         natures = {**draft.natures, **dict.fromkeys(edit, Nature.LIVE)}
         return msgspec.structs.replace(draft, values=values, natures=natures)
 
     return change
-
-
-def assignments(texts: list[str]) -> dict[str, Any]:
-    """
-    >>> assignments(["topic=kelp", "pages=[1, 2]"])
-    {'topic': 'kelp', 'pages': [1, 2]}
-    """
-    made: dict[str, Any] = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not key or not equals:
-            raise UsageError(f"--set {text!r} is not of the form KEY=VALUE")
-        made[key] = read_value(value)
-    return made
-
-
-def read_value(text: str) -> Any:
-    """JSON if it is that, else the text itself."""
-    try:
-        return msgspec.json.decode(text)
-    except msgspec.DecodeError:
-        return text

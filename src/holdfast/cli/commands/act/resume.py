@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import nullcontext, redirect_stdout
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from holdfast.cli.commands.act.answers import effect_choices
-from holdfast.cli.commands.act.documents import Resume
+from holdfast.cli.commands.act.waiting import effect_choices
 from holdfast.cli.framework import (
     Argument,
     Cell,
     Cli,
+    Document,
     DryRun,
     Line,
     Option,
@@ -20,6 +20,7 @@ from holdfast.cli.framework import (
     command,
     exits,
     import_from_here,
+    recorded_entry,
     status_cell,
 )
 from holdfast.errors import Interrupted, UsageError
@@ -30,7 +31,20 @@ if TYPE_CHECKING:
     from holdfast.runtime.resume import Resumable, ResumePlan
     from holdfast.storage.base import RunInfo
 
-__all__ = ["resume"]
+__all__ = ["Resume", "resume"]
+
+
+class Resume(Document, kw_only=True):
+    """``resume``"""
+
+    type: Literal["resume"] = "resume"
+    run_id: str
+    entry_point: str
+    plan: str
+    """What the resume does, as `explain_resume` describes it."""
+    status: str
+    step: int
+    outcome: Literal["planned", "completed", "waiting"]
 
 
 @command
@@ -38,24 +52,24 @@ def resume(
     cli: Cli,
     run: Annotated[
         str,
-        Argument(metavar="RUN[@N]", help="The run; with @N, or by a checkpoint, taken back to it."),
+        Argument(metavar="RUN[@N]", help="The run; with @N or a checkpoint, rewound to it first."),
     ],
     entry: Annotated[
         str | None,
         Option(
             metavar="MODULE:NAME",
-            help="The graph, fleet or agent, where the run does not say it.",
+            help="The graph, fleet or agent, if the run does not record it.",
         ),
     ] = None,
-    force: Annotated[bool, Option("--force", help="Go on although the graph has changed.")] = False,
+    force: Annotated[bool, Option("--force", help="Resume although the graph changed.")] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> int:
-    """Go on with a run that stopped, in this process.
+    """Resume a run that stopped, in this process.
 
     The graph or agent is named by --entry, by [graphs] of holdfast.toml, or by the run itself. What
-    will happen is told first. Because a run's own word for it makes this import a module, that is
-    asked about first. --dry-run imports nothing.
+    will happen is printed first. A module that only the run itself names is imported after a
+    confirmation. --dry-run imports nothing.
     """
     from holdfast.checkpoint.manager import StateManager
     from holdfast.runtime.resume import load_resumable
@@ -69,70 +83,90 @@ def resume(
             hint=f"resume from one of the run itself: holdfast log {found.run_id} lists them",
             run_id=found.run_id,
         )
-    where = entry or cli.settings.graphs.value.get(found.name, "")
-    recorded = "" if where else _recorded(cli, found)
+    given = entry or cli.settings.graphs.value.get(found.name, "")
+    where = given or _recorded(cli, found)
     if dry_run:
-        return _explain(cli, found, where or recorded, earlier)
-    if recorded:
+        return _explain(cli, found, where, earlier)
+    if not given:
         cli.confirm(
-            f"run {found.run_id} asks to import {recorded}",
+            f"run {found.run_id} asks to import {where}",
             yes=yes,
             hint="--yes imports it; or name it with --entry, or in [graphs] of holdfast.toml",
         )
     import_from_here()
-    graph = load_resumable(where or recorded)
+    graph = load_resumable(where)
     manager = StateManager(cli.storage)
     try:
-        return _resume(cli, graph.over(manager), found, where or recorded, earlier, force=force)
+        return _resume(cli, graph.over(manager), found, where, earlier, force=force)
     finally:
         asyncio.run(manager.close())
 
 
+def _recorded(cli: Cli, run: RunInfo) -> str:
+    entry = recorded_entry(cli.manager, run)
+    if entry == "":
+        raise UsageError(
+            f"run {run.run_id!r} is a LangGraph thread",
+            hint="graph.invoke(None, config) resumes it",
+            run_id=run.run_id,
+        )
+    if entry is None:
+        raise UsageError(
+            f"run {run.run_id!r} does not record which graph or agent executes it",
+            hint="give --entry module:graph, name it in [graphs] of holdfast.toml, or start the"
+            " program that began it again",
+            run_id=run.run_id,
+        )
+    return entry
+
+
 def _explain(cli: Cli, found: RunInfo, where: str, earlier: Header | None) -> int:
-    """Say what would happen, by what the journal says: nothing of the user's is imported."""
+    """Print what would happen, as the journal tells it; no code of the user is imported."""
     from holdfast.runtime.resume import explain
 
     plan = explain(cli.manager.reader, None, found.run_id)
-    told = _tell(cli, plan, earlier, now=False)
-    cli.say(f"would import {where}; whether it still fits the run is seen only then")
-    _give(cli, plan, told, where, plan.status, plan.step, "planned")
+    said = _say(cli, plan, earlier, now=False)
+    cli.say(f"would import {where}; whether it fits the run is checked only then")
+    _give(cli, plan, said, where, plan.status, plan.step, "planned")
     return 0
 
 
-def _tell(cli: Cli, plan: ResumePlan, earlier: Header | None, *, now: bool) -> str:
-    """Say what happens, or would happen; gives the text."""
-    told = plan.tell(now=now) if earlier is None else _told_of(cli, plan, earlier, now=now)
-    for line in told.splitlines():
+def _say(cli: Cli, plan: ResumePlan, earlier: Header | None, *, now: bool) -> str:
+    """Print what happens, or would happen; gives the text."""
+    text = plan.tell(now=now) if earlier is None else _rewind_text(cli, plan, earlier, now=now)
+    for line in text.splitlines():
         cli.say(line)
-    return told
+    return text
 
 
-def _told_of(cli: Cli, plan: ResumePlan, earlier: Header, *, now: bool) -> str:
-    """What it means to go on from a checkpoint that is not the newest."""
+def _rewind_text(cli: Cli, plan: ResumePlan, earlier: Header, *, now: bool) -> str:
+    """The meaning of resuming from a checkpoint that is not the newest."""
     run, step = f"run {plan.run_id}", earlier.step
     if earlier.status == "completed":
         none = "nothing runs" if now else "nothing would run"
         return f"{run} was completed at that checkpoint, of step {step}: {none}"
-    origin = _on_the_way(cli, plan.checkpoint_id, earlier)
+    origin = _common_ancestor(cli, plan.checkpoint_id, earlier)
     if origin is not None and origin.id == earlier.id:
         return (
-            f"{run} {'is' if now else 'would be'} taken back from step {plan.step}"
+            f"{run} {'is' if now else 'would be'} rewound from step {plan.step}"
             f" to step {step}; effects recorded since then are not repeated"
         )
-    goes = f"{run} {'goes' if now else 'would go'} on from the checkpoint of step {step}"
+    resumes = f"{run} {'resumes' if now else 'would resume'} from the checkpoint of step {step}"
     if origin is None:
-        return f"{goes}; effects recorded after it are not repeated"
+        return f"{resumes}; effects recorded after it are not repeated"
     return (
-        f"{goes}, which the run had left; effects recorded after it on that way are not repeated,"
-        " those of the way it is on now may be"
+        f"{resumes}, on a branch that the run had left; effects recorded after it on that branch"
+        " are not repeated, those of the abandoned branch may be"
     )
 
 
-def _on_the_way(cli: Cli, newest: str, earlier: Header) -> Header | None:
-    """The checkpoint by which the run passed *earlier*: that one, or one before it that another
-    way led on from. None if those between are not all kept."""
+def _common_ancestor(cli: Cli, newest: str, earlier: Header) -> Header | None:
+    """The newest checkpoint on the run's path that is not after *earlier*.
+
+    None if checkpoints between the two were dropped.
+    """
     query = RecordQuery(run_id=earlier.run_id, scope="")
-    kept = {header.id: header for header in cli.manager.storage.headers(query)}
+    kept = {header.id: header for header in cli.storage.headers(query)}
     passed = kept.get(newest)
     while passed is not None and passed.seq > earlier.seq:
         passed = kept.get(passed.parent or "")
@@ -149,44 +183,23 @@ def _resume(
     force: bool,
 ) -> int:
     plan = graph.explain_resume(found.run_id)
-    told = _tell(cli, plan, earlier, now=True)
+    said = _say(cli, plan, earlier, now=True)
     if plan.questions and earlier is None:
-        return _parked(cli, plan, told, where)
-    # What the nodes print is no part of a document.
+        return _waiting(cli, plan, said, where)
+    # The output of nodes is no part of a document.
     aside = nullcontext() if cli.for_people else redirect_stdout(cli.terminal.stderr)
     try:
         with aside:
             checkpoint_id = earlier.id if earlier is not None else None
             state = graph.resume_sync(found.run_id, checkpoint_id=checkpoint_id, force=force)
     except Interrupted:
-        return _parked(cli, graph.explain_resume(found.run_id), told, where)
-    _give(cli, plan, told, where, state.status, state.step, "completed")
+        return _waiting(cli, graph.explain_resume(found.run_id), said, where)
+    _give(cli, plan, said, where, state.status, state.step, "completed")
     return 0
 
 
-def _recorded(cli: Cli, run: RunInfo) -> str:
-    reader = cli.manager.reader
-    newest = reader.newest(run)
-    beside: Any = reader.load(newest).extra if newest is not None else {}
-    if "langgraph" in beside:
-        raise UsageError(
-            f"run {run.run_id!r} is a LangGraph thread",
-            hint="graph.invoke(None, config) goes on with it",
-            run_id=run.run_id,
-        )
-    told = beside.get("entry_point")
-    if not told:
-        raise UsageError(
-            f"run {run.run_id!r} does not say which graph or agent executes it",
-            hint="give --entry module:graph, name it in [graphs] of holdfast.toml, or start the"
-            " program that began it again",
-            run_id=run.run_id,
-        )
-    return str(told)
-
-
-def _parked(cli: Cli, plan: ResumePlan, told: str, where: str) -> int:
-    _give(cli, plan, told, where, "interrupted", plan.step, "parked")
+def _waiting(cli: Cli, plan: ResumePlan, said: str, where: str) -> int:
+    _give(cli, plan, said, where, "interrupted", plan.step, "waiting")
     waits = (*plan.questions, *plan.in_doubt)
     for waiting in waits:
         how = f"holdfast answer {plan.run_id} VALUE"
@@ -196,22 +209,22 @@ def _parked(cli: Cli, plan: ResumePlan, told: str, where: str) -> int:
             Cell(f"waits: {waiting.id}", "cyan"),
             f" ({waiting.question or waiting.name}); {how}; then resume again",
         )
-    return exits.PARKED
+    return exits.WAITING
 
 
 def _give(
     cli: Cli,
     plan: ResumePlan,
-    told: str,
+    said: str,
     where: str,
     status: str,
     step: int,
-    outcome: Literal["planned", "completed", "parked"],
+    outcome: Literal["planned", "completed", "waiting"],
 ) -> None:
     document = Resume(
         run_id=plan.run_id,
         entry_point=where,
-        plan=told,
+        plan=said,
         status=status,
         step=step,
         outcome=outcome,

@@ -1,7 +1,1 @@
-"""Commands that look after a storage: forget, prune, verify, repair, policy, rotate-key."""
-
-from __future__ import annotations
-
-from holdfast.lazy import attach
-
-__getattr__, __dir__, __all__ = attach(__name__, __file__)
+"""Commands that maintain a storage: forget, prune, verify, repair, policy, rotate-key."""

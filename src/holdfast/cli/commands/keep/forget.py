@@ -1,26 +1,27 @@
-"""`holdfast forget` and `holdfast policy`."""
+"""`holdfast forget`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-import msgspec
-
-from holdfast.cli.commands.keep.documents import DecisionRow, Forget, Policy
-from holdfast.cli.commands.keep.prune import free
+from holdfast.cli.commands.keep.policy import spelled
+from holdfast.cli.commands.keep.prune import free, plan_free
 from holdfast.cli.framework import (
-    Argument,
     Cell,
+    CheckpointInfo,
     Cli,
     Column,
+    Document,
     DryRun,
     Line,
     Option,
+    Runs,
     Table,
     Yes,
     command,
+    counted,
     size,
     when,
 )
@@ -28,11 +29,13 @@ from holdfast.core.policy import Rules
 from holdfast.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
+    from holdfast.checkpoint.manager import CheckpointManager
     from holdfast.core.policy import Decision
     from holdfast.storage.base import RunInfo
 
-__all__ = ["chosen_runs", "forget", "policy"]
+__all__ = ["DecidedCheckpoint", "Forget", "forget", "plan_forget"]
 
+_SHOWN = 40
 _Last = Annotated[str | None, Option(metavar="N", help="The newest N; or unlimited.")]
 _Within = Annotated[
     str | None,
@@ -46,16 +49,38 @@ _Monthly = Annotated[str | None, Option(metavar="N", help="The newest of each of
 _Yearly = Annotated[str | None, Option(metavar="N", help="The newest of each of N years.")]
 _Failed = Annotated[str | None, Option(metavar="AGE", help="Those of failed runs, up to this age.")]
 _MaxAge = Annotated[
-    str | None, Option(metavar="AGE", help="Nothing older than this, whatever else says so.")
+    str | None, Option(metavar="AGE", help="Nothing older than this, whatever other rules say.")
 ]
+
+
+class DecidedCheckpoint(CheckpointInfo, kw_only=True):
+    """A checkpoint with the decision about it."""
+
+    keep: bool
+    reasons: tuple[str, ...]
+
+
+class Forget(Document, kw_only=True):
+    """``forget``"""
+
+    items: ClassVar[str] = "decisions"
+    row: ClassVar[str] = "decision"
+    type: Literal["forget"] = "forget"
+    dry_run: bool
+    rules: dict[str, Any]
+    origin: str
+    kept: int
+    forgotten: int
+    freed_bytes: int
+    """The bytes that `holdfast prune` frees, or that --prune freed."""
+    deleted_runs: list[str]
+    decisions: list[DecidedCheckpoint]
 
 
 @command
 def forget(
     cli: Cli,
-    runs: Annotated[
-        list[str] | None, Argument(metavar="RUN", help="Only these runs; else all.")
-    ] = None,
+    runs: Runs = None,
     keep_last: _Last = None,
     keep_within: _Within = None,
     keep_every: _Every = None,
@@ -64,8 +89,8 @@ def forget(
     keep_weekly: _Weekly = None,
     keep_monthly: _Monthly = None,
     keep_yearly: _Yearly = None,
-    keep_tag: Annotated[
-        list[str] | None, Option(metavar="TAG", help="Those with it; a,b asks for both.")
+    keep_tags: Annotated[
+        list[str] | None, Option("--keep-tag", metavar="TAG", help="Those with it; a,b needs both.")
     ] = None,
     keep_status: Annotated[
         list[str] | None, Option(metavar="STATUS", help="Those with this status.")
@@ -74,7 +99,7 @@ def forget(
     max_age: _MaxAge = None,
     group_by: Annotated[str, Option(help="run, name or all: what is counted together.")] = "run",
     whole_run: Annotated[
-        bool, Option("--whole-run", help="Delete the runs with exactly these ids, all of them.")
+        bool, Option("--whole-run", help="Delete the runs with exactly these ids.")
     ] = False,
     prune: Annotated[bool, Option("--prune", help="Free the space as well.")] = False,
     dry_run: DryRun = False,
@@ -82,12 +107,12 @@ def forget(
 ) -> None:
     """Drop checkpoints that no rule keeps.
 
-    One rule that matches keeps a checkpoint. Rules count within each run. Never dropped are the
-    newest checkpoint of a run and what is pinned. Without rules those of [retention] in
-    holdfast.toml hold; if there are none either, nothing is dropped. Against an agent that you do
-    not trust use --keep-within: whoever can save can push good checkpoints out of a count.
+    One rule that matches keeps a checkpoint. Rules count within each run. The newest checkpoint of
+    a run and pinned ones are never dropped. Without rules those of [retention] in holdfast.toml
+    hold; without these nothing is dropped. For an agent that you do not trust use --keep-within: it
+    could push good checkpoints out of a count by saving often.
     """
-    given = {
+    rules = {
         "keep_last": keep_last,
         "keep_within": keep_within,
         "keep_every": keep_every,
@@ -96,18 +121,17 @@ def forget(
         "keep_weekly": keep_weekly,
         "keep_monthly": keep_monthly,
         "keep_yearly": keep_yearly,
-        "keep_tags": keep_tag,
+        "keep_tags": keep_tags,
         "keep_status": keep_status,
         "keep_failed": keep_failed,
         "max_age": max_age,
     }
-    given = {name: value for name, value in given.items() if value}
+    rules = {name: value for name, value in rules.items() if value}
     if whole_run:
-        _delete(cli, runs or [], given, dry_run=dry_run, yes=yes)
-        return
-    chosen = chosen_runs(cli, runs or [])
-    rules, origin = _rules(cli, given, group_by)
-    _forget(cli, chosen, rules, origin, prune=prune, dry_run=dry_run, yes=yes)
+        _delete(cli, runs or [], rules, dry_run=dry_run, yes=yes)
+    else:
+        chosen = cli.finder.runs(runs)
+        _forget(cli, chosen, *_rules(cli, rules, group_by), prune=prune, dry_run=dry_run, yes=yes)
 
 
 def _rules(cli: Cli, given: dict[str, Any], group_by: str) -> tuple[Rules, str]:
@@ -117,15 +141,6 @@ def _rules(cli: Cli, given: dict[str, Any], group_by: str) -> tuple[Rules, str]:
     if rules.empty:
         cli.say("there are no rules, so nothing is dropped", Cell(" (give --keep-last)", "dim"))
     return rules, cli.settings.retention.origin
-
-
-def chosen_runs(cli: Cli, names: Sequence[str]) -> list[RunInfo]:
-    """The runs that are named, or all."""
-    from holdfast.storage.base import RunQuery
-
-    if not names:
-        return list(cli.storage.runs(RunQuery()))
-    return list({run.run_id: run for run in map(cli.finder.run, names)}.values())
 
 
 def _forget(
@@ -138,42 +153,66 @@ def _forget(
     dry_run: bool,
     yes: bool,
 ) -> None:
-    from holdfast.checkpoint.retention import bulk as forgetting
+    from holdfast.checkpoint.retention import bulk
 
-    manager = cli.manager
-    tz = datetime.now().astimezone().tzinfo or UTC
-    now = datetime.now(UTC)
-    decisions = forgetting.plan_forget(manager.reader, manager.retention, runs, rules, now, tz)
-    gone = sum(not decision.keep for decision in decisions)
+    decisions, document = plan_forget(cli.manager, runs, rules, origin)
+    document.dry_run = dry_run
+    gone = document.forgotten
+    if dry_run or not gone:
+        cli.give(document, lambda: _plan_lines(decisions, document))
+        return
+    if cli.for_people and not yes:
+        cli.terminal.show(_plan_lines(decisions, document))
+    cli.confirm(f"{counted(gone, 'checkpoint')} would be dropped", yes=yes)
+    many = len({one.header.run_id for one in decisions if not one.keep})
+    with cli.progress("forgetting", many) as advance:
+        for _ in bulk.forget(cli.manager.reader, cli.manager.retention, decisions):
+            advance()
+    if prune:
+        document.freed_bytes = free(cli, runs)
+    cli.give(document, lambda: [_done_line(document, many, pruned=prune)])
+
+
+def plan_forget(
+    manager: CheckpointManager, runs: list[RunInfo], rules: Rules, origin: str
+) -> tuple[list[Decision], Forget]:
+    """What the rules keep and drop of these runs; nothing is done."""
+    from holdfast.checkpoint.retention import bulk
+
+    tz, now = datetime.now().astimezone().tzinfo or UTC, datetime.now(UTC)
+    decisions = bulk.plan_forget(manager.reader, manager.retention, runs, rules, now, tz)
+    gone: dict[str, set[int]] = {}
+    for header, keep, _ in decisions:
+        if not keep:
+            gone.setdefault(header.run_id, set()).add(header.seq)
     document = Forget(
-        dry_run=dry_run,
+        dry_run=True,
         rules=spelled(rules),
         origin=origin,
-        kept=len(decisions) - gone,
-        forgotten=gone,
+        kept=sum(decision.keep for decision in decisions),
+        forgotten=sum(map(len, gone.values())),
+        freed_bytes=_freed(manager, runs, gone),
         deleted_runs=[],
-        decisions=[_row(decision) for decision in decisions],
+        decisions=[
+            DecidedCheckpoint.of(header, keep=keep, reasons=reasons)
+            for header, keep, reasons in decisions
+        ],
     )
-    if gone and not dry_run:
-        if cli.for_people:
-            cli.terminal.show(_text(decisions, document))
-        cli.confirm(f"{gone} checkpoints would be dropped", yes=yes)
-        many = len({one.header.run_id for one in decisions if not one.keep})
-        with cli.progress("forgetting", many) as advance:
-            for _ in forgetting.forget(manager.reader, manager.retention, decisions):
-                advance()
-        if prune:
-            free(cli, runs)
-        if cli.for_people:
-            return
-    cli.give(document, lambda: _text(decisions, document))
+    return decisions, document
+
+
+def _freed(
+    manager: CheckpointManager, runs: list[RunInfo], gone: Mapping[str, Collection[int]]
+) -> int:
+    plans = (plan_free(manager, run, gone[run.run_id]) for run in runs if run.run_id in gone)
+    return sum(plan.stored for plan in plans if plan is not None)
 
 
 def _delete(
-    cli: Cli, run_ids: list[str], given: dict[str, Any], *, dry_run: bool, yes: bool
+    cli: Cli, run_ids: list[str], rules: dict[str, Any], *, dry_run: bool, yes: bool
 ) -> None:
     """Delete whole runs."""
-    if given or not run_ids:
+    if rules or not run_ids:
         raise UsageError("--whole-run takes the runs to delete, and no rules")
     runs = [_exactly(cli, run_id) for run_id in dict.fromkeys(run_ids)]
     names = ", ".join(run_ids)
@@ -183,11 +222,13 @@ def _delete(
         origin="options",
         kept=0,
         forgotten=sum(run.checkpoints for run in runs),
+        freed_bytes=sum(run.stored for run in runs),
         deleted_runs=[run.run_id for run in runs],
         decisions=[],
     )
     if not dry_run:
-        cli.confirm(f"{names} would be deleted, {document.forgotten} checkpoints", yes=yes)
+        many = counted(document.forgotten, "checkpoint")
+        cli.confirm(f"{names} would be deleted, {many}", yes=yes)
         for run in runs:
             cli.manager.delete_run(run.run_id)
         cli.storage.compact()
@@ -196,54 +237,22 @@ def _delete(
 
 
 def _exactly(cli: Cli, run_id: str) -> RunInfo:
-    """The run with that id: what is deleted is never guessed from a name or a prefix."""
+    """The run with that id, if no live process holds it; a name or a prefix is not enough."""
+    from holdfast.checkpoint.effects import check_not_held
+
     run = cli.manager.reader.run(run_id)
     if run is None:
         raise NotFoundError(
             f"no run has the id {run_id!r}", hint="holdfast runs shows whole ids", run_id=run_id
         )
+    check_not_held(cli.manager.reader, run_id)
     return run
 
 
-def spelled(rules: Rules) -> dict[str, Any]:
-    """The rules that are set, as `holdfast.toml` spells them."""
-    from dataclasses import fields
-
-    told: dict[str, Any] = {}
-    for field in fields(rules):
-        value = getattr(rules, field.name)
-        if value not in (None, (), {}, False, "run"):
-            told[field.name.replace("_", "-")] = _plain(value)
-    return told
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {kind: spelled(rules) for kind, rules in value.items()}
-    if isinstance(value, tuple):
-        return list(value)
-    return value if isinstance(value, int) else str(value)
-
-
-def _row(decision: Decision) -> DecisionRow:
-    header = decision.header
-    return DecisionRow(
-        run_id=header.run_id,
-        checkpoint_id=header.id,
-        scope=header.scope,
-        step=header.step,
-        kind=header.kind,
-        saved_at=header.saved_at,
-        stored_bytes=header.stored,
-        keep=decision.keep,
-        reasons=decision.reasons,
-    )
-
-
-def _text(decisions: list[Decision], document: Forget) -> Iterator[object]:
+def _plan_lines(decisions: list[Decision], document: Forget) -> Iterator[object]:
     columns = (
-        Column("checkpoint", gives=True),
-        Column("saved"),
+        Column("checkpoint", gives=True, rank=2),
+        Column("saved", gives=True, rank=1, whole=True),
         Column("kind"),
         Column(""),
         Column("reasons", gives=True),
@@ -256,38 +265,28 @@ def _text(decisions: list[Decision], document: Forget) -> Iterator[object]:
             Cell("keep", "green") if keep else Cell("drop", "red"),
             ", ".join(reasons),
         ]
-        for header, keep, reasons in decisions
+        for header, keep, reasons in decisions[:_SHOWN]
     ]
     if rows:
         yield Table(columns, rows)
-    stored = sum(header.stored for header, keep, _ in decisions if not keep)
+    if len(decisions) > _SHOWN:
+        yield Cell(f"... {len(decisions) - _SHOWN:,} more; --jsonl lists all", "dim")
     yield Line.of(
-        f"keep {document.kept}, drop {document.forgotten}",
-        Cell(f" ({size(stored)}; holdfast prune frees it)" if stored else "", "dim"),
+        f"keep {document.kept:,}, drop {document.forgotten:,}",
+        Cell(f" ({_freeing(document)})" if document.forgotten else "", "dim"),
     )
 
 
-@command
-def policy(
-    cli: Cli,
-    action: Annotated[str, Argument(metavar="show", help="What to do: show it.")] = "show",
-) -> None:
-    """Show the rules that `holdfast forget` applies when it is given none."""
-    if action != "show":
-        raise UsageError(f"there is no policy {action!r}", hint="holdfast policy show")
-    rules = cli.settings.rules()
-    document = Policy(
-        origin=cli.settings.retention.origin, rules=spelled(rules), keeps_all=rules.empty
+def _done_line(document: Forget, many: int, *, pruned: bool) -> Line:
+    dropped = counted(document.forgotten, "checkpoint")
+    freed = f"{size(document.freed_bytes)} freed" if pruned else _freeing(document)
+    return Line.of(
+        f"dropped {dropped} of {counted(many, 'run')}, kept {document.kept:,}",
+        Cell(f" ({freed})", "dim"),
     )
 
-    def text() -> Iterator[object]:
-        if rules.empty:
-            yield "everything is kept"
-        for name, value in document.rules.items():
-            yield Line.of(
-                Cell(f"{name:<14}", "blue"),
-                value if isinstance(value, str) else msgspec.json.encode(value).decode(),
-            )
-        yield Line.of(Cell(f"from {document.origin}", "dim"))
 
-    cli.give(document, text)
+def _freeing(document: Forget) -> str:
+    if document.freed_bytes:
+        return f"holdfast prune frees {size(document.freed_bytes)}"
+    return "prune frees nothing yet: kept checkpoints build on what is dropped"

@@ -2,73 +2,96 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from holdfast.cli.commands.keep.documents import Prune, PruneRow
+import msgspec
+
 from holdfast.cli.framework import (
-    Argument,
     Cell,
     Cli,
     Column,
+    Document,
     DryRun,
     Line,
+    Runs,
     Table,
     Yes,
     command,
+    counted,
     size,
 )
 
 if TYPE_CHECKING:
+    from holdfast.checkpoint.manager import CheckpointManager
     from holdfast.checkpoint.retention import Freed
     from holdfast.storage.base import RunInfo
 
-__all__ = ["free", "prune"]
+__all__ = ["Prune", "PruneRow", "free", "plan_free", "prune"]
+
+
+class PruneRow(msgspec.Struct, kw_only=True):
+    """The space that is freed of a run."""
+
+    run_id: str
+    records: int
+    bytes: int
+
+
+class Prune(Document, kw_only=True):
+    """``prune``"""
+
+    items: ClassVar[str] = "runs"
+    row: ClassVar[str] = "pruned"
+    type: Literal["prune"] = "prune"
+    dry_run: bool
+    records: int
+    bytes: int
+    runs: list[PruneRow]
 
 
 @command
-def prune(
-    cli: Cli,
-    runs: Annotated[
-        list[str] | None, Argument(metavar="RUN", help="Only these runs; else all.")
-    ] = None,
-    dry_run: DryRun = False,
-    yes: Yes = False,
-) -> None:
+def prune(cli: Cli, runs: Runs = None, dry_run: DryRun = False, yes: Yes = False) -> None:
     """Free the space of checkpoints that were forgotten.
 
-    It goes run by run: interrupted anywhere it has lost nothing, and goes on when called again.
+    Records that a kept checkpoint builds on stay. It works run by run: interrupted anywhere, it
+    lost nothing and continues when called again.
     """
-    from holdfast.cli.commands.keep.forget import chosen_runs
-
-    chosen = chosen_runs(cli, runs or [])
-    found = _plans(cli, chosen)
-    total = sum(one.stored for one in found)
-    if found and not dry_run:
-        records = sum(one.records for one in found)
-        cli.confirm(f"{records} records would go for good, {size(total)}", yes=yes)
-        _free(cli, found)
+    found = _plans(cli, cli.finder.runs(runs))
     document = Prune(
         dry_run=dry_run,
         records=sum(one.records for one in found),
-        bytes=total,
+        bytes=sum(one.stored for one in found),
         runs=[PruneRow(run_id=o.run_id, records=o.records, bytes=o.stored) for o in found],
     )
-    cli.give(document, lambda: _text(found, document))
+    if found and not dry_run:
+        records = counted(document.records, "record")
+        cli.confirm(f"{records} would be erased, {size(document.bytes)}", yes=yes)
+        _free(cli, found)
+    cli.give(document, lambda: _text(document))
 
 
-def free(cli: Cli, runs: Sequence[RunInfo]) -> None:
-    """Free what these runs have forgotten."""
-    _free(cli, _plans(cli, runs))
+def free(cli: Cli, runs: Sequence[RunInfo]) -> int:
+    """Free what these runs have forgotten; gives the bytes."""
+    found = _plans(cli, runs)
+    _free(cli, found)
+    return sum(one.stored for one in found)
+
+
+def plan_free(
+    manager: CheckpointManager, run: RunInfo, hiding: Collection[int] = ()
+) -> Freed | None:
+    """What pruning a run would free, once the records *hiding* are hidden too; None if nothing."""
+    from holdfast.checkpoint.retention import plan_freeing
+
+    return plan_freeing(manager.retention, run, hiding)
 
 
 def _plans(cli: Cli, runs: Sequence[RunInfo]) -> list[Freed]:
-    from holdfast.checkpoint.retention import plan_freeing
-
     found: list[Freed] = []
     with cli.progress("looking", len(runs)) as advance:
         for run in runs:
-            plan = plan_freeing(cli.manager.retention, run)
+            plan = plan_free(cli.manager, run)
             if plan is not None:
                 found.append(plan)
             advance()
@@ -82,10 +105,10 @@ def _free(cli: Cli, found: list[Freed]) -> None:
             advance()
 
 
-def _text(found: list[Freed], document: Prune) -> Iterator[object]:
-    if found:
+def _text(document: Prune) -> Iterator[object]:
+    if document.runs:
         columns = (Column("run", gives=True), Column("records", right=True), Column("freed"))
-        rows = [[Cell(one.run_id, "bold"), one.records, size(one.stored)] for one in found]
+        rows = [[Cell(one.run_id, "bold"), one.records, size(one.bytes)] for one in document.runs]
         yield Table(columns, rows)
     word = "would be freed" if document.dry_run else "freed"
-    yield Line.of(f"{size(document.bytes)} {word}" if found else "there is nothing to free")
+    yield Line.of(f"{size(document.bytes)} {word}" if document.runs else "there is nothing to free")

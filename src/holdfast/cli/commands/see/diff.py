@@ -1,41 +1,67 @@
-"""`holdfast diff` and `holdfast blame`."""
+"""`holdfast diff`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import msgspec
 
-from holdfast.cli.commands.see.documents import Blame, Diff
-from holdfast.cli.commands.see.state import parts_of, tree_of, value_at
 from holdfast.cli.framework import (
-    Address,
     Argument,
     Cell,
     ChangeRow,
+    CheckpointInfo,
     Cli,
+    Document,
     Line,
     Option,
+    change_rows,
     clock,
     command,
+    counted,
+    cut,
+    keys_of,
     money,
     raw,
 )
 from holdfast.errors import NotFoundError
 
 if TYPE_CHECKING:
-    from holdfast.checkpoint.inspect import Change
     from holdfast.checkpoint.journal import Loaded
+    from holdfast.checkpoint.manager import CheckpointManager
     from holdfast.core.records import Header
 
-__all__ = ["blame", "diff"]
+__all__ = ["Diff", "diff", "diff_lines", "read_diff"]
+
+_INLINE = 60
+"""An old and a new value of this many characters share a line."""
+_LONGEST = 200
+_SIGNS = {"add": Cell("+ ", "green"), "remove": Cell("- ", "red"), "replace": Cell("~ ", "yellow")}
+
+
+class Diff(Document, kw_only=True):
+    """``diff``"""
+
+    items: ClassVar[str] = "changes"
+    row: ClassVar[str] = "change"
+    type: Literal["diff"] = "diff"
+    a: CheckpointInfo
+    b: CheckpointInfo
+    changes: list[ChangeRow]
+    keys: list[str]
+    """The keys of the state that differ."""
+    appended: dict[str, int]
+    """By how many items lists of the state grew."""
+    tokens: int
+    dollars: float
+    """The cost of the effects between the two; less than 0 if *a* cost more."""
 
 
 @command
 def diff(
     cli: Cli,
-    a: Annotated[str, Argument(metavar="A", help="A checkpoint; a run is its newest.")],
+    a: Annotated[str, Argument(metavar="A", help="A checkpoint; a run stands for its newest.")],
     b: Annotated[
         str | None, Argument(metavar="B", help="Another; else A is compared with its parent.")
     ] = None,
@@ -44,25 +70,10 @@ def diff(
     ] = False,
 ) -> int:
     """Show what turns the state of A into that of B: keys, items of lists, cost."""
-    from holdfast.checkpoint.inspect import changes_between, spent
-
-    first, second = _both(cli, a, b)
-    reader = cli.manager.reader
-    before, after = reader.load_visible(first), reader.load_visible(second)
-    changes = changes_between(before, after)
+    document = read_diff(cli.manager, *_both(cli, a, b))
     if quiet:
-        return 1 if changes else 0
-    costs = [spent(cli.storage, header.run_id, header.seq) for header in (first, second)]
-    document = Diff(
-        a=Address.of(first),
-        b=Address.of(second),
-        changes=list(_rows(changes, before)),
-        keys=list(dict.fromkeys(_key(change.path) for change in changes)),
-        appended=_appended(changes),
-        tokens=costs[1].tokens - costs[0].tokens,
-        dollars=costs[1].dollars - costs[0].dollars,
-    )
-    cli.give(document, lambda: _text(document))
+        return 1 if document.changes else 0
+    cli.give(document, lambda: diff_lines(document))
     return 0
 
 
@@ -79,65 +90,64 @@ def _both(cli: Cli, a: str, b: str | None) -> tuple[Header, Header]:
     return cli.finder.checkpoint(second.parent), second
 
 
-def _key(path: str) -> str:
-    return path[1:].partition("/")[0].replace("~1", "/").replace("~0", "~")
+def read_diff(manager: CheckpointManager, a: Header, b: Header) -> Diff:
+    """The changes that turn the state of *a* into that of *b*."""
+    from holdfast.checkpoint.inspect import changes_between, spent
 
-
-def _appended(changes: tuple[Change, ...]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for change in changes:
-        if change.path.endswith("/-"):
-            place = change.path.removesuffix("/-")
-            counts[place] = counts.get(place, 0) + 1
-    return counts
-
-
-def _rows(changes: tuple[Change, ...], before: Loaded) -> Iterator[ChangeRow]:
-    from holdfast.cli.framework import rows
-
-    for change, row in zip(changes, rows(changes), strict=True):
-        if change.op != "add":
-            row.old = raw(_old(before, change.path))
-        yield row
+    reader = manager.reader
+    before, after = reader.load_visible(a), reader.load_visible(b)
+    changes = change_rows(changes_between(before, after))
+    appended: dict[str, int] = {}
+    for row in changes:
+        if row.op != "add":
+            row.old = raw(_old(before, row.path))
+        if row.path.endswith("/-"):
+            place = row.path.removesuffix("/-")
+            appended[place] = appended.get(place, 0) + 1
+    costs = [spent(manager.storage, header.run_id, header.seq) for header in (a, b)]
+    return Diff(
+        a=CheckpointInfo.of(a),
+        b=CheckpointInfo.of(b),
+        changes=changes,
+        keys=list(dict.fromkeys(keys_of(row.path)[0] for row in changes)),
+        appended=appended,
+        tokens=costs[1].tokens - costs[0].tokens,
+        dollars=costs[1].dollars - costs[0].dollars,
+    )
 
 
 def _old(before: Loaded, path: str) -> Any:
-    """The value at a JSON Pointer, as it was."""
+    """The value at a JSON Pointer before the change."""
     from holdfast.core.values import decode
 
-    keys = [part.replace("~1", "/").replace("~0", "~") for part in path[1:].split("/")]
-    value: Any = decode(before.texts[keys[0]])
-    for key in keys[1:]:
+    first, *rest = keys_of(path)
+    value: Any = decode(before.texts[first])
+    for key in rest:
         value = value[int(key)] if isinstance(value, list) else value[key]
     return value
 
 
-_INLINE = 60
-"""An old and a new value of so many characters stand in one line."""
-_SIGNS = {"add": Cell("+ ", "green"), "remove": Cell("- ", "red"), "replace": Cell("~ ", "yellow")}
-
-
-def _text(document: Diff) -> Iterator[object]:
-    for sign, address in (("---", document.a), ("+++", document.b)):
+def diff_lines(document: Diff) -> Iterator[object]:
+    """The difference for people."""
+    for sign, info in (("---", document.a), ("+++", document.b)):
         yield Line.of(
-            Cell(f"{sign} {address.run_id}@{address.step}", "bold"),
-            Cell(f"  {clock(address.saved_at)}  {address.checkpoint_id}", "dim"),
+            Cell(f"{sign} {info.run_id}@{info.step}", "bold"),
+            Cell(f"  {clock(info.saved_at)}  {info.checkpoint_id}", "dim"),
         )
     for row in document.changes:
-        place = row.path[1:].removesuffix("/-")
-        shown = [_SIGNS[row.op], Cell(place, "blue"), " "]
+        shown = [_SIGNS[row.op], Cell(row.path[1:].removesuffix("/-"), "blue"), " "]
         old, new = _written(row.old), _written(row.value)
         match row.op:
             case "add":
-                yield Line.of(*shown, Cell(_short(new), "green"))
+                yield Line.of(*shown, Cell(cut(new, _LONGEST), "green"))
             case "remove":
-                yield Line.of(*shown, Cell(_short(old), "red"))
+                yield Line.of(*shown, Cell(cut(old, _LONGEST), "red"))
             case _ if len(old) + len(new) <= _INLINE:
                 yield Line.of(*shown, Cell(old, "red"), " -> ", Cell(new, "green"))
             case _:
                 yield Line.of(*shown)
-                yield Line.of(Cell(f"  - {_short(old)}", "red"))
-                yield Line.of(Cell(f"  + {_short(new)}", "green"))
+                yield Line.of(Cell(f"  - {cut(old, _LONGEST)}", "red"))
+                yield Line.of(Cell(f"  + {cut(new, _LONGEST)}", "green"))
     yield Line.of(Cell(_summary(document), "dim"))
 
 
@@ -145,67 +155,13 @@ def _written(value: Any) -> str:
     return bytes(value).decode() if isinstance(value, msgspec.Raw) else ""
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= 200 else text[:199] + "…"
-
-
 def _summary(document: Diff) -> str:
     if not document.changes:
         return "the states are the same"
-    count = len(document.keys)
-    parts = [f"{count} {'key differs' if count == 1 else 'keys differ'}"]
+    differ = "differs" if len(document.keys) == 1 else "differ"
+    parts = [f"{counted(len(document.keys), 'key')} {differ}"]
     parts += (f"{place[1:]} +{count}" for place, count in document.appended.items())
     if document.dollars or document.tokens:
         sign = "-" if document.dollars < 0 else "+"
         parts.append(f"cost {sign}{money(abs(document.dollars)) or '$0'}")
     return ", ".join(parts)
-
-
-@command
-def blame(
-    cli: Cli,
-    run: Annotated[str, Argument(metavar="RUN", help="The run.")],
-    key: Annotated[str, Argument(metavar="KEY", help="A key, or a path such as plan[0].status.")],
-) -> None:
-    """Tell which step last wrote a value."""
-    from holdfast.checkpoint.inspect import blame as look
-
-    manager = cli.manager
-    found = cli.finder.run(run)
-    parts = parts_of(key.removeprefix("state."))
-    newest = manager.reader.newest(found)
-    metadata = None
-    if newest is not None:
-        state = tree_of(manager.reader.load_visible(newest))
-        value = value_at(state, parts, found.run_id)
-        metadata = look(manager.reader, found, _pointer(state, parts), "")
-    if metadata is None:
-        raise NotFoundError(
-            f"no step of run {found.run_id!r} wrote {key!r}",
-            hint=f"holdfast show {found.run_id} shows what there is",
-            run_id=found.run_id,
-        )
-    header = manager.reader.resolve(metadata.checkpoint_id, run_id=found.run_id)
-    document = Blame(key=key, checkpoint=Address.of(header), value=value)
-    cli.give(document, lambda: _blamed(document, header, value))
-
-
-def _pointer(value: Any, parts: list[str | int]) -> str:
-    """*parts* as a JSON Pointer; what is counted from the end is counted from the beginning."""
-    pointer = ""
-    for at, part in enumerate(parts):
-        from_start = part + len(value) if isinstance(part, int) and part < 0 else part
-        pointer += f"/{str(from_start).replace('~', '~0').replace('/', '~1')}"
-        value = value_at(value, parts[at : at + 1], pointer)
-    return pointer
-
-
-def _blamed(document: Blame, header: Header, value: Any) -> Iterator[object]:
-    node = f" ({header.node})" if header.node else ""
-    yield Line.of(
-        Cell(f"{header.run_id}@{header.step}", "bold"),
-        node,
-        Cell(f"  {clock(header.saved_at)}  ", "dim"),
-        Cell(document.key, "blue"),
-        f" = {_short(msgspec.json.encode(value).decode())}",
-    )

@@ -1,41 +1,35 @@
-"""`holdfast log --graph` and `holdfast log --operations`."""
+"""`holdfast log --graph`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from holdfast.cli.commands.see.documents import Log
 from holdfast.cli.commands.see.lanes import draw, newest_first
-from holdfast.cli.commands.see.log import checkpoint_row, error_cells, error_words, mark_words
-from holdfast.cli.framework import (
-    Cell,
-    Cli,
-    Column,
-    Line,
-    Table,
-    change_words,
-    size,
-    value_text,
-    when,
+from holdfast.cli.commands.see.log import (
+    History,
+    error_cells,
+    mark_words,
+    note_words,
+    read_log,
+    shown_notes,
 )
-from holdfast.storage.base import RecordQuery
+from holdfast.cli.framework import Cell, Line, change_words, when
 
 if TYPE_CHECKING:
     from holdfast.checkpoint.inspect import Moment
+    from holdfast.checkpoint.manager import CheckpointManager
     from holdfast.core.records import Header
     from holdfast.storage.base import RunInfo
 
-__all__ = ["family_of", "show_graph", "show_operations"]
+__all__ = ["family_of", "graph_lines", "read_family"]
 
 
-def family_of(cli: Cli, run_id: str) -> list[str]:
-    """The run, its forks, and theirs; and what it was forked from, and that from."""
+def family_of(manager: CheckpointManager, run_id: str) -> list[str]:
+    """The run, the runs it was forked from, and all forks of these; the oldest ancestor first."""
     from holdfast.checkpoint.inspect import fork_origins
 
-    origins = fork_origins(cli.storage)
+    origins = fork_origins(manager.storage)
     family = [run_id]
     while (origin := origins.get(family[0])) is not None and origin.run_id not in family:
         family.insert(0, origin.run_id)
@@ -48,50 +42,46 @@ def family_of(cli: Cli, run_id: str) -> list[str]:
     return family
 
 
-def show_graph(cli: Cli, run: RunInfo, limit: int | None) -> None:
-    """A run and its forks in lanes."""
-    from holdfast.checkpoint.inspect import timeline
-
-    manager = cli.manager
-    moments: dict[str, Moment] = {}
-    for member in family_of(cli, run.run_id):
-        info = manager.reader.run(member)
-        if info is not None:
-            found, _ = timeline(manager.reader, manager.retention, info, limit=limit)
-            moments |= {moment.header.id: moment for moment in found}
-    nodes = {
-        id: (moment.header.parent, moment.header.saved_at.timestamp())
-        for id, moment in moments.items()
-    }
-    ordered = newest_first(nodes)
-    more = limit is not None and len(ordered) > limit
-    ordered = ordered[:limit]
-    document = Log(
-        run_id=run.run_id,
-        status=run.status,
-        checkpoints=[checkpoint_row(moments[id]) for id, _ in ordered],
-        open=[],
-        more=more,
+def read_family(
+    manager: CheckpointManager, run: RunInfo, *, scope: str, limit: int | None
+) -> History:
+    """The newest *limit* checkpoints of a run and its forks, children before parents."""
+    histories = [
+        read_log(manager, info, scope=scope, limit=limit)
+        for member in family_of(manager, run.run_id)
+        if (info := manager.reader.run(member)) is not None
+    ]
+    moments = {one.header.id: one for history in histories for one in history.moments}
+    ordered = newest_first(
+        {
+            id: (moment.header.parent, moment.header.saved_at.timestamp())
+            for id, moment in moments.items()
+        }
     )
-    cli.give(document, lambda: _lines(moments, ordered))
-    if more and cli.for_people:
-        cli.say(Cell("earlier steps: -n or --all", "dim"))
+    return History(
+        run_id=run.run_id,
+        status=next(one.status for one in histories if one.run_id == run.run_id),
+        moments=[moments[id] for id, _ in ordered[:limit]],
+        more=limit is not None and len(ordered) > limit,
+    )
 
 
-def _lines(moments: dict[str, Moment], ordered: list[tuple[str, str | None]]) -> Iterator[object]:
-    drawn = list(draw(ordered))
+def graph_lines(moments: list[Moment], *, notes: bool) -> Iterator[object]:
+    """One line per checkpoint, beside its lane; with *notes*, the notes before it below it."""
+    by_id = {moment.header.id: moment for moment in moments}
+    parents = ((id, one.header.parent) for id, one in by_id.items())
+    drawn = list(draw((id, parent if parent in by_id else None) for id, parent in parents))
     wide = max((len(row.prefix) for row in drawn), default=0)
-    names = max((len(_address(moments[id].header)) for id, _ in ordered), default=0)
+    names = max((len(_address(moment.header)) for moment in moments), default=0)
     for row in drawn:
-        prefix = Cell(f"{row.prefix:<{wide}}  ", "magenta")
         if row.id is None:
             yield Line.of(Cell(row.prefix, "magenta"))
             continue
-        moment = moments[row.id]
+        moment = by_id[row.id]
         header = moment.header
         marks = mark_words(header, moment.pinned)
         yield Line.of(
-            prefix,
+            Cell(f"{row.prefix:<{wide}}  ", "magenta"),
             Cell(f"{_address(header):<{names}}  ", "bold"),
             Cell(f"{when(header.saved_at)}  ", "dim"),
             f"{header.node or '':<12}  ",
@@ -100,83 +90,16 @@ def _lines(moments: dict[str, Moment], ordered: list[tuple[str, str | None]]) ->
             change_words(moment.changes, 30),
             *error_cells(moment),
         )
+        if notes:
+            prefix = row.prefix.replace("*", "|" if header.parent in by_id else " ")
+            for note in shown_notes(moment.notes):
+                words = f"  {note.kind} {note.state}".rstrip()
+                yield Line.of(
+                    Cell(f"{prefix:<{wide}}  ", "magenta"),
+                    Cell(f"{words}  ", "dim"),
+                    note_words(note),
+                )
 
 
 def _address(header: Header) -> str:
     return f"{header.run_id}@{header.step}"
-
-
-def show_operations(cli: Cli, run: RunInfo, limit: int | None) -> None:
-    """The records of a journal as they stand in it."""
-    from holdfast.checkpoint.inspect import Moment, changes_in, failure_told, told_of
-
-    manager = cli.manager
-    query = RecordQuery(run_id=run.run_id, notes=True, limit=None if limit is None else limit + 1)
-    headers = list(manager.storage.headers(query))
-    more = limit is not None and len(headers) > limit
-    shown = {header.seq: header for header in headers[:limit]}
-    marks = manager.retention.marks(run.run_id)
-    records = [
-        record
-        for record in manager.reader.records(run.run_id, min(shown, default=1), run.seq)
-        if record.header.seq in shown
-    ]
-    moments = []
-    for record in reversed(records):
-        note = record.header.frame == "note"
-        error, failed_in = ("", "") if note else failure_told(manager.reader, record)
-        moment = Moment(
-            header=marks.tagged(record.header),
-            pinned=record.header.seq in marks.pinned,
-            changes=() if note else changes_in(manager.reader, record),
-            notes=(told_of(manager.reader, record),) if note else (),
-            error=error,
-            failed_in=failed_in,
-        )
-        moments.append(moment)
-    document = Log(
-        run_id=run.run_id,
-        status=run.status,
-        checkpoints=[checkpoint_row(moment) for moment in moments],
-        open=[],
-        more=more,
-    )
-    cli.give(document, lambda: _operations(moments))
-    if more and cli.for_people:
-        cli.say(Cell("earlier records: -n or --all", "dim"))
-
-
-def _operations(moments: list[Moment]) -> Iterator[object]:
-    columns = (
-        Column("seq", right=True),
-        Column("time"),
-        Column("record"),
-        Column("step", right=True),
-        Column("where", gives=True),
-        Column("what", gives=True),
-        Column("bytes", right=True),
-    )
-    yield Table(columns, [_record_row(moment) for moment in moments])
-
-
-def _record_row(moment: Moment) -> list[object]:
-    header = moment.header
-    where = "/".join(part for part in (header.scope, header.node) if part)
-    what = error_words(moment) or change_words(moment.changes)
-    for told in moment.notes:
-        words = [told.id, told.state, told.error]
-        if told.kind in ("effect", "question", "answer"):
-            words.append(value_text(told.value))
-        elif told.facts:
-            words.append(msgspec.json.encode(told.facts).decode())
-        what = " ".join(word for word in words if word)
-    frame = header.frame if header.frame != "note" else "note:"
-    return [
-        Cell(header.seq, "bold"),
-        Cell(when(header.saved_at), "dim"),
-        f"{frame} {header.kind}",
-        header.step,
-        where,
-        what,
-        Cell(size(header.stored), "dim"),
-    ]

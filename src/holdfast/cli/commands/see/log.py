@@ -2,40 +2,91 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from holdfast.cli.commands.see.documents import Log
+import msgspec
+
+from holdfast.checkpoint.inspect import Told
 from holdfast.cli.framework import (
-    Address,
+    All,
     Argument,
     Cell,
     Checkpoint,
     Cli,
     Column,
-    NoteRow,
+    Document,
+    Limit,
     Option,
     Table,
     change_words,
+    checkpoint_of,
     command,
+    cut,
     money,
-    rows,
+    note_of,
     size,
     value_text,
     when,
 )
 
 if TYPE_CHECKING:
-    from holdfast.checkpoint.inspect import Moment, Told
+    from holdfast.checkpoint.inspect import Moment
+    from holdfast.checkpoint.manager import CheckpointManager
     from holdfast.core.records import Header
+    from holdfast.storage.base import RunInfo
 
-__all__ = ["checkpoint_row", "error_cells", "error_words", "log", "mark_words", "moment_cells"]
+__all__ = [
+    "History",
+    "Log",
+    "error_cells",
+    "error_words",
+    "log",
+    "mark_words",
+    "note_words",
+    "shown_notes",
+    "with_settled",
+]
 
 _SHOWN = 30
 _WORDS = 100
 """Characters of an error that a line shows."""
-_NOT_TOLD = ("item", "key", "prune", "pin", "tag", "release")
-"""Notes that a log without --operations leaves out: what they say is seen otherwise."""
+_LEFT_OUT = ("item", "key", "prune", "pin", "tag", "release", "writes")
+"""Kinds of notes that only --operations shows: other columns or commands show their effect."""
+
+
+class Log(Document, kw_only=True):
+    """``log``"""
+
+    items: ClassVar[str] = "checkpoints"
+    row: ClassVar[str] = "checkpoint"
+    type: Literal["log"] = "log"
+    run_id: str
+    status: str
+    checkpoints: list[Checkpoint]
+    open: list[Told]
+    """Notes after the newest checkpoint."""
+    more: bool
+
+
+class History(msgspec.Struct, kw_only=True):
+    """Entries of a log, newest first, as `log` and its forms read them."""
+
+    run_id: str
+    status: str
+    moments: list[Moment]
+    after: tuple[Told, ...] = ()
+    more: bool = False
+
+    def document(self) -> Log:
+        """The entries as JSON."""
+        return Log(
+            run_id=self.run_id,
+            status=self.status,
+            checkpoints=[checkpoint_of(moment) for moment in self.moments],
+            open=[note_of(note) for note in self.after],
+            more=self.more,
+        )
 
 
 @command
@@ -48,91 +99,108 @@ def log(
     operations: Annotated[
         bool, Option("--operations", "-o", help="Every record of the journal.")
     ] = False,
-    scope: Annotated[str, Option(help="A nested graph's checkpoints.")] = "",
-    limit: Annotated[int, Option("-n", "--limit", help="How many.", min=1)] = _SHOWN,
-    all: Annotated[bool, Option("--all", "-a", help="All of them.")] = False,
+    scope: Annotated[str | None, Option(help="Only the checkpoints of this nested graph.")] = None,
+    limit: Limit = _SHOWN,
+    all: All = False,
 ) -> None:
     """Show what each step of a run changed, the newest first.
 
     Effects and questions stand below the checkpoint that followed them.
     """
+    found, most = cli.finder.run(run), None if all else limit
+    if graph:
+        from holdfast.cli.commands.see.graph_log import graph_lines, read_family
+
+        history = read_family(cli.manager, found, scope=scope or "", limit=most)
+        cli.give(history.document(), lambda: graph_lines(history.moments, notes=operations))
+    elif operations:
+        from holdfast.cli.commands.see.operations import operations_table, read_operations
+
+        history = read_operations(cli.manager, found, scope=scope, limit=most)
+        cli.give(history.document(), lambda: operations_table(history.moments))
+    else:
+        history = read_log(cli.manager, found, scope=scope or "", limit=most)
+        cli.give(history.document(), lambda: _table(history))
+    if cli.for_people and history.more:
+        cli.say(Cell("there are earlier ones: -n or --all", "dim"))
+
+
+def read_log(
+    manager: CheckpointManager, run: RunInfo, *, scope: str = "", limit: int | None = _SHOWN
+) -> History:
+    """The newest *limit* checkpoints of a scope of the run, with their notes."""
     from holdfast.checkpoint.inspect import standing, timeline
 
-    manager = cli.manager
-    found = cli.finder.run(run)
-    if graph:
-        from holdfast.cli.commands.see.graph_log import show_graph
-
-        show_graph(cli, found, None if all else limit)
-        return
-    if operations:
-        from holdfast.cli.commands.see.graph_log import show_operations
-
-        show_operations(cli, found, None if all else limit)
-        return
-    moments, after = timeline(
-        manager.reader, manager.retention, found, limit=None if all else limit, scope=scope
-    )
-    document = Log(
-        run_id=found.run_id,
-        status=standing(cli.storage, found),
-        checkpoints=[checkpoint_row(moment) for moment in moments],
-        open=[NoteRow.of(told) for told in after],
-        more=not all and len(moments) == limit and moments[-1].header.parent is not None,
-    )
-    cli.give(document, lambda: _text(moments, after))
-    if cli.for_people and document.more:
-        cli.say(Cell("earlier steps: -n or --all", "dim"))
-
-
-def checkpoint_row(moment: Moment) -> Checkpoint:
-    """A moment as documents hold it."""
-    address = Address.of(moment.header)
-    fields = {name: getattr(address, name) for name in address.__struct_fields__}
-    return Checkpoint(
-        **fields,
-        pinned=moment.pinned,
-        changes=rows(moment.changes),
-        notes=[NoteRow.of(told) for told in moment.notes],
-        error=moment.error,
-        failed_in=moment.failed_in,
+    moments, after = timeline(manager.reader, manager.retention, run, limit=limit, scope=scope)
+    status = standing(manager.storage, run)
+    settled: set[tuple[str, str]] = set()
+    after = with_settled(after, settled, running=status == "running")
+    moments = [
+        msgspec.structs.replace(moment, notes=with_settled(moment.notes, settled))
+        for moment in moments
+    ]
+    return History(
+        run_id=run.run_id,
+        status=status,
+        moments=moments,
+        after=after,
+        more=limit is not None and len(moments) == limit and moments[-1].header.parent is not None,
     )
 
 
-def _text(moments: list[Moment], after: tuple[Told, ...]) -> Iterator[object]:
-    table: list[list[object]] = [_note_row(told) for told in reversed(after) if _is_told(told)]
-    for moment in moments:
-        table.append(moment_cells(moment))
+def with_settled(
+    notes: Iterable[Told], settled: set[tuple[str, str]], *, running: bool = False
+) -> tuple[Told, ...]:
+    """Notes in which an effect is in doubt only if no later note settles it.
+
+    *settled* holds the effects that later notes settle, and is added to; notes must be passed
+    newest first. While the run is *running*, an open effect is in progress, not in doubt.
+    """
+    made: list[Told] = []
+    for note in reversed([*notes]):
+        key = (note.scope, note.id)
+        if note.kind == "effect":
+            if note.state == "in doubt" and (running or key in settled):
+                made.append(msgspec.structs.replace(note, state="begun"))
+                continue
+            if note.state in ("done", "failed"):
+                settled.add(key)
+        made.append(note)
+    return tuple(reversed(made))
+
+
+def _table(history: History) -> Iterator[object]:
+    rows = [_note_row(note) for note in shown_notes(history.after)]
+    for moment in history.moments:
+        rows.append(_row(moment))
         if moment.error:
-            words = Cell(error_words(moment), "red")
-            table.append(["", "", Cell("  error", "dim"), words, "", ""])
-        table += (_note_row(told) for told in reversed(moment.notes) if _is_told(told))
+            rows.append(["", "", Cell("  error", "dim"), "", "", Cell(error_words(moment), "red")])
+        rows += map(_note_row, shown_notes(moment.notes))
     columns = (
         Column("step", right=True),
-        Column("time"),
-        Column("node", gives=True),
-        Column("what changed", gives=True),
-        Column("marks"),
-        Column("size", right=True),
+        Column("time", gives=True, rank=3, whole=True),
+        Column("node", gives=True, rank=4),
+        Column("marks", gives=True, rank=1),
+        Column("size", right=True, gives=True, rank=2),
+        Column("what changed", gives=True, enough=28),
     )
-    yield Table(columns, table)
+    yield Table(columns, rows)
 
 
-def moment_cells(moment: Moment) -> list[object]:
-    """The row of a checkpoint."""
+def _row(moment: Moment) -> list[object]:
     header = moment.header
     return [
         Cell(header.step, "bold"),
         Cell(when(header.saved_at), "dim"),
         header.node or "",
-        change_words(moment.changes) or Cell("nothing", "dim"),
         mark_words(header, moment.pinned),
         Cell(size(header.size), "dim"),
+        change_words(moment.changes) or Cell("nothing", "dim"),
     ]
 
 
 def mark_words(header: Header, pinned: bool) -> Cell:
-    """What sets a checkpoint apart: kind, status, pin, tags."""
+    """A checkpoint's kind and status where they are unusual, its pin and its tags."""
     words = [header.kind] if header.kind not in ("routine", "final") else []
     words += [header.status] if header.status not in ("running", "interrupted") else []
     words += ["pinned"] if pinned else []
@@ -142,44 +210,39 @@ def mark_words(header: Header, pinned: bool) -> Cell:
 
 
 def error_words(moment: Moment) -> str:
-    """What a run failed with, and where, in one line."""
+    """The error that a run failed with, and its node, in one line."""
     where = f"in {moment.failed_in}: " if moment.error and moment.failed_in else ""
-    text = where + " ".join(moment.error.split())
-    return text if len(text) <= _WORDS else text[: _WORDS - 1] + "…"
+    return cut(where + " ".join(moment.error.split()), _WORDS)
 
 
 def error_cells(moment: Moment) -> list[Cell]:
-    """The same, to stand behind what else a line says of a checkpoint."""
+    """The same, as cells at the end of a line."""
     return [Cell(f"  {error_words(moment)}", "red")] if moment.error else []
 
 
-def _is_told(told: Told) -> bool:
-    return told.kind not in _NOT_TOLD
+def shown_notes(notes: Iterable[Told]) -> Iterator[Told]:
+    """The notes that a log shows, newest first."""
+    for note in reversed([*notes]):
+        if note.kind not in _LEFT_OUT and note.state != "begun":
+            yield note
 
 
-def _note_row(told: Told) -> list[object]:
-    return ["", "", Cell(f"  {told.kind}", "dim"), _note_words(told), note_mark(told), ""]
-
-
-def _note_words(told: Told) -> str:
-    if told.kind == "effect":
-        return _effect_words(told)
-    if told.kind in ("question", "answer"):
-        return f"{told.id}: {value_text(told.value)}"
-    return told.error or (value_text(told.facts) if told.facts else "")
-
-
-def _effect_words(told: Told) -> str:
-    parts = [told.id]
-    if told.error:
-        parts.append(told.error)
-    elif told.state == "done":
-        parts.append(value_text(told.value, 40))
-    cost = money(told.dollars)
-    return " ".join([*parts, f"({cost})"] if cost else parts)
-
-
-def note_mark(told: Told) -> Cell:
-    """An effect's state, in its colour."""
+def _note_row(note: Told) -> list[object]:
     styles = {"done": "green", "failed": "red", "in doubt": "yellow", "repeat": "yellow"}
-    return Cell(told.state, styles.get(told.state, ""))
+    mark = Cell(note.state, styles.get(note.state, ""))
+    return ["", "", Cell(f"  {note.kind}", "dim"), mark, "", note_words(note)]
+
+
+def note_words(note: Told) -> str:
+    """A note in one line."""
+    if note.kind in ("question", "answer"):
+        return f"{note.id}: {value_text(note.value)}"
+    if note.kind != "effect":
+        return note.error or (value_text(note.facts) if note.facts else "")
+    parts = [note.id]
+    if note.error:
+        parts.append(note.error)
+    elif note.state == "done":
+        parts.append(value_text(note.value, 40))
+    cost = money(note.dollars)
+    return " ".join([*parts, f"({cost})"] if cost else parts)

@@ -2,33 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import msgspec
 
-from holdfast.cli.commands.see.documents import Runs
+from holdfast.checkpoint.inspect import RunSummary
 from holdfast.cli.framework import (
+    All,
     Argument,
     Cell,
     Cli,
     Column,
+    Document,
+    Limit,
     Line,
     Option,
     Table,
     ago,
     command,
+    counted,
     money,
+    read_pairs,
     size,
     status_cell,
 )
 from holdfast.errors import UsageError
+from holdfast.storage.addresses import nearest
 
-__all__ = ["runs"]
+if TYPE_CHECKING:
+    from holdfast.checkpoint.manager import CheckpointManager
+    from holdfast.storage.base import RunInfo
+
+__all__ = ["RunList", "list_runs", "runs"]
 
 _SHOWN = 20
-_SORTS: dict[str, Callable[[Any], Any]] = {
+_SORTS: dict[str, Callable[[RunSummary], Any]] = {
     "began": lambda run: run.started_at,
     "saved": lambda run: run.saved_at,
     "steps": lambda run: run.step,
@@ -36,6 +46,17 @@ _SORTS: dict[str, Callable[[Any], Any]] = {
     "cost": lambda run: run.dollars,
     "name": lambda run: (run.name, run.run_id),
 }
+
+
+class RunList(Document, kw_only=True):
+    """``runs``"""
+
+    items: ClassVar[str] = "runs"
+    row: ClassVar[str] = "run"
+    type: Literal["runs"] = "runs"
+    runs: list[RunSummary]
+    more: bool
+    """True if there are more than were asked for."""
 
 
 @command
@@ -50,77 +71,94 @@ def runs(
     ] = None,
     where: Annotated[
         list[str] | None,
-        Option(metavar="KEY=VALUE", help="Metadata that a checkpoint of it has."),
+        Option(metavar="KEY=VALUE", help="Metadata that one of its checkpoints has."),
     ] = None,
     sort: Annotated[str | None, Option(help=f"{', '.join(_SORTS)}; newest or most first.")] = None,
-    limit: Annotated[int, Option("-n", "--limit", help="How many.", min=1)] = _SHOWN,
-    all: Annotated[bool, Option("--all", "-a", help="All of them.")] = False,
+    limit: Limit = _SHOWN,
+    all: All = False,
 ) -> None:
     """List the runs, the one that began last first.
 
-    A run that is running and whose process is gone is shown as stale.
+    A running run whose process is gone is shown as stale.
     """
+    document = list_runs(
+        cli.manager,
+        name,
+        status=status,
+        search=search,
+        where=read_pairs("--where", where or ()),
+        sort=sort,
+        limit=None if all else limit,
+    )
+    cli.give(document, lambda: _table(document.runs))
+    if not cli.for_people:
+        return
+    if document.more:
+        cli.say(Cell("there are more: -n, --all, --search and --sort choose", "dim"))
+    if not document.runs and (name or status or search or where):
+        cli.say("no run matches", Cell(" (holdfast runs lists all)", "dim"))
+    elif not document.runs:
+        cli.say(f"no runs in {cli.address}", Cell(" (holdfast demo makes some)", "dim"))
+
+
+def list_runs(
+    manager: CheckpointManager,
+    name: str | None = None,
+    *,
+    status: str | None = None,
+    search: str | None = None,
+    where: dict[str, Any] | None = None,
+    sort: str | None = None,
+    limit: int | None = _SHOWN,
+) -> RunList:
+    """The runs that match, sorted."""
     from holdfast.checkpoint.inspect import summaries
 
     if sort is not None and sort not in _SORTS:
-        raise UsageError(f"runs are not sorted by {sort!r}", hint=f"by {', '.join(_SORTS)}")
-    storage, retention = cli.storage, cli.manager.retention
-    found: Iterator[Any] = _found(cli, name, status, where or [])
-    if sort is None and search is None and status is None:
-        wanted = None if all else limit + 1
-        chosen = summaries(retention, storage, islice(found, wanted))
-    else:
-        chosen = summaries(retention, storage, found)
-        chosen = [run for run in chosen if _matches(run, search, status)]
-        if sort is not None:
-            chosen.sort(key=_SORTS[sort], reverse=sort != "name")
-    more = not all and len(chosen) > limit
-    shown = chosen if all else chosen[:limit]
-    cli.give(Runs(runs=shown, more=more), lambda: _table(shown))
-    if cli.for_people and more:
-        cli.say(Cell("there are more: -n, --all, --search and --sort choose", "dim"))
-    if cli.for_people and not shown:
-        if name or status or search or where:
-            cli.say("no run matches", Cell(" (holdfast runs lists all)", "dim"))
-        else:
-            cli.say(f"no runs in {cli.address}", Cell(" (holdfast demo makes some)", "dim"))
+        raise UsageError(f"runs cannot be sorted by {sort!r}", hint=f"by {', '.join(_SORTS)}")
+    wanted = None if status is None else _read_status(manager, status)
+    found: Iterable[RunInfo] = _found(manager, name, wanted, where or {})
+    if sort is None and search is None and status is None and limit is not None:
+        found = islice(found, limit + 1)
+    chosen = summaries(manager.retention, manager.storage, found)
+    chosen = [run for run in chosen if wanted in (None, run.status) and _matches(run, search)]
+    if sort is not None:
+        chosen.sort(key=_SORTS[sort], reverse=sort != "name")
+    return RunList(runs=chosen[:limit], more=limit is not None and len(chosen) > limit)
 
 
-def _found(cli: Cli, name: str | None, status: str | None, where: list[str]) -> Iterator[Any]:
-    from holdfast.core.records import read_status
+def _read_status(manager: CheckpointManager, text: str) -> str:
+    from holdfast.core.records import STATUSES, read_status
+    from holdfast.storage.base import RunQuery
+
+    status = read_status(text)
+    known = [*STATUSES, "stale"]
+    if status not in known and not any(manager.storage.runs(RunQuery(status=status, limit=1))):
+        raise UsageError(
+            f"no run has the status {text!r}",
+            hint=f"{nearest(text, known)}one of {', '.join(known)}",
+        )
+    return status
+
+
+def _found(
+    manager: CheckpointManager, name: str | None, status: str | None, where: dict[str, Any]
+) -> Iterator[RunInfo]:
     from holdfast.storage.base import RecordQuery, RunQuery
 
-    storage = cli.storage
-    asked = None if status is None else "running" if status == "stale" else read_status(status)
-    query = RunQuery(name=name, status=asked)
+    storage = manager.storage
+    query = RunQuery(name=name, status="running" if status == "stale" else status)
     if not where:
         return iter(storage.runs(query))
-    metadata = dict(map(_condition, where))
-    seen = dict.fromkeys(
-        header.run_id for header in storage.headers(RecordQuery(name=name, metadata=metadata))
-    )
+    headers = storage.headers(RecordQuery(name=name, metadata=where))
     return (
         run
-        for run_id in seen
+        for run_id in dict.fromkeys(header.run_id for header in headers)
         for run in storage.runs(msgspec.structs.replace(query, run_id=run_id))
     )
 
 
-def _condition(text: str) -> tuple[str, Any]:
-    import json
-
-    key, equals, value = text.partition("=")
-    if not equals or not key:
-        raise UsageError(f"--where {text!r} is not of the form KEY=VALUE")
-    try:
-        return key, json.loads(value)
-    except ValueError:
-        return key, value
-
-
-def _matches(run: Any, search: str | None, status: str | None) -> bool:
-    if status == "stale" and run.status != "stale":
-        return False
+def _matches(run: RunSummary, search: str | None) -> bool:
     if search is None:
         return True
     metadata = msgspec.json.encode(run.metadata).decode()
@@ -128,7 +166,7 @@ def _matches(run: Any, search: str | None, status: str | None) -> bool:
     return any(search.lower() in text.lower() for text in texts)
 
 
-def _table(shown: list[Any]) -> Iterator[object]:
+def _table(shown: list[RunSummary]) -> Iterator[object]:
     if not shown:
         return
     columns = (
@@ -144,20 +182,18 @@ def _table(shown: list[Any]) -> Iterator[object]:
     yield Table(columns, [_row(run) for run in shown])
     total = sum(run.dollars for run in shown)
     if total:
-        yield Line.of(Cell(f"{len(shown)} runs, {money(total)}", "dim"))
+        yield Line.of(Cell(f"{counted(len(shown), 'run')}, {money(total)}", "dim"))
 
 
-def _row(run: Any) -> list[object]:
-    where = f" {run.node}" if run.node else ""
+def _row(run: RunSummary) -> list[object]:
     origin = run.forked_from
-    forks = str(run.forks) if run.forks else ""
     return [
         Cell(run.run_id, "bold"),
         f"{run.name} {f'(fork of {origin.run_id}@{origin.step})' if origin else ''}".strip(),
         status_cell(run.status),
         run.step,
-        Cell(ago(run.saved_at) + where, "dim"),
+        Cell(ago(run.saved_at) + (f" {run.node}" if run.node else ""), "dim"),
         size(run.stored_bytes),
         money(run.dollars),
-        forks,
+        run.forks or "",
     ]

@@ -1,19 +1,15 @@
-"""`holdfast completion`, and what the scripts it prints ask for."""
+"""`holdfast completion`, and the candidates that its scripts ask for."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import islice, pairwise
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Literal
 
-from holdfast.cli.framework import Argument, Cli, Terminal, Text, command, plain
+from holdfast.cli.framework import Argument, Cli, Document, Terminal, command, plain
 from holdfast.errors import HoldfastError, UsageError
 
-if TYPE_CHECKING:
-    from holdfast.cli.framework import Command
-
-__all__ = ["candidates", "completion"]
+__all__ = ["Text", "candidates", "completion"]
 
 _MOST = 200
 _SCRIPTS = {
@@ -48,7 +44,15 @@ complete -c holdfast -a '(__holdfast)'
 """,
 }
 _RUNS = ("RUN", "RUN[@N]", "RUN[@N][:PATH]", "A", "B")
-"""What arguments that are runs or checkpoints are called."""
+"""The metavars of arguments that are runs or checkpoints."""
+
+
+class Text(Document, kw_only=True):
+    """``completion``: a script"""
+
+    type: Literal["text"] = "text"
+    name: str
+    text: str
 
 
 @command
@@ -57,18 +61,18 @@ def completion(
 ) -> None:
     """Print a script that completes commands, options, run ids and tags in your shell.
 
-    Its first lines say where to put it. To try it: source <(holdfast completion bash).
+    Its first lines state where to put it. To try it: source <(holdfast completion bash).
     """
     if shell not in _SCRIPTS:
         raise UsageError(
-            f"there is no completion for {shell!r}", hint=f"for {', '.join(_SCRIPTS)} there is"
+            f"there is no completion for {shell!r}", hint=f"there is for {', '.join(_SCRIPTS)}"
         )
     script = _SCRIPTS[shell]
     cli.give(Text(name=shell, text=script), lambda: [script.rstrip("\n")])
 
 
 def candidates(words: Sequence[str], terminal: Terminal) -> list[str]:
-    """What the last of *words*, begun or still empty, may become."""
+    """Completions of the last of *words*, which may be empty."""
     *before, begun = words or [""]
     return [one for one in _all(before, begun, terminal) if one.startswith(begun)]
 
@@ -89,20 +93,16 @@ def _all(before: list[str], begun: str, terminal: Terminal) -> Iterator[str]:
         return
     if name == "completion":
         yield from _SCRIPTS
-    elif _takes_run(found, before):
+    elif name == "help":
+        yield from COMMANDS
+    elif any(one.names[0] in _RUNS for one in found.signature.arguments):
         yield from _addresses(begun, before, terminal)
 
 
-def _takes_run(found: Command, before: list[str]) -> bool:
-    return any(one.names[0] in _RUNS for one in found.signature.arguments)
-
-
 def _addresses(begun: str, before: list[str], terminal: Terminal) -> Iterator[str]:
-    """Run ids, names and tags; the storage is only looked at if it is there."""
+    """Run ids, names and tags, if the storage exists."""
     option = next((word for at, word in pairwise(before) if at in ("-s", "--storage")), None)
-    cli = Cli(
-        terminal, storage=option, json=False, jsonl=False, no_color=True, directory=Path.cwd()
-    )
+    cli = Cli(terminal, storage=option, no_color=True)
     try:
         yield from _stored(cli, begun)
     except HoldfastError:
@@ -123,14 +123,11 @@ def _stored(cli: Cli, begun: str) -> Iterator[str]:
     yield "latest"
     yield "tag:"
     names: dict[str, None] = {}
-    begins = (run for run in cli.storage.runs(RunQuery()) if _fits(run.run_id, run.name, begun))
-    for run in islice(begins, _MOST):
+    runs = cli.storage.runs(RunQuery())
+    fitting = (run for run in runs if run.run_id.startswith(begun) or run.name.startswith(begun))
+    for run in islice(fitting, _MOST):
         if run.run_id == plain(run.run_id):
             yield run.run_id
         if run.name and run.name == plain(run.name):
             names[run.name] = None
     yield from names
-
-
-def _fits(run_id: str, name: str, begun: str) -> bool:
-    return run_id.startswith(begun) or name.startswith(begun)

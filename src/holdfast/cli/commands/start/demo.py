@@ -1,11 +1,8 @@
-"""`holdfast demo`: a real job is killed half way and started again; leaves runs to look at."""
+"""`holdfast demo`: kills a real job half way, starts it again, and leaves runs to look at."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -13,37 +10,51 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from holdfast.cli.commands.start import Demo
 from holdfast.cli.demo.job import PAGES
-from holdfast.cli.framework import Cell, Cli, Line, command
+from holdfast.cli.framework import Cell, Cli, Document, Line, command, program
 from holdfast.errors import ConflictError, Interrupted, StepError
 
 if TYPE_CHECKING:
     from holdfast.checkpoint.manager import CheckpointManager
 
-__all__ = ["demo", "make_runs"]
+__all__ = ["Demo", "demo", "make_runs"]
 
 _ADDRESS = "sqlite:///.holdfast/demo.db"
 _KILL_AFTER = 9
 _RUNS = ("crawl", "report-mon", "report-tue", "report-wed", "report-mon-kids")
 
 
+class Demo(Document, kw_only=True):
+    """``demo``"""
+
+    type: Literal["demo"] = "demo"
+    storage: str
+    killed_after: int
+    resumed_at: int
+    pages_read: int
+    read_twice: int
+    sound: bool
+    runs: list[str]
+
+
 @command
 def demo(cli: Cli) -> int:
-    """Kill a job half way, start it again, and see it go on. Takes seconds.
+    """Kill a job half way, start it again, and see it resume. Takes seconds.
 
-    Leaves a finished, a failed, a parked and a forked run to look at, in .holdfast/demo.db unless
-    --storage says otherwise; that file is made anew each time.
+    Leaves a completed, a failed, a waiting and a forked run to look at, in .holdfast/demo.db unless
+    --storage names another; that file is created again each time.
     """
+    from holdfast.checkpoint.manager import CheckpointManager
+
     given = cli.settings.storage
     address = given.value if given.origin == "--storage" else _ADDRESS
     if address == _ADDRESS:
         for ending in ("", "-wal", "-shm"):
             Path(f".holdfast/demo.db{ending}").unlink(missing_ok=True)
     tell = _teller(cli)
-    with _manager(address) as manager:
+    with CheckpointManager(address) as manager:
         _check_new(manager)
         told = _story(tell, address, manager)
         make_runs(manager)
@@ -61,17 +72,11 @@ def demo(cli: Cli) -> int:
     return 0 if told.good else 1
 
 
-def _manager(address: str) -> CheckpointManager:
-    from holdfast.checkpoint.manager import CheckpointManager
-
-    return CheckpointManager(address)
-
-
 def _check_new(manager: CheckpointManager) -> None:
     there = [run for run in _RUNS if manager.reader.run(run) is not None]
     if there:
         raise ConflictError(
-            f"there is a run {there[0]!r} already",
+            f"run {there[0]!r} exists already",
             hint="give the demo a storage of its own: holdfast demo --storage sqlite:///demo.db",
             run_id=there[0],
         )
@@ -134,7 +139,7 @@ def _start(tell: Callable[..., None], words: list[str], kill_after: int | None =
 
 
 def make_runs(manager: CheckpointManager) -> None:
-    """A finished, a failed, a parked and a forked run of one graph."""
+    """A completed, a failed, a waiting and a forked run of one graph."""
     from holdfast.checkpoint.manager import StateManager
     from holdfast.cli.demo.graph import graph as bare
     from holdfast.core.state import State
@@ -162,7 +167,7 @@ def make_runs(manager: CheckpointManager) -> None:
 
 def _report(document: Demo) -> Iterator[object]:
     yield Line.of(
-        f"It went on at step {document.resumed_at}. Pages read: {document.pages_read}, twice: "
+        f"It resumed at step {document.resumed_at}. Pages read: {document.pages_read}, twice: "
         f"{document.read_twice}. The journal is ",
         Cell("sound" if document.sound else "damaged", "green" if document.sound else "red"),
         ".",
@@ -170,28 +175,12 @@ def _report(document: Demo) -> Iterator[object]:
     yield ""
     yield Cell("Now look around:", "bold")
     yield f"  export HOLDFAST_STORAGE={document.storage}"
-    start = _command()
     for words, about in (
-        ("runs", "finished, failed, parked, forked"),
+        ("runs", "completed, failed, waiting and forked runs"),
         ("log report-mon --graph", "a run and its fork"),
-        ("diff report-mon report-mon-kids", "what the fork did otherwise"),
+        ("diff report-mon report-mon-kids", "what the fork did differently"),
         ("approve report-wed", "answer the question it waits for"),
-        ("resume report-wed --yes", "and let it go on"),
+        ("resume report-wed --yes", "and let it continue"),
     ):
-        yield Line.of(f"  {start} {words:<33}", Cell(f"# {about}", "dim"))
-
-
-def _command() -> str:
-    """The words that start this command in this directory, on PATH or not."""
-    ours, on_path = Path(sys.argv[0]), shutil.which("holdfast")
-    if ours.name != "holdfast":
-        return "holdfast" if on_path else f"{_short(sys.executable)} -m holdfast"
-    if on_path and ours.exists() and os.path.samefile(ours, on_path):
-        return "holdfast"
-    return _short(str(ours))
-
-
-def _short(path: str) -> str:
-    """*path* as it is typed here: relative where that leads down."""
-    relative = os.path.relpath(path)
-    return shlex.quote(os.path.abspath(path) if relative.startswith("..") else relative)
+        yield Line.of(Cell(f"  # {about}", "dim"))
+        yield f"  {program()} {words}"

@@ -1,0 +1,71 @@
+"""`holdfast answer`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from holdfast.cli.commands.act.waiting import (
+    WaitingRun,
+    choose,
+    needs_outcome,
+    say_settled,
+    settle,
+)
+from holdfast.cli.framework import Argument, Cli, Option, command, read_value
+from holdfast.errors import UsageError
+
+__all__ = ["answer"]
+
+
+@command
+def answer(
+    cli: Cli,
+    run: WaitingRun,
+    value: Annotated[
+        str | None, Argument(metavar="VALUE", help="The answer; JSON or text.")
+    ] = None,
+    id: Annotated[str | None, Option("--id", help="Which one, if several wait.")] = None,
+    repeat: Annotated[
+        bool, Option("--repeat", help="The effect did not happen: call it again.")
+    ] = False,
+    error: Annotated[
+        str | None, Option(metavar="TEXT", help="The effect failed with this.")
+    ] = None,
+    yes: Annotated[
+        bool, Option("--yes", "-y", help="The effect did return this true or false.")
+    ] = False,
+) -> None:
+    """Answer a question, or state the outcome of an effect in doubt.
+
+    Nothing is executed: resume the run to continue with the answer.
+    """
+    from holdfast.checkpoint.effects import resolve
+
+    if (value is not None) + repeat + (error is not None) != 1:
+        raise UsageError("give one of VALUE, --repeat and --error")
+    one = choose(cli, run, id)
+    given = None if value is None else read_value(value)
+    if one.kind != "effect":
+        if value is None:
+            raise UsageError(f"{one.id} is no effect but a {one.kind}", hint="give its answer")
+        settle(cli, one, given, _yes_or_no(one.run_id, one.schema))
+    elif value is not None:
+        if isinstance(given, bool) and not yes:
+            raise needs_outcome(one)
+        resolve(one.run_id, one.id, given, storage=cli.manager)
+        say_settled(cli, one, "happened", given)
+    elif error is not None:
+        resolve(one.run_id, one.id, error=error, storage=cli.manager)
+        say_settled(cli, one, "failed", error)
+    else:
+        resolve(one.run_id, one.id, repeat=True, storage=cli.manager)
+        say_settled(cli, one, "repeat", None)
+
+
+def _yes_or_no(run_id: str, schema: object) -> str:
+    """The commands for yes and no, if the question takes them."""
+    from holdfast.core.policy import unfit
+
+    if unfit(True, schema):
+        return ""
+    return f"; holdfast approve {run_id} says true, holdfast reject {run_id} says false"

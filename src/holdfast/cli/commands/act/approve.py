@@ -1,0 +1,15 @@
+"""`holdfast approve`."""
+
+from __future__ import annotations
+
+from holdfast.cli.commands.act.waiting import Id, WaitingRun, choose, settle
+from holdfast.cli.framework import Cli, command
+
+__all__ = ["approve"]
+
+
+@command
+def approve(cli: Cli, run: WaitingRun, id: Id = None) -> None:
+    """Answer yes to the question that a run waits for."""
+    one = choose(cli, run, id, "question")
+    settle(cli, one, True, f"; holdfast answer {one.run_id} VALUE gives another answer")

@@ -1,0 +1,57 @@
+"""`holdfast pin`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from holdfast.cli.framework import Argument, Cell, Cli, Document, Line, Option, command
+
+__all__ = ["Marked", "Place", "pin", "show_marks"]
+
+Place = Annotated[str, Argument(metavar="RUN[@N]", help="The checkpoint.")]
+
+
+class Marked(Document, kw_only=True):
+    """``tag`` and ``pin``"""
+
+    type: Literal["marked"] = "marked"
+    run_id: str
+    checkpoint_id: str
+    step: int
+    tags: tuple[str, ...]
+    pinned: bool
+
+
+@command
+def pin(
+    cli: Cli,
+    checkpoint: Place,
+    remove: Annotated[bool, Option("--remove", "-r", help="Unpin it.")] = False,
+) -> None:
+    """Keep a checkpoint whatever the retention rules say."""
+    header = cli.finder.checkpoint(checkpoint)
+    (cli.manager.unpin if remove else cli.manager.pin)(header.id)
+    show_marks(cli, header.id)
+
+
+def show_marks(cli: Cli, checkpoint_id: str) -> None:
+    """Print the pin and the tags of a checkpoint."""
+    header = cli.finder.checkpoint(checkpoint_id)
+    document = Marked(
+        run_id=header.run_id,
+        checkpoint_id=header.id,
+        step=header.step,
+        tags=header.tags,
+        pinned=header.seq in cli.manager.retention.marks(header.run_id).pinned,
+    )
+
+    def text() -> Iterator[object]:
+        marks = [*(["pinned"] if document.pinned else []), *(f"#{tag}" for tag in header.tags)]
+        yield Line.of(
+            Cell(f"{header.run_id}@{header.step}", "bold"),
+            " ",
+            Cell(" ".join(marks) or "no marks", "cyan"),
+        )
+
+    cli.give(document, text)

@@ -1,0 +1,28 @@
+"""`holdfast tag`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from holdfast.cli.commands.act.pin import Place, show_marks
+from holdfast.cli.framework import Argument, Cli, Option, command
+from holdfast.errors import UsageError
+
+__all__ = ["tag"]
+
+
+@command
+def tag(
+    cli: Cli,
+    checkpoint: Place,
+    names: Annotated[list[str] | None, Argument(metavar="NAME", help="The tags.")] = None,
+    remove: Annotated[
+        list[str] | None, Option("--remove", "-r", metavar="NAME", help="Remove this tag.")
+    ] = None,
+) -> None:
+    """Add tags to a checkpoint, or remove some; tag:NAME then names it."""
+    if not names and not remove:
+        raise UsageError("no tag is given", hint="name one, or --remove one")
+    header = cli.finder.checkpoint(checkpoint)
+    cli.manager.tag(header.id, *(names or ()), remove=remove or ())
+    show_marks(cli, header.id)

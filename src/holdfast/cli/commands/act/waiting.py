@@ -1,0 +1,138 @@
+"""Questions and effects in doubt that runs wait for, and settling them from a command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import msgspec
+
+from holdfast.cli.framework import (
+    Argument,
+    Cell,
+    Cli,
+    Document,
+    Line,
+    how_to_resume,
+    raw,
+    value_text,
+)
+from holdfast.errors import NotFoundError, UsageError
+
+if TYPE_CHECKING:
+    from holdfast.checkpoint.effects import Waiting
+
+__all__ = [
+    "Answered",
+    "Id",
+    "WaitingRun",
+    "choose",
+    "effect_choices",
+    "needs_outcome",
+    "pending_in",
+    "say_settled",
+    "settle",
+]
+
+WaitingRun = Annotated[str, Argument(metavar="RUN", help="The run that waits.")]
+Id = Annotated[
+    str | None, Argument(metavar="ID", help="Which one, if several wait; pending lists them.")
+]
+Outcome = Literal["answered", "happened", "failed", "repeat"]
+
+
+class Answered(Document, kw_only=True):
+    """``approve``, ``reject`` and ``answer``"""
+
+    type: Literal["answered"] = "answered"
+    run_id: str
+    id: str
+    kind: Literal["question", "effect", "event", "timer"]
+    outcome: Outcome
+    value: msgspec.Raw
+
+
+def pending_in(cli: Cli, run: str | None) -> list[Waiting]:
+    """What all runs, or one of them, wait for."""
+    from holdfast.checkpoint.effects import pending
+
+    run_id = None if run is None else cli.finder.run(run).run_id
+    return pending(run_id, storage=cli.manager)
+
+
+def choose(cli: Cli, run: str, id: str | None, kind: str | None = None) -> Waiting:
+    """The one that *id* and *kind* mean, of all that the run waits for."""
+    found = pending_in(cli, run)
+    if id is not None:
+        found = [one for one in found if id in (one.id, one.name, f"{one.run_id}/{one.id}")]
+    elif kind is not None:
+        found = [one for one in found if one.kind == kind]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise UsageError(
+            f"run {run!r} waits for {len(found)} things",
+            hint=f"give the id of one: {', '.join(one.id for one in found)}",
+        )
+    what = f"no {kind}" if kind else "nothing"
+    if id is not None:
+        what += f" {id}" if kind else f" named {id}"
+    raise NotFoundError(
+        f"run {run!r} waits for {what}", hint="holdfast pending lists what waits", run_id=run
+    )
+
+
+def settle(cli: Cli, one: Waiting, value: Any, hint: str) -> None:
+    """Answer a question; an answer that does not fit is refused with *hint*."""
+    from holdfast.checkpoint.effects import check_fits, resolve
+
+    if one.kind == "effect":
+        raise needs_outcome(one)
+    check_fits(one.id, value, one.schema, hint=hint)
+    resolve(one.run_id, one.id, value, storage=cli.manager)
+    say_settled(cli, one, "answered", value)
+
+
+def effect_choices(run_id: str, id: str | None = None) -> str:
+    """The commands that settle an effect in doubt; *id* names it, if several wait."""
+    say = f"holdfast answer {run_id}" + (f" --id {quote(id)}" if id else "")
+    return (
+        f"it happened: {say} VALUE, with what it returned; it did not: {say} --repeat;"
+        f" it failed: {say} --error TEXT"
+    )
+
+
+def needs_outcome(one: Waiting) -> UsageError:
+    """The error of answering yes or no to an effect in doubt."""
+    return UsageError(
+        f"{one.id} is an effect in doubt: yes or no does not state its outcome",
+        hint=effect_choices(one.run_id),
+    )
+
+
+def say_settled(cli: Cli, one: Waiting, outcome: Outcome, value: Any) -> None:
+    """Print what was recorded, and how to resume the run."""
+    document = Answered(
+        run_id=one.run_id, id=one.id, kind=one.kind, outcome=outcome, value=raw(value)
+    )
+
+    def text() -> Iterator[object]:
+        said = f" {value_text(value)}" if value is not None else ""
+        yield Line.of(Cell(one.run_id, "bold"), f" {one.id}: {outcome}{said}")
+
+    cli.give(document, text)
+    if cli.for_people:
+        cli.say(Cell(f"to continue: {_how_to_continue(cli, one.run_id)}", "dim"))
+
+
+def _how_to_continue(cli: Cli, run_id: str) -> str:
+    """How to resume the run, or the run that it is inside of."""
+    reader = cli.manager.reader
+    run = reader.run(run_id)
+    while run is not None and (newest := reader.newest(run)) is not None:
+        parent = reader.run(str(newest.metadata.get("parent_run", "")))
+        if parent is None:
+            return how_to_resume(cli, run)
+        run = parent
+    return "start its program again"

@@ -1,0 +1,66 @@
+"""`holdfast policy`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import msgspec
+
+from holdfast.cli.framework import Argument, Cell, Cli, Document, Line, command
+from holdfast.errors import UsageError
+
+if TYPE_CHECKING:
+    from holdfast.core.policy import Rules
+
+__all__ = ["Policy", "policy", "spelled"]
+
+
+class Policy(Document, kw_only=True):
+    """``policy``"""
+
+    type: Literal["policy"] = "policy"
+    origin: str
+    rules: dict[str, Any]
+    keeps_all: bool
+
+
+@command
+def policy(
+    cli: Cli,
+    action: Annotated[str, Argument(metavar="show", help="What to do: show it.")] = "show",
+) -> None:
+    """Show the rules that `holdfast forget` applies when it is given none."""
+    if action != "show":
+        raise UsageError(f"there is no policy {action!r}", hint="holdfast policy show")
+    rules, origin = cli.settings.rules(), cli.settings.retention.origin
+    document = Policy(origin=origin, rules=spelled(rules), keeps_all=rules.empty)
+
+    def text() -> Iterator[object]:
+        if rules.empty:
+            yield "everything is kept"
+        for name, value in document.rules.items():
+            shown = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+            yield Line.of(Cell(f"{name:<14}", "blue"), shown)
+        yield Line.of(Cell(f"from {document.origin}", "dim"))
+
+    cli.give(document, text)
+
+
+def spelled(rules: Rules) -> dict[str, Any]:
+    """The rules that are set, as `holdfast.toml` spells them."""
+    values = {field.name: getattr(rules, field.name) for field in fields(rules)}
+    return {
+        name.replace("_", "-"): _plain(value)
+        for name, value in values.items()
+        if value not in (None, (), {}, False, "run")
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {kind: spelled(rules) for kind, rules in value.items()}
+    if isinstance(value, tuple):
+        return list(value)
+    return value if isinstance(value, int) else str(value)

@@ -1,0 +1,51 @@
+"""`holdfast repair`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from holdfast.checkpoint.repair import RunRepair
+from holdfast.cli.framework import Argument, Cli, Document, DryRun, Yes, command
+from holdfast.errors import DataError
+
+__all__ = ["Repair", "repair"]
+
+
+class Repair(Document, kw_only=True):
+    """``repair``"""
+
+    type: Literal["repair"] = "repair"
+    dry_run: bool
+    clean: bool
+    medium: tuple[str, ...]
+    runs: tuple[RunRepair, ...]
+
+
+@command
+def repair(
+    cli: Cli,
+    run: Annotated[str | None, Argument(metavar="RUN", help="Only this run; else all.")] = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> None:
+    """Set damaged records aside, so that the rest of a run can be used; nothing is guessed.
+
+    What was set aside is kept, and a note in the run records it.
+    """
+    run_id = None if run is None else _run_id(cli, run)
+    report = cli.manager.repair(run_id, dry_run=True)
+    if not report.clean and not dry_run:
+        if cli.for_people:
+            cli.terminal.show([str(report)])
+        cli.confirm("that would be done", yes=yes)
+        report = cli.manager.repair(run_id)
+    document = Repair(dry_run=dry_run, clean=report.clean, medium=report.medium, runs=report.runs)
+    cli.give(document, lambda: [str(report)])
+
+
+def _run_id(cli: Cli, text: str) -> str:
+    """The run's id; if damage prevents looking it up, *text* itself."""
+    try:
+        return cli.finder.run(text).run_id
+    except DataError:
+        return text

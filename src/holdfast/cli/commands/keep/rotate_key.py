@@ -1,0 +1,50 @@
+"""`holdfast rotate-key`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from holdfast.cli.framework import Cli, Document, Line, Option, Runs, command, counted
+from holdfast.errors import UsageError
+
+__all__ = ["Rotated", "rotate_key"]
+
+_VARIABLES = ("HOLDFAST_ENCRYPTION_KEY", "HOLDFAST_ENCRYPTION_KEY_FILE")
+
+
+class Rotated(Document, kw_only=True):
+    """``rotate-key``"""
+
+    type: Literal["rotated"] = "rotated"
+    runs: int
+
+
+@command
+def rotate_key(
+    cli: Cli,
+    runs: Runs = None,
+    old_key_file: Annotated[
+        list[Path] | None,
+        Option(metavar="FILE", help="A file with a key that encrypts runs now."),
+    ] = None,
+) -> None:
+    """Encrypt the keys of runs with the key of HOLDFAST_ENCRYPTION_KEY or .._KEY_FILE.
+
+    No state is rewritten. It may be interrupted and called again.
+    """
+    chosen = cli.finder.runs(runs)
+    if not any(cli.terminal.environ.get(name, "").strip() for name in _VARIABLES):
+        raise UsageError(
+            "there is no key to rotate to",
+            hint=f"set {_VARIABLES[0]} or {_VARIABLES[1]} to the new one, and name the files of"
+            " the old ones with --old-key-file",
+        )
+    manager = cli.open(old_keys=tuple(old_key_file or ()))
+    changed = 0
+    with cli.progress("rotating", len(chosen)) as advance:
+        for run in chosen:
+            changed += manager.rotate_keys(run.run_id)
+            advance()
+    text = f"{changed} of {counted(len(chosen), 'run')} changed keys"
+    cli.give(Rotated(runs=changed), lambda: [Line.of(text)])

@@ -1,0 +1,87 @@
+"""`holdfast copy`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, ClassVar, Literal
+
+import msgspec
+
+from holdfast.cli.framework import (
+    Cell,
+    Cli,
+    Column,
+    Document,
+    Line,
+    Option,
+    Runs,
+    Table,
+    command,
+    counted,
+    exits,
+)
+from holdfast.errors import ConflictError, CorruptError, UsageError
+from holdfast.storage.addresses import mask_url
+
+__all__ = ["Copied", "CopyRow", "copy"]
+
+
+class CopyRow(msgspec.Struct, kw_only=True):
+    """The records that were copied of a run."""
+
+    run_id: str
+    records: int
+    error: str = ""
+
+
+class Copied(Document, kw_only=True):
+    """``copy``"""
+
+    items: ClassVar[str] = "runs"
+    row: ClassVar[str] = "copied"
+    type: Literal["copied"] = "copied"
+    to: str
+    records: int
+    runs: list[CopyRow]
+
+
+@command
+def copy(
+    cli: Cli,
+    runs: Runs = None,
+    to: Annotated[str, Option(metavar="URL", help="The other storage.")] = "",
+) -> int:
+    """Bring the copies of runs in another storage up to date.
+
+    Only missing records are copied, so it can be called often, and again after an interruption.
+    Runs whose copy has records of its own are reported, and the command exits with 3.
+    """
+    from holdfast.storage.registry import open_storage
+
+    if not to:
+        raise UsageError("there is nowhere to copy to", hint="give --to URL")
+    chosen = cli.finder.runs(runs)
+    rows: list[CopyRow] = []
+    with open_storage(to) as target, cli.progress("copying", len(chosen)) as advance:
+        for run in reversed(chosen):  # oldest first, so that the copy lists them in their order
+            try:
+                records = cli.manager.copy_run(run.run_id, target)
+                rows.append(CopyRow(run_id=run.run_id, records=records))
+            except (ConflictError, CorruptError) as error:
+                rows.append(CopyRow(run_id=run.run_id, records=0, error=str(error)))
+            advance()
+    document = Copied(to=mask_url(to), records=sum(row.records for row in rows), runs=rows)
+    cli.give(document, lambda: _copied(document))
+    return exits.PARTIAL if any(row.error for row in rows) else 0
+
+
+def _copied(document: Copied) -> Iterator[object]:
+    new = [row for row in document.runs if row.records or row.error]
+    if new:
+        columns = (Column("run", gives=True), Column("records", right=True), Column("", gives=True))
+        yield Table(
+            columns, [[Cell(r.run_id, "bold"), r.records, Cell(r.error, "red")] for r in new]
+        )
+    same = len(document.runs) - len(new)
+    rest = f", {counted(same, 'run')} up to date" if same else ""
+    yield Line.of(f"{counted(document.records, 'record')} copied to {document.to}{rest}")

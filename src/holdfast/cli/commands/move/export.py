@@ -1,0 +1,175 @@
+"""`holdfast export`."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from holdfast.cli.framework import (
+    Argument,
+    Cell,
+    Cli,
+    Document,
+    Line,
+    Option,
+    command,
+    counted,
+    size,
+)
+from holdfast.errors import ConflictError, StorageError, UsageError
+
+if TYPE_CHECKING:
+    from holdfast.storage.base import RunInfo
+
+__all__ = ["Exported", "export"]
+
+_STYLES = ("agent", "fleet", "graph", "resilient")
+
+
+class Exported(Document, kw_only=True):
+    """``export`` to a file"""
+
+    type: Literal["exported"] = "exported"
+    run_id: str
+    path: str
+    form: Literal["holdfast", "html", "json"]
+    checkpoints: int
+    bytes: int
+
+
+@command
+def export(
+    cli: Cli,
+    run: Annotated[str, Argument(metavar="RUN", help="The run.")],
+    output: Annotated[
+        Path | None, Option("--output", "-o", metavar="FILE", help="Where to.")
+    ] = None,
+    html: Annotated[
+        bool, Option("--html", help="A web page with timeline, states and diffs.")
+    ] = False,
+    style: Annotated[str, Option(help=f"With --json, the form: {', '.join(_STYLES)}.")] = "agent",
+    redact: Annotated[
+        bool, Option("--redact", help="Replace known secrets in a .holdfast file.")
+    ] = False,
+    decrypt: Annotated[
+        bool, Option("--decrypt", help="Write an encrypted run in the clear.")
+    ] = False,
+    overwrite: Annotated[bool, Option("--overwrite", help="Replace an existing file.")] = False,
+) -> None:
+    """Write a run to a .holdfast file, which `holdfast import` reads anywhere.
+
+    With --json it is written as plain JSON for other programs, with --html as one web page that
+    needs nothing else; both go to stdout without -o.
+    """
+    found = cli.finder.run(run)
+    if html and cli.json:
+        raise UsageError("--html and --json are both given", hint="give one of them")
+    if style not in _STYLES:
+        raise UsageError(f"there is no style {style!r}", hint=f"one of {', '.join(_STYLES)}")
+    if (redact or decrypt) and (html or cli.json):
+        raise UsageError("--redact and --decrypt are for .holdfast files", hint="leave them out")
+    if html or cli.json:
+        form: Any = "html" if html else "json"
+        text = _page(cli, found) if html else _json(cli, found, style)
+        if output is None:
+            cli.terminal.stdout.write(text)
+            return
+        _write(output, text, overwrite=overwrite)
+    else:
+        form = "holdfast"
+        output = output or Path(f"{_safe(found.run_id)}.holdfast")
+        _check_free(output, overwrite=overwrite)
+        cli.manager.export_run(
+            found.run_id,
+            output,
+            redact=_rules() if redact else None,
+            decrypt=decrypt,
+            overwrite=overwrite,
+        )
+    _say(cli, found, output, form)
+
+
+def _say(cli: Cli, run: RunInfo, path: Path, form: Any) -> None:
+    document = Exported(
+        run_id=run.run_id,
+        path=str(path),
+        form=form,
+        checkpoints=run.checkpoints,
+        bytes=path.stat().st_size,
+    )
+    if cli.json:
+        return  # --json asks for the run itself
+
+    def text() -> Iterator[object]:
+        yield Line.of(
+            Cell(document.path, "bold"),
+            Cell(f"  {counted(run.checkpoints, 'checkpoint')}, {size(document.bytes)}", "dim"),
+        )
+
+    cli.give(document, text)
+
+
+def _rules() -> Any:
+    from holdfast.core.policy import make_rules
+
+    return make_rules()
+
+
+def _safe(run_id: str) -> str:
+    from holdfast.core.records import medium_name
+
+    return medium_name(run_id).removeprefix("=")
+
+
+def _json(cli: Cli, run: RunInfo, style: Any) -> str:
+    return cli.manager.export_json(run.run_id, style) + "\n"
+
+
+def _page(cli: Cli, run: RunInfo) -> str:
+    from holdfast.checkpoint.inspect import standing, state_text, timeline
+    from holdfast.cli.commands.move.html_page import Page, states_within, write_page
+
+    manager = cli.manager
+    moments, after = timeline(manager.reader, manager.retention, run)
+    moments.reverse()
+    newest_first = reversed(range(len(moments)))
+    texts = ((at, state_text(manager.reader.load(moments[at].header).texts)) for at in newest_first)
+    page = Page(
+        run_id=run.run_id,
+        name=run.name,
+        status=standing(cli.storage, run),
+        moments=moments,
+        states=states_within(texts, len(moments)),
+        after=after,
+        made=f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z}",
+    )
+    return write_page(page)
+
+
+def _check_free(path: Path, *, overwrite: bool) -> None:
+    if path.exists() and not overwrite:
+        raise ConflictError(f"{path} exists already", hint="--overwrite replaces it")
+
+
+def _write(path: Path, text: str, *, overwrite: bool) -> None:
+    """Write a whole file or none, readable by its owner only."""
+    _check_free(path, overwrite=overwrite)
+    try:
+        fd, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.")
+    except OSError as error:
+        raise StorageError(f"{path} cannot be written: {error.strerror}") from error
+    try:
+        with open(fd, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    except BaseException as error:
+        os.unlink(name)
+        if isinstance(error, OSError):
+            raise StorageError(f"{path} cannot be written: {error.strerror}") from error
+        raise

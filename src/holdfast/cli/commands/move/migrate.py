@@ -1,0 +1,86 @@
+"""`holdfast migrate`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, ClassVar, Literal
+
+from holdfast.checkpoint.inspect import Migrated
+from holdfast.cli.framework import (
+    Cell,
+    Cli,
+    Column,
+    Document,
+    DryRun,
+    Line,
+    Option,
+    Runs,
+    Table,
+    command,
+    counted,
+    import_modules,
+)
+
+__all__ = ["Migrate", "migrate"]
+
+
+class Migrate(Document, kw_only=True):
+    """``migrate``"""
+
+    items: ClassVar[str] = "runs"
+    row: ClassVar[str] = "migrated"
+    type: Literal["migrate"] = "migrate"
+    dry_run: bool
+    runs: list[Migrated]
+
+
+@command
+def migrate(
+    cli: Cli,
+    runs: Runs = None,
+    module: Annotated[
+        list[str] | None,
+        Option("--import", metavar="MODULE", help="Import it: it registers migrations."),
+    ] = None,
+    dry_run: DryRun = False,
+) -> int:
+    """Save the newest state of runs in the newest version that your migrations produce.
+
+    A run is upgraded whenever it is loaded, so resuming one does not need this. --dry-run lists the
+    runs that no migration leads on from. Such runs exit with 8.
+    """
+    from holdfast.checkpoint.inspect import migrate_run
+
+    import_modules(module or ())
+    chosen = cli.finder.runs(runs)
+    rows: list[Migrated] = []
+    with cli.progress("migrating", len(chosen)) as advance:
+        for run in chosen:
+            rows.append(migrate_run(cli.manager, run, dry_run=dry_run))
+            advance()
+    document = Migrate(dry_run=dry_run, runs=rows)
+    cli.give(document, lambda: _migrated(document))
+    return 8 if any(row.outcome == "stuck" for row in rows) else 0
+
+
+def _migrated(document: Migrate) -> Iterator[object]:
+    other = [row for row in document.runs if row.outcome != "current"]
+    if other:
+        columns = (
+            Column("run", gives=True),
+            Column("version"),
+            Column("what"),
+            Column("problem", gives=True),
+        )
+        rows = [
+            [
+                Cell(row.run_id, "bold"),
+                f"{row.found} -> {row.wanted}",
+                Cell(row.outcome, "red" if row.outcome == "stuck" else "green"),
+                row.problem,
+            ]
+            for row in other
+        ]
+        yield Table(columns, rows)
+    current = len(document.runs) - len(other)
+    yield Line.of(f"{current} of {counted(len(document.runs), 'run')} of the newest version")

@@ -1,0 +1,81 @@
+"""`holdfast blame`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import msgspec
+
+from holdfast.cli.commands.see.paths import parts_of, pointer_of, tree_of, value_at
+from holdfast.cli.framework import (
+    Argument,
+    Cell,
+    CheckpointInfo,
+    Cli,
+    Document,
+    Line,
+    clock,
+    command,
+    cut,
+)
+from holdfast.errors import NotFoundError
+
+if TYPE_CHECKING:
+    from holdfast.checkpoint.manager import CheckpointManager
+    from holdfast.storage.base import RunInfo
+
+__all__ = ["Blame", "blame", "read_blame"]
+
+
+class Blame(Document, kw_only=True):
+    """``blame``"""
+
+    type: Literal["blame"] = "blame"
+    key: str
+    checkpoint: CheckpointInfo
+    value: Any
+
+
+@command
+def blame(
+    cli: Cli,
+    run: Annotated[str, Argument(metavar="RUN", help="The run.")],
+    key: Annotated[str, Argument(metavar="KEY", help="A key, or a path such as plan[0].status.")],
+) -> None:
+    """Name the step that last wrote a value."""
+    document = read_blame(cli.manager, cli.finder.run(run), key)
+    cli.give(document, lambda: _text(document))
+
+
+def read_blame(manager: CheckpointManager, run: RunInfo, key: str) -> Blame:
+    """The checkpoint that last wrote the value at *key*."""
+    from holdfast.checkpoint.inspect import blame as look
+
+    reader = manager.reader
+    newest = reader.newest(run)
+    found = None
+    if newest is not None:
+        state = tree_of(reader.load_visible(newest))
+        parts = parts_of(key.removeprefix("state."))
+        value = value_at(state, parts, run.run_id)
+        found = look(reader, run, pointer_of(state, parts), "")
+    if found is None:
+        raise NotFoundError(
+            f"no step of run {run.run_id!r} wrote {key!r}",
+            hint=f"holdfast show {run.run_id} shows its state",
+            run_id=run.run_id,
+        )
+    header = reader.resolve(found.checkpoint_id, run_id=run.run_id)
+    return Blame(key=key, checkpoint=CheckpointInfo.of(header), value=value)
+
+
+def _text(document: Blame) -> Iterator[object]:
+    info = document.checkpoint
+    yield Line.of(
+        Cell(f"{info.run_id}@{info.step}", "bold"),
+        f" ({info.node})" if info.node else "",
+        Cell(f"  {clock(info.saved_at)}  ", "dim"),
+        Cell(document.key, "blue"),
+        f" = {cut(msgspec.json.encode(document.value).decode(), 200)}",
+    )

@@ -1,0 +1,88 @@
+"""`holdfast cat`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import msgspec
+
+from holdfast.cli.addresses import split_path
+from holdfast.cli.commands.see.paths import parts_of, tree_of, value_at
+from holdfast.cli.framework import Argument, Cli, Document, command
+from holdfast.errors import NotFoundError
+
+if TYPE_CHECKING:
+    from holdfast.checkpoint.manager import CheckpointManager
+    from holdfast.core.records import Header
+
+__all__ = ["ValueAt", "cat", "read_value_at"]
+
+
+class ValueAt(Document, kw_only=True):
+    """``cat``"""
+
+    type: Literal["value"] = "value"
+    run_id: str
+    checkpoint_id: str
+    step: int
+    path: str
+    value: Any
+
+
+@command
+def cat(
+    cli: Cli,
+    what: Annotated[
+        str, Argument(metavar="RUN[@N][:PATH]", help="The value; else the whole state.")
+    ],
+) -> None:
+    """Print one value of a checkpoint, as in RUN@12:state.messages[-1].content.
+
+    PATH begins with state or metadata and leads through what `holdfast show` prints. Text is
+    printed as it is, any other value as JSON.
+    """
+    address, path = split_path(what)
+    try:
+        header = cli.finder.checkpoint(address)
+    except NotFoundError as error:
+        raise _better(cli, what, error) from None
+    document = read_value_at(cli.manager, header, path, address)
+    cli.give(document, lambda: [_readable(document.value)])
+
+
+def read_value_at(manager: CheckpointManager, header: Header, path: str, address: str) -> ValueAt:
+    """The value at *path* of a checkpoint, which errors call *address*."""
+    parts = parts_of(path)
+    if parts[0] == "metadata":
+        root: dict[str, Any] = {"metadata": header.metadata}
+    else:
+        root = {"state": tree_of(manager.reader.load_visible(header))}
+    return ValueAt(
+        run_id=header.run_id,
+        checkpoint_id=header.id,
+        step=header.step,
+        path=path,
+        value=value_at(root, parts, address),
+    )
+
+
+def _better(cli: Cli, what: str, error: NotFoundError) -> NotFoundError:
+    """The error, with a hint if the path only lacks ``state`` at its start."""
+    address, colon, path = what.rpartition(":")
+    try:
+        header = cli.finder.checkpoint(address) if colon and path else None
+    except NotFoundError:
+        header = None
+    if header is None:
+        return error
+    return NotFoundError(
+        f"{path!r} is not a path: one begins with state or metadata",
+        hint=f"did you mean {address}:state.{path}?",
+        run_id=header.run_id,
+    )
+
+
+def _readable(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()

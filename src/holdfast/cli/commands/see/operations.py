@@ -1,0 +1,84 @@
+"""`holdfast log --operations`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.cli.commands.see.log import History, error_words, note_words, with_settled
+from holdfast.cli.framework import Cell, Column, Table, change_words, size, when
+from holdfast.storage.base import RecordQuery
+
+if TYPE_CHECKING:
+    from holdfast.checkpoint.inspect import Moment
+    from holdfast.checkpoint.manager import CheckpointManager
+    from holdfast.storage.base import RunInfo
+
+__all__ = ["operations_table", "read_operations"]
+
+
+def read_operations(
+    manager: CheckpointManager, run: RunInfo, *, scope: str | None, limit: int | None
+) -> History:
+    """The newest *limit* records of a run's journal, each as an entry of its own."""
+    from holdfast.checkpoint.inspect import Moment, changes_in, failure_told, standing, told_of
+
+    most = None if limit is None else limit + 1
+    query = RecordQuery(run_id=run.run_id, scope=scope, notes=True, limit=most)
+    headers = list(manager.storage.headers(query))
+    shown = {header.seq: header for header in headers[:limit]}
+    marks = manager.retention.marks(run.run_id)
+    status = standing(manager.storage, run)
+    settled: set[tuple[str, str]] = set()
+    moments = []
+    records = manager.reader.records(run.run_id, min(shown, default=1), run.seq)
+    for record in reversed([one for one in records if one.header.seq in shown]):
+        note = record.header.frame == "note"
+        error, failed_in = ("", "") if note else failure_told(manager.reader, record)
+        notes = (told_of(manager.reader, record),) if note else ()
+        moment = Moment(
+            header=marks.tagged(record.header),
+            pinned=record.header.seq in marks.pinned,
+            changes=() if note else changes_in(manager.reader, record),
+            notes=with_settled(notes, settled, running=status == "running"),
+            error=error,
+            failed_in=failed_in,
+        )
+        moments.append(moment)
+    return History(
+        run_id=run.run_id, status=status, moments=moments, more=len(headers) > len(shown)
+    )
+
+
+def operations_table(moments: list[Moment]) -> Iterator[object]:
+    """One line per record."""
+    columns = (
+        Column("seq", right=True),
+        Column("time", gives=True, rank=2, whole=True),
+        Column("record"),
+        Column("step", right=True),
+        Column("where", gives=True, rank=3),
+        Column("bytes", right=True, gives=True, rank=1),
+        Column("what", gives=True, enough=30),
+    )
+    yield Table(columns, [_row(moment) for moment in moments])
+
+
+def _row(moment: Moment) -> list[object]:
+    header = moment.header
+    what = error_words(moment) or change_words(moment.changes)
+    for note in moment.notes:
+        what = " ".join(word for word in (note.state, note_words(note)) if word)
+        if note.kind not in ("effect", "question", "answer") and note.facts:
+            what = msgspec.json.encode(note.facts).decode()
+    return [
+        Cell(header.seq, "bold"),
+        Cell(when(header.saved_at), "dim"),
+        f"{'note:' if header.frame == 'note' else header.frame} {header.kind}",
+        header.step,
+        "/".join(part for part in (header.scope, header.node) if part),
+        Cell(size(header.stored), "dim"),
+        what,
+    ]

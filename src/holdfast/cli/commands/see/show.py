@@ -1,0 +1,124 @@
+"""`holdfast show`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import msgspec
+
+from holdfast.cli.framework import (
+    Argument,
+    Cell,
+    CheckpointInfo,
+    Cli,
+    Document,
+    Line,
+    Option,
+    clock,
+    command,
+    size,
+    status_cell,
+)
+
+if TYPE_CHECKING:
+    from holdfast.checkpoint.manager import CheckpointManager
+    from holdfast.core.records import Header
+
+__all__ = ["Show", "read_checkpoint", "show"]
+
+_LINES = 200
+_INDENT = 12
+
+
+class Show(Document, kw_only=True):
+    """``show``"""
+
+    type: Literal["show"] = "show"
+    checkpoint: CheckpointInfo
+    state: msgspec.Raw
+    error: str = ""
+    """The class and text of the error that its run failed with."""
+    failed_in: str = ""
+    """The node that its run failed in."""
+    pinned: bool = False
+    stale: bool = False
+    """True if it is the newest checkpoint of a running run whose process is gone."""
+
+
+@command
+def show(
+    cli: Cli,
+    checkpoint: Annotated[
+        str, Argument(metavar="RUN[@N]", help="A checkpoint; a run stands for its newest one.")
+    ] = "latest",
+    full: Annotated[bool, Option("--full", help="The whole state, however long.")] = False,
+) -> None:
+    """Show a checkpoint: its place in the run, and its state."""
+    document = read_checkpoint(cli.manager, cli.finder.checkpoint(checkpoint))
+    cli.give(document, lambda: _text(document, None if full else _LINES))
+
+
+def read_checkpoint(manager: CheckpointManager, header: Header) -> Show:
+    """A checkpoint with its state."""
+    from holdfast.checkpoint.effects import failure_in
+    from holdfast.checkpoint.inspect import failed_node, standing, state_text
+
+    loaded = manager.reader.load_visible(header)
+    run = manager.reader.run(header.run_id)
+    newest = run is not None and header.status == "running" and manager.reader.newest(run)
+    return Show(
+        checkpoint=CheckpointInfo.of(header),
+        state=msgspec.Raw(state_text(loaded.texts)),
+        error=failure_in(header, loaded.extras[-1]),
+        failed_in=failed_node(header, loaded.extras[-1]),
+        pinned=header.seq in manager.retention.marks(header.run_id).pinned,
+        stale=bool(
+            run and newest and newest.id == header.id and standing(manager.storage, run) == "stale"
+        ),
+    )
+
+
+def _text(document: Show, most: int | None) -> Iterator[object]:
+    for name, value in _facts(document):
+        cell = value if isinstance(value, Cell) else Cell(value)
+        text = str(cell.text).replace("\n", "\n" + " " * _INDENT)
+        if "\n" in text or name == "error":  # shown whole, however wide
+            yield Cell(f"{name:<{_INDENT}}{text}", cell.style)
+        else:
+            yield Line.of(Cell(f"{name:<{_INDENT - 1}} ", "dim"), Cell(text, cell.style))
+    yield ""
+    lines = msgspec.json.format(bytes(document.state), indent=2).decode().splitlines()
+    for line in lines[:most]:
+        yield Line.of(*_colored(line))
+    if most is not None and len(lines) > most:
+        yield Cell(f"... {len(lines) - most} more lines: --full", "dim")
+
+
+def _facts(document: Show) -> Iterator[tuple[str, object]]:
+    info = document.checkpoint
+    yield "run", f"{info.run_id} of {info.name}" if info.name else Cell(info.run_id, "bold")
+    yield "step", f"{info.step} after {info.node}" if info.node else info.step
+    scope = f" in {info.scope}" if info.scope else ""
+    yield "checkpoint", f"{info.checkpoint_id} ({info.kind}){scope}"
+    yield "status", status_cell("stale" if document.stale else info.status)
+    if document.failed_in:
+        yield "failed in", document.failed_in
+    if document.error:
+        yield "error", Cell(document.error, "red")
+    yield "saved", clock(info.saved_at)
+    yield "size", f"{size(info.size_bytes)}, stored as {size(info.stored_bytes)}"
+    if info.parent_checkpoint_id:
+        yield "parent", info.parent_checkpoint_id
+    marks = [*(f"#{tag}" for tag in info.tags), *(["pinned"] if document.pinned else [])]
+    if marks:
+        yield "marks", Cell(" ".join(marks), "cyan")
+    for key, value in info.metadata.items():
+        if key != "error" or not document.error:
+            yield key, msgspec.json.encode(value).decode()
+
+
+def _colored(line: str) -> list[object]:
+    found = re.fullmatch(r'(\s*)("(?:[^"\\]|\\.)*")(: .*)', line)
+    return [found[1], Cell(found[2], "blue"), found[3]] if found else [line]

@@ -1,0 +1,173 @@
+"""`holdfast stats`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from holdfast.cli.framework import Cell, Cli, Column, Document, Line, Table, command, counted, size
+from holdfast.cli.settings import place_of
+
+if TYPE_CHECKING:
+    from holdfast.checkpoint.inspect import Sizes
+
+__all__ = ["KindStats", "Latency", "ResumeStats", "Stats", "stats"]
+
+_LISTED = 10
+
+
+class KindStats(msgspec.Struct, kw_only=True):
+    """The bytes of the checkpoints of a kind or of a run."""
+
+    name: str
+    checkpoints: int
+    logical_bytes: int
+    stored_bytes: int
+
+
+class ResumeStats(msgspec.Struct, kw_only=True):
+    """The outcome of the resumes with one cause."""
+
+    cause: str
+    tried: int
+    succeeded: int
+    failed: int
+
+
+class Latency(msgspec.Struct, kw_only=True):
+    """Durations in seconds."""
+
+    name: str
+    count: int
+    median: float
+    p95: float
+    max: float
+
+
+class Stats(Document, kw_only=True):
+    """``stats``"""
+
+    type: Literal["stats"] = "stats"
+    storage: str
+    runs: int
+    checkpoints: int
+    logical_bytes: int
+    stored_bytes: int
+    file_bytes: int | None
+    by_kind: list[KindStats]
+    by_run: list[KindStats]
+    resumes: list[ResumeStats]
+    latency: list[Latency]
+
+
+@command
+def stats(cli: Cli) -> None:
+    """Show what is stored and how it went: bytes, resumes, latencies.
+
+    Logical bytes are those of all states written in full; stored bytes are what the journal takes
+    for them. Resumes are counted by the leases under which checkpoints were saved. Load times are
+    measured now, on the newest runs.
+    """
+    document = read_stats(cli)
+    cli.give(document, lambda: _text(document))
+
+
+def read_stats(cli: Cli) -> Stats:
+    """Figures over all runs of the storage."""
+    from holdfast.checkpoint.inspect import Figures, load_times, quantiles
+    from holdfast.storage.base import RunQuery
+
+    runs = list(cli.storage.runs(RunQuery()))
+    reader = cli.manager.reader
+    figures = Figures()
+    with cli.progress("counting", len(runs)) as advance:
+        for run in runs:
+            figures.take(reader, run)
+            advance()
+    times = {"load, now": load_times(reader, runs), "between checkpoints": figures.steps}
+    latency = [
+        Latency(name=name, count=len(values), median=middle, p95=p95, max=most)
+        for name, values in times.items()
+        if values
+        for middle, p95, most in [quantiles(values)]
+    ]
+    resumes = [
+        ResumeStats(cause=cause, tried=one.tried, succeeded=one.succeeded, failed=one.failed)
+        for cause, one in sorted(figures.resumes.items())
+    ]
+    return Stats(
+        storage=cli.address,
+        runs=len(runs),
+        checkpoints=figures.total.checkpoints,
+        logical_bytes=figures.total.logical,
+        stored_bytes=figures.total.stored,
+        file_bytes=_file_bytes(cli),
+        by_kind=_by_size(figures.by_kind),
+        by_run=_by_size(figures.by_run),
+        resumes=resumes,
+        latency=latency,
+    )
+
+
+def _by_size(sizes: dict[str, Sizes]) -> list[KindStats]:
+    ordered = sorted(sizes.items(), key=lambda item: -item[1].stored)
+    return [
+        KindStats(
+            name=name,
+            checkpoints=one.checkpoints,
+            logical_bytes=one.logical,
+            stored_bytes=one.stored,
+        )
+        for name, one in ordered
+    ]
+
+
+def _file_bytes(cli: Cli) -> int | None:
+    place = place_of(cli.settings.storage.value)
+    if place is None:
+        return None
+    files = place.rglob("*") if place.is_dir() else place.parent.glob(f"{place.name}*")
+    return sum(file.stat().st_size for file in files if file.is_file())
+
+
+def _text(document: Stats) -> Iterator[object]:
+    yield Line.of(
+        f"{counted(document.runs, 'run')}, {counted(document.checkpoints, 'checkpoint')}: "
+        f"{size(document.logical_bytes)} of states in {size(document.stored_bytes)} of journal",
+        f", {size(document.file_bytes)} on disk" if document.file_bytes is not None else "",
+    )
+    for title, rows in (("kind", document.by_kind), ("run", document.by_run[:_LISTED])):
+        yield from _figures(
+            (title, "checkpoints", "logical", "stored"),
+            [
+                [
+                    Cell(one.name, "bold"),
+                    one.checkpoints,
+                    size(one.logical_bytes),
+                    size(one.stored_bytes),
+                ]
+                for one in rows
+            ],
+        )
+    yield from _figures(
+        ("resumed after", "tried", "succeeded", "failed"),
+        [[one.cause, one.tried, one.succeeded, one.failed] for one in document.resumes],
+    )
+    yield from _figures(
+        ("time", "count", "median", "p95", "max"),
+        [
+            [one.name, one.count, *(f"{value * 1000:.1f} ms" for value in times)]
+            for one in document.latency
+            for times in [(one.median, one.p95, one.max)]
+        ],
+    )
+
+
+def _figures(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[object]:
+    """A table of figures, after an empty line; nothing if there are no rows."""
+    if rows:
+        first, *rest = titles
+        yield ""
+        yield Table([Column(first, gives=True), *(Column(one, right=True) for one in rest)], rows)

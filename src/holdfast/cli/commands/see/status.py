@@ -1,0 +1,189 @@
+"""`holdfast status`."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from holdfast.cli.framework import (
+    Cell,
+    Cli,
+    Column,
+    Document,
+    Line,
+    Table,
+    ago,
+    command,
+    counted,
+    exits,
+    how_to_resume,
+    size,
+    status_cell,
+)
+from holdfast.cli.settings import place_of
+from holdfast.errors import DataError
+
+if TYPE_CHECKING:
+    from holdfast.storage.base import RunInfo
+
+__all__ = ["Problem", "Status", "status"]
+
+_LITTLE = 100 << 20
+_LITTLE_SHARE = 0.01
+_RECENT = timedelta(days=1)
+
+
+class Problem(msgspec.Struct, kw_only=True):
+    """Something that is wrong, and the command that helps."""
+
+    kind: str
+    run_id: str
+    message: str
+    help: str
+
+
+class Status(Document, kw_only=True):
+    """``status``"""
+
+    type: Literal["status"] = "status"
+    healthy: bool
+    storage: str
+    runs: dict[str, int]
+    """How many, by status."""
+    pending: int
+    free_bytes: int | None
+    problems: list[Problem]
+
+
+@command
+def status(cli: Cli) -> int:
+    """Report whether anything is wrong: stale runs, failed saves, damage, a full disk.
+
+    Exits with 0 if nothing is wrong, 7 if something is damaged, else 1. Failed saves are those of
+    the last day that a process only warned about. Damage is looked for in the heads of all runs and
+    the newest checkpoints of those not completed; `holdfast verify` checks everything.
+    """
+    document = read_status(cli)
+    cli.give(document, lambda: _text(document))
+    if any(problem.kind == "damage" for problem in document.problems):
+        return exits.DAMAGED
+    return 0 if document.healthy else exits.FAILED
+
+
+def read_status(cli: Cli) -> Status:
+    """The health of the storage and its runs."""
+    from holdfast.checkpoint.effects import pending
+    from holdfast.storage.base import RunQuery
+
+    problems: list[Problem] = []
+    counts: Counter[str] = Counter()
+    waiting = 0
+    try:
+        for run in cli.storage.runs(RunQuery()):
+            counts[_look_at(cli, run, problems)] += 1
+        problems += _missed(cli)
+        waiting = len(pending(storage=cli.manager))
+    except DataError as error:
+        damage = _damage(str(error.facts.get("run_id", "")), error.message)
+        problems += [damage] if damage not in problems else []
+    free = _free_bytes(cli)
+    if free is not None and free[0] < max(_LITTLE, free[1] * _LITTLE_SHARE):
+        text = f"only {size(free[0])} are free on the disk"
+        problems.append(Problem(kind="disk", run_id="", message=text, help="holdfast forget"))
+    return Status(
+        healthy=not problems,
+        storage=cli.address,
+        runs=dict(sorted(counts.items())),
+        pending=waiting,
+        free_bytes=free[0] if free else None,
+        problems=problems,
+    )
+
+
+def _look_at(cli: Cli, run: RunInfo, problems: list[Problem]) -> str:
+    """A run's status; its problems are added to *problems*."""
+    from holdfast.checkpoint.inspect import standing
+
+    shown = standing(cli.storage, run)
+    if shown == "stale":
+        problems.append(
+            Problem(
+                kind="stale",
+                run_id=run.run_id,
+                message=f"its process is gone; last saved {ago(run.saved_at)}, at step {run.step}",
+                help=how_to_resume(cli, run),
+            )
+        )
+    if run.status != "completed":
+        try:
+            cli.manager.reader.newest(run)
+        except DataError as error:
+            problems.append(_damage(run.run_id, error.message))
+    return shown
+
+
+def _damage(run_id: str, message: str) -> Problem:
+    wanted = f"holdfast verify --read-data {run_id}".strip()
+    return Problem(kind="damage", run_id=run_id, message=message, help=wanted)
+
+
+def _missed(cli: Cli) -> Iterator[Problem]:
+    from holdfast.storage.base import RecordQuery
+
+    since = datetime.now(UTC) - _RECENT
+    query = RecordQuery(kind="missed", notes=True, since=since, limit=1000)
+    counts: Counter[str] = Counter()
+    for header in cli.storage.headers(query):
+        counts[header.run_id] += header.metadata.get("saves", 1)
+    for run_id, count in counts.items():
+        yield Problem(
+            kind="failed saves",
+            run_id=run_id,
+            message=f"{counted(count, 'save')} failed with only a warning, in the last day",
+            help=f"holdfast log {run_id}",
+        )
+
+
+def _free_bytes(cli: Cli) -> tuple[int, int] | None:
+    """Free and all bytes of the storage's file system."""
+    place = place_of(cli.settings.storage.value)
+    if place is None:
+        return None
+    there = place.absolute()
+    while not there.exists() and there != Path("/"):
+        there = there.parent
+    usage = shutil.disk_usage(there)
+    return usage.free, usage.total
+
+
+def _text(document: Status) -> Iterator[object]:
+    word = Cell("healthy", "bold green") if document.healthy else Cell("unhealthy", "bold red")
+    free = f", {size(document.free_bytes)} free" if document.free_bytes is not None else ""
+    yield Line.of(word, Cell(f"  {document.storage}{free}", "dim"))
+    cells: list[object] = []
+    for name, count in document.runs.items():
+        cells += [f"{count} ", status_cell(name), "  "]
+    yield Line.of(*cells) if cells else "no runs"
+    if document.pending:
+        yield Line.of(
+            Cell(f"{document.pending} waiting for a person", "cyan"),
+            Cell(" (holdfast pending)", "dim"),
+        )
+    if document.problems:
+        columns = (
+            Column("problem"),
+            Column("run", gives=True, rank=2),
+            Column("what helps", gives=True, rank=1),
+            Column("what", gives=True, enough=30),
+        )
+        rows = [
+            [Cell(one.kind, "red"), Cell(one.run_id, "bold"), one.help, one.message]
+            for one in document.problems
+        ]
+        yield Table(columns, rows)

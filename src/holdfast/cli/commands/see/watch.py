@@ -1,0 +1,113 @@
+"""`holdfast watch`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from holdfast.cli.commands.see.log import error_cells, mark_words
+from holdfast.cli.framework import (
+    Argument,
+    Cell,
+    Checkpoint,
+    Cli,
+    Document,
+    Line,
+    Option,
+    change_words,
+    checkpoint_of,
+    command,
+    exits,
+    how_to_resume,
+    status_cell,
+    when,
+)
+from holdfast.errors import NotFoundError
+
+if TYPE_CHECKING:
+    from holdfast.checkpoint.inspect import Moment
+    from holdfast.checkpoint.manager import CheckpointManager
+    from holdfast.storage.base import RunInfo
+
+__all__ = ["Watch", "watch"]
+
+_ENDED = {
+    "completed": 0,
+    "interrupted": exits.WAITING,
+    "waiting": exits.WAITING,
+    **dict.fromkeys(("max_rounds_reached", "max_cycles_reached", "budget_exhausted"), exits.LIMIT),
+}
+
+
+class Watch(Document, kw_only=True):
+    """``watch``: one document for each checkpoint"""
+
+    type: Literal["checkpoint"] = "checkpoint"
+    checkpoint: Checkpoint
+
+
+@command
+def watch(
+    cli: Cli,
+    run: Annotated[str, Argument(metavar="RUN", help="The run.")] = "latest",
+    interval: Annotated[float, Option(help="Seconds between two looks.", min=0.05, max=3600)] = 0.5,
+    limit: Annotated[
+        int, Option("-n", "--limit", help="Earlier checkpoints to begin with.", min=0)
+    ] = 5,
+) -> int:
+    """Follow a run: print each checkpoint when it is saved, until the run ends.
+
+    Exits with 0 when it is completed, 20 when it is waiting, 1 when it failed or its process died.
+    """
+    from holdfast.checkpoint.inspect import standing, timeline
+
+    manager = cli.manager
+    found = cli.finder.run(run)
+    moments, _ = timeline(manager.reader, manager.retention, found, limit=limit or 1)
+    for moment in reversed(moments[:limit]):
+        _emit(cli, moment)
+    while (status := standing(cli.storage, found)) == "running":
+        time.sleep(interval)
+        now = manager.reader.run(found.run_id)
+        if now is None:
+            raise NotFoundError(f"run {found.run_id!r} was deleted", run_id=found.run_id)
+        if now.seq > found.seq:
+            for moment in _since(cli.manager, now, found.seq + 1):
+                _emit(cli, moment)
+        found = now
+    advice = f" ({how_to_resume(cli, found)})" if status in ("stale", "failed") else ""
+    at = f" at step {found.step}{advice}"
+    cli.say(Cell(found.run_id, "bold"), " ", status_cell(status), at)
+    return _ENDED.get(status, exits.FAILED)
+
+
+def _since(manager: CheckpointManager, run: RunInfo, first: int) -> list[Moment]:
+    from holdfast.checkpoint.inspect import moments_from
+    from holdfast.storage.base import RecordQuery
+
+    headers = []
+    for header in manager.storage.headers(RecordQuery(run_id=run.run_id, scope="")):
+        if header.seq < first:
+            break
+        headers.append(header)
+    moments, _ = moments_from(manager.reader, manager.retention, run, first, headers)
+    return moments
+
+
+def _emit(cli: Cli, moment: Moment) -> None:
+    header = moment.header
+    marks = mark_words(header, moment.pinned)
+
+    def text() -> Iterator[object]:
+        yield Line.of(
+            Cell(f"{header.step:>5}  ", "bold"),
+            Cell(f"{when(header.saved_at)}  ", "dim"),
+            f"{header.node or '':<14}",
+            marks,
+            "  " if marks.text else "",
+            change_words(moment.changes, 40),
+            *error_cells(moment),
+        )
+
+    cli.stream(Watch(checkpoint=checkpoint_of(moment)), text)

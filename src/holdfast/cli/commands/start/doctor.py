@@ -1,0 +1,181 @@
+"""`holdfast doctor`."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Literal
+
+import msgspec
+
+from holdfast.cli.framework import (
+    Cell,
+    Cli,
+    Column,
+    Document,
+    Line,
+    Table,
+    command,
+    exits,
+    help_for,
+)
+from holdfast.errors import HoldfastError
+
+__all__ = ["Doctor", "Medium", "Package", "Setting", "doctor"]
+
+_PACKAGES = (
+    ("msgspec", ""),
+    ("apsw", ""),
+    ("zstandard", ""),
+    ("stamina", ""),
+    ("rich", ""),
+    ("prompt_toolkit", ""),
+    ("pyyaml", ""),
+    ("cryptography", "crypto"),
+    ("langgraph", "langgraph"),
+    ("agent-framework-core", "agent-framework"),
+    ("pydantic-ai-slim", "llm"),
+    ("xllamacpp", "local"),
+    ("opentelemetry-api", "otel"),
+)
+
+_GUARANTEES = {
+    "sqlite": "survives crashes and power loss; many processes of one machine; leases",
+    "file": "survives crashes and power loss; many processes; leases; readable with cat",
+    "resilient": "what the storages under it guarantee; works while one of them is unavailable",
+    "memory": "nothing survives the process",
+}
+
+
+class Setting(msgspec.Struct, kw_only=True):
+    """A setting and its origin."""
+
+    name: str
+    value: Any
+    origin: str
+
+
+class Package(msgspec.Struct, kw_only=True):
+    """A package that Holdfast can use."""
+
+    name: str
+    version: str | None
+    extra: str
+    """The extra that installs it; empty if it is always installed."""
+
+
+class Medium(msgspec.Struct, kw_only=True):
+    """A kind of storage and its guarantees."""
+
+    scheme: str
+    available: bool
+    guarantees: str
+
+
+class Doctor(Document, kw_only=True):
+    """``doctor``"""
+
+    type: Literal["doctor"] = "doctor"
+    versions: dict[str, str]
+    settings: list[Setting]
+    packages: list[Package]
+    storages: list[Medium]
+    storage: str
+    reachable: bool
+    problem: str
+
+
+@command
+def doctor(cli: Cli) -> int:
+    """Report what is installed, what each storage guarantees, and the origin of each setting."""
+    document = read_doctor(cli)
+    cli.give(document, lambda: _text(document))
+    return 0 if document.reachable else exits.NO_STORAGE
+
+
+def read_doctor(cli: Cli) -> Doctor:
+    """The installation and its settings."""
+    from holdfast.storage.base import RunQuery
+
+    settings, problem = cli.settings, ""
+    try:
+        next(iter(cli.storage.runs(RunQuery(limit=1))), None)
+    except HoldfastError as error:
+        problem = f"{error.message} ({help_for(error)})"
+    named = {"retention": settings.retention, "graphs": settings.graphs}
+    return Doctor(
+        versions=_versions(),
+        settings=[
+            Setting(name="storage", value=cli.address, origin=settings.storage.origin),
+            *(Setting(name=name, value=o.value, origin=o.origin) for name, o in named.items()),
+            _key_setting(cli),
+        ],
+        packages=[Package(name=n, version=_version(n), extra=extra) for n, extra in _PACKAGES],
+        storages=list(_media()),
+        storage=cli.address,
+        reachable=not problem,
+        problem=problem,
+    )
+
+
+def _versions() -> dict[str, str]:
+    import apsw
+
+    return {
+        "holdfast": _version("holdfast") or "",
+        "python": platform.python_version(),
+        "sqlite": apsw.sqlite_lib_version(),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "executable": sys.executable,
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _key_setting(cli: Cli) -> Setting:
+    """Whether an encryption key is set, and where; never the key."""
+    for name in ("HOLDFAST_ENCRYPTION_KEY", "HOLDFAST_ENCRYPTION_KEY_FILE"):
+        if cli.terminal.environ.get(name, "").strip():
+            return Setting(name="encryption", value="on", origin=name)
+    return Setting(name="encryption", value="off", origin="default")
+
+
+def _media() -> Iterator[Medium]:
+    from importlib.metadata import entry_points
+
+    for scheme, guarantees in _GUARANTEES.items():
+        yield Medium(scheme=scheme, available=True, guarantees=guarantees)
+    for plugin in entry_points(group="holdfast.storages"):
+        package = plugin.dist.name if plugin.dist else plugin.value
+        yield Medium(scheme=plugin.name, available=True, guarantees=f"those of {package}")
+
+
+def _text(document: Doctor) -> Iterator[object]:
+    for name, value in document.versions.items():
+        yield Line.of(Cell(f"{name:<12}", "dim"), value)
+    yield ""
+    columns = (Column("setting"), Column("value", gives=True), Column("from", gives=True))
+    yield Table(columns, [[one.name, one.value or "", one.origin] for one in document.settings])
+    yield ""
+    columns = (Column("package"), Column("version"), Column("how to get it"))
+    rows = []
+    for one in document.packages:
+        missing = Cell("missing", "yellow")
+        how = f"pip install 'holdfast[{one.extra}]'" if one.extra and not one.version else ""
+        rows.append([one.name, one.version or missing, Cell(how, "dim")])
+    yield Table(columns, rows)
+    yield ""
+    yield Table(
+        (Column("storage"), Column("guarantees", gives=True)),
+        [[f"{one.scheme}:", one.guarantees] for one in document.storages],
+    )
+    yield ""
+    word = Cell("ok", "green") if document.reachable else Cell(document.problem, "red")
+    yield Line.of(f"{document.storage}: ", word)

@@ -1,0 +1,77 @@
+"""`holdfast init`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Literal
+
+from holdfast.cli.framework import Argument, Cell, Cli, Document, Line, Option, command
+from holdfast.cli.settings import FILE_NAME, beside, place_of
+from holdfast.errors import ConflictError, UsageError
+from holdfast.storage.addresses import mask_url
+
+__all__ = ["Init", "init"]
+
+_TOML = """\
+# Settings of the holdfast command. Paths are relative to this file.
+storage = {storage}
+
+# What `holdfast forget` keeps when it is given no rules; without this, everything.
+# [retention]
+# keep-last = 20
+# keep-within = "24h"
+# keep-daily = 7
+# keep-failed = "30d"
+
+# The graph that `holdfast resume` executes for runs of a name.
+# [graphs]
+# report = "package.module:graph"
+"""
+
+
+class Init(Document, kw_only=True):
+    """``init``"""
+
+    type: Literal["init"] = "init"
+    storage: str
+    file: str
+    made: list[str]
+
+
+@command
+def init(
+    cli: Cli,
+    directory: Annotated[Path, Argument(metavar="DIRECTORY", help="Where.")] = Path("."),
+    force: Annotated[bool, Option("--force", help=f"Replace an existing {FILE_NAME}.")] = False,
+) -> None:
+    """Create a storage and a holdfast.toml that names it."""
+    from holdfast.storage.registry import DEFAULT_ADDRESS, open_storage
+
+    given = cli.settings.storage
+    address = given.value if given.origin == "--storage" else DEFAULT_ADDRESS
+    file = directory / FILE_NAME
+    if file.exists() and not force:
+        raise ConflictError(f"{file} exists already", hint="--force replaces it")
+    if mask_url(address) != address:
+        raise UsageError(
+            f"{mask_url(address)} holds a password, which does not belong in a file",
+            hint="put the address into HOLDFAST_STORAGE",
+        )
+    directory.mkdir(parents=True, exist_ok=True)
+    opened = beside(address, directory)
+    place = place_of(opened)
+    made = [str(place)] if place is not None and not place.exists() else []
+    open_storage(opened).close()
+    if place is not None and opened.startswith("file:"):
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    file.write_text(_TOML.format(storage=json.dumps(address)), "utf-8")
+    made.append(str(file))
+    document = Init(storage=address, file=str(file), made=made)
+
+    def text() -> Iterator[object]:
+        for path in made:
+            yield Line.of("created ", Cell(path, "bold"))
+
+    cli.give(document, text)

@@ -1,0 +1,70 @@
+"""`holdfast schema`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from holdfast.cli.framework import Argument, Cli, Document, command, safe_json
+from holdfast.errors import NotFoundError
+from holdfast.storage.addresses import nearest
+
+__all__ = ["Schemas", "make_schemas", "schema"]
+
+_FORM = "https://json-schema.org/draft/2020-12/schema"
+
+
+class Schemas(Document, kw_only=True):
+    """``schema`` without a name"""
+
+    type: Literal["schemas"] = "schemas"
+    names: list[str]
+
+
+@command
+def schema(
+    cli: Cli,
+    name: Annotated[
+        str | None, Argument(metavar="NAME", help="The type of a document; else lists all.")
+    ] = None,
+) -> None:
+    """Print the JSON Schema of a document that commands print with --json."""
+    made = make_schemas()
+    if name is None:
+        cli.give(Schemas(names=[*made]), lambda: [*made])
+        return
+    if name not in made:
+        raise NotFoundError(
+            f"there is no document {name!r}",
+            hint=f"{nearest(name, made)}holdfast schema lists them",
+            document=name,
+        )
+    cli.terminal.stdout.write(safe_json(made[name], indent=True) + "\n")
+
+
+def make_schemas() -> dict[str, dict[str, Any]]:
+    """The schema of every document, by its type."""
+    from holdfast.cli.app import COMMANDS, load
+
+    for name in COMMANDS:
+        load(name)
+    return dict(sorted((_type_of(one), _schema_of(one)) for one in _documents(Document)))
+
+
+def _documents(kind: type[Document]) -> Iterator[type[Document]]:
+    for one in kind.__subclasses__():
+        yield one
+        yield from _documents(one)
+
+
+def _type_of(document: type[Document]) -> str:
+    fields = msgspec.structs.fields(document)
+    return str(next(field.default for field in fields if field.name == "type"))
+
+
+def _schema_of(document: type[Document]) -> dict[str, Any]:
+    made = msgspec.json.schema(document)
+    made["$defs"][document.__name__]["required"] += ["type", "version"]
+    return {"$schema": _FORM, "title": f"holdfast {_type_of(document)}, version 1", **made}

@@ -1,0 +1,25 @@
+"""The way this program was called, for commands that are printed to be pasted."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from shlex import quote
+
+__all__ = ["program"]
+
+
+def program() -> str:
+    """The shell words that call this `holdfast` again, as short as they can be."""
+    called, found = Path(sys.argv[0]), shutil.which("holdfast")
+    if called.name != "holdfast" or not called.is_file():
+        return "holdfast" if found else f"{_short(sys.executable)} -m holdfast"
+    return "holdfast" if found and os.path.samefile(found, called) else _short(str(called))
+
+
+def _short(path: str) -> str:
+    """*path* as it is typed here: relative if it is below the working directory."""
+    relative = os.path.relpath(path)
+    return quote(os.path.abspath(path) if relative.startswith("..") else relative)

@@ -1,0 +1,414 @@
+"""The commands that look: runs, log, show, cat, diff, blame, status, stats, watch, tree."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.cli.conftest import Holdfast, call
+
+import holdfast
+from holdfast import CheckpointManager, State, StateManager
+from holdfast.cli.commands.see.lanes import draw, newest_first
+from holdfast.cli.demo.graph import graph
+from holdfast.errors import StorageFullError
+from holdfast.storage.memory.storage import MemoryStorage
+
+FAMILY = ["report-mon-kids", "report-wed", "report-tue", "report-mon", "crawl"]
+
+
+def test_runs_lists_status_steps_size_cost_and_forks(on: Holdfast) -> None:
+    lines = on("runs").out.splitlines()
+    assert lines[0].split() == [
+        *("RUN", "NAME", "STATUS", "STEPS", "LAST", "CHECKPOINT", "SIZE", "COST", "FORKS")
+    ]
+    assert [line.split()[0] for line in lines[1:6]] == FAMILY
+    assert "report (fork of report-mon@3)  completed" in lines[1]
+    assert "interrupted      5" in lines[2] and "$0.021" in lines[2]
+    assert lines[4].endswith("$0.021      1")
+    assert lines[-1] == "5 runs, $0.059"
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["report"], FAMILY[:4]),
+        (["--status", "failed"], ["report-tue"]),
+        (["--status", "error"], ["report-tue"]),
+        (["--status", "stale"], []),
+        (["--search", "WED"], ["report-wed"]),
+        (["--search", "ConnectionError"], ["report-tue"]),
+        (["--where", "error=ConnectionError"], ["report-tue"]),
+        (["--sort", "steps", "-n", "2"], ["report-mon", "report-mon-kids"]),
+        (["--sort", "name", "-n", "1"], ["crawl"]),
+        (["-n", "2"], FAMILY[:2]),
+        (["-n", "2", "--all"], FAMILY),
+    ],
+)
+def test_runs_are_filtered_searched_and_sorted(
+    on: Holdfast, words: list[str], found: list[str]
+) -> None:
+    document = on("runs", *words, "--json").json()
+    ids = [run["run_id"] for run in document["runs"]]
+    assert sorted(ids) == sorted(found)
+    assert document["more"] is ("-n" in words and "--all" not in words)
+
+
+def test_runs_as_lines_are_one_for_each(on: Holdfast) -> None:
+    lines = on("runs", "--jsonl").lines()
+    assert [line["run_id"] for line in lines] == FAMILY
+    assert {line["type"] for line in lines} == {"run"}
+    kids = lines[0]["forked_from"]
+    assert (kids["run_id"], kids["step"]) == ("report-mon", 3)
+
+
+def test_log_shows_what_each_step_changed_with_effects_and_marks(on: Holdfast) -> None:
+    out = on("log", "report-mon").out
+    assert 'facts + "kelp is a brown alga"' in out
+    assert 'search@3 "kelp is a brown alga" ($0.002)' in out
+    assert 'approve@6: "Publish the report on kelp?"' in out
+    assert "completed #published" in out
+    assert [line.split()[0] for line in out.splitlines() if " pinned" in line] == ["3"]
+    steps = [row["step"] for row in on("log", "report-mon", "--json").json()["checkpoints"]]
+    assert steps == sorted(steps, reverse=True) and steps[-1] == 0
+
+
+def test_log_is_limited_and_says_so(on: Holdfast) -> None:
+    result = on("log", "report-mon", "-n", "2")
+    assert len(result.out.splitlines()) == 1 + 2 + 2  # heads, steps, question and answer
+    assert "--all" in result.err
+    assert on("log", "report-mon", "-n", "2", "--json").json()["more"] is True
+    assert on("log", "report-mon", "--all", "--json").json()["more"] is False
+
+
+def test_log_graph_draws_forks_in_lanes(on: Holdfast) -> None:
+    lines = [line.split("  ")[0] for line in on("log", "report-mon", "--graph").out.splitlines()]
+    assert lines == ["*", "*", "*", "*", "| *", "| *", "| *", "| *", "|/", "*", "*", "*", "*"]
+    same = on("log", "report-mon-kids", "-g").out
+    assert same == on("log", "report-mon", "-g").out
+
+
+def test_log_operations_shows_every_record(on: Holdfast, manager: CheckpointManager) -> None:
+    rows = on("log", "report-wed", "--operations", "--all", "--json").json()["checkpoints"]
+    run = manager.reader.run("report-wed")
+    assert run is not None
+    assert [row["seq"] for row in rows] == list(range(run.seq, 0, -1))
+    assert "note: effect" in on("log", "report-wed", "-o").out
+
+
+@pytest.mark.parametrize("command", ["log", "show", "diff"])
+def test_a_name_of_several_runs_says_which_was_taken(on: Holdfast, command: str) -> None:
+    result = on(command, "report")
+    assert result.err.startswith("using report-mon-kids, the newest of 4 runs named 'report'")
+    assert result.err.count("\n") == 1 and "holdfast runs report" in result.err
+    for words in (["--json"], ["--jsonl"]):
+        assert on(command, "report", *words).err == ""
+    assert on(command, "report-mon").err == on(command, "crawl").err == ""
+
+
+def test_an_empty_argument_is_no_run(on: Holdfast) -> None:
+    for words in (["log", ""], ["show", ""], ["cat", ":state"], ["tree", ""], ["resume", "@2"]):
+        result = on(*words)
+        assert result.code == 2 and result.out == ""
+        assert "holdfast: no run is named" in result.err and "latest" in result.err
+
+
+def test_log_and_show_tell_what_a_run_failed_with(on: Holdfast, database: Path) -> None:
+    with (
+        CheckpointManager(f"sqlite:///{database}") as manager,
+        pytest.raises(ValueError, match="page 3"),
+        holdfast.run("own", storage=manager) as run,
+    ):
+        run.checkpoint(page=3)
+        raise ValueError("page 3 of https://me:hunter2@example.org\nhas no title " + "x" * 200)
+    text = "ValueError: page 3 of https://me:[redacted:url_password]@example.org"
+    shown = on("show", "own", width=60).out
+    assert f"\nerror       {text}\n            has no title {'x' * 200}\n" in shown
+    for words in ([], ["--graph"], ["--operations"]):
+        logged = on("log", "own", *words).out.splitlines()
+        (line,) = [one for one in logged if "ValueError" in one]
+        assert f"{text} has no title xx" in line and "…" in line
+    (line,) = [one for one in on("log", "own", width=60).out.splitlines() if "ValueErr" in one]
+    assert len(line) <= 60
+    document = on("log", "own", "--json").json()
+    assert document["checkpoints"][0]["error"] == on("show", "own", "--json").json()["error"]
+    assert "hunter2" not in str(document) and "has no title" in str(document)
+
+
+def test_log_and_show_tell_what_a_graph_failed_with(on: Holdfast) -> None:
+    text = "ConnectionError: search.example is not reachable"
+    assert f"failed in   search\nerror       {text}\n" in on("show", "report-tue").out
+    assert "    error  " in on("log", "report-tue").out
+    assert f"  in search: {text}\n" in on("log", "report-tue").out
+    for words in (["--graph"], ["--operations"]):
+        assert f"  in search: {text}" in on("log", "report-tue", *words).out
+    assert on("show", "report-tue", "--json").json()["failed_in"] == "search"
+    newest, *earlier = on("log", "report-tue", "--json").json()["checkpoints"]
+    assert newest["failed_in"] == "search" and newest["node"] != "search"
+    assert {one["failed_in"] for one in earlier} == {""}
+    before = on("show", "report-tue@1~1").out
+    assert "ConnectionError" not in before and "failed in" not in before
+
+
+def test_lanes_end_where_their_parent_stands() -> None:
+    nodes: dict[str, tuple[str | None, float]] = {
+        **{"a": (None, 1), "b": ("a", 2), "c": ("b", 3), "x": ("a", 4), "y": ("b", 5)},
+        "lost": ("nowhere", 0),
+    }
+    drawn = [f"{row.prefix} {row.id or ''}".rstrip() for row in draw(newest_first(nodes))]
+    assert drawn == ["* y", "| * x", "| | * c", "| |/", "|/|", "* | b", "|/", "* a", "* lost"]
+
+
+def test_show_tells_where_a_checkpoint_stands_and_what_it_holds(on: Holdfast) -> None:
+    out = on("show", "report-mon@3").out
+    assert "run         report-mon of report" in out
+    assert "step        3 after search" in out
+    assert "marks       pinned" in out
+    assert '"kelp is a brown alga"' in out
+    document = on("show", "report-mon@3", "--json").json()
+    assert document["state"]["topic"] == "kelp"
+    assert document["checkpoint"]["step"] == 3
+
+
+@pytest.mark.parametrize(
+    ("what", "shown"),
+    [
+        ("report-mon:state.topic", "kelp\n"),
+        ("report-mon@3:state.facts[-1]", "kelp is a brown alga\n"),
+        ('report-mon@3:state.messages[0]["role"]', "assistant\n"),
+        ("report-mon:state.approved", "true\n"),
+        ("report-mon@3:state.facts[5]", None),
+        ("report-mon@3:state.nothing", None),
+        ("report-tue:metadata.error", "ConnectionError\n"),
+    ],
+)
+def test_cat_prints_one_value(on: Holdfast, what: str, shown: str | None) -> None:
+    result = on("cat", what)
+    if shown is None:
+        assert result.code == 4 and "has no" in result.err
+    else:
+        assert (result.code, result.out) == (0, shown)
+        assert on("cat", what, "--json").json()["path"] == what.partition(":")[2]
+
+
+def test_cat_refuses_what_is_no_path(on: Holdfast) -> None:
+    assert on("cat", "report-mon:state.a[b").code == 2
+
+
+def test_text_out_of_a_checkpoint_cannot_write_to_the_terminal(
+    on: Holdfast, manager: CheckpointManager
+) -> None:
+    evil = "\x1b]0;owned\x07\x1b[2J\x9b1m"
+    state = State.new({evil: evil, "key": evil}, run_id=f"r{evil}", name=evil)
+    manager.save_checkpoint(state.at(step=1, node=evil, tags=[evil], metadata={"m": evil}))
+    run = f"r{evil}"
+    for words in (
+        *(["runs"], ["log", run], ["log", run, "-g"], ["log", run, "-o"], ["show", run]),
+        *(["cat", f"{run}:state.key"], ["tree"], ["blame", run, "key"], ["stats"], ["status"]),
+        *(["log", "nope" + evil], ["pending", run], ["forget", run, "--keep-last", "1", "-n"]),
+        *(["export", run, "--html"], ["tag", run, evil + "2"], ["verify", run]),
+    ):
+        for more in ([], ["--json"]):
+            if more and "--html" in words:
+                continue
+            result = on(*words, *more)
+            for text in (result.out, result.err):
+                assert not set(text) & set("\x1b\x07\x9b"), words
+        assert result.code in (0, 1, 4), (words, result)
+    asked = on("forget", run, "--whole-run", typed="n\n")
+    assert asked.code == 6 and "would be deleted" in asked.err
+    assert not set(asked.err) & set("\x1b\x07\x9b")
+
+
+def test_diff_is_structural(on: Holdfast) -> None:
+    out = on("diff", "report-mon", "report-mon-kids").out
+    assert "--- report-mon@6" in out and "+++ report-mon-kids@6" in out
+    assert '+ audience "children"' in out
+    assert '~ report \n  - "Kelp grows' in out and '  + "Did you know? Kelp' in out
+    assert "2 keys differ, cost -$0.008" in out
+    assert "~ pages 2 -> 4\n" in on("diff", "crawl@2", "crawl@4").out
+    document = on("diff", "report-mon@2", "report-mon@4", "--json").json()
+    assert document["keys"] == ["messages", "facts"]
+    assert document["appended"] == {"/messages": 2, "/facts": 2}
+    assert document["dollars"] == pytest.approx(0.004)
+
+
+def test_diff_with_one_side_compares_with_the_parent(on: Holdfast) -> None:
+    document = on("diff", "report-mon@3", "--json").json()
+    assert (document["a"]["step"], document["b"]["step"]) == (2, 3)
+    assert on("diff", "report-mon@0").code == 4
+    assert on("diff", "report-mon@3", "report-mon@3", "--quiet").code == 0
+    assert on("diff", "report-mon@3", "--quiet").code == 1
+    assert on("diff", "report-mon", "report-mon").out.endswith("the states are the same\n")
+
+
+def test_blame_names_the_step_that_wrote_a_value(on: Holdfast) -> None:
+    assert on("blame", "report-mon", "topic").out.startswith("report-mon@0")
+    document = on("blame", "report-mon", "facts[1]", "--json").json()
+    assert (document["checkpoint"]["step"], document["value"]) == (3, "kelp is a brown alga")
+    assert on("blame", "report-mon", "facts[-1]", "--json").json()["checkpoint"]["step"] == 4
+    assert on("blame", "report-mon", "facts[0]", "--json").json()["checkpoint"]["step"] == 2
+    assert on("blame", "report-mon", "nothing").code == 4
+
+
+def test_status_is_healthy_when_nothing_is_wrong(on: Holdfast) -> None:
+    result = on("status")
+    assert result.code == 0
+    assert result.out.startswith("healthy")
+    assert "1 waiting for a person" in result.out
+    document = on("status", "--json").json()
+    assert document["runs"] == {"completed": 3, "failed": 1, "interrupted": 1}
+
+
+def test_status_tells_of_a_run_whose_process_died(on: Holdfast, database: Path) -> None:
+    script = (
+        "import holdfast, os, signal\n"
+        "with holdfast.run('victim', storage=os.environ['WHERE']) as run:\n"
+        "    run.checkpoint(n=1)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    where = {"WHERE": f"sqlite:///{database}"}
+    done = subprocess.run([sys.executable, "-c", script], env=os.environ | where, check=False)
+    assert done.returncode == -signal.SIGKILL
+    result = on("status")
+    assert result.code == 1
+    assert "unhealthy" in result.out and "start its program again" in result.out
+    assert on("runs", "victim", "--json").json()["runs"] == []  # no name
+    assert on("runs", "--status", "stale", "--json").json()["runs"][0]["run_id"] == "victim"
+    watched = on("watch", "victim")
+    assert watched.code == 1 and "stale" in watched.err
+    assert "start its program again" in watched.err and "resume" not in watched.err
+    for words in (["log", "victim"], ["log", "victim", "-g"], ["log", "victim", "-o"]):
+        assert on(*words, "--json").json()["status"] == "stale"
+    assert "status      stale" in on("show", "victim").out
+    assert on("show", "victim", "--json").json()["stale"] is True
+
+
+class FullAtTimes(MemoryStorage):
+    """A storage that is full when told so."""
+
+    full = False
+
+    def append(self, batches: Any) -> Any:
+        if self.full:
+            raise StorageFullError("no room")
+        return super().append(batches)
+
+
+def test_saves_that_were_only_warned_of_are_told_by_the_next_one(
+    on: Holdfast, tmp_path: Path
+) -> None:
+    storage = FullAtTimes()
+    with CheckpointManager(storage, on_save_failure="warn") as manager:
+        state = State.new({"n": 0}, run_id="lossy")
+        manager.save_checkpoint(state)
+        storage.full = True
+        for step in (1, 2):
+            assert manager.save_checkpoint(state.set("n", step).at(step=step)) == ""
+        storage.full = False
+        manager.save_checkpoint(state.set("n", 3).at(step=3))
+        manager.save_checkpoint(state.set("n", 4).at(step=4))
+        manager.copy_run("lossy", f"sqlite:///{tmp_path}/runs.db")
+    result = on("status")
+    assert result.code == 1
+    assert "2 saves failed with only a warning" in result.out
+
+
+def test_stats_counts_bytes_resumes_and_times(on: Holdfast, database: Path) -> None:
+    document = on("stats", "--json").json()
+    assert document["runs"] == 5
+    assert document["logical_bytes"] > document["stored_bytes"] > 0
+    assert document["file_bytes"] >= database.stat().st_size
+    assert sum(kind["checkpoints"] for kind in document["by_kind"]) == document["checkpoints"]
+    assert {run["name"] for run in document["by_run"]} == set(FAMILY)
+    resumes = {one["cause"]: (one["tried"], one["succeeded"]) for one in document["resumes"]}
+    assert resumes == {"interrupt": (1, 1)}
+    assert {one["name"] for one in document["latency"]} == {"load, now", "between checkpoints"}
+    assert "RESUMED AFTER" in on("stats").out
+
+
+def test_stats_tells_resumes_that_failed(on: Holdfast, manager: CheckpointManager) -> None:
+    with pytest.raises(Exception, match="not reachable"):
+        graph.over(StateManager(manager.storage)).resume_sync("report-tue")
+    document = on("stats", "--json").json()
+    failed = {one["cause"]: (one["tried"], one["failed"]) for one in document["resumes"]}
+    assert failed == {"interrupt": (1, 0), "failure": (1, 1)}
+
+
+def test_tree_shows_forks_below_what_they_came_from(on: Holdfast) -> None:
+    lines = on("tree").out.splitlines()
+    at = next(n for n, line in enumerate(lines) if line.startswith("report-mon "))
+    assert lines[at + 1].startswith("└─ report-mon-kids report completed at step 6, from step 3")
+    rows = on("tree", "report-mon-kids", "--json").json()["runs"]
+    assert [(row["run_id"], row["depth"]) for row in rows] == [
+        ("report-mon", 0),
+        ("report-mon-kids", 1),
+    ]
+
+
+@pytest.mark.parametrize(("run", "code"), [("crawl", 0), ("report-wed", 20), ("report-tue", 1)])
+def test_watch_ends_with_the_run(on: Holdfast, run: str, code: int) -> None:
+    result = on("watch", run)
+    assert result.code == code
+    assert run in result.err and result.out
+
+
+def test_watch_follows_a_run_as_it_goes_on(database: Path, tmp_path: Path) -> None:
+    script = (
+        "import holdfast, os, sys, time\n"
+        "with holdfast.run('live', storage=os.environ['WHERE']) as run:\n"
+        "    run.checkpoint(n=0)\n"
+        "    print('begun', flush=True)\n"
+        "    sys.stdin.readline()\n"
+        "    for n in range(1, 4):\n"
+        "        run.checkpoint(n=n)\n"
+    )
+    url = f"sqlite:///{database}"
+    with subprocess.Popen(
+        [sys.executable, "-c", script],
+        env=os.environ | {"WHERE": url},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as child:
+        assert child.stdout is not None and child.stdin is not None
+        assert child.stdout.readline() == "begun\n"
+        words = ["-s", url, "watch", "live", "--interval", "0.05", "--jsonl"]
+        with subprocess.Popen(
+            [sys.executable, "-m", "holdfast", *words], stdout=subprocess.PIPE, text=True
+        ) as watching:
+            assert watching.stdout is not None
+            lines = [msgspec.json.decode(watching.stdout.readline())]
+            child.stdin.write("go on\n")
+            child.stdin.flush()
+            lines += [msgspec.json.decode(line) for line in watching.stdout]
+        assert watching.returncode == 0
+    steps = [line["checkpoint"]["step"] for line in lines]
+    assert steps == [1, 2, 3, 4, 4]
+    assert lines[-1]["checkpoint"]["status"] == "completed"
+
+
+def test_ages_are_shown_in_the_readers_zone(on: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Kathmandu")
+    time.tzset()
+    try:
+        there = on("log", "crawl").out
+    finally:
+        monkeypatch.setenv("TZ", "UTC")
+        time.tzset()
+    assert there != on("log", "crawl").out
+
+
+def test_an_empty_storage_is_no_error(tmp_path: Path) -> None:
+    address = f"sqlite:///{tmp_path}/new.db"
+    CheckpointManager(address).close()
+    for words in (["runs"], ["tree"], ["status"], ["stats"], ["pending"], ["verify"], ["prune"]):
+        assert call("-s", address, *words).code == 0, words
+    assert call("-s", address, "show").code == 4
