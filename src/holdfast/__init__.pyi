@@ -41,6 +41,15 @@ from holdfast.runtime.agent import BaseAutonomousAgent as BaseAutonomousAgent
 from holdfast.runtime.fleet import Fleet as Fleet
 from holdfast.runtime.fleet import FleetResult as FleetResult
 from holdfast.runtime.fleet import create_checkpoint_storage as create_checkpoint_storage
+from holdfast.runtime.functions import gather as gather
+from holdfast.runtime.functions import now as now
+from holdfast.runtime.functions import patched as patched
+from holdfast.runtime.functions import random as random
+from holdfast.runtime.functions import sleep as sleep
+from holdfast.runtime.functions import step as step
+from holdfast.runtime.functions import uuid4 as uuid4
+from holdfast.runtime.functions import wait_for as wait_for
+from holdfast.runtime.functions import workflow as workflow
 from holdfast.runtime.graph import ChainNode as ChainNode
 from holdfast.runtime.graph import CheckpointConfig as CheckpointConfig
 from holdfast.runtime.graph import ConditionalNode as ConditionalNode
@@ -63,6 +72,7 @@ from holdfast.runtime.models import ToolSpec as ToolSpec
 from holdfast.runtime.models import Usage as Usage
 from holdfast.runtime.models import open_model as open_model
 from holdfast.runtime.models import register_provider as register_provider
+from holdfast.runtime.result import RunResult as RunResult
 from holdfast.runtime.stop import InterruptReason as InterruptReason
 from holdfast.runtime.tools import Approval as Approval
 from holdfast.runtime.tools import InputField as InputField

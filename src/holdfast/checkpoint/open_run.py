@@ -9,7 +9,15 @@ from typing import Any
 
 import msgspec
 
-from holdfast.checkpoint.effects import Ledger, read_line, taken_over
+from holdfast.checkpoint.effects import (
+    OPEN_FROM,
+    Ledger,
+    Spot,
+    Timer,
+    read_line,
+    read_since,
+    taken_over,
+)
 from holdfast.checkpoint.hooks import HookManager
 from holdfast.checkpoint.journal import CheckpointDraft, Note
 from holdfast.checkpoint.leases import RunLease
@@ -44,6 +52,7 @@ class OpenRun:
         self._lease = RunLease(journal, run_id, seconds=lease_seconds)
         self._beginning = threading.Lock()
         self._open = False
+        self._seen = 0
 
     @property
     def hook_manager(self) -> HookManager | None:
@@ -96,10 +105,30 @@ class OpenRun:
 
     def load_notes(self, run: RunInfo, newest: Header) -> None:
         """Fill the ledger with the notes of the step that the run is in the middle of."""
-        if run.seq > newest.seq:
+        self._seen = run.seq
+        if run.seq > newest.metadata.get(OPEN_FROM, newest.seq):
             line = read_line(self.manager.reader, newest, run.seq)
             self.ledger.take(line.notes)
             self.branch = line.branch if line.end == run.seq else run.seq
+
+    def refresh(self) -> None:
+        """Add the answers that others have written since."""
+        run = self.manager.reader.run(self.run_id)
+        if run is not None and run.seq > self._seen:
+            notes = read_since(self.manager.reader, self.run_id, self._seen, run.seq)
+            self.ledger.take(note for note in notes if note.kind == "answer")
+            self._seen = run.seq
+
+    def expire(self, timer: Timer, spot: Spot) -> bool:
+        """Record that *timer* has ended; False if someone wrote to the run meanwhile."""
+        note = Note(kind="timer", content=timer, scope=spot.scope, step=spot.step, node=spot.node)
+        try:
+            self.manager.append_notes(self.run_id, (note,), head=self._seen)
+        except ConflictError:
+            self.manager.engine.journal.invalidate(self.run_id)
+            return False
+        self.ledger.take((note,))
+        return True
 
     def save(
         self,

@@ -20,7 +20,7 @@ import msgspec
 
 from holdfast.checkpoint.effects.error_text import describe as error_line
 from holdfast.checkpoint.effects.error_text import failure_text
-from holdfast.checkpoint.effects.execution import CallContext, call_context
+from holdfast.checkpoint.effects.execution import CallContext, call_context, idempotency_key
 from holdfast.checkpoint.effects.ledger import Effect, Recording
 from holdfast.checkpoint.effects.recorded_error import read_error, write_error
 from holdfast.checkpoint.hooks import HookManager
@@ -153,6 +153,8 @@ class CallPolicy(msgspec.Struct, frozen=True, kw_only=True):
     backoff: float = 0.0
     """Seconds before the second attempt; twice as many before each one after that."""
     timeout: float | None = None
+    write: Callable[[Any], Any] | None = None
+    """Makes an outcome that cannot be stored one that can."""
     read: Callable[[Any], Any] | None = None
     """Makes the recorded outcome what the function returned."""
 
@@ -171,6 +173,7 @@ class EffectCall:
         self._usage = policy.usage
         self._retries = policy.retries
         self._backoff = policy.backoff
+        self._write = policy.write
         self._read = policy.read
         self._key: str | None = None
         # A parallel item that continues in the same task must not move the notes of this one.
@@ -181,6 +184,11 @@ class EffectCall:
         """Take the next position; `actions` does so if this was not called."""
         self._key = key
         self._located = self._context.locate(self._name, key, digest)
+
+    def locate_at(self, place: str) -> None:
+        """Take that position."""
+        known = self.ledger.find(Effect, place)
+        self._located = place, known, idempotency_key(self._recording, place)
 
     def actions(self, key: str | None, digest: str) -> _Actions:
         """What is to be done for the call, up to its outcome."""
@@ -280,16 +288,12 @@ class EffectCall:
         )
         self._context.ended(ended, self._key, failed=True)
         yield _Write(ended, outcome=True)
-        error.__holdfast_effect__ = ended.id  # type: ignore[attr-defined]
+        _came_from(error, ended.id)
         self._say("effect.complete", ended)
 
     def _record(self, entry: Effect, value: Any, seconds: float) -> _Actions:
         spent = self._usage(value) if self._usage is not None else {}
-        try:
-            text = encode(value)
-        except EncodeError as error:
-            error.add_note(f"effect {entry.id} happened, but what it returned cannot be kept")
-            raise
+        text = self._encoded(entry, value)
         ended = msgspec.structs.replace(
             entry,
             done=True,
@@ -303,13 +307,25 @@ class EffectCall:
         yield _Write(ended, outcome=True)
         self._say("effect.complete", ended)
 
+    def _encoded(self, entry: Effect, value: Any) -> bytes:
+        try:
+            return encode(value)
+        except EncodeError as error:
+            try:
+                if self._write is not None:
+                    return encode(self._write(value))
+            except EncodeError:
+                pass
+            error.add_note(f"effect {entry.id} happened, but what it returned cannot be kept")
+            raise
+
     def _outcome(self, known: Effect) -> Any:
         self._context.ended(known, self._key, failed=known.error is not None)
         if known.error is None:
             value = decode(bytes(known.value))
             return value if self._read is None else self._read(value)
         error = read_error(*known.error, known.raised, f"effect {known.id}")
-        error.__holdfast_effect__ = known.id  # type: ignore[attr-defined]
+        _came_from(error, known.id)
         raise error
 
     def _say(self, kind: str, entry: Effect) -> None:
@@ -507,6 +523,11 @@ def _text(value: Any) -> bytes:
         return encode(value)
     except EncodeError:
         return f"<{type(value).__qualname__}>".encode()
+
+
+def _came_from(error: Exception, id: str) -> None:
+    """Note on *error* the call that it came from; a failed workflow makes that call again."""
+    error.__dict__.setdefault("__holdfast_effects__", []).append(id)
 
 
 def _redacted(line: str, hooks: HookManager | None) -> str:

@@ -32,6 +32,7 @@ __all__ = [
     "in_doubt",
     "read_line",
     "read_notes",
+    "read_since",
     "spans_to",
 ]
 
@@ -343,25 +344,8 @@ class Line(NamedTuple):
 
 def read_line(reader: Reader, after: Header, head: int) -> Line:
     """Read the open notes of a checkpoint up to *head*, the run's newest record."""
-    found: list[tuple[int, Note]] = []
-    branches: list[Header] = []
     first = after.metadata.get(OPEN_FROM, after.seq)
-    for record in reader.records(after.run_id, first + 1, head):
-        header = record.header
-        if header.frame != "note":
-            continue
-        if header.kind == BRANCH:
-            branches.append(header)
-        elif header.kind in _KINDS:
-            content = msgspec.json.decode(reader.sealer.open(record), type=_KINDS[header.kind])
-            note = Note(
-                kind=header.kind,
-                content=content,
-                scope=header.scope,
-                step=header.step,
-                node=header.node,
-            )
-            found.append((header.seq, note))
+    found, branches = _read(reader, after.run_id, first, head)
     for end in (head, *(note.metadata["until"] for note in reversed(branches))):
         spans = spans_to(branches, end)
         if any(after.seq in span for span in spans):
@@ -377,3 +361,33 @@ def read_line(reader: Reader, after: Header, head: int) -> Line:
 def read_notes(reader: Reader, after: Header, head: int) -> list[Note]:
     """Read the open notes of a checkpoint up to the record with seq *head*."""
     return read_line(reader, after, head).notes
+
+
+def read_since(reader: Reader, run_id: str, after: int, head: int) -> list[Note]:
+    """Read the notes after the record with seq *after*, up to *head*."""
+    return [note for _, note in _read(reader, run_id, after, head)[0]]
+
+
+def _read(
+    reader: Reader, run_id: str, after: int, head: int
+) -> tuple[list[tuple[int, Note]], list[Header]]:
+    """The notes of a ledger after *after*, with their seqs, and the branches among them."""
+    found: list[tuple[int, Note]] = []
+    branches: list[Header] = []
+    for record in reader.records(run_id, after + 1, head):
+        header = record.header
+        if header.frame != "note":
+            continue
+        if header.kind == BRANCH:
+            branches.append(header)
+        elif header.kind in _KINDS:
+            content = msgspec.json.decode(reader.sealer.open(record), type=_KINDS[header.kind])
+            note = Note(
+                kind=header.kind,
+                content=content,
+                scope=header.scope,
+                step=header.step,
+                node=header.node,
+            )
+            found.append((header.seq, note))
+    return found, branches

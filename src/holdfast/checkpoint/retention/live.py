@@ -214,7 +214,7 @@ class RetentionManager:
             return None
         headers = self._storage.headers(RecordQuery(run_id=run_id))
         visible = [header for header in headers if header.seq not in hiding]
-        needed = min((header.key_seq or header.seq for header in visible), default=run.seq + 1)
+        needed = min((_needs(header) for header in visible), default=run.seq + 1)
         targets = {(header.scope, header.id) for header in visible}
         seqs: list[int] = []
         stored = 0
@@ -369,3 +369,10 @@ def _page(headers: list[Header], query: RecordQuery) -> list[Header]:
         places = [n for n, header in enumerate(headers) if header.id == query.before]
         headers = headers[places[0] + 1 :] if places else []
     return headers if query.limit is None else headers[: query.limit]
+
+
+def _needs(header: Header) -> int:
+    """The first record that a checkpoint needs: its keyframe, or notes of its open step."""
+    first = header.key_seq or header.seq
+    open_from: int = header.metadata.get("open_from", first)
+    return min(first, open_from)

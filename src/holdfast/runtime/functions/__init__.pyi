@@ -1,0 +1,13 @@
+from holdfast.runtime.functions.definition import AsyncStep as AsyncStep
+from holdfast.runtime.functions.definition import AsyncWorkflow as AsyncWorkflow
+from holdfast.runtime.functions.definition import Step as Step
+from holdfast.runtime.functions.definition import Workflow as Workflow
+from holdfast.runtime.functions.definition import step as step
+from holdfast.runtime.functions.definition import workflow as workflow
+from holdfast.runtime.functions.recorded import gather as gather
+from holdfast.runtime.functions.recorded import now as now
+from holdfast.runtime.functions.recorded import patched as patched
+from holdfast.runtime.functions.recorded import random as random
+from holdfast.runtime.functions.recorded import uuid4 as uuid4
+from holdfast.runtime.functions.waits import sleep as sleep
+from holdfast.runtime.functions.waits import wait_for as wait_for

@@ -1,0 +1,137 @@
+"""Positions of the calls in a durable function: the order in which they are created."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from holdfast.checkpoint.effects import CallContext, Recording, Spot
+from holdfast.errors import ShapeError
+
+__all__ = ["CallOrder", "Recorded"]
+
+
+class Recorded:
+    """The positions that the journal holds, and the calls at them."""
+
+    def __init__(self, ids: Iterable[str] = ()) -> None:
+        self.names: dict[str, str] = {}
+        self.groups: set[str] = set()
+        for id in ids:
+            name, _, position = id.rpartition("@")
+            self.names[position] = name
+            while "/" in position:
+                position = position.rpartition("/")[0]
+                self.groups.add(position.partition(":")[0])
+
+
+class CallOrder(CallContext):
+    """Numbers the calls of a function, of a child, or of one branch of a `gather`."""
+
+    __slots__ = ("_count", "_prefix", "_recorded", "_recording", "awaited", "frees", "mark")
+
+    def __init__(
+        self,
+        recording: Recording,
+        recorded: Recorded,
+        *,
+        awaited: bool,
+        frees: bool,
+        mark: Callable[[str], None],
+        prefix: str = "",
+    ) -> None:
+        super().__init__(None)
+        self._recording = recording
+        self._recorded = recorded
+        self._prefix = prefix
+        self._count = 0
+        self.awaited = awaited
+        """True in an async function: waits are awaited."""
+        self.frees = frees
+        """True if a wait ends this execution instead of lasting."""
+        self.mark = mark
+        """Saves the run's status while it waits."""
+
+    @property
+    def recording(self) -> Recording:
+        """The open run."""
+        return self._recording
+
+    @property
+    def count(self) -> int:
+        """The calls so far."""
+        return self._count
+
+    @property
+    def spot(self) -> Spot:
+        """The position that notes are written at."""
+        return Spot("", self._count, self._prefix.rstrip("/"))
+
+    def place(self, name: str, key: str | None) -> str:
+        """The id of the next call, ``charge@3``; a `ShapeError` if another one is recorded."""
+        if key is not None:
+            return f"{_safe(name)}@{self._prefix}[{_safe(key)}]"
+        position = self._next(name)
+        if position in self._recorded.groups and position not in self._recorded.names:
+            raise self._changed(position, "a gather or a child workflow", name)
+        return f"{_safe(name)}@{position}"
+
+    def _next(self, name: str) -> str:
+        self._count += 1
+        position = f"{self._prefix}{self._count}"
+        known = self._recorded.names.get(position)
+        if known is not None and known != _safe(name):
+            raise self._changed(position, repr(known), name)
+        return position
+
+    def _changed(self, position: str, was: str, name: str) -> ShapeError:
+        run_id = self._recording.run_id
+        return ShapeError(
+            f"call {position} of run {run_id!r} is recorded as {was}, and the code now calls"
+            f" {name!r} there",
+            hint="let runs that began earlier finish on the old code: `if patched(...)`, or"
+            " version=; what decides on a call (time, chance, a model) must be recorded too",
+            run_id=run_id,
+            position=position,
+            recorded=was,
+            called=name,
+        )
+
+    def child(self, name: str) -> tuple[str, CallOrder]:
+        """The id of the next call, a child workflow, and the order of the calls in it."""
+        position = self._next(name)
+        return f"{_safe(name)}@{position}", self._inside(f"{position}/")
+
+    def branches(self, number: int) -> list[CallOrder]:
+        """The orders of the calls in so many branches, at the next position."""
+        self._count += 1
+        position = f"{self._prefix}{self._count}"
+        if position in self._recorded.names:
+            raise self._changed(position, repr(self._recorded.names[position]), "gather")
+        return [self._inside(f"{position}:{branch}/") for branch in range(number)]
+
+    def at_patch(self, name: str) -> str | None:
+        """The id of the marker at the next position; None if an older run has another call there.
+
+        Then the position is left to that call.
+        """
+        position = f"{self._prefix}{self._count + 1}"
+        known = self._recorded.names.get(position)
+        if (known is not None and known != _safe(name)) or (
+            known is None and position in self._recorded.groups
+        ):
+            return None
+        return self.place(name, None)
+
+    def _inside(self, prefix: str) -> CallOrder:
+        return CallOrder(
+            self._recording,
+            self._recorded,
+            awaited=self.awaited,
+            frees=self.frees,
+            mark=self.mark,
+            prefix=prefix,
+        )
+
+
+def _safe(name: str) -> str:
+    return name.replace("%", "%25").replace("@", "%40").replace("/", "%2F")

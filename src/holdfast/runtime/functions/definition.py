@@ -1,0 +1,476 @@
+"""`@holdfast.workflow` and `@holdfast.step`: durable functions."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import uuid
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, overload
+
+from holdfast.checkpoint.effects import (
+    OPEN_RUN,
+    CallPolicy,
+    EffectCall,
+    InDoubt,
+    args_digest,
+    call_context,
+    check_policy,
+    perform,
+    perform_now,
+)
+from holdfast.checkpoint.leases import LEASE_SECONDS
+from holdfast.checkpoint.manager import CheckpointManager, await_uncancelled, manager_for
+from holdfast.core.records import check_run_id
+from holdfast.errors import ShapeError, UsageError
+from holdfast.runtime.functions.call_order import CallOrder
+from holdfast.runtime.functions.execution import FunctionRun, look_up
+from holdfast.runtime.functions.typed import Typed
+from holdfast.runtime.result import RunResult
+from holdfast.storage.base import Storage
+
+__all__ = ["AsyncStep", "AsyncWorkflow", "Step", "Workflow", "step", "workflow"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+Target = CheckpointManager | Storage | str | None
+
+_OPTIONS = ("run_id", "storage", "wait", "lease_seconds")
+"""What `Workflow.run` takes itself, and a workflow's function cannot."""
+
+
+# Steps
+
+
+class Step(Generic[P, R]):
+    """A plain function whose calls are recorded; made by `holdfast.step`."""
+
+    def __init__(self, function: Callable[P, R], policy: CallPolicy) -> None:
+        self.function = function
+        self.call_policy = policy
+        functools.update_wrapper(self, function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function; in a run, record its outcome or return the recorded one."""
+        context = call_context()
+        recording = context.recording if context is not None else None
+        if context is None or recording is None:
+            return self.function(*args, **kwargs)
+        call = EffectCall(context, recording, self.call_policy)
+        made: R = perform_now(call, None, self.function, args, kwargs)
+        return made
+
+
+class AsyncStep(Generic[P, R]):
+    """An async function whose calls are recorded; made by `holdfast.step`."""
+
+    def __init__(self, function: Callable[P, Awaitable[R]], policy: CallPolicy) -> None:
+        self.function = function
+        self.call_policy = policy
+        functools.update_wrapper(self, function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        """Take the next position in the run, and give what is to be awaited."""
+        context = call_context()
+        recording = context.recording if context is not None else None
+        if context is None or recording is None:
+            return _awaiting(self.function(*args, **kwargs))
+        if isinstance(context, CallOrder) and not context.awaited:
+            raise UsageError(
+                f"step {self.call_policy.name!r} is async, and its workflow is not",
+                hint="make the workflow async, or the step plain",
+            )
+        call = EffectCall(context, recording, self.call_policy)
+        call.locate(None, args_digest(args, kwargs))
+        return perform(call, None, self.function, args, kwargs)
+
+
+async def _awaiting(made: Awaitable[T]) -> T:
+    return await made
+
+
+class _MakesStep(Protocol):
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncStep[P, R]: ...  # type: ignore[overload-overlap]
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Step[P, R]: ...
+
+
+@overload
+def step(function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncStep[P, R]: ...  # type: ignore[overload-overlap]
+@overload
+def step(function: Callable[P, R], /) -> Step[P, R]: ...
+@overload
+def step(
+    *,
+    name: str | None = None,
+    retries: int = 0,
+    backoff: float = 1.0,
+    timeout: float | None = None,
+    in_doubt: InDoubt | None = None,
+    probe: Callable[[str], Any] | None = None,
+) -> _MakesStep: ...
+def step(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    retries: int = 0,
+    backoff: float = 1.0,
+    timeout: float | None = None,
+    in_doubt: InDoubt | None = None,
+    probe: Callable[[str], Any] | None = None,
+) -> Any:
+    """Make a function a step: in a run its outcome is recorded, and not computed again.
+
+    An attempt that raises is followed by up to *retries* more, *backoff* seconds after the first
+    one and twice as long after each of the next, all with one idempotency key; mistakes in the
+    code (`TypeError`, `NameError`, ...) are not tried again. *timeout* limits each attempt, in
+    seconds; whether one that took longer happened is not known, so *in_doubt* decides. That is
+    also for a process that died during the call; see `holdfast.effect`. Outside a run it is a
+    plain call.
+
+    >>> @step(retries=3, in_doubt="retry")
+    ... def double(number: int) -> int:
+    ...     return 2 * number
+    >>> double(4)
+    8
+    """
+    _check_number("retries", retries, whole=True)
+    _check_number("backoff", backoff)
+    if timeout is not None:
+        _check_number("timeout", timeout)
+
+    def make(function: Callable[..., Any]) -> Any:
+        called = name or str(getattr(function, "__name__", ""))
+        typed = Typed(function)
+        policy = CallPolicy(
+            name=called,
+            in_doubt=check_policy(called, in_doubt, probe),
+            probe=probe,
+            retries=retries,
+            backoff=backoff,
+            timeout=timeout,
+            write=typed.write,
+            read=typed.read,
+        )
+        kind: Any = AsyncStep if inspect.iscoroutinefunction(function) else Step
+        return kind(function, policy)
+
+    return make if function is None else make(function)
+
+
+def _check_number(name: str, value: Any, *, whole: bool = False) -> None:
+    kinds = (int,) if whole else (int, float)
+    if isinstance(value, bool) or not isinstance(value, kinds) or value < 0:
+        raise UsageError(f"{name} is {value!r}", hint="give a number from 0")
+
+
+# Workflows
+
+
+class _Definition(Generic[P, R]):
+    """What plain and async workflows share."""
+
+    def __init__(
+        self, function: Callable[..., Any], name: str, version: int, storage: Target
+    ) -> None:
+        self.function = function
+        self.name = name
+        self.version = version
+        self.storage = storage
+        self._typed = Typed(function)
+        taken = [one for one in _OPTIONS if one in self._typed.signature.parameters]
+        if taken:
+            raise UsageError(
+                f"workflow {name!r} has a parameter {taken[0]!r}",
+                hint=f"choose another name: run() takes {', '.join(_OPTIONS)} itself",
+            )
+        functools.update_wrapper(self, function)  # type: ignore[arg-type]
+        others = _versions.setdefault((name, function.__module__), {})
+        others[version] = self
+
+    @property
+    def entry_point(self) -> str:
+        """The name by which another process finds the workflow: ``module:name``."""
+        return f"{self.function.__module__}:{self.function.__qualname__}"
+
+    def _start(
+        self,
+        run_id: str | None,
+        arguments: dict[str, Any] | None,
+        storage: Target,
+        lease_seconds: float,
+        wait: bool,
+        awaited: bool,
+    ) -> tuple[FunctionRun, RunResult[Any] | None]:
+        execution = FunctionRun(
+            self.name,
+            self.version,
+            self._typed,
+            check_run_id(run_id) if run_id is not None else str(uuid.uuid4()),
+            storage=self.storage if storage is None else storage,
+            lease_seconds=lease_seconds,
+            wait=wait,
+            awaited=awaited,
+        )
+        return execution, execution.open(arguments, self.entry_point)
+
+    def _call(self, execution: FunctionRun) -> Any:
+        """Call the function of the version that the run began with."""
+        versions = _versions[self.name, self.function.__module__]
+        began = versions.get(execution.version)
+        if began is None:
+            there = ", ".join(map(str, sorted(versions)))
+            raise ShapeError(
+                f"run {execution.run_id!r} began with version {execution.version} of workflow"
+                f" {self.name!r}, and there is only version {there}",
+                hint=f"keep the old function: @workflow(name={self.name!r},"
+                f" version={execution.version})",
+                run_id=execution.run_id,
+            )
+        args, kwargs = began._typed.call_with(execution.arguments)
+        return began.function(*args, **kwargs)
+
+    def _child(self, context: CallOrder, args: Any, kwargs: Any) -> tuple[EffectCall, CallOrder]:
+        policy = CallPolicy(
+            name=self.name,
+            in_doubt="retry",
+            write=self._typed.write,
+            read=self._typed.read,
+        )
+        id, inner = context.child(self.name)
+        call = EffectCall(context, context.recording, policy)
+        call.locate_at(id)
+        return call, inner
+
+
+_versions: dict[tuple[str, str], dict[int, _Definition[Any, Any]]] = {}
+"""All versions of each workflow, by its name and module."""
+
+
+class Workflow(_Definition[P, R]):
+    """A durable plain function; made by `holdfast.workflow`."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function: in another workflow as its child, else without recording."""
+        context = call_context()
+        if not isinstance(context, CallOrder):
+            return self.function(*args, **kwargs)  # type: ignore[no-any-return]
+        call, inner = self._child(context, args, kwargs)
+
+        def body(*args: Any, **kwargs: Any) -> Any:
+            token = OPEN_RUN.set(inner)
+            try:
+                return self.function(*args, **kwargs)
+            finally:
+                OPEN_RUN.reset(token)
+
+        made: R = perform_now(call, None, body, args, kwargs)
+        return made
+
+    def run(
+        self,
+        *args: Any,
+        run_id: str | None = None,
+        storage: Target = None,
+        wait: bool = True,
+        lease_seconds: float = LEASE_SECONDS,
+        **kwargs: Any,
+    ) -> RunResult[R]:
+        """Begin the run, or continue it if it was begun before with the same arguments.
+
+        The result of a completed run is returned again. Without *wait*, a run that comes to a
+        `holdfast.sleep` or `wait_for` is left `waiting`. What the function raises is raised here,
+        the run being saved as failed: `resume` makes the call that failed again.
+        """
+        arguments = self._typed.bind(args, kwargs)
+        return self._execute(run_id, arguments, storage, lease_seconds, wait)
+
+    def resume(
+        self,
+        run_id: str,
+        *,
+        storage: Target = None,
+        wait: bool = True,
+        lease_seconds: float = LEASE_SECONDS,
+    ) -> RunResult[R]:
+        """Continue a run with the arguments that it was begun with."""
+        return self._execute(run_id, None, storage, lease_seconds, wait)
+
+    def result(self, run_id: str, *, storage: Target = None) -> RunResult[R]:
+        """Look a run up without executing anything."""
+        return _looked_up(self, run_id, self.storage if storage is None else storage)
+
+    def _execute(
+        self,
+        run_id: str | None,
+        arguments: dict[str, Any] | None,
+        storage: Target,
+        lease_seconds: float,
+        wait: bool,
+    ) -> RunResult[R]:
+        execution, done = self._start(run_id, arguments, storage, lease_seconds, wait, False)
+        if done is not None:
+            return done
+        try:
+            try:
+                with execution.active():
+                    value = self._call(execution)
+            except BaseException as error:
+                waiting = execution.end_with(error)
+                if waiting is None:
+                    raise
+                return waiting
+            return execution.complete(value)
+        finally:
+            execution.close()
+
+
+class AsyncWorkflow(_Definition[P, R]):
+    """A durable async function; made by `holdfast.workflow`. Its methods are awaited."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        """Call the function: in another workflow as its child, else without recording."""
+        context = call_context()
+        if not isinstance(context, CallOrder):
+            return _awaiting(self.function(*args, **kwargs))
+        call, inner = self._child(context, args, kwargs)
+
+        async def body(*args: Any, **kwargs: Any) -> Any:
+            token = OPEN_RUN.set(inner)
+            try:
+                return await self.function(*args, **kwargs)
+            finally:
+                OPEN_RUN.reset(token)
+
+        return perform(call, None, body, args, kwargs)
+
+    async def run(
+        self,
+        *args: Any,
+        run_id: str | None = None,
+        storage: Target = None,
+        wait: bool = True,
+        lease_seconds: float = LEASE_SECONDS,
+        **kwargs: Any,
+    ) -> RunResult[R]:
+        """See `Workflow.run`."""
+        arguments = self._typed.bind(args, kwargs)
+        return await self._execute(run_id, arguments, storage, lease_seconds, wait)
+
+    async def resume(
+        self,
+        run_id: str,
+        *,
+        storage: Target = None,
+        wait: bool = True,
+        lease_seconds: float = LEASE_SECONDS,
+    ) -> RunResult[R]:
+        """See `Workflow.resume`."""
+        return await self._execute(run_id, None, storage, lease_seconds, wait)
+
+    async def result(self, run_id: str, *, storage: Target = None) -> RunResult[R]:
+        """See `Workflow.result`."""
+        storage = self.storage if storage is None else storage
+        return await asyncio.to_thread(_looked_up, self, run_id, storage)
+
+    async def _execute(
+        self,
+        run_id: str | None,
+        arguments: dict[str, Any] | None,
+        storage: Target,
+        lease_seconds: float,
+        wait: bool,
+    ) -> RunResult[R]:
+        started: list[tuple[FunctionRun, RunResult[Any] | None]] = []
+
+        def start() -> None:
+            started.append(self._start(run_id, arguments, storage, lease_seconds, wait, True))
+
+        try:
+            await _in_thread(start)
+            execution, done = started[0]
+            if done is not None:
+                return done
+            try:
+                with execution.active():
+                    value = await self._call(execution)
+            except BaseException as error:
+                waiting = await _in_thread(execution.end_with, error)
+                if waiting is None:
+                    raise
+                return waiting
+            return await _in_thread(execution.complete, value)
+        finally:
+            if started and started[0][1] is None:
+                await _in_thread(started[0][0].close)
+
+
+async def _in_thread(fn: Callable[..., T], *args: Any) -> T:
+    """Call *fn* beside the event loop; a cancellation is raised when it has ended."""
+    return await await_uncancelled(asyncio.ensure_future(asyncio.to_thread(fn, *args)))
+
+
+def _looked_up(workflow: _Definition[Any, R], run_id: str, storage: Target) -> RunResult[R]:
+    manager = manager_for(storage)
+    try:
+        return look_up(workflow.name, workflow._typed, run_id, manager)
+    finally:
+        if manager is not storage:
+            manager.close()
+
+
+class _MakesWorkflow(Protocol):
+    @overload
+    def __call__(  # type: ignore[overload-overlap]
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> AsyncWorkflow[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Workflow[P, R]: ...
+
+
+@overload
+def workflow(  # type: ignore[overload-overlap]
+    function: Callable[P, Coroutine[Any, Any, R]], /
+) -> AsyncWorkflow[P, R]: ...
+@overload
+def workflow(function: Callable[P, R], /) -> Workflow[P, R]: ...
+@overload
+def workflow(
+    *, name: str | None = None, version: int = 1, storage: Target = None
+) -> _MakesWorkflow: ...
+def workflow(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    version: int = 1,
+    storage: Target = None,
+) -> Any:
+    """Make a function durable: started with `run`, it resumes after its last recorded call.
+
+    Calls of steps, effects, child workflows, `holdfast.now` and the like are recorded in the order
+    in which they are created; a resume replays them, so the code between them must do the same
+    each time. Another call at a recorded position is a `ShapeError`. Runs that began with an older
+    *version* finish on the function that was defined with the same *name* and that version, or on
+    the old side of `holdfast.patched`.
+
+    >>> @workflow
+    ... def nightly(pages: list[str]) -> str:
+    ...     return " ".join(step(str.upper)(page) for page in pages)
+    >>> nightly.run(["a", "b"], run_id="nightly-11-16", storage="memory://").value
+    'A B'
+    """
+    _check_number("version", version, whole=True)
+
+    def make(function: Callable[..., Any]) -> Any:
+        called = name or str(getattr(function, "__name__", ""))
+        if not called:
+            raise UsageError("a workflow needs a name")
+        kind: Any = AsyncWorkflow if inspect.iscoroutinefunction(function) else Workflow
+        return kind(function, called, version, storage)
+
+    return make if function is None else make(function)

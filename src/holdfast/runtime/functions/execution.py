@@ -1,0 +1,332 @@
+"""One execution of a workflow: begun or resumed, completed, failed or left waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from holdfast.checkpoint.effects import (
+    CURRENT_STEP,
+    OPEN_FROM,
+    OPEN_RUN,
+    Effect,
+    describe,
+    failure_in,
+    failure_text,
+    open_notes,
+    waiting_of,
+)
+from holdfast.checkpoint.journal import Note
+from holdfast.checkpoint.manager import CheckpointManager
+from holdfast.checkpoint.open_run import OpenRun
+from holdfast.core.records import Header
+from holdfast.core.state import Place, read_metadata
+from holdfast.core.values import encode
+from holdfast.errors import EncodeError, Interrupted, NotFoundError, UsageError
+from holdfast.runtime.functions.call_order import CallOrder, Recorded
+from holdfast.runtime.functions.typed import Typed
+from holdfast.runtime.result import RunResult, Spent
+from holdfast.storage.base import Storage
+
+__all__ = ["FunctionRun", "look_up"]
+
+_NO_RUN = "holdfast runs lists the runs of a storage"
+
+
+class FunctionRun:
+    """A run of a workflow that this process executes."""
+
+    def __init__(
+        self,
+        name: str,
+        version: int,
+        typed: Typed,
+        run_id: str,
+        *,
+        storage: CheckpointManager | Storage | str | None,
+        lease_seconds: float,
+        wait: bool,
+        awaited: bool,
+    ) -> None:
+        self.version = version
+        self.arguments: Mapping[str, Any] = {}
+        self._name = name
+        self._typed = typed
+        self._wait = wait
+        self._awaited = awaited
+        self._opened = OpenRun(run_id, storage, lease_seconds)
+        self._first = 0
+        self._saved = Spent()
+        self._order: CallOrder | None = None
+        self._values: dict[str, Any] = {}
+
+    @property
+    def run_id(self) -> str:
+        """The run's id."""
+        return self._opened.run_id
+
+    def open(self, arguments: Mapping[str, Any] | None, entry_point: str) -> RunResult[Any] | None:
+        """Take the run and load it, or begin it with *arguments*; its result if it is completed.
+
+        Without arguments the run must be there; with other ones than it began with, it is a
+        `UsageError`.
+        """
+        opened = self._opened
+        opened.open()
+        try:
+            return self._load(arguments, entry_point)
+        except BaseException:
+            opened.close()
+            raise
+
+    def _load(self, arguments: Mapping[str, Any] | None, entry_point: str) -> RunResult[Any] | None:
+        opened = self._opened
+        found = opened.find()
+        if found is None:
+            if arguments is None:
+                raise NotFoundError(
+                    f"no run {self.run_id!r} to resume", hint=_NO_RUN, run_id=self.run_id
+                )
+            self._begin(arguments, entry_point)
+            return None
+        run, newest = found
+        state = opened.load()
+        assert state is not None
+        self._values = state.to_dict()
+        self._check(arguments)
+        self.version = self._values["version"]
+        self.arguments = self._values["arguments"]
+        if newest.status == "completed":
+            result = _completed(newest, self._values, self._typed)
+            opened.close()
+            return result
+        opened.load_notes(run, newest)
+        self._first = newest.metadata.get(OPEN_FROM, newest.seq)
+        notes = opened.ledger.notes()
+        self._saved = _spent(notes)
+        self._order = self._ordered(Recorded(note.content.id for note in notes))
+        return None
+
+    def _begin(self, arguments: Mapping[str, Any], entry_point: str) -> None:
+        self.arguments = arguments
+        self._values = {
+            "workflow": self._name,
+            "version": self.version,
+            "entry_point": entry_point,
+            "arguments": {name: self._storable(value) for name, value in arguments.items()},
+        }
+        self._save("routine", "running", {})
+        found = self._opened.find()
+        if found is None:
+            raise UsageError(
+                f"run {self.run_id!r} could not be saved",
+                hint="a workflow needs its first checkpoint: see the log for why it failed",
+            )
+        self._first = found[1].seq
+        self._order = self._ordered(Recorded())
+
+    def _ordered(self, recorded: Recorded) -> CallOrder:
+        return CallOrder(
+            self._opened, recorded, awaited=self._awaited, frees=not self._wait, mark=self.mark
+        )
+
+    def _storable(self, value: Any) -> Any:
+        try:
+            encode(value)
+            return value
+        except EncodeError:
+            plain = self._typed.write(value)
+            encode(plain)
+            return plain
+
+    def _check(self, arguments: Mapping[str, Any] | None) -> None:
+        kept, run_id = self._values, self.run_id
+        if not {"workflow", "arguments", "version"} <= kept.keys():
+            raise UsageError(
+                f"run {run_id!r} is no workflow's", hint="resume it with what began it"
+            )
+        if kept["workflow"] != self._name:
+            raise UsageError(
+                f"run {run_id!r} is of workflow {kept['workflow']!r}, not of {self._name!r}",
+                hint="resume it with that one, or choose another run id",
+                run_id=run_id,
+            )
+        if arguments is None:
+            return
+        now = {name: self._storable(value) for name, value in arguments.items()}
+        if encode(now) != encode(dict(kept["arguments"])):
+            raise UsageError(
+                f"run {run_id!r} was begun with other arguments",
+                hint=f"{self._name}.resume({run_id!r}) continues it; a new run needs another id",
+                run_id=run_id,
+            )
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[None]:
+        """Have calls in this context recorded."""
+        inner, outer = CURRENT_STEP.set(None), OPEN_RUN.set(self._order)
+        try:
+            yield
+        finally:
+            OPEN_RUN.reset(outer)
+            CURRENT_STEP.reset(inner)
+
+    def close(self) -> None:
+        """Let others have the run."""
+        self._opened.close()
+
+    # Endings
+
+    def complete(self, value: Any) -> RunResult[Any]:
+        """Save what the function returned."""
+        try:
+            stored = self._storable(value)
+        except EncodeError as error:
+            error.add_note(f"workflow {self._name} returned what cannot be stored")
+            self.fail(error)
+            raise
+        self._values["result"] = stored
+        result = self._result("completed", value=value)
+        self._save("final", "completed", {"usage": msgspec.to_builtins(result.usage)})
+        return result
+
+    def end_with(self, error: BaseException) -> RunResult[Any] | None:
+        """Save why the function ended; a result if it only waits, None if *error* is a failure."""
+        if self._opened.lost:
+            return None
+        if isinstance(error, Interrupted):
+            return self._waiting()
+        try:
+            self.fail(error)
+        except Exception as failure:  # whatever it is, it must not hide the user's error
+            error.add_note(f"holdfast: the end of run {self.run_id!r} was not saved: {failure}")
+        else:
+            error.add_note(f"holdfast: {self._name}.resume({self.run_id!r}) continues the run")
+        return None
+
+    def _waiting(self) -> RunResult[Any]:
+        ledger = self._opened.ledger
+        asked = [note for note in ledger.waiting() if note.kind == "question"]
+        self._save("interrupt", "waiting", {}, notes=asked)
+        waiting = tuple(waiting_of(self.run_id, note) for note in ledger.waiting())
+        return self._result("waiting", waiting=waiting)
+
+    def fail(self, error: BaseException) -> None:
+        """Save the failure; the call that led to it is made again by a resume."""
+        stopped = isinstance(error, KeyboardInterrupt | SystemExit | asyncio.CancelledError)
+        kind, status = ("interrupt", "interrupted") if stopped else ("recovery", "failed")
+        text = "" if stopped else failure_text(describe(error), self._opened.hook_manager)
+        facts = {"error": type(error).__name__}
+        self._save(kind, status, facts, notes=self._permissions(error), error=text)
+
+    def _permissions(self, error: BaseException) -> list[Note]:
+        """Notes that permit one more attempt of the failed calls that *error* came from.
+
+        These are the calls that raised it, and failed ones created after the first of them. A
+        failure that the function had handled before stays recorded.
+        """
+        raised = set(getattr(error, "__holdfast_effects__", ()))
+        made: list[Note] = []
+        for note in self._opened.ledger.effects():
+            entry: Effect = note.content
+            if entry.id in raised or (made and entry.error is not None):
+                again = msgspec.structs.replace(
+                    entry, done=False, repeat=True, error=None, raised=None
+                )
+                made.append(msgspec.structs.replace(note, content=again, metadata={}))
+        return made
+
+    def mark(self, status: str) -> None:
+        """Save that the run waits, or runs again, while this process stays with it."""
+        self._save("routine", status, {})
+
+    def _save(
+        self,
+        kind: str,
+        status: str,
+        metadata: dict[str, Any],
+        *,
+        notes: list[Note] | None = None,
+        error: str = "",
+    ) -> None:
+        open_from = {OPEN_FROM: self._first} if self._first and status != "completed" else {}
+        place = Place(
+            run_id=self.run_id,
+            name=self._name,
+            step=self._order.count if self._order is not None else 0,
+            kind=kind,
+            status=status,
+            metadata=read_metadata({**metadata, **open_from}),
+        )
+        ledger = self._opened.ledger
+        self._opened.save(
+            place,
+            self._values,
+            notes=(*ledger.deferred(), *(notes or ())),
+            extra={"error": error} if error else None,
+            force=True,
+            schema=0,
+        )
+
+    def _result(self, status: str, **facts: Any) -> RunResult[Any]:
+        return RunResult(
+            run_id=self.run_id,
+            status=status,
+            step=self._order.count if self._order is not None else 0,
+            usage=_spent(self._opened.ledger.notes()),
+            saved=self._saved,
+            **facts,
+        )
+
+
+def look_up(
+    name: str,
+    typed: Typed,
+    run_id: str,
+    manager: CheckpointManager,
+) -> RunResult[Any]:
+    """The state of a run: its result if it is completed, and what it waits for."""
+    reader = manager.reader
+    run = reader.run(run_id)
+    newest = reader.newest(run) if run is not None else None
+    if run is None or newest is None:
+        raise NotFoundError(f"no run {run_id!r}", hint=_NO_RUN, run_id=run_id)
+    loaded = reader.load(newest)
+    values = loaded.graph_state().to_dict()
+    if values.get("workflow") != name:
+        raise UsageError(f"run {run_id!r} is not of workflow {name!r}", run_id=run_id)
+    if newest.status == "completed":
+        return _completed(newest, values, typed)
+    ledger = open_notes(reader, run)
+    return RunResult(
+        run_id=run_id,
+        status=newest.status,
+        step=newest.step,
+        usage=_spent(ledger.notes()),
+        waiting=tuple(waiting_of(run_id, note) for note in ledger.waiting()),
+        error=failure_in(newest, loaded.extras[-1]),
+    )
+
+
+def _completed(newest: Header, values: Mapping[str, Any], typed: Typed) -> RunResult[Any]:
+    return RunResult(
+        run_id=newest.run_id,
+        status="completed",
+        value=typed.read(values.get("result")),
+        step=newest.step,
+        usage=msgspec.convert(dict(newest.metadata.get("usage", {})), Spent),
+    )
+
+
+def _spent(notes: list[Note]) -> Spent:
+    done: list[Effect] = [n.content for n in notes if n.kind == "effect" and n.content.done]
+    return Spent(
+        calls=len(done),
+        tokens=sum(entry.tokens for entry in done),
+        dollars=sum(entry.dollars for entry in done),
+        seconds=sum(entry.seconds for entry in done),
+    )

@@ -1,0 +1,196 @@
+"""Durable waits: for a time, or for an event that someone outside answers."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Generator
+from typing import Any
+
+import msgspec
+
+from holdfast.checkpoint.effects import Answer, CallContext, Recording, Timer, call_context
+from holdfast.checkpoint.open_run import OpenRun
+from holdfast.core.values import decode
+from holdfast.errors import Interrupted, UsageError
+from holdfast.runtime.functions.call_order import CallOrder
+
+__all__ = ["sleep", "wait_for"]
+
+_SHORT = 1.0
+"""Seconds that are waited for without saying so in the journal."""
+_POLL = 0.2
+_LONGEST_REST = 30.0
+
+
+def sleep(seconds: float) -> Any:
+    """Wait so many seconds from when the run first came here; awaited in async code.
+
+    The end of the wait is recorded. In a workflow started with ``wait=False`` the run is then
+    `waiting` and the process free; a resume after that time continues it.
+    """
+    context = call_context()
+    recording = context.recording if context is not None else None
+    if context is None or recording is None:
+        return asyncio.sleep(seconds) if _in_event_loop() else time.sleep(seconds)
+    return _wait(_Wait(context, recording, "sleep", seconds, event=False))
+
+
+def wait_for(event: str, *, timeout: float | None = None) -> Any:
+    """Wait until ``holdfast.answer(run_id, event, value)`` and give the value.
+
+    After *timeout* seconds it is a `TimeoutError`, on every replay too. Awaited in async code.
+    In a workflow started with ``wait=False`` the process is free meanwhile.
+    """
+    context = call_context()
+    recording = context.recording if context is not None else None
+    if not isinstance(context, CallOrder) or recording is None:
+        raise UsageError("wait_for() needs a workflow", hint="call it in a @holdfast.workflow")
+    if not event or event == "sleep":
+        raise UsageError(f"{event!r} cannot name an event", hint="choose another name")
+    return _wait(_Wait(context, recording, event, timeout, event=True))
+
+
+class _Write(msgspec.Struct, frozen=True):
+    timer: Timer
+
+
+class _Expire(msgspec.Struct, frozen=True):
+    timer: Timer
+
+
+class _Mark(msgspec.Struct, frozen=True):
+    status: str
+
+
+class _Rest(msgspec.Struct, frozen=True):
+    seconds: float
+
+
+class _Look(msgspec.Struct, frozen=True):
+    pass
+
+
+_Actions = Generator[_Write | _Expire | _Mark | _Rest | _Look, Any, Any]
+
+
+class _Wait:
+    """One wait at its position in the run."""
+
+    def __init__(
+        self,
+        context: CallContext,
+        recording: Recording,
+        name: str,
+        seconds: float | None,
+        *,
+        event: bool,
+    ) -> None:
+        self.context = context
+        self.ledger = recording.ledger
+        self.recording = recording
+        self._name = name
+        self._seconds = seconds
+        self._event = event
+        self._frees = isinstance(context, CallOrder) and context.frees
+        self._id = context.place(name, None)
+        self.spot = context.spot
+
+    def actions(self) -> _Actions:
+        """What is to be done until the wait has ended."""
+        timer = self.ledger.find(Timer, self._id)
+        if timer is None:
+            until = None if self._seconds is None else time.time() + self._seconds
+            timer = Timer(id=self._id, name=self._name, until=until, event=self._event)
+            yield _Write(timer)
+        marked = False
+        while not timer.expired:
+            known = self.ledger.find(Answer, self._id)
+            left = None if timer.until is None else timer.until - time.time()
+            if known is not None or (left is not None and left <= 0):
+                if known is None and timer.event:
+                    ended = msgspec.structs.replace(timer, expired=True)
+                    if not (yield _Expire(ended)):
+                        yield _Look()
+                        continue
+                    timer = ended
+                if marked:
+                    yield _Mark("running")
+                if known is not None:
+                    return decode(bytes(known.value))
+                if not timer.event:
+                    return None
+                break
+            short = left is not None and left < _SHORT
+            if self._frees and not short:
+                raise self._waits()
+            if not marked and not short:
+                yield _Mark("waiting")
+                marked = True
+            rest = _POLL if timer.event else _LONGEST_REST
+            yield _Rest(rest if left is None else min(left, rest))
+            if timer.event:
+                yield _Look()
+        raise TimeoutError(f"event {self._name!r} did not come within {self._seconds} s")
+
+    def _waits(self) -> Interrupted:
+        what = f"event {self._name!r}" if self._event else "a time"
+        run_id = self.recording.run_id
+        return Interrupted(f"run {run_id!r} waits for {what}", run_id=run_id)
+
+    def do(self, action: Any) -> Any:
+        """Carry out what blocks only for a moment."""
+        opened = self.recording
+        if isinstance(action, _Write):
+            self.ledger.write_now(action.timer, self.spot)
+        elif isinstance(action, _Mark) and isinstance(self.context, CallOrder):
+            self.context.mark(action.status)
+        elif isinstance(action, _Expire) and isinstance(opened, OpenRun):
+            return opened.expire(action.timer, self.spot)
+        elif isinstance(action, _Look) and isinstance(opened, OpenRun):
+            opened.refresh()
+        return None
+
+
+def _wait(wait: _Wait) -> Any:
+    context = wait.context
+    awaited = context.awaited if isinstance(context, CallOrder) else _in_event_loop()
+    return _awaited(wait) if awaited else _blocking(wait)
+
+
+def _blocking(wait: _Wait) -> Any:
+    actions = wait.actions()
+    result: Any = None
+    while True:
+        try:
+            action = actions.send(result)
+        except StopIteration as end:
+            return end.value
+        if isinstance(action, _Rest):
+            time.sleep(action.seconds)
+            result = None
+        else:
+            result = wait.do(action)
+
+
+async def _awaited(wait: _Wait) -> Any:
+    actions = wait.actions()
+    result: Any = None
+    while True:
+        try:
+            action = actions.send(result)
+        except StopIteration as end:
+            return end.value
+        if isinstance(action, _Rest):
+            await asyncio.sleep(action.seconds)
+            result = None
+        else:
+            result = await asyncio.to_thread(wait.do, action)
+
+
+def _in_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
