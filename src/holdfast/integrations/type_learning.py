@@ -1,9 +1,9 @@
-"""Types of other people's code, taken into the codec's registry when a value of them is saved.
+"""Registers classes with the codec when values of them are first saved.
 
-A framework's users put objects of their own classes into their state without telling anyone.
-Saving such a value registers its class, if it is made of fields; reading never does: a name that
-stands in stored data is looked up in the registry and nowhere else. Where a framework keeps
-ordinary objects, those that are no more than their attributes can be adopted too.
+Users of a framework put objects of their own classes into the state without registering them.
+Saving such a value registers its class, if it is made of fields. Reading never registers: a name in
+stored data is looked up in the registry and nowhere else. Ordinary objects that consist of their
+attributes can be registered too, where a framework stores such objects.
 """
 
 from __future__ import annotations
@@ -26,39 +26,36 @@ _DEEPEST = 100
 
 
 def type_name(cls: type) -> str:
-    """The name under which an adopted class is stored."""
+    """The stored name of an adopted class."""
     return f"{cls.__module__}.{cls.__qualname__}"
 
 
 def encode_adopting(value: Any, *, objects: bool = False) -> bytes:
-    """The text of *value*; classes in it that are not registered yet are, where they can be."""
+    """Encode *value*, registering the classes in it that can be registered."""
     while True:
         known = len(_adopted)
         try:
             return encode(value)
         except EncodeError:
             adopt(_classes_in(value), objects=objects)
-            if len(_adopted) == known:  # nobody else has just adopted them either
+            if len(_adopted) == known:  # and no other thread has just adopted them
                 raise
 
 
 def adopt(classes: Iterable[type], *, objects: bool = False) -> None:
-    """Register those of *classes* that are made of fields.
-
-    With *objects*, those that are no more than their attributes as well.
-    """
+    """Register the *classes* made of fields; with *objects*, also those made of attributes."""
     for cls in classes:
         if cls in _adopted or not (_has_fields(cls) or (objects and _is_its_attributes(cls))):
             continue
         with _adopting:
-            # Its user may have registered it; or it is more than its fields, and cannot be.
+            # The user may have registered it, or it is more than its fields and cannot be.
             with suppress(UsageError):
                 _register(cls)
             _adopted.add(cls)
 
 
 def adopt_named(classes: Iterable[type]) -> None:
-    """Register *classes*; a `UsageError` for one that is not made of fields."""
+    """Register *classes*; one that is not made of fields is a `UsageError`."""
     for cls in classes:
         if not _has_fields(cls):
             raise UsageError(
@@ -92,7 +89,7 @@ def _has_fields(cls: type) -> bool:
 
 
 def _is_its_attributes(cls: Any) -> bool:
-    """Whether an object of *cls* is copied by copying its attributes."""
+    """True if copying its attributes copies an object of *cls*."""
     if (
         cls.__module__ == "builtins"
         or issubclass(cls, type | BaseException)
@@ -126,7 +123,7 @@ def _object(cls: type, parts: dict[str, Any]) -> Any:
 
 
 def _classes_in(value: Any) -> Iterator[type]:
-    """The classes of *value* and of all that is in it."""
+    """The classes of *value* and of everything in it."""
     seen: set[int] = set()
     waiting = [(value, 0)]
     while waiting:

@@ -94,7 +94,7 @@ def test_a_difference_between_the_two_sides_is_told(source: Path, tmp_path: Path
         list(import_threads("sqlite", str(source), saver))
         with sqlite3.connect(source) as database:
             database.execute("DELETE FROM writes WHERE thread_id = 'a'")
-        with pytest.raises(CorruptError, match="is another here"):
+        with pytest.raises(CorruptError, match="differs from the source"):
             list(import_threads("sqlite", str(source), saver))
 
 

@@ -1,8 +1,8 @@
-"""The types that Microsoft Agent Framework puts into a checkpoint, told to the codec.
+"""Registers Microsoft Agent Framework's types with the codec.
 
-Its messages and events are ordinary objects, and a request says of which class its answer must
-be. Such a class is stored by its name and found again only if it is known here: a class of the
-framework, one that was saved before in this process, or one that was named beforehand.
+Its messages and events are ordinary objects, and a request names the class of its answer. Such a
+class is stored by its name, and read back only if it is known here: a class of the framework, one
+that this process has saved before, or one that was passed in `types=`.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ _OBJECTS = frozenset(
         *("AgentResponse", "AgentResponseUpdate", "AgentSession", "WorkflowEvent"),
     ]
 )
-"""The classes of the framework that are data and yet no dataclasses."""
+"""Data classes of the framework that are not dataclasses."""
 _PLAIN = (str, int, float, bool, bytes, list, dict, tuple, set, frozenset, object, type(None))
 _classes: dict[str, type] = {type_name(cls): cls for cls in _PLAIN}
 
 
 def register_framework() -> None:
-    """Tell the codec of the framework's data types, as far as its modules are loaded."""
+    """Register the framework's data types, as far as its modules are loaded."""
     _register_references()
     for name in (*_OBJECTS, "WorkflowMessage", "AgentExecutorResponse"):
-        getattr(agent_framework, name, None)  # it loads its modules when a name is asked for
+        getattr(agent_framework, name, None)  # this loads its module
     learn(_framework_classes())
 
 
 def learn(classes: Iterable[type]) -> None:
-    """Let objects of *classes*, and the classes themselves, be read."""
+    """Allow objects of *classes*, and the classes themselves, to be read."""
     for cls in classes:
         _classes[type_name(cls)] = cls
         adopt([cls], objects=True)
@@ -71,7 +71,7 @@ def _is_data(cls: type) -> bool:
 
 @cache
 def _register_references() -> None:
-    """Tell the codec how classes are stored that are themselves values."""
+    """Register classes that are values themselves."""
     for metaclass in (type, ABCMeta, EnumMeta):
         register_type(metaclass, type_name(metaclass), encode=_name, decode=_class)
     register_type(

@@ -1,10 +1,9 @@
-"""Versions of channels, and a run that does not get further ahead of what is stored than a step.
+"""Backpressure: a graph runs at most one step ahead of what is stored.
 
-With LangGraph's default durability checkpoints are saved in the background while the graph goes
-on, and nothing bounds how far: with fast nodes a crash costs dozens of steps. But the graph asks
-for the next version at the end of each step, and the versions that a checkpoint holds tell which
-step it is of. So whoever asks for the version after one that is still being saved waits until
-that is done.
+With LangGraph's default durability, checkpoints are saved in the background while the graph runs,
+without a bound: with fast nodes a crash costs dozens of steps. But the graph asks the saver for the
+next channel version at the end of each step, and each checkpoint holds the versions of its step.
+So a request for the version after one that is still being saved waits until it is stored.
 """
 
 from __future__ import annotations
@@ -17,18 +16,18 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["Pace", "next_version"]
+__all__ = ["Backpressure", "next_version"]
 
 _REMEMBERED = 4096
 _LONGEST_WAIT = 10.0
 _LONGEST_WAIT_OF_A_LOOP = 1.0
-"""Seconds. A save that takes longer is the storage's trouble, and will be told of by itself."""
+"""Seconds. A save that takes longer fails by itself, and its error is raised there."""
 _SOON = 0.05
 _DIGITS = 12
 
 
 def next_version(current: str | int | float | None) -> str:
-    """A version that is greater than *current* and that no other branch has.
+    """Make a version greater than *current* that no other branch has.
 
     >>> next_version(None)[:13], next_version("00000007.5")[:9]
     ('000000000001.', '00000008.')
@@ -41,19 +40,19 @@ def next_version(current: str | int | float | None) -> str:
 
 
 class _Chain:
-    """Versions that were given out one after another, none of them stored yet."""
+    """Versions issued one after another, none of them stored yet."""
 
     __slots__ = ("expected", "last")
 
     def __init__(self, expected: bool) -> None:
         self.expected = expected
-        """Whether one will be saved, as the version before them was."""
+        """True if one of them will be saved, as the version before them was."""
         self.last: _Given | None = None
-        """The last that came to be saved. None does with durability="exit", or after a failure."""
+        """The last one whose save began; None with durability="exit", or after a failure."""
 
 
 class _Given:
-    """A version that was given out."""
+    """A version that was issued."""
 
     __slots__ = ("chain", "stored")
 
@@ -62,12 +61,12 @@ class _Given:
         self.stored = False
 
 
-class Pace:
-    """Knows which versions are not stored yet, and lets those wait who would go on from them.
+class Backpressure:
+    """Tracks the versions that are not stored yet, and delays the steps that follow them.
 
-    *flush* sends off what a running event loop has asked to be saved, and says whether that can
-    be waited for in the loop. While a loop waits nothing else happens in it, but neither does it
-    take longer than one commit, and what its other runs have asked for is in that commit.
+    *flush* sends the saves that a running event loop has queued, and returns True if the loop may
+    wait for them. A waiting loop does nothing else, but for no longer than one commit, and that
+    commit holds the saves of its other runs as well.
     """
 
     def __init__(self, flush: Callable[[], bool]) -> None:
@@ -76,7 +75,7 @@ class Pace:
         self._given: OrderedDict[str, _Given] = OrderedDict()
 
     def after(self, current: str | int | float | None) -> str:
-        """The version after *current*; waits while *current* itself is being saved."""
+        """Return the version after *current*, once *current* itself is stored."""
         with self._changed:
             known = self._given.get(current) if isinstance(current, str) else None
             if known is not None and not known.stored:
@@ -94,17 +93,17 @@ class Pace:
             return version
 
     def _wait_for_a_beginning(self, known: _Given) -> None:
-        """A save is begun by another thread, which may not have come to it yet."""
+        """Wait a moment for the save to begin: another thread begins it."""
         chain = known.chain
         if chain.expected and chain.last is None and not _in_event_loop():
             self._changed.wait_for(lambda: chain.last is not None or known.stored, _SOON)
-            chain.expected = chain.last is not None  # if not, the run is saved only at its end
+            chain.expected = chain.last is not None  # else the run is saved only at its end
 
     def _wait(self, known: _Given, last: _Given) -> None:
         if not _in_event_loop():
             self._changed.wait_for(lambda: known.stored or known.chain.last is None, _LONGEST_WAIT)
             return
-        # What is not being saved yet waits for this very loop.
+        # Saves that have not begun wait for this very loop.
         if self._flush():
             self._changed.wait_for(
                 lambda: last.stored or known.chain.last is None, _LONGEST_WAIT_OF_A_LOOP
@@ -112,7 +111,7 @@ class Pace:
 
     @contextmanager
     def saving(self, versions: Iterable[Any]) -> Iterator[Callable[[], None]]:
-        """While a checkpoint with these new versions is saved; gives what to call when it is."""
+        """Cover the save of a checkpoint with these versions; yields the callback for "stored"."""
         with self._changed:
             own = [self._given[one] for one in versions if one in self._given]
             for given in own:
@@ -128,7 +127,7 @@ class Pace:
         try:
             yield stored
         except BaseException:
-            # LangGraph will save nothing further of this run: nobody must wait for that.
+            # LangGraph saves nothing more of this run: no step may wait for it.
             with self._changed:
                 for given in own:
                     given.chain.last, given.chain.expected = None, False

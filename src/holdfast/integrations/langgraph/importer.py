@@ -1,8 +1,8 @@
-"""Threads of LangGraph's own savers, brought over to ours.
+"""Imports threads from LangGraph's own savers.
 
-The source is only read. Each checkpoint comes over with its writes in one commit, so that an
-import that was interrupted goes on where it was; and each thread is read again afterwards, on
-both sides, before it is told of.
+The source is only read. Each checkpoint is saved with its writes in one commit, so an interrupted
+import continues where it was. Each thread is then read again on both sides and compared before it
+is reported.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ __all__ = ["Imported", "check_file", "import_threads"]
 
 
 class Imported(msgspec.Struct, frozen=True):
-    """A thread that came over and was found the same on both sides."""
+    """A thread that was imported and is equal on both sides."""
 
     thread_id: str
     checkpoints: int
     added: int
-    """How many of them were not there yet."""
+    """The number of checkpoints that were new here."""
 
 
 class _Row(msgspec.Struct):
-    """A checkpoint of the source."""
+    """A checkpoint in the source."""
 
     address: Address
     """Its thread, namespace and id."""
@@ -66,10 +66,10 @@ def import_threads(
     types: Collection[type] = (),
     serde: SerializerProtocol | None = None,
 ) -> Iterator[Imported]:
-    """Bring the threads of the database at *url* to *saver*, one after another.
+    """Import the threads of the database at *url* into *saver*, one after another.
 
     *url* is the path of a SQLite file, or the address of a Postgres database. Only *threads* are
-    brought over, if given. *types* are the classes of your own that their states hold; one that
+    imported, if given. *types* are the classes of your own that their states hold; one that
     is neither yours nor LangGraph's is refused. *serde* is the serializer that the threads were
     saved with, if it was not LangGraph's own.
     """
@@ -109,7 +109,7 @@ def _texts(row: _Row) -> dict[str, bytes]:
 
 
 def _put(row: _Row, saver: HoldfastSaver) -> Any:
-    """The steps that save a checkpoint with its writes."""
+    """Save a checkpoint with its writes."""
     parent = msgspec.structs.replace(row.address, checkpoint_id=row.parent)
     tasks: dict[tuple[str, str], list[tuple[int, str, Any]]] = {}
     for path, task, place, channel, value in row.writes:
@@ -124,7 +124,7 @@ def _put(row: _Row, saver: HoldfastSaver) -> Any:
 
 
 def _compare(row: _Row, found: Found | None, saver: HoldfastSaver) -> None:
-    """Raise a `CorruptError` unless what was stored is what the source says."""
+    """Raise a `CorruptError` unless the stored checkpoint equals the source."""
     checkpoint_id = row.address.checkpoint_id or ""
     written = [] if found is None else saver._threads.reading.written(found.header, checkpoint_id)
     order = sorted(row.writes, key=lambda write: write[:3])
@@ -139,16 +139,16 @@ def _compare(row: _Row, found: Found | None, saver: HoldfastSaver) -> None:
         or fold(written) != wanted
     ):
         raise CorruptError(
-            f"checkpoint {checkpoint_id} of thread {row.address.thread_id!r} is another here"
-            " than in the source",
-            hint="delete the thread here and import it again, while nobody uses it",
+            f"checkpoint {checkpoint_id} of thread {row.address.thread_id!r} differs from"
+            " the source",
+            hint="delete the thread here and import it again while the source is not in use",
             run_id=row.address.thread_id,
         )
 
 
 @contextmanager
 def _watched() -> Iterator[Callable[[], None]]:
-    """Gives what refuses to go on once the serializer has made plain dicts of objects."""
+    """Yield a check that raises once the serializer has turned objects into plain dicts."""
     blocked: set[str] = set()
 
     def listen(event: Any) -> None:
@@ -194,7 +194,7 @@ def _sqlite(url: str, serde: SerializerProtocol) -> Iterator[_Source]:
 
 
 def check_file(url: str) -> Path:
-    """The file at *url*, or an error that says what it is instead of LangGraph's database."""
+    """Return the file at *url*; raise if it is no database of LangGraph's."""
     path = Path(url.removeprefix("sqlite:///")).absolute()
     if not path.exists():
         raise NotFoundError(f"there is no file {path}", hint="check the spelling", path=str(path))

@@ -1,10 +1,9 @@
-"""Channel values as text, made anew only where they changed.
+"""Encodes channel values; messages that have not changed are not encoded again.
 
-LangGraph hands over every channel whole at each step, and a conversation is a list of a thousand
-messages of which one is new. The text of each message is kept with a copy of its fields; a
-message whose fields are still the same has the same text. Comparing is much less work than
-encoding, needs no trust in anyone to leave messages alone, and serves for messages that were read
-back as well.
+LangGraph passes every channel whole at each step, and a conversation is a list of a thousand
+messages of which one is new. The text of each message is kept with a copy of its fields; while the
+fields are equal, the text is. Comparing costs much less than encoding, is safe if someone changes a
+message in place, and works for messages that were read back as well.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ from holdfast.integrations.langgraph.types import (
     encode_value,
 )
 
-__all__ = ["Texts", "value_of"]
+__all__ = ["MessageCache", "value_of"]
 
 _MOST_BYTES = 64 << 20
-"""How much text of messages is kept, of the channels used last."""
+"""Bytes of message texts to keep, for the channels used last."""
 _FEW = 8
-"""Lists shorter than this are simply encoded."""
+"""Shorter lists are encoded without the cache."""
 
 _MESSAGE = b'[{"$t":"langchain_core.'
 
@@ -45,14 +44,14 @@ _plain = msgspec.json.Encoder().encode
 
 
 class _Uncommon(Exception):
-    """A message that holds more than plain values; its text is not kept."""
+    """A message with values that cannot be compared safely; its text is not kept."""
 
 
 class _List(list[bytes]):
-    """The texts of a list of messages, and beside them all that they were made from.
+    """The texts of a list of messages, with copies of the messages' parts.
 
-    It is only ever added to. What messages are made from is kept by kind of part, so that a
-    thousand of them are compared with a few comparisons of lists.
+    It only grows. The parts are kept in one list per kind, so a few list comparisons check a
+    thousand messages.
     """
 
     __slots__ = ("classes", "fields", "given", "nested", "proofs", "size")
@@ -62,13 +61,13 @@ class _List(list[bytes]):
         self.fields: list[dict[str, Any]] = []
         self.given: list[set[str]] = []
         self.nested: list[list[str]] = []
-        """The fields that hold something which can change."""
+        """The names of the fields that hold mutable values."""
         self.proofs: dict[int, bytes] = {}
-        """Of those whose fields are not all text."""
+        """By index, for messages whose fields are not all text."""
         self.size = 0
 
     def begins(self, messages: Sequence[Any]) -> int:
-        """How many of *messages*, from the first on, have the texts that are known."""
+        """Count the leading *messages* whose texts are known."""
         count = min(len(messages), len(self))
         head: Sequence[Any] = messages[:count]
         if (
@@ -91,7 +90,7 @@ class _List(list[bytes]):
         )
 
     def first(self, count: int) -> _List:
-        """The first so many, to which others may be added."""
+        """The list of the first *count*, to which others may be added."""
         if count == len(self):
             return self
         made = _List()
@@ -103,7 +102,7 @@ class _List(list[bytes]):
         return made
 
     def add(self, message: Any, text: bytes) -> None:
-        """Take note of the next; `_Uncommon` if its text cannot be known again."""
+        """Add the next message; `_Uncommon` if it cannot be recognised again."""
         if type(message) not in MESSAGES:
             raise _Uncommon
         if message.__pydantic_extra__ != {} or message.__pydantic_private__:
@@ -120,7 +119,7 @@ class _List(list[bytes]):
         self.size += len(text)
 
     def messages(self, count: int) -> list[Any]:
-        """The first so many, as they were."""
+        """Rebuild the first *count* messages."""
         made: list[Any] = []
         for cls, known, given, nested in islice(
             zip(self.classes, self.fields, self.given, self.nested, strict=False), count
@@ -145,7 +144,7 @@ def _copy(value: Any) -> Any:
 
 
 def _proof(fields: dict[str, Any]) -> bytes | None:
-    """What tells apart what is equal and yet not the same: 1, 1.0 and True, or 0 and False."""
+    """Text that distinguishes values that compare equal: 1, 1.0 and True, or 0 and False."""
     rest = [one for one in fields.values() if type(one) is not str and (one or one == 0)]
     if not rest:
         return None
@@ -155,8 +154,8 @@ def _proof(fields: dict[str, Any]) -> bytes | None:
         raise _Uncommon from None
 
 
-class Texts:
-    """Makes the texts of channel values; safe to use from many threads."""
+class MessageCache:
+    """Encodes channel values and remembers messages; safe to use from many threads."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -164,7 +163,7 @@ class Texts:
         self._bytes = 0
 
     def of(self, key: tuple[str, str, str], value: Any) -> bytes | Items:
-        """The text of the value of a channel, named by thread, namespace and channel."""
+        """Encode the value of a channel, given by thread, namespace and channel."""
         try:
             if type(value) is list and len(value) > _FEW and type(value[0]) in MESSAGES:
                 return self._of_messages(key, value)
@@ -183,7 +182,7 @@ class Texts:
         rest: list[bytes] = []
         for index in range(begins, len(messages)):
             text = _text_at(messages, index)
-            # What comes after one that cannot be known again is not known either.
+            # Messages after one that cannot be recognised are not kept either.
             with suppress(_Uncommon):
                 if not rest:
                     known.add(messages[index], text)
@@ -194,7 +193,7 @@ class Texts:
         return b"[%b]" % b",".join([*made.after(0), *rest]) if rest else made
 
     def _take(self, key: tuple[str, str, str]) -> _List:
-        """What is known of a channel; nobody else has it until it is given back."""
+        """Take what is known of a channel, for this thread alone until it is given back."""
         with self._lock:
             known = self._lists.pop(key, None)
             if known is None:
@@ -212,7 +211,7 @@ class Texts:
                 self._bytes -= self._lists.popitem(last=False)[1].size
 
     def forget(self, thread_id: str) -> None:
-        """A thread is gone."""
+        """Drop everything about a thread."""
         with self._lock:
             for key in [key for key in self._lists if key[0] == thread_id]:
                 self._bytes -= self._lists.pop(key).size
@@ -227,7 +226,7 @@ def _text_at(messages: list[Any], index: int) -> bytes:
 
 
 class _Message(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    """A stored message, if nothing in it is tagged."""
+    """A stored message in which nothing is tagged."""
 
     tag: str = msgspec.field(name="$t")
     parts: MessageParts = msgspec.field(name="v")
@@ -237,14 +236,14 @@ _read_messages = msgspec.json.Decoder(list[_Message]).decode
 
 
 def value_of(text: bytes | Items) -> Any:
-    """The value that a text stands for; a type that is not registered is a `DecodeError`."""
+    """Decode a text; an unregistered type is a `DecodeError`."""
     if isinstance(text, Items):
         if isinstance(text.texts, _List):
             with _no_garbage():
                 return text.texts.messages(text.count)
         text = text.text
     if text.startswith(_MESSAGE):
-        with suppress(msgspec.MsgspecError, LookupError, ValueError):  # `decode` tells what it is
+        with suppress(msgspec.MsgspecError, LookupError, ValueError):  # raised below
             made = _messages_of(text)
             if made is not None:
                 return made
@@ -252,7 +251,7 @@ def value_of(text: bytes | Items) -> Any:
 
 
 def _messages_of(text: bytes) -> list[Any] | None:
-    """The messages that *text* holds; None if more than they themselves is tagged in it."""
+    """Decode a list of messages; None if something inside them is tagged."""
     with _no_garbage():
         stored = _read_messages(text)
         if not _are_plain(stored, text):
@@ -261,18 +260,18 @@ def _messages_of(text: bytes) -> list[Any] | None:
 
 
 def _are_plain(stored: list[_Message], text: bytes) -> bool:
-    """Whether nothing in these messages is tagged, *text* being what they were read from."""
+    """True if nothing inside these messages, decoded from *text*, is tagged."""
     parts = [one.parts for one in stored]
     kinds = set(map(type, chain.from_iterable([one.fields.values() for one in parts])))
     if kinds <= _SCALARS and not any([one.extra or one.private for one in parts]):
         return True
-    # If there are as many tags as messages, they are the messages', and all else is plain.
+    # With as many tags as messages, the tags are the messages' own and all else is plain.
     return text.count(b"$") == len(stored) or text.count(b'"$t"') == len(stored)
 
 
 @contextmanager
 def _no_garbage() -> Iterator[None]:
-    """All that is made stays: looking for garbage in it would take longer than making it."""
+    """Pause garbage collection: everything created here stays alive."""
     collecting = gc.isenabled()
     gc.disable()
     try:

@@ -30,8 +30,8 @@ except ImportError as error:
 
 from holdfast.checkpoint.manager import CheckpointManager, StateManager, manager_for
 from holdfast.core.values import Items, encode
-from holdfast.integrations.langgraph.backpressure import Pace
-from holdfast.integrations.langgraph.message_cache import Texts, value_of
+from holdfast.integrations.langgraph.backpressure import Backpressure
+from holdfast.integrations.langgraph.message_cache import MessageCache, value_of
 from holdfast.integrations.langgraph.records import Address
 from holdfast.integrations.langgraph.types import Sealed, encode_value, register_all
 from holdfast.integrations.langgraph.upkeep import Upkeep
@@ -74,8 +74,8 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         self._closes = not isinstance(storage, CheckpointManager)
         self._awaited = StateManager.beside(self.manager)
         self._threads = Upkeep(self.manager.engine, name)
-        self._texts = Texts()
-        self._pace = Pace(self._flush)
+        self._messages = MessageCache()
+        self._backpressure = Backpressure(self._flush)
         self._single_writer = single_writer
 
     # Reading
@@ -146,7 +146,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        with self._pace.saving(new_versions.values()) as stored:
+        with self._backpressure.saving(new_versions.values()) as stored:
             self.manager.perform(self._put(config, checkpoint, metadata, stored))
         return _config_of(config, checkpoint["id"])
 
@@ -157,7 +157,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        with self._pace.saving(new_versions.values()) as stored:
+        with self._backpressure.saving(new_versions.values()) as stored:
             await self._awaited.perform(self._put(config, checkpoint, metadata, stored))
         return _config_of(config, checkpoint["id"])
 
@@ -205,7 +205,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         return self._threads.put_writes(address, writes, texts, task_id, path, self._value)
 
     def get_next_version(self, current: str | None, channel: None) -> str:
-        return self._pace.after(current)
+        return self._backpressure.after(current)
 
     def _flush(self) -> bool:
         """Send off what the running loop saves, unless hooks of its own come first."""
@@ -215,11 +215,11 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
     # Removing and copying
 
     def delete_thread(self, thread_id: str) -> None:
-        self._texts.forget(str(thread_id))
+        self._messages.forget(str(thread_id))
         self.manager.perform(self._threads.delete_thread(str(thread_id)))
 
     async def adelete_thread(self, thread_id: str) -> None:
-        self._texts.forget(str(thread_id))
+        self._messages.forget(str(thread_id))
         await self._awaited.perform(self._threads.delete_thread(str(thread_id)))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
@@ -256,7 +256,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         return super().with_allowlist(extra_allowlist)
 
     def _channel_text(self, key: tuple[str, str, str], value: Any) -> bytes | Items:
-        return self._texts.of(key, value) if self._is_ours() else self._text(value)
+        return self._messages.of(key, value) if self._is_ours() else self._text(value)
 
     def _text(self, value: Any) -> bytes:
         if self._is_ours():
