@@ -302,10 +302,12 @@ def test_a_final_state_that_cannot_be_stored_fails_the_run(address: str) -> None
 
 
 CHILD = """
-    import sys, holdfast
+    import signal, sys, holdfast
     address, counts = sys.argv[1], open(sys.argv[2], "a", buffering=1)
     with holdfast.run("nightly", storage=address) as run:
         for page in range(run.state.get("done", 0), 200):
+            if page == int(sys.argv[3]):
+                signal.pause()
             counts.write(f"{page}\\n")
             run.checkpoint(done=page + 1)
             print(page, flush=True)
@@ -317,9 +319,10 @@ def test_a_killed_run_started_again_at_once_goes_on_after_the_last_saved_step(
 ) -> None:
     script, counts = tmp_path / "child.py", tmp_path / "counts"
     script.write_text(textwrap.dedent(CHILD))
-    command = [sys.executable, str(script), address, str(counts)]
     acknowledged = -1
     for target in (20, 50, 90, 199):
+        # It waits some steps later, so that it is not done when a late kill comes.
+        command = [sys.executable, str(script), address, str(counts), str(target + 20)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
             assert child.stdout is not None
             first = int(child.stdout.readline())

@@ -30,6 +30,7 @@ from holdfast.runtime.agent.result import AgentResult
 from holdfast.runtime.models.model import Message, Reply, ToolCall
 from holdfast.runtime.tools.definition import tool
 from holdfast.runtime.watch.drift import DriftWatch
+from holdfast.storage.base import RunQuery
 from holdfast.testing.scripted import ScriptedModel
 
 CYCLES = 12
@@ -283,8 +284,19 @@ def in_a_child(base: Path, medium: str, moment: str, at: int) -> tuple[bool, dic
     return False, json.loads(out.read_text())
 
 
-def killed_at(base: Path, medium: str, kills: list[tuple[str, int]]) -> dict[str, Any]:
-    """Kill at each of these in turn, then let it end."""
+def _completed(base: Path, medium: str) -> bool:
+    """Whether all that there is was completed when the process was killed."""
+    with open_medium(medium, base) as storage:
+        statuses = {run.status for run in storage.runs(RunQuery())}
+    return statuses == {"completed"}
+
+
+def killed_at(base: Path, medium: str, kills: list[tuple[str, int]]) -> dict[str, Any] | None:
+    """Kill at each of these in turn, then let it end.
+
+    None if a kill came after everything was completed, as the next start would begin another run:
+    how many appends there are depends on which of them shared a commit.
+    """
     shutil.rmtree(base, ignore_errors=True)
     base.mkdir(parents=True)
     count, end = 0, None
@@ -293,6 +305,8 @@ def killed_at(base: Path, medium: str, kills: list[tuple[str, int]]) -> dict[str
         count += killed
         if end is not None:
             break
+        if _completed(base, medium):
+            return None
     assert end is not None
     return {"kills": count, "end": end, "counts": Counter(World(base / "world").lines())}
 
@@ -300,6 +314,7 @@ def killed_at(base: Path, medium: str, kills: list[tuple[str, int]]) -> dict[str
 def main() -> None:
     base, medium, what, stride = Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])
     whole = killed_at(base, medium, [])
+    assert whole is not None
     if what == "cycles":
         kills = [
             [("model", cycle) for cycle in range(CYCLES + 1)],  # from the plan to the answer
@@ -311,7 +326,8 @@ def main() -> None:
         last = whole["end"]["appends"] - (what == "after-append")
         numbers = range(1, last + 1, stride)
         kills = [[(what, number)] for number in numbers]
-    print(json.dumps({"whole": whole, "rounds": [killed_at(base, medium, one) for one in kills]}))
+    rounds = [one for kill in kills if (one := killed_at(base, medium, kill)) is not None]
+    print(json.dumps({"whole": whole, "rounds": rounds}))
 
 
 if __name__ == "__main__":

@@ -122,7 +122,7 @@ class InMemory:
     """The records of a `MemoryStorage`, exchanged where they lie."""
 
     def __init__(self, storage: MemoryStorage) -> None:
-        runs = sorted(storage._runs.values(), key=lambda run: run.ordinal)
+        runs = sorted(storage._runs.values(), key=lambda run: run.head.ordinal)
         self._entries = [run.entries[seq] for run in runs for seq in run.seqs]
         self._sound = self.take()
 
