@@ -1,6 +1,6 @@
-"""What a failure costs a fleet, measured: started over, and resumed from the last checkpoint.
+"""Cost of a failure of a fleet: started over, and resumed from the last checkpoint.
 
-Model calls and tokens are counted by the models themselves, over both attempts.
+The models count calls and tokens over both attempts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Cost(NamedTuple):
 
 
 class Meter:
-    """Models that count what they are asked; the participant fails once, in one round."""
+    """Models that count their calls; the participant fails once, in one round."""
 
     def __init__(self, rounds: int, failing: int | None) -> None:
         self.rounds = rounds

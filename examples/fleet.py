@@ -1,7 +1,7 @@
-"""A fleet that fails in its third round, and goes on: nothing that was done is paid for again.
+"""A fleet that fails in its third round and resumes without repeating paid calls.
 
-The models follow a script, so that this runs anywhere; `open_model("ollama:llama3.2")` and others
-take their place.
+The models follow a script, so this runs anywhere; replace them with `open_model("ollama:llama3.2")`
+or another model.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ network = {"up": False}
 
 
 def manage(messages: Sequence[Message]) -> str:
-    """What a manager would say: facts, a plan, a ledger before each round, the answer."""
+    """The replies of a manager: facts, a plan, a ledger before each round, the answer."""
     asked = str(messages[-1]["content"])
     if "Judge the work" not in asked:
         return f"(what a model says to: {asked[:40]}...)"

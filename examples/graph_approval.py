@@ -1,4 +1,4 @@
-"""A run that waits for a person: nothing runs meanwhile, and nothing is paid for twice."""
+"""A run that waits for a person; no process runs meanwhile, no recorded call is repeated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A graph that loops, fails half way, and goes on where it was."""
+"""A graph that loops, fails half way, and resumes at the failed node."""
 
 from __future__ import annotations
 

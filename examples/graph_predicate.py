@@ -1,4 +1,4 @@
-"""Checkpoints only where they are worth it: by a predicate, after a node, before a node."""
+"""Checkpoints only where needed: by a predicate, after a node, before a node."""
 
 from __future__ import annotations
 

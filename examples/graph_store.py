@@ -1,4 +1,4 @@
-"""A store of one's own, known by a name: here one that says what it is asked to keep."""
+"""A storage of your own, registered under a name; this one prints what it stores."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.storage.base import Batch
 
 
 class TalkingStorage(MemoryStorage):
-    """Any class that keeps the promises of `holdfast.Storage` will do."""
+    """A storage; any class that keeps the promises of `holdfast.Storage` will do."""
 
     def append(self, batches: Sequence[Batch]) -> list[ConflictError | None]:
         for batch in batches:

@@ -1,4 +1,4 @@
-"""A loop of your own that can be killed: run it, stop it with ctrl-C, run it again."""
+"""Your own loop, resumable: run it, stop it with Ctrl-C, run it again."""
 
 from __future__ import annotations
 

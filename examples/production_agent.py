@@ -32,7 +32,7 @@ PAGES = 30
 
 @tool(idempotent=True)
 async def publish(page: int, idempotency_key: str) -> str:
-    """Publish a page; the other side knows the key, and does nothing twice."""
+    """Publish a page; the receiver knows the key and does nothing twice."""
     if page == 12 and "STOPPED" not in os.environ:
         os.environ["STOPPED"] = "1"
         os.kill(os.getpid(), signal.SIGTERM)  # a new version is being rolled out

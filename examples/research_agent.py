@@ -1,4 +1,4 @@
-"""A research agent that is killed in the middle of its work, and goes on when it is started again.
+"""A research agent that is killed in the middle of its work and resumes when started again.
 
 Set HOLDFAST_MODEL (``ollama:llama3.2``, ``local``, ...) to have a real model do it.
 """
@@ -52,7 +52,7 @@ def search(topic: str) -> str:
 
 
 def script(messages: Sequence[Message]) -> Reply | str:
-    """What the model says if there is no real one."""
+    """The scripted reply that stands in for a real model."""
     if messages[-1]["content"].startswith("Make a plan"):
         return '{"steps": ["Search the library", "Write the report"]}'
     topics = [*LIBRARY]

@@ -15,7 +15,7 @@ REFRESH = timedelta(hours=2).total_seconds()
 
 
 class Day:
-    """A clock that moves when it is told to."""
+    """A clock that the example moves."""
 
     def __init__(self) -> None:
         self._now = datetime(2026, 1, 5, 9, tzinfo=UTC)
@@ -54,7 +54,7 @@ class Agent:
 
 
 def work(manager: ResilientCheckpointManager, day: Day, cycles: int) -> list[str]:
-    """The agent's loop; what happened in it, apart from work."""
+    """Run the agent's loop; return the events other than work."""
     agent = Agent(manager, day)
     told: list[str] = []
     started = saved = day.time()

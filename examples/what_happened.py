@@ -1,4 +1,4 @@
-"""What happened at step 3? History, blame, differences, a fork from the past."""
+"""Inspect a run: history, blame, differences, and a fork from an earlier step."""
 
 from __future__ import annotations
 
