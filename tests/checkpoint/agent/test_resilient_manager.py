@@ -625,10 +625,10 @@ def test_pre_operation_checkpoints_stay_until_they_are_released(
     kept = manager.create_checkpoint("pre_operation")
     for _ in range(9):
         clock.pass_by(days=30)
-        manager.create_checkpoint()
+        manager.create_checkpoint("recovery")
     assert manager.exists(kept)
     manager.release(kept)
-    manager.create_checkpoint()
+    manager.create_checkpoint("recovery")
     assert not manager.exists(kept)
 
 
