@@ -231,13 +231,13 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
         sound = [one for one in complete if since is None or one.step < since]
         return next((header.id for header in sound or complete), None)
 
-    def append_notes(self, run_id: str, notes: Sequence[Note]) -> None:
+    def append_notes(self, run_id: str, notes: Sequence[Note], head: int | None = None) -> None:
         """Append notes to a run; a failure is raised whatever the policy for checkpoints."""
         if run_id != self.agent_id:
-            return super().append_notes(run_id, notes)
+            return super().append_notes(run_id, notes, head)
         with self._lock:
             self._lease.acquire()
-            append = partial(CheckpointManager.append_notes, self, run_id, notes)
+            append = partial(CheckpointManager.append_notes, self, run_id, notes, head)
             return self._after_conflict(append)
 
     def close(self) -> None:

@@ -2,13 +2,10 @@ from holdfast.checkpoint.inspect import changes as changes
 from holdfast.checkpoint.inspect.changes import Change as Change
 from holdfast.checkpoint.inspect.changes import CheckpointMetadata as CheckpointMetadata
 from holdfast.checkpoint.inspect.changes import HistoryEntry as HistoryEntry
-from holdfast.checkpoint.inspect.changes import Verdict as Verdict
 from holdfast.checkpoint.inspect.changes import blame as blame
 from holdfast.checkpoint.inspect.changes import changes_between as changes_between
 from holdfast.checkpoint.inspect.changes import changes_in as changes_in
 from holdfast.checkpoint.inspect.changes import metadata_of as metadata_of
-from holdfast.checkpoint.inspect.changes import state_text as state_text
-from holdfast.checkpoint.inspect.changes import verify as verify
 from holdfast.checkpoint.inspect.metrics import Metrics as Metrics
 from holdfast.checkpoint.inspect.metrics import resume_cause as resume_cause
 from holdfast.checkpoint.inspect.migrate import Migrated as Migrated

@@ -1,9 +1,9 @@
-"""What a journal tells when it is read: history, blame, differences, the tree, its soundness."""
+"""Changes in a journal: history, blame, differences, the tree of checkpoints."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -18,29 +18,28 @@ from holdfast.core.values import (
     Lazy,
     Nature,
     Operation,
-    Rebuilt,
     changes,
     decode,
-    encode,
     operations,
     touches,
 )
-from holdfast.errors import HoldfastError, NotFoundError, UsageError
+from holdfast.errors import NotFoundError, UsageError
 from holdfast.storage.base import RecordQuery, RunInfo
 
 __all__ = [
     "Change",
     "CheckpointMetadata",
     "HistoryEntry",
-    "Verdict",
     "blame",
     "changes_between",
     "changes_in",
     "history",
     "metadata_of",
     "tree",
-    "verify",
 ]
+
+
+_AT_A_TIME = 256
 
 
 class CheckpointMetadata(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +75,7 @@ class CheckpointMetadata(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def metadata_of(header: Header) -> CheckpointMetadata:
-    """What a listing shows of a record."""
+    """Return a header as a listing shows it."""
     return CheckpointMetadata(
         checkpoint_id=header.id,
         run_id=header.run_id,
@@ -97,7 +96,7 @@ def metadata_of(header: Header) -> CheckpointMetadata:
 
 
 class Change(msgspec.Struct, frozen=True):
-    """One thing that changed: `op` is add, replace or remove; `path` a JSON Pointer."""
+    """One change: `op` is add, replace or remove; `path` a JSON Pointer."""
 
     op: str
     path: str
@@ -105,7 +104,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class HistoryEntry(msgspec.Struct, frozen=True):
-    """A step of a run: its checkpoint, its state and what it changed."""
+    """A checkpoint of a run, its changes and its state."""
 
     checkpoint: CheckpointMetadata
     changes: tuple[Change, ...]
@@ -113,7 +112,7 @@ class HistoryEntry(msgspec.Struct, frozen=True):
 
     @property
     def state(self) -> Saveable:
-        """The state at that step, loaded when it is asked for."""
+        """The state, loaded on access."""
         return self.load().state()
 
 
@@ -122,7 +121,7 @@ def _changes(steps: list[Operation]) -> tuple[Change, ...]:
 
 
 def history(reader: Reader, run: RunInfo, scope: str) -> Iterator[HistoryEntry]:
-    """Every visible checkpoint of a run's scope, oldest first."""
+    """Yield every visible checkpoint of a run's scope, oldest first."""
     query = RecordQuery(run_id=run.run_id, scope=scope)
     for header in reversed(list(reader.storage.headers(query))):
         changed = _own_changes(reader, header)
@@ -130,14 +129,14 @@ def history(reader: Reader, run: RunInfo, scope: str) -> Iterator[HistoryEntry]:
 
 
 def _own_changes(reader: Reader, header: Header) -> tuple[Change, ...]:
-    """What a checkpoint changed, as its own record tells; a first one added all it holds."""
+    """Return the changes of a checkpoint; the first one adds all its values."""
     for record in reader.storage.read(header.run_id, first=header.seq, last=header.seq):
         return changes_in(reader, record)
-    raise NotFoundError(f"record {header.seq} of run {header.run_id!r} is gone")
+    raise NotFoundError(f"record {header.seq} of run {header.run_id!r} is missing")
 
 
 def changes_in(reader: Reader, record: Record) -> tuple[Change, ...]:
-    """What the checkpoint that *record* holds changed."""
+    """Return the changes of the checkpoint in *record*."""
     body = read_body(reader.sealer.open(record), record.header)
     steps = operations(bytes(body.patch))
     if record.header.frame == "key" and not steps:
@@ -147,28 +146,70 @@ def changes_in(reader: Reader, record: Record) -> tuple[Change, ...]:
 
 
 def blame(reader: Reader, run: RunInfo, path: str, scope: str) -> CheckpointMetadata | None:
-    """The newest checkpoint that wrote the value at *path*, or None if none did."""
+    """Return the newest checkpoint that wrote the value at *path*; None if none did."""
     pointer = _pointer_of(path)
-    for header in reader.storage.headers(RecordQuery(run_id=run.run_id, scope=scope)):
-        changes = _own_changes(reader, header)
-        if any(touches(Operation(change.op, change.path), pointer) for change in changes):
+    lengths = _Lengths(reader, pointer)
+    for header, steps in _newest_first(reader, run, scope):
+        if any(touches(Operation(step.op, step.path), pointer) for step in steps):
             return metadata_of(header)
-        if _appended(reader, header, changes, pointer):
+        if lengths.appended(header, steps):
             return metadata_of(header)
     return None
 
 
-def _appended(reader: Reader, header: Header, changes: tuple[Change, ...], pointer: str) -> bool:
-    """Whether what was appended to a list is, or holds, what *pointer* points at."""
-    grew = Counter(change.path[:-2] for change in changes if change.path.endswith("/-"))
-    for place, count in grew.items():
-        index = pointer.removeprefix(f"{place}/").partition("/")[0]
-        if not pointer.startswith(f"{place}/") or not index.isdecimal():
-            continue
-        value = _value_at(reader.load(header), place)
-        if int(index) >= len(value) - count:
-            return True
-    return False
+def _newest_first(
+    reader: Reader, run: RunInfo, scope: str
+) -> Iterator[tuple[Header, tuple[Change, ...]]]:
+    """Yield each visible checkpoint with its changes, reading many records at a time."""
+    headers = list(reader.storage.headers(RecordQuery(run_id=run.run_id, scope=scope)))
+    for start in range(0, len(headers), _AT_A_TIME):
+        some = headers[start : start + _AT_A_TIME]
+        wanted = {header.seq for header in some}
+        records = reader.storage.read(run.run_id, first=min(wanted), last=max(wanted))
+        found = {one.header.seq: one for one in records if one.header.seq in wanted}
+        for header in some:
+            if header.seq in found:
+                yield header, changes_in(reader, found[header.seq])
+
+
+class _Lengths:
+    """Lengths of the lists along a pointer, followed from newer checkpoints to older ones."""
+
+    def __init__(self, reader: Reader, pointer: str) -> None:
+        self._reader = reader
+        self._pointer = pointer
+        self._lengths: dict[str, int] = {}
+        self._next: str | None = None
+
+    def appended(self, header: Header, steps: tuple[Change, ...]) -> bool:
+        """Return whether a checkpoint appended the value at the pointer, or a value around it."""
+        if self._next != header.id:
+            self._lengths.clear()
+        self._next = header.parent
+        grew = Counter(step.path[:-2] for step in steps if step.path.endswith("/-"))
+        for place, count in grew.items():
+            index = self._pointer.removeprefix(f"{place}/").partition("/")[0]
+            if not self._pointer.startswith(f"{place}/") or not index.isdecimal():
+                continue
+            if place not in self._lengths:
+                self._lengths[place] = len(_value_at(self._reader.load(header), place))
+            length = self._lengths[place]
+            self._lengths[place] = length - count
+            if length - count <= int(index) < length:
+                return True
+        for place in [*self._lengths]:
+            if any(_resizes(step, place) for step in steps):
+                del self._lengths[place]
+        return False
+
+
+def _resizes(change: Change, place: str) -> bool:
+    """Return whether a change other than an append may alter the length of the list at *place*."""
+    if change.path == f"{place}/-":
+        return False
+    around = place == change.path or place.startswith(f"{change.path}/")
+    inside = change.path.rpartition("/")[0] == place and change.op != "replace"
+    return around or inside
 
 
 def _value_at(loaded: Loaded, place: str) -> Any:
@@ -180,8 +221,7 @@ def _value_at(loaded: Loaded, place: str) -> Any:
 
 
 def changes_between(a: Loaded, b: Loaded) -> tuple[Change, ...]:
-    """What turns the state of one checkpoint into that of the other; in what order their keys
-    stand is no difference."""
+    """Return the changes from one state to another, whatever the order of their keys."""
     base = Base({key: Lazy(text) for key, text in a.texts.items()}, {}, a.size)
     order = dict.fromkeys((*(key for key in a.texts if key in b.texts), *b.texts))
     values = {key: Lazy(b.texts[key]) for key in order}
@@ -190,124 +230,15 @@ def changes_between(a: Loaded, b: Loaded) -> tuple[Change, ...]:
 
 
 def tree(headers: Iterator[Header]) -> dict[str | None, list[str]]:
-    """The ids of each checkpoint's children, by the id of their parent, oldest first."""
+    """Return the ids of each checkpoint's children, oldest first, by the id of their parent."""
     children: dict[str | None, list[str]] = {}
     for header in reversed(list(headers)):
         children.setdefault(header.parent, []).append(header.id)
     return children
 
 
-class Verdict(msgspec.Struct, frozen=True):
-    """What verifying a run found. It is true if nothing is wrong."""
-
-    run_id: str
-    records: int
-    problems: tuple[str, ...]
-
-    def __bool__(self) -> bool:
-        return not self.problems
-
-
-def verify(reader: Reader, run: RunInfo) -> Verdict:
-    """Recompute every digest of a run, follow its chain, and rebuild every checkpoint."""
-    problems: list[str] = []
-    walk = _Walk(reader, run, problems)
-    try:
-        for record in reader.records(run.run_id, 1, run.seq):
-            walk.visit(record)
-        walk.end()
-    except HoldfastError as error:
-        problems.append(error.message)
-    return Verdict(run.run_id, walk.count, tuple(problems))
-
-
-class _Walk:
-    """One pass over a run: each state is rebuilt from the one before it."""
-
-    def __init__(self, reader: Reader, run: RunInfo, problems: list[str]) -> None:
-        self._reader = reader
-        self._run = run
-        self._problems = problems
-        self._at: dict[str, tuple[int, Rebuilt]] = {}
-        self._edges: dict[int, str] = {}
-        self._holes: list[tuple[int, int, str]] = []
-        self._before = (0, "")
-        self.count = 0
-
-    def visit(self, record: Record) -> None:
-        header = record.header
-        seq, digest = self._before
-        if header.seq != seq + 1:
-            self._holes.append((seq + 1, header.seq - 1, header.prev))
-        elif header.prev != digest:
-            self._problems.append(f"record {header.seq} does not follow the one before it")
-        self._before = (header.seq, header.digest)
-        self.count += 1
-        if header.frame == "note":
-            if header.kind == "prune":
-                erased = msgspec.json.decode(record.body)["erased"]
-                self._edges.update({hole["last"]: hole["digest"] for hole in erased})
-            return
-        try:
-            self._rebuild(record)
-        except (HoldfastError, msgspec.MsgspecError, LookupError, ValueError, TypeError) as error:
-            self._at.pop(header.scope, None)
-            if not self._is_left_over(header):
-                self._problems.append(f"checkpoint {header.id} (step {header.step}): {error}")
-
-    def _is_left_over(self, header: Header) -> bool:
-        """Whether a checkpoint is hidden, and was built on what a prune has taken meanwhile."""
-        key_seq = header.key_seq or header.seq
-        if not any(first <= key_seq <= last for first, last, _ in self._holes):
-            return False
-        found = self._reader.storage.find(header.id)
-        return (header.run_id, header.seq) not in [(one.run_id, one.seq) for one in found]
-
-    def _rebuild(self, record: Record) -> None:
-        header = record.header
-        seq, made = self._at.get(header.scope, (0, None))
-        body = read_body(self._reader.sealer.open(record), header)
-        if header.frame == "key":
-            made = Rebuilt(bytes(body.state))
-        elif made is not None and seq == header.base_seq:
-            made.apply(bytes(body.patch))
-        else:
-            made = Rebuilt(state_text(self._reader.load(header).texts))
-        self._at[header.scope] = (header.seq, made)
-
-    def end(self) -> None:
-        run = self._run
-        if self._before != (run.seq, run.digest):
-            self._problems.append(f"the newest record is {self._before[0]}, not {run.seq}")
-        for first, last, digest in self._holes:
-            if self._edges.get(last) != digest:
-                self._problems.append(f"records {first} to {last} are gone, and no prune says so")
-        for scope, (seq, made) in self._at.items():
-            header = next(iter(self._reader.storage.headers(_newest(run, scope))), None)
-            if header and header.seq == seq and header.size != len(state_text(made.texts())):
-                self._problems.append(f"record {seq} does not have the size it says")
-        self._look_up()
-
-    def _look_up(self) -> None:
-        """Whether what is listed can be found by its id, as loading does."""
-        storage = self._reader.storage
-        for header in storage.headers(RecordQuery(run_id=self._run.run_id)):
-            places = [(found.run_id, found.scope) for found in storage.find(header.id)]
-            if (header.run_id, header.scope) not in places:
-                self._problems.append(f"checkpoint {header.id} cannot be found by its id")
-
-
-def _newest(run: RunInfo, scope: str) -> RecordQuery:
-    return RecordQuery(run_id=run.run_id, scope=scope, limit=1)
-
-
-def state_text(texts: Mapping[str, bytes]) -> bytes:
-    """The whole state's text, from those of its values."""
-    return b"{%b}" % b",".join(b"%b:%b" % (encode(k), text) for k, text in texts.items())
-
-
 def _pointer_of(path: str) -> str:
-    """A JSON Pointer from one, or from dotted text."""
+    """Return a JSON Pointer from one, or from dotted text."""
     if not path:
         raise UsageError("the path is empty", hint="give a key, such as 'messages'")
     return path if path.startswith("/") else "/" + path.replace(".", "/")

@@ -11,12 +11,12 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from holdfast.checkpoint.crypto import Key, rotation
-from holdfast.checkpoint.inspect import Change, CheckpointMetadata, HistoryEntry, Verdict
+from holdfast.checkpoint.inspect import Change, CheckpointMetadata, HistoryEntry
 from holdfast.checkpoint.journal import CheckpointDraft, Loaded, Note, Saveable
 from holdfast.checkpoint.manager.setup import Manager, said
 from holdfast.checkpoint.manager.steps import Commit, Fire, Pause, Steps, Work
 from holdfast.checkpoint.manager.writer_thread import Writer, await_uncancelled
-from holdfast.checkpoint.repair import RepairReport
+from holdfast.checkpoint.repair import RepairReport, RunVerdict
 from holdfast.checkpoint.transfer import LIMITS, ImportLimits, Manifest, Redact, Style
 from holdfast.checkpoint.transfer import runs as portability
 from holdfast.storage.base import Storage
@@ -177,7 +177,7 @@ class StateManager(Manager):
         """See `CheckpointManager.delete_run`."""
         return await self.perform(self.engine.delete_run(run_id))
 
-    async def verify(self, name_or_run_id: str | None = None) -> list[Verdict]:
+    async def verify(self, name_or_run_id: str | None = None) -> list[RunVerdict]:
         """See `CheckpointManager.verify`."""
         return await self.perform(self.engine.verify(name_or_run_id))
 

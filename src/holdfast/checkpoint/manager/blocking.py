@@ -10,12 +10,12 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from holdfast.checkpoint.crypto import Key, rotation
-from holdfast.checkpoint.inspect import Change, CheckpointMetadata, HistoryEntry, Verdict
+from holdfast.checkpoint.inspect import Change, CheckpointMetadata, HistoryEntry
 from holdfast.checkpoint.journal import CheckpointDraft, Loaded, Note, Saveable
 from holdfast.checkpoint.manager.awaited import StateManager
 from holdfast.checkpoint.manager.setup import Manager, said
 from holdfast.checkpoint.manager.steps import Commit, Fire, Pause, Steps, Work, drive
-from holdfast.checkpoint.repair import RepairReport
+from holdfast.checkpoint.repair import RepairReport, RunVerdict
 from holdfast.checkpoint.transfer import LIMITS, ImportLimits, Manifest, Redact, Style
 from holdfast.checkpoint.transfer import runs as portability
 from holdfast.core.state import state as _state
@@ -167,7 +167,7 @@ class CheckpointManager(Manager):
         """Remove a run with all its records; returns how many there were."""
         return self.perform(self.engine.delete_run(run_id))
 
-    def verify(self, name_or_run_id: str | None = None) -> list[Verdict]:
+    def verify(self, name_or_run_id: str | None = None) -> list[RunVerdict]:
         """Recompute every digest of one run, the runs of a name, or all; a verdict for each."""
         return self.perform(self.engine.verify(name_or_run_id))
 
@@ -254,13 +254,14 @@ class CheckpointManager(Manager):
         """Bring the copy of a run in another storage up to date; returns how many records went.
 
         Records are copied as they are. What the copy has is left as it is; interrupted, it can
-        be called again. A copy that has gone its own way is a `ConflictError` with the `.seq`.
+        be called again. A copy that differs is a `ConflictError` with the `.seq`.
         """
         return self.perform(portability.copy_run(self.engine, run_id, to))
 
     def export_json(self, run_or_checkpoint_id: str, style: Style = "agent") -> str:
         """A checkpoint as a JSON object, or a run as an array of its checkpoints.
 
+        In an array each checkpoint has its ``changes``, and the newest its whole state too.
         *style* is the form: ``agent``, ``fleet``, ``graph`` or ``resilient``.
         """
         return self.perform(portability.export_json(self.engine, run_or_checkpoint_id, style))

@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 
-from holdfast.checkpoint.inspect import Change, CheckpointMetadata, HistoryEntry, Verdict
+from holdfast.checkpoint.inspect import Change, CheckpointMetadata, HistoryEntry
 from holdfast.checkpoint.inspect import changes as views
 from holdfast.checkpoint.journal import Saveable
 from holdfast.checkpoint.manager import Steps, Work
 from holdfast.checkpoint.operations.save import Saving
-from holdfast.checkpoint.repair import RepairReport
+from holdfast.checkpoint.repair import RepairReport, RunVerdict, verify_run
 from holdfast.core.records import Header, check_run_id, read_status
 from holdfast.core.state import StateSnapshot
 from holdfast.errors import NotFoundError, UsageError
@@ -108,17 +108,17 @@ class Looking(Saving):
         run = yield from self._run(name_or_run_id)
         return (yield Work(lambda: views.blame(self.reader, run, path, scope)))  # type: ignore[no-any-return]
 
-    def verify(self, name_or_run_id: str | None = None) -> Steps[list[Verdict]]:
+    def verify(self, name_or_run_id: str | None = None) -> Steps[list[RunVerdict]]:
         """Recompute the digests of one run, the runs of a name, or all."""
 
-        def work() -> list[Verdict]:
+        def work() -> list[RunVerdict]:
             if name_or_run_id is None:
                 runs = self.storage.runs(RunQuery())
             else:
                 runs = self.reader.runs_of(name_or_run_id)
-            return [views.verify(self.reader, run) for run in runs]
+            return [verify_run(self.reader, run) for run in runs]
 
-        verdicts: list[Verdict] = yield Work(work)
+        verdicts: list[RunVerdict] = yield Work(work)
         if name_or_run_id is not None and not verdicts:
             raise no_run(name_or_run_id)
         for _ in range(sum(len(verdict.problems) for verdict in verdicts)):

@@ -1,4 +1,4 @@
-"""Repairing runs: what is damaged is put aside, noted and told of, and the rest goes on.
+"""Repair of runs: damaged records are put aside, and a note in the run records it.
 
 >>> from holdfast import CheckpointManager
 >>> print(CheckpointManager("memory://").repair())
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from holdfast.checkpoint.repair.plan import RepairPlan, Span, plan_repair
-from holdfast.core.records import Header, Record, check_free, new_id, seal
+from holdfast.checkpoint.repair.plan import RepairPlan, plan_repair
+from holdfast.core.records import Header, Range, Record, check_free, new_id, seal
 from holdfast.errors import ConflictError, CorruptError, NotFoundError, UsageError
 from holdfast.storage.base import Batch, Leasing, Repairable, is_dead
 
@@ -29,40 +29,40 @@ __all__ = ["OnCorrupt", "RepairReport", "Repairer", "RunRepair"]
 logger = logging.getLogger("holdfast.checkpoint")
 
 OnCorrupt = Literal["fail", "fallback"]
-_TOLD = 5
-"""So many problems are written into the note; the report has them all."""
+_NOTED = 5
+"""Number of problems written into the note; the report has them all."""
 
 
 class RunRepair(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found damaged in a run, and what was done about it."""
+    """The damage of one run and its repair."""
 
     run_id: str
     name: str = ""
     problems: tuple[str, ...]
     actions: tuple[str, ...]
-    """Each thing that was done, or that would be."""
-    lost: tuple[Span, ...] = ()
-    """First and last seq of what cannot be read."""
-    stranded: tuple[Span, ...] = ()
-    """First and last seq of what can be read, and is built on what cannot."""
+    """Actions taken, or that a dry run would take."""
+    lost: tuple[Range, ...] = ()
+    """Ranges of seqs that cannot be read."""
+    orphaned: tuple[Range, ...] = ()
+    """Ranges of seqs that can be read, and are built on lost ones."""
     checkpoint_id: str | None = None
     """The newest checkpoint that can be loaded; None if there is none."""
     kept: str | None = None
-    """Where what was put aside is."""
+    """Place of the records that were put aside."""
 
 
 class RepairReport(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a repair found and did. As text, a line for each thing."""
+    """The findings and actions of a repair. As text, one line each."""
 
     medium: tuple[str, ...] = ()
-    """What was wrong with the medium itself, or was done about it."""
+    """Problems of the medium itself, and actions taken."""
     runs: tuple[RunRepair, ...] = ()
-    """The runs that were damaged."""
+    """The damaged runs."""
     dry_run: bool = False
 
     @property
     def clean(self) -> bool:
-        """Whether nothing was damaged."""
+        """True if nothing was damaged."""
         return not self.medium and not self.runs
 
     def __str__(self) -> str:
@@ -84,13 +84,13 @@ class Repairer:
         self._storage = saving.storage
         self._clock = clock
         self.untold: list[dict[str, Any]] = []
-        """What hooks are still to be told, from where they may be called."""
+        """Events that hooks have not been called with yet."""
         if on_corrupt == "fallback":
             saving.reader.recover = self.recover
 
     def repair(self, run_id: str | None, *, dry_run: bool) -> RepairReport:
         """Repair one run, or the medium and all runs."""
-        storage = self._mending()
+        storage = self._repairable()
         medium: list[str] = []
         if run_id is None:
             medium = storage.check_medium(repair=not dry_run)
@@ -104,7 +104,7 @@ class Repairer:
                 if done is not None:
                     runs.append(done)
         except CorruptError:
-            # What the runs hold can be told once the medium can be read.
+            # The runs can be inspected once the medium is repaired.
             if not (medium and dry_run):
                 raise
         return RepairReport(medium=tuple(medium), runs=tuple(runs), dry_run=dry_run)
@@ -112,7 +112,7 @@ class Repairer:
     def _repaired(
         self, storage: Repairable, run_id: str, *, dry_run: bool, only: bool
     ) -> RunRepair | None:
-        """What was done to a run; one that others use is left alone, unless *only* it is meant."""
+        """Repair a run; one that another process uses is skipped, unless it is the only one."""
         try:
             done = self._repair(storage, run_id, dry_run=dry_run)
         except NotFoundError:
@@ -128,10 +128,10 @@ class Repairer:
         return done
 
     def recover(self, error: CorruptError) -> bool:
-        """Fall back to the last good checkpoint of the run that *error* tells of.
+        """Repair the damaged run that *error* names; True if it is readable again.
 
-        False if that cannot be done: nothing that is loadable is left, someone else holds the run,
-        or it is not the run's own records that are damaged.
+        False if no checkpoint can be loaded, another process holds the run, or the damage is not
+        in the run's own records.
         """
         run_id = error.facts.get("run_id")
         if run_id is None or not isinstance(self._storage, Repairable):
@@ -149,7 +149,7 @@ class Repairer:
             self._report(done)
         return done is not None
 
-    def _mending(self) -> Repairable:
+    def _repairable(self) -> Repairable:
         if isinstance(self._storage, Repairable):
             return self._storage
         raise UsageError(
@@ -165,7 +165,7 @@ class Repairer:
         if not plan.needed:
             return None
         if dry_run:
-            return _told(plan, None)
+            return _summary(plan, None)
         self._check_free(run_id)
         note = self._note(plan)
         kept = None
@@ -179,10 +179,10 @@ class Repairer:
                 raise refused
         self._saving.journal.invalidate(run_id)
         self._saving.retention.forget_all()
-        return _told(plan, kept)
+        return _summary(plan, kept)
 
     def _check_free(self, run_id: str) -> None:
-        """A live process that has the run would go on from what is put aside."""
+        """Refuse a run that a live process holds: it would continue from what is put aside."""
         storage = self._storage
         lease = storage.lease_of(run_id) if isinstance(storage, Leasing) else None
         if lease is None or lease.epoch == self._epoch(run_id):
@@ -194,15 +194,15 @@ class Repairer:
         return self._saving.journal.epochs.get(run_id)
 
     def _note(self, plan: RepairPlan) -> tuple[Record, ...]:
-        """The note that tells of the damage, to follow what stays."""
-        if not plan.keep or not (plan.lost or plan.stranded):
+        """Return the note about the damage, which follows the kept records."""
+        if not plan.keep or not (plan.lost or plan.orphaned):
             return ()
         newest = plan.keep[-1].header
         damage = {
             "lost": [[*span] for span in plan.lost],
-            "stranded": [[*span] for span in plan.stranded],
+            "orphaned": [[*span] for span in plan.orphaned],
             "head": plan.head,
-            "problems": [*plan.problems[:_TOLD]],
+            "problems": [*plan.problems[:_NOTED]],
         }
         header = Header(
             run_id=plan.run_id,
@@ -215,7 +215,7 @@ class Repairer:
             metadata={"damage": damage},
             epoch=self._epoch(plan.run_id) or 0,
         )
-        body = msgspec.json.encode({"erased": plan.holes})
+        body = msgspec.json.encode({"erased": plan.gaps})
         return (seal(header, body, prev=newest.digest),)
 
     def _report(self, done: RunRepair) -> None:
@@ -224,7 +224,7 @@ class Repairer:
         logger.warning(
             "run %s was damaged: %s; %s",
             done.run_id,
-            "; ".join(done.problems[:_TOLD]) or "records are missing",
+            "; ".join(done.problems[:_NOTED]) or "records are missing",
             "; ".join(done.actions),
         )
         self.untold.append(
@@ -239,33 +239,33 @@ class Repairer:
         )
 
 
-def _told(plan: RepairPlan, kept: str | None) -> RunRepair:
+def _summary(plan: RepairPlan, kept: str | None) -> RunRepair:
     actions: list[str] = []
     if plan.lost:
-        actions.append(f"quarantined {_words(plan.lost)}, which cannot be read")
-    if plan.stranded:
-        actions.append(f"quarantined {_words(plan.stranded)}, built on what cannot be read")
-    if plan.rewrites and not plan.lost and not plan.stranded:
+        actions.append(f"quarantined {_ranges_text(plan.lost)}, which cannot be read")
+    if plan.orphaned:
+        actions.append(f"quarantined {_ranges_text(plan.orphaned)}, built on what cannot be read")
+    if plan.rewrites and not plan.lost and not plan.orphaned:
         actions.append("rebuilt the index")
     if plan.keep and plan.keep[-1].header.seq < plan.head:
         newest = plan.keep[-1].header
         actions.append(f"head set to record {newest.seq} ({newest.digest})")
     if not plan.keep:
-        actions.append("no checkpoint of it is whole, so all of it is put aside")
+        actions.append("no checkpoint is whole, so the whole run is put aside")
     if kept is not None:
-        actions.append(f"what was put aside is kept in {kept}")
+        actions.append(f"the records put aside are kept in {kept}")
     return RunRepair(
         run_id=plan.run_id,
         name=plan.keep[-1].header.name if plan.keep else "",
         problems=plan.problems,
         actions=tuple(actions),
         lost=plan.lost,
-        stranded=plan.stranded,
+        orphaned=plan.orphaned,
         checkpoint_id=plan.checkpoint.id if plan.checkpoint else None,
         kept=kept,
     )
 
 
-def _words(spans: Iterable[Span]) -> str:
-    told = [f"{a}" if a == b else f"{a} to {b}" for a, b in spans]
-    return f"record{'s' if len(told) > 1 or ' ' in told[0] else ''} {', '.join(told)}"
+def _ranges_text(spans: Iterable[Range]) -> str:
+    texts = [f"{a}" if a == b else f"{a} to {b}" for a, b in spans]
+    return f"record{'s' if len(texts) > 1 or ' ' in texts[0] else ''} {', '.join(texts)}"

@@ -11,15 +11,13 @@ from datetime import datetime, tzinfo
 
 import msgspec
 
-from holdfast.checkpoint.inspect import Verdict
 from holdfast.checkpoint.journal import Reader
 from holdfast.checkpoint.retention.live import RetentionManager
 from holdfast.core.policy import Decision, Rules, plan_prune
 from holdfast.core.records import Header
-from holdfast.errors import HoldfastError
 from holdfast.storage.base import RecordQuery, RunInfo
 
-__all__ = ["Freed", "forget", "plan_forget", "plan_freeing", "verify_headers"]
+__all__ = ["Freed", "forget", "plan_forget", "plan_freeing"]
 
 
 class Freed(msgspec.Struct, frozen=True):
@@ -92,26 +90,3 @@ def plan_freeing(
         return Freed(run.run_id, run.seq, run.stored)
     plan = retention.plan_erasure(run.run_id, hiding)
     return None if plan is None else Freed(run.run_id, len(plan.seqs), plan.stored)
-
-
-def verify_headers(reader: Reader, run: RunInfo) -> Verdict:
-    """Check what is known of a run without opening its bodies: its head, the digest of every
-    visible header, and that each checkpoint's keyframe is there."""
-    problems: list[str] = []
-    count = 0
-    seqs: set[int] = set()
-    needed: dict[int, int] = {}
-    try:
-        reader.newest(run)
-        for header in reader.storage.headers(RecordQuery(run_id=run.run_id, notes=True)):
-            count += 1
-            seqs.add(header.seq)
-            if header.key_seq is not None:
-                needed[header.key_seq] = header.seq
-        for key_seq, seq in needed.items():
-            hidden = reader.storage.read(run.run_id, first=key_seq, last=key_seq)
-            if key_seq not in seqs and next(hidden, None) is None:
-                problems.append(f"record {key_seq} is gone, and checkpoint {seq} is built on it")
-    except HoldfastError as error:
-        problems.append(error.message)
-    return Verdict(run.run_id, count, tuple(problems))

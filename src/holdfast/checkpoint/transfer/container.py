@@ -1,24 +1,24 @@
-"""The ``.holdfast`` file: one run, whole and by itself.
+"""The ``.holdfast`` file: one complete run.
 
 ::
 
-    holdfast-run 1                     a line: what it is, and the version of the format
+    holdfast-run 1                     a line: the type and the version of the format
     {"run_id":"nightly", ...}          a line: the manifest
     section, section, ...              the records, some in each section
     end of sections
-    sha256 3a7f...                     a line: SHA-256 of all that stands before it
+    sha256 3a7f...                     a line: SHA-256 of everything before it
 
-So ``head -n 2`` shows what is in it. A section is a byte that tells how it is packed (0: plain,
-1: one zstd frame), the bytes it takes in the file and the bytes it unpacks to (both 32 bits, big
-endian), and then its data. Byte 255 with two zeros ends them. Unpacked it is a row of records: the
-digest of the header (16 bytes), the lengths of header and body (32 bits each), the header's text
-and the sealed body, both as the storage had them. So digests and encryption survive the journey,
-and a run that is encrypted travels encrypted, its wrapped key with it.
+``head -n 2`` shows what the file holds. A section starts with a byte for its packing (0: plain,
+1: one zstd frame), its size in the file and its size unpacked (both 32 bits, big endian); its data
+follows. Byte 255 with two zeros ends the sections. Unpacked, a section is a sequence of records:
+the digest of the header (16 bytes), the lengths of header and body (32 bits each), the header's
+text and the sealed body, both as the storage had them. So digests and encryption are kept: an
+encrypted run stays encrypted, with its wrapped key.
 
-The manifest counts the records, the checkpoints among them and the bytes they unpack to, names the
-first and the last seq and the digest of the last record, and tells which seqs are hidden. Its
-`content` is ``sealed`` for records as they were, ``resealed`` if they were given another key or
-none, ``redacted`` if secrets were taken out as well. Nothing in it is believed: it is compared.
+The manifest counts records, checkpoints and unpacked bytes, names the first and the last seq and
+the digest of the last record, and lists the hidden seqs. Its `content` is ``sealed`` for records as
+they were, ``resealed`` with another key or none, ``redacted`` if secrets were taken out as well. An
+import trusts nothing in it: it compares.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ SECTION_BYTES = 1 << 20
 """A section ends with the record that makes it this large."""
 PIECE = 1 << 20
 _TIGHTEST = 100
-"""A section that would pack better than this is left plain: to who opens it, it is no bomb."""
+"""A section that would pack better than this stays plain, so that readers can limit the ratio."""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a file says of the run in it."""
+    """Facts about the run in a file."""
 
     run_id: str
     name: str
@@ -64,7 +64,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     checkpoints: int
     """Visible ones."""
     bytes: int
-    """Of all sections, unpacked."""
+    """Bytes of all sections, unpacked."""
     first: int
     last: int
     """The seqs of the oldest and the newest record."""
@@ -74,13 +74,13 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     content: Literal["sealed", "resealed", "redacted"] = "sealed"
     encrypted: bool = False
     hidden: tuple[tuple[int, int], ...] = ()
-    """Ranges of seqs, first and last, that are kept as bases only."""
+    """Ranges of seqs that are kept as bases only."""
     redacted: dict[str, int] = {}
-    """How many secrets of each kind were taken out."""
+    """Number of secrets of each kind that were taken out."""
 
 
 class _Pack:
-    """Packs records into sections, in a file that has no name yet."""
+    """Packs records into sections of a temporary file."""
 
     def __init__(self, spool: IO[bytes]) -> None:
         self._spool = spool
@@ -124,7 +124,7 @@ def check_free(path: Path, *, overwrite: bool) -> None:
 
 
 class Totals(msgspec.Struct, frozen=True):
-    """What was written, as a manifest counts it."""
+    """Counts for a manifest."""
 
     records: int
     bytes: int
@@ -140,9 +140,9 @@ def write_run(
     *,
     overwrite: bool,
 ) -> Manifest:
-    """Write *records* to a file, which is there whole or not at all, and lasts when this returns.
+    """Write *records* to a file: complete and durable when this returns, or not there.
 
-    *describe* is asked for the manifest once they are all written.
+    *describe* makes the manifest once all of them are written.
     """
     with _os_errors(path), tempfile.TemporaryFile(dir=path.parent) as spool:
         pack = _Pack(spool)
@@ -184,7 +184,7 @@ def _publish(path: Path, lines: bytes, sections: IO[bytes], overwrite: bool) -> 
 
 
 def _name(temporary: str, path: Path, overwrite: bool) -> None:
-    """Give a complete file its name; without *overwrite* only if nobody took it meanwhile."""
+    """Give a complete file its name; without *overwrite* only if no other file has it."""
     if overwrite:
         os.replace(temporary, path)
         return
@@ -195,14 +195,14 @@ def _name(temporary: str, path: Path, overwrite: bool) -> None:
     except OSError as error:
         if error.errno not in (errno.EPERM, errno.ENOTSUP, errno.ENOSYS):
             raise
-        # Memory sticks and some network shares have no links.
+        # Some file systems have no links.
         check_free(path, overwrite=False)
         os.replace(temporary, path)
 
 
 def _is_there(path: Path) -> UsageError:
     hint = "give another name, or overwrite=True"
-    return UsageError(f"{path} is there already", hint=hint, path=str(path))
+    return UsageError(f"{path} exists already", hint=hint, path=str(path))
 
 
 @contextmanager

@@ -1,7 +1,7 @@
-"""Reading a ``.holdfast`` file as if whoever wrote it meant harm.
+"""Reading ``.holdfast`` files from untrusted sources.
 
-No size that it tells is believed before it is compared with a limit, nothing is unpacked that
-would become too much, and not more than one section is held at a time.
+Every size in the file is compared with a limit before it is used, nothing is unpacked beyond the
+limits, and one section is held at a time.
 """
 
 from __future__ import annotations
@@ -35,33 +35,48 @@ from holdfast.core.records import check_run_id
 from holdfast.core.values import DEPTH_LIMIT
 from holdfast.errors import CorruptError, DataError, NotFoundError, StorageError, UsageError
 
-__all__ = ["LIMITS", "ImportLimits", "Parts", "RunFile", "open_run"]
+__all__ = ["LIMITS", "UNLIMITED", "ExportedRun", "ImportLimits", "RecordParts", "open_run"]
 
 _TRAILER_BYTES = len(TRAILER % (b"0" * 64))
 _MANIFEST_BYTES = 2 << 20
 _FREE_BYTES = 1 << 20
-"""So much may come out of however little."""
+"""Bytes that may be unpacked whatever the ratio."""
 
 
 class ImportLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of a file is believed. What goes beyond is refused before it is unpacked."""
+    """Limits for a file to import. What exceeds them is refused before it is unpacked."""
 
     total_bytes: int = 1 << 30
-    """Of the file, of all its records, and of all their bodies when they are unpacked."""
+    """Bytes of the file, of all its records, and of all their bodies when unpacked."""
     record_bytes: int = 64 << 20
-    """Of one record, its body unpacked."""
+    """Bytes of one record with its body unpacked."""
     records: int = 250_000
     ratio: int = 200
-    """How many times its size something may unpack to, beyond the first MiB."""
+    """Largest factor by which data may grow when unpacked, beyond the first MiB."""
     depth: int = 4 * DEPTH_LIMIT
-    """How deep JSON may be nested; a level of a value takes up to three of JSON."""
+    """Nesting of JSON; a level of a value takes up to three of JSON."""
+
+    def refusing(self, size: int, stored: int) -> str:
+        """Return the name of the limit that refuses a body of that size, or "".
+
+        >>> ImportLimits().refusing(100, 50), ImportLimits().refusing(1 << 30, 1 << 20)
+        ('', 'record_bytes')
+        """
+        if size > self.record_bytes:
+            return "record_bytes"
+        return "ratio" if size > max(_FREE_BYTES, stored * self.ratio) else ""
 
 
 LIMITS = ImportLimits()
+_MOST = 1 << 62
+UNLIMITED = ImportLimits(
+    total_bytes=_MOST, record_bytes=_MOST, records=_MOST, ratio=_MOST, depth=LIMITS.depth
+)
+"""For files from a trusted source."""
 
 
-class Parts(msgspec.Struct, frozen=True):
-    """A record as it stands in a file."""
+class RecordParts(msgspec.Struct, frozen=True):
+    """A record as the file holds it."""
 
     digest: str
     text: bytes
@@ -72,8 +87,8 @@ _read_manifest = msgspec.json.Decoder(Manifest).decode
 
 
 @contextmanager
-def open_run(path: Path, limits: ImportLimits) -> Iterator[RunFile]:
-    """The run file at *path*; anything that is not one, and whole, is refused."""
+def open_run(path: Path, limits: ImportLimits) -> Iterator[ExportedRun]:
+    """Open the run file at *path*; refuse anything that is not a complete one."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         fd = os.open(path, flags)
@@ -90,18 +105,18 @@ def open_run(path: Path, limits: ImportLimits) -> Iterator[RunFile]:
         os.close(fd)
         raise _refused(path, "is not a regular file", "give a file that export_run wrote")
     with os.fdopen(fd, "rb", buffering=PIECE) as file:
-        yield RunFile(path, file, found.st_size, limits)
+        yield ExportedRun(path, file, found.st_size, limits)
 
 
-class RunFile:
-    """A file that is read as if its writer meant harm."""
+class ExportedRun:
+    """An exported run, read with limits."""
 
     def __init__(self, path: Path, file: IO[bytes], size: int, limits: ImportLimits) -> None:
         self.path = path
         self.limits = limits
         self._file = file
         self._end = size - _TRAILER_BYTES
-        """Where the trailer begins."""
+        """Offset of the trailer."""
         if file.read(len(MAGIC)) != MAGIC:
             raise _refused(path, "is not a holdfast file")
         version = file.readline(16).strip()
@@ -135,7 +150,7 @@ class RunFile:
         try:
             check_run_id(manifest.run_id)
         except UsageError as error:
-            raise _refused(self.path, f"holds a run that cannot be: {error.message}") from None
+            raise _refused(self.path, f"holds a run with a wrong id: {error.message}") from None
         if manifest.records > self.limits.records:
             raise self.too_much(f"holds {manifest.records:,} records, more than", "records")
         if manifest.bytes > self.limits.total_bytes:
@@ -143,10 +158,10 @@ class RunFile:
         self._begin = len(FIRST_LINE) + len(line)
         return manifest
 
-    def records(self) -> Iterator[Parts]:
-        """The records, as they stand in the file. It holds one section at a time.
+    def records(self) -> Iterator[RecordParts]:
+        """Yield the records, holding one section at a time.
 
-        Only when the last was given it is certain that the file is whole.
+        The file is known to be complete only after the last of them.
         """
         count, size = 0, 0
         for section in self._sections():
@@ -161,7 +176,7 @@ class RunFile:
         if (count, size) != (self.manifest.records, self.manifest.bytes):
             raise self.refused("holds less than its manifest says")
 
-    def _record(self, section: bytes, at: int) -> tuple[Parts, int]:
+    def _record(self, section: bytes, at: int) -> tuple[RecordParts, int]:
         start = at + RECORD.size
         if start > len(section):
             raise self.refused("has a section that is not made of records")
@@ -171,7 +186,7 @@ class RunFile:
         middle, end = start + text, start + text + body
         if end > len(section):
             raise self.refused("has a section that is not made of records")
-        return Parts(digest.hex(), section[start:middle], section[middle:end]), end
+        return RecordParts(digest.hex(), section[start:middle], section[middle:end]), end
 
     def _sections(self) -> Iterator[bytes]:
         self._file.seek(0)
@@ -214,21 +229,22 @@ class RunFile:
         raise self.refused("has a section that cannot be unpacked")
 
     def check_ratio(self, packed: int, unpacked: int) -> None:
-        """Raise if so much from so little is more than the limits allow."""
+        """Raise if *packed* bytes grow more than the limits allow."""
         if unpacked > max(_FREE_BYTES, packed * self.limits.ratio):
             times = unpacked // max(packed, 1)
             raise self.too_much(f"unpacks to {times:,} times its size, more than", "ratio")
 
     def refused(self, what: str, hint: str = "") -> CorruptError:
-        """The error for something in the file that is not as `write_run` writes it."""
+        """Return the error for something that `write_run` does not write."""
         return _refused(self.path, what, hint)
 
     def too_much(self, what: str, limit: str) -> DataError:
-        """The error for something beyond a limit."""
+        """Return the error for something beyond a limit."""
         allowed = getattr(self.limits, limit)
         return DataError(
             f"{self.path} {what} the {allowed:,} allowed",
-            hint=f"if you trust it, give limits=ImportLimits({limit}=...)",
+            hint=f"if you trust it, give limits=ImportLimits({limit}=...), or: holdfast import"
+            f" --trust {self.path.name}",
             path=str(self.path),
             limit=limit,
         )

@@ -1,4 +1,4 @@
-"""Checkpoints as plain JSON, in the forms that other systems write.
+"""Checkpoints as plain JSON, in the forms of other systems.
 
 ========= =========================================================================================
 agent     the fields of an `AgentState`, times as ISO text
@@ -8,8 +8,8 @@ graph     run_id, checkpoint_node, timestamp, data
 resilient agent_id, timestamp, checkpoint_type, version, state
 ========= =========================================================================================
 
-What JSON cannot say becomes the nearest thing that it can: this is for other programs to read, and
-is not read back. `export_run` loses nothing.
+Values that JSON lacks become the nearest ones it has: these forms are for other programs, and are
+not read back. `export_run` loses nothing.
 """
 
 from __future__ import annotations
@@ -18,18 +18,20 @@ import base64
 import dataclasses
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime, time, timedelta
 from enum import Enum
 from typing import Any, Literal, get_args
 
 import msgspec
 
+from holdfast.checkpoint.inspect import Change
 from holdfast.checkpoint.journal import Loaded
+from holdfast.core.records import Header
 from holdfast.core.values import Opaque, decode
 from holdfast.errors import UsageError
 
-__all__ = ["Style", "fleet_status", "form_of", "write_json"]
+__all__ = ["Style", "fleet_status", "form_of", "form_of_change", "write_json", "write_line"]
 
 Style = Literal["agent", "fleet", "graph", "resilient"]
 
@@ -38,7 +40,7 @@ _FLEET_KEYS = ("current_round", "stall_count", "last_response", "context")
 
 
 def fleet_status(status: str) -> str:
-    """*status* as fleets spell it.
+    """Return *status* as fleets spell it.
 
     >>> fleet_status("running"), fleet_status("stalled")
     ('in_progress', 'stalled')
@@ -47,21 +49,41 @@ def fleet_status(status: str) -> str:
 
 
 def form_of(loaded: Loaded, style: Style) -> dict[str, Any]:
-    """A checkpoint in one of the forms, as values that JSON can say."""
-    if style not in _FORMS:
-        raise UsageError(f"style is {style!r}", hint=f"one of {', '.join(get_args(Style))}")
+    """Return a checkpoint in one of the forms, as JSON values."""
     values = {key: decode(text) for key, text in loaded.texts.items()}
-    return _plain(_FORMS[style](loaded, values))  # type: ignore[no-any-return]
+    return _plain(_form(style)(loaded.header, values, loaded.form))  # type: ignore[no-any-return]
+
+
+def form_of_change(
+    header: Header, changes: Iterable[Change], loaded: Loaded | None, style: Style
+) -> dict[str, Any]:
+    """Return a checkpoint with its changes instead of its state; with *loaded*, with both."""
+    form = _form(style)(header, {}, "") if loaded is None else form_of(loaded, style)
+    listed = [{"op": one.op, "path": one.path, "value": one.value} for one in changes]
+    for one in listed:
+        if one["op"] == "remove":
+            del one["value"]
+    return _plain({**form, "changes": listed})  # type: ignore[no-any-return]
 
 
 def write_json(form: Any) -> str:
-    """The text of a form, indented."""
+    """Return the text of a form, indented."""
     return json.dumps(form, indent=2)
 
 
-def _agent(loaded: Loaded, values: dict[str, Any]) -> dict[str, Any]:
-    header = loaded.header
-    extra = values.pop("extra", {}) if loaded.form == "agent" else {}
+def write_line(form: Any) -> str:
+    """Return the text of a form in one line."""
+    return json.dumps(form, separators=(",", ":"))
+
+
+def _form(style: Style) -> Callable[[Header, dict[str, Any], str], dict[str, Any]]:
+    if style not in _FORMS:
+        raise UsageError(f"style is {style!r}", hint=f"one of {', '.join(get_args(Style))}")
+    return _FORMS[style]
+
+
+def _agent(header: Header, values: dict[str, Any], form: str) -> dict[str, Any]:
+    extra = values.pop("extra", {}) if form == "agent" else {}
     return {
         "checkpoint_id": header.id,
         "agent_id": header.name,
@@ -76,8 +98,7 @@ def _agent(loaded: Loaded, values: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _fleet(loaded: Loaded, values: dict[str, Any]) -> dict[str, Any]:
-    header = loaded.header
+def _fleet(header: Header, values: dict[str, Any], form: str) -> dict[str, Any]:
     round_ = values.get("current_round", header.step)
     others = {key: value for key, value in values.items() if key not in _FLEET_KEYS}
     status = fleet_status(header.status)
@@ -93,8 +114,7 @@ def _fleet(loaded: Loaded, values: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _graph(loaded: Loaded, values: dict[str, Any]) -> dict[str, Any]:
-    header = loaded.header
+def _graph(header: Header, values: dict[str, Any], form: str) -> dict[str, Any]:
     return {
         "run_id": header.run_id,
         "checkpoint_node": header.node or "",
@@ -103,8 +123,7 @@ def _graph(loaded: Loaded, values: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _resilient(loaded: Loaded, values: dict[str, Any]) -> dict[str, Any]:
-    header = loaded.header
+def _resilient(header: Header, values: dict[str, Any], form: str) -> dict[str, Any]:
     return {
         "agent_id": header.name or header.run_id,
         "timestamp": header.saved_at,
@@ -114,7 +133,7 @@ def _resilient(loaded: Loaded, values: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-_FORMS: Mapping[str, Callable[[Loaded, dict[str, Any]], dict[str, Any]]] = {
+_FORMS: Mapping[str, Callable[[Header, dict[str, Any], str], dict[str, Any]]] = {
     "agent": _agent,
     "fleet": _fleet,
     "graph": _graph,
@@ -127,7 +146,7 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """*value* made of what JSON has."""
+    """Return *value* as JSON values."""
     match value:
         case Enum():
             return _plain(value.value)

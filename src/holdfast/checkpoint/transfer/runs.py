@@ -1,22 +1,23 @@
-"""Runs that leave a storage and come into one: as a file, as a copy, as plain JSON.
+"""Export, import and copy of runs: as a file, to another storage, as plain JSON.
 
-A ``.holdfast`` file (its format stands in `checkpoint.transfer.container`) is one run with all its
-records. By default they are written exactly as they were sealed. Asked to redact, or for another
-encryption, the records are sealed anew, and the manifest says so.
+A ``.holdfast`` file (see `checkpoint.transfer.container`) is one run with all its records, by
+default exactly as they were sealed. For redaction or another encryption the records are sealed
+again, and the manifest says so.
 
 >>> import tempfile
 >>> from holdfast import CheckpointManager, State
 >>> here, there = CheckpointManager("memory://"), CheckpointManager("memory://")
 >>> checkpoint_id = here.save_checkpoint(State.new({"done": 3}, run_id="nightly"))
 >>> with tempfile.TemporaryDirectory() as directory:
-...     told = here.export_run("nightly", f"{directory}/nightly.holdfast")
+...     manifest = here.export_run("nightly", f"{directory}/nightly.holdfast")
 ...     run_id = there.import_run(f"{directory}/nightly.holdfast")
->>> told.checkpoints, run_id, there.resume_from_latest("nightly")["done"]
+>>> manifest.checkpoints, run_id, there.resume_from_latest("nightly")["done"]
 (1, 'nightly', 3)
 """
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
@@ -27,14 +28,28 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.checkpoint.crypto import Key, Keys, load_keys
+from holdfast.checkpoint.inspect import changes_in
 from holdfast.checkpoint.journal import Reader
 from holdfast.checkpoint.manager import Steps, Work
 from holdfast.checkpoint.transfer.container import Manifest, Totals, check_free, write_run
-from holdfast.checkpoint.transfer.container_reader import ImportLimits, open_run
-from holdfast.checkpoint.transfer.json_form import Style, form_of, write_json
+from holdfast.checkpoint.transfer.container_reader import LIMITS, ImportLimits, open_run
+from holdfast.checkpoint.transfer.json_form import (
+    Style,
+    form_of,
+    form_of_change,
+    write_json,
+    write_line,
+)
 from holdfast.checkpoint.transfer.reseal import Closer, NewIds, Redact, Redaction, resealed
 from holdfast.checkpoint.transfer.validate import Staged, stage
-from holdfast.core.records import Header, Record, check_run_id, is_encrypted
+from holdfast.core.records import (
+    Header,
+    Record,
+    check_run_id,
+    gaps_between,
+    is_encrypted,
+    ranges_of,
+)
 from holdfast.errors import ConflictError, NotFoundError, UsageError, WrongKeyError
 from holdfast.storage.base import (
     Batch,
@@ -49,7 +64,10 @@ from holdfast.storage.base import (
 if TYPE_CHECKING:
     from holdfast.checkpoint.operations import Operations
 
-__all__ = ["copy_run", "export_json", "export_run", "import_run"]
+__all__ = ["copy_run", "export_json", "export_run", "import_run", "json_lines"]
+
+
+logger = logging.getLogger("holdfast.checkpoint")
 
 
 # To a file
@@ -65,7 +83,7 @@ def export_run(
     decrypt: bool,
     overwrite: bool,
 ) -> Steps[Manifest]:
-    """Write a run to a file of its own; gives what the file says of it."""
+    """Write a run to a file, and return its manifest."""
     if decrypt and encryption_key is not None:
         raise UsageError("decrypt and encryption_key are both given", hint="give one of them")
     target = Path(path)
@@ -77,7 +95,7 @@ def export_run(
 
 
 class _Export:
-    """One run on its way to a file."""
+    """The export of one run."""
 
     def __init__(
         self,
@@ -94,7 +112,7 @@ class _Export:
         self._decrypt = decrypt
 
     def write(self, path: Path, overwrite: bool) -> Manifest:
-        """Read the run as it is now, and write it."""
+        """Read the run up to its head, and write it."""
         run = _existing(self._reader, self._run_id)
         visible = set[int]()
         encrypted = False
@@ -118,15 +136,25 @@ class _Export:
                 exported_at=datetime.now(UTC),
                 content=content,
                 encrypted=encrypted,
-                hidden=tuple(_ranges(source.hidden)),
+                hidden=tuple(ranges_of(source.hidden)),
                 redacted=dict(self._redaction.counts) if self._redaction else {},
                 **msgspec.structs.asdict(totals),
             )
 
-        return write_run(path, records, describe, overwrite=overwrite)
+        manifest = write_run(path, records, describe, overwrite=overwrite)
+        beyond = source.beyond - {""}
+        if beyond:
+            logger.warning(
+                "%s is larger than imports allow by default (%s): import it with"
+                " limits=ImportLimits(...), or with: holdfast import --trust %s",
+                path,
+                ", ".join(sorted(beyond)),
+                path.name,
+            )
+        return manifest
 
     def _keys_for(self, encrypted: bool) -> Keys | None:
-        """What the file is encrypted with: what was run under one key stays under it."""
+        """Return the keys of the file; an encrypted run stays encrypted."""
         if self._keys is not None or self._decrypt or not encrypted:
             return self._keys
         return self._reader.sealer.keys
@@ -145,7 +173,7 @@ class _Export:
 
 
 class _Source:
-    """The records of a run, and what was seen of them on the way."""
+    """The records of a run, with counts of those already read."""
 
     def __init__(self, reader: Reader, run: RunInfo, visible: set[int], encrypted: bool) -> None:
         self._reader = reader
@@ -154,6 +182,8 @@ class _Source:
         self._encrypted = encrypted
         self.checkpoints = 0
         self.hidden: list[int] = []
+        self.beyond: set[str] = set()
+        """Limits that an import with default limits would refuse the file by."""
 
     def __iter__(self) -> Iterator[Record]:
         for record in self._reader.records(self._run.run_id, 1, self._run.seq):
@@ -163,6 +193,7 @@ class _Source:
                     f"the key of run {header.run_id!r} was erased: there is nothing to export",
                     run_id=header.run_id,
                 )
+            self.beyond.add(LIMITS.refusing(header.size, header.stored))
             if header.seq not in self.visible:
                 self.hidden.append(header.seq)
             elif header.frame != "note":
@@ -172,19 +203,6 @@ class _Source:
 
 def _is_key(header: Header) -> bool:
     return header.frame == "note" and header.kind == "key"
-
-
-def _ranges(seqs: Iterable[int]) -> Iterator[tuple[int, int]]:
-    first = last = 0
-    for seq in seqs:
-        if seq == last + 1 and first:
-            last = seq
-            continue
-        if first:
-            yield first, last
-        first = last = seq
-    if first:
-        yield first, last
 
 
 def _existing(reader: Reader, run_id: str) -> RunInfo:
@@ -205,10 +223,9 @@ def import_run(
     encryption_key: Key | None,
     limits: ImportLimits,
 ) -> Steps[str]:
-    """Take the run in a file into the storage; gives its id.
+    """Import the run in a file, and return its id.
 
-    All that is in the file is checked first. Then it is appended in one batch, so that the run is
-    there whole or not at all.
+    The whole file is validated first. Then it is appended in one commit: all of it or nothing.
     """
     if run_id is not None:
         check_run_id(run_id)
@@ -248,8 +265,8 @@ def _taken(run_id: str) -> ConflictError:
 
 
 def _append_whole(storage: Storage, run_id: str, staged: Staged) -> None:
-    """Append a run in one commit: one batch, or as many as it has had names."""
-    erased = frozenset((first, last) for first, last, _ in staged.gaps)
+    """Append a run in one commit, with a batch for each name it has had."""
+    erased = frozenset((gap.first, gap.last) for gap in staged.gaps)
     batches = [
         Batch(
             run_id=run_id,
@@ -268,7 +285,7 @@ def _append_whole(storage: Storage, run_id: str, staged: Staged) -> None:
 
 
 def copy_run(operations: Operations, run_id: str, to: Storage | str) -> Steps[int]:
-    """Append to *to* what it does not have of a run yet; gives how many records that were."""
+    """Append the missing records of a run to *to*, and return their number."""
     return (yield Work(lambda: _copy_to(operations.reader, run_id, to)))  # type: ignore[no-any-return]
 
 
@@ -294,7 +311,7 @@ def _copy(reader: Reader, run: RunInfo, to: Storage) -> int:
             run_id=run.run_id,
             records=tuple(records),
             hide=tuple(one for one in seqs if one not in visible),
-            erased=frozenset(_gaps(seq, seqs)),
+            erased=frozenset(gaps_between(seqs, after=seq)),
         )
         conflict = to.append([batch])[0]
         if conflict is not None:
@@ -305,18 +322,18 @@ def _copy(reader: Reader, run: RunInfo, to: Storage) -> int:
 
 
 def _common(reader: Reader, run: RunInfo, to: Storage, there: RunInfo) -> int:
-    """The newest seq of the target, if one of the two journals goes on from the other's end."""
+    """Return the newest seq of the target, if one journal continues the other."""
     if there.seq <= run.seq:
-        fits = _goes_on(reader.storage, run.run_id, there.seq, there.digest)
+        fits = _has_record(reader.storage, run.run_id, there.seq, there.digest)
     else:
-        fits = _goes_on(to, run.run_id, run.seq, run.digest)
+        fits = _has_record(to, run.run_id, run.seq, run.digest)
     if not fits:
         raise _diverged(run.run_id, _first_difference(reader.storage, to, run.run_id))
     return there.seq
 
 
-def _goes_on(storage: Storage, run_id: str, seq: int, digest: str) -> bool:
-    """Whether the record with *digest* stands, or stood, at *seq*."""
+def _has_record(storage: Storage, run_id: str, seq: int, digest: str) -> bool:
+    """Return whether the record at *seq* has, or had before it was pruned, that digest."""
     for record in storage.read(run_id, first=seq, last=seq + 1):
         header = record.header
         return digest == (header.digest if header.seq == seq else header.prev)
@@ -324,7 +341,7 @@ def _goes_on(storage: Storage, run_id: str, seq: int, digest: str) -> bool:
 
 
 def _first_difference(here: Storage, there: Storage, run_id: str) -> int | None:
-    """The first seq at which both have a record, and not the same; None if there is none."""
+    """Return the first seq at which both have a record and they differ, if any."""
     theirs = there.read(run_id)
     other = next(theirs, None)
     for record in here.read(run_id):
@@ -341,39 +358,52 @@ def _first_difference(here: Storage, there: Storage, run_id: str) -> int | None:
 def _diverged(run_id: str, seq: int | None) -> ConflictError:
     if seq is None:
         return ConflictError(
-            f"of run {run_id!r} the records are erased that would show whether its copy is one",
+            f"cannot compare the copy of run {run_id!r}: the needed records were pruned",
             hint="delete the copy, then copy the run again",
             run_id=run_id,
             seq=None,
         )
     return ConflictError(
-        f"the copy of run {run_id!r} has gone its own way since seq {seq}",
+        f"the copy of run {run_id!r} differs from seq {seq} on",
         hint="delete the copy, or copy to another storage",
         run_id=run_id,
         seq=seq,
     )
 
 
-def _gaps(seq: int, seqs: Iterable[int]) -> Iterator[tuple[int, int]]:
-    for following in seqs:
-        if following > seq + 1:
-            yield seq + 1, following - 1
-        seq = following
-
-
 # As JSON
 
 
 def export_json(operations: Operations, run_or_checkpoint_id: str, style: Style) -> Steps[str]:
-    """A checkpoint as a JSON object, or a run as an array of its checkpoints, oldest first."""
+    """Return a checkpoint as a JSON object, or a run as `json_lines` gives it."""
 
     def work() -> str:
         reader = operations.reader
-        if reader.run(run_or_checkpoint_id) is None:
-            header = reader.resolve(run_or_checkpoint_id)
-            return write_json(form_of(reader.load(header), style))
-        query = RecordQuery(run_id=run_or_checkpoint_id)
-        headers = reversed(list(reader.storage.headers(query)))
-        return write_json([form_of(reader.load(header), style) for header in headers])
+        if reader.run(run_or_checkpoint_id) is not None:
+            return "\n".join(json_lines(reader, run_or_checkpoint_id, style))
+        return write_json(form_of(reader.load(reader.resolve(run_or_checkpoint_id)), style))
 
     return (yield Work(work))  # type: ignore[no-any-return]
+
+
+def json_lines(reader: Reader, run_id: str, style: Style) -> Iterator[str]:
+    """Yield the lines of a run as a JSON array of its checkpoints, oldest first, one per line.
+
+    Each has its changes, and the newest its whole state too: so the text is as long as the state
+    and what was written to it, however many checkpoints there are.
+    """
+    run = _existing(reader, run_id)
+    headers = list(reader.storage.headers(RecordQuery(run_id=run_id)))
+    newest = headers[0].seq if headers else 0
+    visible = {header.seq for header in headers}
+    del headers
+    yield "["
+    for record in reader.records(run_id, 1, run.seq):
+        header = record.header
+        if header.seq not in visible:
+            continue
+        changes = changes_in(reader, record)
+        loaded = reader.load(header) if header.seq == newest else None
+        end = "" if header.seq == newest else ","
+        yield write_line(form_of_change(header, changes, loaded, style)) + end
+    yield "]"

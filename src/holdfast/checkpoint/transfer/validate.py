@@ -1,4 +1,4 @@
-"""A run file looked through, record by record, before any of it is let into a storage."""
+"""Validation of a run file, record by record, before any of it reaches a storage."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from typing import Any
 import msgspec
 
 from holdfast.checkpoint.crypto import CLEAR_NOTES, Keys, read_body
-from holdfast.checkpoint.inspect import state_text
-from holdfast.checkpoint.transfer.container_reader import Parts, RunFile
+from holdfast.checkpoint.repair import state_text
+from holdfast.checkpoint.transfer.container_reader import ExportedRun, RecordParts
 from holdfast.core.records import (
+    Chain,
+    Gap,
     Header,
     Record,
     check_run_id,
@@ -21,6 +23,7 @@ from holdfast.core.records import (
     is_encrypted,
     open_record,
     read_key_note,
+    read_prune_note,
 )
 from holdfast.core.values import Rebuilt, operations
 from holdfast.errors import CorruptError, DataError, HoldfastError, UsageError, WrongKeyError
@@ -39,29 +42,19 @@ _UNFIT = (
 
 
 class Staged(msgspec.Struct):
-    """A run that was found sound, and is still nowhere but here."""
+    """A run from a file, validated and not yet imported."""
 
     run_id: str
     name: str
     records: list[Record]
     hidden: frozenset[int]
-    gaps: list[tuple[int, int, str]]
-    """First and last of seqs that were erased, and the digest of the last."""
+    gaps: list[Gap]
+    """Ranges of seqs that were pruned."""
     data_key: bytes | None
 
     def text_of(self, record: Record) -> bytes:
-        """The text of a record's body."""
+        """Return the text of a record's body."""
         return _opened(record, self.data_key)
-
-
-class _Edge(msgspec.Struct, frozen=True):
-    first: int
-    last: int
-    digest: str
-
-
-class _Erased(msgspec.Struct, frozen=True):
-    erased: tuple[_Edge, ...]
 
 
 class _Mark(msgspec.Struct, frozen=True):
@@ -70,11 +63,11 @@ class _Mark(msgspec.Struct, frozen=True):
     tags: tuple[str, ...] = ()
 
 
-def stage(file: RunFile, keys: Keys | None, *, rename: bool) -> Staged:
-    """The run in *file*, all of it checked; *keys* open it if it is encrypted.
+def stage(file: ExportedRun, keys: Keys | None, *, rename: bool) -> Staged:
+    """Validate the run in *file* and return it; *keys* open it if it is encrypted.
 
-    The first pass finds out, a section at a time, whether the file is whole and within its
-    limits; only the second keeps what it reads. *rename* tells that its id is not used.
+    The first pass checks, a section at a time, that the file is whole and within its limits; only
+    the second keeps what it reads. With *rename* the id in the file is not used.
     """
     run_id = file.manifest.run_id
     if not rename:
@@ -82,7 +75,7 @@ def stage(file: RunFile, keys: Keys | None, *, rename: bool) -> Staged:
     _check_name(file, file.manifest.name, "name")
     key_note = _newest_key_note(file)
     if file.manifest.encrypted != (key_note is not None):
-        raise file.refused("is encrypted where its manifest says that it is not, or the other way")
+        raise file.refused("is encrypted and its manifest denies it, or the reverse")
     data_key = None
     if key_note is not None:
         if keys is None:
@@ -99,7 +92,7 @@ def stage(file: RunFile, keys: Keys | None, *, rename: bool) -> Staged:
     return walk.staged
 
 
-def _check_name(file: RunFile, name: str, what: str) -> None:
+def _check_name(file: ExportedRun, name: str, what: str) -> None:
     paths = PurePosixPath(name), PureWindowsPath(name)
     if any(path.is_absolute() or ".." in path.parts for path in paths):
         hint = "such names are not taken from files"
@@ -108,7 +101,7 @@ def _check_name(file: RunFile, name: str, what: str) -> None:
         raise file.refused(f"has a path for a {what}: {name[:80]!r}", hint)
 
 
-def _newest_key_note(file: RunFile) -> dict[str, Any] | None:
+def _newest_key_note(file: ExportedRun) -> dict[str, Any] | None:
     found = None
     for parts in file.records():
         if b'"kind":"key"' in parts.text:
@@ -137,20 +130,20 @@ def _opened(record: Record, data_key: bytes | None, limit: int | None = None) ->
 class _Walk:
     """One pass over the records: each is checked against those before it."""
 
-    def __init__(self, file: RunFile, data_key: bytes | None) -> None:
+    def __init__(self, file: ExportedRun, data_key: bytes | None) -> None:
         said = file.manifest
         self._file = file
         self._limits = file.limits
         self._states: dict[str, tuple[int, Rebuilt]] = {}
         self._checkpoints: dict[int, Record] = {}
-        self._edges: dict[int, str] = {}
-        self._before = (0, "")
+        self._announced: dict[int, str] = {}
+        self._chain = Chain()
         self._packed = self._unpacked = self._work = 0
         hidden = frozenset(_spread(file, said.hidden))
         self.staged = Staged(said.run_id, said.name, [], hidden, [], data_key)
 
-    def visit(self, parts: Parts) -> None:
-        """Check a record and keep it."""
+    def visit(self, parts: RecordParts) -> None:
+        """Validate a record and keep it."""
         self._check_depth(parts.text, 0)
         record = open_record(parts.text, parts.digest, parts.body)
         header = record.header
@@ -164,7 +157,7 @@ class _Walk:
         self.staged.records.append(record)
 
     def end(self) -> None:
-        """Check what can be told only now that all was seen."""
+        """Validate the run as a whole."""
         said, records = self._file.manifest, self.staged.records
         found = [(r.header.seq, r.header.digest) for r in records]
         if not found or (found[0][0], *found[-1]) != (said.first, said.last, said.head):
@@ -173,14 +166,15 @@ class _Walk:
             header = self._checkpoints[seq].header
             if header.size != len(state_text(made.texts())):
                 raise self._unfit(header, "does not have the size it says")
-        for first, last, digest in self.staged.gaps:
-            if self._edges.get(last) != digest:
-                raise self._file.refused(f"lacks records {first} to {last}, and no prune says so")
+        for gap in self._chain.unexplained(self._announced):
+            what = f"lacks records {gap.first} to {gap.last}, and no prune explains it"
+            raise self._file.refused(what)
+        self.staged.gaps = self._chain.gaps
         seen = [r.header for r in records if r.header.seq not in self.staged.hidden]
         if sum(header.frame != "note" for header in seen) != said.checkpoints:
             raise self._file.refused("does not hold as many checkpoints as its manifest says")
 
-    def _check_header(self, header: Header, parts: Parts) -> None:
+    def _check_header(self, header: Header, parts: RecordParts) -> None:
         if header.run_id != self.staged.run_id:
             raise self._unfit(header, f"is of another run, {header.run_id[:80]!r}")
         _check_name(self._file, header.name, "name")
@@ -193,23 +187,18 @@ class _Walk:
             raise self._unfit(header, f"cannot be: {error.message}") from None
         numbers = (header.step, header.schema, header.size, header.epoch)
         if min(numbers) < 0 or max(numbers) >= _LARGEST or not 0 < header.seq < _LAST_SEQ:
-            raise self._unfit(header, "has a number that no record has")
+            raise self._unfit(header, "has a number out of range")
         if (
             header.saved_at.tzinfo is None
             or header.stored != len(parts.body)
             or b"\n" in parts.text
         ):
-            raise self._unfit(header, "is not as a writer seals it")
+            raise self._unfit(header, "was not sealed by a writer")
 
     def _check_chain(self, header: Header) -> None:
-        seq, digest = self._before
-        if header.seq <= seq:
-            raise self._unfit(header, "is out of order")
-        if header.seq > seq + 1:
-            self.staged.gaps.append((seq + 1, header.seq - 1, header.prev))
-        elif header.prev != digest:
-            raise self._unfit(header, "does not follow the one before it")
-        self._before = (header.seq, header.digest)
+        wrong = self._chain.add(header)
+        if wrong:
+            raise self._unfit(header, wrong)
 
     def _text(self, record: Record) -> bytes:
         limits = self._limits
@@ -243,8 +232,8 @@ class _Walk:
     def _note(self, header: Header, text: bytes) -> None:
         try:
             if header.kind == "prune":
-                told = msgspec.json.decode(text, type=_Erased)
-                self._edges.update({edge.last: edge.digest for edge in told.erased})
+                gaps = read_prune_note(text)
+                self._announced.update({gap.last: gap.digest for gap in gaps})
             elif header.kind == "key":
                 if self.staged.data_key is None:
                     raise ValueError("a key note that was not found where it was looked for")
@@ -289,21 +278,21 @@ class _Walk:
         return made
 
     def _base_of(self, header: Header) -> Rebuilt:
-        """The state of a delta's base, where that is not the checkpoint before it."""
-        way: list[Record] = []
+        """Rebuild a delta's base, if it is not the checkpoint before it."""
+        path: list[Record] = []
         seq = header.base_seq
-        while not way or way[-1].header.frame != "key":
+        while not path or path[-1].header.frame != "key":
             record = self._checkpoints.get(seq or 0)
             if record is None or record.header.scope != header.scope:
                 raise _Missing(seq)
-            way.append(record)
-            # Many branches of a long chain are little to write and endless to follow.
+            path.append(record)
+            # Many branches of a long chain are small to write and slow to follow.
             self._work += len(record.body) + 4096
             if self._work > self._limits.total_bytes:
                 raise self._file.too_much("takes more work to follow than", "total_bytes")
             seq = record.header.base_seq
         key, *deltas = (
-            read_body(_opened(one, self.staged.data_key), one.header) for one in reversed(way)
+            read_body(_opened(one, self.staged.data_key), one.header) for one in reversed(path)
         )
         made = Rebuilt(bytes(key.state))
         for delta in deltas:
@@ -315,7 +304,7 @@ class _Walk:
 
 
 class _Missing(Exception):
-    """A base that is not in the file."""
+    """The file lacks a base."""
 
 
 def _check_operations(patch: bytes) -> None:
@@ -324,7 +313,7 @@ def _check_operations(patch: bytes) -> None:
             raise ValueError("not an operation")
 
 
-def _spread(file: RunFile, ranges: tuple[tuple[int, int], ...]) -> set[int]:
+def _spread(file: ExportedRun, ranges: tuple[tuple[int, int], ...]) -> set[int]:
     spread: set[int] = set()
     for first, last in ranges:
         if not 0 < first <= last or len(spread) + last - first >= file.manifest.records:

@@ -328,7 +328,7 @@ class Replicas:
         return {b.run_id for b, refused in zip(batches, results, strict=True) if refused}
 
     def catch_up(self, source: Replica, copy: Replica, run_id: str) -> bool:
-        """Bring a copy up to date with *source*; False if it has gone its own way."""
+        """Bring a copy up to date with *source*; False if it differs."""
         head = self.whole(copy, run_id, "copy", lambda storage: head_of(storage, run_id))
         after = 0 if head is None else head.seq
         if head is not None and not self.call(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
-from holdfast.checkpoint.inspect import Verdict
+from holdfast.checkpoint.repair import RunVerdict
 from holdfast.cli.framework import (
     Cell,
     Cli,
@@ -32,7 +32,7 @@ class Verify(Document, kw_only=True):
     type: Literal["verify"] = "verify"
     read_data: bool
     sound: bool
-    runs: list[Verdict]
+    runs: list[RunVerdict]
     """A run without problems is sound."""
 
 
@@ -57,17 +57,16 @@ def verify(
 
 def verify_runs(cli: Cli, names: list[str] | None, *, read_data: bool) -> Verify:
     """Check the runs that are named, or all."""
-    from holdfast.checkpoint.inspect import verify as verify_all
-    from holdfast.checkpoint.retention import verify_headers
+    from holdfast.checkpoint.repair import verify_headers, verify_run
 
-    look = verify_all if read_data else verify_headers
-    verdicts: list[Verdict] = []
+    look = verify_run if read_data else verify_headers
+    verdicts: list[RunVerdict] = []
     try:
         chosen = cli.finder.runs(names)
     except HoldfastError as error:
         if exits.code_of(error) != exits.DAMAGED:
             raise
-        verdicts.append(Verdict(str(error.facts.get("run_id", "")), 0, (error.message,)))
+        verdicts.append(RunVerdict(str(error.facts.get("run_id", "")), 0, (error.message,)))
         chosen = []
     with cli.progress("verifying", len(chosen)) as advance:
         for run in chosen:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -74,11 +74,12 @@ def export(
         raise UsageError("--redact and --decrypt are for .holdfast files", hint="leave them out")
     if html or cli.json:
         form: Any = "html" if html else "json"
-        text = _page(cli, found) if html else _json(cli, found, style)
+        texts = [_page(cli, found)] if html else _json(cli, found, style)
         if output is None:
-            cli.terminal.stdout.write(text)
+            for text in texts:
+                cli.terminal.stdout.write(text)
             return
-        _write(output, text, overwrite=overwrite)
+        _write(output, texts, overwrite=overwrite)
     else:
         form = "holdfast"
         output = output or Path(f"{_safe(found.run_id)}.holdfast")
@@ -125,12 +126,16 @@ def _safe(run_id: str) -> str:
     return medium_name(run_id).removeprefix("=")
 
 
-def _json(cli: Cli, run: RunInfo, style: Any) -> str:
-    return cli.manager.export_json(run.run_id, style) + "\n"
+def _json(cli: Cli, run: RunInfo, style: Any) -> Iterator[str]:
+    from holdfast.checkpoint.transfer import json_lines
+
+    for line in json_lines(cli.manager.reader, run.run_id, style):
+        yield f"{line}\n"
 
 
 def _page(cli: Cli, run: RunInfo) -> str:
-    from holdfast.checkpoint.inspect import standing, state_text, timeline
+    from holdfast.checkpoint.inspect import standing, timeline
+    from holdfast.checkpoint.repair import state_text
     from holdfast.cli.commands.move.html_page import Page, states_within, write_page
 
     manager = cli.manager
@@ -155,7 +160,7 @@ def _check_free(path: Path, *, overwrite: bool) -> None:
         raise ConflictError(f"{path} exists already", hint="--overwrite replaces it")
 
 
-def _write(path: Path, text: str, *, overwrite: bool) -> None:
+def _write(path: Path, texts: Iterable[str], *, overwrite: bool) -> None:
     """Write a whole file or none, readable by its owner only."""
     _check_free(path, overwrite=overwrite)
     try:
@@ -164,7 +169,7 @@ def _write(path: Path, text: str, *, overwrite: bool) -> None:
         raise StorageError(f"{path} cannot be written: {error.strerror}") from error
     try:
         with open(fd, "w", encoding="utf-8") as file:
-            file.write(text)
+            file.writelines(texts)
             file.flush()
             os.fsync(file.fileno())
         os.replace(name, path)

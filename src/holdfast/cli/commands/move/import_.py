@@ -42,6 +42,9 @@ def import_(
         Path | None, Option(metavar="FILE", help="The key that the file is encrypted with.")
     ] = None,
     skip: Annotated[bool, Option("--skip-existing", help="Skip runs that exist already.")] = False,
+    trust: Annotated[
+        bool, Option("--trust", help="Lift the limits on size; for files you trust.")
+    ] = False,
 ) -> None:
     """Import runs that were exported. Files are not trusted: each is checked before it is stored.
 
@@ -49,11 +52,14 @@ def import_(
     """
     if run_id is not None and len(files) > 1:
         raise UsageError("--as names one run, and several files are given")
+    from holdfast.checkpoint.transfer import LIMITS, UNLIMITED
+
     manager = cli.open()
+    limits = UNLIMITED if trust else LIMITS
     with cli.progress("importing", len(files)) as advance:
         for path in files:
             try:
-                new = manager.import_run(path, run_id, encryption_key=key_file)
+                new = manager.import_run(path, run_id, encryption_key=key_file, limits=limits)
             except ConflictError as error:
                 if not skip:
                     raise ConflictError(

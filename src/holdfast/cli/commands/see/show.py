@@ -63,7 +63,8 @@ def show(
 def read_checkpoint(manager: CheckpointManager, header: Header) -> Show:
     """A checkpoint with its state."""
     from holdfast.checkpoint.effects import failure_in
-    from holdfast.checkpoint.inspect import failed_node, standing, state_text
+    from holdfast.checkpoint.inspect import failed_node, standing
+    from holdfast.checkpoint.repair import state_text
 
     loaded = manager.reader.load_visible(header)
     run = manager.reader.run(header.run_id)

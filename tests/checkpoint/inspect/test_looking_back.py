@@ -12,7 +12,8 @@ from holdfast import CheckpointManager, Rules, State
 from holdfast.checkpoint.inspect.overview import fork_origins, is_live, standing, summaries
 from holdfast.checkpoint.inspect.stats import Figures, quantiles
 from holdfast.checkpoint.inspect.timeline_entries import timeline
-from holdfast.checkpoint.retention.bulk import forget, plan_forget, plan_freeing, verify_headers
+from holdfast.checkpoint.repair.verification import verify_headers
+from holdfast.checkpoint.retention.bulk import forget, plan_forget, plan_freeing
 from holdfast.core.records.lease import Lease
 from holdfast.storage.base import this_process
 

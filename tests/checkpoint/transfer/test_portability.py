@@ -567,7 +567,7 @@ def test_a_copy_that_cannot_be_told_to_be_one_is_refused(
         source.save_checkpoint(state)
     for checkpoint in source.list_checkpoints("nightly")[3:]:
         source.delete_checkpoint(checkpoint.checkpoint_id)
-    with pytest.raises(ConflictError, match="erased"):
+    with pytest.raises(ConflictError, match="were pruned"):
         source.copy_run("nightly", to=target.storage)
 
 

@@ -201,7 +201,7 @@ def test_what_is_damaged_is_kept_aside(open_manager: Open) -> None:
     damage(manager.storage, "run", n)
     again = open_manager(reopen=True)
     (run,) = again.repair("run").runs
-    assert (run.lost, run.stranded) == (((n, n),), ((n + 1, n + 3),))
+    assert (run.lost, run.orphaned) == (((n, n),), ((n + 1, n + 3),))
     assert run.kept is not None
     storage = again.storage
     if isinstance(storage, MemoryStorage):
@@ -224,7 +224,7 @@ def test_a_run_of_which_nothing_is_whole_is_not_begun_anew(open_manager: Open) -
     with pytest.raises(CorruptError):
         again.resume_from_latest("run")
     report = again.repair("run")
-    assert "all of it is put aside" in str(report)
+    assert "the whole run is put aside" in str(report)
     assert all(again.verify()) and again.list_checkpoints() == []
 
 

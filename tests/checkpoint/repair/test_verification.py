@@ -1,0 +1,63 @@
+"""Verification of a run that is saved and pruned while it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.checkpoint.conftest import MEDIA
+
+from holdfast import CheckpointManager, Rules, State, Storage
+from holdfast.core.records import Record
+
+
+@pytest.fixture(params=["memory", "sqlite", "file"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Storage]:
+    with MEDIA[request.param](tmp_path) as opened:
+        yield opened
+
+
+def save(manager: CheckpointManager, first: int, last: int) -> None:
+    for step in range(first, last):
+        state = State.new({"n": step, "text": "kelp " * step}, run_id="r").at(step=step)
+        latest = manager.resume_from_latest("r")
+        if latest is not None:
+            state = latest.set("n", step).set("text", "kelp " * step).at(step=step)
+        manager.save_checkpoint(state)
+
+
+@pytest.mark.parametrize("after", [0, 1, 2, 5, 8])
+def test_a_run_that_is_pruned_while_it_is_verified_is_not_accused(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    saver = CheckpointManager(storage, retention=Rules(keep_last=3))
+    save(saver, 1, 12)
+    verifier = CheckpointManager(storage)
+    read = verifier.reader.records
+    calls = [0]
+
+    def interrupted(run_id: str, first: int, last: int) -> Iterator[Record]:
+        """Read one record at a time, and save a lot after some of them."""
+        calls[0] += 1
+        for seq in range(first, last + 1):
+            if calls[0] == 1 and seq == after + 1:
+                save(saver, 12, 60)
+                saver.cleanup_old_checkpoints("r")
+            yield from read(run_id, seq, seq)
+
+    monkeypatch.setattr(verifier.reader, "records", interrupted)
+    (verdict,) = verifier.verify("r")
+    assert verdict, verdict.problems
+    assert calls[0] > 1, "the run was not disturbed, so nothing was shown"
+
+
+def test_damage_beside_a_prune_is_still_found(tmp_path: Path) -> None:
+    with MEDIA["file"](tmp_path) as storage:
+        saver = CheckpointManager(storage)
+        save(saver, 1, 9)
+        (file,) = tmp_path.rglob("*.jsonl")
+        text = file.read_bytes()
+        file.write_bytes(text.replace(b"kelp kelp kelp kelp ", b"help kelp kelp kelp ", 1))
+        (verdict,) = CheckpointManager(storage).verify("r")
+        assert not verdict
