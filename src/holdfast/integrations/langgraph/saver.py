@@ -33,6 +33,7 @@ from holdfast.core.values import Items, encode
 from holdfast.integrations.langgraph.backpressure import Backpressure
 from holdfast.integrations.langgraph.message_cache import MessageCache, value_of
 from holdfast.integrations.langgraph.records import Address
+from holdfast.integrations.langgraph.threads import Threads
 from holdfast.integrations.langgraph.types import Sealed, encode_value, register_all
 from holdfast.integrations.langgraph.upkeep import Upkeep
 from holdfast.integrations.type_learning import adopt, adopt_named
@@ -73,7 +74,8 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         self.manager = manager_for(storage)
         self._closes = not isinstance(storage, CheckpointManager)
         self._awaited = StateManager.beside(self.manager)
-        self._threads = Upkeep(self.manager.engine, name)
+        self._threads = Threads(self.manager.engine, name)
+        self._upkeep = Upkeep(self.manager.engine, name, self._threads)
         self._messages = MessageCache()
         self._backpressure = Backpressure(self._flush)
         self._single_writer = single_writer
@@ -216,33 +218,33 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
 
     def delete_thread(self, thread_id: str) -> None:
         self._messages.forget(str(thread_id))
-        self.manager.perform(self._threads.delete_thread(str(thread_id)))
+        self.manager.perform(self._upkeep.delete_thread(str(thread_id)))
 
     async def adelete_thread(self, thread_id: str) -> None:
         self._messages.forget(str(thread_id))
-        await self._awaited.perform(self._threads.delete_thread(str(thread_id)))
+        await self._awaited.perform(self._upkeep.delete_thread(str(thread_id)))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        self.manager.perform(self._threads.delete_for_runs(run_ids))
+        self.manager.perform(self._upkeep.delete_for_runs(run_ids))
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
-        await self._awaited.perform(self._threads.delete_for_runs(run_ids))
+        await self._awaited.perform(self._upkeep.delete_for_runs(run_ids))
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        steps = self._threads.copy_thread(str(source_thread_id), str(target_thread_id))
+        steps = self._upkeep.copy_thread(str(source_thread_id), str(target_thread_id))
         self.manager.perform(steps)
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        steps = self._threads.copy_thread(str(source_thread_id), str(target_thread_id))
+        steps = self._upkeep.copy_thread(str(source_thread_id), str(target_thread_id))
         await self._awaited.perform(steps)
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         for thread_id in thread_ids:
-            self.manager.perform(self._threads.prune(str(thread_id), strategy))
+            self.manager.perform(self._upkeep.prune(str(thread_id), strategy))
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         for thread_id in thread_ids:
-            await self._awaited.perform(self._threads.prune(str(thread_id), strategy))
+            await self._awaited.perform(self._upkeep.prune(str(thread_id), strategy))
 
     # Types
 

@@ -1,4 +1,4 @@
-"""Threads removed, pruned and copied."""
+"""Deletes, prunes and copies threads."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast.checkpoint.journal import CheckpointDraft, Note
 from holdfast.checkpoint.manager import Steps, Work
+from holdfast.checkpoint.operations import Operations
 from holdfast.core.records import Header, check_run_id
 from holdfast.core.state import Lineage, Place
 from holdfast.errors import UsageError
@@ -20,15 +21,21 @@ from holdfast.storage.base import RecordQuery
 __all__ = ["Upkeep"]
 
 
-class Upkeep(Threads):
-    """All that is done to threads."""
+class Upkeep:
+    """Deletes, prunes and copies the threads of one storage; saves through *threads*."""
+
+    def __init__(self, operations: Operations, name: str, threads: Threads) -> None:
+        self._operations = operations
+        self._name = name
+        self._threads = threads
+        self._reading = threads.reading
 
     def delete_thread(self, thread_id: str) -> Steps[None]:
         """Remove a thread with all its records, if there is such a thread."""
         run = yield Work(lambda: self._operations.reader.run(thread_id))
         if run is not None:
             yield from self._operations.delete_run(thread_id)
-        self.reading.forget(thread_id)
+        self._reading.forget(thread_id)
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> Steps[None]:
         """Remove the checkpoints that LangGraph runs with these ids made, and writes to them."""
@@ -52,12 +59,12 @@ class Upkeep(Threads):
         def hide() -> None:
             seqs = [header.seq for header in headers]
             for header in headers:
-                writes = self.reading.write_headers(thread_id, header.scope, header.id)
+                writes = self._reading.write_headers(thread_id, header.scope, header.id)
                 seqs += (note.seq for note in writes)
             self._operations.storage.delete(thread_id, hide=seqs)
             self._operations.journal.invalidate(thread_id)
             self._operations.retention.forget(thread_id, self._name)
-            self.reading.forget(thread_id)
+            self._reading.forget(thread_id)
 
         yield Work(hide)
         yield from self._operations._erase(thread_id)
@@ -82,7 +89,7 @@ class Upkeep(Threads):
         """The newest of each namespace, which of them need others, and all that may go."""
         address = Address(thread_id, None, None)
         newest: dict[str, Header] = {}
-        every = list(self.reading.listing(address, {}, None))
+        every = list(self._reading.listing(address, {}, None))
         for header in every:
             newest.setdefault(header.scope, header)
         kept = {header.seq for header in newest.values()}
@@ -96,14 +103,14 @@ class Upkeep(Threads):
 
     def _needed_by(self, header: Header) -> set[int]:
         """The ancestors from which the delta channels of a checkpoint are rebuilt."""
-        found = self.reading.load(header)
+        found = self._reading.load(header)
         said = read_beside(found.beside) if found is not None else None
         counters = {**header.metadata, **(said[1] if said else {})}.get(DELTA_CHANNELS)
         missing = set(counters or ()) - set(found.texts if found is not None else ())
         needed: set[int] = set()
         at: Header | None = header
         while at is not None and missing:
-            line = self.reading.ancestors(at, PAGE)
+            line = self._reading.ancestors(at, PAGE)
             for ancestor, one in zip(line, self._found(line), strict=True):
                 if not missing:
                     break
@@ -113,15 +120,15 @@ class Upkeep(Threads):
         return needed
 
     def _found(self, headers: Sequence[Header]) -> list[Found | None]:
-        found = self.reading.load_many(headers)
+        found = self._reading.load_many(headers)
         return [found.get((one.run_id, one.scope, one.seq)) for one in headers]
 
     def _save_whole(self, header: Header) -> Steps[None]:
         """Save a checkpoint again as a keyframe, so that nothing before it is needed."""
-        found: Found | None = yield Work(lambda: self.reading.load(header))
+        found: Found | None = yield Work(lambda: self._reading.load(header))
         if found is not None:
             draft = _again(found, header.run_id)
-            yield from self.save(
+            yield from self._threads.save(
                 msgspec.structs.replace(draft, fresh=True), found.texts, found.beside
             )
 
@@ -130,13 +137,13 @@ class Upkeep(Threads):
         check_run_id(target, "target_thread_id")
         address = Address(source, None, None)
         headers: list[Header] = yield Work(
-            lambda: sorted(self.reading.listing(address, {}, None), key=lambda one: one.seq)
+            lambda: sorted(self._reading.listing(address, {}, None), key=lambda one: one.seq)
         )
         for page in pages(headers, PAGE):
             copies: list[tuple[Found, tuple[Note, ...]]] = yield Work(partial(self._copies, page))
             for found, notes in copies:
                 draft = _again(found, target)
-                yield from self.save(draft, found.texts, found.beside, notes)
+                yield from self._threads.save(draft, found.texts, found.beside, notes)
 
     def _copies(self, headers: Sequence[Header]) -> list[tuple[Found, tuple[Note, ...]]]:
         copies = []
@@ -153,7 +160,7 @@ class Upkeep(Threads):
                     tags=note.tags,
                     name=self._name,
                 )
-                for note, text in self.reading.write_records(header, header.id)
+                for note, text in self._reading.write_records(header, header.id)
             ]
             copies.append((found, tuple(notes)))
         return copies
