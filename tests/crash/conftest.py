@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import pytest
+from tests.crash.bank import Bank
 from tests.crash.processes import ForkServer
 
 
@@ -12,3 +14,14 @@ def server() -> Iterator[ForkServer]:
     made = ForkServer()
     yield made
     made.close()
+
+
+@pytest.fixture
+def bank() -> Iterator[Bank]:
+    made = Bank()
+    thread = threading.Thread(target=made.server.serve_forever)
+    thread.start()
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
+    thread.join()

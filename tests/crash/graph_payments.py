@@ -109,15 +109,15 @@ def in_a_child(out: Path, *args: Any) -> tuple[int, str]:
     return status, out.read_text() if out.exists() else ""
 
 
-def person(store: str, port: int, run_id: str) -> None:
-    """Find out at the server what became of the charge, and say so."""
+def person(store: str, port: int, run_id: str, value: str | None = None) -> None:
+    """Find out at the server what became of the charge, and say so: with one *value* of it."""
     manager = CheckpointManager(store)
     (waiting,) = pending(run_id, storage=manager)
     known = ask_server(port, "GET", f"/charge/{run_id}", waiting.key)
     if known is None:
         resolve(run_id, waiting.id, repeat=True, storage=manager)
     else:
-        resolve(run_id, waiting.id, known, storage=manager)
+        resolve(run_id, waiting.id, known[value] if value else known, storage=manager)
     manager.close()
 
 

@@ -8,61 +8,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import threading
-from collections import defaultdict
-from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.crash.bank import Bank
 from tests.crash.media import times
 
 ROUNDS = times(24, 1_000)
-
-
-class Bank:
-    """Charges once for each key, and remembers every request."""
-
-    def __init__(self) -> None:
-        self.requests: dict[str, list[str]] = defaultdict(list)
-        self.charges: dict[str, dict[str, str]] = {}
-        bank = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                key = self.headers["Idempotency-Key"]
-                run_id = self.path.rpartition("/")[2]
-                bank.requests[run_id].append(key)
-                bank.charges.setdefault(key, {"run_id": run_id})
-                self.answer(bank.charges[key])
-
-            def do_GET(self) -> None:
-                self.answer(bank.charges.get(self.headers["Idempotency-Key"]))
-
-            def answer(self, tree: Any) -> None:
-                body = json.dumps(tree).encode()
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, format: str, *args: Any) -> None:
-                return None
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.port = self.server.server_address[1]
-
-
-@pytest.fixture
-def bank() -> Iterator[Bank]:
-    made = Bank()
-    thread = threading.Thread(target=made.server.serve_forever)
-    thread.start()
-    yield made
-    made.server.shutdown()
-    made.server.server_close()
-    thread.join()
 
 
 def rounds_of(policy: str, bank: Bank, base: Path) -> Any:
