@@ -157,7 +157,7 @@ def test_an_operation_waits_and_is_approved_edited_or_rejected(place: Path) -> N
     out = pipe(place, "Do the shell thing", "approve edit", '{"command": "pwd"}')
     assert "ran pwd" in out
     out = pipe(place, "Do the shell thing", "reject because too risky", "pending")
-    assert "not done, it was rejected: too risky" in out and "nothing waits" in out
+    assert "refused: too risky" in out and "nothing waits" in out
     out = pipe(place, "Do the shell thing", "approve edit nonsense", code=1)
     assert "are no arguments" in out
 

@@ -13,6 +13,7 @@ from tests.runtime.agents import Counted, call, manager_in, turns
 import holdfast
 from holdfast import CheckpointManager, HookEvent, HookManager, StateManager
 from holdfast.errors import Interrupted, NotFoundError, UsageError
+from holdfast.runtime.agent import Parent
 from holdfast.runtime.agent.agent import BaseAutonomousAgent
 from holdfast.runtime.agent.config import AutonomousConfig
 from holdfast.runtime.models.model import Reply, ToolCall
@@ -363,7 +364,8 @@ async def test_an_answer_without_an_id_is_refused_where_several_questions_wait_b
     top, other = family.build(manager), family.child("b")
     top.state.run_id, other.state_manager = parked.run_id, manager
     with pytest.raises(Interrupted):  # left behind, as by a call that is not made again
-        await other.run_within(top, "z", f"{parked.run_id}.other")
+        parent = Parent(top.agent_id, parked.run_id, top.forwarded, top.interrupts)
+        await other.run_within(parent, "z", f"{parked.run_id}.other")
     with pytest.raises(UsageError, match="waits for 2"):
         await family.build(manager).run(answer=True)
     assert family.purse.paid == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from holdfast.errors import LeaseHeldError, UsageError, VetoError
 from holdfast.runtime.agent import agent as agent_module
 from holdfast.runtime.agent.agent import BaseAutonomousAgent
 from holdfast.runtime.agent.config import AutonomousConfig
+from holdfast.runtime.models import Reply, ToolCall
 from holdfast.runtime.tools.definition import tool
 from holdfast.testing.scripted import ScriptedModel
 
@@ -130,17 +132,78 @@ async def test_after_a_resume_the_state_is_that_of_a_run_that_was_never_stopped(
 async def test_the_task_stays_and_other_text_joins_the_conversation_once(tmp_path: Path) -> None:
     manager, counted = manager_in(tmp_path), Counted()
     flaky = Flaky(2, *lookups(4), "done")
-    await build(flaky, manager, tools=[counted.search]).run("What is kelp?")
+    first = await build(flaky, manager, tools=[counted.search]).run("What is kelp?")
     flaky.away_at = 3
-    await build(flaky, manager, tools=[counted.search]).run("Be brief")
-    flaky.away_at = 99
-    agent = build(flaky, manager, tools=[counted.search])
-    result = await agent.run("Be brief")
+    for away_at in (3, 99):
+        flaky.away_at = away_at
+        newest = await manager.latest(first.run_id)
+        assert newest is not None
+        agent = build(flaky, manager, tools=[counted.search])
+        result = await agent.run("Be brief", checkpoint=newest.checkpoint_id)
     assert (result.task, result.status) == ("What is kelp?", "completed")
     said = [m["content"] for m in agent.state.conversation_history if m["role"] == "user"]
     assert said == ["What is kelp?", "Be brief"]
     assert agent.state.conversation_history[5]["content"] == "Be brief"
     assert counted.calls == ["0", "1", "2", "3"]
+
+
+async def test_another_task_does_not_join_an_unfinished_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    manager = manager_in(tmp_path)
+    monday = await build(Flaky(0, "kelp"), manager).run("Monday: write about kelp")
+    assert monday.status == "failed"
+    tuesday = await build(Flaky(99, "paid"), manager).run("Tuesday: pay the invoices")
+    assert (tuesday.status, tuesday.task) == ("completed", "Tuesday: pay the invoices")
+    assert tuesday.run_id != monday.run_id and monday.run_id in caplog.text
+    again = await build(Flaky(99, "kelp"), manager).run("Monday: write about kelp")
+    assert (again.run_id, again.status) == (monday.run_id, "completed")
+
+
+async def test_read_only_tools_of_one_reply_run_in_parallel_and_are_not_repeated(
+    tmp_path: Path,
+) -> None:
+    manager, together = manager_in(tmp_path), asyncio.Barrier(2)
+    asked: list[str] = []
+
+    @tool(read_only=True)
+    async def look(name: str) -> str:
+        "Look something up."
+        asked.append(name)
+        async with asyncio.timeout(5):
+            await together.wait()
+        return f"about {name}"
+
+    both = Reply(tool_calls=tuple(ToolCall(n, "look", {"name": n}) for n in ("kelp", "reef")))
+    flaky = Flaky(1, both, "done")
+    first = await build(flaky, manager, tools=[look]).run("go")
+    assert first.status == "failed" and sorted(asked) == ["kelp", "reef"]
+    flaky.away_at = 99
+    agent = build(flaky, manager, tools=[look])
+    assert (await agent.run("go")).status == "completed" and len(asked) == 2
+    told = [m["content"] for m in agent.state.conversation_history if m["role"] == "tool"]
+    assert told == ["about kelp", "about reef"]
+
+
+async def test_a_cycle_that_is_interrupted_counts_its_model_call_once(tmp_path: Path) -> None:
+    manager = manager_in(tmp_path)
+    agents: list[BaseAutonomousAgent] = []
+
+    @tool(read_only=True)
+    async def wait() -> str:
+        "Wait."
+        if len(agents) == 1:
+            agents[0].interrupt(mode="immediate")
+            await asyncio.sleep(5)
+        return "waited"
+
+    flaky = Flaky(99, Reply(tool_calls=(ToolCall("1", "wait", {}),)), "done")
+    agents.append(build(flaky, manager, tools=[wait]))
+    first = await agents[0].run("go")
+    assert (first.status, first.budget.model_calls) == ("interrupted", 1)
+    agents.append(build(flaky, manager, tools=[wait]))
+    second = await agents[1].run("go")
+    assert (second.status, second.budget.model_calls) == ("completed", 2)
 
 
 async def test_a_resume_says_in_one_line_what_it_saved(tmp_path: Path) -> None:

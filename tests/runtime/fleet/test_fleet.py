@@ -305,7 +305,7 @@ async def test_ledgers_are_logged(db: str, caplog: pytest.LogCaptureFixture) -> 
     ("participants", "says"),
     [
         ({}, "without participants"),
-        ({"x": 3}, "participant 'x' is a int"),
+        ({"x": 3}, "participant 'x' is int"),
         ({"x": lambda: None}, "takes 0 arguments"),
         ({"user": team()["coder"]}, "no participant can be named 'user'"),
     ],
@@ -316,7 +316,7 @@ def test_what_cannot_take_part_is_refused(participants: Any, says: str) -> None:
 
 
 def test_a_manager_is_a_model() -> None:
-    with pytest.raises(UsageError, match="the manager is a str"):
+    with pytest.raises(UsageError, match="the manager is str"):
         Fleet("gpt")  # type: ignore[arg-type]
 
 
@@ -325,7 +325,7 @@ async def test_a_participant_that_returns_no_text_is_an_error(db: str) -> None:
         return 3
 
     async with Fleet(manager(1), {**team(), "researcher": researcher}, db) as fleet:
-        with pytest.raises(StepError, match="'researcher' returned a int"):
+        with pytest.raises(StepError, match="'researcher' returned int"):
             await fleet.run("Go")
 
 

@@ -14,8 +14,8 @@ from holdfast.runtime.agent.agent import BaseAutonomousAgent
 from holdfast.runtime.agent.config import AutonomousConfig
 from holdfast.runtime.fleet.fleet import Fleet
 from holdfast.runtime.models.model import Message, Reply, ToolCall
+from holdfast.runtime.tools.approval import ApprovalRequest
 from holdfast.runtime.tools.definition import tool
-from holdfast.runtime.tools.reviews import ApprovalRequest
 from holdfast.testing.scripted import ScriptedModel
 
 

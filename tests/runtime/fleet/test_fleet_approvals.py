@@ -18,9 +18,8 @@ from holdfast.runtime.fleet.fleet import Fleet
 from holdfast.runtime.fleet.participants import ModelParticipant
 from holdfast.runtime.fleet.settings import ApprovalSettings, PlanReview
 from holdfast.runtime.models.model import Message, Reply, ToolCall
-from holdfast.runtime.tools.approval import Approval
+from holdfast.runtime.tools.approval import TIMED_OUT, Approval, ApprovalRequest
 from holdfast.runtime.tools.definition import read_tool, tool
-from holdfast.runtime.tools.reviews import TIMED_OUT, ApprovalRequest
 from holdfast.testing.scripted import ScriptedModel
 
 ASK = ApprovalSettings(require_approval_for=("code_execution",), trusted_operations=("safe",))
@@ -108,7 +107,7 @@ async def test_it_can_be_edited_or_rejected(db: str) -> None:
         assert shell.called == [("ls -l", 2)]
         await fleet.answer(signal.run_id, Approval(False, reason="too risky"))
         assert len(shell.called) == 1
-        assert "not done, it was rejected: too risky" in fleet.state["history"][-1]["content"]
+        assert "refused: too risky" in fleet.state["history"][-1]["content"]
 
 
 async def test_an_answer_can_be_left_by_any_program(db: str) -> None:
@@ -275,7 +274,7 @@ async def test_a_tool_nobody_has_is_told_to_the_model(db: str) -> None:
     model = manager(1, judge=lambda done, m: ledger("coder", "go", satisfied=done > 0))
     async with Fleet(model, crew, db) as fleet:
         await fleet.run("Go")
-        assert "there is no tool 'fly', only run" in last_of(fleet, "coder")
+        assert "there is no tool 'fly'; there are: run" in last_of(fleet, "coder")
 
 
 async def test_a_participant_that_never_answers_is_stopped(db: str) -> None:

@@ -20,8 +20,8 @@ from holdfast.errors import (
     StepError,
     UsageError,
 )
+from holdfast.runtime.fleet.execution import Attempt, Backoff
 from holdfast.runtime.fleet.fleet import Fleet
-from holdfast.runtime.fleet.retrying import Attempt, Backoff
 from holdfast.runtime.models.model import Message
 
 
@@ -254,7 +254,7 @@ async def test_a_checkpoint_of_something_else_is_refused() -> None:
     storage = MemoryStorage()
     other = CheckpointManager(storage).save_checkpoint(State.new({"n": 1}))
     async with Fleet(manager(1), team(), storage) as fleet:
-        with pytest.raises(UsageError, match="is none of a fleet"):
+        with pytest.raises(UsageError, match="is not of a fleet"):
             await fleet.restore_from_checkpoint(other)
 
 
@@ -293,7 +293,7 @@ async def test_a_workflow_id_is_gone_on_with_by_the_same_program(db: str, tmp_pa
     assert calls(log) == 2 + 2 * 3 + 2
     async with Fleet(manager(3), team(), db) as fleet:
         await fleet.set_workflow_id("nightly")
-        with pytest.raises(UsageError, match="with another task: 'Analyze'"):
+        with pytest.raises(UsageError, match="with a different task: 'Analyze'"):
             await fleet.run("Something else")
         assert (await fleet.list_checkpoints("nightly"))[0]["status"] == "completed"
 

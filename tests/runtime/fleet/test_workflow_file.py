@@ -23,8 +23,8 @@ from holdfast import (
     register_checkpoint_store,
 )
 from holdfast.errors import Interrupted, NotFoundError, StepError, UsageError
+from holdfast.runtime.fleet.execution import Backoff
 from holdfast.runtime.fleet.fleet import Fleet
-from holdfast.runtime.fleet.retrying import Backoff
 from holdfast.runtime.fleet.settings import (
     ApprovalSettings,
     CheckpointSettings,
@@ -368,7 +368,7 @@ async def test_approval_timeout_seconds_and_auto_reject_on_timeout(
     call = ran(path, tools={"shell": shell}, approval_handler=never)
     if rejects:
         fleet, _ = await call
-        assert "rejected: nobody answered in time" in str(last_of(fleet, "coder"))
+        assert "refused: nobody answered in time" in str(last_of(fleet, "coder"))
     else:
         with pytest.raises(Interrupted):
             await call

@@ -1,10 +1,7 @@
 from holdfast.runtime.agent.agent import BaseAutonomousAgent as BaseAutonomousAgent
-from holdfast.runtime.agent.children import count_invocation as count_invocation
-from holdfast.runtime.agent.children import delegate as delegate
+from holdfast.runtime.agent.children import ForwardedAnswers as ForwardedAnswers
+from holdfast.runtime.agent.children import Parent as Parent
 from holdfast.runtime.agent.config import AutonomousConfig as AutonomousConfig
-from holdfast.runtime.agent.inside import TOOL_FAILED as TOOL_FAILED
-from holdfast.runtime.agent.inside import TOOL_FAILED_NAME as TOOL_FAILED_NAME
-from holdfast.runtime.agent.inside import run_inside as run_inside
 from holdfast.runtime.agent.result import AgentResult as AgentResult
 from holdfast.runtime.agent.resumable import AgentRuns as AgentRuns
-from holdfast.runtime.agent.state_mapping import told as told
+from holdfast.runtime.agent.state_mapping import usage_of as usage_of

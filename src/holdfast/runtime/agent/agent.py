@@ -1,4 +1,4 @@
-"""The autonomous agent: a graph of a plan and cycles, that goes on whatever happens to it."""
+"""The agent: a graph of a plan and cycles whose runs can be resumed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
-from holdfast.checkpoint.effects import CURRENT_STEP, questions_of
+from holdfast.checkpoint.effects import CURRENT_STEP, check_not_held, questions_of
 from holdfast.checkpoint.hooks import HookEvent, HookManager, pre_outcome
 from holdfast.checkpoint.manager import StateManager
 from holdfast.core.records import check_run_id
@@ -19,6 +19,7 @@ from holdfast.core.state import AgentState, State
 from holdfast.errors import Drained, Interrupted, StepError, UsageError, VetoError
 from holdfast.runtime.agent.children import (
     ForwardedAnswers,
+    Parent,
     agent_tool,
     hand_out,
     parked_inside,
@@ -51,15 +52,15 @@ def _to_stderr(line: str) -> None:
 class BaseAutonomousAgent:
     """An agent that works on a task in cycles until it has the answer.
 
-    A cycle is one call of the model and the tools that it wants. With a *state_manager* the run is
-    saved as it goes, model calls and tool results included, and ``run`` goes on where an earlier
-    process stopped, if the configuration says ``resume_from_checkpoint``; without one nothing is
-    saved. *agent_id* is the name of its runs.
+    A cycle is one call of the model and of the tools that it asks for. With a *state_manager* the
+    run is saved as it proceeds, model calls and tool results included, and ``run`` continues where
+    an earlier process stopped if the configuration says ``resume_from_checkpoint``; without one
+    nothing is saved. *agent_id* is the name of its runs.
 
     *tools* are functions, see `holdfast.tool`. *signature* gives the shape of the answer: a
-    `Signature`, a pydantic model or a dataclass. *model* is used in place of the configured one.
-    *report* is told the one line about a resume, by default on stderr; *on_text* the model's words
-    as they come.
+    `Signature`, a pydantic model or a dataclass. *model* replaces the configured one. *report*
+    receives the one line about a resume, by default on stderr; *on_text* the model's text as it
+    comes.
     """
 
     def __init__(
@@ -99,11 +100,11 @@ class BaseAutonomousAgent:
         self.on_text = on_text
         self.observer = observer
         self.state = AgentState(agent_id=agent_id)
-        """What it carries; while it runs, what it will save."""
+        """Its state; during a run, what the next checkpoint will hold."""
         self.interrupts = StopRequests(self.config.graceful_shutdown_timeout)
         self._module = module_that_makes(self)
-        self._handed = ForwardedAnswers()
-        """Answers that came with this execution for agents inside it."""
+        self.forwarded = ForwardedAnswers()
+        """Answers given to this execution for agents inside it."""
         self._model = open_model(model) if isinstance(model, str) else model
         self._running = False
         self._resumed = False
@@ -118,22 +119,24 @@ class BaseAutonomousAgent:
         answer: Any = NOTHING,
         answers: Mapping[str, Any] | None = None,
     ) -> AgentResult:
-        """Work on *task* until it is done, or go on with the run that was not completed.
+        """Work on *task* until it is done, or continue an unfinished run.
 
-        A run that is gone on with keeps its task; another text joins the conversation. With
-        *checkpoint* it goes on from that one. *answer* is for the one question that the run, or an
-        agent inside it, waits for; *answers* is for several, by the ids that the result gives them.
+        With ``resume_from_checkpoint`` the newest unfinished run of the same task continues;
+        without a *task*, the newest unfinished one. Another task begins a run of its own. With
+        *checkpoint* its run continues from there, and another text is added to the conversation.
+        *answer* answers the one question that the run, or an agent inside it, waits for;
+        *answers* several, by the ids that the result gives them.
         """
         self._check_idle()
         start = await self._start(task, checkpoint)
-        self._handed = ForwardedAnswers()
+        self.forwarded = ForwardedAnswers()
         if answer is not NOTHING or answers:
             if not start.known:
                 raise UsageError(
                     f"no run of {self.agent_id!r} waits for an answer",
                     hint="set resume_from_checkpoint=True, or name its checkpoint",
                 )
-            self._handed = await asyncio.to_thread(hand_out, self, start, answer, answers or {})
+            self.forwarded = await asyncio.to_thread(hand_out, self, start, answer, answers or {})
         config = self.config
         with self.interrupts.watching(
             signals=config.enable_interrupts, timeout=config.timeout_seconds
@@ -141,30 +144,37 @@ class BaseAutonomousAgent:
             return await self._run(start, self.state_manager)
 
     async def _autonomous_loop(self, task: str = "") -> AgentResult:
+        """`run`, except that a text joins the agent's newest run if that is unfinished."""
+        newest = None
+        if task and self.state_manager is not None and self.config.resume_from_checkpoint:
+            newest = await self.state_manager.latest(self.agent_id)
+        if newest is not None and newest.status != "completed":
+            return await self.run(task, checkpoint=newest.checkpoint_id)
         return await self.run(task)
 
-    async def run_within(self, parent: BaseAutonomousAgent, task: str, run_id: str) -> AgentResult:
-        """Work on a part of *parent*'s task, in a run of its own, begun or gone on with.
+    async def run_within(self, parent: Parent, task: str, run_id: str) -> AgentResult:
+        """Work on a part of *parent*'s task, in its own run, begun or continued.
 
-        What it waits for is raised, as `Interrupted`: the parent waits with it.
+        What it waits for is raised as `Interrupted`: the parent waits with it.
         """
         self._check_idle()
         manager = self.state_manager
         if manager is None and run_id:
             here = CURRENT_STEP.get()
             assert here is not None and here.session is not None
-            manager = here.session.manager  # also where the parent is a child that was given none
+            manager = here.session.manager  # also where the parent is a child without its own
         start = Start(task=task, run_id=run_id or str(uuid4()))
-        start.name = f"{parent.agent_id}/{self.agent_id}"
-        start.metadata = {"parent_run": parent.state.run_id, "parent_agent": parent.agent_id}
+        start.name = f"{parent.name}/{self.agent_id}"
+        start.metadata = {"parent_run": parent.run_id, "parent_agent": parent.name}
+        self.forwarded = parent.answers
         if manager is not None:
             reader = manager.reader
             start.known = await asyncio.to_thread(reader.run, start.run_id) is not None
-        self._handed = parent._handed
-        if start.known and self._handed.left:
-            self._handed.give(start, await asyncio.to_thread(questions_of, reader, run_id))
+            if start.known and self.forwarded.left:
+                self.forwarded.give(start, await asyncio.to_thread(questions_of, reader, run_id))
+        stop = self.interrupts
         try:
-            with self.interrupts.within(parent.interrupts):
+            with stop.within(parent.stop) if parent.stop else stop.watching(signals=False):
                 result = await self._run(start, manager)
         except UsageError as error:
             pass_on_refusal(error)
@@ -174,18 +184,17 @@ class BaseAutonomousAgent:
         return result
 
     async def _start(self, task: str, checkpoint: str | None) -> Start:
-        """What is to be executed: a run that is there, or a new one."""
+        """Find the run to continue, or make a new one."""
         start = None
         if self.state_manager is not None:
-            wanted = self.config.resume_from_checkpoint
-            start = await asyncio.to_thread(
-                find_start, self.state_manager, self.agent_id, checkpoint, wanted
-            )
+            reader, resumes = self.state_manager.reader, self.config.resume_from_checkpoint
+            if checkpoint is not None or resumes:
+                start = await asyncio.to_thread(find_start, reader, self.agent_id, checkpoint, task)
         elif checkpoint is not None:
             raise UsageError("there is no state manager to load a checkpoint from")
         if start is None:
             if not task:
-                raise UsageError("there is nothing to go on with, and no task", hint="give a task")
+                raise UsageError("there is no task and no run to continue", hint="give a task")
             return Start(task=task, run_id=str(uuid4()), name=self.agent_id)
         if self.agent_id == DEFAULT_ID and DEFAULT_ID not in _warned:
             _warned.add(DEFAULT_ID)
@@ -195,7 +204,15 @@ class BaseAutonomousAgent:
         if start.checkpoint_id is not None and not start.newest and task not in ("", start.task):
             # What the run did after that checkpoint must not be replayed to another text.
             assert self.state_manager is not None
+            await asyncio.to_thread(check_not_held, self.state_manager.reader, start.run_id)
             fork = await self.state_manager.fork_from_checkpoint(start.checkpoint_id)
+            logger.warning(
+                "run %s has come further than checkpoint %s: run %s, a fork of it, takes the new"
+                " text",
+                start.run_id,
+                start.checkpoint_id,
+                fork.run_id,
+            )
             start.run_id, start.checkpoint_id = str(fork.run_id), None
         start.task = task
         return start
@@ -208,7 +225,7 @@ class BaseAutonomousAgent:
         if manager is None and any(tool.approval for tool in self.tools.values()):
             raise UsageError(
                 "a tool that needs approval needs a state manager",
-                hint="the run is parked until someone answers: give state_manager=",
+                hint="the run waits until someone answers: give state_manager=",
             )
         model = self._model
         if model is None:
@@ -276,21 +293,21 @@ class BaseAutonomousAgent:
         return open_model(config.llm_provider, config.model, **given, **config.provider_config)
 
     def interrupt(self, message: str = "", *, mode: InterruptMode = "graceful") -> None:
-        """Ask the run to stop: after its cycle, or at once. It can be resumed; any thread may."""
+        """Ask the run to stop, after its cycle or at once; from any thread. It can be resumed."""
         self.interrupts.request("user", message, mode)
 
     def as_tool(self, name: str | None = None, description: str = "") -> Tool:
-        """This agent as a tool of another. Each call is a run of its own, linked to the other's."""
+        """This agent as a tool of another. Each call is its own run, linked to the other's."""
         return agent_tool(self, name, description)
 
     # The state
 
     def _capture_state(self) -> AgentState:
-        """What a checkpoint will hold. Extend it with ``state = super()._capture_state()``."""
+        """The state to save. Extend it with ``state = super()._capture_state()``."""
         return copied(self.state)
 
     def _restore_state(self, state: AgentState) -> None:
-        """Take up what a checkpoint held. Extend it with ``super()._restore_state(state)``."""
+        """Use the state of a checkpoint. Extend it with ``super()._restore_state(state)``."""
         self.state = state
         state.registered_hooks = [
             {"name": name} for name in (self.hook_manager or HookManager()).registered_hook_names()
@@ -301,17 +318,17 @@ class BaseAutonomousAgent:
 
     @property
     def memory(self) -> dict[str, Any]:
-        """What it remembers; kept with the state, from tools too."""
+        """Its memory, saved with the state; tools may change it too."""
         return self.state.memory_contents
 
     @property
     def plan(self) -> list[dict[str, Any]]:
-        """What is done, what is in progress, and what is to do."""
+        """Steps that are done, in progress and pending."""
         return [dict(item) for item in (*self.state.completed_actions, *self.state.pending_actions)]
 
     @property
     def raw_answer(self) -> Any:
-        """The answer of the last run as JSON, before the signature made something of it."""
+        """The answer of the last run as JSON, before the signature converts it."""
         return self.state.extra.get("answer")
 
     def record_approval(
@@ -321,7 +338,7 @@ class BaseAutonomousAgent:
         action: str = "once",
         tool_input: Mapping[str, Any] | None = None,
     ) -> None:
-        """Note in the state what was said to a call of a tool."""
+        """Record in the state the answer to an approval."""
         self.state.approval_history.append(
             {
                 "tool_name": tool_name,
@@ -346,7 +363,7 @@ class BaseAutonomousAgent:
         execution_time: float | None = None,
         **facts: Any,
     ) -> None:
-        """Note in the state how a workflow that the agent drives is doing."""
+        """Record in the state the progress of a workflow that the agent drives."""
         if run_id is not None:
             self.state.workflow_run_id = run_id
         named = {
@@ -358,15 +375,15 @@ class BaseAutonomousAgent:
         known = {name: value for name, value in named.items() if value is not None}
         self.state.workflow_state |= {**known, **facts, "last_updated": datetime.now(UTC)}
 
-    # For the parts that the agent is made of
+    # For the other modules of this room
 
     def instructions_text(self) -> str:
-        """What the model is told of its job."""
+        """The instructions for the model."""
         parts = [self.instructions, self.answer.instructions if self.answer is not None else ""]
         return "\n".join(part for part in parts if part) or "Work on the task with the tools."
 
     async def fire(self, event: HookEvent, **data: Any) -> str:
-        """Tell the hooks; gives why one of them forbids it, or nothing."""
+        """Call the hooks; return the reason of a veto, or an empty text."""
         hooks = self.hook_manager
         if hooks is None or not hooks.has(event):
             return ""
@@ -377,24 +394,24 @@ class BaseAutonomousAgent:
         return veto.error or "" if veto is not None else ""
 
     def note_event(self, event: HookEvent, **facts: Any) -> None:
-        """Keep in the state that something happened that hooks can be told of."""
+        """Record an event in the state, if hooks are registered for it."""
         if self.hook_manager is not None and self.hook_manager.has(event):
             entry = {"event": event.value, "step": self.state.step_number, **facts}
             self.state.hook_event_history.append(entry)
 
     def say_resumed(self) -> None:
-        """Report what the resume saved: once, where the first thing is done that is new."""
+        """Report what the resume saved: once, before the first new call."""
         if self._resumed:
             self._resumed = False
             if "usage" in self.state.extra:
                 self.report(resume_line(self.state, self.config.max_cycles))
 
     def warn_unpriced(self, model: str) -> None:
-        """Say once that a budget cannot be kept, because a price is not known."""
+        """Warn once that a budget cannot be kept because a price is unknown."""
         if self.config.budget_usd is not None and model not in _warned:
             _warned.add(model)
             logger.warning(
-                "the price of %r is unknown, so that budget_usd does not count its calls; give"
+                "the price of %r is unknown: budget_usd does not count its calls; give"
                 " provider_config={'prices': {...}}",
                 model,
             )

@@ -1,16 +1,19 @@
-"""Agents as tools of other agents: each has a run of its own, linked to its parent's."""
+"""Agents inside agents and fleets: each has its own run, linked to its parent's."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.checkpoint.effects import CURRENT_STEP, Waiting, outside, questions_of, waiting_inside
 from holdfast.checkpoint.manager import StateManager
 from holdfast.core.state import AgentState
 from holdfast.errors import Drained, Interrupted, UsageError
-from holdfast.runtime.agent.inside import run_inside
+from holdfast.runtime.agent.state_mapping import add_usage
 from holdfast.runtime.graph import NOTHING
+from holdfast.runtime.models import Usage
+from holdfast.runtime.resume import run_inside
+from holdfast.runtime.stop import StopRequests
 from holdfast.runtime.tools import Tool, check_tool_name
 
 if TYPE_CHECKING:
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ForwardedAnswers",
+    "Parent",
     "agent_tool",
     "count_invocation",
     "delegate",
@@ -30,7 +34,7 @@ __all__ = [
 
 
 def agent_tool(agent: BaseAutonomousAgent, name: str | None, description: str) -> Tool:
-    """*agent* as a tool that takes a task. Going on with it is safe, so it is called again."""
+    """*agent* as a tool that takes a task. Its run can be continued, so a call may be repeated."""
     schema = {
         "type": "object",
         "properties": {"task": {"type": "string", "description": "What it is to do."}},
@@ -51,9 +55,9 @@ def agent_tool(agent: BaseAutonomousAgent, name: str | None, description: str) -
 async def delegate(
     parent: BaseAutonomousAgent, tool: Tool, arguments: Mapping[str, Any], key: str
 ) -> dict[str, Any]:
-    """Have the agent behind *tool* do its task, or go on with it.
+    """Run the agent behind *tool* on its task, or continue its run.
 
-    The child's run is named by the parent's and by *key*, which is that of the place in it.
+    The child's run is named after the parent's and the call's idempotency *key*.
     """
     child: BaseAutonomousAgent = tool.agent
     here = CURRENT_STEP.get()
@@ -61,7 +65,8 @@ async def delegate(
     if saved:
         assert here is not None and here.session is not None
         run_id = run_inside(here.session.run_id, key)
-    result = await child.run_within(parent, arguments["task"], run_id)
+    within = Parent(parent.agent_id, parent.state.run_id, parent.forwarded, parent.interrupts)
+    result = await child.run_within(within, arguments["task"], run_id)
     if result.status == "interrupted":
         raise Drained(
             f"run {result.run_id!r} was interrupted", run_id=result.run_id, node="", saved=saved
@@ -79,29 +84,38 @@ async def delegate(
 
 
 class ForwardedAnswers:
-    """Answers that came with an execution for the agents inside it; those that ask take them."""
+    """Answers given to an execution for the questions of agents inside it."""
 
     def __init__(self, answers: Mapping[str, Any] | None = None) -> None:
-        """*answers* by the ids that the questions have `outside`."""
+        """*answers* by the ids that `outside` gives the questions."""
         self._answers = dict(answers or {})
 
     @property
     def left(self) -> bool:
-        """Whether there are answers that nobody took."""
+        """True if answers are left."""
         return bool(self._answers)
 
     def give(self, start: Start, asked: Sequence[Waiting]) -> None:
-        """Lay out those for *asked*, the questions of the run that *start* goes on with."""
+        """Move the answers for *asked*, the questions of the run of *start*, to *start*."""
         given = {one.id: outside(one).id for one in asked if outside(one).id in self._answers}
         start.answers = {own: self._answers.pop(id) for own, id in given.items()}
+
+
+class Parent(NamedTuple):
+    """The run inside which an agent is executed."""
+
+    name: str
+    run_id: str | None
+    answers: ForwardedAnswers
+    stop: StopRequests | None = None
 
 
 def hand_out(
     agent: BaseAutonomousAgent, start: Start, answer: Any, answers: Mapping[str, Any]
 ) -> ForwardedAnswers:
-    """Lay the answers out for the run that *start* names; gives those for agents inside it.
+    """Give *start* the answers for its run; return those for agents inside it.
 
-    Where agents inside ask, an answer that does not say what for must have but one to be for.
+    An answer without an id needs exactly one open question.
     """
     readers = [manager.reader for manager in _managers(agent)]
     found = [one for reader in readers for one in waiting_inside(reader, start.run_id)]
@@ -130,7 +144,7 @@ def hand_out(
 
 
 def _managers(agent: BaseAutonomousAgent) -> list[StateManager]:
-    """What *agent* and those inside it are saved through, each once."""
+    """The managers of *agent* and of the agents inside it, each once."""
     found = [] if agent.state_manager is None else [agent.state_manager]
     for tool in agent.tools.values():
         if tool.agent is not None:
@@ -139,14 +153,14 @@ def _managers(agent: BaseAutonomousAgent) -> list[StateManager]:
 
 
 def parked_inside(result: AgentResult) -> Interrupted:
-    """What tells the agent around this one that it waits, and for what."""
+    """The signal that tells the parent what this agent waits for."""
     run_id = result.run_id
     waiting = tuple(outside(one) if one.run_id == run_id else one for one in result.waiting)
     return Interrupted(f"run {run_id!r} waits", run_id=run_id, waiting=waiting)
 
 
 def pass_on_refusal(error: UsageError) -> None:
-    """If *error* refuses an answer, park the run: whoever gave the answer is told, no model."""
+    """If *error* refuses an answer, stop the run: the caller must see it, not a model."""
     here = CURRENT_STEP.get()
     refuses = hasattr(error, "question") or hasattr(error, "questions")
     if here is None or here.session is None or not refuses:
@@ -156,10 +170,10 @@ def pass_on_refusal(error: UsageError) -> None:
 
 
 def count_invocation(live: AgentState, tool: Tool, outcome: Mapping[str, Any]) -> Any:
-    """Note in the parent's state that a child ended; gives the child's answer."""
+    """Record in the parent's state that a child ended; return the child's answer."""
     live.specialist_invocations.append(
         {"agent_id": outcome["agent_id"], "run_id": outcome["run_id"], "tool": tool.name}
     )
-    live.budget_spent_usd += outcome["cost_usd"]
-    live.extra["usage"]["unpriced_calls"] += outcome["unpriced_calls"]
+    cost, unpriced = outcome["cost_usd"], outcome["unpriced_calls"]
+    add_usage(live, Usage(cost_usd=cost, calls=0, unpriced=unpriced))
     return outcome["answer"]

@@ -1,23 +1,25 @@
-"""How an autonomous agent is set up."""
+"""Configuration of an agent."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
+
+from msgspec import Meta
 
 from holdfast.core.policy import Triggers
-from holdfast.errors import UsageError
+from holdfast.runtime.checks import check_fields
 
 __all__ = ["AutonomousConfig"]
 
 
 class _DefaultCount(int):
-    """A number of steps that nobody chose."""
+    """Marks the default number of steps."""
 
 
 class _DefaultSeconds(float):
-    """A number of seconds that nobody chose."""
+    """Marks the default number of seconds."""
 
 
 _FREQUENCY = _DefaultCount(5)
@@ -27,57 +29,49 @@ N = TypeVar("N", int, float)
 
 @dataclass(frozen=True)
 class AutonomousConfig:
-    """What an agent may do, which model it uses, and when it is saved.
+    """Limits, model and checkpoints of an agent.
 
     >>> AutonomousConfig().max_cycles, AutonomousConfig().checkpoint_frequency
     (20, 5)
     """
 
-    max_cycles: int = 20
-    """How many cycles a run may have, resumes included."""
+    max_cycles: Annotated[int, Meta(gt=0)] = 20
+    """Number of cycles that a run may have, resumes included."""
     planning_enabled: bool = True
-    """Whether a plan is made first."""
+    """Make a plan first."""
     checkpoint_frequency: int | None = _FREQUENCY
-    """Save after so many steps; the state manager may set it too."""
+    """Save after this many steps; the state manager may set it too."""
     checkpoint_interval_seconds: float | None = _INTERVAL
-    """Save after so many seconds; the state manager may set it too."""
+    """Save after this many seconds; the state manager may set it too."""
     resume_from_checkpoint: bool = False
-    """Whether the newest run of this agent that is not completed is gone on with."""
+    """Continue the newest unfinished run of this agent that has the same task."""
     llm_provider: str | None = None
     model: str | None = None
-    """Without provider and model, the variable ``HOLDFAST_MODEL`` says which."""
+    """Without provider and model, the variable ``HOLDFAST_MODEL`` names them."""
     temperature: float | None = None
     max_tokens: int | None = None
     provider_config: Mapping[str, Any] = field(default_factory=dict)
     """More settings for `holdfast.open_model`: base_url, api_key, prices."""
-    budget_usd: float | None = None
-    """No cycle is begun that would exceed it, by what the cycles before it cost."""
-    timeout_seconds: float | None = None
-    """Interrupt each `run` after so long."""
+    budget_usd: Annotated[float, Meta(gt=0)] | None = None
+    """Begin no cycle that would exceed it, by the cost of the cycles before."""
+    timeout_seconds: Annotated[float, Meta(gt=0)] | None = None
+    """Interrupt each `run` after this time."""
     enable_interrupts: bool = True
-    """Whether SIGINT and SIGTERM interrupt a run."""
-    graceful_shutdown_timeout: float = 5.0
-    """How long a cycle may take to finish after it was asked to stop."""
+    """Interrupt a run on SIGINT and SIGTERM."""
+    graceful_shutdown_timeout: Annotated[float, Meta(ge=0)] = 5.0
+    """Seconds that a cycle may take to finish after a request to stop."""
     checkpoint_on_interrupt: bool = True
-    """Whether an interrupt is saved. If not, the newest checkpoint stays the one to go on from."""
+    """Save an interrupt. Otherwise a resume continues from the newest checkpoint before it."""
     error_handling_enabled: bool = True
-    """Whether a run that fails gives a result that says so; otherwise the error is raised."""
+    """Return a result with status ``failed`` if a run fails; otherwise raise the error."""
 
     def __post_init__(self) -> None:
-        for name in ("max_cycles", "budget_usd", "timeout_seconds"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise UsageError(f"{name} is {value!r}", hint="give more than 0")
-        if self.graceful_shutdown_timeout < 0:
-            raise UsageError(
-                f"graceful_shutdown_timeout is {self.graceful_shutdown_timeout!r}",
-                hint="give 0 or more",
-            )
-        # What is wrong with a trigger is said here, and not when the first run begins.
+        check_fields(self)
+        # A wrong trigger is refused here, and not when the first run begins.
         Triggers(self.checkpoint_frequency, self.checkpoint_interval_seconds)
 
     def triggers(self, others: Triggers) -> Triggers:
-        """These and the state manager's, whichever comes first; defaults where neither is set."""
+        """These and the state manager's triggers combined; defaults where neither is set."""
         frequency, interval = self.checkpoint_frequency, self.checkpoint_interval_seconds
         own_count = None if isinstance(frequency, _DefaultCount) else frequency
         own_time = None if isinstance(interval, _DefaultSeconds) else interval

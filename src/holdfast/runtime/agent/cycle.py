@@ -1,25 +1,34 @@
-"""What an agent does in the nodes of its graph: plan, cycle after cycle, finish."""
+"""The nodes of an agent's graph: plan, cycle, finish."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.checkpoint.effects import CURRENT_STEP, Effect, effect, failure_here, place_name
 from holdfast.checkpoint.hooks import HookEvent
 from holdfast.core.state import AgentState, State
 from holdfast.errors import Drained, UsageError
-from holdfast.runtime.agent.state_mapping import LOGS, absorbed, begun, copied, restored, total
+from holdfast.runtime.agent.state_mapping import (
+    LOGS,
+    absorbed,
+    add_usage,
+    begun,
+    copied,
+    restored,
+    usage_of,
+)
+from holdfast.runtime.agent.tool_calls import AgentToolCalls
 from holdfast.runtime.graph import PASS_THROUGH_ERRORS, EndRun
-from holdfast.runtime.models import Message, Model, Reply, ToolSpec, ask
-from holdfast.runtime.tools import use_tool
+from holdfast.runtime.models import Message, Model, Reply, ToolCall, ToolSpec, Usage, ask
 
 if TYPE_CHECKING:
     from holdfast.runtime.agent.agent import BaseAutonomousAgent
+    from holdfast.runtime.tools import Tool
 
 __all__ = ["Cycles"]
 
-# No tool has a name with a colon, so these effects never meet those of tools.
+# No tool has a name with a colon, so these effects never collide with those of tools.
 _ASK = "model:cycle"
 _ASK_PLAN = "model:plan"
 _MESSAGE = "message:new"
@@ -56,6 +65,8 @@ class Cycles:
         self._model = model
         self._message = message
         self._restored = False
+        self._before = Usage.none()
+        self._extra: Mapping[str, Any] = {}
 
     # The nodes
 
@@ -64,7 +75,7 @@ class Cycles:
         return await self._guarded(self._plan, state)
 
     async def cycle(self, state: State) -> State:
-        """One call of the model and the tools that it wants."""
+        """Call the model, and the tools that it asks for."""
         return await self._guarded(self._cycle, state)
 
     async def finish(self, state: State) -> State:
@@ -77,7 +88,7 @@ class Cycles:
         return self._kept(state)
 
     async def _guarded(self, node: Callable[[State], Awaitable[State]], state: State) -> State:
-        """Have an interrupt, and a failure, end the run with what it was in the state."""
+        """Execute *node*; an interrupt or a failure ends the run with its reason in the state."""
         interrupts = self._agent.interrupts
         with interrupts.cancellable():
             try:
@@ -98,7 +109,7 @@ class Cycles:
                 raise EndRun("failed", leaves=_with(state, error=text), error=text) from error
 
     async def _heed_interrupt(self, state: State) -> None:
-        """End the run here if it was asked to stop, unless a hook forbids it."""
+        """End the run here if it was asked to stop, unless a hook vetoes it."""
         interrupts = self._agent.interrupts
         if interrupts.reason is None:
             return
@@ -119,10 +130,10 @@ class Cycles:
             save=agent.config.checkpoint_on_interrupt,
         )
 
-    # What they have in common
+    # Shared by the nodes
 
     def _live(self, state: State) -> AgentState:
-        """The agent's state, taken from the graph's when its execution begins."""
+        """The agent's state, read from the graph's when the execution begins."""
         if not self._restored:
             self._restored = True
             live = restored(state)
@@ -132,8 +143,15 @@ class Cycles:
             self._agent._restore_state(live)
         return self._agent.state
 
+    def _begin_node(self, state: State) -> AgentState:
+        """The agent's state, with its account of usage opened for this node."""
+        live = self._live(state)
+        self._before = usage_of(live)
+        self._extra = state["extra"]
+        return live
+
     def _kept(self, state: State) -> State:
-        """The graph's state with what the agent's has become."""
+        """The graph's state with the values of the agent's."""
         agent = self._agent
         state = absorbed(state, agent._capture_state())
         for name in LOGS:
@@ -145,21 +163,25 @@ class Cycles:
         agent = self._agent
         how |= {"on_text": agent.on_text, "before": agent.say_resumed}
         reply = await ask(self._model, messages, name=name, **how)
-        live, usage = agent.state, reply.usage
+        live = agent.state
         live.model = reply.model
-        used = live.extra["usage"]
-        total(used, model_calls=1, tokens=usage.tokens, seconds=usage.seconds)
-        if usage.cost_usd is None:
-            total(used, unpriced_calls=1)
+        add_usage(live, reply.usage)
+        if reply.usage.cost_usd is None:
             agent.warn_unpriced(reply.model)
-        else:
-            live.budget_spent_usd += usage.cost_usd
+        here = CURRENT_STEP.get()
+        assert here is not None
+        # A node that does not complete is executed again, and its replayed calls counted again.
+        used = {"usage": live.extra["usage"], "usage_before": self._before.to_dict()}
+        here.outer.leaves = {
+            "budget_spent_usd": live.budget_spent_usd,
+            "extra": {**self._extra, **used},
+        }
         return reply
 
     # Planning
 
     async def _plan(self, state: State) -> State:
-        agent, live = self._agent, self._live(state)
+        agent, live = self._agent, self._begin_node(state)
         await self._heed_interrupt(state)
         if not live.pending_actions and not live.completed_actions:
             task = live.extra["task"]
@@ -178,7 +200,7 @@ class Cycles:
     # Cycles
 
     async def _cycle(self, state: State) -> State:
-        agent, live = self._agent, self._live(state)
+        agent, live = self._agent, self._begin_node(state)
         await self._heed_interrupt(state)
         self._check_limits(state, live)
         await self._take_message(live)
@@ -190,18 +212,14 @@ class Cycles:
             tools=self._specs(live),
             schema=agent.answer.schema if agent.answer is not None else None,
         )
-        live.conversation_history.append(_said(reply))
-        for index, call in enumerate(reply.tool_calls):
-            if call.name == _FINISH_STEP.name:
-                text = _finish_step(live)
-            else:
-                text = await use_tool(agent, state, call, index)
-            live.conversation_history.append(
-                {"role": "tool", "tool_call_id": call.id, "name": call.name, "content": text}
-            )
+        live.conversation_history.append(reply.message)
+        texts = await _Calls(agent, state).use_all(reply.tool_calls)
+        live.conversation_history += [
+            call.answered(text) for call, text in zip(reply.tool_calls, texts, strict=True)
+        ]
         if not reply.tool_calls:
             self._conclude(live, reply)
-        _note_cost(live.extra["usage"], live.budget_spent_usd - spent)
+        _note_cost(live.extra["cycle_cost"], live.budget_spent_usd - spent)
         live.extra["cycles_used"] += 1
         return self._kept(state)
 
@@ -211,15 +229,15 @@ class Cycles:
             raise EndRun("max_cycles_reached")
         if config.budget_usd is None:
             return
-        spent, used = live.budget_spent_usd, live.extra["usage"]
-        expected = used["last_cycle_usd"] + used["growth_usd"]
+        spent, last = live.budget_spent_usd, live.extra["cycle_cost"]
+        expected = last["last_usd"] + last["growth_usd"]
         if spent >= config.budget_usd or spent + expected > config.budget_usd:
             message = f"${spent:.4g} of ${config.budget_usd:.4g} is spent"
             reason = self._agent.interrupts.note("budget", message)
             raise EndRun("budget_exhausted", leaves=_with(state, interrupt=reason.to_dict()))
 
     async def _take_message(self, live: AgentState) -> None:
-        """What was said on resuming joins the conversation before the first call that is new."""
+        """Add the text given to a resume to the conversation, before the first new call."""
         if not self._message_is_due(live):
             return
         message, self._message = self._message, ""
@@ -231,7 +249,7 @@ class Cycles:
         if here is not None and here.session is not None:
             ledger = here.session.ledger
             if ledger.find(Effect, place_name(_MESSAGE, here.step)) is not None:
-                return True  # it joined here, before the process ended
+                return True  # it was added here, before the process ended
             if ledger.find(Effect, place_name(_ASK, here.step)) is not None:
                 return False
         return bool(self._message) and not _was_said(live, self._message)
@@ -248,7 +266,7 @@ class Cycles:
         return "\n".join(part for part in parts if part)
 
     def _conclude(self, live: AgentState, reply: Reply) -> None:
-        """The answer ends the run, if it is what was asked for; if not, the model is told why."""
+        """End the run with the answer, or tell the model why it does not fit."""
         answer = self._agent.answer
         if answer is None:
             live.extra["answer"] = reply.text
@@ -265,18 +283,17 @@ def _with(state: State, **facts: Any) -> dict[str, Any]:
     return {"metadata": {**state["metadata"], **facts}}
 
 
-def _said(reply: Reply) -> dict[str, Any]:
-    message: dict[str, Any] = {"role": "assistant", "content": reply.text}
-    if reply.tool_calls:
-        message["tool_calls"] = [
-            {"id": call.id, "name": call.name, "arguments": dict(call.arguments)}
-            for call in reply.tool_calls
-        ]
-    return message
+class _Calls(AgentToolCalls):
+    """The agent's tools and the built-in one that ends a step of the plan."""
+
+    async def _outcome(self, call: ToolCall, index: int) -> str | tuple[Tool, Any]:
+        if call.name == _FINISH_STEP.name:
+            return _finish_step(self._agent.state)
+        return await super()._outcome(call, index)
 
 
 def _was_said(live: AgentState, text: str) -> bool:
-    """Whether it is the task, or joined the conversation at an earlier resume."""
+    """Return whether *text* is the task, or was added at an earlier resume."""
     return any(
         message["role"] == "user" and message["content"] == text
         for message in live.conversation_history
@@ -293,11 +310,11 @@ def _steps(reply: Reply, task: str) -> list[str]:
     return steps or [task]
 
 
-def _note_cost(usage: dict[str, Any], cost: float) -> None:
-    """A cycle costs what the last one did, and what the conversation has grown by."""
-    before = usage["last_cycle_usd"]
-    usage["growth_usd"] = max(0.0, cost - before) if before else 0.0
-    usage["last_cycle_usd"] = cost
+def _note_cost(account: dict[str, Any], cost: float) -> None:
+    """Keep what predicts the next cost: the last cycle's, and its growth."""
+    before = account["last_usd"]
+    account["growth_usd"] = max(0.0, cost - before) if before else 0.0
+    account["last_usd"] = cost
 
 
 def _start_next(live: AgentState) -> None:

@@ -1,17 +1,20 @@
-"""The graph that an agent is, and finding the run that it goes on with."""
+"""The graph of an agent, and the run that it continues."""
 
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from holdfast.checkpoint.journal import Reader
 from holdfast.checkpoint.manager import StateManager
 from holdfast.core.records import Header
 from holdfast.core.state import AgentState, State
 from holdfast.errors import UsageError
 from holdfast.runtime.agent.cycle import Cycles
 from holdfast.runtime.graph import NOTHING, CheckpointConfig, GraphConfig, StateGraph
+from holdfast.runtime.resume import find_target, no_run
 from holdfast.storage.base import RunQuery
 
 if TYPE_CHECKING:
@@ -19,12 +22,16 @@ if TYPE_CHECKING:
 
 __all__ = ["AgentGraph", "Start", "build_graph", "check_name", "find_start"]
 
+logger = logging.getLogger("holdfast.agent")
+
+_LOOKED_AT = 20
+"""Number of unfinished runs that are searched for a task."""
 _NO_LIMIT = 1 << 60
 """An agent counts its cycles itself."""
 
 
 class AgentGraph(StateGraph):
-    """A graph whose checkpoints managers give out as `AgentState`; it is found by its agent."""
+    """A graph whose checkpoints managers load as `AgentState`; found through its agent."""
 
     form = "agent"
 
@@ -37,16 +44,16 @@ class AgentGraph(StateGraph):
 
 @dataclasses.dataclass
 class Start:
-    """What an agent is to execute."""
+    """The run that an agent is to execute."""
 
     task: str
     run_id: str
     name: str = ""
     known: bool = False
-    """Whether the run is in the store."""
+    """True if the store holds the run."""
     checkpoint_id: str | None = None
     newest: bool = True
-    """Whether nothing was saved after that checkpoint."""
+    """True if nothing was saved after that checkpoint."""
     metadata: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     answer: Any = NOTHING
     answers: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -55,7 +62,7 @@ class Start:
 def build_graph(
     agent: BaseAutonomousAgent, cycles: Cycles, manager: StateManager | None, name: str
 ) -> StateGraph:
-    """Plan, then cycle after cycle until there is an answer."""
+    """Build the graph: a plan, then cycles until there is an answer."""
     checkpoint = CheckpointConfig()
     if manager is not None:
         due = agent.config.triggers(manager.triggers)
@@ -87,32 +94,59 @@ def check_name(header: Header, agent_id: str) -> None:
     if header.name != agent_id:
         raise UsageError(
             f"checkpoint {header.id} is of agent {header.name!r}, not of {agent_id!r}",
-            hint="each agent goes on with its own runs",
+            hint="each agent continues its own runs",
         )
 
 
-def find_start(
-    manager: StateManager, agent_id: str, checkpoint: str | None, resume: bool
-) -> Start | None:
-    """The run to go on with: that of *checkpoint*, or the newest of the agent's not completed."""
-    reader = manager.reader
+def find_start(reader: Reader, agent_id: str, checkpoint: str | None, task: str) -> Start | None:
+    """The run to continue: that of *checkpoint*, or the newest unfinished one with *task*."""
     if checkpoint is not None:
         header = reader.resolve(checkpoint)
         check_name(header, agent_id)
         run = reader.run(header.run_id)
-        last = reader.newest(run) if run is not None else None
-        newest = last is not None and last.seq == header.seq
-        begun = reader.load(header).state()
+        if run is None:
+            raise no_run(header.run_id)
+        target = find_target(reader, run, header.id)
         return Start(
-            str(begun.extra.get("task", "")) if isinstance(begun, AgentState) else "",
+            _task(reader, header),
             header.run_id,
             agent_id,
             known=True,
             checkpoint_id=header.id,
-            newest=newest,
+            newest=target.is_newest,
         )
-    if not resume:
-        return None
-    runs = reader.storage.runs(RunQuery(name=agent_id, not_status="completed"))
-    run = next((one for one in runs if one.checkpoints), None)
-    return None if run is None else Start("", run.run_id, agent_id, known=True)
+    others: list[str] = []
+    for run in reader.storage.runs(RunQuery(name=agent_id, not_status="completed")):
+        newest = reader.newest(run) if run.checkpoints else None
+        if newest is None:
+            continue
+        if not task or _is_about(reader, newest, task):
+            return Start("", run.run_id, agent_id, known=True)
+        others.append(run.run_id)
+        if len(others) == _LOOKED_AT:
+            break
+    if others:
+        logger.warning(
+            "%s begins a run for a new task; unfinished with another task: %s"
+            " (run(checkpoint=...) continues one of them)",
+            agent_id,
+            ", ".join(others),
+        )
+    return None
+
+
+def _task(reader: Reader, header: Header) -> str:
+    state = reader.load(header).state()
+    return str(state.extra.get("task", "")) if isinstance(state, AgentState) else ""
+
+
+def _is_about(reader: Reader, header: Header, task: str) -> bool:
+    """Return whether *task* is that of the run, or a text that was added to it.
+
+    A state that a program saved has no task yet, and takes any.
+    """
+    state = reader.load(header).state()
+    if not isinstance(state, AgentState) or "task" not in state.extra:
+        return True
+    said = (one.get("content") for one in state.conversation_history if one.get("role") == "user")
+    return task == state.extra["task"] or task in said

@@ -1,4 +1,4 @@
-"""What a run of an agent came to, and the line that says what a resume saved."""
+"""Result of an agent's run, and the line that says what a resume saved."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 from holdfast.checkpoint.effects import Waiting
 from holdfast.core.state import AgentState
 from holdfast.runtime.agent.config import AutonomousConfig
-from holdfast.runtime.models import shown
+from holdfast.runtime.agent.state_mapping import usage_of
+from holdfast.runtime.models import Usage, shown
 from holdfast.runtime.tools import Answer
 
 __all__ = ["AgentResult", "Budget", "result_of", "resume_line"]
@@ -16,14 +17,14 @@ __all__ = ["AgentResult", "Budget", "result_of", "resume_line"]
 
 @dataclass(frozen=True)
 class Budget:
-    """What a run spent."""
+    """Money and tokens that a run spent."""
 
     spent_usd: float
     limit_usd: float | None
     tokens: int
     model_calls: int
     unpriced_calls: int
-    """Calls of models whose price is not known; what they cost is not in *spent_usd*."""
+    """Calls of models whose price is unknown; *spent_usd* does not contain them."""
 
     def __str__(self) -> str:
         spent = None if self.unpriced_calls and not self.spent_usd else self.spent_usd
@@ -33,7 +34,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class AgentResult:
-    """How a run ended, or where it stands."""
+    """The end of a run, or what it waits for."""
 
     task: str
     status: str
@@ -43,22 +44,22 @@ class AgentResult:
     cycles_used: int
     """Over the whole run, resumes included."""
     total_cycles: int
-    """How many it may use."""
+    """Number of cycles that it may use."""
     plan: list[dict[str, Any]]
     budget: Budget
     error: str | None
     run_id: str
     waiting: tuple[Waiting, ...] = ()
-    """What an interrupted run waits for: approvals, and calls that nobody knows the outcome of."""
+    """What an interrupted run waits for: approvals, and calls in doubt."""
 
     def __getitem__(self, name: str) -> Any:
-        """The same by name: ``result["status"]``."""
+        """A field by name: ``result["status"]``."""
         if name not in self.__dataclass_fields__:
             raise KeyError(name)
         return getattr(self, name)
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as a dict."""
+        """The result as a dict."""
         return {**asdict(self), "answer": self.answer}
 
 
@@ -68,9 +69,9 @@ def result_of(
     signature: Answer | None,
     waiting: tuple[Waiting, ...],
 ) -> AgentResult:
-    """What a run that left *state* came to."""
+    """The result of a run that left *state*."""
     extra = state.extra
-    used = extra.get("usage", {})
+    used = usage_of(state)
     raw = extra.get("answer") if state.status == "completed" else None
     return AgentResult(
         task=extra.get("task", ""),
@@ -82,9 +83,9 @@ def result_of(
         budget=Budget(
             spent_usd=state.budget_spent_usd,
             limit_usd=config.budget_usd,
-            tokens=used.get("tokens", 0),
-            model_calls=used.get("model_calls", 0),
-            unpriced_calls=used.get("unpriced_calls", 0),
+            tokens=used.tokens,
+            model_calls=used.calls,
+            unpriced_calls=used.unpriced_calls,
         ),
         error=state.metadata.get("error"),
         run_id=state.run_id or "",
@@ -93,25 +94,26 @@ def result_of(
 
 
 def resume_line(state: AgentState, max_cycles: int) -> str:
-    """What a resume saves, in one line.
+    """One line that says what a resume saves.
 
-    >>> usage = {"model_calls": 41, "unpriced_calls": 0, "tokens": 18400, "seconds": 182.0}
     >>> state = AgentState(agent_id="researcher", budget_spent_usd=0.381)
-    >>> state.extra.update(cycles_used=41, usage=usage)
+    >>> usage = Usage(18400, 0, 0.381, 182.0, calls=41)
+    >>> state.extra.update(cycles_used=41, usage=usage.to_dict())
     >>> before, _, after = resume_line(state, 50).partition(" saved ")
     >>> before
     'resumed researcher at cycle 42 of 50: 41 model calls not repeated,'
     >>> after
     '18,400 tokens, $0.38, 3 min'
     """
-    given_up = state.extra.get("given_up", {})  # since it was taken back: that is done anew
-    usage = {name: used - given_up.get(name, 0) for name, used in state.extra["usage"].items()}
-    calls, spent = usage["model_calls"], state.budget_spent_usd - given_up.get("usd", 0.0)
-    cost = shown(None if usage["unpriced_calls"] and not spent else spent)
+    abandoned = state.extra.get("given_up")  # since a rewind: that is done again
+    usage = usage_of(state) - (Usage.read(abandoned) if abandoned else Usage.none())
+    cost = shown(None if usage.unpriced and not usage.cost_usd else usage.cost_usd)
+    used = state.extra["cycles_used"]
+    where = f"at cycle {used + 1} of {max_cycles}" if used < max_cycles else f"after cycle {used}"
     return (
-        f"resumed {state.agent_id} at cycle {state.extra['cycles_used'] + 1} of {max_cycles}:"
-        f" {calls} model call{'' if calls == 1 else 's'} not repeated,"
-        f" saved {usage['tokens']:,} tokens, {cost}, {_duration(usage['seconds'])}"
+        f"resumed {state.agent_id} {where}:"
+        f" {usage.calls} model call{'' if usage.calls == 1 else 's'} not repeated,"
+        f" saved {usage.tokens:,} tokens, {cost}, {_duration(usage.seconds)}"
     )
 
 

@@ -1,4 +1,4 @@
-"""Runs of an agent, gone on with by their ids, as those of a graph are."""
+"""Runs of an agent, resumed by their ids as those of a graph are."""
 
 from __future__ import annotations
 
@@ -6,38 +6,38 @@ import asyncio
 
 from holdfast.checkpoint.manager import StateManager
 from holdfast.core.records import Header
-from holdfast.errors import BudgetError, Drained, Interrupted, NotFoundError, StepError, UsageError
+from holdfast.errors import BudgetError, Drained, Interrupted, StepError, UsageError
 from holdfast.runtime.agent.agent import BaseAutonomousAgent
 from holdfast.runtime.agent.graph import check_name
 from holdfast.runtime.agent.result import AgentResult
-from holdfast.runtime.resume import ResumePlan, explain
+from holdfast.runtime.resume import ResumePlan, explain, find_target, no_run
 
 __all__ = ["AgentRuns"]
 
 
 class AgentRuns:
-    """What `holdfast resume` does with an agent's runs, with the methods that a graph has for it.
+    """The runs of an agent with the methods that `holdfast resume` uses of a graph.
 
-    What the agent ends with that is not an answer is raised, as a graph would.
+    Where the agent returns no answer, an error is raised, as a graph would.
     """
 
     def __init__(self, agent: BaseAutonomousAgent) -> None:
         self._agent = agent
 
     def over(self, manager: StateManager) -> AgentRuns:
-        """Have it save through *manager*, which stays the caller's to close."""
+        """Save through *manager*, which the caller closes."""
         self._agent.state_manager = manager  # no copy: its tools may be methods of its own
         return self
 
     def explain_resume(self, run_id: str) -> ResumePlan:
-        """What `resume_sync` would do, without doing any of it."""
+        """Say what `resume_sync` would do, without doing any of it."""
         self._target(run_id, None)  # a run that is not the agent's is refused here already
         return explain(self._manager.reader, None, run_id)
 
     def resume_sync(
         self, run_id: str, *, checkpoint_id: str | None = None, force: bool = False
     ) -> Header:
-        """Go on with the run, from its newest checkpoint or the one named; gives the last one.
+        """Continue the run, from its newest checkpoint or the one named; return the last one.
 
         An agent's nodes always fit, so that *force* changes nothing.
         """
@@ -55,17 +55,14 @@ class AgentRuns:
 
     def _target(self, run_id: str, checkpoint_id: str | None) -> Header:
         reader = self._manager.reader
-        if checkpoint_id is not None:
-            found: Header | None = reader.resolve(checkpoint_id, run_id=run_id)
-        else:
-            run = reader.run(run_id)
-            found = reader.newest(run) if run is not None else None
-        if found is None:
-            raise NotFoundError(f"run {run_id!r} has no such checkpoint", run_id=run_id)
+        run = reader.run(run_id)
+        if run is None:
+            raise no_run(run_id)
+        found = find_target(reader, run, checkpoint_id).header
         parent = found.metadata.get("parent_run")
         if parent:
             raise UsageError(
-                f"run {run_id!r} is part of run {parent!r}, and gone on with when that is",
+                f"run {run_id!r} is part of run {parent!r}, and continues with it",
                 hint=f"holdfast resume {parent}",
                 run_id=run_id,
             )
@@ -74,7 +71,7 @@ class AgentRuns:
 
 
 def _told(result: AgentResult) -> BaseException:
-    """What a graph would raise where an agent gives a result that is no answer."""
+    """The exception that a graph would raise in place of this result."""
     run_id = result.run_id
     if result.waiting:
         return Interrupted(f"run {run_id!r} waits", run_id=run_id, waiting=result.waiting)

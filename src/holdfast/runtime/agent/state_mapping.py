@@ -1,4 +1,4 @@
-"""An agent's state while it is executed, and the graph's state that it is kept in."""
+"""Conversion between an agent's live state and the state of its graph."""
 
 from __future__ import annotations
 
@@ -10,8 +10,19 @@ from typing import Any
 from holdfast.checkpoint.journal import draft_of
 from holdfast.core.state import AgentState, State
 from holdfast.core.values import encode, give_out
+from holdfast.runtime.models import Usage
 
-__all__ = ["LOGS", "absorbed", "begun", "copied", "first_values", "restored", "told", "total"]
+__all__ = [
+    "LOGS",
+    "absorbed",
+    "add_usage",
+    "begun",
+    "copied",
+    "first_values",
+    "restored",
+    "usage_of",
+    "user_fields",
+]
 
 LOGS = (
     "conversation_history",
@@ -20,43 +31,58 @@ LOGS = (
     "specialist_invocations",
     "hook_event_history",
 )
-"""Lists that grow at their end. What is in them is frozen, so that only the new is looked at."""
+"""Lists that grow at their end. Their items are frozen, so only new ones are looked at."""
 
-_TOLD = (
+_USER_FIELDS = (
     "memory_contents",
     "workflow_run_id",
     "workflow_state",
     "control_protocol_state",
     "metadata",
 )
-"""What the user's code may change while a tool is called."""
+"""Fields that the user's code may change during a tool call."""
 
 
 def first_values(task: str, model: str) -> dict[str, Any]:
-    """What a run begins with."""
+    """The first values of a run."""
     state = AgentState(agent_id="-", model=model)
     begun(state, task)
     return _values(state)
 
 
 def begun(state: AgentState, task: str) -> None:
-    """Have *state* be one of a run on *task*, which a state that a program made may not be."""
-    if "task" in state.extra:
-        return
-    used = {"model_calls": 0, "unpriced_calls": 0, "tokens": 0, "seconds": 0.0}
-    cost = {"last_cycle_usd": 0.0, "growth_usd": 0.0}
-    state.extra |= {"task": task, "cycles_used": state.step_number, "usage": {**used, **cost}}
-    state.conversation_history.append({"role": "user", "content": task})
+    """Make *state* one of a run on *task*, which a state made in code may not be yet."""
+    if "task" not in state.extra:
+        state.extra |= {
+            "task": task,
+            "cycles_used": state.step_number,
+            "usage": Usage.none().to_dict(),
+        }
+        state.conversation_history.append({"role": "user", "content": task})
+    before = state.extra.pop("usage_before", None)
+    if before is not None:  # of a cycle that did not complete: its calls are counted when replayed
+        _set_usage(state, Usage.read(before))
+    state.extra.setdefault("cycle_cost", {"last_usd": 0.0, "growth_usd": 0.0})
 
 
-def total(usage: dict[str, Any], **more: float) -> None:
-    """Add to what was used."""
-    for name, amount in more.items():
-        usage[name] += amount
+def usage_of(state: AgentState) -> Usage:
+    """What the agent has used; dollars include agents inside it."""
+    known = Usage.read(state.extra.get("usage", {}) or Usage.none().to_dict())
+    return dataclasses.replace(known, cost_usd=state.budget_spent_usd)
+
+
+def add_usage(state: AgentState, usage: Usage) -> None:
+    """Add to what the agent has used."""
+    _set_usage(state, usage_of(state) + usage)
+
+
+def _set_usage(state: AgentState, usage: Usage) -> None:
+    state.extra["usage"] = usage.to_dict()
+    state.budget_spent_usd = usage.cost_usd or 0.0
 
 
 def restored(state: State) -> AgentState:
-    """The agent's state that a graph's state holds, to be changed freely; logs by appending."""
+    """The agent's state in a graph's state, free to be changed; logs only by appending."""
     values: dict[str, Any] = {
         name: list(state[name]) if name in LOGS else give_out(state[name]) for name in state
     }
@@ -67,7 +93,7 @@ def restored(state: State) -> AgentState:
 
 
 def copied(state: AgentState) -> AgentState:
-    """A copy whose lists and dicts can be changed without changing those of *state*."""
+    """A copy with its own lists and dicts."""
     values = {each.name: getattr(state, each.name) for each in dataclasses.fields(state)}
     plain: dict[str, Any] = {
         name: type(value)(value) if isinstance(value, dict | list) else value
@@ -77,7 +103,7 @@ def copied(state: AgentState) -> AgentState:
 
 
 def absorbed(state: State, live: AgentState) -> State:
-    """The graph's state with all that *live* holds."""
+    """The graph's state with the values of *live*."""
     values = _values(live)
     logs = {name: values.pop(name) for name in LOGS}
     state = state.without("timestamp").merge(values)
@@ -88,7 +114,7 @@ def absorbed(state: State, live: AgentState) -> State:
 
 def _values(state: AgentState) -> dict[str, Any]:
     values = draft_of(state).values
-    del values["timestamp"]  # the checkpoint has one of its own
+    del values["timestamp"]  # the checkpoint has its own
     return values
 
 
@@ -100,6 +126,6 @@ def _grown(state: State, name: str, log: Sequence[Any]) -> State:
     return state.set(name, log)
 
 
-def told(state: AgentState) -> dict[str, bytes]:
-    """The fields that the user's code may change meanwhile, as texts to be compared later."""
-    return {name: encode(getattr(state, name)) for name in _TOLD}
+def user_fields(state: AgentState) -> dict[str, bytes]:
+    """The fields that the user's code may change, as texts to be compared later."""
+    return {name: encode(getattr(state, name)) for name in _USER_FIELDS}

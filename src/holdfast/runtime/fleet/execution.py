@@ -1,31 +1,92 @@
-"""A fleet's run from its start or its resume to where nothing here can take it further."""
+"""Execution of a fleet's run: asks people at once, and resumes a run that failed."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
+
+import msgspec
 
 from holdfast.checkpoint.effects import open_notes, resolve, waiting_of
 from holdfast.checkpoint.manager import StateManager
 from holdfast.core.state import State
-from holdfast.errors import HoldfastError, Interrupted
-from holdfast.runtime.fleet.retrying import Attempt, Backoff, may_help
+from holdfast.errors import HoldfastError, Interrupted, StepError, StorageError, UsageError
 from holdfast.runtime.graph import EndRun, StateGraph
-from holdfast.runtime.tools import (
-    ApprovalHandler,
-    ApprovalRequest,
-    answer_tree,
-    expired,
-    requests_in,
-)
+from holdfast.runtime.resume import Saved
+from holdfast.runtime.tools import ApprovalHandler, ApprovalRequest, expired, requests_in
 
-__all__ = ["FleetExecution", "stored_state"]
+__all__ = ["Attempt", "Backoff", "Ended", "FleetExecution", "stored_state"]
+
+_BUGS = (
+    TypeError,
+    AttributeError,
+    NameError,
+    LookupError,
+    ArithmeticError,
+    AssertionError,
+    ImportError,
+    NotImplementedError,
+)
+"""Errors of the program itself, which another attempt does not avoid."""
+
+
+class Backoff(msgspec.Struct, frozen=True, kw_only=True):
+    """Number of automatic resumes of a failed run, and the seconds before each.
+
+    >>> [Backoff(resumes=4, first=1.0, longest=5.0).wait(number) for number in range(5)]
+    [1.0, 2.0, 4.0, 5.0, None]
+    """
+
+    resumes: int = 3
+    first: float = 1.0
+    factor: float = 2.0
+    longest: float = 30.0
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+    def __post_init__(self) -> None:
+        if self.resumes < 0 or self.first < 0 or self.factor < 1 or self.longest < 0:
+            raise UsageError(
+                f"{self!r} is no backoff", hint="counts and seconds from 0, a factor from 1"
+            )
+
+    def wait(self, number: int) -> float | None:
+        """Seconds before resume *number*, counted from 0; None if there is no such resume."""
+        if number >= self.resumes:
+            return None
+        return float(min(self.longest, self.first * self.factor**number))
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """An execution that failed and was resumed."""
+
+    error: str
+    round: int
+    """Rounds completed by then, none of which is repeated."""
+    waited: float
+    """Seconds before it was resumed."""
+    saved: Saved
+    """Time, tokens and dollars that starting over would have cost again."""
+
+    def __str__(self) -> str:
+        return (
+            f"failed after round {self.round} ({self.error}); resumed after {self.waited:g} s,"
+            f" saving {self.saved.tokens:,} tokens, ${self.saved.dollars:.4f}"
+        )
+
+
+class Ended(NamedTuple):
+    """The end of an execution."""
+
+    state: State
+    attempts: tuple[Attempt, ...]
+    error: str = ""
+    """Why a run ended without an answer."""
 
 
 class FleetExecution:
-    """Executes runs of a fleet's graph, asks people, and tries again what failed."""
+    """Executes runs of a fleet's graph."""
 
     def __init__(
         self, graph: StateGraph, backoff: Backoff, handler: ApprovalHandler | None
@@ -34,34 +95,34 @@ class FleetExecution:
         self._backoff = backoff
         self._handler = handler
 
-    async def to_the_end(
+    async def run(
         self, run_id: str, state: State | None, answers: Mapping[str, Any] | None
-    ) -> tuple[State, tuple[Attempt, ...]]:
-        """Begin with *state*, or go on with *answers*: the state in the end, and what failed.
+    ) -> Ended:
+        """Begin with *state*, or continue with *answers*, until the run ends or a limit does it.
 
-        A limit that was reached is an end too. Raises what parks the run, or makes it fail for
-        good.
+        Raises what makes the run wait, or fail for good.
         """
         attempts: list[Attempt] = []
-        answers = {**(answers or {}), **(await self._late(run_id) if state is None else {})}
+        answers = {**(answers or {}), **(await self._expired(run_id) if state is None else {})}
         while True:
             try:
                 if state is not None:
                     final = await self._graph.execute(state)
                 else:
                     final = await self._graph.resume(run_id, answers=answers)
-                return final, tuple(attempts)
-            except Interrupted as parked:
-                answers = await self._asked(run_id, parked)
-            except EndRun:
-                return await stored_state(self._graph.manager, run_id), tuple(attempts)
+                return Ended(final, tuple(attempts))
+            except Interrupted as waiting:
+                answers = await self._asked(run_id, waiting)
+            except EndRun as ending:
+                stored = await stored_state(self._graph.manager, run_id)
+                return Ended(stored, tuple(attempts), ending.error)
             except HoldfastError as error:
                 attempts.append(await self._waited(run_id, error, len(attempts)))
                 answers = {}
             state = None
 
     async def _waited(self, run_id: str, error: HoldfastError, number: int) -> Attempt:
-        """Wait before the next resume, if there is to be one; else raise *error*."""
+        """Wait before the next resume, if there is one; else raise *error*."""
         seconds = self._backoff.wait(number) if may_help(error) else None
         if seconds is None:
             if number:
@@ -77,8 +138,8 @@ class FleetExecution:
             saved=plan.saves,
         )
 
-    async def _late(self, run_id: str) -> dict[str, Any]:
-        """What is to be rejected because its time is over."""
+    async def _expired(self, run_id: str) -> dict[str, Any]:
+        """Rejections of the requests whose time to answer has ended."""
         reader = self._graph.manager.reader
 
         def look() -> dict[str, Any]:
@@ -91,12 +152,12 @@ class FleetExecution:
 
         return await asyncio.to_thread(look)
 
-    async def _asked(self, run_id: str, parked: Interrupted) -> dict[str, Any]:
-        """The answers of people who can be asked at once; raises *parked* if there are none."""
+    async def _asked(self, run_id: str, waiting: Interrupted) -> dict[str, Any]:
+        """Ask people through the handler; raise *waiting* if there are no answers."""
         if self._handler is None:
-            raise parked
+            raise waiting
         answers: dict[str, Any] = {}
-        requests = requests_in(parked.facts.get("waiting", ()))
+        requests = requests_in(waiting.facts.get("waiting", ()))
         for request in requests:
             left = None
             if request.expires_at is not None:
@@ -106,15 +167,15 @@ class FleetExecution:
             except TimeoutError:
                 answers |= expired([request], datetime.now(UTC))
                 continue
-            answers[request.request_id] = answer_tree(said)
+            answers[request.request_id] = msgspec.to_builtins(said)
         if not answers:
-            raise parked
-        return await self.told(run_id, requests, answers)
+            raise waiting
+        return await self.distribute(run_id, requests, answers)
 
-    async def told(
+    async def distribute(
         self, run_id: str, requests: Sequence[ApprovalRequest], answers: dict[str, Any]
     ) -> dict[str, Any]:
-        """The answers for the run itself, once those for agents in it are in their journals."""
+        """Write the answers for agents inside the run to their journals; return the others."""
         storage = self._graph.manager.storage
         for request in requests:
             if request.workflow_id != run_id and request.request_id in answers:
@@ -122,6 +183,14 @@ class FleetExecution:
                 where = (request.workflow_id, request.request_id, said)
                 await asyncio.to_thread(resolve, *where, storage=storage)
         return answers
+
+
+def may_help(error: HoldfastError) -> bool:
+    """Return whether another attempt may help: not where the program or its data are wrong."""
+    cause = error.__cause__ if isinstance(error, StepError) else error
+    if isinstance(cause, StorageError):
+        return cause.retryable
+    return isinstance(error, StepError) and not isinstance(cause, (HoldfastError, *_BUGS))
 
 
 async def stored_state(manager: StateManager, run_id: str) -> State:

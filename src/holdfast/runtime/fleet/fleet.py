@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Generator, Mapping, Sequence
 from datetime import timedelta
-from types import TracebackType
 from typing import Any, Self
 
 import msgspec
@@ -15,24 +14,26 @@ import msgspec
 from holdfast.checkpoint.effects import pending
 from holdfast.checkpoint.manager import StateManager
 from holdfast.core.policy import Rules
+from holdfast.core.records import check_run_id
 from holdfast.core.state import State
+from holdfast.core.values import give_out
 from holdfast.errors import UsageError
-from holdfast.runtime.fleet.checkpoints import FleetCheckpoints
-from holdfast.runtime.fleet.execution import FleetExecution
-from holdfast.runtime.fleet.nodes import Crew, add_nodes, first_state
+from holdfast.runtime.fleet.checkpoints import FleetRuns
+from holdfast.runtime.fleet.execution import Attempt, Backoff, FleetExecution, stored_state
+from holdfast.runtime.fleet.nodes import (
+    OWN_ROUND,
+    ROUND,
+    Crew,
+    add_nodes,
+    first_state,
+    history_key,
+)
 from holdfast.runtime.fleet.participants import ROLES, participant_of
-from holdfast.runtime.fleet.resume import CheckpointStatus, other_task
-from holdfast.runtime.fleet.retrying import Attempt, Backoff
+from holdfast.runtime.fleet.resume import other_task
 from holdfast.runtime.fleet.settings import ApprovalSettings, Callbacks, Limits, PlanReview
 from holdfast.runtime.graph import CheckpointConfig, GraphConfig, StateGraph
 from holdfast.runtime.models import Model
-from holdfast.runtime.tools import (
-    Approval,
-    ApprovalHandler,
-    ApprovalRequest,
-    answer_tree,
-    requests_in,
-)
+from holdfast.runtime.tools import Approval, ApprovalHandler, ApprovalRequest, requests_in
 from holdfast.runtime.watch import Observer
 from holdfast.storage.base import Storage
 
@@ -40,38 +41,43 @@ __all__ = ["Fleet", "FleetResult"]
 
 
 class FleetResult(msgspec.Struct, frozen=True, kw_only=True):
-    """How a run of a fleet ended. `str` gives the answer."""
+    """The end of a fleet's run. `str` gives the answer."""
 
     answer: str
-    """The final answer; if a limit ended the run, what a participant said last."""
+    """The final answer; if a limit ended the run, the last response of a participant."""
     run_id: str
     rounds: int
     status: str
-    """``completed``, ``max_rounds_reached``, ``stalled`` or ``budget_exhausted``."""
+    """``completed``, ``failed``, ``max_rounds_reached``, ``stalled`` or ``budget_exhausted``."""
     usage: dict[str, Any]
-    """Model calls, tokens and dollars of the whole run, resumes included."""
+    """Model calls, tokens and dollars of the whole run, resumes included: a `Usage` as a dict."""
     checkpoint_id: str | None = None
     attempts: tuple[Attempt, ...] = ()
-    """The failures that `auto_resume_on_failure` got over, with what each cost and saved."""
+    """Failures that `auto_resume` got over, with what each cost and saved."""
+    error: str = ""
+    """Why a run that is not completed ended."""
+    forked_from: str | None = None
+    """The run that this one was forked from in this call."""
 
     def __str__(self) -> str:
         return self.answer
 
 
-class Fleet(FleetCheckpoints):
-    """Many agents, one task: a manager plans, and says round by round who does what.
+class Fleet:
+    """Many agents and one task: a manager plans, and decides round by round who does what.
 
-    After every round all of it is saved, every participant's history included, in one atomic
-    append. A run that was killed goes on with the round it was in, and repeats no recorded call.
+    After every round everything is saved in one atomic append, every participant's history
+    included. A run that was killed continues with the round it was in, and repeats no recorded
+    call.
 
     - *manager* is a model. *participants* are, by name, async functions of the instruction,
       models, `ModelParticipant`s or autonomous agents; by default a researcher, a coder and an
       analyst, who share the manager's model.
     - *checkpoint_storage* is a storage, an address or a registered name. Without one nothing is
       saved, and nothing else changes.
-    - *auto_resume* resumes a run that failed by itself, see `Backoff`.
-    - *approval_handler* asks a person at once; otherwise a run that needs one is parked.
-    - *owns_storage*: a storage that was given is closed with the fleet.
+    - *auto_resume* resumes a run that failed, see `Backoff`; not after an error of the program.
+    - *approval_handler* asks a person at once; otherwise a run that needs approval waits.
+    - *owns_storage*: close the given storage with the fleet.
 
     >>> from holdfast.testing.scripted import ScriptedModel
     >>> Fleet(ScriptedModel(["..."])).participants
@@ -98,13 +104,13 @@ class Fleet(FleetCheckpoints):
         owns_storage: bool = False,
     ) -> None:
         if not isinstance(manager, Model):
-            raise UsageError(f"the manager is a {type(manager).__name__}", hint="give a model")
+            raise UsageError(f"the manager is {type(manager).__name__}", hint="give a model")
         given = dict.fromkeys(ROLES, manager) if participants is None else dict(participants)
         if not given:
             raise UsageError("a fleet without participants", hint="name some, or leave them out")
         if taken := {"manager", "user"} & given.keys():
             raise UsageError(f"no participant can be named {min(taken)!r}", hint="rename it")
-        self._crew = Crew(
+        crew = Crew(
             manager=manager,
             participants={one: participant_of(one, what) for one, what in given.items()},
             instructions=instructions,
@@ -113,26 +119,27 @@ class Fleet(FleetCheckpoints):
             plan_review=plan_review or PlanReview(),
             callbacks=callbacks or Callbacks(),
         )
-        self.name = name
-        self._saves = checkpoint_storage is not None
-        self._owned = checkpoint_storage if owns_storage else None
-        self._keep = None if cleanup_after_days is None else timedelta(days=cleanup_after_days)
+        saves = checkpoint_storage is not None
+        keep = None if cleanup_after_days is None else timedelta(days=cleanup_after_days)
         rules = retention or Rules()
-        if cleanup_after_days is not None and rules.max_age is None:
-            rules = dataclasses.replace(rules, max_age=self._keep)
-        # Without a storage a run still needs a journal while it lasts: to be parked, and resumed.
-        self._manager = StateManager(
-            checkpoint_storage if self._saves else "memory://", retention=rules
-        )
-        checkpoint = CheckpointConfig(store="memory", interval=1, preserve=self._saves)
+        if keep is not None and rules.max_age is None:
+            rules = dataclasses.replace(rules, max_age=keep)
+        # Without a storage a run still needs a journal while it lasts: to wait, and to be resumed.
+        self._manager = StateManager(checkpoint_storage if saves else "memory://", retention=rules)
+        checkpoint = CheckpointConfig(store="memory", interval=1, preserve=saves)
         config = GraphConfig(
             name=name, observer=observer, checkpoint=checkpoint, max_iterations=1_000_000
         )
-        self._graph = StateGraph(config, manager=self._manager)
-        add_nodes(self._graph, self._crew)
-        self._running = FleetExecution(
-            self._graph, auto_resume or Backoff(resumes=0), approval_handler
-        )
+        graph = StateGraph(config, manager=self._manager)
+        add_nodes(graph, crew)
+        self.name = name
+        self._crew = crew
+        self._graph = graph
+        self._owned = checkpoint_storage if owns_storage else None
+        self._execution = FleetExecution(graph, auto_resume or Backoff(resumes=0), approval_handler)
+        self._runs = FleetRuns(name, graph, crew, saves=saves, keep=keep)
+        self._state: State | None = None
+        self._next_id: str | None = None
 
     @classmethod
     def from_yaml(
@@ -144,10 +151,10 @@ class Fleet(FleetCheckpoints):
         approval_handler: ApprovalHandler | None = None,
         observer: str | Observer | Sequence[str | Observer] = "noop",
     ) -> Fleet:
-        """The fleet that a `workflow.yaml` describes.
+        """Build the fleet that a `workflow.yaml` describes.
 
-        *tools* are the functions, or `Tool`s, that it names; *checkpoint_storage* takes the place
-        of the storage that it names.
+        *tools* are the functions, or `Tool`s, that it names; *checkpoint_storage* replaces the
+        storage that it names.
         """
         from holdfast.runtime.fleet.workflow_file import build_fleet, read_workflow
 
@@ -159,72 +166,130 @@ class Fleet(FleetCheckpoints):
             observer=observer,
         )
 
-    # What it is
+    # Parts
 
     @property
     def graph(self) -> StateGraph:
-        """The graph that executes it: to explain a resume, to compare runs, to draw one."""
+        """The graph that executes it: to explain a resume, compare runs or draw one."""
         return self._graph
 
     @property
     def participants(self) -> tuple[str, ...]:
-        """The names of those who take part."""
+        """The names of its participants."""
         return tuple(self._crew.participants)
 
     @property
     def checkpointing(self) -> bool:
-        """Whether its runs are saved."""
-        return self._saves
+        """True if its runs are saved."""
+        return self._runs.saves
 
     @property
     def limits(self) -> Limits:
-        """How far a run may go."""
+        """The limits of a run."""
         return self._crew.limits
+
+    # The run that was executed or restored last; empty before
+
+    @property
+    def state(self) -> State | None:
+        """The state of the run; None before there is one."""
+        return self._state
+
+    @property
+    def workflow_id(self) -> str | None:
+        """The id of the run, or the one set for the next run."""
+        return self._next_id or (self._state.run_id if self._state is not None else None)
+
+    @property
+    def current_checkpoint_id(self) -> str | None:
+        """The newest known checkpoint of the run."""
+        saved = self._state is not None and self.checkpointing
+        return self._state.checkpoint_id if self._state is not None and saved else None
+
+    @property
+    def task(self) -> str:
+        """The task of the run."""
+        return str(self._value("task", ""))
+
+    @property
+    def current_round(self) -> int:
+        """Number of completed rounds."""
+        return int(self._value("current_round", 0))
+
+    @property
+    def stall_count(self) -> int:
+        """Number of rounds without progress, less those with progress since."""
+        return int(self._value("stall_count", 0))
+
+    @property
+    def reset_count(self) -> int:
+        """Number of times that it began again with another plan."""
+        return int(self._value("reset_count", 0))
+
+    @property
+    def last_response(self) -> str | None:
+        """The last response of a participant; once completed, the answer."""
+        response: str | None = self._value("last_response", None)
+        return response
+
+    @property
+    def context(self) -> dict[str, Any]:
+        """The participants with their descriptions, and the task as it was given."""
+        return dict(self._value("context", {}))
+
+    def history_of(self, participant: str) -> list[dict[str, Any]]:
+        """Messages to and from a participant since the last reset."""
+        return list(self._value(history_key(participant), []))
+
+    def _value(self, key: str, default: Any) -> Any:
+        return default if self._state is None else give_out(self._state.get(key, default))
 
     # Executing
 
     async def run(
         self, user_input: str = "", resume_from_checkpoint: str | None = None
     ) -> FleetResult:
-        """Have the fleet work on a task, or go on with a run.
+        """Work on a task, or continue a run.
 
-        From the newest checkpoint of a run that is not completed, that run goes on with the next
-        round; *user_input*, if it is not the task itself, joins the history, after the round if
-        that was in its middle. From an earlier checkpoint, or with another text from a completed
-        one, a new run is forked, whose id the result tells; a completed run otherwise gives its
-        stored result.
+        From the newest checkpoint of an unfinished run, that run continues with the next round;
+        *user_input*, if it is not the task itself, is added to the history, after the current
+        round if that has begun. From an earlier checkpoint, or with another text from a completed
+        one, a fork continues: `FleetResult.run_id` and `forked_from` name both. A completed run
+        otherwise returns its stored result.
 
-        `StepError` is a participant or a model that failed, `Interrupted` a run that is parked for
-        an approval: both can be resumed. A limit is no error but a status of the result.
+        Raises `StepError` if a participant or a model failed and `Interrupted` if the run waits
+        for an approval; both can be resumed. `LeaseHeldError`: a live process executes the run. A
+        limit is no error but a status of the result.
         """
         await self.cleanup()
         if resume_from_checkpoint is not None:
-            run_id = await self._prepared(resume_from_checkpoint, user_input)
-            return await self._executed(run_id)
+            run_id, source = await self._runs.prepare(resume_from_checkpoint, user_input)
+            return await self._executed(run_id, forked_from=source)
         if not user_input:
             raise UsageError("there is no task", hint="give one, or resume_from_checkpoint=")
-        run_id = self._next_id or self._new_id()
-        run = await self._run_of(run_id) if self._next_id else None
-        if run is not None:
-            standing = await self._standing(run.id)
-            if standing.state["task"] not in ("", user_input):
-                raise other_task(run_id, standing.state["task"])
-            return await self._executed(await self._prepared(run.id, user_input))
+        run_id = self._next_id or self._runs.new_id()
+        newest = await self._runs.newest(run_id) if self._next_id else None
+        if newest is not None:
+            task = (await self._runs.status_of(newest.id)).state["task"]
+            if task not in ("", user_input):
+                raise other_task(run_id, task)
+            run_id, source = await self._runs.prepare(newest.id, user_input)
+            return await self._executed(run_id, forked_from=source)
         values = first_state(user_input, self._crew.team)
         return await self._executed(run_id, State.new(values, run_id=run_id, name=self.name))
 
     async def pending(self, workflow_id: str | None = None) -> list[ApprovalRequest]:
-        """What a run, or all runs of the storage, wait to have approved."""
+        """The approvals that a run, or every run of the storage, waits for."""
         storage = self._manager.storage
         return requests_in(await asyncio.to_thread(pending, workflow_id, storage=storage))
 
     async def answer(
         self, workflow_id: str, approval: Approval | bool, *, request_id: str | None = None
     ) -> FleetResult:
-        """Answer what a run waits for, an agent in a fleet included, and go on with the fleet.
+        """Answer what a run, or an agent in it, waits for, and continue the fleet's run.
 
-        Without a *request_id* there must be one request only. If its time is over and it is to be
-        rejected then, it is rejected, whatever is said now.
+        Without a *request_id* there must be exactly one request. A request that has expired and is
+        to be rejected then is rejected, whatever *approval* says.
         """
         waiting = await self.pending(workflow_id)
         found = [one for one in waiting if request_id in (None, one.request_id)]
@@ -233,10 +298,10 @@ class Fleet(FleetCheckpoints):
             raise UsageError(
                 f"run {workflow_id!r} waits for: {there}", hint="name one of them as request_id"
             )
-        newest = await self._run_of(workflow_id)
+        newest = await self._runs.newest(workflow_id)
         run_id = newest.metadata.get("parent_run", workflow_id) if newest else workflow_id
-        answers = {found[0].request_id: answer_tree(approval)}
-        answers = await self._running.told(run_id, found, answers)
+        answers = {found[0].request_id: msgspec.to_builtins(approval)}
+        answers = await self._execution.distribute(run_id, found, answers)
         return await self._executed(run_id, answers=answers)
 
     async def _executed(
@@ -244,12 +309,14 @@ class Fleet(FleetCheckpoints):
         run_id: str,
         state: State | None = None,
         answers: Mapping[str, Any] | None = None,
+        forked_from: str | None = None,
     ) -> FleetResult:
         try:
-            final, attempts = await self._running.to_the_end(run_id, state, answers)
+            ended = await self._execution.run(run_id, state, answers)
         except BaseException:
             await self._show(run_id)
             raise
+        final = ended.state
         self._state, self._next_id = final, None
         return FleetResult(
             answer=final.get("answer") or final["last_response"] or "",
@@ -258,34 +325,99 @@ class Fleet(FleetCheckpoints):
             status=final.status,
             usage=dict(final["usage"]),
             checkpoint_id=self.current_checkpoint_id,
-            attempts=attempts,
+            attempts=ended.attempts,
+            error=ended.error,
+            forked_from=forked_from,
         )
 
-    # Going on
+    async def _show(self, run_id: str) -> None:
+        """Show the run as it is now, after it did not end well."""
+        if await self._runs.newest(run_id) is not None:
+            self._state, self._next_id = await stored_state(self._manager, run_id), None
 
-    async def _prepared(self, checkpoint_id: str, text: str) -> str:
-        """The run to go on with; a fork, where that is what is wanted."""
-        standing = await self._standing(checkpoint_id)
-        if standing.state["task"] == text:
-            text = ""
-        if not standing.newest or (standing.over and text):
-            return await self._forked(standing, text)
-        await self._hear(standing, text)
-        return standing.run_id
+    # Checkpoints
 
-    async def _hear(self, standing: CheckpointStatus, text: str) -> None:
-        """Put *text* where the fleet finds it."""
-        edit = standing.heard(text, self._crew.team)
-        if edit:
-            state = standing.state
-            await self._graph.checkpoint(
-                standing.run_id, edit, metadata={"round": state["current_round"]}
-            )
+    def set_workflow_id(self, workflow_id: str) -> Awaitable[None]:
+        """Give the next run this id. If there is such a run already, it continues.
+
+        It may be awaited like the other methods, and takes effect in any case.
+        """
+        self._next_id = check_run_id(workflow_id)
+        return _Done()
+
+    async def create_checkpoint(self, metadata: Mapping[str, Any] | None = None) -> str | None:
+        """Save the run between two executions; return the id, or None without storage.
+
+        Every round is saved anyway; this marks a moment with *metadata*.
+        """
+        if not self.checkpointing:
+            return None
+        if self._next_id is not None:
+            await self._show(self._next_id)
+        run_id, round_, edit = self.workflow_id or self._runs.new_id(), self.current_round, None
+        if self._state is None or self._next_id is not None:
+            round_, edit = 0, first_state("", self._crew.team)
+        else:
+            status = await self._runs.status_of(self._state.checkpoint_id or "")
+            if not status.newest:
+                run_id = await self._runs.fork(status, "")
+        marked = {ROUND: round_, **(metadata or {})}
+        if metadata is not None and ROUND in metadata:
+            marked[OWN_ROUND] = round_
+        self._state = await self._runs.mark(run_id, edit, marked)
+        self._next_id = None
+        return self._state.checkpoint_id
+
+    async def restore_from_checkpoint(self, checkpoint_id: str) -> bool:
+        """Show the run as it was at that checkpoint; a unique prefix of the id is enough.
+
+        Nothing is executed or saved: `run` with *resume_from_checkpoint* continues. `NotFoundError`
+        if there is no such checkpoint, `ShapeError` if the participants are others now; either
+        leaves the fleet as it was.
+        """
+        self._state = (await self._runs.status_of(checkpoint_id)).state
+        self._next_id = None
+        return True
+
+    async def list_checkpoints(
+        self,
+        workflow_id: str | None = None,
+        *,
+        status: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        limit: int | None = None,
+    ) -> list[dict[str, Any]]:
+        """The checkpoints of a run, or of all runs of this fleet, newest first."""
+        return await self._runs.listing(workflow_id, status, metadata, limit)
+
+    async def resumable(self, limit: int = 20) -> list[dict[str, Any]]:
+        """The newest checkpoint of each unfinished run, the newest run first."""
+        return await self._runs.resumable(limit)
+
+    async def fork_checkpoint(self, checkpoint_id: str, text: str = "") -> str:
+        """Begin a run with the state of a checkpoint and *text*; return its id.
+
+        Nothing is executed, and the source run stays as it is.
+        """
+        return await self._runs.fork(await self._runs.status_of(checkpoint_id), text)
+
+    async def export_checkpoint(self, checkpoint_id: str) -> str:
+        """A checkpoint as JSON: checkpoint_id, workflow_id, timestamp, current_round,
+        stall_count, last_response, context, metadata."""
+        status = await self._runs.status_of(checkpoint_id, check=False)
+        return await self._manager.export_json(status.header.id, "fleet")
+
+    async def cleanup(self) -> int:
+        """Remove what *cleanup_after_days* says; return the number of runs and checkpoints.
+
+        `run` calls it.
+        """
+        return await self._runs.cleanup()
 
     # Closing
 
     async def close(self) -> None:
-        """Finish what is being saved, and close the storage if it is this fleet's own."""
+        """Finish pending saves, and close the storage if this fleet owns it."""
         await self._manager.close()
         if isinstance(self._owned, Storage):
             self._owned.close()
@@ -293,13 +425,15 @@ class Fleet(FleetCheckpoints):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *raised: object) -> None:
         await self.close()
 
     def __repr__(self) -> str:
         return f"<Fleet {self.name} of {', '.join(self.participants)}>"
+
+
+class _Done:
+    """An awaitable that has happened already."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        yield from ()

@@ -1,27 +1,26 @@
-"""A fleet as a graph: plan, then round after round, then the answer.
-
-The state holds all there is to a fleet, every participant's history included, so that a round is
-one step and one append:
+"""The graph of a fleet: plan, rounds, replan, answer; and the state that it works on.
 
 ==================  ===============================================================================
-task                what the fleet is to do
+task                the task of the fleet
 facts, plan         the manager's task ledger
-current_round       rounds completed; a round is a participant's work
-stall_count         rounds that brought nothing, less those that did since
-reset_count         how often the fleet began anew with another plan
+current_round       completed rounds; a round is one participant's work
+stall_count         rounds without progress, less those with progress since
+reset_count         times that the fleet began again with another plan
 ledger              the newest progress ledger
-decision            what it led to: ``round``, ``replan`` or ``answer``
+ledger_problem      why the last ledger could not be read
+decision            its consequence: ``round``, ``replan`` or ``answer``
 rounds              of each round: the ledger that decided on it, its cost, its seconds
 history             what was said, by whom, since the last reset
-history:NAME        what the participant of that name was told and said since then
-last_response       what a participant said last
+history:NAME        messages to and from the participant of that name since then
+last_response       the last response of a participant
 context             the participants and their descriptions, and the task as it was given
-inbox               texts that came with a resume in the middle of a round, for its end
-hearings            how often a text set a stalled run going again
-approvals           what people were asked, and said
-usage               model calls, tokens and dollars so far
-elapsed             seconds of completed steps
-answer              the end of it all
+inbox               texts that came with a resume during a round, for its end
+hearings            times that a text made a stalled run continue
+approvals           questions to people, and their answers
+usage               the `Usage` so far
+usage_before        the same without the current step, if that did not complete
+elapsed             seconds of executed steps
+answer              the final answer
 ==================  ===============================================================================
 """
 
@@ -30,14 +29,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from holdfast.checkpoint.effects import CURRENT_STEP
 from holdfast.core.state import State
-from holdfast.runtime.fleet.participants import Assignment, Participant, Turn
+from holdfast.runtime.fleet.participants import Assignment, Participant, Turn, ask_person
 from holdfast.runtime.fleet.prompts import (
     LEDGER_ATTEMPTS,
     Ledger,
@@ -52,17 +51,20 @@ from holdfast.runtime.fleet.prompts import (
 from holdfast.runtime.fleet.settings import ApprovalSettings, Callbacks, Limits, PlanReview
 from holdfast.runtime.graph import EndRun, StateGraph, key_equals
 from holdfast.runtime.models import Model, Reply, Usage, ask
-from holdfast.runtime.tools import PLAN_REVIEW, TIMED_OUT, Approval, answer_tree, ask_person
+from holdfast.runtime.tools import PLAN_REVIEW, TIMED_OUT, Approval
 
-__all__ = ["Crew", "add_nodes", "first_state", "history_key"]
+__all__ = ["OWN_ROUND", "ROUND", "Crew", "add_nodes", "first_state", "history_key"]
 
 logger = logging.getLogger("holdfast.fleet")
 
-_NO_USAGE = {"calls": 0, "input_tokens": 0, "output_tokens": 0, "cost_usd": 0.0, "unpriced": 0}
+ROUND = "round"
+"""Metadata key of the number of completed rounds."""
+OWN_ROUND = "current_round"
+"""The same where the user's own metadata has a ``round``."""
 
 
 class Crew(msgspec.Struct, frozen=True, kw_only=True):
-    """Who works in a fleet, and by which rules."""
+    """The members of a fleet, and its rules."""
 
     manager: Model
     participants: Mapping[str, Participant]
@@ -79,12 +81,12 @@ class Crew(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def history_key(name: str) -> str:
-    """Where in the state the history of a participant is."""
+    """The key of a participant's history in the state."""
     return f"history:{name}"
 
 
 def first_state(task: str, team: Mapping[str, str]) -> dict[str, Any]:
-    """What a run begins with."""
+    """The first state of a run."""
     return {
         "task": task,
         "context": {"available_agents": dict(team), "user_query": task},
@@ -99,18 +101,24 @@ def first_state(task: str, team: Mapping[str, str]) -> dict[str, Any]:
         "inbox": [],
         "hearings": 0,
         "approvals": [],
-        "usage": dict(_NO_USAGE),
+        "usage": _account(Usage.none()),
         "elapsed": 0.0,
     }
 
 
 def add_nodes(graph: StateGraph, crew: Crew) -> None:
     """Make *graph* that of a fleet with this crew."""
-    nodes = _Nodes(crew)
-    graph.add_node("plan", nodes.plan)
-    graph.add_node("round", nodes.round)
-    graph.add_node("replan", nodes.replan)
-    graph.add_node("answer", nodes.answer)
+
+    def node(name: str, work: Callable[[_Step], Awaitable[State]]) -> None:
+        async def execute(state: State) -> State:
+            return await _Step(crew, state).execute(work)
+
+        graph.add_node(name, execute)
+
+    node("plan", _Step.plan)
+    node("round", _Step.round)
+    node("replan", _Step.replan)
+    node("answer", _Step.answer)
     for planning in ("plan", "replan"):
         graph.add_edge(planning, "answer", key_equals("decision", "answer"), name="rejected")
         graph.add_edge(planning, "round")
@@ -121,38 +129,56 @@ def add_nodes(graph: StateGraph, crew: Crew) -> None:
     graph.set_exit_point("answer")
 
 
-class _Nodes:
-    def __init__(self, crew: Crew) -> None:
+class _Step:
+    """One execution of a node, with its account of model calls."""
+
+    def __init__(self, crew: Crew, state: State) -> None:
+        # A step that did not complete is executed again, and its replayed calls counted again.
+        self._before = Usage.read(state.get("usage_before") or state["usage"])
+        if "usage_before" in state:
+            state = state.without("usage_before")
         self._crew = crew
+        self._state = state
         self._names = [*crew.participants]
+        self._spent = Usage.none()
+
+    async def execute(self, work: Callable[[_Step], Awaitable[State]]) -> State:
+        """Do *work* within the time that the run has left; return the next state."""
+        limit, began, elapsed = self._crew.limits.seconds, time.monotonic(), self._state["elapsed"]
+        left = None if limit is None else limit - elapsed
+        if left is not None and left <= 0:
+            raise _out_of_time(limit, elapsed)
+        try:
+            async with asyncio.timeout(left) as scope:
+                made = await work(self)
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            raise _out_of_time(limit, elapsed + time.monotonic() - began) from None
+        used = _account(self._before + self._spent)
+        elapsed = round(elapsed + time.monotonic() - began, 3)
+        return made.merge({"usage": used, "elapsed": elapsed})
+
+    def _count(self, usage: Usage) -> None:
+        """Add a call to the account, which is saved also if the step does not complete."""
+        self._spent += usage
+        here = CURRENT_STEP.get()
+        if here is not None:
+            used = _account(self._before + self._spent)
+            here.outer.leaves = {"usage": used, "usage_before": _account(self._before)}
 
     # Planning
 
-    async def plan(self, state: State) -> State:
+    async def plan(self) -> State:
         """Gather the facts and make a plan."""
-        return await self._in_time(state, self._plan)
-
-    async def replan(self, state: State) -> State:
-        """Begin anew with what was learned: other facts, another plan, an empty history."""
-        return await self._in_time(state, self._replan)
-
-    async def _replan(self, state: State) -> State:
-        state = await self._plan(state)
-        empty: dict[str, Any] = {history_key(name): [] for name in self._names}
-        resets = state["reset_count"] + 1
-        _tell("fleet.reset", resets=resets)
-        return state.merge({**empty, "history": [], "stall_count": 0, "reset_count": resets})
-
-    async def _plan(self, state: State) -> State:
-        crew = self._crew
+        crew, state = self._crew, self._state
         facts = await self._ask("facts", facts_messages(state, crew.instructions))
         asked: Any = plan_messages(state, crew.instructions, facts.text, crew.team)
         plan = await self._ask("plan", asked)
-        usages = [facts.usage, plan.usage]
         text, notes, decision = plan.text, [], "round"
         while crew.plan_review.require_human_approval:
-            said = await self._reviewed(state, facts.text, text)
-            notes.append({"agent_name": "manager", "operation": "plan", **answer_tree(said)})
+            said = await self._reviewed(facts.text, text)
+            notes.append({"agent_name": "manager", "operation": "plan", **_tree(said)})
             if said.approved:
                 text = str((said.arguments or {}).get("plan", text))
                 break
@@ -160,77 +186,84 @@ class _Nodes:
                 decision = "answer"
                 break
             asked = revision_messages(asked, text, said.reason)
-            better = await self._ask("plan", asked)
-            usages.append(better.usage)
-            text = better.text
+            text = (await self._ask("plan", asked)).text
         if crew.plan_review.enabled:
-            _tell("fleet.plan", facts=facts.text, plan=text)
+            _emit("fleet.plan", facts=facts.text, plan=text)
         made = {"facts": facts.text, "plan": text, "decision": decision}
-        return _spent(state.merge(made).append("approvals", *notes), usages)
+        return state.merge(made).append("approvals", *notes)
 
-    async def _reviewed(self, state: State, facts: str, plan: str) -> Approval:
+    async def replan(self) -> State:
+        """Begin again with what was learned: new facts, a new plan, an empty history."""
+        state = await self.plan()
+        empty: dict[str, Any] = {history_key(name): [] for name in self._names}
+        resets = state["reset_count"] + 1
+        _emit("fleet.reset", resets=resets)
+        return state.merge({**empty, "history": [], "stall_count": 0, "reset_count": resets})
+
+    async def _reviewed(self, facts: str, plan: str) -> Approval:
         return await ask_person(
             self._crew.approvals,
             operation_type=PLAN_REVIEW,
             agent_name="manager",
             operation="plan",
-            details={"task": state["task"], "facts": facts, "plan": plan},
+            details={"task": self._state["task"], "facts": facts, "plan": plan},
         )
 
     # Rounds
 
-    async def round(self, state: State) -> State:
-        """Judge the work so far, and have the next participant work."""
-        return await self._in_time(state, self._round)
-
-    async def _round(self, state: State) -> State:
-        ledger, usages = await self._judged(state)
-        if ledger is None:  # nothing that could be read: another plan may help
-            self._check_resets(state)
-            return _spent(state.set("decision", "replan"), usages)
-        if self._crew.callbacks.log_progress_ledger:
+    async def round(self) -> State:
+        """Judge the work so far, and let the next participant work."""
+        crew, state = self._crew, self._state
+        ledger = await self._judged()
+        if isinstance(ledger, str):  # no ledger that could be read: another plan may help
+            problem = f"the manager's progress ledger could not be read: {ledger}"
+            logger.warning("run %s: %s", state.run_id, problem)
+            _emit("fleet.ledger_unreadable", problem=ledger, attempts=LEDGER_ATTEMPTS)
+            self._check_resets(problem)
+            return state.merge({"decision": "replan", "ledger_problem": problem})
+        if crew.callbacks.log_progress_ledger:
             logger.info("progress ledger %s", msgspec.json.encode(ledger).decode())
-            _tell("fleet.ledger", ledger=msgspec.to_builtins(ledger))
+            _emit("fleet.ledger", ledger=msgspec.to_builtins(ledger))
         stalls = state["stall_count"] + 1 if ledger.stalled else max(0, state["stall_count"] - 1)
-        judged = state.merge({"ledger": msgspec.to_builtins(ledger), "stall_count": stalls})
+        state = state.merge({"ledger": msgspec.to_builtins(ledger), "stall_count": stalls})
         if ledger.satisfied:
-            return _spent(judged.set("decision", "answer"), usages)
-        if stalls > self._crew.limits.stalls:
-            self._check_resets(state)
-            return _spent(judged.set("decision", "replan"), usages)
-        if state["current_round"] >= self._crew.limits.rounds:
+            return state.set("decision", "answer")
+        if stalls > crew.limits.stalls:
+            self._check_resets(f"{stalls} rounds brought no progress")
+            return state.set("decision", "replan")
+        if state["current_round"] >= crew.limits.rounds:
             raise EndRun("max_rounds_reached")
-        return await self._worked(judged, ledger, usages)
+        return await self._worked(state, ledger)
 
-    async def _judged(self, state: State) -> tuple[Ledger | None, list[Usage]]:
-        crew = self._crew
-        # Judged anew because of a text, it is another question at the same step.
+    async def _judged(self) -> Ledger | str:
+        """The manager's ledger, or what is wrong with it after several attempts."""
+        crew, state = self._crew, self._state
+        # Judged again because of a text, it is another question at the same step.
         name = f"ledger {state['hearings']}" if state["hearings"] else "ledger"
         problems: list[str] = []
-        usages: list[Usage] = []
         while len(problems) < LEDGER_ATTEMPTS:
             asked = ledger_messages(state, crew.instructions, crew.team, problems)
             reply = await ask(crew.manager, asked, name=name, schema=ledger_schema(self._names))
-            usages.append(reply.usage)
+            self._count(reply.usage)
             read = read_ledger(reply.data, self._names)
             if isinstance(read, Ledger):
-                return read, usages
+                return read
             problems.append(read)
-        return None, usages
+        return problems[-1]
 
-    def _check_resets(self, state: State) -> None:
-        if state["reset_count"] >= self._crew.limits.resets:
-            raise EndRun("stalled")
+    def _check_resets(self, why: str) -> None:
+        if self._state["reset_count"] >= self._crew.limits.resets:
+            raise EndRun("stalled", error=why)
 
-    async def _worked(self, state: State, ledger: Ledger, usages: list[Usage]) -> State:
-        """The state after the participant's work, with all histories as they are then."""
+    async def _worked(self, state: State, ledger: Ledger) -> State:
+        """The state after the participant's work, with all histories."""
         number = state["current_round"] + 1
         name, key = ledger.speaker, history_key(ledger.speaker)
         participant = self._crew.participants[name]
         before = state[key] if participant.remembers else ()
-        text = _told(state, name, ledger.instruction, first=not before)
+        text = _instruction(state, name, ledger.instruction, first=not before)
         told = {"role": "user", "content": text}
-        _tell("fleet.turn", round=number, speaker=name, instruction=ledger.instruction)
+        _emit("fleet.turn", round=number, speaker=name, instruction=ledger.instruction)
         started = time.monotonic()
         turn = await participant.work(
             Assignment(
@@ -239,74 +272,95 @@ class _Nodes:
                 instruction=ledger.instruction,
                 messages=[*before, told],
                 approvals=self._crew.approvals,
-                tell=self._watched,
+                tell=self._emit_wanted,
+                spend=self._count,
             )
         )
-        seconds = time.monotonic() - started
-        spent = [*usages, *turn.usages]
+        for usage in turn.usages:
+            self._count(usage)
+        entry = {
+            "round": number,
+            "ledger": msgspec.to_builtins(ledger),
+            "usage": _account(self._spent),
+            "seconds": round(time.monotonic() - started, 3),
+        }
         state = state.append(key, told, {"role": "assistant", "content": turn.text})
         state = state.append("history", *_said(state, name, ledger.instruction, turn))
-        state = state.append("rounds", _round_entry(number, ledger, spent, seconds))
-        state = _spent(state.append("approvals", *turn.approvals), spent)
+        state = state.append("rounds", entry).append("approvals", *turn.approvals)
         made = {"current_round": number, "last_response": turn.text, "inbox": []}
-        state = state.merge({**made, "decision": "round"}).at(metadata={"round": number})
-        _tell("fleet.round", **_event(state, turn, spent))
+        state = state.merge({**made, "decision": "round"}).at(metadata={ROUND: number})
+        _emit(
+            "fleet.round",
+            round=number,
+            speaker=name,
+            text=turn.text,
+            seconds=entry["seconds"],
+            usage=entry["usage"],
+            total=_account(self._before + self._spent),
+        )
         return state
 
     # Answering
 
-    async def answer(self, state: State) -> State:
-        """Write the final answer; a plan that was rejected has none."""
-        return await self._in_time(state, self._answer)
-
-    async def _answer(self, state: State) -> State:
+    async def answer(self) -> State:
+        """Write the final answer; a rejected plan has none, and ends the run as failed."""
+        crew, state = self._crew, self._state
         if state["decision"] == "answer" and "ledger" not in state:
-            return state.set("answer", "The plan was not approved.")
-        messages = answer_messages(state, self._crew.instructions, self._crew.team)
-        reply = await self._ask("answer", messages)
-        _tell("fleet.answer", text=reply.text)
-        made = state.merge({"answer": reply.text, "last_response": reply.text})
-        return _spent(made, [reply.usage])
+            text = "The plan was not approved."
+            raise EndRun("failed", leaves={"answer": text}, error="the plan was not approved")
+        reply = await self._ask("answer", answer_messages(state, crew.instructions, crew.team))
+        _emit("fleet.answer", text=reply.text)
+        return state.merge({"answer": reply.text, "last_response": reply.text})
 
-    # What all of them need
+    # Shared by the nodes
 
     async def _ask(self, name: str, messages: Any) -> Reply:
         on_text = None
         if self._crew.callbacks.streaming_enabled:
-            on_text = lambda text: _tell("fleet.text", speaker="manager", text=text)  # noqa: E731
-        return await ask(self._crew.manager, messages, name=name, on_text=on_text)
+            on_text = lambda text: _emit("fleet.text", speaker="manager", text=text)  # noqa: E731
+        reply = await ask(self._crew.manager, messages, name=name, on_text=on_text)
+        self._count(reply.usage)
+        return reply
 
-    def _watched(self, kind: str, **facts: Any) -> None:
+    def _emit_wanted(self, kind: str, **facts: Any) -> None:
+        """Emit an event of a participant, if the callbacks want it."""
         if kind == "fleet.text" and not self._crew.callbacks.streaming_enabled:
             return
         if kind == "fleet.tool":
             if not self._crew.callbacks.log_tool_calls:
                 return
             logger.info("tool %s of %s: %s", facts["tool"], facts["speaker"], facts["arguments"])
-        _tell(kind, **facts)
-
-    async def _in_time(self, state: State, work: Callable[[State], Awaitable[State]]) -> State:
-        """What *work* makes of the state, within the time that the run has left."""
-        limit, started = self._crew.limits.seconds, time.monotonic()
-        left = None if limit is None else max(0.0, limit - state["elapsed"])
-        try:
-            async with asyncio.timeout(left) as scope:
-                made = await work(state)
-        except TimeoutError:
-            if not scope.expired():
-                raise
-            raise EndRun("budget_exhausted") from None
-        return made.set("elapsed", round(state["elapsed"] + time.monotonic() - started, 3))
+        _emit(kind, **facts)
 
 
-def _tell(kind: str, **facts: Any) -> None:
+def _out_of_time(limit: float | None, elapsed: float) -> EndRun:
+    return EndRun(
+        "budget_exhausted",
+        leaves={"elapsed": round(elapsed, 3)},
+        error=f"the limit of {limit:g} s is used up",
+    )
+
+
+def _account(usage: Usage) -> dict[str, Any]:
+    """*usage* as the state keeps it; the time is in ``elapsed``."""
+    tree = usage.to_dict()
+    del tree["seconds"]
+    return tree
+
+
+def _emit(kind: str, **facts: Any) -> None:
     here = CURRENT_STEP.get()
     if here is not None:
         here.say(kind, **facts)
 
 
-def _told(state: State, name: str, instruction: str, *, first: bool) -> str:
-    """What the participant is told: what the others said since its last turn, and what to do."""
+def _tree(approval: Approval) -> dict[str, Any]:
+    tree: dict[str, Any] = msgspec.to_builtins(approval)
+    return tree
+
+
+def _instruction(state: State, name: str, instruction: str, *, first: bool) -> str:
+    """The participant's message: what others said since its last turn, and what to do."""
     news: list[str] = []
     for entry in reversed(state["history"]):
         if entry["speaker"] == name:
@@ -323,41 +377,3 @@ def _said(state: State, name: str, instruction: str, turn: Turn) -> list[dict[st
         {"speaker": name, "content": turn.text},
     ]
     return said + [{"speaker": "user", "content": text} for text in state["inbox"]]
-
-
-def _round_entry(
-    number: int, ledger: Ledger, usages: Iterable[Usage], seconds: float
-) -> dict[str, Any]:
-    return {
-        "round": number,
-        "ledger": msgspec.to_builtins(ledger),
-        "usage": _summed(_NO_USAGE, usages),
-        "seconds": round(seconds, 3),
-    }
-
-
-def _event(state: State, turn: Turn, usages: Iterable[Usage]) -> dict[str, Any]:
-    entry = state["rounds"][-1]
-    return {
-        "round": entry["round"],
-        "speaker": entry["ledger"]["speaker"],
-        "text": turn.text,
-        "seconds": entry["seconds"],
-        "usage": _summed(_NO_USAGE, usages),
-        "total": dict(state["usage"]),
-    }
-
-
-def _spent(state: State, usages: Iterable[Usage]) -> State:
-    return state.set("usage", _summed(state["usage"], usages))
-
-
-def _summed(before: Mapping[str, Any], usages: Iterable[Usage]) -> dict[str, Any]:
-    total = dict(before)
-    for usage in usages:
-        total["calls"] += 1
-        total["input_tokens"] += usage.input_tokens
-        total["output_tokens"] += usage.output_tokens
-        total["cost_usd"] += usage.cost_usd or 0.0
-        total["unpriced"] += usage.cost_usd is None
-    return total

@@ -1,22 +1,33 @@
-"""Who takes part in a fleet: models with a role, functions, and agents."""
+"""Participants of a fleet: models with a role, functions, and agents."""
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
-from holdfast.checkpoint.effects import TO_A_MODEL, effect, failure_here
-from holdfast.errors import InDoubtError, UsageError
+from holdfast.checkpoint.effects import CURRENT_STEP, effect
+from holdfast.errors import RunError, UsageError
+from holdfast.runtime.agent import BaseAutonomousAgent, ForwardedAnswers, Parent, usage_of
 from holdfast.runtime.fleet.settings import ApprovalSettings
 from holdfast.runtime.models import Message, Model, Reply, Usage, ask
-from holdfast.runtime.tools import Tool, ToolLike, answer_tree, ask_person, read_tool, text_of
+from holdfast.runtime.resume import run_inside
+from holdfast.runtime.tools import (
+    Approval,
+    Tool,
+    ToolCalls,
+    ToolLike,
+    ask_approval,
+    read_tool,
+    text_of,
+)
 
 __all__ = [
     "ROLES",
+    "AgentParticipant",
     "Assignment",
     "FunctionParticipant",
     "ModelParticipant",
@@ -24,18 +35,19 @@ __all__ = [
     "Role",
     "Tell",
     "Turn",
+    "ask_person",
     "participant_of",
 ]
 
 Tell: TypeAlias = Callable[..., None]
-"""Tells those who watch: the kind of event, then its facts by name."""
+"""Emits an event: its kind, then its facts by name."""
 
 _TOOL_TURNS = 16
-"""So often a participant may call tools before it has to answer."""
+"""Number of turns with tools before a participant has to answer."""
 
 
 class Role(msgspec.Struct, frozen=True):
-    """What a participant is for, and what its model is told about that."""
+    """The purpose of a participant, and the instructions for its model."""
 
     description: str
     instructions: str
@@ -59,7 +71,7 @@ ROLES = {
 
 
 class Assignment(msgspec.Struct, frozen=True, kw_only=True):
-    """What a participant is given to do in a round."""
+    """A participant's work in a round."""
 
     fleet: str
     """The fleet's name."""
@@ -67,36 +79,38 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     """The participant's."""
     instruction: str
     messages: Sequence[Message]
-    """What it was told and said before, what the others said since, and the instruction."""
+    """Its earlier messages, what the others said since, and the instruction."""
     approvals: ApprovalSettings
     tell: Tell
+    spend: Callable[[Usage], None]
+    """Counts a model call at once, also if the round does not complete."""
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
-    """What a participant did in a round."""
+    """The result of a participant's round."""
 
     text: str
     usages: tuple[Usage, ...] = ()
-    """One for each model call."""
+    """Usage of model calls that `Assignment.spend` did not count."""
     approvals: tuple[dict[str, Any], ...] = ()
-    """What people were asked, and said."""
+    """Questions to people, and their answers."""
 
 
 @runtime_checkable
 class Participant(Protocol):
-    """One who takes part. What it does is part of the round's step: what it must not do twice goes
-    through `holdfast.effect`."""
+    """A member of the team. Its work is part of the round's step: calls that must not be repeated
+    go through `holdfast.effect`."""
 
     @property
     def description(self) -> str:
-        """What it is for, as the manager is told."""
+        """Its purpose, for the manager."""
 
     @property
     def remembers(self) -> bool:
-        """Whether it is shown its earlier rounds."""
+        """True if it is shown its earlier rounds."""
 
     async def work(self, assignment: Assignment) -> Turn:
-        """Do what it is told."""
+        """Do the work of one round."""
 
 
 class FunctionParticipant:
@@ -126,15 +140,15 @@ class FunctionParticipant:
 
         name = assignment.name
         done: dict[str, Any] = await effect(name, call, *args, in_doubt="retry", usage=_spent)
-        return Turn(text=done["text"], usages=tuple(Usage(**one) for one in done["usages"]))
+        return Turn(text=done["text"], usages=_usages(done))
 
 
 class ModelParticipant:
-    """A model with a role and, if it has any, tools: functions, see `holdfast.runtime.tools.tool`.
+    """A model with a role and tools: functions, see `holdfast.tool`.
 
-    *operations* says, by the name of a tool, what it counts as where operations need approval.
-    With *records* every model call is recorded before the next; without, a round that is
-    interrupted asks again.
+    *operations* maps the name of a tool to the operation that it counts as for approvals. With
+    *records* every model call is recorded before the next; without, an interrupted round asks
+    again.
 
     >>> from holdfast.testing.scripted import ScriptedModel
     >>> poet = ModelParticipant(ScriptedModel(["Kelp, kelp."]), description="writes verse")
@@ -158,123 +172,183 @@ class ModelParticipant:
         self.description = description
         self.instructions = instructions
         self.tools = {tool.name: tool for tool in map(read_tool, tools)}
-        self._operations = dict(operations or {})
+        self.operations = dict(operations or {})
         self.remembers = remembers
         self._stream = stream
         self._records = records
 
     async def work(self, assignment: Assignment) -> Turn:
-        """Ask the model, call the tools it wants, and so on until it answers."""
+        """Ask the model, call the tools it asks for, and repeat until it answers."""
         said: list[Message] = [*assignment.messages]
         if self.instructions:
             said.insert(0, {"role": "system", "content": self.instructions})
-        usages: list[Usage] = []
-        approvals: list[dict[str, Any]] = []
+        calls = _ParticipantToolCalls(self, assignment)
         for _ in range(_TOOL_TURNS):
-            reply = await self._ask(assignment, said)
-            usages.append(reply.usage)
+            reply = await self._ask(assignment, said, calls)
+            assignment.spend(reply.usage)
             if not reply.tool_calls:
-                return Turn(text=reply.text, usages=tuple(usages), approvals=tuple(approvals))
-            said.append(_wish(reply))
-            for call in reply.tool_calls:
-                result, approval = await self._call(assignment, call.name, dict(call.arguments))
-                if approval is not None:
-                    approvals.append(approval)
-                answer = {"role": "tool", "content": result}
-                said.append({**answer, "tool_call_id": call.id, "name": call.name})
+                return Turn(text=reply.text, approvals=tuple(calls.approvals))
+            texts = await calls.use_all(reply.tool_calls)
+            answers = zip(reply.tool_calls, texts, strict=True)
+            said += [reply.message, *(call.answered(text) for call, text in answers)]
         text = f"(stopped after {_TOOL_TURNS} turns with tools, without an answer)"
-        return Turn(text=text, usages=tuple(usages), approvals=tuple(approvals))
+        return Turn(text=text, approvals=tuple(calls.approvals))
 
-    async def _ask(self, assignment: Assignment, said: Sequence[Message]) -> Reply:
+    async def _ask(
+        self, assignment: Assignment, said: Sequence[Message], calls: _ParticipantToolCalls
+    ) -> Reply:
         name = assignment.name
         specs = [tool.spec for tool in self.tools.values()]
         on_text = None
         if self._stream:
             on_text = lambda text: assignment.tell("fleet.text", speaker=name, text=text)  # noqa: E731
-        if self._records or self._binds(assignment):
+        if self._records or calls.bind:
             return await ask(self.model, said, name=name, tools=specs, on_text=on_text)
         return await self.model.respond(said, tools=specs, on_text=on_text)
 
-    def _needs_approval(self, assignment: Assignment, tool: Tool) -> bool:
-        operation = self._operations.get(tool.name, tool.name)
-        return tool.approval or assignment.approvals.needs(tool.name, operation)
 
-    def _binds(self, assignment: Assignment) -> bool:
-        """Whether the model may not be asked anew: what it wanted was approved, or may be done."""
+class _ParticipantToolCalls(ToolCalls):
+    """Calls the tools of a participant, by the fleet's rules for approvals."""
+
+    def __init__(self, participant: ModelParticipant, assignment: Assignment) -> None:
+        super().__init__(participant.tools)
+        self._operations = participant.operations
+        self._assignment = assignment
+        self.approvals: list[dict[str, Any]] = []
+
+    @property
+    def bind(self) -> bool:
+        """True if the model must not be asked again: a call was approved, or may have happened."""
         return any(
-            self._needs_approval(assignment, tool) or not (tool.read_only or tool.idempotent)
-            for tool in self.tools.values()
+            self.needs_approval(tool) or not (tool.read_only or tool.idempotent)
+            for tool in self._tools.values()
         )
 
-    async def _call(
-        self, assignment: Assignment, name: str, arguments: dict[str, Any]
-    ) -> tuple[str, dict[str, Any] | None]:
-        """What the tool said, and what people said about it."""
-        tool = self.tools.get(name)
-        if tool is None:
-            return f"error: there is no tool {name!r}, only {', '.join(self.tools)}", None
-        noted = None
-        operation = self._operations.get(name, name)
-        if self._needs_approval(assignment, tool):
-            said = await ask_person(
-                assignment.approvals,
-                operation_type=operation,
-                agent_name=assignment.name,
-                operation=name,
-                details=arguments,
-            )
-            noted = {"agent_name": assignment.name, "operation": name, **answer_tree(said)}
-            if not said.approved:
-                return f"not done, it was rejected: {said.reason or 'no reason given'}", noted
-            if said.arguments is not None:
-                arguments = said.arguments
-        assignment.tell("fleet.tool", speaker=assignment.name, tool=name, arguments=arguments)
-        return await _called(tool, arguments), noted
+    def needs_approval(self, tool: Tool) -> bool:
+        operation = self._operations.get(tool.name, tool.name)
+        return tool.approval or self._assignment.approvals.needs(tool.name, operation)
+
+    async def approve(self, tool: Tool, arguments: Mapping[str, Any], index: int) -> Approval:
+        name = self._assignment.name
+        said = await ask_person(
+            self._assignment.approvals,
+            operation_type=self._operations.get(tool.name, tool.name),
+            agent_name=name,
+            operation=tool.name,
+            details=arguments,
+            tool=tool,
+        )
+        told = {"agent_name": name, "operation": tool.name, **msgspec.to_builtins(said)}
+        self.approvals.append(told)
+        return said
+
+    async def before_call(self, tool: Tool, arguments: Mapping[str, Any]) -> None:
+        speaker = self._assignment.name
+        self._assignment.tell("fleet.tool", speaker=speaker, tool=tool.name, arguments=arguments)
+
+    def effect_name(self, tool: Tool) -> str:
+        return f"tool {tool.name}"
 
 
-async def _called(tool: Tool, arguments: dict[str, Any]) -> str:
-    """What the tool said, as an effect of the step; what it raises is told to the model."""
+async def ask_person(
+    settings: ApprovalSettings,
+    *,
+    operation_type: str,
+    agent_name: str,
+    operation: str,
+    details: Mapping[str, Any],
+    tool: Tool | None = None,
+) -> Approval:
+    """Make the run wait until a person approves, with the time to answer that *settings* give."""
+    asked_at = await effect("asked", _now, in_doubt="retry")
+    return await ask_approval(
+        operation,
+        details,
+        tool=tool,
+        operation_type=operation_type,
+        agent_name=agent_name,
+        asked_at=asked_at,
+        timeout_seconds=settings.approval_timeout_seconds,
+        reject_when_expired=settings.auto_reject_on_timeout,
+    )
 
-    async def call(arguments: dict[str, Any], idempotency_key: str) -> str:
-        try:
-            return text_of(await tool.run(tool.read(arguments), idempotency_key))
-        except InDoubtError:
-            raise
-        except Exception as error:
-            return f"error: {failure_here(error, TO_A_MODEL)}"
 
-    return await effect(f"tool {tool.name}", call, arguments, in_doubt=tool.in_doubt)
+def _now() -> str:
+    return datetime.now(UTC).isoformat()
 
 
-def _wish(reply: Reply) -> Message:
-    calls = [
-        {"id": call.id, "name": call.name, "arguments": dict(call.arguments)}
-        for call in reply.tool_calls
-    ]
-    return {"role": "assistant", "content": reply.text, "tool_calls": calls}
+class AgentParticipant:
+    """An agent that takes part; each of its rounds is a run of its own.
+
+    That run is linked to the fleet's and saved beside it: killed during a round, the agent
+    continues with its own next cycle.
+    """
+
+    remembers = True
+
+    def __init__(self, agent: BaseAutonomousAgent, description: str = "") -> None:
+        self.agent = agent
+        self.description = description or agent.instructions or agent.agent_id
+
+    async def work(self, assignment: Assignment) -> Turn:
+        """Run the agent, or continue its run."""
+        here = CURRENT_STEP.get()
+        assert here is not None and here.session is not None
+        fleet_run = here.session.run_id
+
+        async def call(task: str, idempotency_key: str) -> dict[str, Any]:
+            parent = Parent(assignment.fleet, fleet_run, ForwardedAnswers())
+            run_id = run_inside(fleet_run, idempotency_key)
+            result = await self.agent.run_within(parent, task, run_id)
+            if result.status != "completed":
+                why = f": {result.error}" if result.error else ""
+                raise RunError(f"agent {self.agent.agent_id} ended with {result.status}{why}")
+            used = usage_of(self.agent.state)
+            return {"text": text_of(self.agent.raw_answer), "usages": [used.to_dict()]}
+
+        name = assignment.name
+        done: dict[str, Any] = await effect(
+            name, call, _task(assignment), in_doubt="retry", usage=_spent
+        )
+        return Turn(text=done["text"], usages=_usages(done))
+
+
+def _task(assignment: Assignment) -> str:
+    """The instruction, preceded by the participant's messages of earlier rounds."""
+    *earlier, now = assignment.messages
+    if not earlier:
+        return str(now["content"])
+    said = "\n\n".join(
+        f"{'You said' if one['role'] == 'assistant' else 'You were told'}: {one['content']}"
+        for one in earlier
+    )
+    return f"Earlier:\n\n{said}\n\nNow:\n\n{now['content']}"
 
 
 def _result(name: str, result: object) -> dict[str, Any]:
     if isinstance(result, Reply):
-        return {"text": result.text, "usages": [dataclasses.asdict(result.usage)]}
+        return {"text": result.text, "usages": [result.usage.to_dict()]}
     if isinstance(result, str):
         return {"text": result, "usages": []}
     raise UsageError(
-        f"participant {name!r} returned a {type(result).__name__}", hint="return text, or a Reply"
+        f"participant {name!r} returned {type(result).__name__}", hint="return text, or a Reply"
     )
 
 
+def _usages(done: Mapping[str, Any]) -> tuple[Usage, ...]:
+    """Usage of the recorded outcome of a participant's effect."""
+    if "usages" in done:
+        return tuple(Usage.read(one) for one in done["usages"])
+    return (Usage(done["tokens"], 0, done["cost_usd"], calls=done["calls"]),)  # an older journal
+
+
 def _spent(done: Mapping[str, Any]) -> dict[str, float]:
-    usages = [Usage(**one) for one in done["usages"]]
-    tokens = sum(usage.tokens for usage in usages)
-    return {"tokens": tokens, "dollars": sum(usage.cost_usd or 0.0 for usage in usages)}
+    whole = sum(_usages(done), Usage.none())
+    return {"tokens": whole.tokens, "dollars": whole.cost_usd or 0.0}
 
 
 def participant_of(name: str, given: object) -> Participant:
-    """What takes part for *given*: a participant, a model, an agent, or a function."""
-    from holdfast.runtime.agent import BaseAutonomousAgent
-    from holdfast.runtime.fleet.agent_participant import AgentParticipant
-
+    """The participant that *given* stands for: itself, a model, an agent, or a function."""
     if isinstance(given, Participant):
         return given
     if isinstance(given, BaseAutonomousAgent):
@@ -290,7 +364,7 @@ def participant_of(name: str, given: object) -> Participant:
             )
         return FunctionParticipant(given, _first_line(given) or name)
     raise UsageError(
-        f"participant {name!r} is a {type(given).__name__}",
+        f"participant {name!r} is {type(given).__name__}",
         hint="give an async function of the instruction, a model, an agent or a ModelParticipant",
     )
 

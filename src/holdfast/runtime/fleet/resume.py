@@ -1,4 +1,4 @@
-"""Where a run of a fleet stands at a checkpoint, and how it is gone on with from there."""
+"""A fleet's checkpoint and its run, and how the run continues from there."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from holdfast.checkpoint.transfer import fleet_status
 from holdfast.core.records import Header
 from holdfast.core.state import State
 from holdfast.errors import NotFoundError, ShapeError, UsageError
-from holdfast.runtime.fleet.nodes import first_state
+from holdfast.runtime.fleet.nodes import OWN_ROUND, ROUND, first_state
+from holdfast.runtime.resume import find_target
 from holdfast.storage.base import RecordQuery, Storage
 
 __all__ = [
@@ -32,38 +33,38 @@ __all__ = [
 ]
 
 _LOOKED_THROUGH = 500
-"""Among so many of the newest ids the nearest are looked for."""
+"""Number of the newest ids that are searched for near ones."""
 
 
 class CheckpointStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A checkpoint of a fleet, and how its run is doing."""
+    """A checkpoint of a fleet, and the status of its run."""
 
     header: Header
     state: State
     base: State
-    """The state that a text would change: this one or, if it ends the run, the one before."""
+    """The state that a text changes: this one or, if it ends the run, the one before."""
     newest: bool
-    """Whether the run has come no further than this."""
+    """True if the run has come no further than this."""
     completed: bool
-    """Whether the run is completed."""
+    """True if the run is completed."""
     stalled: bool
     open: bool
-    """Whether something of the round that follows is recorded."""
+    """True if the next round has recorded something."""
     before: Header | None
-    """If it ends the run: the last checkpoint at which there was something left to do."""
+    """If it ends the run: the last checkpoint before the end."""
 
     @property
     def run_id(self) -> str:
-        """Its run."""
+        """The id of its run."""
         return self.header.run_id
 
     @property
     def over(self) -> bool:
-        """Whether the answer is written, so that a text would no longer be heard."""
+        """True if the answer is written, and a text would come too late."""
         return self.completed or (self.open and self.state["decision"] == "answer")
 
     def fork_from(self) -> Header:
-        """The checkpoint that a fork begins with."""
+        """The checkpoint that a fork starts from."""
         if self.header.status != "completed":
             return self.header
         if self.before is None:
@@ -75,18 +76,18 @@ class CheckpointStatus(msgspec.Struct, frozen=True, kw_only=True):
         return self.before
 
     def heard(self, text: str, team: Mapping[str, str]) -> dict[str, Any]:
-        """What *text* changes for the run itself; nothing, if there is none."""
+        """The changes that *text* makes to the run itself; none without a text."""
         if not text or not self.state["task"]:
             return self.edited(text, team)
         if self.stalled:
             hearings = self.state["hearings"] + 1
             return {**self.edited(text, team), "stall_count": 0, "hearings": hearings}
-        if self.open:  # what is recorded was said without this text, and is not asked again
+        if self.open:  # what is recorded was said without this text, and stays
             return {"inbox": [*self.state["inbox"], text]}
         return self.edited(text, team)
 
     def edited(self, text: str, team: Mapping[str, str]) -> dict[str, Any]:
-        """What *text* changes where nothing after this checkpoint is to be kept."""
+        """The changes that *text* makes where nothing after this checkpoint is kept."""
         if not text:
             return {}
         if not self.base["task"]:
@@ -109,13 +110,14 @@ def find_checkpoint(reader: Reader, checkpoint_id: str, name: str) -> Checkpoint
     state = reader.load_visible(header).state()
     if not isinstance(state, State) or "current_round" not in state or header.scope:
         raise UsageError(
-            f"checkpoint {header.id} is none of a fleet", hint="resume it with what saved it"
+            f"checkpoint {header.id} is not of a fleet", hint="resume it with what saved it"
         )
     run = reader.run(header.run_id)
-    newest = reader.newest(run) if run is not None else None
-    if run is None or newest is None:
+    if run is None:
         raise NotFoundError(f"run {header.run_id!r} is gone", run_id=header.run_id)
-    stands = newest.step == header.step and read_line(reader, header, run.seq).end == run.seq
+    target = find_target(reader, run, header.id)
+    run, newest = target.run, target.newest
+    current = newest.step == header.step and read_line(reader, header, run.seq).end == run.seq
     completed = newest.status == "completed"
     before, base = None, state
     if header.status == "completed":
@@ -127,32 +129,32 @@ def find_checkpoint(reader: Reader, checkpoint_id: str, name: str) -> Checkpoint
         header=header,
         state=state,
         base=base,
-        newest=stands,
+        newest=current,
         completed=completed,
-        stalled=stands and newest.status == "stalled",
-        open=stands and not completed and bool(open_notes(reader, run).effects()),
+        stalled=current and newest.status == "stalled",
+        open=current and not completed and bool(open_notes(reader, run).effects()),
         before=before,
     )
 
 
 def listed(one: CheckpointMetadata) -> dict[str, Any]:
-    """A checkpoint as a listing shows it, in the words that fleets know."""
+    """A checkpoint as a listing shows it, with the status words of fleets."""
     status = fleet_status(one.status)
+    shown = {key: value for key, value in one.metadata.items() if key != OWN_ROUND}
     return {
         "checkpoint_id": one.checkpoint_id,
         "workflow_id": one.run_id,
         "timestamp": one.timestamp.isoformat(),
-        "current_round": one.metadata.get("round", 0),
+        "current_round": one.metadata.get(OWN_ROUND, one.metadata.get(ROUND, 0)),
         "status": status,
-        "metadata": {**one.metadata, "status": status},
+        "metadata": {"status": status, **shown},
     }
 
 
 def outdated(
     storage: Storage, names: Iterable[str], oldest: datetime
 ) -> tuple[list[str], list[str]]:
-    """Runs of these names that were completed before *oldest*; and those with checkpoints from
-    before it that are not their newest."""
+    """Runs of these names completed before *oldest*, and runs with older checkpoints to thin."""
     gone: list[str] = []
     thinned: list[str] = []
     for name in names:
@@ -168,7 +170,7 @@ def outdated(
 
 
 def nearest_ids(reader: Reader, wanted: str, name: str) -> list[str]:
-    """Ids of checkpoints that look like *wanted*; if none does, the newest."""
+    """Checkpoint ids similar to *wanted*; if there are none, the newest."""
     found = reader.storage.headers(RecordQuery(name=name, scope=""))
     ids = [header.id for header in islice(found, _LOOKED_THROUGH)]
     starts = [one for one in ids if one.startswith(wanted[:4])]
@@ -176,7 +178,7 @@ def nearest_ids(reader: Reader, wanted: str, name: str) -> list[str]:
 
 
 def check_team(state: State, team: Mapping[str, str]) -> None:
-    """Raise a `ShapeError` if the participants are others than they were."""
+    """Raise a `ShapeError` if the participants have changed."""
     then = [*state["context"]["available_agents"]]
     gone = [name for name in then if name not in team]
     new = [name for name in team if name not in then]
@@ -196,10 +198,10 @@ def check_team(state: State, team: Mapping[str, str]) -> None:
 
 
 def other_task(run_id: str, task: str) -> UsageError:
-    """The error of one who gives a run that is there another task."""
+    """The error for a run id that exists with a different task."""
     return UsageError(
-        f"run {run_id!r} is there already, with another task: {task[:60]!r}",
-        hint="give the same task to go on with it, another workflow id to begin a new run, or"
+        f"run {run_id!r} exists with a different task: {task[:60]!r}",
+        hint="give the same task to continue it, another workflow id to begin a new run, or"
         " resume_from_checkpoint= to add a text to it",
         run_id=run_id,
     )

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from holdfast.core.policy import Rules
+from holdfast.runtime.checks import check_fields
 
 __all__ = [
     "AgentSettings",
@@ -215,12 +216,15 @@ class ParticipantSettings(_Section, frozen=True):
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a run may go."""
+    """Limits of a run."""
 
-    rounds: int = 10
-    stalls: int = 3
-    resets: int = 2
-    seconds: float | None = None
+    rounds: _Count = 10
+    stalls: _Number = 3
+    resets: _Number = 2
+    seconds: _Seconds | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,9 +19,9 @@ import msgspec
 
 from holdfast.core.policy import Rules
 from holdfast.errors import UsageError
+from holdfast.runtime.fleet.execution import Backoff
 from holdfast.runtime.fleet.fleet import Fleet
 from holdfast.runtime.fleet.participants import ROLES, ModelParticipant, Participant, Role
-from holdfast.runtime.fleet.retrying import Backoff
 from holdfast.runtime.fleet.settings import (
     AgentSettings,
     ApprovalSettings,

@@ -1,4 +1,4 @@
-"""Calls of a model as effects: recorded with what they took, and not made again on a resume."""
+"""Model calls as effects: recorded with their usage, and not repeated on a resume."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ async def ask(
     on_text: Callable[[str], None] | None = None,
     before: Callable[[], None] | None = None,
 ) -> Reply:
-    """What *model* answers or, when the run comes here again, what it answered then.
+    """Ask *model*, or return the reply that the journal has recorded here.
 
     Inside a step the reply is an effect called *name*, with its tokens and dollars. If the process
-    died during the call it is made again. The model, its tools and the system message may be other
-    ones after a resume; other messages at the same place are a `ShapeError`. *before* is called
+    died during the call, it is made again. The model, its tools and the system message may change
+    before a resume; other messages at the same place are a `ShapeError`. *before* is called only
     if the model is.
     """
 
@@ -45,38 +45,33 @@ async def ask(
 
 
 def _gist(messages: Sequence[Message]) -> list[Any]:
-    """What tells a conversation from another one at the same place, without reading all of it."""
+    """Enough of a conversation to tell it from another one at the same place."""
     said = [message for message in messages if message["role"] != "system"]
     return [len(said), said[-1] if said else None]
 
 
 def _spent(tree: Mapping[str, Any]) -> dict[str, float]:
-    usage = tree["usage"]
-    tokens = usage["input_tokens"] + usage["output_tokens"]
-    return {"tokens": tokens, "dollars": usage["cost_usd"] or 0.0}
+    usage = Usage.read(tree["usage"])
+    return {"tokens": usage.tokens, "dollars": usage.cost_usd or 0.0}
 
 
 def write_reply(reply: Reply) -> dict[str, Any]:
     """*reply* as a tree that a journal can hold."""
     return {
         "text": reply.text,
-        "tool_calls": [
-            {"id": call.id, "name": call.name, "arguments": dict(call.arguments)}
-            for call in reply.tool_calls
-        ],
+        "tool_calls": [call.to_dict() for call in reply.tool_calls],
         "data": reply.data,
-        "usage": dataclasses.asdict(reply.usage),
+        "usage": reply.usage.to_dict(),
         "model": reply.model,
     }
 
 
 def read_reply(tree: Mapping[str, Any]) -> Reply:
     """The reply that `write_reply` wrote."""
-    calls = (ToolCall(call["id"], call["name"], call["arguments"]) for call in tree["tool_calls"])
     return Reply(
         text=tree["text"],
-        tool_calls=tuple(calls),
+        tool_calls=tuple(ToolCall(**call) for call in tree["tool_calls"]),
         data=tree["data"],
-        usage=Usage(**tree["usage"]),
+        usage=Usage.read(tree["usage"]),
         model=tree["model"],
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from holdfast.errors import UsageError
@@ -33,7 +33,7 @@ VARIABLE = "HOLDFAST_MODEL"
 
 @dataclass(frozen=True)
 class ToolSpec:
-    """A tool as a model is told of it."""
+    """Description of a tool for a model."""
 
     name: str
     description: str
@@ -43,32 +43,95 @@ class ToolSpec:
 
 @dataclass(frozen=True)
 class ToolCall:
-    """A model's wish to have a tool called."""
+    """A tool call that a model asks for."""
 
     id: str
     name: str
     arguments: Mapping[str, Any]
 
+    def to_dict(self) -> dict[str, Any]:
+        """The call as a message or a journal holds it."""
+        return {"id": self.id, "name": self.name, "arguments": dict(self.arguments)}
+
+    def answered(self, text: str) -> dict[str, Any]:
+        """The message that tells the model what came of the call."""
+        return {"role": "tool", "tool_call_id": self.id, "name": self.name, "content": text}
+
 
 @dataclass(frozen=True)
 class Usage:
-    """What a call took."""
+    """Tokens, dollars and seconds of a model call, or of several added up.
+
+    >>> total = Usage.none() + Usage(10, 5, 0.25) + Usage(1, 1)
+    >>> total.calls, total.tokens, total.cost_usd, total.unpriced_calls
+    (2, 17, 0.25, 1)
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
     cost_usd: float | None = None
-    """None: the price is not known."""
+    """None: the price is unknown."""
     seconds: float = 0.0
+    calls: int = 1
+    unpriced: int = 0
+    """In a sum: calls whose price is unknown."""
+
+    @classmethod
+    def none(cls) -> Usage:
+        """The sum of no calls."""
+        return cls(cost_usd=0.0, calls=0)
+
+    @classmethod
+    def read(cls, tree: Mapping[str, Any]) -> Usage:
+        """Read what `to_dict` gave, or an agent's account of an older form."""
+        if "model_calls" not in tree:
+            return cls(**{name: tree[name] for name in cls.__dataclass_fields__ if name in tree})
+        return cls(
+            input_tokens=tree["tokens"],
+            cost_usd=tree.get("usd", 0.0),
+            seconds=tree["seconds"],
+            calls=tree["model_calls"],
+            unpriced=tree["unpriced_calls"],
+        )
 
     @property
     def tokens(self) -> int:
-        """Input and output together."""
+        """Input and output tokens."""
         return self.input_tokens + self.output_tokens
+
+    @property
+    def unpriced_calls(self) -> int:
+        """Calls whose price is unknown."""
+        return self.calls if self.cost_usd is None else self.unpriced
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            (self.cost_usd or 0.0) + (other.cost_usd or 0.0),
+            self.seconds + other.seconds,
+            self.calls + other.calls,
+            self.unpriced_calls + other.unpriced_calls,
+        )
+
+    def __sub__(self, other: Usage) -> Usage:
+        return Usage(
+            self.input_tokens - other.input_tokens,
+            self.output_tokens - other.output_tokens,
+            (self.cost_usd or 0.0) - (other.cost_usd or 0.0),
+            self.seconds - other.seconds,
+            self.calls - other.calls,
+            self.unpriced_calls - other.unpriced_calls,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The usage as a state keeps it."""
+        return asdict(self)
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What a model answered: text, tool calls, or the structured answer that was asked for."""
+    """A model's answer: text, tool calls, or the structured answer that was asked for."""
 
     text: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
@@ -77,6 +140,14 @@ class Reply:
     usage: Usage = field(default_factory=Usage)
     model: str = ""
 
+    @property
+    def message(self) -> dict[str, Any]:
+        """The reply as a message of the conversation."""
+        message: dict[str, Any] = {"role": "assistant", "content": self.text}
+        if self.tool_calls:
+            message["tool_calls"] = [call.to_dict() for call in self.tool_calls]
+        return message
+
 
 @runtime_checkable
 class Model(Protocol):
@@ -84,7 +155,7 @@ class Model(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is called, such as ``llama3.2``."""
+        """Its name, such as ``llama3.2``."""
 
     async def respond(
         self,
@@ -96,13 +167,13 @@ class Model(Protocol):
     ) -> Reply:
         """Answer *messages* with tool calls or, without any, a text.
 
-        With *schema* the answer is `Reply.data` and fits it. *on_text* is told pieces of the text
-        as they come.
+        With *schema* the answer is in `Reply.data` and fits it. *on_text* receives pieces of the
+        text as they come.
         """
 
 
 ModelFactory: TypeAlias = Callable[..., Model]
-"""Is called with the model's name, which may be empty, and the settings by keyword."""
+"""Makes a model from its name, which may be empty, and the settings by keyword."""
 
 _SETTINGS = (
     *("base_url", "api_key", "temperature", "top_p", "thinking", "max_tokens", "prices"),
@@ -114,18 +185,18 @@ _factories: dict[str, ModelFactory] = {}
 
 
 def register_provider(name: str, factory: ModelFactory) -> None:
-    """Make *name* a provider for `open_model`: ``factory(model, **settings)`` gives the model."""
+    """Register a provider for `open_model`: ``factory(model, **settings)`` makes the model."""
     if not name or ":" in name:
         raise UsageError(f"{name!r} is no name for a provider", hint="a word without a colon")
     _factories[name] = factory
 
 
 def open_model(provider: str | None = None, model: str | None = None, **settings: Any) -> Model:
-    """The model of that name: ``open_model("ollama", "llama3.2")`` or ``"ollama:llama3.2"``.
+    """Open the model of that name: ``open_model("ollama", "llama3.2")``, ``"ollama:llama3.2"``.
 
-    Without a provider and a model, the environment variable ``HOLDFAST_MODEL`` says which. The
-    providers are ``local`` (a small model that is run in this process, the extra ``local``), those
-    that `register_provider` was told, and all that pydantic-ai knows (the extra ``llm``), such as
+    Without a provider and a model, the environment variable ``HOLDFAST_MODEL`` names them. The
+    providers are ``local`` (a small model in this process, the extra ``local``), those of
+    `register_provider`, and all that pydantic-ai knows (the extra ``llm``), such as
     ``openai``, ``anthropic``, ``google`` and ``ollama``. Any OpenAI-compatible server is reached
     with ``open_model("openai", name, base_url=...)``.
 

@@ -11,6 +11,8 @@ from holdfast.runtime.resume.forks import Parting as Parting
 from holdfast.runtime.resume.forks import edited as edited
 from holdfast.runtime.resume.forks import fork as fork
 from holdfast.runtime.resume.forks import part as part
+from holdfast.runtime.resume.inside import TOOL_FAILED_NAME as TOOL_FAILED_NAME
+from holdfast.runtime.resume.inside import run_inside as run_inside
 from holdfast.runtime.resume.rewind import across_branches as across_branches
 from holdfast.runtime.resume.rewind import done_for_good as done_for_good
 from holdfast.runtime.resume.rewind import of_the_run as of_the_run
@@ -18,3 +20,4 @@ from holdfast.runtime.resume.rewind import rewind_run as rewind_run
 from holdfast.runtime.resume.target import Target as Target
 from holdfast.runtime.resume.target import find_run as find_run
 from holdfast.runtime.resume.target import find_target as find_target
+from holdfast.runtime.resume.target import no_run as no_run

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
 
 import msgspec
 
@@ -19,8 +19,9 @@ from holdfast.checkpoint.manager import StateManager
 from holdfast.core.records import Header
 from holdfast.core.state import State
 from holdfast.errors import NotFoundError, StorageError
-from holdfast.runtime.agent import TOOL_FAILED, run_inside
 from holdfast.runtime.graph import CheckpointConfig, Now, Progress, read_progress, write_progress
+from holdfast.runtime.models import Usage
+from holdfast.runtime.resume.inside import TOOL_FAILED, run_inside
 from holdfast.runtime.resume.target import find_target
 from holdfast.storage.base import RecordQuery, RunInfo
 
@@ -28,10 +29,6 @@ __all__ = ["across_branches", "done_for_good", "of_the_run", "rewind_run"]
 
 _ONLY_THEN = {"recovery": "error", "manual": "error", "fork": "forked_from"}
 """Metadata of one checkpoint of that kind, which later ones do not inherit."""
-_USED = ("model_calls", "unpriced_calls", "tokens", "seconds")
-"""What an agent's calls add up to."""
-_FLEETS_OWN = ("calls", "input_tokens", "output_tokens", "cost_usd", "unpriced")
-"""The same of a fleet."""
 
 
 async def rewind_run(
@@ -158,6 +155,7 @@ def still_spent(state: State, newest: State, *, replayed: State) -> State:
     if all(map(_is_agents, (state, newest, replayed))):
         return _agents(state, newest, replayed)
     if _is_fleets(state) and _is_fleets(newest):  # of which nothing is ever replayed
+        state = state.without("usage_before") if "usage_before" in state else state
         return state.merge({"usage": newest["usage"], "elapsed": newest["elapsed"]})
     return state
 
@@ -169,27 +167,38 @@ def _is_agents(state: State) -> bool:
 
 def _is_fleets(state: State) -> bool:
     usage = state.get("usage")
-    return "current_round" in state and isinstance(usage, Mapping) and {*usage} == {*_FLEETS_OWN}
+    return "current_round" in state and isinstance(usage, Mapping) and "calls" in usage
 
 
 def _agents(state: State, newest: State, replayed: State) -> State:
-    good, total = _account(state, given_up=False), _account(newest)
-    counted = _account(replayed, given_up=False)
-    given_up = {name: total[name] - counted[name] for name in total}
-    spent = {name: good[name] + given_up[name] for name in good}
-    extra = state["extra"]
+    abandoned = _cycles(newest) - _own_cycles(replayed)
+    lost = _usage(newest) - _own_usage(replayed, with_open=replayed is not state)
+    spent = _own_usage(state, with_open=False) + lost
+    extra = {name: value for name, value in state["extra"].items() if name != "usage_before"}
     more = {
-        "usage": {**extra["usage"], **{name: spent[name] for name in _USED}},
-        "cycles_used": spent["cycles"],
-        "given_up": given_up,
+        "usage": spent.to_dict(),
+        "cycles_used": _own_cycles(state) + abandoned,
+        "given_up": {**lost.to_dict(), "cycles": abandoned},
     }
-    return state.merge({"budget_spent_usd": spent["usd"], "extra": {**extra, **more}})
+    return state.merge({"budget_spent_usd": spent.cost_usd, "extra": {**extra, **more}})
 
 
-def _account(state: State, *, given_up: bool = True) -> dict[str, Any]:
-    """What an agent has spent, with or without abandoned results."""
-    extra = state["extra"]
-    spent = {name: extra["usage"][name] for name in _USED}
-    spent |= {"cycles": extra["cycles_used"], "usd": state["budget_spent_usd"]}
-    lost = {} if given_up else extra.get("given_up", {})
-    return {name: amount - lost.get(name, 0) for name, amount in spent.items()}
+def _usage(state: State) -> Usage:
+    """What an agent has used, abandoned results included."""
+    return replace(Usage.read(state["extra"]["usage"]), cost_usd=state["budget_spent_usd"])
+
+
+def _own_usage(state: State, *, with_open: bool) -> Usage:
+    """The same without abandoned results, and without those of a cycle that is still open."""
+    extra, used = state["extra"], _usage(state)
+    if not with_open and "usage_before" in extra:
+        used = Usage.read(extra["usage_before"])
+    return used - Usage.read(extra["given_up"]) if "given_up" in extra else used
+
+
+def _cycles(state: State) -> int:
+    return int(state["extra"]["cycles_used"])
+
+
+def _own_cycles(state: State) -> int:
+    return _cycles(state) - int(state["extra"].get("given_up", {}).get("cycles", 0))

@@ -1,172 +1,145 @@
-"""A tool called in a cycle of an agent: approved, recorded, and not called again on a resume."""
+"""Tool calls of a model: validated, approved, recorded, and not repeated on a resume."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from itertools import groupby
+from typing import Any, TypeVar
 
-from holdfast.checkpoint.effects import (
-    CURRENT_STEP,
-    TO_A_MODEL,
-    Effect,
-    effect,
-    effect_behind,
-    failure_here,
-    shown,
-)
-from holdfast.checkpoint.hooks import HookEvent
-from holdfast.core.state import State
-from holdfast.core.values import decode, encode, register_type
+from holdfast.checkpoint.effects import TO_A_MODEL, effect, effect_behind, failure_here
+from holdfast.core.values import encode, register_type
 from holdfast.errors import EncodeError, RunError, UsageError
-from holdfast.runtime.agent import TOOL_FAILED_NAME, count_invocation, delegate, told
 from holdfast.runtime.graph import PASS_THROUGH_ERRORS
 from holdfast.runtime.models import ToolCall
-from holdfast.runtime.tools.approval import ask_approval
+from holdfast.runtime.resume import TOOL_FAILED_NAME
+from holdfast.runtime.tools.approval import Approval, ask_approval
 from holdfast.runtime.tools.definition import Tool, text_of
 
-if TYPE_CHECKING:
-    from holdfast.runtime.agent import BaseAutonomousAgent
+__all__ = ["ToolCalls", "ToolFailure", "storable", "tool_failure"]
 
-__all__ = ["use_tool"]
-
-
-@dataclass(frozen=True)
-class _Outcome:
-    """What a tool returned, where the agent's own state was changed meanwhile as well."""
-
-    result: Any
-    changed: dict[str, Any]
-
-
-register_type(_Outcome, "holdfast.ToolOutcome")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class _Failed:
-    """That a tool was called and failed: an outcome as any other, so that it is not called again
-    when its cycle is."""
+class ToolFailure:
+    """Outcome of a tool that failed, recorded so that the tool is not called again."""
 
     error: str
 
 
-register_type(_Failed, TOOL_FAILED_NAME)
+register_type(ToolFailure, TOOL_FAILED_NAME)
 
 
-async def use_tool(agent: BaseAutonomousAgent, state: State, call: ToolCall, index: int) -> str:
-    """What the model is told of *call*, the *index*-th of a cycle that began with *state*."""
-    tool = agent.tools.get(call.name)
-    if tool is None:
-        there = ", ".join(agent.tools) or "none"
-        return f"error: there is no tool {call.name!r}; there are: {there}"
-    try:
-        tool.read(call.arguments)
-    except UsageError as error:
-        return f"error: {error}"
-    arguments: Mapping[str, Any] = call.arguments
-    if tool.approval:
-        said = await ask_approval(tool, arguments, f"{tool.name}.{index}")
-        action = "once" if said.arguments is None else "edited"
-        agent.record_approval(tool.name, said.approved, action, dict(arguments))
-        facts = {"tool": tool.name, "approved": said.approved}
-        agent.note_event(HookEvent.POST_PERMISSION_CHECK, **facts)
-        await agent.fire(HookEvent.POST_PERMISSION_CHECK, **facts)
-        if not said.approved:
-            return f"refused: {said.reason}" if said.reason else "refused by a person"
-        arguments = arguments if said.arguments is None else said.arguments
-    if tool.checkpoint_before:
-        await _save_before(state, tool)
-    return await _recorded(agent, tool, dict(arguments))
+class ToolCalls:
+    """Calls the tools that a model asks for. Agents and participants override what they add."""
 
+    def __init__(self, tools: Mapping[str, Tool]) -> None:
+        self._tools = tools
 
-async def _save_before(state: State, tool: Tool) -> None:
-    """Save the run, unless the call is in the journal already."""
-    here = CURRENT_STEP.get()
-    if here is None or here.session is None:
-        return
-    counts = dict(here.counts or {})
-    place = here.position(tool.name)
-    here.counts = counts  # only looked at: the call itself takes this place
-    if here.session.ledger.find(Effect, place) is None:
-        await here.outer.save_within(state, here.node)
+    async def use_all(self, calls: Sequence[ToolCall]) -> list[str]:
+        """Call the tools of one reply in order; return the texts for the model.
 
+        Consecutive calls of read-only tools that need no approval run in parallel.
+        """
+        texts: list[str] = []
+        numbered = enumerate(calls)
+        for parallel, group in groupby(numbered, lambda one: self._may_run_beside(one[1])):
+            if parallel:
+                done = await _together([self._outcome(call, index) for index, call in group])
+                texts += [self._told(one) for one in done]
+            else:
+                texts += [self._told(await self._outcome(call, index)) for index, call in group]
+        return texts
 
-async def _recorded(agent: BaseAutonomousAgent, tool: Tool, arguments: dict[str, Any]) -> str:
-    async def call(arguments: dict[str, Any], idempotency_key: str) -> Any:
-        return await _called(agent, tool, arguments, idempotency_key)
+    def _told(self, done: str | tuple[Tool, Any]) -> str:
+        return done if isinstance(done, str) else self.text(*done)
 
-    event = HookEvent.POST_TOOL_USE if tool.agent is None else HookEvent.POST_SPECIALIST_INVOKE
-    agent.record_tool_usage(tool.name)
-    try:
-        if tool.in_doubt == "retry":
-            outcome: Any = await effect_behind(tool.name, call, arguments)
-        else:
-            outcome = await effect(tool.name, call, arguments)
-    except RunError as error:
-        if isinstance(error, PASS_THROUGH_ERRORS):
+    def _may_run_beside(self, call: ToolCall) -> bool:
+        tool = self._tools.get(call.name)
+        if tool is None or tool.agent is not None or tool.checkpoint_before:
+            return False
+        return tool.read_only and not self.needs_approval(tool)
+
+    async def _outcome(self, call: ToolCall, index: int) -> str | tuple[Tool, Any]:
+        """Call one tool, the *index*-th of a reply; return its outcome, or why there is none."""
+        tool = self._tools.get(call.name)
+        if tool is None:
+            there = ", ".join(self._tools) or "none"
+            return f"error: there is no tool {call.name!r}; there are: {there}"
+        arguments = dict(call.arguments)
+        try:
+            tool.read(arguments)
+        except UsageError as error:
+            return f"error: {error}"
+        if self.needs_approval(tool):
+            said = await self.approve(tool, arguments, index)
+            if not said.approved:
+                return f"refused: {said.reason}" if said.reason else "refused by a person"
+            arguments = arguments if said.arguments is None else said.arguments
+        await self.before_call(tool, arguments)
+        return tool, await self._recorded(tool, arguments)
+
+    async def _recorded(self, tool: Tool, arguments: dict[str, Any]) -> Any:
+        async def call(arguments: dict[str, Any], idempotency_key: str) -> Any:
+            return await self.perform(tool, arguments, idempotency_key)
+
+        name = self.effect_name(tool)
+        try:
+            if tool.in_doubt == "retry":
+                return await effect_behind(name, call, arguments)
+            return await effect(name, call, arguments)
+        except RunError as error:
+            if isinstance(error, PASS_THROUGH_ERRORS):
+                raise
+            return ToolFailure(error.message)
+
+    # What a host of tools may add
+
+    def needs_approval(self, tool: Tool) -> bool:
+        """Return whether a person must approve each call of *tool*."""
+        return tool.approval
+
+    async def approve(self, tool: Tool, arguments: Mapping[str, Any], index: int) -> Approval:
+        """Ask a person; return the answer."""
+        return await ask_approval(tool.name, arguments, tool=tool, key=f"{tool.name}.{index}")
+
+    async def before_call(self, tool: Tool, arguments: Mapping[str, Any]) -> None:
+        """Do what must precede a call, recorded or not."""
+
+    def effect_name(self, tool: Tool) -> str:
+        """Name of the effect that records a call of *tool*."""
+        return tool.name
+
+    async def perform(self, tool: Tool, arguments: dict[str, Any], key: str) -> Any:
+        """Call *tool*, which the journal shows not to have been called; return the outcome."""
+        try:
+            return storable(await tool.run(tool.read(arguments), key))
+        except PASS_THROUGH_ERRORS:
             raise
-        agent.note_event(event, tool=tool.name, error=error.message)
-        return f"error: {error.message}"
-    if isinstance(outcome, _Failed):
-        agent.note_event(event, tool=tool.name, error=outcome.error)
-        return f"error: {outcome.error}"
-    agent.note_event(event, tool=tool.name)
-    live = agent.state
-    if isinstance(outcome, _Outcome):
-        for name, value in outcome.changed.items():
-            setattr(live, name, value)
-        outcome = outcome.result
-    if tool.agent is not None:
-        ended = outcome["error"]
-        outcome = count_invocation(live, tool, outcome)
-        if ended:
-            return f"error: {ended}"
-    live.tool_results_cache[tool.name] = outcome
-    return text_of(outcome)
+        except Exception as error:
+            return tool_failure(error)
+
+    def text(self, tool: Tool, outcome: Any) -> str:
+        """The text that tells the model of a new or a recorded outcome."""
+        return f"error: {outcome.error}" if isinstance(outcome, ToolFailure) else text_of(outcome)
 
 
-async def _called(
-    agent: BaseAutonomousAgent, tool: Tool, arguments: dict[str, Any], key: str
-) -> Any:
-    """What the call gives. This is executed only if the journal does not know it yet."""
-    agent.say_resumed()
-    hooked = tool.agent is None
-    before = HookEvent.PRE_TOOL_USE if hooked else HookEvent.PRE_SPECIALIST_INVOKE
-    after = HookEvent.POST_TOOL_USE if hooked else HookEvent.POST_SPECIALIST_INVOKE
-    facts = {"tool": tool.name, "arguments": arguments}
-    veto = await agent.fire(before, **facts)
-    if veto:
-        raise RunError(f"refused by a hook: {veto}")
-    known = told(agent.state)
-
-    async def failed(error: Exception) -> _Failed:
-        for name, text in known.items():  # as it will be when the outcome is read from the journal
-            setattr(agent.state, name, decode(text))
-        await agent.fire(after, **facts, error=shown(error))
-        return _Failed(failure_here(error, TO_A_MODEL))
-
-    try:
-        if tool.agent is not None:
-            result = await delegate(agent, tool, arguments, key)
-        else:
-            result = _storable(await tool.run(tool.read(arguments), key))
-    except PASS_THROUGH_ERRORS:
-        raise
-    except Exception as error:
-        if tool.agent is not None and isinstance(error, UsageError):
-            raise  # it is set up wrongly, and no model can mend that
-        return await failed(error)
-    await agent.fire(after, **facts, result=result)
-    try:
-        now = told(agent.state)
-    except EncodeError as error:
-        return await failed(error)
-    changed = {name: getattr(agent.state, name) for name in now if now[name] != known[name]}
-    return _Outcome(result, changed) if changed else result
+async def _together(calls: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+    """Run the calls in parallel, all to their end; raise the first exception there is."""
+    tasks = [asyncio.ensure_future(call) for call in calls]
+    await asyncio.gather(*tasks, return_exceptions=True)
+    return [task.result() for task in tasks]
 
 
-def _storable(result: Any) -> Any:
-    """*result* or, if the journal cannot hold it, what a model would be told of it."""
+def tool_failure(error: Exception) -> ToolFailure:
+    """The outcome of a tool that raised *error*."""
+    return ToolFailure(failure_here(error, TO_A_MODEL))
+
+
+def storable(result: Any) -> Any:
+    """*result* or, if the journal cannot hold it, its text for a model."""
     try:
         encode(result)
     except EncodeError:

@@ -1,0 +1,137 @@
+"""Tool calls of an agent: with hooks, approvals in its state, and other agents as tools."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from holdfast.checkpoint.effects import CURRENT_STEP, Effect, shown
+from holdfast.checkpoint.hooks import HookEvent
+from holdfast.core.state import State
+from holdfast.core.values import decode, register_type
+from holdfast.errors import EncodeError, RunError, UsageError
+from holdfast.runtime.agent.children import count_invocation, delegate
+from holdfast.runtime.agent.state_mapping import user_fields
+from holdfast.runtime.graph import PASS_THROUGH_ERRORS
+from holdfast.runtime.tools import (
+    Approval,
+    Tool,
+    ToolCalls,
+    ToolFailure,
+    storable,
+    text_of,
+    tool_failure,
+)
+
+if TYPE_CHECKING:
+    from holdfast.runtime.agent.agent import BaseAutonomousAgent
+
+__all__ = ["AgentToolCalls"]
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    """A tool's result with the fields of the agent's state that changed during the call."""
+
+    result: Any
+    changed: dict[str, Any]
+
+
+register_type(_Outcome, "holdfast.ToolOutcome")
+
+
+class AgentToolCalls(ToolCalls):
+    """Calls the tools of *agent* in a cycle that began with *state*."""
+
+    def __init__(self, agent: BaseAutonomousAgent, state: State) -> None:
+        super().__init__(agent.tools)
+        self._agent = agent
+        self._state = state
+
+    async def approve(self, tool: Tool, arguments: Mapping[str, Any], index: int) -> Approval:
+        """Ask a person, and keep the answer in the agent's state."""
+        agent = self._agent
+        said = await super().approve(tool, arguments, index)
+        action = "once" if said.arguments is None else "edited"
+        agent.record_approval(tool.name, said.approved, action, dict(arguments))
+        facts = {"tool": tool.name, "approved": said.approved}
+        agent.note_event(HookEvent.POST_PERMISSION_CHECK, **facts)
+        await agent.fire(HookEvent.POST_PERMISSION_CHECK, **facts)
+        return said
+
+    async def before_call(self, tool: Tool, arguments: Mapping[str, Any]) -> None:
+        """Save the run where the tool wants it, unless the journal holds the call already."""
+        self._agent.record_tool_usage(tool.name)
+        here = CURRENT_STEP.get()
+        if not tool.checkpoint_before or here is None or here.session is None:
+            return
+        counts = dict(here.counts or {})
+        place = here.position(tool.name)
+        here.counts = counts  # only looked at: the call itself takes this place
+        if here.session.ledger.find(Effect, place) is None:
+            await here.outer.save_within(self._state, here.node)
+
+    async def perform(self, tool: Tool, arguments: dict[str, Any], key: str) -> Any:
+        """Call *tool* between its hooks; return the outcome with what it changed."""
+        agent = self._agent
+        agent.say_resumed()
+        before, after = _events(tool)
+        facts = {"tool": tool.name, "arguments": arguments}
+        veto = await agent.fire(before, **facts)
+        if veto:
+            raise RunError(f"refused by a hook: {veto}")
+        known = user_fields(agent.state)
+
+        async def failed(error: Exception) -> ToolFailure:
+            for name, text in known.items():  # as it will be when the outcome is replayed
+                setattr(agent.state, name, decode(text))
+            await agent.fire(after, **facts, error=shown(error))
+            return tool_failure(error)
+
+        try:
+            if tool.agent is not None:
+                result = await delegate(agent, tool, arguments, key)
+            else:
+                result = storable(await tool.run(tool.read(arguments), key))
+        except PASS_THROUGH_ERRORS:
+            raise
+        except Exception as error:
+            if tool.agent is not None and isinstance(error, UsageError):
+                raise  # the agent is set up wrongly, and a model cannot fix that
+            return await failed(error)
+        await agent.fire(after, **facts, result=result)
+        try:
+            now = user_fields(agent.state)
+        except EncodeError as error:
+            return await failed(error)
+        changed = {name: getattr(agent.state, name) for name in now if now[name] != known[name]}
+        return _Outcome(result, changed) if changed else result
+
+    def text(self, tool: Tool, outcome: Any) -> str:
+        """Put an outcome into the agent's state; return the text for the model."""
+        agent = self._agent
+        _, after = _events(tool)
+        if isinstance(outcome, ToolFailure):
+            agent.note_event(after, tool=tool.name, error=outcome.error)
+            return super().text(tool, outcome)
+        agent.note_event(after, tool=tool.name)
+        live = agent.state
+        if isinstance(outcome, _Outcome):
+            for name, value in outcome.changed.items():
+                setattr(live, name, value)
+            outcome = outcome.result
+        if tool.agent is not None:
+            ended = outcome["error"]
+            outcome = count_invocation(live, tool, outcome)
+            if ended:
+                return f"error: {ended}"
+        live.tool_results_cache[tool.name] = outcome
+        return text_of(outcome)
+
+
+def _events(tool: Tool) -> tuple[HookEvent, HookEvent]:
+    """The hook events before and after a call of *tool*."""
+    if tool.agent is None:
+        return HookEvent.PRE_TOOL_USE, HookEvent.POST_TOOL_USE
+    return HookEvent.PRE_SPECIALIST_INVOKE, HookEvent.POST_SPECIALIST_INVOKE

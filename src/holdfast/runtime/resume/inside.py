@@ -1,0 +1,14 @@
+"""Records inside a run that a rewind must know: runs of agents, and failures of tools."""
+
+from __future__ import annotations
+
+__all__ = ["TOOL_FAILED", "TOOL_FAILED_NAME", "run_inside"]
+
+TOOL_FAILED_NAME = "holdfast.ToolFailed"
+TOOL_FAILED = b'{"$t":"%b"' % TOOL_FAILED_NAME.encode()
+"""Beginning of the stored text of a tool's failure."""
+
+
+def run_inside(run_id: str, key: str) -> str:
+    """The run of an agent that is called inside a run, by the idempotency key of the call."""
+    return f"{run_id}.{key[:12]}"
