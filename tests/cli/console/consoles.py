@@ -57,7 +57,7 @@ def pipe(directory: Path, *lines: str, code: int = 0) -> str:
 
 def ids_in(text: str) -> list[str]:
     """The ids of checkpoints, as listings show them."""
-    return re.findall(r"\b[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}", text)
+    return re.findall(r"\b[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{3,12}", text)
 
 
 def calls(directory: Path) -> int:

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
-from tests.cli.console.consoles import COMMAND, SHELL, WORKFLOW, calls, ids_in, pipe, start
+from tests.cli.console.consoles import (
+    COMMAND,
+    SHELL,
+    WORKFLOW,
+    calls,
+    environment,
+    ids_in,
+    pipe,
+    start,
+)
 
 
 @pytest.fixture
@@ -43,12 +53,12 @@ def test_a_task_is_worked_on_round_by_round(place: Path) -> None:
         "Available Checkpoints (7)",
         "CHECKPOINT WORKFLOW TIME ROUND STATUS",
         "ID RUN TIME 3 completed",
-        "ID RUN TIME 3 in_progress",
-        "ID RUN TIME 3 in_progress",
-        "ID RUN TIME 2 in_progress",
-        "ID RUN TIME 1 in_progress",
-        "ID RUN TIME 0 in_progress",
-        "ID RUN TIME 0 in_progress",
+        "ID RUN TIME 3 running",
+        "ID RUN TIME 3 running",
+        "ID RUN TIME 2 running",
+        "ID RUN TIME 1 running",
+        "ID RUN TIME 0 running",
+        "ID RUN TIME 0 running",
         "plan > researcher > coder > analyst > answer",
         "ROUND WHO INSTRUCTION COST SECONDS",
         "1 researcher do part 1 2 calls, COST N",
@@ -82,7 +92,8 @@ def test_resume_alone_lists_what_can_be_resumed_and_takes_no_line_for_the_id(pla
     (place / "mended").touch()
     before = calls(place)
     out = pipe(place, "resume", "status", "1", code=1)
-    assert len(ids_in(out)) == 1 and "error" in out.splitlines()[1]
+    assert len(ids_in(out)) == 1 and "failed" in out.splitlines()[1]
+    assert "Do the broken thing" in out.splitlines()[1]
     said = "resume needs an ID here (resume ID, one of those above)"
     assert out.index(said) < out.index("participants: ")  # the next line was done
     assert calls(place) > before  # and 1 is a task, as it is elsewhere
@@ -100,7 +111,8 @@ def test_an_unknown_id_is_an_error_with_the_nearest_and_never_a_task(id: str, pl
     pipe(place, "Analyze")
     before = calls(place)
     out = pipe(place, f"resume {id}", f"show {id}", f"fork {id}", f"diff {id} {id}", code=1)
-    assert out.count(f"no checkpoint '{id}' (the nearest: 0") == 4
+    assert f"no checkpoint '{id}' (the nearest: 0" in out
+    assert out.count(f"no run, name or checkpoint '{id}'") == 3
     assert calls(place) == before
 
 
@@ -110,8 +122,37 @@ def test_an_ambiguous_id_is_told(place: Path) -> None:
     assert "is not unique" in out
 
 
-def test_words_after_resume_make_it_a_task(place: Path) -> None:
-    assert "completed in 3 rounds" in pipe(place, "resume writing my CV")
+def test_a_mistyped_command_costs_nothing(place: Path) -> None:
+    lines = ["resume writing my CV", "approve all", "checkpoints | grep error", "show me sales"]
+    out = pipe(place, *lines, "reject too dangerous", "help resume", "fork", code=1)
+    assert calls(place) == 0
+    assert "no checkpoint 'writing'" in out and "usage: approve" in out
+    assert "resume [ID [TEXT]]: resume a run" in out
+    assert "completed in 3 rounds" in pipe(place, "task resume writing my CV")
+
+
+def test_resume_takes_more_to_say_and_says_that_it_forks(place: Path) -> None:
+    listed = pipe(place, "Analyze", "checkpoints")
+    run = re.findall(r"fleet_\w+", listed)[0]
+    out = pipe(place, f"resume {ids_in(listed)[3]}", "")
+    assert re.search(rf"^forked: this is the new run fleet_\w+; {run} stays as it is$", out, re.M)
+    out = pipe(place, f"resume {ids_in(listed)[0]} One more")
+    assert "The answer after 4 rounds." in out and "forked: this is the new run" in out
+
+
+def test_a_reader_that_stops_reading_ends_the_console_quietly(place: Path) -> None:
+    command = f"echo Analyze | {' '.join(COMMAND)} | head -1; exit ${{PIPESTATUS[1]}}"
+    done = subprocess.run(
+        ["bash", "-c", command],
+        cwd=place,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 141, done.stderr
+    assert "Traceback" not in done.stderr and "BrokenPipe" not in done.stderr
 
 
 def test_a_completed_run_gives_its_result_again_and_goes_on_with_a_text(place: Path) -> None:
@@ -126,14 +167,13 @@ def test_a_completed_run_gives_its_result_again_and_goes_on_with_a_text(place: P
 def test_show_diff_and_fork(place: Path) -> None:
     ids = ids_in(pipe(place, "Analyze sales", "checkpoints"))
     out = pipe(place, f"show {ids[3]}", f"diff {ids[4]} {ids[3]}", f"fork {ids[3]}")
-    assert re.search(r"^task +Analyze sales$", out, re.MULTILINE)
-    assert re.search(r"^round +2, 0 stalls, 0 resets$", out, re.MULTILINE)
-    assert "coder: 2 messages" in out
-    assert "~ /current_round 2" in out and "~ /last_response" in out
-    forked = re.search(r"^forked: run fleet_\w+; (resume 0.*)$", out, re.MULTILINE)
+    assert '"task": "Analyze sales"' in out and '"current_round": 2' in out
+    assert "~ current_round 1 -> 2" in out and "~ last_response" in out
+    forked = re.search(r"^(\S+) forked from fleet_\w+@\d+$", out, re.MULTILINE)
     assert forked is not None
+    new = ids_in(pipe(place, f"checkpoints {forked[1]}"))[0]
     before = calls(place)
-    out = pipe(place, forked[1], "")
+    out = pipe(place, f"resume {new}", "")
     assert "completed in 3 rounds" in out and calls(place) - before == 2 + 2
 
 
@@ -203,10 +243,28 @@ def test_another_file_and_a_missing_or_wrong_one(place: Path) -> None:
 
 def test_help_lists_the_commands(place: Path) -> None:
     out = pipe(place, "help")
-    for word in ("checkpoints", "resume [ID]", "diff A B", "approve", "quit"):
+    for word in ("checkpoints", "resume [ID [TEXT]]", "diff A B", "approve", "quit"):
         assert word in out
 
 
 def test_hostile_text_is_shown_and_does_nothing(place: Path) -> None:
     out = pipe(place, "Analyze \x1b]0;owned\x07", "checkpoints", "resume \x1b[2J", code=1)
     assert "\x1b" not in out
+
+
+def test_a_storage_that_code_registers_is_found_after_its_module_is_imported(place: Path) -> None:
+    (place / "shelves.py").write_text(
+        "from holdfast.storage.memory import MemoryStorage\n"
+        "from holdfast import register_checkpoint_store\n"
+        "from holdfast.runtime.models.model import register_provider\n"
+        "from tests.cli.console.console_program import open_scripted\n"
+        "register_checkpoint_store('shelf', MemoryStorage)\n"
+        "register_provider('test', open_scripted)\n"
+    )
+    (place / "workflow.yaml").write_text(WORKFLOW.replace("sqlite:///runs.db", "shelf"))
+    command = [*COMMAND[:2], "holdfast", "repl"]
+    assert start(place, ["status"], command).returncode == 2
+    done = start(place, ["status"], [*command, "--import", "shelves"])
+    assert done.returncode == 0, done.stderr
+    assert "Checkpointing enabled (storage: shelf)" in done.stderr
+    assert start(place, [], [*command, "--import", "no_such_module"]).returncode == 2

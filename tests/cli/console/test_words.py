@@ -16,6 +16,11 @@ from holdfast.cli.console.words import COMMANDS, Command, Mistake, Task, read_li
         ("resume", "resume", ()),
         ("resume 01a1", "resume", ("01a1",)),
         ("resume writing", "resume", ("writing",)),
+        ("resume 01a1 Add a table", "resume", ("01a1", "Add", "a", "table")),
+        ("checkpoints fleet_f63e1c42", "checkpoints", ("fleet_f63e1c42",)),
+        ("help resume", "help", ("resume",)),
+        ("reject too dangerous", "reject", ("too", "dangerous")),
+        ('fork 01a1 --set "topic=sea kelp"', "fork", ("01a1", "--set", "topic=sea kelp")),
         ("  Resume   01a1  ", "resume", ("01a1",)),
         ("diff 01 02", "diff", ("01", "02")),
         ("approve", "approve", ()),
@@ -32,29 +37,33 @@ def test_these_are_commands(line: str, name: str, arguments: tuple[str, ...]) ->
 
 @pytest.mark.parametrize(
     "line",
-    [
-        "Analyze sales data",
-        "resume writing my CV",
-        "show me the sales data",
-        "diff the two files for me",
-        "checkpoints are useful",
-        "approve the loan",
-        "reject the hypothesis",
-        "status of the sales",
-        "quit smoking plan",
-        "Analyze",
-    ],
+    ["Analyze sales data", "Analyze", "list the planets", "Summarize the log of last night"],
 )
 def test_these_are_tasks(line: str) -> None:
     assert read_line(line) == Task(line)
 
 
+def test_a_task_that_begins_like_a_command_is_given_with_the_word_task() -> None:
+    assert read_line("task resume writing my CV") == Task("resume writing my CV")
+
+
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("show", "usage: show ID"),
-        ("diff", "usage: diff A B"),
-        ("diff 01a1", "usage: diff A B"),
+        ("approve all", "usage: approve"),
+        ("approve the loan", "task approve the loan"),
+        ("checkpoints are useful", "usage: checkpoints"),
+        ("checkpoints status = error", "usage: checkpoints"),
+        ("checkpoints --status error", "usage: checkpoints"),
+        ("checkpoints | grep error", "usage: checkpoints"),
+        ("pending 1", "usage: pending"),
+        ("status of the sales", "usage: status"),
+        ("quit smoking plan", "task quit smoking plan"),
+        ("chekpoints status=error", "did you mean checkpoints?"),
+        ("resme 01a1", "did you mean resume?"),
+        ("ls -la", "no command 'ls' here"),
+        ("clear", "no command 'clear' here"),
+        ("exit()", "no command 'exit()' here"),
         ("chekpoints", "did you mean checkpoints?"),
         ("resme", "did you mean resume?"),
     ],
@@ -68,9 +77,11 @@ def test_an_empty_line_means_nothing() -> None:
     assert read_line("   ") is None
 
 
-def test_no_single_argument_makes_resume_a_task() -> None:
-    for word in ("it", "../../etc/passwd", "100%", "--help", "💥"):
-        assert read_line(f"resume {word}") == Command("resume", (word,))
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_argument_makes_a_command_a_task(name: str) -> None:
+    for words in ("it", "../../etc/passwd", "100%", "--help", "💥", "the last one", "a=1 b"):
+        meant = read_line(f"{name} {words}")
+        assert isinstance(meant, Command | Mistake) or name == "task"
 
 
 def test_every_command_is_told_by_help() -> None:

@@ -1,4 +1,4 @@
-"""The commands of the console."""
+"""The commands of the console; those that `holdfast` has too are called, not repeated."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from holdfast.checkpoint.effects import Waiting
+from holdfast.checkpoint.manager import CheckpointManager
+from holdfast.cli.app import load
 from holdfast.cli.console.show import (
-    SHORT_ID,
-    checkpoint_facts,
     checkpoint_table,
     cost_text,
     request_table,
     rounds_taken,
 )
 from holdfast.cli.console.words import COMMANDS, Command, Task, read_line
-from holdfast.cli.framework import Cell, value_text
-from holdfast.core.state import State
+from holdfast.cli.framework import Cell, counted, read_pairs, read_value, short_id, value_text
 from holdfast.errors import NotFoundError, UsageError
 from holdfast.runtime.tools import PLAN_REVIEW, Approval, ApprovalRequest
 
@@ -31,7 +30,7 @@ _PAGE = 50
 
 
 class Commands:
-    """Does what a command says."""
+    """Carries out the commands of a console."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -40,24 +39,37 @@ class Commands:
 
     async def do(self, command: Command) -> None:
         """Carry out *command*."""
-        await getattr(self, f"_{command.name}")(command)
+        if COMMANDS[command.name].shared:
+            await asyncio.to_thread(self._call, command)
+        else:
+            await getattr(self, f"_{command.name}")(command)
 
-    # Looking
+    def _call(self, command: Command) -> None:
+        """Call the command of `holdfast` on the fleet's storage."""
+        if not self._fleet.checkpointing:
+            raise UsageError("this fleet saves nothing", hint="give it a checkpoint_storage")
+        with CheckpointManager(self._manager.storage) as manager:
+            found = load(command.name)
+            assert not isinstance(found, str)
+            found(command.arguments, self._console.terminal, manager=manager)
 
     async def _help(self, command: Command) -> None:
+        if command.arguments:
+            entry = COMMANDS.get(command.arguments[0])
+            if entry is None:
+                raise UsageError(f"no command {command.arguments[0]!r}", hint="help lists them")
+            self._console.show(f"{entry.usage}: {entry.about}")
+            return
         width = max(len(entry.usage) for entry in COMMANDS.values())
         self._console.show(*(f"{one.usage:<{width}}  {one.about}" for one in COMMANDS.values()))
         self._console.show("anything else is a task for the fleet; ctrl-C interrupts a run")
 
     async def _checkpoints(self, command: Command) -> None:
-        filters = dict(one.split("=", 1) for one in command.arguments)
-        status = filters.pop("status", None)
-        workflow = filters.pop("workflow", None)
+        words = [one if "=" in one else f"workflow={one}" for one in command.arguments]
+        filters = read_pairs("checkpoints", words)
+        status, workflow = filters.pop("status", None), filters.pop("workflow", None)
         found = await self._fleet.list_checkpoints(
-            workflow,
-            status=status,
-            metadata={key: _value(text) for key, text in filters.items()},
-            limit=_PAGE,
+            workflow, status=status, metadata=filters, limit=_PAGE
         )
         if not found:
             self._console.show("No checkpoints found.")
@@ -66,37 +78,13 @@ class Commands:
         title = f"Available Checkpoints ({len(found)}{more})"
         self._console.show(Cell(title, "bold"), checkpoint_table(found))
 
-    async def _show(self, command: Command) -> None:
-        state = await self._loaded(command.arguments[0])
-        self._console.show(*checkpoint_facts(state, state.checkpoint_id or ""))
-
-    async def _loaded(self, checkpoint_id: str) -> State:
-        state = await self._manager.load_checkpoint(await self._whole(checkpoint_id))
-        assert isinstance(state, State)
-        return state
-
-    async def _whole(self, checkpoint_id: str) -> str:
-        """The whole id of a checkpoint of the fleet."""
-        shown = json.loads(await self._fleet.export_checkpoint(checkpoint_id))
-        return str(shown["checkpoint_id"])
-
-    async def _diff(self, command: Command) -> None:
-        first, second = [await self._whole(one) for one in command.arguments]
-        changes = await self._manager.diff_checkpoints(first, second)
-        if not changes:
-            self._console.show("they hold the same")
-        for change in changes:
-            value = "" if change.op == "remove" else f" {value_text(change.value)}"
-            mark = {"add": "+", "remove": "-", "replace": "~"}[change.op]
-            style = {"+": "green", "-": "red", "~": "yellow"}[mark]
-            self._console.show(Cell(f"{mark} {change.path}{value}", style))
-
     async def _graph(self, command: Command) -> None:
         state = self._fleet.state
         if command.arguments:
-            state = await self._loaded(command.arguments[0])
+            await self._fleet.restore_from_checkpoint(command.arguments[0])
+            state = self._fleet.state
         if state is None or not self._fleet.checkpointing:
-            raise UsageError("no run was taken here yet", hint="give a task, or graph ID")
+            raise UsageError("no run was started here yet", hint="give a task, or graph ID")
         newest = await self._manager.resume_from_latest(state.run_id)
         blocks = await asyncio.to_thread(lambda: [*rounds_taken(self._fleet, newest)])
         self._console.show(*blocks)
@@ -104,15 +92,13 @@ class Commands:
     async def _status(self, command: Command) -> None:
         fleet, limits = self._fleet, self._fleet.limits
         show = self._console.show
+        seconds = f", {limits.seconds:g} s" if limits.seconds is not None else ""
         show(f"participants: {', '.join(fleet.participants)}")
         show(
-            f"limits: {limits.rounds} rounds, {limits.stalls} stalls, {limits.resets} resets"
-            + (f", {limits.seconds:g} s" if limits.seconds is not None else "")
+            f"limits: {counted(limits.rounds, 'round')}, {counted(limits.stalls, 'stall')},"
+            f" {counted(limits.resets, 'reset')}{seconds}"
         )
-        show("checkpointing: " + ("enabled" if fleet.checkpointing else "disabled"))
-        if fleet.state is None:
-            show("no run yet")
-        else:
+        if fleet.state is not None:
             show(
                 f"run {fleet.workflow_id}: {fleet.state.status}, round {fleet.current_round},"
                 f" {cost_text(fleet.state['usage'])}"
@@ -121,20 +107,20 @@ class Commands:
         if waiting:
             show(f"waiting for you: {len(waiting)} (pending)")
 
-    # Going on
-
     async def _resume(self, command: Command) -> None:
+        words = command.arguments[1:]
         chosen = command.arguments[0] if command.arguments else await self._choose()
         if chosen is None:
             return
         await self._fleet.restore_from_checkpoint(chosen)
         chosen = self._fleet.current_checkpoint_id or chosen
-        text = await self._continuation()
+        source = self._fleet.workflow_id
+        text = " ".join(words) if words else await self._more_text()
         if text is None:
             self._console.show("Resuming cancelled.")
             return
-        self._console.show(f"resuming from {chosen[:SHORT_ID]}")
-        await self._console.execute(lambda: self._fleet.run(text, chosen))
+        self._console.show(f"resuming from {short_id(chosen)}")
+        await self._console.execute(lambda: self._fleet.run(text, chosen), source)
 
     async def _choose(self) -> str | None:
         found = await self._fleet.resumable()
@@ -142,8 +128,9 @@ class Commands:
             self._console.show("No checkpoints found.")
             return None
         asks = self._console.lines.interactive
-        self._console.show(checkpoint_table(found, numbered=asks))
-        if not asks:  # the next line of a pipe is a command of its own, no answer
+        tasks = [await self._task(one["checkpoint_id"]) for one in found]
+        self._console.show(checkpoint_table(found, tasks))
+        if not asks:  # the next line of a pipe is a command of its own
             raise UsageError("resume needs an ID here", hint="resume ID, one of those above")
         line = (await self._console.lines.next("which? > ") or "").strip()
         if not line:
@@ -153,13 +140,17 @@ class Commands:
             return str(found[int(line) - 1]["checkpoint_id"])
         return line
 
-    async def _continuation(self) -> str | None:
-        """The text to go on with; None if the resume is called off.
+    async def _task(self, checkpoint_id: str) -> str:
+        state: Any = await self._manager.load_checkpoint(checkpoint_id)
+        return " ".join(str(state["task"]).split())
 
-        A command there is no text: at a terminal it calls the resume off, in a pipe it comes next.
+    async def _more_text(self) -> str | None:
+        """The text to resume with; None if the resume is cancelled.
+
+        A command instead of a text cancels the resume at a terminal; in a pipe it comes next.
         """
         lines = self._console.lines
-        text = await lines.next("text to go on with, or nothing > ")
+        text = await lines.next("more to say, or nothing > ")
         if text is None:
             return None if lines.interactive else ""
         if text.strip() and not isinstance(read_line(text), Task):
@@ -167,26 +158,16 @@ class Commands:
             return None if lines.interactive else ""
         return text.strip()
 
-    async def _fork(self, command: Command) -> None:
-        run_id = await self._fleet.fork_checkpoint(command.arguments[0])
-        (newest,) = await self._fleet.list_checkpoints(run_id, limit=1)
-        self._console.show(f"forked: run {run_id}; resume {newest['checkpoint_id'][:SHORT_ID]}")
-
-    # Approvals
-
     async def _pending(self, command: Command) -> None:
         found = await self._fleet.pending()
-        if not found:
-            self._console.show("nothing waits for you")
-            return
-        self._console.show(request_table(found))
+        self._console.show(request_table(found) if found else "nothing waits for you")
 
     def show_waiting(self, waiting: Waiting) -> None:
-        """What a run has just been parked for."""
+        """Show what a run has begun to wait for."""
         asked: Any = waiting.question
         if waiting.kind == "effect":
-            hint = f"holdfast answer {waiting.run_id} --help"
-            self._console.show(f"  nobody knows whether {waiting.id} happened: {hint}")
+            hint = f"answer {waiting.run_id} --help"
+            self._console.show(f"  the outcome of {waiting.id} is unknown: {hint}")
             return
         if not isinstance(asked, Mapping) or "approve" not in asked:
             self._console.show(f"  {waiting.id}: {value_text(asked)}")
@@ -203,20 +184,20 @@ class Commands:
             await self._answer(request, Approval(True))
             return
         text = " ".join(words[1:]) or await self._edited(request)
-        if text is None:
-            return
-        await self._answer(request, Approval(True, _arguments(request, text)))
+        if text is not None:
+            await self._answer(request, Approval(True, _arguments(request, text)))
 
     async def _reject(self, command: Command) -> None:
         request, words = await self._meant(command)
-        await self._answer(request, Approval(False, reason=" ".join(words[1:])))
+        reason = words[1:] if words[:1] == ("because",) else words
+        await self._answer(request, Approval(False, reason=" ".join(reason)))
 
     async def _answer(self, request: ApprovalRequest, said: Approval) -> None:
         run_id, request_id = request.workflow_id, request.request_id
         await self._console.execute(lambda: self._fleet.answer(run_id, said, request_id=request_id))
 
     async def _meant(self, command: Command) -> tuple[ApprovalRequest, tuple[str, ...]]:
-        """Which request a command is about, and its other words."""
+        """The request that a command is about, and its other words."""
         found, words = await self._fleet.pending(), command.arguments
         if not found:
             raise NotFoundError("nothing waits for you", hint="pending lists what does")
@@ -235,7 +216,7 @@ class Commands:
         return found[0], words
 
     async def _edited(self, request: ApprovalRequest) -> str | None:
-        """The request's plan, or its arguments, as someone changes them."""
+        """The request's plan, or its arguments, after a person changed them."""
         before = json.dumps(request.details, ensure_ascii=False)
         if request.operation_type == PLAN_REVIEW:
             before = str(request.details["plan"])
@@ -249,15 +230,7 @@ class Commands:
 def _arguments(request: ApprovalRequest, text: str) -> dict[str, Any]:
     if request.operation_type == PLAN_REVIEW:
         return {"plan": text}
-    value = _value(text)
+    value = read_value(text)
     if not isinstance(value, dict):
         raise UsageError(f"{text!r} are no arguments", hint='write JSON, as in {"command": "ls"}')
     return value
-
-
-def _value(text: str) -> Any:
-    """JSON, or the text itself."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text

@@ -1,4 +1,4 @@
-"""``holdfast repl``: a console on a fleet. Tasks are given to it, and runs resumed.
+"""``holdfast repl``: a console on a fleet, which takes tasks and resumes runs.
 
 It reads from a terminal, or from a pipe: ``echo "Analyze sales data" | holdfast repl``.
 """
@@ -16,9 +16,10 @@ from pathlib import Path
 
 from holdfast.cli.console.commands import Commands
 from holdfast.cli.console.lines import Lines, PipedLines, TerminalLines
-from holdfast.cli.console.show import SHORT_ID, Watcher, ended
+from holdfast.cli.console.show import Watcher, ended
 from holdfast.cli.console.words import Command, Mistake, read_line
-from holdfast.cli.framework import Cell, Terminal
+from holdfast.cli.framework import Cell, Terminal, exits, short_id
+from holdfast.core.records import read_status
 from holdfast.errors import HoldfastError, Interrupted, UsageError
 from holdfast.runtime.fleet import Fleet, FleetResult, Settings, build_fleet, read_workflow
 from holdfast.storage.addresses import mask_url
@@ -27,23 +28,28 @@ __all__ = ["Console", "main"]
 
 _FILE = "workflow.yaml"
 _PROMPT = "task> "
+_TICK = 0.2
 
 
 def main(path: str | Path | None = None, *, storage: str | None = None) -> int:
     """Open the console on the workflow in *path*, by default ``workflow.yaml`` here.
 
-    *storage* is an address that takes the place of the file's. Gives the exit code: 0, or 1 if
-    something went wrong in what a pipe had brought.
+    *storage* is an address that replaces the file's. Gives the exit code: 0, or 1 if a line of a
+    pipe failed.
     """
     file = Path(path or _FILE)
     if not file.is_file():
         raise UsageError(f"there is no {file}", hint="name a workflow.yaml, or write one here")
-    sys.path.insert(0, "")  # the tools that the file names may stand beside it
+    sys.path.insert(0, "")  # the file may name tools in modules beside it
     settings = read_workflow(file)
     terminal = Terminal(environ=os.environ)
     watcher = Watcher(terminal)
     fleet = build_fleet(settings, tools={}, checkpoint_storage=storage, observer=watcher)
-    return asyncio.run(_open(fleet, settings, terminal, watcher, storage))
+    try:
+        return asyncio.run(_open(fleet, settings, terminal, watcher, storage))
+    except BrokenPipeError:
+        exits.let_go(terminal.stdout)
+        return exits.PIPE_CLOSED
 
 
 async def _open(
@@ -56,7 +62,7 @@ async def _open(
 
 
 class Console:
-    """Reads lines and does what they say."""
+    """Reads lines and carries them out."""
 
     def __init__(
         self, fleet: Fleet, settings: Settings, terminal: Terminal, watcher: Watcher
@@ -83,7 +89,7 @@ class Console:
         return int(self._failed and not self.lines.interactive)
 
     async def _line(self) -> str | None:
-        """The next line; meanwhile what nobody approves in time is rejected, if it is to be."""
+        """The next line; a request whose time runs out meanwhile is rejected, if it is to be."""
         if not self.lines.interactive:
             return await self.lines.next(_PROMPT)
         await self._know_ids()
@@ -108,7 +114,7 @@ class Console:
         return max(0.0, (min(ends) - datetime.now(UTC)).total_seconds()) if ends else None
 
     async def _do(self, line: str) -> bool:
-        """Do what *line* says; False to leave."""
+        """Carry out *line*; False to leave."""
         meant = read_line(line)
         if meant is None:
             return True
@@ -124,7 +130,7 @@ class Console:
         return True
 
     def greet(self, storage: str | None) -> None:
-        """Say who is here, where runs are saved, and what needs approval."""
+        """Print the participants, where runs are saved, and what needs approval."""
         say, saved = self.terminal.say, self.settings.checkpointing
         who = ", ".join(self.fleet.participants)
         about = f": {who}; help lists the commands, anything else is a task"
@@ -141,43 +147,53 @@ class Console:
             say(f"Approval needed within {asks.approval_timeout_seconds:g} s for: {what}")
 
     async def _know_ids(self) -> None:
-        """Learn the ids that can be completed."""
+        """Read the ids that can be completed."""
         self._known = [
             (
                 one["checkpoint_id"],
-                f"{one['workflow_id']} round {one['current_round']} {one['status']}",
+                f"{one['workflow_id']} round {one['current_round']} {read_status(one['status'])}",
             )
             for one in await self.fleet.list_checkpoints(limit=200)
         ]
-
-    # What the commands use
 
     def show(self, *blocks: object) -> None:
         """Write to the terminal."""
         self.terminal.show(blocks)
 
     def problem(self, message: str) -> None:
-        """Tell that something is wrong."""
+        """Print what is wrong."""
         self._failed = True
         self.terminal.show([Cell(message, "red")])
 
     async def guarded(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Do *work*; what is wrong is told, and the console goes on."""
+        """Do *work*; an error is printed, and the console continues."""
         try:
             await work()
         except HoldfastError as error:
             self.problem(str(error))
 
-    async def execute(self, work: Callable[[], Awaitable[FleetResult]]) -> None:
-        """Execute a run, showing it; ctrl-C interrupts it, and it is saved."""
-        self._watcher.begin(self.fleet.limits.rounds)
+    async def execute(
+        self, work: Callable[[], Awaitable[FleetResult]], source: str | None = None
+    ) -> None:
+        """Execute a run and print it; ctrl-C interrupts it, and it is saved.
+
+        *source* is the run that is resumed: a fork of it is announced.
+        """
+        self._watcher.begin(self.fleet.limits.rounds, source)
         task = asyncio.ensure_future(work())
+        watching = asyncio.ensure_future(self._watch(task))
         try:
-            with _interrupting(task):
-                result = await task
-        except Interrupted as parked:
-            self._parked(parked)
+            try:
+                with _interrupting(task):
+                    result = await task
+            finally:
+                watching.cancel()
+                self._watcher.clear()
+        except Interrupted as waiting:
+            self._waiting(waiting)
         except asyncio.CancelledError:
+            if self._watcher.broken:
+                raise BrokenPipeError from None
             self._stopped("interrupted")
         except HoldfastError as error:
             self.problem(str(error))
@@ -185,22 +201,32 @@ class Console:
         else:
             self.show(*ended(result))
 
-    def _parked(self, parked: Interrupted) -> None:
-        self.show(Cell(f"run {parked.run_id} waits for you:", "yellow"))
-        for one in parked.facts.get("waiting", ()):
+    async def _watch(self, task: asyncio.Future[FleetResult]) -> None:
+        """Show that the run is busy, and end it if nothing reads its output."""
+        alive = self.lines.interactive and self.terminal.environ.get("TERM") != "dumb"
+        while not task.done():
+            await asyncio.sleep(_TICK)
+            if self._watcher.broken:
+                task.cancel()
+            elif alive:
+                self._watcher.tick()
+
+    def _waiting(self, waiting: Interrupted) -> None:
+        self.show(Cell(f"run {waiting.run_id} waits for you:", "yellow"))
+        for one in waiting.facts.get("waiting", ()):
             self._commands.show_waiting(one)
-        self.show(Cell("approve, approve edit, reject because ..., or later: pending", "dim"))
+        self.show(Cell("approve, approve edit, reject REASON, or later: pending", "dim"))
 
     def _stopped(self, how: str) -> None:
         saved = self.fleet.current_checkpoint_id
         self.show(Cell(f"{how} after round {self.fleet.current_round}", "yellow"))
         if saved is not None:
-            self.show(Cell(f"saved; resume {saved[:SHORT_ID]} goes on", "dim"))
+            self.show(Cell(f"saved; to continue: resume {short_id(saved)}", "dim"))
 
 
 @contextlib.contextmanager
 def _interrupting(task: asyncio.Future[FleetResult]) -> Iterator[None]:
-    """Have ctrl-C cancel *task*, and nothing else, meanwhile."""
+    """Let ctrl-C cancel only *task*, meanwhile."""
     loop = asyncio.get_running_loop()
     before = signal.getsignal(signal.SIGINT)
     loop.add_signal_handler(signal.SIGINT, task.cancel)

@@ -1,7 +1,8 @@
-"""What the console shows: rounds as they happen, listings, and how it all ended."""
+"""The output of the console: rounds as they happen, listings, and how a run ended."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -13,7 +14,9 @@ from holdfast.cli.framework import (
     Table,
     Terminal,
     clock,
+    counted,
     plain,
+    short_id,
     status_cell,
     value_text,
 )
@@ -24,9 +27,7 @@ from holdfast.runtime.tools import ApprovalRequest
 from holdfast.runtime.watch import Event
 
 __all__ = [
-    "SHORT_ID",
     "Watcher",
-    "checkpoint_facts",
     "checkpoint_table",
     "cost_text",
     "ended",
@@ -34,29 +35,66 @@ __all__ = [
     "rounds_taken",
 ]
 
-SHORT_ID = 23
-"""So much of an id tells it apart: the time, to the millisecond, and some of what is random."""
+_IDLE = 1.0
+"""After so many seconds without output, a line shows that the run is still busy."""
+_FRAMES = "|/-\\"
 
 
 class Watcher:
-    """An observer that tells what a run does while it does it."""
+    """An observer that prints what a run does while it does it."""
 
     def __init__(self, terminal: Terminal) -> None:
         self._terminal = terminal
         self._stdout = terminal.stdout
         self._limit = 0
+        self._source: str | None = None
         self._streamed = ""
+        self._busy = ""
+        self._drawn = False
+        self._last = 0.0
+        self.broken = False
+        """True once the reader of the output stopped reading."""
 
-    def begin(self, limit: int) -> None:
-        """A run begins that may have so many rounds."""
+    def begin(self, limit: int, source: str | None = None) -> None:
+        """A run begins that may have *limit* rounds; *source* is the run that is resumed."""
         self._limit = limit
+        self._source = source
         self._streamed = ""
+        self._busy = "planning"
+        self._last = time.monotonic()
 
     def on_event(self, event: Event) -> None:
-        """Tell of *event*."""
-        tell = getattr(self, f"_{event.type.partition('.')[2]}", None)
-        if event.type.startswith("fleet.") and tell is not None:
-            tell(event.data)
+        """Print *event*."""
+        show = getattr(self, f"_{event.type.partition('.')[2]}", None)
+        if event.type.startswith("fleet.") and show is not None and not self.broken:
+            try:
+                self.clear()
+                self._announce_fork(event.data["run_id"])
+                show(event.data)
+            except BrokenPipeError:
+                self.broken = True
+
+    def _announce_fork(self, run_id: str) -> None:
+        if self._source not in (None, run_id):
+            text = f"forked: this is the new run {run_id}; {self._source} stays as it is"
+            self._show(Cell(text, "yellow"))
+        self._source = None
+
+    def tick(self) -> None:
+        """Show that the run is busy, if nothing was printed for a while."""
+        idle = time.monotonic() - self._last
+        if idle >= _IDLE and not self._streamed:
+            frame = _FRAMES[int(idle * 4) % len(_FRAMES)]
+            self._stdout.write(f"\r\x1b[K{frame} {plain(self._busy)}, {idle:.0f} s")
+            self._stdout.flush()
+            self._drawn = True
+
+    def clear(self) -> None:
+        """Remove the line that shows that the run is busy."""
+        self._last = time.monotonic()
+        if self._drawn:
+            self._stdout.write("\r\x1b[K")
+            self._drawn = False
 
     def _show(self, *blocks: object) -> None:
         self._end_text()
@@ -80,6 +118,7 @@ class Watcher:
         self._show(Cell(f"no progress: a new plan (reset {data['resets']})", "yellow"))
 
     def _turn(self, data: Mapping[str, Any]) -> None:
+        self._busy = f"{data['speaker']} is working"
         where = f"round {data['round']}/{self._limit} "
         self._show(
             Line.of(Cell(where, "bold"), Cell(data["speaker"], "cyan"), ": ", data["instruction"])
@@ -89,16 +128,17 @@ class Watcher:
         self._show(Cell(f"  tool {data['tool']} {value_text(data['arguments'])}", "dim"))
 
     def _round(self, data: Mapping[str, Any]) -> None:
-        told = self._streamed
+        streamed = self._streamed
+        self._busy = "choosing what comes next"
         self._end_text()
-        blocks: list[object] = [] if told.strip() else [data["text"]]
+        blocks: list[object] = [] if streamed.strip() else [data["text"]]
         spent = f"  {cost_text(data['usage'])}, {data['seconds']:.1f} s; in all"
         blocks.append(Cell(f"{spent} {cost_text(data['total'])}", "dim"))
         self._terminal.show(blocks)
 
 
 def cost_text(usage: Mapping[str, Any]) -> str:
-    """What something took.
+    """The cost of something.
 
     >>> cost_text({"calls": 2, "input_tokens": 900, "output_tokens": 100, "cost_usd": 0.0,
     ...            "unpriced": 2})
@@ -106,14 +146,14 @@ def cost_text(usage: Mapping[str, Any]) -> str:
     """
     tokens = usage["input_tokens"] + usage["output_tokens"]
     known = "" if usage["unpriced"] == usage["calls"] else f"${usage['cost_usd']:.4f}"
-    return ", ".join(filter(None, [f"{usage['calls']} calls", f"{tokens:,} tokens", known]))
+    return ", ".join(filter(None, [counted(usage["calls"], "call"), f"{tokens:,} tokens", known]))
 
 
 def ended(result: FleetResult) -> Iterable[object]:
     """How a run ended."""
     for attempt in result.attempts:
         yield Cell(str(attempt), "yellow")
-    rounds = f"{result.rounds} round{'' if result.rounds == 1 else 's'}"
+    rounds = counted(result.rounds, "round")
     if result.status == "completed":
         yield Cell(f"completed in {rounds}: {cost_text(result.usage)}", "green")
     else:
@@ -121,66 +161,50 @@ def ended(result: FleetResult) -> Iterable[object]:
     if result.answer:
         yield result.answer
     if result.status != "completed" and result.checkpoint_id is not None:
-        yield Cell(f"resume {result.checkpoint_id[:SHORT_ID]} goes on", "dim")
+        yield Cell(f"to continue: resume {short_id(result.checkpoint_id)}", "dim")
 
 
-def checkpoint_table(listed: Sequence[Mapping[str, Any]], *, numbered: bool = False) -> Table:
-    """Checkpoints as a table."""
-    columns = [Column("checkpoint"), Column("workflow", gives=True), Column("time")]
-    columns += [Column("round", right=True), Column("status")]
-    rows = []
-    for number, one in enumerate(listed, start=1):
-        status = status_cell(read_status(one["status"]))
-        rows.append(
-            [
-                *([str(number)] if numbered else []),
-                Cell(one["checkpoint_id"][:SHORT_ID], "bold"),
-                one["workflow_id"],
-                clock(datetime.fromisoformat(one["timestamp"])),
-                one["current_round"],
-                Cell(one["status"], status.style),
-            ]
-        )
-    if numbered:
-        columns.insert(0, Column("", right=True))
+def checkpoint_table(
+    listed: Sequence[Mapping[str, Any]], tasks: Sequence[str] | None = None
+) -> Table:
+    """Checkpoints as a table; with *tasks*, numbered, and each with its task."""
+    ids = [one["checkpoint_id"] for one in listed]
+    columns = [
+        *([] if tasks is None else [Column("", right=True)]),
+        Column("checkpoint"),
+        Column("workflow", gives=True, rank=1),
+        Column("time", gives=True, whole=True),
+        Column("round", right=True),
+        Column("status"),
+        *([] if tasks is None else [Column("task", gives=True, rank=2, enough=20)]),
+    ]
+    rows = [
+        [
+            *([] if tasks is None else [str(number)]),
+            Cell(short_id(one["checkpoint_id"], ids), "bold"),
+            one["workflow_id"],
+            clock(datetime.fromisoformat(one["timestamp"])),
+            one["current_round"],
+            status_cell(read_status(one["status"])),
+            *([] if tasks is None else [tasks[number - 1]]),
+        ]
+        for number, one in enumerate(listed, start=1)
+    ]
     return Table(columns, rows)
 
 
-def checkpoint_facts(state: State, checkpoint_id: str) -> Iterable[object]:
-    """What a checkpoint holds, for people."""
-    usage = state["usage"]
-    facts = {
-        "checkpoint": checkpoint_id,
-        "workflow": state.run_id,
-        "time": clock(state.timestamp),
-        "status": state.status,
-        "task": state["task"],
-        "round": f"{state['current_round']}, {state['stall_count']} stalls,"
-        f" {state['reset_count']} resets",
-        "cost": f"{cost_text(usage)}, {state['elapsed']:.1f} s",
-        "plan": state.get("plan", ""),
-        "last": state["last_response"] or "",
-    }
-    width = max(map(len, facts))
-    for name, value in facts.items():
-        text = str(value).replace("\n", "\n" + " " * (width + 2))
-        yield f"{name:<{width}}  {text}"
-    for name in state["context"]["available_agents"]:
-        yield f"{name}: {len(state[f'history:{name}'])} messages"
-
-
 def rounds_taken(fleet: Fleet, state: State) -> Iterable[object]:
-    """The way that a run took, and each of its rounds."""
+    """The nodes that a run passed, and each of its rounds."""
     path = fleet.graph.explain_resume(state.run_id).skipped
     rounds = [*state["rounds"]]
     worked = iter(rounds)
-    way = []
+    path_shown = []
     for node, after in zip(path, [*path[1:], None], strict=True):
         if node != "round":
-            way.append(node)
+            path_shown.append(node)
         elif after not in ("answer", "replan"):
-            way.append(next(worked, {"ledger": {"speaker": "?"}})["ledger"]["speaker"])
-    yield " > ".join([*way, *([] if path[-1:] == ("answer",) else ["..."])])
+            path_shown.append(next(worked, {"ledger": {"speaker": "?"}})["ledger"]["speaker"])
+    yield " > ".join([*path_shown, *([] if path[-1:] == ("answer",) else ["..."])])
     if rounds:
         columns = [Column("round", right=True), Column("who"), Column("instruction", gives=True)]
         columns += [Column("cost"), Column("seconds", right=True)]
@@ -202,7 +226,7 @@ def _round_row(one: Mapping[str, Any]) -> list[object]:
 
 
 def request_table(requests: Sequence[ApprovalRequest]) -> Table:
-    """What waits for someone."""
+    """Requests that wait for a person."""
     columns = [Column("", right=True), Column("workflow"), Column("what"), Column("who")]
     columns += [Column("details", gives=True), Column("time left")]
     rows = [

@@ -1,114 +1,142 @@
-"""What a line at the console means: a command, a task, or something that was meant as a command.
+"""The meaning of a line at the console: a command, a task, or a mistake.
 
-A line is a command only if it is one as a whole. ``resume X`` is, whatever X is, and so never
-becomes a task that is paid for; "resume writing my CV" is a task.
+A line whose first word is a command, or nearly one, never becomes a task that is paid for. Such a
+task is given as ``task TEXT``.
 """
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from difflib import get_close_matches
 from typing import NamedTuple
+
+from holdfast.cli.app import COMMANDS as HOLDFAST
 
 __all__ = ["COMMANDS", "Command", "Entry", "Mistake", "Task", "read_line"]
 
 
 class Command(NamedTuple):
-    """Something that the console does itself."""
+    """A command of the console."""
 
     name: str
     arguments: tuple[str, ...]
 
 
 class Task(NamedTuple):
-    """Something for the fleet."""
+    """A task for the fleet."""
 
     text: str
 
 
 class Mistake(NamedTuple):
-    """What looks like a command and is none."""
+    """A line that looks like a command and is none."""
 
     message: str
 
 
 class Entry(NamedTuple):
-    """A command, as help tells of it."""
+    """A command as help lists it."""
 
     usage: str
     about: str
-    fits: Callable[[tuple[str, ...]], bool]
+    fits: Callable[[tuple[str, ...]], bool] = lambda _: True
     ids: bool = False
-    """Whether its arguments are ids of checkpoints."""
+    """True if its arguments are ids of checkpoints."""
+    shared: bool = False
+    """True if it is the command of the same name of `holdfast`."""
 
 
-def _count(*counts: int) -> Callable[[tuple[str, ...]], bool]:
-    return lambda arguments: len(arguments) in counts
+def _most(count: int) -> Callable[[tuple[str, ...]], bool]:
+    return lambda arguments: len(arguments) <= count
 
 
 def _filters(arguments: tuple[str, ...]) -> bool:
-    return all("=" in one[1:] for one in arguments)
+    rest = arguments[1:] if arguments and "=" not in arguments[0] else arguments
+    return all("=" in one[1:] for one in rest) and not any(one[0] in "-|=" for one in arguments)
 
 
-def _answer(arguments: tuple[str, ...]) -> bool:
-    """``approve``, ``approve 2``, ``approve edit ...``: other words make it a task."""
+def _approval(arguments: tuple[str, ...]) -> bool:
     rest = arguments[1:] if arguments and arguments[0].isdigit() else arguments
     return not rest or rest[0] == "edit"
 
 
-def _refusal(arguments: tuple[str, ...]) -> bool:
-    rest = arguments[1:] if arguments and arguments[0].isdigit() else arguments
-    return not rest or rest[0] == "because"
+def _shared(name: str, usage: str) -> Entry:
+    return Entry(f"{name} {usage}".strip(), HOLDFAST[name].about, ids=True, shared=True)
 
 
 COMMANDS = {
     "checkpoints": Entry(
-        "checkpoints [status=...] [workflow=...] [KEY=VALUE]", "list checkpoints", _filters
+        "checkpoints [WORKFLOW] [status=...] [KEY=VALUE]", "list checkpoints", _filters
     ),
-    "resume": Entry("resume [ID]", "go on with a run", _count(0, 1), ids=True),
-    "show": Entry("show ID", "what a checkpoint holds", _count(1), ids=True),
-    "diff": Entry("diff A B", "what differs between two checkpoints", _count(2), ids=True),
-    "fork": Entry("fork ID", "begin a new run from a checkpoint", _count(1), ids=True),
-    "graph": Entry("graph [ID]", "the rounds that a run took", _count(0, 1), ids=True),
-    "pending": Entry("pending", "what waits for you", _count(0)),
-    "approve": Entry("approve [N] [edit [VALUE]]", "let it go on, or let it be this", _answer),
-    "reject": Entry("reject [N] [because REASON]", "do not let it", _refusal),
-    "status": Entry("status", "the fleet and its run", _count(0)),
-    "help": Entry("help", "this list", _count(0)),
-    "quit": Entry("quit", "leave", _count(0)),
+    "resume": Entry("resume [ID [TEXT]]", "resume a run, with more to say if you like", ids=True),
+    "graph": Entry("graph [ID]", "the rounds of a run", _most(1), ids=True),
+    "pending": Entry("pending", "what waits for you", _most(0)),
+    "approve": Entry("approve [N] [edit [VALUE]]", "allow it, or allow it changed", _approval),
+    "reject": Entry("reject [N] [REASON]", "do not allow it"),
+    "status": Entry("status", "the fleet and its run", _most(0)),
+    "task": Entry("task TEXT", "give the fleet a task that begins like a command", bool),
+    **{
+        name: _shared(name, usage)
+        for name, usage in (
+            ("show", "ID"),
+            ("diff", "A B"),
+            ("fork", "ID"),
+            ("runs", ""),
+            ("log", "RUN"),
+            ("cat", "ID:PATH"),
+            ("blame", "RUN KEY"),
+            ("tree", ""),
+            ("tag", "ID NAME"),
+            ("pin", "ID"),
+            ("answer", "RUN VALUE"),
+        )
+    },
+    "help": Entry("help [COMMAND]", "this list, or the usage of a command", _most(1)),
+    "quit": Entry("quit", "leave", _most(0)),
 }
 _SPELLINGS = {"list-checkpoints": "checkpoints", "exit": "quit", "q": "quit", "?": "help"}
-_NEAR = 0.75
+_NEAR = 0.8
 _ELSEWHERE = frozenset(
-    ["answer", "cat", "h", "list", "log", "ls", "runs", "stats", "tree", "verify"]
+    ["clear", "cls", "exit()", "h", "history", "list", "ls", "quit()", "stats", "verify"]
 )
-"""Commands of the shell or of `holdfast`: nobody means them as a task."""
+"""Words that people mean for a shell, not for a fleet."""
 
 
 def read_line(line: str) -> Command | Task | Mistake | None:
-    """What *line* means; None if it is empty.
+    """The meaning of *line*; None if it is empty.
 
-    >>> read_line("resume 01a1")
-    Command(name='resume', arguments=('01a1',))
-    >>> read_line("resume writing my CV")
+    >>> read_line("resume 01a1 and add a table")
+    Command(name='resume', arguments=('01a1', 'and', 'add', 'a', 'table'))
+    >>> read_line("task resume writing my CV")
     Task(text='resume writing my CV')
-    >>> read_line("show").message
-    'usage: show ID'
+    >>> read_line("approve the loan").message
+    'usage: approve [N] [edit [VALUE]]; to give it as a task: task approve the loan'
     """
     words = tuple(line.split())
     if not words:
         return None
-    name = _SPELLINGS.get(words[0].lower(), words[0].lower())
+    first = words[0].lower()
+    name = _SPELLINGS.get(first, first)
+    as_task = f"to give it as a task: task {line.strip()}"
     entry = COMMANDS.get(name)
-    if entry is not None and entry.fits(words[1:]):
-        return Command(name, words[1:])
-    if entry is not None and len(words) <= 1 + entry.ids:
-        return Mistake(f"usage: {entry.usage}")
-    if len(words) > 1:
-        return Task(line.strip())
-    if name in _ELSEWHERE:
-        return Mistake(f"no command {words[0]!r} here: help lists those there are")
-    near = get_close_matches(name, [*COMMANDS, *_SPELLINGS], n=1, cutoff=_NEAR)
-    if near:
-        return Mistake(f"no command {words[0]!r}: did you mean {near[0]}?")
+    if entry is not None:
+        if not entry.fits(words[1:]):
+            return Mistake(f"usage: {entry.usage}; {as_task}")
+        if name == "task":
+            return Task(line.strip().partition(" ")[2].strip())
+        return Command(name, _quoted(line) if entry.shared else words[1:])
+    if first in _ELSEWHERE and (len(words) == 1 or words[1].startswith("-")):
+        return Mistake(f"no command {words[0]!r} here: help lists those there are; {as_task}")
+    near = get_close_matches(first, [*COMMANDS, *_SPELLINGS], n=1, cutoff=_NEAR)
+    if near and (len(words) <= 2 or any("=" in one for one in words)):
+        return Mistake(f"no command {words[0]!r}: did you mean {near[0]}? {as_task}")
     return Task(line.strip())
+
+
+def _quoted(line: str) -> tuple[str, ...]:
+    """The words after the first, with quotes as in a shell."""
+    try:
+        return tuple(shlex.split(line)[1:])
+    except ValueError:
+        return tuple(line.split()[1:])

@@ -58,23 +58,25 @@ class Cli:
         json: bool = False,
         jsonl: bool = False,
         no_color: bool = False,
-        directory: Path | None = None,
+        manager: CheckpointManager | None = None,
     ) -> None:
+        """*manager* is used instead of one over the storage of the settings."""
         if json and jsonl:
             raise UsageError("--json and --jsonl are both given", hint="give one of them")
         self.terminal = terminal
         self.json = json
         self.jsonl = jsonl
         self._option = storage
-        self._directory = directory or Path.cwd()
         self._stack = ExitStack()
+        if manager is not None:
+            self.manager = manager
         if no_color:
             terminal.no_color()
 
     @cached_property
     def settings(self) -> Settings:
         """The settings of options, environment and files."""
-        return load_settings(self._option, self.terminal.environ, self._directory)
+        return load_settings(self._option, self.terminal.environ, Path.cwd())
 
     @property
     def address(self) -> str:
@@ -195,23 +197,25 @@ class Command:
         about = function.__doc__ or ""
         self.signature = Signature(name, about, [*parameters_of(function), *_SHARED])
 
-    def __call__(self, words: Sequence[str], terminal: Terminal) -> int:
-        """Run it with a command line; gives the exit code."""
+    def __call__(
+        self,
+        words: Sequence[str],
+        terminal: Terminal,
+        *,
+        manager: CheckpointManager | None = None,
+    ) -> int:
+        """Run it with a command line; gives the exit code. *manager* is as in `Cli`."""
         if _asks_for_help(words):
             terminal.stdout.write(self.signature.help())
             return 0
         given = self.signature.parse(words)
         shared = {one.name: given.pop(one.name) for one in _SHARED}
         shared.pop("debug")  # read where errors are printed
-        cli = Cli(terminal, **shared)
+        cli = Cli(terminal, manager=manager, **shared)
         try:
-            return self.run(cli, **given)
+            return self._function(cli, **given) or 0
         finally:
             cli.close()
-
-    def run(self, cli: Cli, **given: Any) -> int:
-        """Run it with its parameters; gives the exit code."""
-        return self._function(cli, **given) or 0
 
 
 def _asks_for_help(words: Sequence[str]) -> bool:

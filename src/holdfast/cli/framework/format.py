@@ -23,6 +23,7 @@ __all__ = [
     "money",
     "read_pairs",
     "read_value",
+    "short_id",
     "size",
     "status_cell",
     "value_text",
@@ -39,6 +40,8 @@ _STATUS = {
     "stalled": "yellow",
 }
 _SHORT = 60
+_SHORT_ID = 27
+"""Ids begin with the time; this many characters include seven of the random part."""
 _WALL = 3
 """More keys than these that begin empty are counted, not named."""
 
@@ -101,6 +104,18 @@ def when(moment: datetime, now: datetime | None = None) -> str:
 def status_cell(status: str) -> Cell:
     """A status in its colour."""
     return Cell(status, _STATUS.get(status, "yellow"))
+
+
+def short_id(id: str, among: Iterable[str] = ()) -> str:
+    """The start of a checkpoint's id that names it among others, and ends in its random part.
+
+    >>> short_id("018bcfe5-6800-7000-8000-00000000beef", ["018bcfe5-6800-7000-8000-00000000abcd"])
+    '018bcfe5-6800-7000-8000-00000000b'
+    """
+    length = _SHORT_ID
+    while any(one != id and one.startswith(id[:length]) for one in among):
+        length += 1
+    return id[:length]
 
 
 def cut(text: str, width: int) -> str:
