@@ -227,7 +227,8 @@ def test_what_a_hook_does_to_an_agents_state_does_not_reach_the_live_one(
     assert state.conversation_history == [{"role": "user"}]
     state.step_number = 1
     manager.save_checkpoint(state)
-    assert manager.resume_from_latest("agent").conversation_history == [{"role": "user"}]
+    saved = manager.resume_from_latest("agent").conversation_history
+    assert saved == [{"role": "user"}, {"role": "intruder"}], "of the hook before the save"
 
 
 @pytest.mark.parametrize("medium", ["sqlite", "file"])

@@ -216,11 +216,13 @@ def test_a_fork_depends_on_nothing_and_leaves_its_source_alone(open_manager: Ope
         manager.fork_from_checkpoint(fork.checkpoint_id or "", run_id="what-if")
 
 
-def test_an_agent_state_without_a_run_begins_a_new_run_of_its_agent(open_manager: Open) -> None:
+def test_an_agent_state_without_a_run_begins_or_continues_one(open_manager: Open) -> None:
     manager = open_manager()
     for number in range(3):
         manager.save_checkpoint(AgentState(agent_id="researcher", step_number=number))
-    assert len({entry.run_id for entry in manager.list_checkpoints("researcher")}) == 3
+    assert len({entry.run_id for entry in manager.list_checkpoints("researcher")}) == 1
+    manager.save_checkpoint(AgentState(agent_id="researcher"))
+    assert len({entry.run_id for entry in manager.list_checkpoints("researcher")}) == 2
     state = AgentState(agent_id="researcher", step_number=7, metadata={"n": 1})
     first = manager.save_checkpoint(state)
     assert first == state.checkpoint_id

@@ -12,7 +12,14 @@ import msgspec
 
 from holdfast.checkpoint.journal.sort_order import Rank
 from holdfast.core.records import Header, check_run_id, read_status
-from holdfast.core.state import AgentState, Lineage, Place, State, read_metadata
+from holdfast.core.state import (
+    AgentState,
+    Lineage,
+    Place,
+    State,
+    indexed_metadata,
+    read_metadata,
+)
 from holdfast.core.values import Lazy, Nature, decode
 from holdfast.errors import UsageError
 
@@ -72,6 +79,7 @@ def draft_of(state: Saveable, *, new_run_id: str | None = None) -> CheckpointDra
         name=state.agent_id,
         step=state.step_number,
         status=read_status(state.status),
+        metadata=indexed_metadata(state.metadata),
     )
     values = {name: getattr(state, name) for name in _IN_BODY}
     given = state.checkpoint_id if state.checkpoint_id != lineage.checkpoint_id else None

@@ -27,10 +27,12 @@ from holdfast.checkpoint.journal import (
     state_of,
 )
 from holdfast.checkpoint.manager import Commit, Fire, Pause, Steps, Work
+from holdfast.checkpoint.operations.agent_runs import AgentRuns
 from holdfast.checkpoint.repair import OnCorrupt, Repairer
 from holdfast.checkpoint.retention import Erasure, RetentionManager
 from holdfast.core.policy import Clockwork, Rules, Triggers
 from holdfast.core.records import Header
+from holdfast.core.state import AgentState
 from holdfast.errors import ConflictError, HoldfastError, StorageError, UsageError
 from holdfast.storage.base import Storage
 
@@ -71,6 +73,7 @@ class Saving:
         self._triggers = triggers
         self._clocks: dict[str, Clockwork] = {}
         self._on_save_failure = on_save_failure
+        self._agent_runs = AgentRuns()
         self.repairer = Repairer(self, on_corrupt, clock)
         self._missed: dict[str, int] = {}
         self._clock = clock
@@ -100,11 +103,13 @@ class Saving:
 
     def save(self, state: Saveable, *, force: bool = False) -> Steps[str | None]:
         """Save a state; gives the checkpoint's id, or None if a failure was only warned of."""
+        self._agent_runs.join(state)
         draft = draft_of(state)
         header = yield from self.save_draft(draft, state, force=force)
         if header is None:
             return None
         saved(state, header)
+        self._agent_runs.saved(state, header)
         return header.id
 
     def save_draft(
@@ -129,7 +134,7 @@ class Saving:
             if outcome.veto is not None:
                 self.metrics.save_failed(vetoed=True)
             new = outcome.unwrap(run_id=draft.place.run_id)
-            if new is not shown:
+            if new is not shown or _was_changed(shown, draft, state, results):
                 draft, shown = _replaced(draft, new), new
         request = Request(
             run_id=draft.place.run_id,
@@ -261,6 +266,19 @@ class Saving:
         if event.is_pre and event is not HookEvent.PRE_CHECKPOINT_SAVE:
             pre_outcome(None, results).unwrap(event.rpartition("_")[2], run_id=data["run_id"])
         return results
+
+
+def _was_changed(
+    shown: Saveable,
+    draft: CheckpointDraft,
+    state: Saveable | None,
+    results: Sequence[HookResult],
+) -> bool:
+    """Return whether hooks changed the state they were shown in place, and none of them failed."""
+    if not isinstance(shown, AgentState):
+        return False
+    before = state if state is not None else state_of(draft)
+    return shown != before and all(result.success for result in results)
 
 
 def _save_data(draft: CheckpointDraft, state: Saveable) -> dict[str, Any]:

@@ -11,9 +11,18 @@ from holdfast.core.records import read_status
 from holdfast.core.values import FrozenDict, Nature, encode_tree, take_in
 from holdfast.errors import EncodeError, UsageError
 
-__all__ = ["Lineage", "Place", "Secrets", "read_metadata", "read_place", "read_tags"]
+__all__ = [
+    "Lineage",
+    "Place",
+    "Secrets",
+    "indexed_metadata",
+    "read_metadata",
+    "read_place",
+    "read_tags",
+]
 
 _LAST_STEP = (1 << 63) - 1
+_LONGEST_INDEXED = 256
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,6 +117,27 @@ def read_tags(tags: Iterable[str]) -> tuple[str, ...]:
         if not tag:
             raise UsageError("a tag is empty")
     return tuple(dict.fromkeys(made))
+
+
+def indexed_metadata(metadata: Mapping[Any, Any]) -> FrozenDict:
+    """Return the part of an agent's metadata that queries can find: short plain values.
+
+    >>> dict(indexed_metadata({"customer": "acme", "n": 3, "trace": [1], "note": "x" * 999}))
+    {'customer': 'acme', 'n': 3}
+    """
+    if not isinstance(metadata, Mapping):
+        raise UsageError(f"metadata must be a mapping, not {type(metadata).__name__}")
+    plain = {
+        key: value
+        for key, value in metadata.items()
+        if isinstance(key, str)
+        and (value is None or type(value) in (bool, int, float, str))
+        and not (isinstance(value, str) and len(value) > _LONGEST_INDEXED)
+    }
+    try:
+        return read_metadata(plain)
+    except EncodeError:
+        return read_metadata({})
 
 
 def read_metadata(metadata: Mapping[str, Any]) -> FrozenDict:

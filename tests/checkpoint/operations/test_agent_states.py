@@ -1,0 +1,90 @@
+"""Agent states built anew for every save, their metadata, and hooks that change them in place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast import AgentState, CheckpointManager, HookEvent, HookManager, HookResult, State
+
+
+def test_states_built_anew_for_every_save_are_one_run_until_it_is_completed() -> None:
+    manager = CheckpointManager("memory://")
+    ids = [
+        manager.save_checkpoint(
+            AgentState(agent_id="worker", step_number=step, memory_contents={"step": step})
+        )
+        for step in range(1, 6)
+    ]
+    listed = manager.list_checkpoints("worker")
+    assert [one.checkpoint_id for one in reversed(listed)] == ids
+    assert [one.parent_checkpoint_id for one in reversed(listed)] == [None, *ids[:-1]]
+    assert len({one.run_id for one in listed}) == 1
+    manager.save_checkpoint(AgentState(agent_id="worker", step_number=6, status="completed"))
+    assert manager.resume_from_latest("worker") is None, "the run is completed"
+    assert [entry.checkpoint.step for entry in manager.history(listed[0].run_id)] == [*range(1, 7)]
+    manager.save_checkpoint(AgentState(agent_id="worker", step_number=7))
+    assert len({one.run_id for one in manager.list_checkpoints("worker")}) == 2
+
+
+def test_a_state_that_starts_over_begins_a_run() -> None:
+    manager = CheckpointManager("memory://")
+    one, two = AgentState(agent_id="worker"), AgentState(agent_id="worker")
+    manager.save_checkpoint(one)
+    manager.save_checkpoint(two)
+    assert one.run_id != two.run_id
+    one.step_number = two.step_number = 1
+    manager.save_checkpoint(one)
+    manager.save_checkpoint(two)
+    assert one.run_id != two.run_id
+
+
+def test_an_agents_metadata_is_found_by_queries() -> None:
+    manager = CheckpointManager("memory://")
+    metadata = {"customer": "acme", "trace": [1, 2], "n": 3}
+    state = AgentState(agent_id="worker", metadata=metadata)
+    checkpoint_id = manager.save_checkpoint(state)
+    manager.save_checkpoint(AgentState(agent_id="other", metadata={"customer": "none"}))
+    (found,) = manager.list_checkpoints(metadata={"customer": "acme"})
+    assert found.checkpoint_id == checkpoint_id
+    assert found.metadata == {"customer": "acme", "n": 3}
+    assert manager.load_checkpoint(checkpoint_id).metadata == metadata
+
+
+def changing(change: Any) -> CheckpointManager:
+    hooks = HookManager()
+
+    def hook(context: Any) -> Any:
+        return change(context.data["state"])
+
+    hooks.register(HookEvent.PRE_CHECKPOINT_SAVE, hook)
+    return CheckpointManager("memory://", hook_manager=hooks)
+
+
+def test_a_hook_that_changes_an_agents_state_in_place_is_honoured() -> None:
+    def redact(state: AgentState) -> HookResult:
+        state.memory_contents["key"] = "***"
+        return HookResult(success=True)
+
+    manager = changing(redact)
+    state = AgentState(agent_id="worker", memory_contents={"key": "sk-123"})
+    loaded = manager.load_checkpoint(manager.save_checkpoint(state))
+    assert isinstance(loaded, AgentState)
+    assert loaded.memory_contents == {"key": "***"}
+    assert state.memory_contents == {"key": "sk-123"}, "the live state is left alone"
+
+
+def test_what_a_failing_hook_did_to_the_state_is_not_saved() -> None:
+    def broken(state: AgentState) -> HookResult:
+        state.memory_contents.clear()
+        raise ValueError("no")
+
+    manager = changing(broken)
+    state = AgentState(agent_id="worker", memory_contents={"n": 1})
+    loaded = manager.load_checkpoint(manager.save_checkpoint(state))
+    assert isinstance(loaded, AgentState) and loaded.memory_contents == {"n": 1}
+
+
+def test_a_state_that_hooks_leave_alone_is_saved_as_it_is() -> None:
+    manager = changing(lambda state: HookResult(success=True))
+    checkpoint_id = manager.save_checkpoint(State.new({"n": 1}, run_id="r"))
+    assert manager.load_checkpoint(checkpoint_id)["n"] == 1
