@@ -37,7 +37,6 @@ def killed(bank: Bank, base: Path, door: str, policy: str) -> dict[str, Any]:
     return told
 
 
-@pytest.mark.serial
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("policy", ["ask", "probe", "retry"])
 @pytest.mark.parametrize("door", ["loop", "async", "workflow"])
@@ -61,7 +60,6 @@ def test_thirty_payments_are_billed_thirty_times(
     finding(f"SIGKILL in a {door} of {PAYMENTS} payments, {policy}", told["kills"], said)
 
 
-@pytest.mark.serial
 @pytest.mark.timeout(3600)
 def test_a_long_workflow_executes_a_step_again_only_if_it_was_in_flight(
     tmp_path: Path, finding: Callable[..., None]
