@@ -216,6 +216,7 @@ def test_a_loop_resumes_after_the_last_completed_item(db: str, bank: Bank, kill:
     assert bank.calls == [*range(10)]
     with holdfast.run("r", storage=db) as run:
         assert run.completed and run.step == 10
+        assert [*run.each(range(10))] == []
 
 
 def test_a_loop_resumes_after_a_failure_inside_an_item(db: str, bank: Bank) -> None:

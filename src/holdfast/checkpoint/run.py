@@ -179,12 +179,14 @@ class Run:
 
         An item is completed when the loop asks for the next one: that ends a step, and saves the
         state with the progress if that is due. Give the same items in the same order every time,
-        new ones at the end; other ones are a `ShapeError`. Use it with ``for`` or ``async for``;
-        async iterables need the latter.
+        new ones at the end; other ones are a `ShapeError`. A completed run has none left. Use it
+        with ``for`` or ``async for``; async iterables need the latter.
         """
         return Each(self, items)
 
     def _each(self, items: Iterable[T]) -> Iterator[T]:
+        if self._run is not None and self.completed:
+            return
         opened, context = self._opened()
         loop, number = context.enter_loop()
         begun, digest, count = loop.done, "", 0
@@ -204,6 +206,8 @@ class Run:
             raise other_items(opened.run_id, begun)
 
     async def _each_async(self, items: Iterable[T] | AsyncIterable[T]) -> AsyncIterator[T]:
+        if self._run is not None and self.completed:
+            return
         opened, context = self._opened()
         loop, number = context.enter_loop()
         begun, digest, count = loop.done, "", 0
