@@ -55,7 +55,7 @@ def look(path: Path) -> list[Any]:
         for name in ("agent", "other"):
             seen.append(list(storage.runs(RunQuery(name=name, not_status="completed"))))
             seen.append(list(storage.headers(RecordQuery(name=name))))
-        for run_id in ("run-a", "run-b", "run-c"):
+        for run_id in dict.fromkeys(("run-a", "run-b", "run-c", *storage.known_runs())):
             seen.append(list(storage.runs(RunQuery(run_id=run_id))))
             seen.append(list(storage.headers(RecordQuery(run_id=run_id))))
             seen.append(list(storage.headers(RecordQuery(run_id=run_id, scope="", limit=1))))

@@ -101,8 +101,7 @@ def in_batches(records: Iterable[Record]) -> Iterator[list[Record]]:
     size = 0
     for record in records:
         full = size > _BATCH_BYTES or len(batch) == _BATCH_RECORDS
-        # A batch is of one name: some media keep the runs of each name apart.
-        if batch and (full or batch[-1].header.name != record.header.name):
+        if batch and full:
             yield batch
             batch, size = [], 0
         batch.append(record)
@@ -217,6 +216,9 @@ class Storage(ABC):
     def headers(self, query: RecordQuery) -> Iterator[Header]:
         """Visible headers, newest first, digests checked.
 
+        What is damaged is a `CorruptError` if *query* names its run; a listing of many runs
+        leaves it out and logs a warning.
+
         Within a run the order is by seq; between runs it is that of their commits, as well as
         the medium can tell.
         """
@@ -230,7 +232,11 @@ class Storage(ABC):
 
     @abstractmethod
     def runs(self, query: RunQuery) -> Iterator[RunInfo]:
-        """Runs, the one that began last first."""
+        """Runs, the one that began last first.
+
+        A damaged run is a `CorruptError` if *query* asks for it or for its name: no other must
+        be taken for it. A listing of all runs has it as far as it can be read.
+        """
 
     def head_and_newest(self, run_id: str, scope: str = "") -> tuple[RunInfo, Header | None] | None:
         """The head of a run with the newest visible checkpoint of a scope; None without a run.

@@ -17,7 +17,7 @@ from holdfast.checkpoint.retention import RetentionManager
 from holdfast.core.policy import Rules, Triggers
 from holdfast.core.state import StateSnapshot
 from holdfast.errors import UsageError
-from holdfast.storage.base import Storage, open_storage
+from holdfast.storage.base import Storage, default_address, open_storage
 
 __all__ = ["Manager", "said"]
 
@@ -41,7 +41,8 @@ class Manager:
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         # What a name is registered for belongs to whoever registered it.
-        self._owns_storage = storage is None or (isinstance(storage, str) and ":" in storage)
+        address = default_address() if storage is None else storage
+        self._owns_storage = isinstance(address, str) and ":" in address
         rules = _rules(retention_count, retention)
         triggers = Triggers(frequency=checkpoint_frequency, interval=checkpoint_interval)
         keys = load_keys(encryption_key, environ=os.environ, old_keys=old_keys)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -30,7 +31,9 @@ __all__ = [
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _BUSY = TRANSIENT | {errno.EMFILE, errno.ENFILE}
 _SOON = Retry(first_wait=0.01, jitter=0.01, deadline=None)
-"""Whoever saves waits: what does not come right within a tenth of a second is told."""
+"""Whoever saves waits: give up after about 0.1 s."""
+LOCK_SECONDS = 10.0
+"""How long a lock is waited for; its holder needs milliseconds, unless it was stopped."""
 READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
 """What says that nothing may be written there."""
 _HINTS = {
@@ -194,12 +197,30 @@ class Folder:
         The system frees it when the holder dies.
         """
         with self.open(name, os.O_RDWR | os.O_CREAT) as fd:
-            retried(lambda: fcntl.flock(fd, fcntl.LOCK_EX), _SOON)
+            _flock(fd, name)
             try:
                 yield fd
             finally:
                 # A child forked meanwhile shares the lock; closing alone would leave it held.
                 fcntl.flock(fd, fcntl.LOCK_UN)
+
+
+def _flock(fd: int, name: str) -> None:
+    """Take the lock, waiting for its holder, but not for one that was stopped."""
+    patience, wait = time.monotonic() + LOCK_SECONDS, 0.001
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError as error:
+            if time.monotonic() > patience:
+                raise TimeoutError(
+                    errno.ETIMEDOUT,
+                    f"another process has held the lock for {LOCK_SECONDS:g} s",
+                    name,
+                ) from error
+        time.sleep(wait)
+        wait = min(2 * wait, 0.05)
 
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC

@@ -11,7 +11,7 @@ from holdfast.core.records import Lease, digest_of, medium_name
 from holdfast.errors import CorruptError
 from holdfast.storage.files.dirfd import Folder, temporary
 
-__all__ = ["drop_released", "leases_left_behind", "read_lease", "write_lease"]
+__all__ = ["leases_left_behind", "read_lease", "write_lease"]
 
 _LEASES = ".leases"
 
@@ -63,12 +63,3 @@ def leases_left_behind(root: Folder) -> Iterator[tuple[str, str, str]]:
         medium = name.removeprefix(".").removesuffix(".json.tmp")
         if name == temporary(f"{medium}.json"):
             yield _LEASES, name, medium
-
-
-def drop_released(root: Folder, run_id: str) -> None:
-    """Forget the lease of a run that is gone, unless someone holds it still."""
-    lease = read_lease(root, run_id)
-    if lease is not None and lease.owner is None:
-        with root.folder(_LEASES) as folder:
-            folder.drop(_file(run_id))
-            folder.sync()

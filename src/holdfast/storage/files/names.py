@@ -71,8 +71,9 @@ def left_behind(root: Folder) -> Iterator[tuple[str, str, str]]:
     It may be one that is being written; only under the run's lock it is known not to be.
     """
     for folder in _folders(root):
-        with root.folder(folder) as opened:
-            names = opened.names()
+        names: list[str] = []
+        with suppress(FileNotFoundError), root.folder(folder) as opened:
+            names = opened.names()  # unless another process removed it meanwhile
         for name in names:
             found = _FILE.search(name)
             if found is not None and name == temporary(found.group()):

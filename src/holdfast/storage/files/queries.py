@@ -10,8 +10,10 @@ from operator import attrgetter, itemgetter
 import msgspec
 
 from holdfast.core.records import Header
+from holdfast.errors import CorruptError
 from holdfast.storage.base import RecordQuery, RunInfo, RunQuery, matches, only_one
 from holdfast.storage.files.run_index import Journal, Key
+from holdfast.storage.shared import passed_over
 
 __all__ = ["copy_of", "find", "heads", "key_before", "newest_first", "notes_of"]
 
@@ -19,9 +21,16 @@ __all__ = ["copy_of", "find", "heads", "key_before", "newest_first", "notes_of"]
 def newest_first(
     journals: Iterable[Journal], query: RecordQuery, below: Key
 ) -> Iterator[tuple[Key, Header]]:
-    """The headers that *query* wants, and where each stands, from the first below *below*."""
+    """The headers that *query* wants, each with its key, from the first below *below*.
+
+    A damaged run that *query* does not name is listed as far as it can be read.
+    """
+    journals = list(journals)
     for journal in journals:
-        journal.check()
+        if query.run_id is not None:
+            journal.check()
+        elif journal.damages:
+            passed_over(journal.run_id, journal.corrupt(journal.damages[0]))
     lists = (journal.newest_first(below, query.tag) for journal in journals)
     merged = merge(*lists, key=itemgetter(0), reverse=True)
     return ((key, header) for key, header in merged if matches(header, query))
@@ -74,35 +83,28 @@ def notes_of(journals: Iterable[Journal], kinds: Collection[str]) -> Iterator[He
                 yield copy_of(entry.header)
 
 
-def heads(journals: Iterable[Journal], query: RunQuery) -> Iterator[RunInfo]:
+def heads(journals: Iterable[Journal], query: RunQuery) -> Iterator[RunInfo | CorruptError]:
     """The runs that *query* wants, the one that began last first.
 
-    A run that is damaged is a `CorruptError` when its turn comes.
+    A damaged run is given as a `CorruptError`, and ends the list, if *query* asks for it or its
+    name; a listing of all runs has it as far as it can be read.
     """
-    found: list[RunInfo] = []
-    damaged: Journal | None = None
+    narrow = query.run_id is not None or query.name is not None
     for journal in sorted(journals, key=attrgetter("ordinal"), reverse=True):
-        if query.limit is not None and len(found) >= query.limit:
-            break
         if query.before is not None and journal.ordinal >= query.before:
             continue
+        if journal.damages and narrow:
+            yield journal.corrupt(journal.damages[0])
+            return
         if journal.damages:
-            damaged = journal
-            break
+            passed_over(journal.run_id, journal.corrupt(journal.damages[0]))
         info = journal.info()
         if (
             query.name in (None, info.name)
             and query.status in (None, info.status)
             and query.not_status != info.status
         ):
-            found.append(info)
-    return _told(found, damaged)
-
-
-def _told(found: list[RunInfo], damaged: Journal | None) -> Iterator[RunInfo]:
-    yield from found
-    if damaged is not None:
-        damaged.check()
+            yield info
 
 
 def copy_of(header: Header) -> Header:

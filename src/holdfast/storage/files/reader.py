@@ -4,6 +4,7 @@
 
     base_dir/
       .gitignore                                   *
+      .deleting/{run}                              a run that is deleted, while its files are
       .heads/{run}                                 the newest commit that was acknowledged
       .leases/{run}.json
       .locks/new, .locks/00 … 3f                   held while a run begins, while a run is changed
@@ -23,17 +24,17 @@ import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 
-from holdfast.core.records import Record, open_header
+from holdfast.core.records import Record, medium_name, open_header
 from holdfast.errors import CorruptError
 from holdfast.storage.files.dirfd import READ_ONLY, Folder, read_at, sync, write_at
 from holdfast.storage.files.leases import leases_left_behind
 from holdfast.storage.files.lines import Codec, Line, lines_of, members, pack, parse, thin
-from holdfast.storage.files.names import Listing, file_name, left_behind
+from holdfast.storage.files.names import Listing, RunFile, file_name, left_behind
 from holdfast.storage.files.run_index import Entry, Journal, Segment
 
 __all__ = ["JournalFiles", "stat_of"]
 
-_LOCKS, _HEADS = ".locks", ".heads"
+_LOCKS, _HEADS, _DELETING = ".locks", ".heads", ".deleting"
 _STRIPES = 64
 
 
@@ -98,6 +99,7 @@ class JournalFiles:
 
     def to_write(self, root: Folder, medium: str) -> Journal | None:
         """The journal of a run that is held, ready to be appended to unless its end is damaged."""
+        self._finish_deletion(root, medium)
         journal = self.journal(root, medium, locked=True)
         if journal is not None and medium in self.suspect:
             self.rewrite(root, journal, journal.segments[-1])
@@ -120,7 +122,14 @@ class JournalFiles:
         self._journals.pop(medium, None)
 
     def sweep(self, root: Folder) -> None:
-        """Remove what writers left behind when they died."""
+        """Remove what writers left behind when they died, and finish what they deleted."""
+        deleted: list[str] = []
+        with suppress(FileNotFoundError), root.folder(_DELETING) as notes:
+            deleted = notes.names()
+        for medium in deleted:
+            with self.lock_to_read(root, medium) as held:
+                if held:
+                    self._finish_deletion(root, medium)
         for folder, name, medium in [*left_behind(root), *leases_left_behind(root)]:
             with self.lock_to_read(root, medium) as held:
                 if held:
@@ -169,20 +178,46 @@ class JournalFiles:
             folder.put(segment.file, data)
 
     def remove(self, root: Folder, medium: str) -> None:
-        """Delete the files of a run that is held, the oldest first: no older run is left."""
-        with suppress(FileNotFoundError), root.folder(_HEADS) as heads:
-            heads.drop(medium)
+        """Delete the files of a run that is held.
+
+        The run is gone once this is noted in `.deleting`, whatever becomes of its files.
+        """
         files = self._listing.of(medium)
+        with root.folder(_DELETING, create=True) as notes:
+            notes.put(medium, b"%d\n" % max((file.ordinal for file in files), default=0))
+        self._finish_removal(root, medium, files)
+
+    def _finish_removal(self, root: Folder, medium: str, files: Iterable[RunFile]) -> None:
         self.forget(medium)
         self.written.discard(medium)
+        with suppress(FileNotFoundError), root.folder(_HEADS) as heads:
+            heads.drop(medium)
         for file in files:
-            with root.folder(file.folder) as folder:
+            with suppress(FileNotFoundError), root.folder(file.folder) as folder:
                 folder.drop(file.file)
                 folder.sync()
         with self.lock_beginnings(root):
             for name in {file.folder for file in files}:
                 root.drop_folder(name)
             root.sync()
+        with root.folder(_DELETING) as notes:
+            notes.drop(medium)
+        self._listing.refresh(root)
+
+    def _finish_deletion(self, root: Folder, medium: str) -> None:
+        """Remove what is left of a run that was deleted. It is held."""
+        newest = self._deleted(root, medium)
+        if newest:
+            self._listing.refresh(root)
+            left = [file for file in self._listing.of(medium) if file.ordinal <= newest]
+            self._finish_removal(root, medium, left)
+
+    def _deleted(self, root: Folder, medium: str) -> int:
+        """The newest ordinal of a run that is being deleted; 0 if it is not."""
+        with suppress(FileNotFoundError), root.folder(_DELETING) as notes:
+            ordinal = (notes.read(medium) or b"").strip()
+            return int(ordinal) if ordinal.isdigit() else 0
+        return 0
 
     def new_ordinal(self, root: Folder) -> int:
         """The next ordinal: later than any that was given, whatever the clock says."""
@@ -220,15 +255,43 @@ class JournalFiles:
             root.folder(_HEADS, create=True) as heads,
             heads.open(journal.medium, flags) as fd,
         ):
-            write_at(fd, b"%b %08x\n" % (told, zlib.crc32(told)), 0)
+            run_id = journal.run_id.encode("utf-8", "surrogatepass").hex().encode()
+            write_at(fd, b"%b %08x\n%b\n" % (told, zlib.crc32(told), run_id), 0)
         self.written.add(journal.medium)
 
     def _acknowledged(self, root: Folder, medium: str) -> int:
         with suppress(FileNotFoundError), root.folder(_HEADS) as heads:
-            commit, _, told = (heads.read(medium) or b"").partition(b" ")
-            if commit.isdigit() and told == b"%08x\n" % zlib.crc32(commit):
+            line, _, _ = (heads.read(medium) or b"").partition(b"\n")
+            commit, _, told = line.partition(b" ")
+            if commit.isdigit() and told == b"%08x" % zlib.crc32(commit):
                 return int(commit)
         return 0
+
+    def is_missing(self, root: Folder, medium: str) -> bool:
+        """True if a run was acknowledged and not deleted, but has no file any more."""
+        return (
+            not self._listing.of(medium)
+            and self._acknowledged(root, medium) > 0
+            and not self._deleted(root, medium)
+        )
+
+    def missing_runs(self, root: Folder) -> list[str]:
+        """The ids of the runs that have no file any more."""
+        found: list[str] = []
+        with suppress(FileNotFoundError), root.folder(_HEADS) as heads:
+            for medium in sorted(heads.names()):
+                if self.is_missing(root, medium):
+                    _, _, run_id = (heads.read(medium) or b"").strip().partition(b"\n")
+                    with suppress(ValueError):
+                        told = bytes.fromhex(run_id.decode()).decode("utf-8", "surrogatepass")
+                        found.append(told if medium_name(told) == medium else medium)
+        return found
+
+    def drop_head(self, root: Folder, medium: str) -> None:
+        """Forget what was acknowledged of a run that has no file any more."""
+        with suppress(FileNotFoundError), root.folder(_HEADS) as heads:
+            heads.drop(medium)
+            heads.sync()
 
     def _lines(self, root: Folder, segment: Segment, start: int, end: int) -> list[bytes]:
         with root.folder(segment.folder) as folder, folder.open(segment.file) as fd:
@@ -306,11 +369,12 @@ class JournalFiles:
         return True
 
     def _read(self, root: Folder, medium: str) -> Journal | None:
-        files = self._listing.of(medium)
-        if not files:
-            return None
+        deleted = self._deleted(root, medium)
         # First the head: what it tells of is in the files by then.
         acknowledged = self._acknowledged(root, medium)
+        files = [file for file in self._listing.of(medium) if file.ordinal > deleted]
+        if not files:
+            return None
         journal = Journal(medium, files[0].ordinal)
         for file in files:
             segment = Segment(file.folder, file.file, file.codec)

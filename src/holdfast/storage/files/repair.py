@@ -17,7 +17,7 @@ from holdfast.storage.files.reader import JournalFiles, stat_of
 from holdfast.storage.files.run_index import Journal, Segment
 from holdfast.storage.shared import Inspection, moment
 
-__all__ = ["cut_torn", "inspect_run", "rebuild"]
+__all__ = ["cut_torn", "inspect_missing", "inspect_run", "rebuild"]
 
 _QUARANTINE = ".quarantine"
 
@@ -43,6 +43,11 @@ def inspect_run(files: JournalFiles, root: Folder, journal: Journal) -> Inspecti
         # How much a line held that cannot be read is not known; one record at least.
         head=journal.seq + journal.broken,
     )
+
+
+def inspect_missing(run_id: str, problem: str) -> Inspection:
+    """The inspection of a run that has no file any more."""
+    return Inspection(run_id=run_id, records=(), hidden=frozenset(), problems=(problem,), head=0)
 
 
 def cut_torn(files: JournalFiles, root: Folder, journal: Journal) -> str:

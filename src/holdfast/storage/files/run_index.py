@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Literal
 
 import msgspec
 
-from holdfast.core.records import Header, Record, medium_name, open_header
+from holdfast.core.records import (
+    Header,
+    Record,
+    gaps_between,
+    medium_name,
+    open_header,
+    subtract_ranges,
+)
 from holdfast.errors import ConflictError, CorruptError
-from holdfast.storage.base import Batch, Lease, RunInfo
+from holdfast.storage.base import Batch, RunInfo
 from holdfast.storage.files.lines import PACK, Codec, Fields, Line, Part, lines_of, members, parse
+from holdfast.storage.shared import Head, decide_append, run_info
 
 __all__ = ["Entry", "Journal", "Key", "Segment"]
 
@@ -107,6 +117,8 @@ class Journal:
         """Take in what follows what is known of *segment*, up to the size that *stat* tells."""
         base = segment.end
         for start, end, text in members(data, segment.codec):
+            if base + end == stat[1] and text is not None and self._is_repeated(text):
+                break  # the last write once more, which the next save removes like a torn one
             segment.members += 1
             segment.end = base + end
             if text is None:
@@ -183,11 +195,12 @@ class Journal:
         """The first seq from *first* to *last*, or to the end, that damage has taken."""
         if not self.damages:
             return None
-        erased = {seq for start, end in self.erased for seq in range(start, end + 1)}
+        start = max(first, 1)
         end = self.seq if last is None else min(last, self.seq)
-        for seq in range(max(first, 1), end + 1):
-            if seq not in self.entries and seq not in erased:
-                return seq
+        known = self.seqs[bisect_left(self.seqs, start) : bisect_right(self.seqs, end)]
+        gaps = gaps_between(known, after=start - 1, until=end) if start <= end else []
+        for seq, _ in subtract_ranges(gaps, self.erased):
+            return seq
         beyond = last is None or last > self.seq
         return max(first, self.seq + 1) if self.broken and beyond else None
 
@@ -196,15 +209,6 @@ class Journal:
         near = [damage for damage in self.damages if damage.seq <= seq]
         damage = near[-1] if near else self.damages[0]
         return self.corrupt(msgspec.structs.replace(damage, seq=seq))
-
-    def holds(self, records: Sequence[Record]) -> bool:
-        """Whether just these records are stored already."""
-        entries = [self.entries.get(record.header.seq) for record in records]
-        return all(
-            entry is not None
-            and (entry.header.id, entry.header.digest) == (record.header.id, record.header.digest)
-            for entry, record in zip(entries, records, strict=True)
-        )
 
     def between(self, first: int, last: int, *, most: int, most_bytes: int) -> list[Entry]:
         """The first entries from *first* to *last*, so many, or with bodies of so many bytes."""
@@ -217,24 +221,24 @@ class Journal:
             most_bytes -= found[-1].header.stored
         return found
 
-    def refusal(
-        self, batch: Batch, records: Sequence[Record], lease: Lease | None
-    ) -> ConflictError | None:
-        """Why *records*, which are not stored yet, cannot be appended."""
-        first, why = records[0].header, ""
-        if self.broken:
+    def decide(
+        self, batch: Batch, records: Sequence[Record], epoch: int
+    ) -> Literal["store", "stored"] | ConflictError:
+        """Whether *records* may be appended, *epoch* being that of the run's newest lease."""
+        there = (self.entries.get(record.header.seq) for record in records)
+        stored = [(entry.header.seq, entry.header.digest) for entry in there if entry]
+        decision = decide_append(
+            batch, records, seq=self.seq, digest=self.digest, epoch=epoch, stored=stored
+        )
+        if self.broken and decision != "stored":
             # Raised, it would fail the batches of all other runs as well.
-            why = f"its newest record is not known: {self.loss(self.seq + 1)}"
-        elif not batch.follows(first, self.seq, self.digest):
-            why = f"seq {first.seq} was sealed on another record than {self.seq}"
-            if first.seq != self.seq + 1:
-                why = f"seq {first.seq} does not follow its newest, {self.seq}"
-        elif lease is not None and batch.epoch is not None and batch.epoch < lease.epoch:
-            why = f"epoch {batch.epoch} was followed by {lease.epoch}"
-        if not why:
-            return None
-        run_id = batch.run_id
-        return ConflictError(f"run {run_id!r}: {why}", run_id=run_id, seq=first.seq, head=self.seq)
+            return ConflictError(
+                f"run {batch.run_id!r}: its newest record is not known: {self.loss(self.seq + 1)}",
+                run_id=batch.run_id,
+                seq=records[0].header.seq,
+                head=self.seq,
+            )
+        return decision
 
     def newest_first(self, below: Key, tag: str | None = None) -> Iterator[tuple[Key, Header]]:
         """Visible headers in descending order of their keys, from the first below *below*.
@@ -301,22 +305,22 @@ class Journal:
     def info(self) -> RunInfo:
         """The run's head entry; its step, kind and status are those of the newest checkpoint."""
         newest = self.newest("")
-        last = self.entries[self.seqs[-1]].header
-        return RunInfo(
-            run_id=self.run_id,
-            name=(newest or last).name,
-            ordinal=self.ordinal,
-            seq=self.seq,
-            digest=self.digest,
-            checkpoints=self.checkpoints,
-            stored=self.stored,
-            step=newest.step if newest else 0,
-            node=newest.node if newest else None,
-            kind=newest.kind if newest else "routine",
-            status=newest.status if newest else "running",
-            started_at=self.started or last.saved_at,
-            saved_at=last.saved_at,
+        last = self.entries[self.seqs[-1]].header if self.seqs else None
+        saved_at = last.saved_at if last else datetime.fromtimestamp(self.ordinal / 1e9, UTC)
+        head = Head(
+            self.run_id,
+            self.ordinal,
+            self.started or saved_at,
+            saved_at,
+            self.seq,
+            self.digest,
+            getattr(newest or last, "name", ""),
+            newest.status if newest else "running",
+            newest.seq if newest else None,
+            self.checkpoints,
+            self.stored,
         )
+        return run_info(head, newest)
 
     def _header(self, part: Part) -> Header:
         header = open_header(part.text, part.digest)
@@ -324,6 +328,16 @@ class Journal:
             raise CorruptError(f"a record of another run, {header.run_id!r}, stands in the file")
         self.run_id = header.run_id
         return header
+
+    def _is_repeated(self, text: bytes) -> bool:
+        """True if a member is of one line, and that the last that was read, once more."""
+        with suppress(CorruptError):
+            line = parse(text)
+            if not 0 < line.fields.commit == self.commit:
+                return False
+            known = {entry.header.digest for entry in self.entries.values()}
+            return all(part.digest in known for part in line.parts)
+        return False
 
     def _misplaced(self, line: Line, headers: Sequence[Header], spans: Sequence[Span]) -> str:
         if line.fields.after != self.commit or line.fields.commit <= self.commit:

@@ -5,22 +5,13 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from weakref import WeakSet
 
-from holdfast.core.records import (
-    Header,
-    Record,
-    check_free,
-    check_run_id,
-    medium_name,
-    released,
-    renewed,
-    taken,
-)
+from holdfast.core.records import Header, Record, check_free, medium_name
 from holdfast.errors import (
     ConflictError,
     CorruptError,
@@ -32,7 +23,6 @@ from holdfast.errors import (
 from holdfast.storage.base import (
     Batch,
     Lease,
-    Owner,
     Page,
     RecordQuery,
     RunInfo,
@@ -42,16 +32,23 @@ from holdfast.storage.base import (
     logger,
 )
 from holdfast.storage.files.dirfd import Folder, open_root, os_errors, write_at
-from holdfast.storage.files.leases import drop_released, read_lease, write_lease
+from holdfast.storage.files.leases import read_lease, write_lease
 from holdfast.storage.files.lines import Codec
 from holdfast.storage.files.names import folder_of
 from holdfast.storage.files.queries import copy_of, find, heads, key_before, newest_first, notes_of
 from holdfast.storage.files.reader import JournalFiles
-from holdfast.storage.files.repair import cut_torn, inspect_run, rebuild
+from holdfast.storage.files.repair import cut_torn, inspect_missing, inspect_run, rebuild
 from holdfast.storage.files.run_index import Journal, Key
 from holdfast.storage.files.writer import Writer
 from holdfast.storage.process import owner_is_dead
-from holdfast.storage.shared import Inspection, check_head, checked_run
+from holdfast.storage.shared import (
+    Inspection,
+    LeaseSlots,
+    cannot_erase,
+    check_head,
+    checked_run,
+    paged,
+)
 
 __all__ = ["FilesystemStorage"]
 
@@ -59,7 +56,7 @@ _PAGE = 100
 _PAGE_BYTES = 1 << 20
 
 
-class FilesystemStorage(Storage):
+class FilesystemStorage(LeaseSlots, Storage):
     """Keeps journals under *base_dir*, made when the first record is stored. It can lease runs.
 
     *compress* is False, True or ``"gzip"``, or ``"zstd"``; it may change from one opening to the
@@ -127,7 +124,7 @@ class FilesystemStorage(Storage):
     def runs(self, query: RunQuery) -> Iterator[RunInfo]:
         with self._reading() as root:
             journals = self._journals(root, query.run_id, query.name)
-            return heads(journals, query)
+            return _raised(list(islice(heads(journals, query), query.limit)))
 
     def head_and_newest(self, run_id: str, scope: str = "") -> tuple[RunInfo, Header | None] | None:
         with self._reading() as root:
@@ -163,7 +160,6 @@ class FilesystemStorage(Storage):
                     return 0
                 if hide is None and erase is None:
                     self._files.remove(root, medium)
-                    drop_released(root, run_id)
                     return len(journal.entries)
                 return self._delete(root, journal, set(hide or ()), set(erase or ()))
 
@@ -186,26 +182,14 @@ class FilesystemStorage(Storage):
             self._closed = True
             self._files = JournalFiles("", self._notice)
 
-    def take_lease(self, run_id: str, owner: Owner, *, now: float, ttl: float) -> Lease:
-        check_run_id(run_id)
+    def change_lease(
+        self, run_id: str, change: Callable[[Lease | None], Lease | None]
+    ) -> Lease | None:
         with self._writing() as root, self._files.lock(root, medium_name(run_id)):
-            held = read_lease(root, run_id)
-            dead = owner_is_dead(held)
-            lease = taken(held, run_id, owner, now=now, ttl=ttl, owner_is_dead=dead)
-            write_lease(root, lease)
+            lease = change(read_lease(root, run_id))
+            if lease is not None:
+                write_lease(root, lease)
             return lease
-
-    def renew_lease(self, lease: Lease, *, now: float, ttl: float) -> Lease:
-        with self._writing() as root, self._files.lock(root, medium_name(lease.run_id)):
-            newest = renewed(read_lease(root, lease.run_id), lease, now=now, ttl=ttl)
-            write_lease(root, newest)
-            return newest
-
-    def release_lease(self, lease: Lease) -> None:
-        with self._writing() as root, self._files.lock(root, medium_name(lease.run_id)):
-            left = released(read_lease(root, lease.run_id), lease)
-            if left is not None:
-                write_lease(root, left)
 
     def lease_of(self, run_id: str) -> Lease | None:
         with self._reading() as root:
@@ -226,24 +210,34 @@ class FilesystemStorage(Storage):
 
     def known_runs(self) -> list[str]:
         with self._reading() as root:
-            return [journal.run_id for journal in self._journals(root)]
+            known = [journal.run_id for journal in self._journals(root)]
+            return known if root is None else known + self._files.missing_runs(root)
 
     def inspect(self, run_id: str) -> Inspection | None:
         with self._reading() as root:
-            if root is None or not self._journals(root, run_id):
+            if root is None:
                 return None
             medium = medium_name(run_id)
             with self._files.lock_to_read(root, medium):
                 self._files.forget(medium)
                 journal = self._files.journal(root, medium, locked=True)
-                return None if journal is None else inspect_run(self._files, root, journal)
+                if journal is not None:
+                    return inspect_run(self._files, root, journal)
+                if self._files.is_missing(root, medium):
+                    return inspect_missing(run_id, _missing(run_id).message)
+                return None
 
     def rewrite(
         self, run_id: str, records: Sequence[Record], hidden: Collection[int], *, head: int
     ) -> str:
         opened = checked_run(run_id, records)
         with self._writing() as root, self._files.lock(root, medium_name(run_id)):
-            journal = self._files.journal(root, medium_name(run_id), locked=True)
+            medium = medium_name(run_id)
+            journal = self._files.journal(root, medium, locked=True)
+            if journal is None and not opened and self._files.is_missing(root, medium):
+                check_head(run_id, head, 0)
+                self._files.drop_head(root, medium)
+                return "nowhere: there was nothing left of it"
             if journal is None:
                 raise UsageError(f"there is no run {run_id!r} to rewrite", run_id=run_id)
             check_head(run_id, head, journal.seq + journal.broken)
@@ -283,6 +277,8 @@ class FilesystemStorage(Storage):
         if run_id is None:
             return self._files.journals(root, None if name is None else folder_of(name))
         journal = self._files.journal(root, medium_name(run_id))
+        if journal is None and self._files.is_missing(root, medium_name(run_id)):
+            raise _missing(run_id)
         return [] if journal is None else [journal]
 
     def _append(
@@ -295,32 +291,36 @@ class FilesystemStorage(Storage):
     ) -> None:
         medium = medium_name(run_id)
         journal = self._files.to_write(root, medium) or Journal(medium, 0)
+        if not journal.segments and self._files.is_missing(root, medium):
+            lost = _missing(run_id)
+            for index, _, records in group:
+                seq = records[0].header.seq
+                results[index] = ConflictError(lost.message, run_id=run_id, seq=seq, head=0)
+            return
         leased = any(batch.epoch is not None for _, batch, _ in group)
         lease = read_lease(root, run_id) if leased else None
         with Writer(self._files, root, journal) as writer:
             for index, batch, records in group:
-                if journal.holds(records):
-                    writer.confirm()
+                decision = journal.decide(batch, records, lease.epoch if lease else 0)
+                if isinstance(decision, ConflictError):
+                    results[index] = decision
                     continue
-                results[index] = journal.refusal(batch, records, lease)
-                if results[index] is None:
+                if decision == "stored":
+                    writer.confirm()
+                else:
                     if not journal.segments:
                         journal.ordinal = self._files.new_ordinal(root)
-                    gaps = batch.gaps(journal.seq)
-                    folder, commit = folder_of(records[0].header.name), floor + index
-                    writer.move_to(folder, commit=commit)
-                    line = journal.next_line(records, batch.hide, commit=commit, erased=gaps)
-                    writer.put(folder, line)
+                    writer.append(records, batch, commit=floor + index)
+                writer.show_in([record.header.name for record in records])
         self._commit = max(self._commit, journal.commit)
 
     def _read(self, run_id: str, first: int, last: int | None, end: int) -> Iterator[Record]:
-        while True:
+        def page(first: int, size: int) -> tuple[list[Record], int | None]:
             with self._reading() as root:
-                page = self._page(root, run_id, first, last, end)
-            if not page:
-                return
-            yield from page
-            first = page[-1].header.seq + 1
+                found = self._page(root, run_id, first, last, end)
+            return found, found[-1].header.seq + 1 if found else None
+
+        return paged(page, first)
 
     def _page(
         self, root: Folder | None, run_id: str, first: int, last: int | None, end: int
@@ -353,28 +353,20 @@ class FilesystemStorage(Storage):
         return self._files.records(root, entries)
 
     def _headers(self, query: RecordQuery, below: Key) -> Iterator[Header]:
-        left = query.limit
-        page: list[tuple[Key, Header]] | None = None
-        while left != 0 and page != []:
-            size = _PAGE if left is None else min(left, _PAGE)
+        def page(below: Key, size: int) -> tuple[list[tuple[Key, Header]], Key | None]:
             with self._reading() as root:
                 journals = self._journals(root, query.run_id, query.name)
-                page = list(islice(newest_first(journals, query, below), size))
-            for key, header in page:
-                below = key
-                yield copy_of(header)
-            left = None if left is None else left - len(page)
+                found = list(islice(newest_first(journals, query, below), size))
+            return found, found[-1][0] if found else None
+
+        found = paged(page, below, limit=query.limit)
+        return islice((copy_of(header) for _, header in found), query.limit)
 
     def _delete(self, root: Folder, journal: Journal, hide: set[int], erase: set[int]) -> int:
         journal.check()
         erase &= journal.entries.keys()
         if journal.seq in erase:
-            raise UsageError(
-                f"record {journal.seq} of run {journal.run_id!r} is its newest and stays",
-                hint="hide it, or delete the whole run",
-                run_id=journal.run_id,
-                seq=journal.seq,
-            )
+            raise cannot_erase(journal.run_id, journal.seq)
         line = journal.next_line((), hide - erase, commit=time.time_ns())
         if line.fields.hide:
             with Writer(self._files, root, journal) as writer:
@@ -419,13 +411,26 @@ def _codec(compress: object) -> Codec:
 def _checked(batch: Batch) -> list[Record]:
     """The batch's records, if they can be one line of a file."""
     records = batch.opened()
-    for record in records:
-        if record.header.name != records[0].header.name or b"\n" in record.text:
-            raise UsageError(
-                f"a batch of run {batch.run_id!r} cannot be one line of one name's file",
-                hint="give records of different names in batches of their own",
-            )
+    if any(b"\n" in record.text for record in records):
+        raise UsageError(f"a header in a batch of run {batch.run_id!r} is more than one line")
     return records
+
+
+def _raised(found: list[RunInfo | CorruptError]) -> Iterator[RunInfo]:
+    """The runs up to the first that is damaged, whose error is raised when its turn comes."""
+    for one in found:
+        if isinstance(one, CorruptError):
+            raise one
+        yield one
+
+
+def _missing(run_id: str) -> CorruptError:
+    head = f".heads/{medium_name(run_id)}"
+    return CorruptError(
+        f"the files of run {run_id!r} are missing, although records of it were acknowledged",
+        hint=f"bring them back from a copy; if they were deleted on purpose, remove {head}",
+        run_id=run_id,
+    )
 
 
 def _is_idle(lease: Lease | None) -> bool:

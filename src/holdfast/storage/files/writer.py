@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Self
 
+from holdfast.core.records import Record
+from holdfast.storage.base import Batch
 from holdfast.storage.files.dirfd import Folder, sync, write_at
 from holdfast.storage.files.lines import Line, pack
+from holdfast.storage.files.names import folder_of
 from holdfast.storage.files.reader import JournalFiles, stat_of
 from holdfast.storage.files.run_index import Journal, Segment
 
@@ -30,10 +34,25 @@ class Writer:
         """The last segment, if it is not synced, and its length when it was."""
         self._used = False
 
-    def move_to(self, folder: str, *, commit: int) -> None:
-        """Say where the run is that it goes on in *folder*, if that is another directory.
+    def append(self, records: Sequence[Record], batch: Batch, *, commit: int) -> None:
+        """Append the records of a batch as one line, in the directory of its first name."""
+        folder = folder_of(records[0].header.name)
+        gaps = batch.gaps(self._journal.seq)
+        self._move_to(folder, commit)
+        self.put(folder, self._journal.next_line(records, batch.hide, commit=commit, erased=gaps))
 
-        Those who watch the run where it is would not look for it elsewhere.
+    def show_in(self, names: Iterable[str]) -> None:
+        """Let the run be found under *names*: it has a file, if only an empty line, for each."""
+        journal = self._journal
+        for folder in dict.fromkeys(map(folder_of, names)):
+            if folder not in {segment.folder for segment in journal.segments}:
+                self._move_to(folder, journal.commit)
+                self.put(folder, journal.next_line((), (), commit=journal.commit))
+
+    def _move_to(self, folder: str, commit: int) -> None:
+        """Announce in the last file that the run continues in *folder*, if that is another.
+
+        Processes that watch the run where it is would not look for it elsewhere.
         """
         for segment in self._journal.segments[-1:]:
             if segment.folder != folder:

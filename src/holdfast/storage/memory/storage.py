@@ -37,6 +37,7 @@ from holdfast.storage.shared import (
     first_head,
     misplaced,
     paged,
+    passed_over,
     rebuilt_head,
     run_info,
 )
@@ -373,7 +374,8 @@ class MemoryStorage(LeaseSlots, Storage):
                 return self._page(query, bound, size)
 
         entries = paged(page, bound, limit=query.limit)
-        return islice(map(_opened, entries), query.limit)
+        found = entries if query.run_id is not None else filter(_is_listed, entries)
+        return islice(map(_opened, found), query.limit)
 
     def _page(self, query: RecordQuery, bound: int, size: int) -> tuple[list[Entry], int | None]:
         """Up to *size* wanted entries placed before *bound*, and the bound of what follows."""
@@ -438,6 +440,16 @@ def _opened(entry: Entry) -> Header:
     if header != entry.header:
         raise misplaced(entry.header.run_id, entry.header.seq)
     return header
+
+
+def _is_listed(entry: Entry) -> bool:
+    """False, and a warning, for what a listing of many runs leaves out."""
+    try:
+        _opened(entry)
+    except CorruptError as error:
+        passed_over(entry.header.run_id, error)
+        return False
+    return True
 
 
 def _is_whole(entry: Entry, record: Record | None) -> bool:

@@ -17,7 +17,6 @@ from holdfast.errors import (
     ParkedError,
     StorageError,
     StorageUnavailableError,
-    UsageError,
 )
 from holdfast.storage.base import Batch, RunInfo, RunQuery, Storage
 from holdfast.storage.replicated.breaker import Breaker
@@ -320,11 +319,7 @@ class Replicas:
 
     def _copied(self, copy: Replica, batches: list[Batch]) -> set[str]:
         """Append batches to a copy; gives the runs of which it did not take all."""
-        try:
-            results = self.call(copy, "copy", lambda storage: storage.append(batches))
-        except UsageError:
-            # Some media cannot store every batch as it is; record by record they can.
-            return {batch.run_id for batch in batches if batch.records}
+        results = self.call(copy, "copy", lambda storage: storage.append(batches))
         return {b.run_id for b, refused in zip(batches, results, strict=True) if refused}
 
     def catch_up(self, source: Replica, copy: Replica, run_id: str) -> bool:

@@ -41,8 +41,6 @@ from holdfast.storage.replicated.retries import Retry
 __all__ = ["BreakerRules", "ResilientStorage", "Retry", "StorageEvent"]
 
 T = TypeVar("T")
-_EPOCHS = 10_000
-"""So many leases that a primary lost can be made up for."""
 
 
 class ResilientStorage(Storage):
@@ -253,7 +251,9 @@ class ResilientStorage(Storage):
 
     # Leases
 
-    def take_lease(self, run_id: str, owner: Owner, *, now: float, ttl: float) -> Lease:
+    def take_lease(
+        self, run_id: str, owner: Owner, *, now: float, ttl: float, above: int = 0
+    ) -> Lease:
         self._check_open()
         with self._replicas.lock:
             # Another process may have saved to a fallback under the lease before.
@@ -265,7 +265,7 @@ class ResilientStorage(Storage):
             lease = self._replicas.call(
                 self._replicas.all[0],
                 "take_lease",
-                lambda s: _take(s, run_id, owner, now=now, ttl=ttl),
+                lambda s: _take(s, run_id, owner, now=now, ttl=ttl, above=above),
                 again=False,
             )
             self._leases[run_id] = (lease.epoch, self._safe_until(began, ttl))
@@ -401,20 +401,17 @@ def _leasing(storage: Storage) -> Leasing:
     raise UsageError(f"a {type(storage).__name__} cannot lease runs, as a primary must")
 
 
-def _take(storage: Storage, run_id: str, owner: Owner, *, now: float, ttl: float) -> Lease:
-    """Take a lease with a higher epoch than any that the run's newest record tells of.
+def _take(
+    storage: Storage, run_id: str, owner: Owner, *, now: float, ttl: float, above: int
+) -> Lease:
+    """Take a lease with a higher epoch than any that the run's newest record names.
 
     A primary that was lost and given its runs again from a fallback has lost its leases.
     """
     query = RecordQuery(run_id=run_id, notes=True, limit=1)
     newest = next(iter(storage.headers(query)), None)
-    lease = _leasing(storage).take_lease(run_id, owner, now=now, ttl=ttl)
-    for _ in range(_EPOCHS):
-        if newest is None or lease.epoch > newest.epoch:
-            return lease
-        _leasing(storage).release_lease(lease)
-        lease = _leasing(storage).take_lease(run_id, owner, now=now, ttl=ttl)
-    raise StorageError(f"the leases of run {run_id!r} are lost", run_id=run_id)
+    known = max(above, newest.epoch if newest else 0)
+    return _leasing(storage).take_lease(run_id, owner, now=now, ttl=ttl, above=known)
 
 
 def _no_lease(run_id: str) -> StorageUnavailableError:

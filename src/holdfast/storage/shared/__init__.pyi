@@ -3,6 +3,7 @@ from holdfast.storage.shared.append_rules import decide_append as decide_append
 from holdfast.storage.shared.append_rules import may_be_retry as may_be_retry
 from holdfast.storage.shared.damage import misplaced as misplaced
 from holdfast.storage.shared.damage import missing as missing
+from holdfast.storage.shared.damage import passed_over as passed_over
 from holdfast.storage.shared.facets import COMMON_KIND as COMMON_KIND
 from holdfast.storage.shared.facets import Facet as Facet
 from holdfast.storage.shared.facets import facets_in as facets_in

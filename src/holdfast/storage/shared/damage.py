@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+
 from holdfast.errors import CorruptError
 
-__all__ = ["misplaced", "missing"]
+__all__ = ["misplaced", "missing", "passed_over"]
+
+logger = logging.getLogger("holdfast.storage")
 
 
 def missing(run_id: str, seq: int) -> CorruptError:
@@ -17,3 +21,11 @@ def misplaced(run_id: str, seq: int) -> CorruptError:
     return CorruptError(
         f"another record stands at seq {seq} of run {run_id!r}", run_id=run_id, seq=seq
     )
+
+
+def passed_over(run_id: str, error: CorruptError) -> None:
+    """Log that a listing of many runs leaves out what is damaged in one of them.
+
+    A query that names the run raises the error instead.
+    """
+    logger.warning("run %r is damaged and listed in part: %s", run_id, error.message)

@@ -12,7 +12,6 @@ import os
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -346,7 +345,5 @@ def _shortened(source: _Pages, target: SQLiteStorage) -> Iterator[str]:
 
 def _batches(run_id: str, records: Sequence[Record], hidden: set[int]) -> Iterator[Batch]:
     gaps = frozenset(gaps_between(record.header.seq for record in records))
-    for _, group in groupby(records, key=lambda record: record.header.name):
-        its = tuple(group)
-        hide = tuple(r.header.seq for r in its if r.header.seq in hidden)
-        yield Batch(run_id=run_id, records=its, hide=hide, erased=gaps)
+    hide = tuple(record.header.seq for record in records if record.header.seq in hidden)
+    yield Batch(run_id=run_id, records=tuple(records), hide=hide, erased=gaps)

@@ -10,8 +10,9 @@ import apsw
 import msgspec
 
 from holdfast.core.records import Header
+from holdfast.errors import CorruptError
 from holdfast.storage.base import Lease, Owner, RunInfo, RunQuery
-from holdfast.storage.shared import Head
+from holdfast.storage.shared import Head, passed_over, run_info
 from holdfast.storage.sql import HIDDEN, NOTE, head_of_row, kind_key, open_row
 
 __all__ = [
@@ -97,8 +98,22 @@ WHERE {{conditions}} ORDER BY u.pk DESC LIMIT :size"""
 def infos(
     db: apsw.Connection, sql: str, values: dict[str, Any]
 ) -> list[tuple[RunInfo, Header | None]]:
-    """Heads, each with the newest visible checkpoint of the run itself."""
-    return [head_of_row(_head(row), *row[11:]) for row in rows(db, sql, values)]
+    """Heads, each with the newest visible checkpoint of the run itself.
+
+    A damaged run is a `CorruptError` where a run or a name is asked for; in a listing of all its
+    head is listed alone.
+    """
+    found: list[tuple[RunInfo, Header | None]] = []
+    for row in rows(db, sql, values):
+        head = _head(row)
+        try:
+            found.append(head_of_row(head, *row[11:]))
+        except CorruptError as error:
+            if "run_id" in values or "name" in values:
+                raise
+            passed_over(head.run_id, error)
+            found.append((run_info(head, None), None))
+    return found
 
 
 _INFO, _ = runs_listing(RunQuery(run_id=""))

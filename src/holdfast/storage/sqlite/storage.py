@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.core.records import Header, Record
-from holdfast.errors import ConflictError, UsageError
+from holdfast.errors import ConflictError, CorruptError, UsageError
 from holdfast.storage.base import (
     Batch,
     Lease,
@@ -32,6 +32,7 @@ from holdfast.storage.shared import (
     misplaced,
     missing,
     paged,
+    passed_over,
 )
 from holdfast.storage.sql import (
     HIDDEN,
@@ -336,7 +337,13 @@ class SQLiteStorage(LeaseSlots, Storage):
     def _headers(self, query: RecordQuery, plan: Listing, bound: int) -> Iterator[Header]:
         page = partial(self._page, plan)
         for _, seq, digest, run_id, text in paged(page, bound, limit=query.limit):
-            header = open_row(run_id, seq, digest, text)
+            try:
+                header = open_row(run_id, seq, digest, text)
+            except CorruptError as error:
+                if query.run_id is not None:
+                    raise
+                passed_over(run_id, error)
+                continue
             if matches(header, query):
                 yield header
 

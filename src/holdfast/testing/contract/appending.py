@@ -83,6 +83,21 @@ class AppendPromises(Medium):
         for view in self.views(storage, directory):
             assert tuple(view.read("run")) == batch.records
 
+    def test_a_batch_may_hold_records_of_several_names(
+        self, storage: Storage, directory: Path
+    ) -> None:
+        writer = JournalWriter()
+        records = [writer.record(name=name) for name in ("one", "two", "", "one", "two")]
+        batch = writer.batch(records)
+        assert storage.append([batch]) == [None]
+        assert storage.append([batch]) == [None]
+        later = writer.save(storage, name="two")
+        for view in self.views(storage, directory):
+            assert stored(view) == [*records, later]
+            assert infos(view)[0].name == "two"
+            for name, wanted in (("one", [4, 1]), ("two", [6, 5, 2])):
+                assert [h.seq for h in view.headers(RecordQuery(name=name))] == wanted
+
     def test_nothing_to_append_is_nothing(self, storage: Storage) -> None:
         assert storage.append([]) == []
         assert infos(storage) == []

@@ -187,6 +187,36 @@ class LeasePromises(Medium):
             assert tuple(view.read("run")) == batch.records
             assert self.leasing(view).lease_of("run") == lease
 
+    def test_a_lease_can_be_asked_for_above_an_epoch(
+        self, storage: Storage, directory: Path
+    ) -> None:
+        first = self.leasing(storage).take_lease("run", ANNA, now=0, ttl=1, above=41)
+        assert first.epoch == 42
+        again = self.leasing(storage).take_lease("run", ANNA, now=5, ttl=1, above=7)
+        assert again.epoch == 43
+        for view in self.views(storage, directory):
+            assert self.leasing(view).lease_of("run") == again
+
+    @pytest.mark.parametrize("released", [True, False], ids=["released", "held"])
+    def test_a_lease_stays_with_its_epoch_when_the_run_is_deleted(
+        self, storage: Storage, directory: Path, released: bool
+    ) -> None:
+        leasing = self.leasing(storage)
+        leasing.take_lease("run", ANNA, now=0, ttl=1)
+        lease = leasing.take_lease("run", ANNA, now=2, ttl=1)
+        writer = JournalWriter()
+        assert storage.append([writer.batch(epoch=lease.epoch)]) == [None]
+        if released:
+            leasing.release_lease(lease)
+        storage.delete("run")
+        for view in self.views(storage, directory):
+            kept = self.leasing(view).lease_of("run")
+            assert kept is not None
+            assert (kept.epoch, kept.owner is None) == (2, released)
+            stale = JournalWriter().batch(epoch=1)
+            assert isinstance(view.append([stale])[0], ConflictError)
+            assert infos(view) == []
+
     def test_a_batch_of_an_older_epoch_is_a_conflict(
         self, storage: Storage, directory: Path
     ) -> None:

@@ -1,7 +1,9 @@
-"""What every part of the contract suite stands on: a medium that can be opened."""
+"""The medium under test: how it is opened, what it claims, how it is cleaned up."""
 
 from __future__ import annotations
 
+import shutil
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,18 +11,20 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.records import Record
-from holdfast.storage.base import Leasing, RecordQuery, RunInfo, RunQuery, Storage
+from holdfast.storage.base import Leasing, RecordQuery, Repairable, RunInfo, RunQuery, Storage
 
 __all__ = ["Medium", "infos", "seqs", "stored"]
 
 
 class Medium(ABC):
-    """Says how the medium under test is opened and what it claims to be able to do."""
+    """Opens the medium under test and says which abilities it has."""
 
     survives: bool = True
     """Whether what was stored is there again when the medium is opened anew."""
     leases: bool = True
     """Whether the storage implements `Leasing`."""
+    repairs: bool = True
+    """Whether the storage implements `Repairable`."""
 
     @abstractmethod
     def open(self, directory: Path) -> Storage:
@@ -30,11 +34,22 @@ class Medium(ABC):
         still open, and in whichever process.
         """
 
+    def clean(self, directory: Path) -> None:
+        """Remove all that was stored in the medium of *directory*, after each test.
+
+        A medium elsewhere, in a server say, overrides this.
+        """
+        shutil.rmtree(directory, ignore_errors=True)
+
     @pytest.fixture
-    def directory(self, tmp_path: Path) -> Path:
+    def directory(self, tmp_path: Path) -> Iterator[Path]:
         path = tmp_path / "medium"
         path.mkdir()
-        return path
+        before = set(threading.enumerate())
+        yield path
+        self.clean(path)
+        left = [one for one in set(threading.enumerate()) - before if not one.daemon]
+        assert not left, f"threads are left behind: {left}"
 
     @pytest.fixture
     def storage(self, directory: Path) -> Iterator[Storage]:
@@ -59,6 +74,13 @@ class Medium(ABC):
         """Skip the test for a medium that ends with its storage."""
         if not self.survives:
             pytest.skip("this medium ends with its storage")
+
+    def repairable(self, storage: Storage) -> Repairable:
+        """*storage* as one that can be repaired; skips the test where it does not claim to."""
+        if not self.repairs:
+            pytest.skip("this medium cannot be repaired")
+        assert isinstance(storage, Repairable)
+        return storage
 
     def leasing(self, storage: Storage) -> Leasing:
         """*storage* as one that can lease; skips the test where it does not claim to."""

@@ -1,4 +1,4 @@
-"""The contract of `Storage` and `Leasing` as a test class: one test per promise.
+"""The contract of `Storage`, `Leasing` and `Repairable` as a test class: one test per promise.
 
 ```python
 class TestMyStorage(StorageContract):
@@ -17,6 +17,7 @@ from holdfast.testing.contract.appending import AppendPromises
 from holdfast.testing.contract.deleting import DeletePromises, IsolationPromises
 from holdfast.testing.contract.leasing import LeasePromises
 from holdfast.testing.contract.listing import FindPromises, ListPromises
+from holdfast.testing.contract.repairing import RepairPromises
 from holdfast.testing.contract.running import RunPromises
 from holdfast.testing.contract.sharing import SharingPromises
 
@@ -32,9 +33,10 @@ class StorageContract(
     IsolationPromises,
     SharingPromises,
     LeasePromises,
+    RepairPromises,
 ):
-    """What every medium is judged by. Subclass it and say how the medium is opened.
+    """The tests that every medium passes. Subclass it and say how the medium is opened.
 
-    `survives = False` is for a medium that ends with its storage, `leases = False` for one that
-    does not implement `Leasing`.
+    `survives = False` is for a medium that ends with its storage, `leases = False` and
+    `repairs = False` for one without `Leasing` or `Repairable`. `clean` removes what a test stored.
     """
