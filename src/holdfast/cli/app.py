@@ -46,6 +46,7 @@ _COMMANDS = {
         "verify": "check every digest",
         "repair": "repair what is damaged",
         "policy": "the rules that forget applies by default",
+        "encrypt": "encrypt runs that are in the clear",
         "rotate-key": "encrypt runs with a new key",
     },
     "Move": {

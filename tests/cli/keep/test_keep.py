@@ -203,3 +203,23 @@ def test_keys_are_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.delenv("HOLDFAST_ENCRYPTION_KEY_FILE")
     refused = call("-s", address, "rotate-key")
     assert refused.code == 2 and "--old-key-file" in refused.err
+
+
+def test_clear_runs_are_encrypted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = tmp_path / "key"
+    key.write_text(secrets.token_hex(32))
+    address = f"sqlite:///{tmp_path}/clear.db"
+    with CheckpointManager(address) as manager:
+        for run in ("a", "b"):
+            manager.save_checkpoint(State.new({"diary": "kelp"}, run_id=run))
+    words = ["-s", address, "encrypt", "--scratch", str(tmp_path / "scratch")]
+    refused = call(*words)
+    assert refused.code == 2 and "HOLDFAST_ENCRYPTION_KEY" in refused.err
+    environ = {"HOLDFAST_ENCRYPTION_KEY_FILE": str(key)}
+    monkeypatch.setenv("HOLDFAST_ENCRYPTION_KEY_FILE", str(key))
+    clear = call("-s", address, "show", "a")
+    assert clear.code == 12 and "holdfast encrypt a" in clear.err
+    assert call("-s", address, "verify", "--read-data").code == 0
+    assert call(*words, "a", "--json", environ=environ).json()["runs"] == ["a"]
+    assert call(*words, environ=environ).out == "1 of 2 runs encrypted\n"
+    assert call("-s", address, "cat", "b:state.diary").out == "kelp\n"

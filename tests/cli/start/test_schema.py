@@ -45,7 +45,16 @@ CALLS = {
     "doctor": "doctor",
     "completion": "completion bash",
 }
-ELSEWHERE = {"demo", "rotate-key", "repl", "selftest", "import-langgraph", "schema", "help"}
+ELSEWHERE = {
+    "demo",
+    "encrypt",
+    "rotate-key",
+    "repl",
+    "selftest",
+    "import-langgraph",
+    "schema",
+    "help",
+}
 """Commands whose JSON is checked in tests of their own."""
 TABLE = Path(__file__).with_name("documents.txt")
 ONLY_LINES = {"export"}

@@ -22,7 +22,7 @@ from holdfast.core.records import (
     is_encrypted,
     read_key_note,
 )
-from holdfast.errors import CorruptError, DecodeError, WrongKeyError
+from holdfast.errors import CorruptError, DataError, DecodeError, WrongKeyError
 from holdfast.storage.base import RecordQuery, Storage
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "Keys",
     "Sealer",
     "checkpoint_body",
+    "is_clear",
     "key_notes",
     "read_body",
     "read_note",
@@ -159,11 +160,7 @@ class Sealer:
         if self.keys is not None:
             key = self._data_key(header.run_id)
             if key is None:
-                raise self._erased(header.run_id) or CorruptError(
-                    f"run {header.run_id!r} has no key, so it cannot be read",
-                    hint="if it was never encrypted, open it without a key",
-                    run_id=header.run_id,
-                )
+                raise self._erased(header.run_id) or self._keyless(record)
             body = decrypt_body(key, body, header)
         elif is_encrypted(body) and (erased := self._erased(header.run_id)) is not None:
             raise erased
@@ -182,6 +179,21 @@ class Sealer:
             )
         return None
 
+    def _keyless(self, record: Record) -> DataError:
+        """Return the error for a run without a key note."""
+        run_id = record.header.run_id
+        if is_encrypted(record.body):
+            return CorruptError(
+                f"run {run_id!r} is encrypted and its key is lost",
+                hint="holdfast verify shows what is damaged",
+                run_id=run_id,
+            )
+        return WrongKeyError(
+            f"run {run_id!r} is not encrypted, and a key is given",
+            hint=f"encrypt it with: holdfast encrypt {run_id}, or open it without a key",
+            run_id=run_id,
+        )
+
     def _data_key(self, run_id: str) -> bytes | None:
         key = self._data_keys.get(run_id)
         if key is None and self.keys is not None:
@@ -190,6 +202,14 @@ class Sealer:
                 key = self.keys.open(read_note(note.body, run_id), run_id)
                 self._data_keys[run_id] = key
         return key
+
+
+def is_clear(storage: Storage, run_id: str) -> bool:
+    """Return whether a run has no key and never had one."""
+    if next(key_notes(storage, run_id), None) is not None:
+        return False
+    query = RecordQuery(run_id=run_id, kind="prune", metadata=SHREDDED, notes=True, limit=1)
+    return next(iter(storage.headers(query)), None) is None
 
 
 def key_notes(storage: Storage, run_id: str) -> Iterator[Record]:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -17,7 +18,7 @@ from holdfast.checkpoint.manager.setup import Manager, said
 from holdfast.checkpoint.manager.steps import Commit, Fire, Pause, Steps, Work
 from holdfast.checkpoint.manager.writer_thread import Writer, await_uncancelled
 from holdfast.checkpoint.repair import RepairReport, RunVerdict
-from holdfast.checkpoint.transfer import LIMITS, ImportLimits, Manifest, Redact, Style
+from holdfast.checkpoint.transfer import LIMITS, ImportLimits, Manifest, Redact, Style, encrypt_runs
 from holdfast.checkpoint.transfer import runs as portability
 from holdfast.storage.base import Storage
 
@@ -255,6 +256,15 @@ class StateManager(Manager):
     async def rotate_keys(self, name_or_run_id: str | None = None) -> int:
         """See `CheckpointManager.rotate_keys`."""
         return await self.perform(rotation.rotate_keys(self.engine, name_or_run_id))
+
+    async def encrypt_runs(
+        self,
+        name_or_run_id: str | None = None,
+        *,
+        scratch: str | os.PathLike[str] = ".holdfast/encrypting",
+    ) -> list[str]:
+        """See `CheckpointManager.encrypt_runs`."""
+        return await self.perform(encrypt_runs(self.engine, name_or_run_id, Path(scratch)))
 
     async def shred_run(self, run_id: str) -> bool:
         """See `CheckpointManager.shred_run`."""

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -16,7 +17,7 @@ from holdfast.checkpoint.manager.awaited import StateManager
 from holdfast.checkpoint.manager.setup import Manager, said
 from holdfast.checkpoint.manager.steps import Commit, Fire, Pause, Steps, Work, drive
 from holdfast.checkpoint.repair import RepairReport, RunVerdict
-from holdfast.checkpoint.transfer import LIMITS, ImportLimits, Manifest, Redact, Style
+from holdfast.checkpoint.transfer import LIMITS, ImportLimits, Manifest, Redact, Style, encrypt_runs
 from holdfast.checkpoint.transfer import runs as portability
 from holdfast.core.state import state as _state
 from holdfast.storage.base import Storage
@@ -273,6 +274,19 @@ class CheckpointManager(Manager):
         processes that hold a run go on with it.
         """
         return self.perform(rotation.rotate_keys(self.engine, name_or_run_id))
+
+    def encrypt_runs(
+        self,
+        name_or_run_id: str | None = None,
+        *,
+        scratch: str | os.PathLike[str] = ".holdfast/encrypting",
+    ) -> list[str]:
+        """Encrypt runs that were begun in the clear, and return their ids.
+
+        Each is written to an encrypted file in *scratch*, validated, replaced and verified. It may
+        be interrupted and called again with the same *scratch*.
+        """
+        return self.perform(encrypt_runs(self.engine, name_or_run_id, Path(scratch)))
 
     def shred_run(self, run_id: str) -> bool:
         """Erase a run's key: its states can never be read again, headers and metadata can.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from holdfast.checkpoint.crypto import read_body
+from holdfast.checkpoint.crypto import Sealer, is_clear, read_body
 from holdfast.checkpoint.journal import Reader
 from holdfast.core.records import Chain, Header, Range, Record, covers, read_prune_note
 from holdfast.core.values import Rebuilt, encode
@@ -33,8 +33,11 @@ class RunVerdict(msgspec.Struct, frozen=True):
 def verify_run(reader: Reader, run: RunInfo) -> RunVerdict:
     """Verify a run up to the head that *run* names.
 
-    A run that is saved and pruned meanwhile is not accused of what a later prune explains.
+    A run that is saved and pruned meanwhile is not accused of what a later prune explains, nor a
+    run in the clear of having no key.
     """
+    if reader.sealer.keys is not None and is_clear(reader.storage, run.run_id):
+        reader = Reader(reader.storage, Sealer(reader.storage))
     for _ in range(_TRIES):
         walk = _Walk(reader, run)
         problems = walk.problems()

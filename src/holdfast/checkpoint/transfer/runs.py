@@ -64,7 +64,15 @@ from holdfast.storage.base import (
 if TYPE_CHECKING:
     from holdfast.checkpoint.operations import Operations
 
-__all__ = ["copy_run", "export_json", "export_run", "import_run", "json_lines"]
+__all__ = [
+    "append_whole",
+    "copy_run",
+    "export_json",
+    "export_run",
+    "import_run",
+    "json_lines",
+    "write_encrypted",
+]
 
 
 logger = logging.getLogger("holdfast.checkpoint")
@@ -92,6 +100,11 @@ def export_run(
     redaction = None if redact is None else Redaction(redact, operations.reader)
     export = _Export(operations.reader, run_id, redaction, keys, decrypt)
     return (yield Work(lambda: export.write(target, overwrite)))  # type: ignore[no-any-return]
+
+
+def write_encrypted(reader: Reader, run_id: str, keys: Keys, path: Path) -> Manifest:
+    """Write a run to a file that *keys* encrypt; *reader* reads the run as it is now."""
+    return _Export(reader, run_id, None, keys, False).write(path, overwrite=True)
 
 
 class _Export:
@@ -243,7 +256,7 @@ def import_run(
             ids = (NewIds().rewrite,) if new_id != staged.run_id else ()
             records = resealed(staged.records, closer, staged.text_of, *ids, now=datetime.now(UTC))
             staged.records = list(records)
-        _append_whole(operations.storage, new_id, staged)
+        append_whole(operations.storage, new_id, staged)
         operations.journal.invalidate(new_id)
         operations.retention.forget(new_id, staged.name)
         return new_id
@@ -264,7 +277,7 @@ def _taken(run_id: str) -> ConflictError:
     )
 
 
-def _append_whole(storage: Storage, run_id: str, staged: Staged) -> None:
+def append_whole(storage: Storage, run_id: str, staged: Staged) -> None:
     """Append a run in one commit, with a batch for each name it has had."""
     erased = frozenset((gap.first, gap.last) for gap in staged.gaps)
     batches = [

@@ -92,7 +92,7 @@ def help_for(error: errors.HoldfastError) -> str:
     match error:
         case errors.CorruptError() if error.hint == errors.CorruptError.hint:
             return "holdfast verify --read-data lists the damage, holdfast repair repairs it"
-        case errors.WrongKeyError():
+        case errors.WrongKeyError() if "holdfast " not in error.hint:
             return "set HOLDFAST_ENCRYPTION_KEY or HOLDFAST_ENCRYPTION_KEY_FILE to its key"
         case errors.StorageFullError():
             return "holdfast forget and holdfast prune free space; nothing acknowledged was lost"

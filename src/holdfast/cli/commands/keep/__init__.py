@@ -1,1 +1,1 @@
-"""Commands that maintain a storage: forget, prune, verify, repair, policy, rotate-key."""
+"""Commands that maintain a storage: forget, prune, verify, repair, policy, encrypt, rotate-key."""

@@ -1,0 +1,103 @@
+"""Encryption of runs that were begun in the clear.
+
+A run is written to an encrypted file, the file is validated, the run is replaced by it, and the
+file is removed. Interrupted anywhere, the run or the file is complete, and another call continues.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.checkpoint.crypto import Keys, Sealer, is_clear
+from holdfast.checkpoint.journal import Reader
+from holdfast.checkpoint.leases import RunLease
+from holdfast.checkpoint.manager import Steps, Work
+from holdfast.checkpoint.repair import verify_run
+from holdfast.checkpoint.transfer.container_reader import UNLIMITED, open_run
+from holdfast.checkpoint.transfer.runs import append_whole, write_encrypted
+from holdfast.checkpoint.transfer.validate import stage
+from holdfast.core.records import check_run_id, medium_name
+from holdfast.errors import CorruptError, NotFoundError, UsageError
+from holdfast.storage.base import RunQuery
+
+if TYPE_CHECKING:
+    from holdfast.checkpoint.operations import Operations
+
+__all__ = ["encrypt_runs"]
+
+_SUFFIX = ".encrypting"
+
+
+def encrypt_runs(
+    operations: Operations, name_or_run_id: str | None, scratch: Path
+) -> Steps[list[str]]:
+    """Encrypt one run, the runs of a name, or all that are in the clear; return their ids.
+
+    A run that another process holds is refused with a `LeaseHeldError`.
+    """
+    keys = operations.reader.sealer.keys
+    if keys is None:
+        raise UsageError(
+            "there is no key to encrypt with",
+            hint="open the manager with encryption_key=, or set HOLDFAST_ENCRYPTION_KEY",
+        )
+    pending: list[str] = yield Work(lambda: _clear_runs(operations, name_or_run_id, scratch))
+    for run_id in pending:
+        yield Work(partial(_encrypt, operations, keys, run_id, scratch))
+    return pending
+
+
+def _clear_runs(operations: Operations, name_or_run_id: str | None, scratch: Path) -> list[str]:
+    storage = operations.storage
+    begun = {path: _run_in(path) for path in scratch.glob(f"*{_SUFFIX}")}
+    if name_or_run_id is None:
+        runs = [run.run_id for run in storage.runs(RunQuery())]
+        runs += (run_id for run_id in begun.values() if run_id not in runs)
+    elif name_or_run_id in begun.values():
+        runs = [name_or_run_id]
+    else:
+        check_run_id(name_or_run_id, "name_or_run_id")
+        runs = [run.run_id for run in operations.reader.runs_of(name_or_run_id)]
+        if not runs:
+            raise NotFoundError(
+                f"no run or name {name_or_run_id!r}",
+                hint="check the spelling",
+                run_id=name_or_run_id,
+            )
+    return [run_id for run_id in runs if run_id in begun.values() or is_clear(storage, run_id)]
+
+
+def _run_in(path: Path) -> str:
+    with open_run(path, UNLIMITED) as file:
+        return file.manifest.run_id
+
+
+def _encrypt(operations: Operations, keys: Keys, run_id: str, scratch: Path) -> None:
+    storage, reader = operations.storage, operations.reader
+    path = scratch / f"{medium_name(run_id)}{_SUFFIX}"
+    with RunLease(operations.journal, run_id):
+        run = reader.run(run_id)
+        if run is not None and is_clear(storage, run_id):
+            scratch.mkdir(parents=True, exist_ok=True)
+            write_encrypted(Reader(storage, Sealer(storage)), run_id, keys, path)
+        if path.exists():
+            with open_run(path, UNLIMITED) as file:
+                staged = stage(file, keys, rename=False)
+            if run is None or is_clear(storage, run_id):
+                storage.delete(run_id)
+                append_whole(storage, run_id, staged)
+        operations.journal.invalidate(run_id)
+        reader.sealer.forget_key(run_id)
+        operations.retention.forget_all()
+        new = reader.run(run_id)
+        verdict = None if new is None else verify_run(reader, new)
+        if not verdict:
+            raise CorruptError(
+                f"run {run_id!r} could not be verified after it was encrypted",
+                hint=f"its encrypted records are in {path}",
+                run_id=run_id,
+            )
+        path.unlink(missing_ok=True)
+    storage.compact()

@@ -1,0 +1,42 @@
+"""`holdfast encrypt`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from holdfast.cli.framework import Cli, Document, Line, Option, Runs, command, counted
+
+__all__ = ["Encrypted", "encrypt"]
+
+
+class Encrypted(Document, kw_only=True):
+    """``encrypt``"""
+
+    type: Literal["encrypted"] = "encrypted"
+    runs: list[str]
+
+
+@command
+def encrypt(
+    cli: Cli,
+    runs: Runs = None,
+    scratch: Annotated[
+        Path, Option(metavar="DIR", help="Directory for the encrypted files under way.")
+    ] = Path(".holdfast/encrypting"),
+) -> None:
+    """Encrypt runs in the clear with HOLDFAST_ENCRYPTION_KEY or .._KEY_FILE.
+
+    Each is replaced by its encrypted copy and verified. It may be interrupted and called again.
+    """
+    chosen = cli.finder.runs(runs)
+    manager = cli.open()
+    changed: list[str] = []
+    with cli.progress("encrypting", len(chosen)) as advance:
+        for run in chosen:
+            changed += manager.encrypt_runs(run.run_id, scratch=scratch)
+            advance()
+    if runs is None:
+        changed += manager.encrypt_runs(scratch=scratch)  # those an interrupted call left behind
+    text = f"{len(changed)} of {counted(len(chosen), 'run')} encrypted"
+    cli.give(Encrypted(runs=changed), lambda: [Line.of(text)])
