@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import CheckpointManager, State
 from holdfast.errors import HoldfastError, NotFoundError, UsageError
 from holdfast.storage import registry
 from holdfast.storage.base import RunQuery, Storage
@@ -473,3 +474,15 @@ imported()
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
     ).stdout
     assert out.splitlines() == ["[]", "['holdfast.storage.memory.storage']"]
+
+
+def test_a_manager_on_the_default_storage_leaves_one_that_is_shared_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    register_checkpoint_store("shared-by-default", MemoryStorage)
+    monkeypatch.setenv("HOLDFAST_STORAGE", "shared-by-default")
+    for run_id in ("one", "two"):
+        with CheckpointManager() as manager:
+            manager.save_checkpoint(State.new({"n": 1}, run_id=run_id))
+    runs = get_checkpoint_store("shared-by-default").runs(RunQuery())
+    assert [run.run_id for run in runs] == ["two", "one"]

@@ -20,7 +20,7 @@ from typing import Any
 
 import apsw
 import pytest
-from tests.checkpoint.test_recovery import damage
+from tests.checkpoint.repair.test_recovery import damage
 
 from holdfast import CheckpointManager, MemoryStorage, State, Storage
 from holdfast.core.records.record import Record
@@ -33,7 +33,7 @@ from holdfast.errors import (
     StorageUnavailableError,
     UsageError,
 )
-from holdfast.storage.base import Batch, Owner, RecordQuery, RunQuery
+from holdfast.storage.base import Batch, Owner, RecordQuery, RunQuery, this_process
 from holdfast.storage.files.storage import FilesystemStorage
 from holdfast.storage.registry import open_storage
 from holdfast.storage.replicated.breaker import Breaker, BreakerRules
@@ -1157,3 +1157,31 @@ def test_a_fallback_that_is_behind_does_not_answer_for_all_runs() -> None:
     now[0] += 1000
     with pytest.raises(StorageUnavailableError):
         list(storage.runs(RunQuery()))
+
+
+def test_a_child_gets_locks_of_its_own_after_a_fork() -> None:
+    storage = ResilientStorage(MemoryStorage(), MemoryStorage())
+    replicas = storage._replicas
+    held = [replicas.lock, *(one._lock for one in replicas.all)]
+    held += [one.breaker._lock for one in replicas.all]
+    for lock in held:
+        lock.acquire()
+    pid = os.fork()
+    if pid == 0:
+        now = [replicas.lock, *(one._lock for one in replicas.all)]
+        now += [one.breaker._lock for one in replicas.all]
+        os._exit(0 if all(lock.acquire(timeout=1) for lock in now) else 1)
+    for lock in held:
+        lock.release()
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    storage.close()
+
+
+def test_an_epoch_that_was_lost_is_passed_in_one_step() -> None:
+    primary = MemoryStorage()
+    storage = ResilientStorage(primary, MemoryStorage())
+    writer = JournalWriter()
+    assert storage.append([writer.batch([writer.record(epoch=1 << 40)])]) == [None]
+    lease = storage.take_lease("run", this_process(), now=0.0, ttl=9.0)
+    assert lease.epoch == (1 << 40) + 1
+    storage.close()

@@ -672,6 +672,20 @@ class TestErrors:
         assert not path.exists() or path.stat().st_size == 0
         storage.close()
 
+    def test_a_log_that_is_gone_takes_no_more_records(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("holdfast.storage.sqlite.connections._LOOKS_EVERY", 0.0)
+        storage, writer = SQLiteStorage(path), JournalWriter()
+        for _ in range(3):
+            writer.save(storage)
+        storage.compact()
+        writer.save(storage)
+        Path(f"{path}-wal").unlink()
+        with pytest.raises(StorageError, match="wal was deleted or replaced"):
+            writer.save(storage)
+        storage.close()
+
     def test_an_interrupt_in_a_transaction_leaves_none_behind(self, storage: SQLiteStorage) -> None:
         with storage._pool.maintaining() as db:
             db.execute("BEGIN IMMEDIATE")

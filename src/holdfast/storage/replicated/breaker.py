@@ -59,6 +59,10 @@ class Breaker:
         self._opens_at: float | None = None
         self._probing_since: float | None = None
 
+    def renew_lock(self) -> None:
+        """Give a child process a lock of its own, after a fork."""
+        self._lock = threading.Lock()
+
     @property
     def state(self) -> Literal["closed", "open", "half-open"]:
         """Closed: calls go through. Open: none does. Half-open: one may, or is on its way."""

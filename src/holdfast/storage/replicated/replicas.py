@@ -88,6 +88,10 @@ class Replica:
                 self._opened = self._given()
             return self._opened
 
+    def renew_locks(self) -> None:
+        self._lock = threading.Lock()
+        self.breaker.renew_lock()
+
     def close(self) -> None:
         with self._lock:
             if self._opened is not None:
@@ -118,6 +122,12 @@ class Replicas:
         """The runs whose copies were found to fit, all storages having answered."""
         self._all_settled = False
         self._acting = 0
+
+    def renew_locks(self) -> None:
+        """Give a child process locks of its own, after a fork."""
+        self.lock = threading.RLock()
+        for replica in self.all:
+            replica.renew_locks()
 
     def call(
         self,

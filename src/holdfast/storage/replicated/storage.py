@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
@@ -428,7 +427,7 @@ _storages: WeakSet[ResilientStorage] = WeakSet()
 def _new_locks() -> None:
     """A child must not wait for a lock that a thread of its parent held."""
     for storage in _storages:
-        storage._replicas.lock = threading.RLock()
+        storage._replicas.renew_locks()
 
 
 os.register_at_fork(after_in_child=_new_locks)

@@ -69,6 +69,8 @@ class Pool:
         self._closed = False
         self._pid: int | None = None
         self._file: tuple[int, int] | None = None
+        self._log: tuple[int, int] | None = None
+        """The log that the connections write to, once it is known."""
         self._looks_again = 0.0
         self._errors = _Errors(path, busy_timeout)
         self._renew_locks()
@@ -143,6 +145,8 @@ class Pool:
                 writer.execute("BEGIN IMMEDIATE")
                 yield writer
                 writer.execute("COMMIT")
+                if self._log is None:
+                    self._log = _identity(f"{self._path}-wal")
             except BaseException as error:
                 if writer.in_transaction:
                     writer.execute("ROLLBACK")
@@ -189,21 +193,23 @@ class Pool:
             )
 
     def _look(self) -> None:
-        """See that the file still stands at its path: what is saved in another would be lost."""
+        """See that the file and its log are still there: what is saved elsewhere is lost."""
+        log = f"{self._path}-wal"
+        gone = ""
         if self._file != self._file_now():
+            gone = str(self._path)
+        elif self._log is not None and self._log != _identity(log):
+            gone = log
+        if gone:
             raise StorageError(
-                f"{self._path} was deleted or replaced while it was open",
+                f"{gone} was deleted or replaced while it was open",
                 hint="put it back, or open the storage again",
-                path=str(self._path),
+                path=gone,
             )
         self._looks_again = time.monotonic() + _LOOKS_EVERY
 
     def _file_now(self) -> tuple[int, int] | None:
-        try:
-            stat = os.stat(self._path)
-        except FileNotFoundError:
-            return None
-        return stat.st_dev, stat.st_ino
+        return _identity(str(self._path))
 
     def _open_writer(self) -> apsw.Connection:
         self._check()
@@ -248,6 +254,7 @@ class Pool:
 
     def _disconnect(self) -> None:
         """Close all connections, the last of which leaves no log behind."""
+        self._log = None
         self._pid = None
         while self._idle:
             self._idle.pop().close()
@@ -293,6 +300,15 @@ class Pool:
             self._paused = False
             self._state.release()
             self._writing.release()
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """The device and inode of a file; None if there is none."""
+    try:
+        stat = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return stat.st_dev, stat.st_ino
 
 
 class _Errors:
