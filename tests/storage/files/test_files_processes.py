@@ -23,7 +23,7 @@ from holdfast.testing import JournalWriter
 
 EXHAUSTIVE = os.environ.get("HOLDFAST_EXHAUSTIVE") == "1"
 KILLS = 1_000 if EXHAUSTIVE else 24
-SOURCE = Path(__file__).parents[2] / "src"
+SOURCE = Path(__file__).parents[3] / "src"
 
 
 def start(code: str, *arguments: object, under: tuple[str, ...] = ()) -> subprocess.Popen[str]:
