@@ -31,6 +31,7 @@ from holdfast import (
 from holdfast.errors import (
     ConflictError,
     Interrupted,
+    LeaseHeldError,
     NotFoundError,
     RunError,
     StepError,
@@ -343,3 +344,22 @@ async def test_a_question_is_approved_or_rejected_by_its_run_alone(db: str) -> N
 def test_an_answer_is_one_thing(db: str) -> None:
     with pytest.raises(UsageError, match="give one of"):
         answer("r", "charge", storage=db)
+
+
+async def test_a_completed_run_that_was_not_deleted_is_deleted_under_its_lease(db: str) -> None:
+    from holdfast.storage.base import Leasing, this_process
+
+    async with line(lambda state: {"n": 1}, store=db, interval=1, preserve=True) as graph:
+        await graph.execute(State.new({}, run_id="r"))
+    # As if its process had died before the journal was deleted, and the id were in use again.
+    storage = SQLiteStorage(db.removeprefix("sqlite:///"))
+    assert isinstance(storage, Leasing)
+    lease = storage.take_lease("r", this_process(), now=time.time(), ttl=60)
+    async with line(lambda state: {"n": 1}, store=db, interval=1) as graph:
+        with pytest.raises(LeaseHeldError):
+            await graph.resume("r")
+        storage.release_lease(lease)
+        assert (await graph.resume("r"))["n"] == 1
+        with pytest.raises(NotFoundError):
+            await graph.resume("r")
+    storage.close()

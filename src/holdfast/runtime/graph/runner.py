@@ -106,9 +106,10 @@ class Runner:
         assert manager is not None
         target = await asyncio.to_thread(find_run, manager.reader, wanted.run_id)
         run_id = target.run.run_id
-        if target.newest.status == "completed" and not wanted.rewinds:
+        if target.newest.status == "completed" and not wanted.rewinds and self._config.preserve:
             self._check_name(target.run, wanted, self._plan.name)
             return await self._stored(manager, target.newest, wanted)
+        # A journal that is to be deleted is deleted under the lease: the id may be in use again.
         session = await self._open(manager, run_id)
         try:
             found = await asyncio.to_thread(self._find, session, wanted, self._plan.name)
