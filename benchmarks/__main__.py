@@ -22,6 +22,7 @@ from benchmarks.workload import fsync_time
 
 _NAMES = (
     *("size", "speed", "scale", "group_commit", "compression", "retention", "graph", "agent"),
+    "functions",
     *("cli", "langgraph"),
 )
 _TRIES = 3

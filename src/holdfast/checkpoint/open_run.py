@@ -140,8 +140,12 @@ class OpenRun:
         force: bool = False,
         fingerprint: str | None = None,
         schema: int | None = None,
+        whole: bool = False,
     ) -> str:
-        """Save *values* at *place* with *notes*; the id, or "" if a failure was only warned of."""
+        """Save *values* at *place* with *notes*; the id, or "" if a failure was only warned of.
+
+        With *whole*, as a keyframe: what lies before it need not be read to load it.
+        """
         self.check_held()
         values = dict(values)
         natures = dict.fromkeys(values, Nature.LIVE)
@@ -151,6 +155,7 @@ class OpenRun:
             draft,
             fingerprint=fingerprint,
             schema=schema,
+            fresh=whole,
             extra=(lambda _: beside) if beside is not None else None,
         )
         return self.manager.save_draft(draft, force=force or bool(notes), notes=notes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
 from contextvars import Token
@@ -170,6 +171,11 @@ class Run:
         call = EffectCall(context, opened, policy)
         if self._awaited:
             return perform(call, key, fn, args, kwargs)
+        if inspect.iscoroutinefunction(fn):
+            raise UsageError(
+                f"{getattr(fn, '__qualname__', fn)} is async, and this run blocks",
+                hint="use `async with holdfast.run(...)` and await the call",
+            )
         return perform_now(call, key, fn, args, kwargs)
 
     # Loops

@@ -384,12 +384,7 @@ def perform_now(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    """Carry *call* out on this thread, blocking until its outcome is durable."""
-    if inspect.iscoroutinefunction(fn):
-        raise UsageError(
-            f"{getattr(fn, '__qualname__', fn)} is async, and this call blocks",
-            hint="use `async with holdfast.run(...)` or an async workflow, and await the call",
-        )
+    """Carry *call* of a plain function out on this thread, blocking until it is durable."""
     actions = call.actions(key, args_digest(args, kwargs))
     try:
         action = next(actions)

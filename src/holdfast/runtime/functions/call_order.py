@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 
 from holdfast.checkpoint.effects import CallContext, Recording, Spot
 from holdfast.errors import ShapeError
@@ -133,5 +134,6 @@ class CallOrder(CallContext):
         )
 
 
+@lru_cache(maxsize=1024)
 def _safe(name: str) -> str:
     return name.replace("%", "%25").replace("@", "%40").replace("/", "%2F")

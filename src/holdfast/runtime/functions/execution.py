@@ -34,6 +34,8 @@ from holdfast.storage.base import Storage
 
 __all__ = ["FunctionRun", "look_up"]
 
+_LONG = 64
+"""Recorded calls from which on a checkpoint is a keyframe, so that they are read once only."""
 _NO_RUN = "holdfast runs lists the runs of a storage"
 
 
@@ -270,6 +272,7 @@ class FunctionRun:
             extra={"error": error} if error else None,
             force=True,
             schema=0,
+            whole=place.step > _LONG,
         )
 
     def _result(self, status: str, **facts: Any) -> RunResult[Any]:

@@ -75,7 +75,7 @@ class Typed:
 
     def _read(self, name: str, value: Any) -> Any:
         hint = self._hints.get(name)
-        if hint is None or hint is Any:
+        if hint is None or hint is Any or type(value) is hint:
             return value
         parameter = self.signature.parameters.get(name)
         if parameter is not None and parameter.kind is parameter.VAR_POSITIONAL:
