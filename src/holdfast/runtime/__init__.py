@@ -1,1 +1,1 @@
-"""What runs on the journal: the state graph, and what is built on it."""
+"""Execution on the journal: the state graph, and what is built on it."""

@@ -246,7 +246,7 @@ def test_the_section_may_stand_under_workflow_but_not_twice(write: Write) -> Non
             enabled: true
         """
     )
-    with pytest.raises(UsageError, match=r"workflow.yaml:6: checkpointing is there twice: also"):
+    with pytest.raises(UsageError, match=r"workflow.yaml:6: checkpointing is a duplicate of line"):
         read_workflow(path)
 
 
@@ -633,12 +633,12 @@ async def test_runtime_checkpoint(on: bool, asked: int, write: Write, provider: 
         ("fleet:\n  callbacks:\n    streaming: true", 3, "'streaming_enabled'"),
         ("defaults:\n  temperature: 3", 2, "Expected float <= 2.0"),
         ("defaults:\n  top_p: 0", 2, "Expected float > 0"),
-        ("agents: {}", 1, "agents names nobody"),
+        ("agents: {}", 1, "agents names no participant"),
         ("agents:\n  a:\n    tools:\n      - nme: x", 4, "did you mean 'name'?"),
         ("agents:\n  a:\n    tools:\n      - enabled: true", 4, "missing required field name"),
         ("agents:\n  a:\n    runtime:\n      steam: true", 4, "did you mean 'stream'?"),
-        ("agents:\n  a:\n    agent:\n      name: b", 4, "'b' stands under the name 'a'"),
-        ("workflow:\n  max_rounds: 1\n  max_rounds: 2", 3, "there twice: also in line 2"),
+        ("agents:\n  a:\n    agent:\n      name: b", 4, "'b' is listed under the name 'a'"),
+        ("workflow:\n  max_rounds: 1\n  max_rounds: 2", 3, "a duplicate of line 2"),
         ("workflow: [", 1, "this is not YAML"),
         ("- 1", 1, "the file is no mapping"),
         ("workflow: {max_rounds: !!python/name:os.system x}", 1, "could not determine"),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.checkpoint.test_recovery import damage
+from tests.checkpoint.repair.test_recovery import damage
 from tests.runtime.graphs import Counting, Heard, line
 
 from holdfast import (

@@ -22,8 +22,8 @@ from holdfast.runtime.agent.children import (
     Parent,
     agent_tool,
     hand_out,
-    parked_inside,
     pass_on_refusal,
+    waiting_inside_signal,
 )
 from holdfast.runtime.agent.config import AutonomousConfig
 from holdfast.runtime.agent.cycle import Cycles
@@ -122,7 +122,7 @@ class BaseAutonomousAgent:
         """Work on *task* until it is done, or continue an unfinished run.
 
         With ``resume_from_checkpoint`` the newest unfinished run of the same task continues;
-        without a *task*, the newest unfinished one. Another task begins a run of its own. With
+        without a *task*, the newest unfinished one. Another task begins a new run. With
         *checkpoint* its run continues from there, and another text is added to the conversation.
         *answer* answers the one question that the run, or an agent inside it, waits for;
         *answers* several, by the ids that the result gives them.
@@ -180,7 +180,7 @@ class BaseAutonomousAgent:
             pass_on_refusal(error)
             raise
         if result.waiting:
-            raise parked_inside(result)
+            raise waiting_inside_signal(result)
         return result
 
     async def _start(self, task: str, checkpoint: str | None) -> Start:
@@ -275,8 +275,8 @@ class BaseAutonomousAgent:
             if ending.status == "failed" and not self.config.error_handling_enabled:
                 raise StepError(f"the agent failed: {ending.error}", node="cycle") from ending
             status = ending.status
-        except Interrupted as parked:
-            waiting, status = getattr(parked, "waiting", ()), "interrupted"
+        except Interrupted as signal:
+            waiting, status = getattr(signal, "waiting", ()), "interrupted"
         except Drained:
             status = "interrupted"
         else:

@@ -28,8 +28,8 @@ __all__ = [
     "count_invocation",
     "delegate",
     "hand_out",
-    "parked_inside",
     "pass_on_refusal",
+    "waiting_inside_signal",
 ]
 
 
@@ -152,7 +152,7 @@ def _managers(agent: BaseAutonomousAgent) -> list[StateManager]:
     return found
 
 
-def parked_inside(result: AgentResult) -> Interrupted:
+def waiting_inside_signal(result: AgentResult) -> Interrupted:
     """The signal that tells the parent what this agent waits for."""
     run_id = result.run_id
     waiting = tuple(outside(one) if one.run_id == run_id else one for one in result.waiting)

@@ -50,7 +50,7 @@ class AgentResult:
     error: str | None
     run_id: str
     waiting: tuple[Waiting, ...] = ()
-    """What an interrupted run waits for: approvals, and calls in doubt."""
+    """Approvals and calls in doubt that an interrupted run waits for."""
 
     def __getitem__(self, name: str) -> Any:
         """A field by name: ``result["status"]``."""

@@ -26,7 +26,7 @@ class AgentRuns:
 
     def over(self, manager: StateManager) -> AgentRuns:
         """Save through *manager*, which the caller closes."""
-        self._agent.state_manager = manager  # no copy: its tools may be methods of its own
+        self._agent.state_manager = manager  # no copy: its tools may be its methods
         return self
 
     def explain_resume(self, run_id: str) -> ResumePlan:

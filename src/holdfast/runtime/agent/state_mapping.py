@@ -66,7 +66,7 @@ def begun(state: AgentState, task: str) -> None:
 
 
 def usage_of(state: AgentState) -> Usage:
-    """What the agent has used; dollars include agents inside it."""
+    """Usage of the agent; the dollars include agents inside it."""
     known = Usage.read(state.extra.get("usage", {}) or Usage.none().to_dict())
     return dataclasses.replace(known, cost_usd=state.budget_spent_usd)
 

@@ -278,7 +278,7 @@ def _now() -> str:
 
 
 class AgentParticipant:
-    """An agent that takes part; each of its rounds is a run of its own.
+    """An agent that takes part; each of its rounds is a separate run.
 
     That run is linked to the fleet's and saved beside it: killed during a round, the agent
     continues with its own next cycle.
@@ -348,7 +348,7 @@ def _spent(done: Mapping[str, Any]) -> dict[str, float]:
 
 
 def participant_of(name: str, given: object) -> Participant:
-    """The participant that *given* stands for: itself, a model, an agent, or a function."""
+    """Make a participant of *given*: a participant, a model, an agent, or a function."""
     if isinstance(given, Participant):
         return given
     if isinstance(given, BaseAutonomousAgent):

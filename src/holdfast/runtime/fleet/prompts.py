@@ -1,4 +1,4 @@
-"""What a fleet's manager is asked, and how its answers are read.
+"""Prompts for a fleet's manager, and the reading of its answers.
 
 The pattern is Magentic's: facts and a plan first; then, round by round, a *progress ledger* that
 says whether the task is done, whether there is progress, who is next and what it is to do.
@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 LEDGER_ATTEMPTS = 3
-"""So often a ledger that cannot be read is asked for again before the fleet plans anew."""
+"""Attempts to get a readable ledger before the fleet plans again."""
 
 _MANAGER = "You lead a team that works on a task. You plan, you say who does what, and you answer."
 _FACTS = (
@@ -58,11 +58,11 @@ _ITEMS: dict[str, dict[str, Any]] = {
     "instruction_or_question": {"type": "string", "maxLength": 1000},
 }
 _REASON = {"type": "string", "maxLength": 100}
-"""Small models would not find the end of it by themselves."""
+"""Small models may not end a text by themselves."""
 
 
 class Ledger(msgspec.Struct, frozen=True, kw_only=True):
-    """A progress ledger: what the manager decided on, and why."""
+    """A progress ledger: the manager's decisions and reasons."""
 
     satisfied: bool
     looping: bool
@@ -73,7 +73,7 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def stalled(self) -> bool:
-        """Whether the round before brought nothing."""
+        """True if the last round brought no progress."""
         return self.looping or not self.progressing
 
 
@@ -98,9 +98,9 @@ def ledger_schema(names: Sequence[str]) -> dict[str, Any]:
 
 
 def read_ledger(data: Any, names: Sequence[str]) -> Ledger | str:
-    """The ledger that a manager's answer is, or what is wrong with it."""
+    """Read a manager's answer as a ledger, or return what is wrong with it."""
     if not isinstance(data, Mapping):
-        return "it is no JSON object"
+        return "it is not a JSON object"
     answers: dict[str, Any] = {}
     reasons: dict[str, str] = {}
     for key, kind in _ITEMS.items():

@@ -1,4 +1,4 @@
-"""Settings of a fleet as values: what `workflow.yaml` can say, and what holds where it is silent.
+"""Settings of a fleet as values, as `workflow.yaml` gives them, with their defaults.
 
 Each class is a section of the file, each field a key. `runtime.fleet.workflow_file` reads them.
 """
@@ -45,7 +45,7 @@ class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class CheckpointSettings(_Section, frozen=True):
-    """``checkpointing``: whether, where and for how long a fleet is saved."""
+    """``checkpointing``: storage and retention of a fleet."""
 
     enabled: bool = True
     storage_type: _Text = "file"
@@ -53,12 +53,12 @@ class CheckpointSettings(_Section, frozen=True):
     storage_path: _Text = "./checkpoints"
     """The directory of ``file`` and ``sqlite``; for ``sqlite`` also a file named ``*.db``."""
     cleanup_after_days: _Count | None = 30
-    """Completed runs go so many days after their end, other runs' old checkpoints so many days
-    after they were saved; the newest of a run that is not completed stays. None: nothing goes."""
+    """Delete completed runs this many days after their end, and older checkpoints of other runs;
+    the newest of an unfinished run stays. None: delete nothing."""
     auto_resume_on_failure: bool = False
-    """A run that fails goes on from its newest checkpoint, a few times, later each time."""
+    """Resume a run that fails a few times, later each time; not after an error of the program."""
     retention: dict[str, Any] = {}
-    """Which checkpoints stay while a run goes on: the names of `Rules`, with their values."""
+    """Retention during a run: the names of `Rules`, with their values."""
 
     @property
     def rules(self) -> Rules:
@@ -72,7 +72,7 @@ class ApprovalSettings(_Section, frozen=True):
     enabled: bool = True
     approval_timeout_seconds: _Seconds = 300.0
     auto_reject_on_timeout: bool = False
-    """What is not answered in time is rejected. Otherwise it stays open, and the run parked."""
+    """Reject what is not answered in time. Otherwise the run keeps waiting."""
     require_approval_for: tuple[str, ...] = (
         "code_execution",
         "file_operations",
@@ -84,7 +84,7 @@ class ApprovalSettings(_Section, frozen=True):
     """Operations, or tools by their names, that never wait, whatever the list above says."""
 
     def needs(self, *names: str) -> bool:
-        """Whether a tool waits for approval that goes by these names: its own, its operation's.
+        """Return whether a tool with these names, its own and its operation's, needs approval.
 
         >>> ApprovalSettings(trusted_operations=["run_tests"]).needs("shell", "code_execution")
         True
@@ -106,7 +106,7 @@ class WorkflowSettings(_Section, frozen=True):
     max_stalls: _Number = 3
     max_resets: _Number = 2
     timeout_seconds: _Seconds | None = 300.0
-    """How long a run may be executed in all, resumes included, time parked not. None: no limit."""
+    """Seconds of execution in all, resumes included, without waiting. None: no limit."""
 
 
 class Reasoning(_Section, frozen=True):
@@ -132,16 +132,16 @@ class Orchestrator(_Section, frozen=True):
 
 
 class PlanReview(_Section, frozen=True):
-    """``fleet.plan_review``: whether the plan is shown, and whether someone has to agree."""
+    """``fleet.plan_review``: showing the plan, and asking for approval of it."""
 
     enabled: bool = True
-    """Plans are announced to those who watch. Otherwise only the checkpoints hold them."""
+    """Emit plans as events. Otherwise only the checkpoints hold them."""
     require_human_approval: bool = False
-    """The run is parked with its plan until someone approves, edits or rejects it."""
+    """Make the run wait with its plan until someone approves, edits or rejects it."""
 
 
 class Callbacks(_Section, frozen=True):
-    """``fleet.callbacks``: what those who watch a run are told."""
+    """``fleet.callbacks``: which events observers receive."""
 
     streaming_enabled: bool = True
     """Text as the models write it."""
@@ -159,7 +159,7 @@ class FleetSettings(_Section, frozen=True):
 
 
 class ModelSettings(_Section, frozen=True):
-    """What a model is asked with; None leaves it to ``defaults``, or to the provider."""
+    """Settings of a model; None leaves one to ``defaults``, or to the provider."""
 
     model: _Text | None = None
     temperature: _Temperature | None = None
@@ -168,7 +168,7 @@ class ModelSettings(_Section, frozen=True):
 
 
 class Defaults(ModelSettings, frozen=True):
-    """``defaults``: the model of whoever has none of its own."""
+    """``defaults``: the model of those that name none."""
 
     tool_model: _Text | None = None
     """The model of those who have tools."""
@@ -183,7 +183,7 @@ class ToolSettings(_Section, frozen=True):
     name: _Text
     enabled: bool = True
     operation: _Text | None = None
-    """What it counts as in ``human_in_the_loop``; its name counts too."""
+    """Its operation in ``human_in_the_loop``; its name counts too."""
     function: _Text | None = None
     """``package.module:function``, for one that is not given in code."""
 
@@ -192,11 +192,11 @@ class RuntimeSettings(_Section, frozen=True):
     """``runtime`` of a participant."""
 
     stream: bool = True
-    """Its text is told as it is written, where ``streaming_enabled`` allows."""
+    """Emit its text as it is written, where ``streaming_enabled`` allows."""
     store: bool = True
-    """It remembers its earlier rounds. Otherwise each instruction stands alone."""
+    """Show it its earlier rounds. Otherwise each instruction comes alone."""
     checkpoint: bool = True
-    """Its model calls are recorded one by one. Otherwise a round that is interrupted asks again."""
+    """Record its model calls one by one. Otherwise an interrupted round asks again."""
 
 
 class AgentSettings(ModelSettings, frozen=True):
@@ -207,7 +207,7 @@ class AgentSettings(ModelSettings, frozen=True):
 
 
 class ParticipantSettings(_Section, frozen=True):
-    """An entry of ``agents``, there or in a file of its own."""
+    """An entry of ``agents``, in place or in another file."""
 
     agent: AgentSettings = AgentSettings()
     system_prompt: str = ""
@@ -228,7 +228,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a `workflow.yaml` says."""
+    """All settings of a `workflow.yaml`."""
 
     workflow: WorkflowSettings = WorkflowSettings()
     checkpointing: CheckpointSettings = CheckpointSettings()
@@ -236,11 +236,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     fleet: FleetSettings = FleetSettings()
     defaults: Defaults = Defaults()
     agents: dict[str, ParticipantSettings] = {}
-    """By name. None at all means researcher, coder and analyst."""
+    """By name; none means researcher, coder and analyst."""
 
     @property
     def limits(self) -> Limits:
-        """The limits that hold: the orchestrator's where it has any, else the workflow's.
+        """The effective limits: the orchestrator's, else the workflow's.
 
         >>> Settings(fleet=FleetSettings(orchestrator=Orchestrator(max_round_count=15))).limits
         Limits(rounds=15, stalls=3, resets=2, seconds=300.0)

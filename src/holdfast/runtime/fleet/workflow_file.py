@@ -1,7 +1,7 @@
-"""`workflow.yaml`: read with care, and made into a fleet.
+"""`workflow.yaml`: read, checked, and built into a fleet.
 
-What is wrong in the file is an error that names its line, also where that is seen only when the
-fleet is made, and, for a key that does not exist, the nearest that does.
+An error names the line, also one that appears only when the fleet is built, and for an unknown key
+the nearest known one.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ _WHERE = re.compile(r"(?P<what>.*?)(?: - at `\$(?P<path>.*)`)?", re.DOTALL)
 
 
 class _Read(Settings, frozen=True, kw_only=True):
-    """What a file says, and where."""
+    """The settings of a file, with the line of each key."""
 
     places: dict[str, str]
     """File and line of each key, by its path; of the file itself, by no path."""
 
 
 def read_workflow(path: str | os.PathLike[str] = "workflow.yaml") -> Settings:
-    """What the file says."""
+    """Read the settings of a workflow file."""
     file = _File(Path(path))
     top = file.root
     file.check_keys(top, [*_SECTIONS, "agents"], "the file")
@@ -84,7 +84,7 @@ def read_workflow(path: str | os.PathLike[str] = "workflow.yaml") -> Settings:
             if inner is not None and node is not None:
                 raise file.error(
                     inner,
-                    f"{name} is there twice: also in line {node.start_mark.line + 1}",
+                    f"{name} is a duplicate of line {node.start_mark.line + 1}",
                     hint="keep it at the top or under workflow, not both",
                 )
             node = inner or node
@@ -98,10 +98,10 @@ def read_workflow(path: str | os.PathLike[str] = "workflow.yaml") -> Settings:
 
 
 def _agents(file: _File, node: yaml.Node) -> dict[str, ParticipantSettings]:
-    """The participants: each in place, or in a file of its own beside this one."""
+    """The participants: in place, or each in another file beside this one."""
     found: dict[str, ParticipantSettings] = {}
     if not file.is_mapping(node) or not node.value:
-        raise file.error(node, "agents names nobody", hint="write a name, and below it agent: ...")
+        raise file.error(node, "agents names no participant", hint="write name: {agent: ...}")
     for key, value in file.pairs(node):
         name = str(key.value)
         source, inner = file, value
@@ -113,7 +113,7 @@ def _agents(file: _File, node: yaml.Node) -> dict[str, ParticipantSettings]:
         if made.agent.name not in (None, name):
             raise source.error(
                 source.value_of(source.value_of(inner, "agent") or inner, "name") or inner,
-                f"agent {made.agent.name!r} stands under the name {name!r}",
+                f"agent {made.agent.name!r} is listed under the name {name!r}",
                 hint="give it one name",
             )
         found[name] = made
@@ -128,7 +128,7 @@ class _File:
 
         self.path = path
         self.places: dict[str, str] = {}
-        """Where the keys are that were looked at, by their paths."""
+        """File and line of the keys that were read, by their paths."""
         self._yaml = yaml
         try:
             text = path.read_text("utf-8")
@@ -169,14 +169,14 @@ class _File:
         return UsageError(f"{self.path}:{line}: {what}", hint=hint, path=str(self.path), line=line)
 
     def check_keys(self, node: yaml.Node, known: Sequence[str], where: str) -> None:
-        """Refuse what is no mapping, keys that are there twice, and those nobody knows."""
+        """Refuse anything but a mapping, duplicate keys, and unknown keys."""
         if not self.is_mapping(node):
             raise self.error(node, f"{where} is no mapping", hint=f"write {known[0]}: ...")
         seen: dict[str, yaml.Node] = {}
         for key, _ in self.pairs(node):
             if key.value in seen:
                 first = seen[key.value].start_mark.line + 1
-                raise self.error(key, f"{key.value!r} is there twice: also in line {first}")
+                raise self.error(key, f"{key.value!r} is a duplicate of line {first}")
             if key.value not in known:
                 raise self.unknown(key, str(key.value), known, where)
             seen[key.value] = key
@@ -247,7 +247,7 @@ class _File:
             raise self.error(at, f"retention: {error.message}", hint=error.hint) from None
 
     def _invalid(self, node: yaml.Node, cls: Any, message: str, where: str) -> UsageError:
-        """The error of a value, at the line of the value."""
+        """The error for a value, with its line."""
         match = _WHERE.fullmatch(message)
         assert match is not None
         for word, index in re.findall(r"\.(\w+)|\[(\d+)\]", match["path"] or ""):
@@ -268,7 +268,7 @@ def _start(yaml: Any) -> Any:
 
 
 def create_checkpoint_storage(settings: Settings | CheckpointSettings) -> Storage | None:
-    """The storage that the settings name, opened; None if checkpointing is not enabled.
+    """Open the storage that the settings name; None if checkpointing is not enabled.
 
     >>> create_checkpoint_storage(CheckpointSettings(enabled=False)) is None
     True
@@ -298,7 +298,7 @@ def build_fleet(
     approval_handler: ApprovalHandler | None = None,
     observer: str | Observer | Sequence[str | Observer] = "noop",
 ) -> Fleet:
-    """The fleet that *settings* describe; see `Fleet.from_yaml`."""
+    """Build the fleet that *settings* describe; see `Fleet.from_yaml`."""
     saved = settings.checkpointing
     participants = _participants(settings, tools)
     manager = _manager(settings)
@@ -334,7 +334,7 @@ def _manager(settings: Settings) -> Model:
 
 @contextmanager
 def _told_of(settings: Settings, *paths: str) -> Iterator[None]:
-    """An error inside is told with the place in the file of the first of these keys there is."""
+    """Add to an error inside the line of the first of these keys that the file has."""
     try:
         yield
     except UsageError as error:

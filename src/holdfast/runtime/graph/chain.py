@@ -1,4 +1,4 @@
-"""Chains: a value taken through one item after another."""
+"""Chains: a value that one item after another changes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from holdfast.checkpoint.effects import CURRENT_STEP, Item, args_digest, shown
+from holdfast.checkpoint.effects import CURRENT_STEP, args_digest, shown
 from holdfast.core.state import Lineage, State
-from holdfast.core.values import decode, encode
+from holdfast.core.values import decode
 from holdfast.errors import StepError
 from holdfast.runtime.graph.items import Parts, Progressed, call, other_items, report
 from holdfast.runtime.graph.node_result import PASS_THROUGH_ERRORS, applied
@@ -20,13 +20,13 @@ __all__ = ["ChainResult", "process_chain"]
 
 
 class ChainResult(msgspec.Struct, frozen=True):
-    """Where a chain ended."""
+    """The end of a chain."""
 
     final: Any
     steps: int
     intermediate: tuple[Any, ...] = ()
-    """The value before the first item and after each one, if they were to be captured; after a
-    resume, only those since then."""
+    """If captured: the value before the first item and after each one; after a resume, only those
+    since then."""
 
 
 async def process_chain(
@@ -37,10 +37,10 @@ async def process_chain(
     progress: Progressed | None = None,
     capture: bool = False,
 ) -> ChainResult:
-    """Take *initial* through ``processor(item, value)`` for each item, in order.
+    """Apply ``processor(item, value)`` to *initial* for each item, in order.
 
     If *initial* is a `State`, the processor may return what a node returns. The first failure
-    ends it with a `StepError`, with the value up to there as `.state` and the item's `.index`.
+    is a `StepError` with the last good value as `.state` and the item's `.index`.
     """
     items = list(items)
     parts = Parts()
@@ -92,7 +92,7 @@ def _failure(parts: Parts, index: int, item: Any, value: Any, error: Exception) 
 
 
 class _Kept(ABC):
-    """How far a chain is, in the journal."""
+    """Progress of a chain in the journal."""
 
     def __init__(self, parts: Parts, items: Sequence[Any]) -> None:
         self._parts = parts
@@ -107,34 +107,26 @@ class _Kept(ABC):
 
     @abstractmethod
     async def restore(self, initial: Any) -> tuple[int, Any]:
-        """How many items are done, and the value after them."""
+        """Return the number of items done, and the value after them."""
 
     @abstractmethod
     async def keep(self, index: int, value: Any) -> Any:
-        """Note the value after an item."""
+        """Record the value after an item."""
 
 
 class _Values(_Kept):
-    """A chain over plain values: each is noted whole."""
+    """A chain over plain values: each is recorded whole."""
 
     async def restore(self, initial: Any) -> tuple[int, Any]:
         done, value = 0, initial
-        while self._parts.session is not None:
-            known = self._parts.ledger.find(Item, f"{self._parts.scope}[{done}]")
-            if known is None:
-                break
+        while (known := self._parts.find(done)) is not None:
             self._check(done, known.args)
             done, value = done + 1, decode(bytes(known.value))
         return done, value
 
     async def keep(self, index: int, value: Any) -> Any:
-        if self._parts.session is not None:
-            entry = Item(
-                id=f"{self._parts.scope}[{index}]",
-                args=self._digests[index],
-                value=msgspec.Raw(encode(value)),
-            )
-            await self._parts.ledger.write(entry, self._parts.at(index + 1).spot)
+        if self._digests:
+            await self._parts.keep(index, self._digests[index], value, index + 1)
         return value
 
 

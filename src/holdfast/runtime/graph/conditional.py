@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import msgspec
-
-from holdfast.checkpoint.effects import CURRENT_STEP, Item, shown
+from holdfast.checkpoint.effects import CURRENT_STEP, shown
 from holdfast.core.state import State
-from holdfast.core.values import decode, encode
+from holdfast.core.values import decode
 from holdfast.errors import StepError, UsageError
 from holdfast.runtime.graph.items import Parts, call
 from holdfast.runtime.graph.node_result import PASS_THROUGH_ERRORS
@@ -23,10 +21,10 @@ async def process_conditional(
     routes: Mapping[str, Callable[[Any], Any]],
     default: Callable[[Any], Any] | None = None,
 ) -> Any:
-    """Call the route that ``choose(state)`` names with the state, and give what it returns.
+    """Call the route that ``choose(state)`` names, and return its result.
 
-    The choice is kept: after a crash inside the route, the same one is taken. A name that is no
-    route takes *default*; without one, or if the route fails, it is a `StepError` with `.route`.
+    The choice is recorded: after a crash inside the route, the same one is taken. An unknown name
+    takes *default*; without one, or if the route fails, a `StepError` with `.route` is raised.
     """
     if not routes and default is None:
         raise UsageError("there are no routes", hint="give at least one, or a default")
@@ -53,17 +51,13 @@ async def process_conditional(
 
 
 async def _chosen(parts: Parts, state: Any, choose: Callable[[Any], Any]) -> str:
-    id = f"{parts.scope}[route]"
-    if parts.session is not None:
-        known = parts.ledger.find(Item, id)
-        if known is not None:
-            return decode(bytes(known.value))  # type: ignore[no-any-return]
+    known = parts.find("route")
+    if known is not None:
+        return decode(bytes(known.value))  # type: ignore[no-any-return]
     route = await call(choose, state)
     if not isinstance(route, str):
         raise _failure(parts, repr(route), state, f"a route is a string, not {route!r}")
-    if parts.session is not None:
-        entry = Item(id=id, args="", value=msgspec.Raw(encode(route)))
-        await parts.ledger.write(entry, parts.at(0).spot)
+    await parts.keep("route", "", route, 0)
     return route
 
 

@@ -1,4 +1,4 @@
-"""What chains, parallel items and routes share."""
+"""Shared parts of chains, parallel items and routes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ import logging
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from holdfast.checkpoint.effects import CURRENT_STEP, StepContext
+import msgspec
+
+from holdfast.checkpoint.effects import CURRENT_STEP, Item, StepContext
+from holdfast.core.values import encode
 from holdfast.errors import ShapeError
 
 __all__ = ["Parts", "Progressed", "call", "other_items", "report"]
@@ -16,7 +19,7 @@ __all__ = ["Parts", "Progressed", "call", "other_items", "report"]
 logger = logging.getLogger("holdfast.graph")
 
 Progressed: TypeAlias = Callable[[int, int, Any], None]
-"""Is told how many are done, of how many, and what the last one gave."""
+"""Receives the number done, the total, and the last result."""
 
 _OUTSIDE = StepContext(None, "", None)
 
@@ -30,14 +33,21 @@ class Parts:
         self.scope = self.here.child() if self.session is not None else ""
         self.node = self.here.node
 
-    @property
-    def ledger(self) -> Any:
-        """What the journal knows of the step."""
-        assert self.session is not None
-        return self.session.ledger
+    def find(self, key: int | str) -> Item | None:
+        """The recorded part of that key."""
+        if self.session is None:
+            return None
+        return self.session.ledger.find(Item, f"{self.scope}[{key}]")
+
+    async def keep(self, key: int | str, digest: str, value: Any, at: int) -> None:
+        """Record the result of a part; *digest* identifies its item."""
+        if self.session is not None:
+            text = msgspec.Raw(encode(value))
+            entry = Item(id=f"{self.scope}[{key}]", args=digest, value=text)
+            await self.session.ledger.write(entry, self.at(at).spot)
 
     def at(self, index: int) -> StepContext:
-        """Where part *index* is."""
+        """The context of part *index*."""
         here = self.here
         return StepContext(
             self.session, self.scope, here.emit, step=index, node=self.node, outer=here.outer
@@ -54,7 +64,7 @@ async def call(fn: Callable[..., Any], *args: Any, thread: bool = False) -> Any:
 
 
 def report(progress: Progressed | None, done: int, total: int, value: Any) -> None:
-    """Tell *progress*. What it raises is logged and changes nothing."""
+    """Call *progress*. An exception that it raises is logged and changes nothing."""
     if progress is None:
         return
     try:
@@ -64,11 +74,11 @@ def report(progress: Progressed | None, done: int, total: int, value: Any) -> No
 
 
 def other_items(parts: Parts, index: int) -> ShapeError:
-    """The error of a node that was half done with other items than it has now."""
+    """The error for a node whose items changed after some were done."""
     run_id = parts.session.run_id if parts.session is not None else ""
     return ShapeError(
-        f"item {index} of node {parts.node!r} in run {run_id!r} is another one than it was",
-        hint="what decides on the items (time, chance, a model) must be an effect of its own",
+        f"item {index} of node {parts.node!r} in run {run_id!r} is not the one it was",
+        hint="what decides on the items (time, chance, a model) must be its own effect",
         run_id=run_id,
         index=index,
     )

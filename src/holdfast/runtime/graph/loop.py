@@ -29,9 +29,9 @@ from holdfast.runtime.graph.node_result import (
     applied,
     changed_keys,
     drained,
-    parked,
     placed,
     uncancel,
+    waiting_signal,
 )
 from holdfast.runtime.graph.progress import Now, Progress, write_progress
 from holdfast.runtime.stop import StopRequests
@@ -64,7 +64,7 @@ class Loop:
         self.stop = stop
         self.triggers = triggers
         self.leaves: Mapping[str, Any] = {}
-        """What the current node adds to the checkpoint that is saved if it does not complete."""
+        """Values that the current node adds to the checkpoint saved if it does not complete."""
         self.state: State | None = None
         """The newest state, for observers."""
         self._clock: Clockwork | None = None
@@ -334,7 +334,7 @@ class Loop:
             if self._emit is not None:
                 self._emit("run.interrupted", {"node": node, "reason": type(error).__name__})
             if root and session is not None and isinstance(error, Interrupted):
-                return parked(session, error)
+                return waiting_signal(session, error)
             return error
         raised: Exception = error
         if not isinstance(error, PASS_THROUGH_ERRORS):

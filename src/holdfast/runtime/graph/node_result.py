@@ -29,9 +29,9 @@ __all__ = [
     "applied",
     "changed_keys",
     "drained",
-    "parked",
     "placed",
     "uncancel",
+    "waiting_signal",
 ]
 
 NodeResult: TypeAlias = State | Mapping[str, Any] | None
@@ -89,7 +89,7 @@ def placed(place: Place, kind: str, status: str, error: str) -> Place:
     return msgspec.structs.replace(place, kind=kind, status=status, metadata=metadata)
 
 
-def parked(session: Session, error: Interrupted) -> BaseException:
+def waiting_signal(session: Session, error: Interrupted) -> BaseException:
     """The signal that lists what the run waits for, or the error that refuses an answer."""
     refused = session.ledger.refused
     if refused is not None:

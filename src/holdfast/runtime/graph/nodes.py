@@ -1,8 +1,7 @@
-"""Nodes that do a step in parts: chains, parallel items, routes; progress is kept per part.
+"""Nodes that work in parts: chains, parallel items, routes.
 
-The functions can be called in any node, and outside a graph too. In a graph that takes checkpoints,
-what a part did is in the journal before the next one begins, so that a crash at item 99 of 100
-leaves one to do.
+The functions can be called in any node, and outside a graph. In a graph that saves, the result of
+each part is in the journal before the next begins: after a crash at item 99 of 100, one is left.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ __all__ = [
 ]
 
 Items: TypeAlias = str | Sequence[Any] | Callable[[State], Sequence[Any]]
-"""The items themselves, the key of the state where they are, or a function of the state."""
+"""The items, the key of the state that holds them, or a function of the state."""
 
 
 class ChainNode:
-    """Takes the state through *processor* once for each item, in order.
+    """Applies *processor* to the state once for each item, in order.
 
     ``processor(item, state)`` returns what a node returns.
     """
@@ -60,8 +59,8 @@ class ChainNode:
 class ParallelNode:
     """Calls *processor* for every item, several at a time, and puts the results into the state.
 
-    *into* is the key for the list of results. *aggregate* decides by itself what changes: it is
-    given the `ParallelResult`, errors included, and the state, and returns what a node returns.
+    *into* is the key for the list of results. *aggregate* receives the `ParallelResult`, errors
+    included, and the state instead, and returns what a node returns.
     """
 
     def __init__(
@@ -80,7 +79,7 @@ class ParallelNode:
         if into is not None and not fail_fast:
             raise UsageError(
                 "into= would drop the errors of the items that failed",
-                hint="give aggregate, which is told of them",
+                hint="give aggregate, which receives them",
             )
         self._items = items
         self._processor = processor

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.checkpoint.effects import CURRENT_STEP, Item, args_digest, shown
-from holdfast.core.values import decode, encode
+from holdfast.checkpoint.effects import CURRENT_STEP, args_digest, shown
+from holdfast.core.values import decode
 from holdfast.errors import Interrupted, RunError, StepError, UsageError
 from holdfast.runtime.graph.items import Parts, Progressed, call, other_items, report
 from holdfast.runtime.graph.node_result import PASS_THROUGH_ERRORS
@@ -22,7 +22,7 @@ _MOST_WORKERS = 16
 
 
 class ParallelResult(msgspec.Struct, frozen=True):
-    """What became of the items."""
+    """Results and errors of the items."""
 
     results: list[Any]
     """In the order of the items; None for one that failed."""
@@ -45,7 +45,7 @@ async def process_parallel(
     with the item's `.index`; without, the errors are in the result, and it is a `RunError` only
     if every item failed. Items that failed are tried again when the run is resumed.
 
-    If items ask questions, the others are finished before the run is parked for all of them.
+    If items ask questions, the others are finished before the run waits for the answers.
     """
     if max_workers < 0:
         raise UsageError(f"max_workers is {max_workers}", hint="give 1 or more, or 0 for a default")
@@ -53,7 +53,7 @@ async def process_parallel(
 
 
 class _Failed(Exception):
-    """The first failure of an item, to end the others."""
+    """The first failure of an item, which ends the others."""
 
     def __init__(self, index: int) -> None:
         super().__init__(index)
@@ -61,7 +61,7 @@ class _Failed(Exception):
 
 
 class _Batch:
-    """Items that are being executed."""
+    """The items of one execution."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class _Batch:
         self._parts = Parts()
         self._results: list[Any] = [None] * len(items)
         self._errors: dict[int, Exception] = {}
-        self._parked: list[Interrupted] = []
+        self._waiting: list[Interrupted] = []
         self._digests: list[str] = []
         self._completed = 0
 
@@ -111,13 +111,13 @@ class _Batch:
         return ParallelResult(self._results, self._errors)
 
     def _restore(self) -> list[int]:
-        """Take the results that the journal has; gives the items that are left."""
+        """Read the results that the journal has; return the items that are left."""
         if self._parts.session is None:
             return list(range(len(self._items)))
         self._digests = [args_digest((item,), {}) for item in self._items]
         todo = []
         for index in range(len(self._items)):
-            known = self._parts.ledger.find(Item, f"{self._parts.scope}[{index}]")
+            known = self._parts.find(index)
             if known is None:
                 todo.append(index)
                 continue
@@ -154,8 +154,8 @@ class _Batch:
             try:
                 value = await call(self._processor, self._items[index], thread=True)
                 await self._keep(index, value)
-            except Interrupted as parked:
-                self._parked.append(parked)
+            except Interrupted as waiting:
+                self._waiting.append(waiting)
                 say("worker.complete", **facts, error="Interrupted")
                 continue
             except PASS_THROUGH_ERRORS:
@@ -170,13 +170,8 @@ class _Batch:
             report(self._progress, self._completed, len(self._items), value)
 
     async def _keep(self, index: int, value: Any) -> None:
-        if self._parts.session is not None:
-            entry = Item(
-                id=f"{self._parts.scope}[{index}]",
-                args=self._digests[index],
-                value=msgspec.Raw(encode(value)),
-            )
-            await self._parts.ledger.write(entry, self._parts.at(index).spot)
+        if self._digests:
+            await self._parts.keep(index, self._digests[index], value, index)
         self._results[index] = value
         self._completed += 1
 
@@ -191,8 +186,8 @@ class _Batch:
         )
 
     def _judge(self) -> None:
-        if self._parked:
-            raise self._parked[0]
+        if self._waiting:
+            raise self._waiting[0]
         if self._errors and len(self._errors) == len(self._items):
             counts = Counter(shown(error) for error in self._errors.values())
             said = "; ".join(f"{count} x {text}" for text, count in counts.most_common(5))

@@ -1,7 +1,7 @@
-"""Tool calls of models too small to make them by themselves: one JSON schema holds every way on.
+"""Tool calls of small models: one schema covers every tool call and the final answer.
 
 The answer is ``{"tool": name, "args": {...}}`` or ``{"final": ...}``, and the server lets the
-model write nothing else. The conversation is told in plain turns, as such models know no others.
+model write nothing else. The conversation is sent as plain turns, all that such models know.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from holdfast.runtime.models.model import Message, ToolCall, ToolSpec
 __all__ = ["forced_schema", "plain_turns", "read_forced"]
 
 _LONGEST = 400
-"""Characters of a final text, for a small model may not find the end by itself."""
+"""Longest final text: a small model may not end by itself."""
 
 
 def forced_schema(tools: Sequence[ToolSpec], schema: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -61,7 +61,7 @@ def _turn(message: Message) -> list[dict[str, str]]:
 
 
 def read_forced(text: str, call_id: str) -> ToolCall | tuple[str, Any]:
-    """The call that the model wants, or its final answer: as text and, if it is JSON, as data."""
+    """The tool call, or the final answer: as text and, if it is JSON, as data."""
     try:
         tree = json.loads(text)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""A small real model in this process, served on loopback: for trying things out, and for tests."""
+"""A small real model in this process, served on loopback, for trials and tests."""
 
 from __future__ import annotations
 
@@ -24,11 +24,10 @@ _lock = Lock()
 def open_local(
     model: str = "", *, threads: int = 1, max_tokens: int = _MAX_TOKENS, **settings: Any
 ) -> Model:
-    """The weights at the path *model*, or SmolLM2 135M, behind a server on 127.0.0.1.
+    """Serve the weights at the path *model*, or SmolLM2 135M, on 127.0.0.1.
 
-    The server is started with the first call and ends with the process. It takes one thread unless
-    told otherwise: with more threads than free cores such models become much slower. Tool calls are
-    held to a schema.
+    The server starts with the first call and ends with the process. It uses one thread by default:
+    with more threads than free cores such models become much slower. Tool calls follow a schema.
     """
     from holdfast.runtime.models.pydantic_ai import open_provided
 
@@ -57,7 +56,7 @@ def _weights(model: str) -> Path:
 
 
 def _serve(path: Path, threads: int) -> str:
-    """The address of a server for these weights; one is started if there is none."""
+    """The address of the server for these weights, started if there is none."""
     try:
         import xllamacpp  # type: ignore[import-untyped]
     except ImportError as error:

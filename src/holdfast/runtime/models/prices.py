@@ -1,4 +1,4 @@
-"""What calls of a model cost. A price that nobody knows is None, and never zero."""
+"""Cost of model calls. An unknown price is None, never zero."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Prices: TypeAlias = Mapping[str, tuple[float, float]]
 def cost_of(
     usage: Usage, provider: str, model: str, prices: Prices | None = None, *, base_url: str = ""
 ) -> float | None:
-    """What the tokens of *usage* cost, by the user's *prices*, else by the list of genai-prices.
+    """The cost of the tokens of *usage*, by the user's *prices*, else by genai-prices.
 
     A server that is reached by its *base_url* has the prices of whoever runs it.
 
@@ -49,7 +49,7 @@ def cost_of(
 
 
 def shown(dollars: float | None) -> str:
-    """Dollars as people read them.
+    """Format dollars for people.
 
     >>> shown(0.381), shown(0.0004), shown(None)
     ('$0.38', '$0.0004', 'price unknown')

@@ -28,7 +28,7 @@ __all__ = ["ProvidedModel", "open_provided"]
 _FAMILIAR = ("anthropic", "google", "groq", "mistral", "ollama", "openai", "openrouter")
 _ADDRESS = "write http://host:port/v1, with the host and port of the server"
 _ANSWER = "answer"
-"""The tool through which a structured answer comes, where tools are there as well."""
+"""The tool that returns a structured answer where other tools are offered too."""
 
 
 def open_provided(
@@ -104,7 +104,7 @@ def _provider_class(provider: str, kind: str, registered: Sequence[str]) -> Any:
 
 
 def _cannot_open(model: str, why: str) -> UsageError:
-    """What is to be set so that *model* can be opened, without a library's advice for its own."""
+    """The error that names the variable to set, without the library's own advice."""
     variables = re.findall(r"`([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)`", why)
     if not variables:
         return UsageError(f"{model} cannot be opened: {why}")
@@ -119,7 +119,7 @@ def _cannot_open(model: str, why: str) -> UsageError:
 
 
 def ollama_url(environ: Mapping[str, str]) -> str:
-    """Where Ollama listens, by its own variable or by default.
+    """The address of Ollama, by its own variable or by default.
 
     >>> ollama_url({}), ollama_url({"OLLAMA_HOST": "box:11434"})
     ('http://127.0.0.1:11434/v1', 'http://box:11434/v1')
@@ -131,7 +131,7 @@ def ollama_url(environ: Mapping[str, str]) -> str:
 
 
 def address_of(url: str) -> str:
-    """Host and port of *url*, and nothing else that may stand in it; "" if it names no server.
+    """Host and port of *url*, without credentials and path; "" if it names no server.
 
     >>> address_of("http://me:secret@box:8080/v1?token=x"), address_of("https://[::1]/v1")
     ('box:8080', '[::1]:443')
@@ -148,7 +148,7 @@ def address_of(url: str) -> str:
 
 
 def _where_to_look(provider: str, base_url: str, environ: Mapping[str, str]) -> str:
-    """What to check when a model cannot be reached."""
+    """A hint for a model that cannot be reached."""
     if base_url:
         return "is the server running? base_url says where it is"
     variable = f"{provider.upper()}_BASE_URL"
@@ -161,7 +161,7 @@ def _where_to_look(provider: str, base_url: str, environ: Mapping[str, str]) -> 
 
 
 def _root(error: BaseException) -> str:
-    """What a failure began with, in the words of the system where it has some."""
+    """The root cause of a failure, in the words of the system where there are some."""
     while (cause := error.__cause__ or error.__context__) is not None:
         error = cause
     if isinstance(error, ConnectionError) and error.errno:
@@ -196,7 +196,7 @@ class ProvidedModel:
         return self._model
 
     async def __aenter__(self) -> Self:
-        """Keep connections for the calls that follow; each call by itself opens and closes one."""
+        """Keep connections open for the next calls."""
         await self._library.__aenter__()
         return self
 
@@ -258,14 +258,13 @@ class ProvidedModel:
 
     @asynccontextmanager
     async def _reached(self) -> AsyncIterator[None]:
-        """Have a failure to reach the model say where it was looked for.
+        """Turn a failure to reach the model into an error that names the address.
 
-        It is a builtin error, which is the same when it is read from a journal, and which a fleet
-        tries again after.
+        It is a builtin error, which a journal gives back unchanged and a fleet retries.
         """
         from pydantic_ai import exceptions
 
-        # Older versions have no class of its own for it.
+        # Older versions have no class for it.
         unreached = getattr(exceptions, "ModelConnectionError", exceptions.ModelAPIError)
         try:
             yield

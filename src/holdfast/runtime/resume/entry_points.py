@@ -126,7 +126,7 @@ def load_resumable(entry_point: str) -> Resumable:
     found = load_object(entry_point)
     if not isinstance(found, StateGraph | BaseAutonomousAgent) and callable(found):
         found = found()
-    if isinstance(found, BaseAutonomousAgent):  # which may have a graph of its own
+    if isinstance(found, BaseAutonomousAgent):  # which may have its own graph
         return AgentRuns(found)
     found = getattr(found, "graph", found)
     if not isinstance(found, StateGraph):

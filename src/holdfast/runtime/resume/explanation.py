@@ -1,4 +1,4 @@
-"""What a resume would do, without doing it."""
+"""Explanation of a resume, without doing it."""
 
 from __future__ import annotations
 

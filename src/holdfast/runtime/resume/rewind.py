@@ -184,7 +184,7 @@ def _agents(state: State, newest: State, replayed: State) -> State:
 
 
 def _usage(state: State) -> Usage:
-    """What an agent has used, abandoned results included."""
+    """Usage of an agent, abandoned results included."""
     return replace(Usage.read(state["extra"]["usage"]), cost_usd=state["budget_spent_usd"])
 
 

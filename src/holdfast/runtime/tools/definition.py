@@ -1,4 +1,4 @@
-"""Tools: plain functions that a model may have called."""
+"""Tools: plain functions that a model may call."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MARK = "__holdfast_tool__"
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
-    """A function as an agent uses it."""
+    """A function that an agent can call."""
 
     name: str
     description: str
@@ -33,26 +33,26 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     """The JSON schema of the arguments."""
     call: Callable[..., Any]
     types: dict[str, Any] = {}
-    """What the arguments are converted to."""
+    """Types that the arguments are converted to."""
     read_only: bool = False
     idempotent: bool = False
     approval: bool = False
     checkpoint_before: bool = False
     agent: Any = None
-    """The agent behind it, where there is one."""
+    """The agent that it calls, if it is one."""
 
     @property
     def spec(self) -> ToolSpec:
-        """The tool as a model is told of it."""
+        """The description of the tool for a model."""
         return ToolSpec(self.name, self.description, self.parameters)
 
     @property
     def in_doubt(self) -> InDoubt:
-        """What is done if nobody knows whether a call of it happened."""
+        """The policy for a call in doubt."""
         return "retry" if self.read_only or self.idempotent else "ask"
 
     def read(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments as the function wants them, or a `UsageError` that a model can read."""
+        """Convert the arguments, or raise a `UsageError` that a model can read."""
         unknown = [name for name in arguments if name not in self.parameters["properties"]]
         missing = [name for name in self.parameters.get("required", ()) if name not in arguments]
         if unknown or missing:
@@ -73,7 +73,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError(f"argument {name} of {self.name}: {error}") from error
 
     async def run(self, arguments: Mapping[str, Any], idempotency_key: str) -> Any:
-        """Call the function; a plain one on a thread of its own, as it may block."""
+        """Call the function; a plain one on another thread, as it may block."""
         given = dict(arguments)
         if "idempotency_key" in inspect.signature(self.call).parameters:
             given["idempotency_key"] = idempotency_key
@@ -106,15 +106,15 @@ def tool(
     approval: bool = False,
     checkpoint_before: bool = False,
 ) -> F | Callable[[F], F]:
-    """Say what calling a function means, for agents that have it as a tool.
+    """Mark a function as a tool, with the properties of a call.
 
-    - *read_only* and *idempotent* functions may be called again. If the process dies during a call
-      of any other, nobody knows whether it happened: the run is then parked until
-      `holdfast.resolve` says so.
+    - *read_only* and *idempotent* functions may be called again; several calls of read-only ones
+      run in parallel. If the process dies during a call of any other, the call is in doubt, and
+      the run waits until `holdfast.resolve` says what happened.
     - *approval*: a person is asked before each call.
     - *checkpoint_before*: the run is saved before each call, with kind ``pre_operation``.
 
-    A function that takes an ``idempotency_key`` is given that of its place in the run.
+    A function that takes an ``idempotency_key`` receives that of its place in the run.
 
     >>> @tool(read_only=True)
     ... def search(query: str, limit: int = 3) -> list[str]:
@@ -140,14 +140,14 @@ def tool(
 
 
 def read_tool(given: ToolLike) -> Tool:
-    """The tool that a function, or a tool, stands for."""
+    """The tool for a function; a `Tool` is returned as it is."""
     if isinstance(given, Tool):
         return given
     if not callable(given):
-        raise UsageError(f"a tool is a function, not a {type(given).__name__}")
+        raise UsageError(f"a tool is a function, not {type(given).__name__}")
     marked: Tool | None = getattr(given, _MARK, None)
     if marked is not None:
-        # A method's mark is of the function; the object it is bound to must come along.
+        # The mark is on the function; a method keeps the object it is bound to.
         return msgspec.structs.replace(marked, call=given)
     return _make(given, name=getattr(given, "__name__", ""))
 
@@ -233,7 +233,7 @@ def _documented(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
 
 
 def text_of(result: Any) -> str:
-    """What a tool returned, as a model reads it."""
+    """A tool's result as text for a model."""
     if isinstance(result, str):
         return result
     return msgspec.json.encode(result, enc_hook=str).decode()

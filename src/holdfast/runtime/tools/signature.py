@@ -1,4 +1,4 @@
-"""Signatures: the shape of the answer that an agent is to give."""
+"""Signatures: the shape of an agent's answer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _Field:
 
 
 def InputField(description: str = "") -> Any:
-    """Something that a `Signature` is about; the task says it."""
+    """An input of a `Signature`, which the task gives."""
     return _Field(description, False)
 
 
@@ -32,7 +32,7 @@ def OutputField(description: str = "") -> Any:
 
 
 class Signature:
-    """What an agent does, in its docstring, and the fields of its answer.
+    """An agent's task, in its docstring, and the fields of its answer.
 
     The answer is a dict of the output fields. A pydantic model or a dataclass can be given instead
     of a signature; then the answer is an instance of it.
@@ -48,16 +48,16 @@ class Signature:
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The answer that is wanted: how a model is told, and what is made of what it gives."""
+    """The wanted answer: instructions, schema, and conversion."""
 
     instructions: str
     schema: dict[str, Any]
     read: Callable[[Any], Any]
-    """Gives the answer of parsed JSON, or raises a `UsageError` that a model can read."""
+    """Converts parsed JSON, or raises a `UsageError` that a model can read."""
 
 
 def read_signature(given: object) -> Answer | None:
-    """The answer that a signature, a pydantic model or a dataclass stands for; None for None."""
+    """Read a signature, a pydantic model or a dataclass; None for None."""
     if given is None:
         return None
     cls = given if isinstance(given, type) else type(given)
@@ -98,7 +98,7 @@ def _own(cls: type[Signature]) -> Answer:
 
 
 def _inlined(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema itself, where it is only a reference into its own definitions."""
+    """The schema with a top-level reference replaced by its definition."""
     made = dict(schema)
     if "$ref" not in made:
         return made

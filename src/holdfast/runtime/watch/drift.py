@@ -41,10 +41,10 @@ T = TypeVar("T")
 
 
 class DriftWatch:
-    """An observer that watches each run's last steps, and acts when they look like drift.
+    """An observer that watches the last steps of each run, and acts on drift.
 
-    *progress* tells from the state how far the run has come, *action* what its last step did; by
-    default that is `last_action` or, for a graph of your own, the node and what it changed.
+    *progress* reads from the state how far the run has come, *action* what its last step did; by
+    default `last_action` or, for other graphs, the node and what it changed.
 
     *policy* is ``warn``: the drift is logged, and the other observers told of ``drift.found``; or
     ``restore`` or ``stop``: the run ends as if it had been asked to stop, saved and tagged
@@ -52,10 +52,10 @@ class DriftWatch:
     back to the last good checkpoint or raises a `DriftError`. Findings that only warn never do
     more.
 
-    What was recorded after the checkpoint that a run goes back to is not taken up again: models
-    are asked, tools and other effects called anew, with idempotency keys of their own, and what
-    was spent stays spent. Where an effect succeeded that was not declared safe to repeat
-    (``in_doubt="retry"``, or a tool that is idempotent), that is a `DriftError` instead.
+    Records after the checkpoint that a run is rewound to are abandoned: models, tools and other
+    effects are called again with new idempotency keys, and what was spent stays spent. If an
+    effect succeeded that was not declared safe to repeat (``in_doubt="retry"``, or an idempotent
+    tool), a `DriftError` is raised instead.
 
     >>> import asyncio
     >>> from holdfast import CheckpointConfig, GraphConfig
@@ -103,11 +103,11 @@ class DriftWatch:
         self._lock = threading.Lock()
 
     def report(self, run_id: str) -> DriftReport:
-        """What the detectors see in the last steps of a run."""
+        """Findings of the detectors in the last steps of a run."""
         return self._watched(run_id).monitor.look()
 
     def forget(self, run_id: str) -> None:
-        """Remember a run no longer."""
+        """Forget a run."""
         with self._lock:
             self._runs.pop(run_id, None)
 
@@ -118,7 +118,7 @@ class DriftWatch:
     # Observing
 
     def on_event(self, event: Event) -> None:
-        """Take notice of *event*, as an observer does."""
+        """Handle *event*, as an observer does."""
         run_id = event.data.get("run_id")
         if run_id is None or "scope" in event.data:
             return  # what is nested in a step is part of it
@@ -181,13 +181,13 @@ class DriftWatch:
     # Acting
 
     async def execute(self, graph: StateGraph, state: State | Mapping[str, Any]) -> State:
-        """``graph.execute(state)`` with the policy carried out. It observes the graph already."""
+        """``graph.execute(state)`` with the policy applied. The graph must be observed by it."""
         made = state if isinstance(state, State) else State.new(state)
         go_back = partial(graph.resume, made.run_id, secrets=made.secrets)
         return await self._guarded(graph, partial(graph.execute, made), go_back)
 
     async def resume(self, graph: StateGraph, run_id: str) -> State:
-        """``graph.resume(run_id)`` with the policy carried out."""
+        """``graph.resume(run_id)`` with the policy applied."""
         go_back = partial(graph.resume, run_id)
         return await self._guarded(graph, go_back, go_back)
 
@@ -209,12 +209,11 @@ class DriftWatch:
         go_back: Callable[[str], Awaitable[T]],
         manager: StateManager,
     ) -> T:
-        """Carry the policy out for anything that runs a watched graph: an agent, a fleet.
+        """Apply the policy to anything that runs a watched graph: an agent, a fleet.
 
-        *start* starts it, *go_back* goes on from a checkpoint: the last good one, saved anew as
-        the run's newest. Drift that comes again before a whole window of steps has passed leads
-        further back each time; after *max_restores* times, or when there is nothing left to go
-        back to, that is a `DriftError`.
+        *start* starts it, *go_back* continues from a checkpoint: the last good one, saved again as
+        the run's newest. Drift that returns within a window of steps leads further back each time;
+        after *max_restores* times, or without an earlier checkpoint, a `DriftError` is raised.
         """
         below: int | None = None
         restores = 0
@@ -241,11 +240,11 @@ class DriftWatch:
             below, restores = good.step, restores + 1
             refuse = partial(self._error, run_id, report)
             back = await rewind_run(manager, run_id, good.checkpoint_id, refuse)
-            logger.warning("run %s goes back to step %d", run_id, good.step)
+            logger.warning("run %s is rewound to step %d", run_id, good.step)
             attempt = partial(go_back, back)
 
     def _why_stopped(self, run_id: str) -> DriftReport | None:
-        """Why this watch asked the run to stop, if it did; from here on it is watched anew."""
+        """The report for which this watch stopped the run, if it did; forgets the run."""
         with self._lock:
             watched = self._runs.get(run_id)
             if watched is None or watched.stopped_for is None:
@@ -256,7 +255,7 @@ class DriftWatch:
     async def _mark(
         self, manager: StateManager, run_id: str, report: DriftReport, below: int | None
     ) -> CheckpointMetadata | None:
-        """Tag where the run drifted to, and find where it was still good, before step *below*."""
+        """Tag the drifted checkpoint; find the last good one, before step *below*."""
         newest = await manager.latest(run_id)
         if newest is not None:
             await manager.tag(newest.checkpoint_id, "drift")
@@ -268,7 +267,7 @@ class DriftWatch:
         line = None
         for one in listed:
             if line not in (None, one.checkpoint_id):
-                continue  # the run was taken back to before that
+                continue  # on a branch that was abandoned
             if one.kind in ("routine", "fork") and all(one.step < bound for bound in bounds):
                 return one
             line = one.parent_checkpoint_id if one.parent_checkpoint_id in ids else None
@@ -277,7 +276,7 @@ class DriftWatch:
     def _error(
         self, run_id: str, report: DriftReport, done: Sequence[str] = (), *, after: int = 0
     ) -> DriftError:
-        """*done* is what may not be done again, and would be if the run went back."""
+        """The error; *done* are effects that a rewind would repeat and must not."""
         facts: dict[str, Any] = {"run_id": run_id, "report": report}
         if done:
             facts["done"] = tuple(done)
@@ -296,7 +295,7 @@ class DriftWatch:
 
 
 class _Watched:
-    """What is known of one run."""
+    """Observations of one run."""
 
     def __init__(self, monitor: DriftMonitor) -> None:
         self.monitor = monitor

@@ -1,4 +1,4 @@
-"""What the states of a run tell of drift: each step as an observation, or a whole journal."""
+"""Observations of drift from states: of one step, or of a whole journal."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ __all__ = [
 ]
 
 Progress = Callable[[Any], float | None]
-"""Told a state, says how far the run has come."""
+"""Reads from a state how far the run has come."""
 Action = Callable[[Any], str | None]
-"""Told a state, says what its last step did."""
+"""Reads from a state what its last step did."""
 
 _PLACE = ("checkpoint_id", "parent_checkpoint_id", "run_id", "step_number", "timestamp")
 
@@ -48,10 +48,9 @@ def look_back(
     sensitivity: Sensitivity | float = "normal",
     window: int = 50,
 ) -> DriftReport:
-    """What the journal of any run tells of drift, from its last checkpoints.
+    """Look for drift in the last checkpoints of any run.
 
-    Each stands for a step; where a run was taken back to an earlier one, what came before that
-    does not count.
+    Each counts as a step; checkpoints on branches that a rewind abandoned do not count.
 
     >>> manager = CheckpointManager("memory://")
     >>> state = State.new({"pages": 7}, run_id="nightly")
@@ -96,7 +95,7 @@ def step_detectors() -> tuple[Detector, ...]:
 
 
 def values_of(state: Saveable) -> dict[str, Any]:
-    """What a state holds, without where it stands."""
+    """The values of a state, without its position."""
     if isinstance(state, State):
         return dict(state.items())
     return {key: value for key, value in state.to_dict().items() if key not in _PLACE}
@@ -123,7 +122,7 @@ def last_action(values: Mapping[str, Any]) -> str | None:
 
 
 def _newest_first(entries: Any) -> list[Mapping[str, Any]]:
-    """The dicts of a list; none if it is something else, for a state may hold anything."""
+    """The dicts of a list, newest first; none if it is something else."""
     listed = entries if isinstance(entries, list) else []
     return [entry for entry in reversed(listed) if isinstance(entry, Mapping)]
 
@@ -135,14 +134,14 @@ def action_of(
     before: Mapping[str, Any] | None,
     values: Mapping[str, Any],
 ) -> str | None:
-    """What a step did, by *action* or by what it left in the state."""
+    """The action of a step, by *action* or by what it changed."""
     if action is not None:
         return action(state)
     return last_action(values) or _outcome(node, before, values)
 
 
 def _outcome(node: str, before: Mapping[str, Any] | None, values: Mapping[str, Any]) -> str | None:
-    """The node and what it changed, spelt the same if it is the same."""
+    """The node and what it changed; equal texts for equal changes."""
     if before is None:
         return None
     changed = {
