@@ -46,7 +46,7 @@ class StorageURL:
     ) -> None:
         self.scheme = scheme
         self.host = host
-        """What stands between ``//`` and the path, as it was given; None if there is no ``//``.
+        """The part between ``//`` and the path, as it was given; None without ``//``.
 
         User and password are part of it.
         """
@@ -105,7 +105,7 @@ def _options(query: str, text: str) -> dict[str, str]:
 
 
 def has_scheme(text: str) -> bool:
-    """Whether *text* begins as a URL does. A drive letter is not a scheme."""
+    """True if *text* begins like a URL. A drive letter is not a scheme."""
     return _URL.fullmatch(text) is not None
 
 

@@ -49,7 +49,7 @@ T = TypeVar("T")
 _BATCH_BYTES = 8 << 20
 _BATCH_RECORDS = 1000
 _LOOKS = 100
-"""How often a run that changes meanwhile is read again."""
+"""Reads of a run that keeps changing, before giving up."""
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,7 +81,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
         return records
 
     def follows(self, header: Header, seq: int, digest: str) -> bool:
-        """Whether *header* may come right after the record with this *seq* and *digest*.
+        """True if *header* may come right after the record with this *seq* and *digest*.
 
         The digest of a record that was erased is not known, so what comes after a gap is
         believed.
@@ -163,7 +163,7 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
     """The newest record's digest."""
     checkpoints: int
-    """How many are visible."""
+    """Visible checkpoints."""
     stored: int
     """Bytes of all sealed bodies, hidden ones included."""
     step: int
@@ -186,7 +186,7 @@ class Storage(ABC):
     """A medium for journals. Blocking; every method may be called from any thread."""
 
     body_compression: str | None = None
-    """How bodies are to be compressed before they come here; None if the medium does its own."""
+    """Compression of bodies before they come here; None if the medium compresses."""
 
     @abstractmethod
     def append(self, batches: Sequence[Batch]) -> list[ConflictError | None]:
@@ -346,7 +346,7 @@ def _check_limit(limit: int | None) -> None:
 
 
 def only_one(found: Mapping[tuple[str, str], T], before: str | None) -> T:
-    """What `RecordQuery.before` names, of what was *found* by run and scope."""
+    """The one place that `RecordQuery.before` names, of those *found* by run and scope."""
     if not found:
         raise NotFoundError(
             f"there is no record {before!r} to go on from",
@@ -363,7 +363,7 @@ def only_one(found: Mapping[tuple[str, str], T], before: str | None) -> T:
 
 
 def matches(header: Header, query: RecordQuery) -> bool:
-    """Whether *query* wants this header; `before` and `limit` are the medium's business."""
+    """True if *query* wants this header; `before` and `limit` are left to the medium."""
     return (
         (query.notes or header.frame != "note")
         and (query.run_id is None or header.run_id == query.run_id)

@@ -36,7 +36,7 @@ def is_dead(owner: Owner) -> bool:
 
 
 def owner_is_dead(lease: Lease | None) -> bool:
-    """Whether a lease's owner is known to have ended."""
+    """True if a lease's owner is known to have ended."""
     return lease is not None and lease.owner is not None and is_dead(lease.owner)
 
 

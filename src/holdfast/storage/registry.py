@@ -268,7 +268,7 @@ def _open_url(url: StorageURL) -> Storage:
 
 
 def _plugins() -> Iterable[EntryPoint]:
-    """What installed packages bring; looking for them takes longer than opening a storage."""
+    """Storages of installed packages; looking for them takes longer than opening one."""
     from importlib.metadata import entry_points
 
     return entry_points(group=_GROUP)

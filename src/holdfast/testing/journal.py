@@ -37,7 +37,7 @@ class FakeClock:
 
 
 class HeaderFields(TypedDict, total=False):
-    """What a test may say of a record; the writer supplies the rest."""
+    """Header fields that a test may give; the writer supplies the rest."""
 
     id: str
     frame: Frame

@@ -77,7 +77,7 @@ _PLACE = struct.Struct(">8sQ32s")
 _PREFIX_BYTES = len(_MAGIC) + NONCE_BYTES + _PLACE.size
 WRAP = "A256GCM"
 SERVICE = "service"
-"""How a data key was wrapped: by a key of ours, or by a key service."""
+"""The ways to wrap a data key: by a key of ours, or by a key service."""
 
 
 def compress(data: bytes, method: str | None) -> bytes:
@@ -179,7 +179,7 @@ def _gunzip(data: bytes, limit: int) -> bytes:
 
 
 def is_encrypted(body: bytes) -> bool:
-    """Whether *body* is one that `encrypt_body` made."""
+    """True if `encrypt_body` made *body*."""
     return body.startswith(_MAGIC)
 
 
@@ -198,7 +198,7 @@ def encrypt_body(data_key: bytes, nonce: bytes, plaintext: bytes, header: Header
 
 
 def decrypt_body(data_key: bytes, body: bytes, header: Header) -> bytes:
-    """What `encrypt_body` was given for this very header, else a `CorruptError`.
+    """Decrypt what `encrypt_body` made for this very header, else a `CorruptError`.
 
     Its `.reason` tells them apart: ``"plain"`` (a body that is not encrypted stands where one is
     expected), ``"truncated"``, ``"moved"`` (written for another record or run), ``"replayed"``
@@ -251,7 +251,7 @@ def _refused(header: Header, reason: str, what: str) -> CorruptError:
 
 
 class Kdf(msgspec.Struct, frozen=True, kw_only=True):
-    """How a passphrase becomes a key: the parameters of scrypt.
+    """The parameters of scrypt, which turns a passphrase into a key.
 
     They come from a note, so they are bounded: at most 64 MiB and about a second of work.
     """
@@ -279,7 +279,7 @@ class KeyNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     wrapped: str
     """Base64; for A256GCM the nonce and then the ciphertext."""
     check: str
-    """What `data_key_check` says of the data key."""
+    """The value that `data_key_check` gives for the data key."""
     kdf: Kdf | None = None
 
 

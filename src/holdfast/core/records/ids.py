@@ -48,7 +48,7 @@ def check_run_id(run_id: str, what: str = "run_id") -> str:
 
 
 def medium_name(name: str) -> str:
-    """What *name* is called on a medium whose names are paths: itself if harmless, else a hash.
+    """The name of *name* on a medium whose names are paths: itself if harmless, else a hash.
 
     A hashed name starts with ``=``, which no harmless name does, so the two never meet.
 

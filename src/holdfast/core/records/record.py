@@ -39,7 +39,7 @@ Frame = Literal["key", "delta", "note"]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 
 KINDS = ("routine", "pre_operation", "recovery", "interrupt", "final", "manual", "fork")
-"""Why a checkpoint is taken. Other words are allowed."""
+"""The reasons for a checkpoint. Other words are allowed."""
 
 STATUSES = (
     "running",
@@ -65,7 +65,7 @@ def read_status(status: str) -> str:
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is known of a record without opening its body."""
+    """The facts about a record that are known without opening its body."""
 
     run_id: str
     seq: int
@@ -85,7 +85,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     step: _Count = 0
     node: str | None = None
     kind: str = "routine"
-    """Why a checkpoint was taken; for a note, what it notes (effect, tag, prune, ...)."""
+    """The reason for a checkpoint; for a note, its kind (effect, tag, prune, ...)."""
     status: str = "running"
     metadata: dict[str, Any] = {}
     tags: tuple[str, ...] = ()

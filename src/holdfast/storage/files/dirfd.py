@@ -33,9 +33,9 @@ _BUSY = TRANSIENT | {errno.EMFILE, errno.ENFILE}
 _SOON = Retry(first_wait=0.01, jitter=0.01, deadline=None)
 """Whoever saves waits: give up after about 0.1 s."""
 LOCK_SECONDS = 10.0
-"""How long a lock is waited for; its holder needs milliseconds, unless it was stopped."""
+"""Longest wait for a lock; its holder needs milliseconds, unless it was stopped."""
 READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
-"""What says that nothing may be written there."""
+"""Errors of a place where nothing may be written."""
 _HINTS = {
     errno.EROFS: "the file system is read-only: mount it writable, or choose another base_dir",
     errno.EACCES: "give this user the right to read and write there, or choose another base_dir",
@@ -234,7 +234,7 @@ def _open(name: str | Path, flags: int, directory: int | None = None) -> int:
 
 
 def temporary(name: str) -> str:
-    """What a file is called until it is complete."""
+    """The name of a file until it is complete."""
     return f".{name}.tmp"
 
 

@@ -76,7 +76,7 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Fields(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a line says of itself, in the order in which it is written."""
+    """The fields of a line, in the order in which they are written."""
 
     commit: int
     """Grows with every line of a run, and from run to run as well as clocks allow."""
@@ -91,7 +91,7 @@ class Fields(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     erased: tuple[tuple[int, int], ...] = ()
     """First and last of the seqs that stood among this line's, or on lines that are gone."""
     moved: bool = False
-    """Whether the run goes on in another directory."""
+    """True if the run continues in another directory."""
     sizes: tuple[tuple[int, int], ...] = ()
     """Bytes of each header and each body, as they are written."""
 
@@ -239,7 +239,7 @@ def lines_of(text: bytes) -> list[bytes]:
 
 
 def _end(data: bytes, at: int, codec: Codec) -> int | None:
-    """Where the member at *at* ends; None if the data ends before it does."""
+    """The end of the member at *at*; None if the data ends before."""
     if not codec:
         return data.find(b"\n", at) + 1 or None
     mark = _MARKS[codec]

@@ -35,7 +35,7 @@ class RunFile(msgspec.Struct, frozen=True, order=True):
     folder: str
     file: str
     medium: str
-    """What the run is called in file names."""
+    """The run's name in file names."""
     codec: Codec
 
 
@@ -127,7 +127,7 @@ class Listing:
         self._folders.clear()
 
     def _look(self, root: Folder, name: str) -> bool:
-        """Whether the files of a directory are others than before."""
+        """True if the files of a directory have changed."""
         seen_at, before = self._folders.get(name, (None, {}))
         stat = root.stat(name)
         if stat is not None and stat.st_mtime_ns == seen_at:

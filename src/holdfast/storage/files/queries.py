@@ -1,4 +1,4 @@
-"""What `FilesystemStorage` answers from the journals it has read."""
+"""Answers to queries from the journals that were read."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def newest_first(
 
 
 def key_before(journals: Iterable[Journal], query: RecordQuery) -> Key:
-    """Where the record that *query* calls `before` stands."""
+    """The place of the record that *query* calls `before`."""
     found: dict[tuple[str, str], Key] = {}
     for journal in journals:
         for seq in journal.ids.get(query.before or "", ()):

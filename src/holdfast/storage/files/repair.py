@@ -23,7 +23,7 @@ _QUARANTINE = ".quarantine"
 
 
 def inspect_run(files: JournalFiles, root: Folder, journal: Journal) -> Inspection:
-    """What of the run is whole. It is held."""
+    """Read all that is whole of a run that is held."""
     problems = [journal.corrupt(damage).message for damage in journal.damages]
     records: list[Record] = []
     entries = [journal.entries[seq] for seq in journal.seqs]

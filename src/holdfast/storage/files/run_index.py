@@ -1,4 +1,4 @@
-"""What `FilesystemStorage` knows of a run: built from its lines, which are checked on the way."""
+"""The index of one run's files, built from their lines, which are checked on the way."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class Segment(msgspec.Struct, eq=False):
     stat: tuple[int, int, int] = (0, 0, 0)
     """Its inode, size and time of change when it was read."""
     end: int = 0
-    """Where its last complete member ends."""
+    """The end of its last complete member."""
     members: int = 0
     text: int = 0
     """Bytes of its lines, unpacked."""
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a record is: a member of a segment, a line of the member, a part of the line."""
+    """The place of a record: a member of a segment, a line of it, a part of the line."""
 
     segment: Segment
     start: int
@@ -81,7 +81,7 @@ class Journal:
 
     def __init__(self, medium: str, ordinal: int) -> None:
         self.medium = medium
-        """What the run is called in file names."""
+        """The run's name in file names."""
         self.run_id = medium
         self.ordinal = ordinal
         self.segments: list[Segment] = []
@@ -99,18 +99,18 @@ class Journal:
         self.started: datetime | None = None
         self.damages: list[Damage] = []
         self.moved = False
-        """Whether the last line says that the run goes on in another directory."""
+        """True if the last line says that the run continues in another directory."""
         self.broken = False
-        """Whether what stood at the end cannot be read, so that the newest record is not known."""
+        """True if the end cannot be read, so that the newest record is not known."""
 
     @property
     def torn(self) -> bool:
-        """Whether the last file ends in a write that was cut short."""
+        """True if the last file ends in a write that was cut short."""
         return bool(self.segments) and self.segments[-1].stat[1] > self.segments[-1].end
 
     @property
     def has_anomaly(self) -> bool:
-        """Whether anything in the files is not as a writer that finished leaves it."""
+        """True if anything in the files is not as a finished write leaves it."""
         return self.torn or bool(self.damages)
 
     def read(self, segment: Segment, data: bytes, stat: tuple[int, int, int]) -> None:
@@ -224,7 +224,7 @@ class Journal:
     def decide(
         self, batch: Batch, records: Sequence[Record], epoch: int
     ) -> Literal["store", "stored"] | ConflictError:
-        """Whether *records* may be appended, *epoch* being that of the run's newest lease."""
+        """Decide about *records*, *epoch* being that of the run's newest lease."""
         there = (self.entries.get(record.header.seq) for record in records)
         stored = [(entry.header.seq, entry.header.digest) for entry in there if entry]
         decision = decide_append(

@@ -67,7 +67,7 @@ _NEXT_METHOD = {
     *(errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL, errno.EPERM, errno.ENOTTY),
     errno.EIO,
 }
-"""What says that this way does not work here, and another might."""
+"""Errors after which another way is tried."""
 
 
 # Reading
@@ -110,7 +110,7 @@ def _read(path: Path, retry: Retry, progress: Progress) -> bytes:
 
 
 def read_json(path: PathLike, *, retry: Retry = _DEFAULT) -> Any:
-    """What the JSON text in a file says; a `DecodeError` if it is none."""
+    """Read the JSON value in a file; a `DecodeError` if it is none."""
     try:
         return msgspec.json.decode(read_file(path, encoding=None, retry=retry))
     except (msgspec.MsgspecError, RecursionError) as error:
@@ -118,7 +118,7 @@ def read_json(path: PathLike, *, retry: Retry = _DEFAULT) -> Any:
 
 
 def list_dir(path: PathLike, pattern: str = "*", *, retry: Retry = _DEFAULT) -> list[Path]:
-    """What is in a directory and fits *pattern*, sorted by name."""
+    """The entries of a directory that fit *pattern*, sorted by name."""
     target = Path(path)
     names = _run(
         target, retry, "listing", lambda _: retried(lambda: sorted(os.listdir(target)), retry)

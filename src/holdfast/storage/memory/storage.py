@@ -45,7 +45,7 @@ from holdfast.storage.shared import (
 __all__ = ["MemoryStorage"]
 
 _SCAN = 1024
-"""How many records a page may pass over before the lock is given back."""
+"""Records that a page may pass over before the lock is given back."""
 
 
 class _Run:
@@ -82,7 +82,7 @@ class MemoryStorage(LeaseSlots, Storage):
         self._last_place = 0
         self._last_ordinal = 0
         self.quarantine: dict[str, list[Entry]] = {}
-        """What `rewrite` has put aside, by run."""
+        """Records that `rewrite` has set aside, by run."""
 
     def append(self, batches: Sequence[Batch]) -> list[ConflictError | None]:
         checked = [(batch, batch.opened()) for batch in batches]
@@ -392,7 +392,7 @@ class MemoryStorage(LeaseSlots, Storage):
         return page, bound if end > _SCAN else None
 
     def _place_of(self, query: RecordQuery) -> int:
-        """Where the record that *query* calls `before` stands."""
+        """The place of the record that *query* calls `before`."""
         found: dict[tuple[str, str], int] = {}
         for place in self._ids.places(query.before or ""):
             header = self._entries[place].header

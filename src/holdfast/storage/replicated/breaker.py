@@ -72,7 +72,7 @@ class Breaker:
             return "open" if self._clock() < self._opens_at else "half-open"
 
     def allows(self) -> bool:
-        """Whether to make a call now; while half-open, only the first who asks."""
+        """True if a call may be made now; while half-open, only for the first who asks."""
         with self._lock:
             now = self._clock()
             if self._opens_at is None:

@@ -36,7 +36,7 @@ def head_of(storage: Storage, run_id: str) -> RunInfo | None:
 
 
 def goes_on(storage: Storage, run_id: str, seq: int, digest: str) -> bool:
-    """Whether the run in *storage* has, or had, the record with *digest* at *seq*."""
+    """True if the run in *storage* has, or had, the record with *digest* at *seq*."""
     for record in storage.read(run_id, first=seq, last=seq + 1):
         header = record.header
         return digest == (header.digest if header.seq == seq else header.prev)

@@ -57,7 +57,7 @@ class Reads:
     def first(
         self, operation: str, call: Callable[[Replica], T], start: int = 0
     ) -> tuple[Replica, T]:
-        """What the first storage that works gives; if none does, an error that names them all."""
+        """Call the first storage that works; if none does, raise an error that names them all."""
         failures = [(one, one.failure) for one in self._replicas.all[:start] if one.failure]
         for replica in self._replicas.all[start:]:
             try:
@@ -96,7 +96,7 @@ class Reads:
     def look(
         self, operation: str, run_id: str | None, look: Callable[[Storage], T]
     ) -> tuple[Replica, T]:
-        """What the first storage that works says, damaged runs having been made whole."""
+        """Ask the first storage that works, after damaged runs were made whole."""
         start = 0
         if run_id is None:
             self._replicas.settle_all()
@@ -112,7 +112,7 @@ class Reads:
     def iterate(
         self, operation: str, run_id: str | None, make: Callable[[Storage], Iterator[T]]
     ) -> Iterator[T]:
-        """What an iterator gives, fetched by pages, of which the first is fetched now."""
+        """Iterate by pages, of which the first is fetched now."""
 
         def begin(storage: Storage) -> tuple[Iterator[T], list[T]]:
             found = make(storage)

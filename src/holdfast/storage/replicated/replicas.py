@@ -38,7 +38,7 @@ logger = logging.getLogger("holdfast.storage")
 
 T = TypeVar("T")
 _LONGER = 30
-"""How many times as long a call may take that moves a whole run."""
+"""Factor by which a call that moves a whole run may take longer."""
 Opener = Callable[[], Storage]
 EventKind = Literal["retry", "failover", "behind", "heal", "parked", "recovered"]
 
@@ -58,7 +58,7 @@ class StorageEvent(msgspec.Struct, frozen=True, kw_only=True):
     operation: str = ""
     run_id: str | None = None
     records: int = 0
-    """How many were brought over."""
+    """Records that were brought over."""
     error: BaseException | None = None
 
 
@@ -71,9 +71,9 @@ class Replica:
         self.behind: set[str] = set()
         """The runs that it is known to lack something of."""
         self.failure: HoldfastError | None = None
-        """Why the last call failed, if it did."""
+        """The error of the last call, if it failed."""
         self.missing = False
-        """Whether the last copy that was to be made could not be."""
+        """True if the last copy could not be made."""
         self.name = f"fallback {number}" if number else "primary"
         self._given = given
         self._opened: Storage | None = given if isinstance(given, Storage) else None
@@ -102,7 +102,7 @@ class Replica:
 
 
 def has_failed(error: BaseException) -> bool:
-    """Whether it is the storage that failed, rather than a run in it that is damaged."""
+    """True if the storage failed, rather than one damaged run in it."""
     if isinstance(error, CorruptError):
         return error.facts.get("run_id") is None
     return isinstance(error, StorageError)
@@ -138,7 +138,7 @@ class Replicas:
         again: bool = True,
         long: bool = False,
     ) -> T:
-        """What *call* gives, tried *again* if that may help; *long* if it may take its time."""
+        """Call a storage, tried *again* if that may help; *long* calls get more time."""
         if not replica.breaker.allows():
             raise StorageUnavailableError(f"{replica} failed before and is left alone for a while")
         retry = self.retry if again else msgspec.structs.replace(self.retry, retries=0)
@@ -359,7 +359,7 @@ class Replicas:
     def whole(
         self, replica: Replica, run_id: str | None, operation: str, call: Callable[[Storage], T]
     ) -> T:
-        """What *call* gives, once a run that it finds damaged was made whole from a copy."""
+        """Call a storage, after healing a damaged run that it meets from a copy."""
         healed: set[str] = set()
         while True:
             try:

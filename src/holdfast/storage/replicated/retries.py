@@ -23,14 +23,14 @@ TRANSIENT = frozenset(
         *(errno.ENETDOWN, errno.ENETUNREACH, errno.ENETRESET, errno.EHOSTDOWN, errno.EHOSTUNREACH),
     }
 )
-"""What the system says of something that may work in a moment.
+"""Error numbers of what may work in a moment.
 
 Not that a process has too many files open: to wait for that takes files as well.
 """
 
 
 class Retry(msgspec.Struct, frozen=True, kw_only=True):
-    """How often, and for how long, something that failed is tried again.
+    """The number of retries after a failure, and the time they may take.
 
     Only what is transient is tried again (`is_transient`): a missing file, a refused permission or
     a full disk fails at once.
@@ -40,7 +40,7 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     retries: int = 3
-    """How many times more it is tried after the first failure."""
+    """Attempts after the first failure."""
     first_wait: float = 0.1
     """Seconds before the first retry."""
     factor: float = 2.0
@@ -69,7 +69,7 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether trying again may help: the system's own words, or a storage's `.retryable`.
+    """True if a retry may help, by the error number or a storage's `.retryable`.
 
     >>> is_transient(BlockingIOError(errno.EAGAIN, "busy")), is_transient(FileNotFoundError())
     (True, False)
@@ -84,7 +84,7 @@ def retried(
     retry: Retry,
     on_retry: Callable[[int, BaseException], None] | None = None,
 ) -> T:
-    """What *call* returns, tried again as *retry* says while what it raises is transient.
+    """Return what *call* returns, repeating it by *retry* while its error is transient.
 
     *on_retry* is told the number of each retry and the error that led to it. The call must be one
     that can be repeated whether or not it had an effect.
@@ -134,7 +134,7 @@ class _GivenUp(Exception):
 
 
 class Progress:
-    """What a call that is waited for says of itself, and is told."""
+    """The progress of a call that is waited for, and whether it was given up."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -161,7 +161,7 @@ class Progress:
 
 
 def within(deadline: float | None, call: Callable[[Progress], T], what: str) -> T:
-    """What *call* returns; a `StorageUnavailableError` if it has not moved for so many seconds.
+    """Return what *call* returns; a `StorageUnavailableError` if it stalls for *deadline* s.
 
     A system call that hangs cannot be ended, so it goes on in a thread of its own, whose result
     nobody waits for; at the next `Progress.moved` it learns that it was given up.

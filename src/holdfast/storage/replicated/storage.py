@@ -337,7 +337,7 @@ class ResilientStorage(Storage):
         return self._replicas.keep(self._replicas.all[keep], run_id)
 
     def check_medium(self, *, repair: bool) -> list[str]:
-        """What is wrong with each of the storages, or was done about it."""
+        """Problems of each of the storages, or what was done about them."""
         self._check_open()
         self._replicas.unsettle()
         return [
@@ -352,7 +352,7 @@ class ResilientStorage(Storage):
         return list(dict.fromkeys(run_id for runs in every for run_id in runs))
 
     def inspect(self, run_id: str) -> Inspection | None:
-        """What the primary holds of a run, after all was done to make it whole."""
+        """Inspect a run in the primary, after healing it from the fallbacks."""
         self._check_open()
         with suppress(CorruptError):
             self._reads.settled([run_id])

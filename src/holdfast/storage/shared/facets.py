@@ -16,7 +16,7 @@ Facet = tuple[str, str]
 
 COMMON_KIND = "routine"
 _COMMON_STATUS = "running"
-"""What most records have is no facet: a page of it is found by walking."""
+"""Values that most records have are no facets: a page of it is found by walking."""
 _DEEPEST = 20
 
 

@@ -28,9 +28,9 @@ from holdfast.storage.sqlite.schema import make_file, make_schema, refusal, use_
 __all__ = ["Pool"]
 
 _LOG_PAGES = 128
-"""How long the write-ahead log grows before it is brought into the database."""
+"""Pages of the write-ahead log after which it is brought into the database."""
 _LONGER = 8
-"""How many times longer under group commits, of which each would else be followed by the syncs
+"""Times longer under group commits, of which each would else be followed by the syncs
 that bringing the log in takes."""
 _FULL = 2
 _SETTINGS = {

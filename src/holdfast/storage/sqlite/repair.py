@@ -147,7 +147,7 @@ def _write_aside(quarantine: Path, run_id: str, aside: Sequence[tuple[Any, ...]]
 
 
 def bad_pages(path: Path) -> list[str]:
-    """What SQLite itself finds wrong with the file."""
+    """Problems that SQLite itself finds in the file."""
     # A new connection: one that is in use may remember pages from before they were damaged.
     db = apsw.Connection(str(path), vfs=checked_pages())
     try:
@@ -276,7 +276,7 @@ class _Pages:
                 yield row[0]
 
     def _places(self) -> list[int]:
-        """Where records are, from every table that knows, and from both of its ends."""
+        """Places of records, from every table that knows, read from both ends."""
         by_run = "records INDEXED BY records_of_run WHERE run > 0 ORDER BY run"
         found: set[Any] = set()
         for source in ("records ORDER BY ord", "bodies ORDER BY ord", by_run):

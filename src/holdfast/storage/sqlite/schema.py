@@ -15,7 +15,7 @@ from holdfast.storage.sqlite.page_checksums import PAGE, RESERVED, peek
 __all__ = ["make_file", "make_schema", "refusal", "use_log"]
 
 _APPLICATION = 0x484F4C44
-"""What the file's header says it is: HOLD."""
+"""The application id in the file's header: HOLD."""
 _VERSION = 1
 _HEADER = 100
 _UNTOUCHED = "give another path; this file was left as it is"
@@ -116,7 +116,7 @@ def make_schema(writer: apsw.Connection, path: Path) -> None:
 
 
 def _is_empty(writer: apsw.Connection) -> bool:
-    """Whether nothing was made yet, or by a process that came no further than the settings."""
+    """True if nothing was made yet, or only by a process that stopped after the settings."""
     if writer.pragma("page_count") == 0:
         return True
     marks = [writer.pragma(mark) for mark in ("application_id", "user_version", "schema_version")]
@@ -137,7 +137,7 @@ def _create(writer: apsw.Connection) -> None:
 
 
 def refusal(path: Path, error: apsw.Error) -> CorruptError:
-    """Why SQLite cannot read the file."""
+    """The error that says why SQLite cannot read the file."""
     header = peek(str(path), _HEADER)
     if not header.startswith(b"SQLite format 3\0"):
         return CorruptError(f"{path} is not a SQLite database", hint=_UNTOUCHED, path=str(path))

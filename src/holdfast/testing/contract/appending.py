@@ -1,4 +1,4 @@
-"""What `Storage.append` and `Storage.read` promise."""
+"""Promises of `Storage.append` and `Storage.read`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `Storage.delete` promises, and how runs are kept apart."""
+"""Promises of `Storage.delete`, and of runs being kept apart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the methods of `Leasing` promise."""
+"""Promises of the methods of `Leasing`."""
 
 from __future__ import annotations
 

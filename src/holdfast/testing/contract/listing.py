@@ -1,4 +1,4 @@
-"""What `Storage.headers` and `Storage.find` promise."""
+"""Promises of `Storage.headers`, `Storage.page` and `Storage.find`."""
 
 from __future__ import annotations
 

@@ -20,11 +20,11 @@ class Medium(ABC):
     """Opens the medium under test and says which abilities it has."""
 
     survives: bool = True
-    """Whether what was stored is there again when the medium is opened anew."""
+    """True if what was stored is there when the medium is opened anew."""
     leases: bool = True
-    """Whether the storage implements `Leasing`."""
+    """True if the storage implements `Leasing`."""
     repairs: bool = True
-    """Whether the storage implements `Repairable`."""
+    """True if the storage implements `Repairable`."""
 
     @abstractmethod
     def open(self, directory: Path) -> Storage:

@@ -1,4 +1,4 @@
-"""What `Storage.runs` promises."""
+"""Promises of `Storage.runs` and `Storage.head_and_newest`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a storage promises to those who use it at the same time, and to those who are late."""
+"""Promises of a storage to processes and threads that use it at the same time."""
 
 from __future__ import annotations
 
