@@ -9,7 +9,7 @@ import apsw
 import pytest
 
 from holdfast import CheckpointManager, Rules, State
-from holdfast.checkpoint.inspect.overview import fork_origins, is_live, standing, summaries
+from holdfast.checkpoint.inspect.overview import fork_origins, is_live, status_of_run, summaries
 from holdfast.checkpoint.inspect.stats import Figures, quantiles
 from holdfast.checkpoint.inspect.timeline_entries import timeline
 from holdfast.checkpoint.repair.verification import verify_headers
@@ -130,7 +130,7 @@ def test_verifying_headers_finds_a_record_that_is_gone(
 def test_a_run_that_was_never_leased_is_believed_to_be_running(manager: CheckpointManager) -> None:
     saved(manager, "run", 1)
     run = manager.reader.run("run")
-    assert run is not None and standing(manager.storage, run) == "running"
+    assert run is not None and status_of_run(manager.storage, run) == "running"
     mine = Lease("run", 1, this_process(), 100.0)
     assert is_live(mine, 99.0) and not is_live(mine, 101.0) and not is_live(None, 0.0)
 

@@ -20,7 +20,7 @@ from holdfast.checkpoint.effects.ledger import (
 )
 from holdfast.checkpoint.journal import Note, Reader
 from holdfast.checkpoint.manager import CheckpointManager, manager_for
-from holdfast.core.policy import unfit, what_fits
+from holdfast.core.policy import describe_schema, validate_answer
 from holdfast.core.records import check_free
 from holdfast.core.values import decode, encode
 from holdfast.errors import ConflictError, LeaseHeldError, NotFoundError, UsageError
@@ -268,11 +268,11 @@ def _place(reader: Reader, run: RunInfo, id: str) -> tuple[RunInfo, str]:
 
 def check_fits(id: str, answer: Any, schema: Any, hint: str = "") -> None:
     """Raise a `UsageError` if *answer* does not fit its schema; the node decides finally."""
-    problem = unfit(answer, schema)
+    problem = validate_answer(answer, schema)
     if problem:
         raise UsageError(
             f"the answer to {id} does not fit: {problem}",
-            hint=f"it expects {what_fits(schema)}{hint}",
+            hint=f"it expects {describe_schema(schema)}{hint}",
             question=id,
         )
 

@@ -32,7 +32,7 @@ _CAUSES = {
 
 
 def resume_cause(status: str) -> str:
-    """Why a run is resumed, told by the status of its newest checkpoint.
+    """Return why a run is resumed, from the status of its newest checkpoint.
 
     >>> resume_cause("running"), resume_cause("budget_exhausted"), resume_cause("mine")
     ('crash', 'limit', 'other')

@@ -22,7 +22,7 @@ __all__ = ["Migrated", "migrate_run"]
 
 
 class Migrated(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a run."""
+    """The migration of one run."""
 
     run_id: str
     name: str
@@ -82,7 +82,7 @@ def migrate_run(manager: CheckpointManager, run: RunInfo, *, dry_run: bool) -> M
 
 
 def _kept(extra: dict[str, Any], whole: bool) -> bytes:
-    """What a runtime keeps beside the state, unchanged: what a delta says of a list is added."""
+    """Return the runtime's extra data unchanged; the lists of deltas are joined."""
     if not whole:
         extra = {key: [] if isinstance(value, list) else value for key, value in extra.items()}
     return msgspec.json.encode(extra)

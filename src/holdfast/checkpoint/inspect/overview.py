@@ -24,20 +24,20 @@ __all__ = [
     "fork_origins",
     "is_live",
     "spent",
-    "standing",
+    "status_of_run",
     "summaries",
 ]
 
 
 class Spent(msgspec.Struct, frozen=True):
-    """What the recorded effects of a run cost."""
+    """The cost of a run's recorded effects."""
 
     tokens: int = 0
     dollars: float = 0.0
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """Where a fork began."""
+    """The origin of a fork."""
 
     run_id: str
     checkpoint_id: str
@@ -78,7 +78,7 @@ def spent(storage: Storage, run_id: str, up_to: int | None = None) -> Spent:
 
 
 def fork_origins(storage: Storage) -> dict[str, Origin]:
-    """Where each fork of the storage began, by the fork's run id."""
+    """Return the origin of each fork in the storage, by the fork's run id."""
     origins: dict[str, Origin] = {}
     for header in storage.headers(RecordQuery(kind="fork")):
         told = header.metadata.get("forked_from")
@@ -90,13 +90,13 @@ def fork_origins(storage: Storage) -> dict[str, Origin]:
 
 
 def is_live(lease: Lease | None, now: float) -> bool:
-    """Whether some process holds the run, as far as can be told from here."""
+    """Return whether a live process holds the run, as far as this host can tell."""
     if lease is None or lease.owner is None:
         return False
     return lease.expires_at > now and not is_dead(lease.owner)
 
 
-def standing(storage: Storage, run: RunInfo) -> str:
+def status_of_run(storage: Storage, run: RunInfo) -> str:
     """The run's status, or ``stale``. One that was never leased is believed to be running."""
     if run.status != "running" or not isinstance(storage, Leasing):
         return run.status
@@ -121,7 +121,7 @@ def summaries(
             RunSummary(
                 run_id=run.run_id,
                 name=run.name,
-                status=standing(storage, run),
+                status=status_of_run(storage, run),
                 step=run.step,
                 node=run.node,
                 checkpoints=run.checkpoints,

@@ -1,4 +1,4 @@
-"""What a storage's headers tell in figures: bytes by kind and run, resumes, times of steps."""
+"""Figures from a storage's headers: bytes by kind and run, resumes, step times."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SAMPLE = 20
 
 
 class Sizes(msgspec.Struct):
-    """How much some checkpoints take: as whole states, and as they are stored."""
+    """Sizes of checkpoints: as whole states, and as stored."""
 
     checkpoints: int = 0
     logical: int = 0
@@ -32,7 +32,7 @@ class Sizes(msgspec.Struct):
 
 
 class Resumes(msgspec.Struct):
-    """What became of resumes: one that saved nothing, or whose last save says failed, failed."""
+    """Outcomes of resumes; one that saved nothing, or ended as failed, counts as failed."""
 
     tried: int = 0
     succeeded: int = 0
@@ -90,7 +90,7 @@ class Figures:
 
 
 def load_times(reader: Reader, runs: Iterable[RunInfo], most: int = _SAMPLE) -> list[float]:
-    """How long it takes now to load the newest checkpoints of some runs, in seconds."""
+    """Measure the seconds to load the newest checkpoints of some runs."""
     times: list[float] = []
     for run in runs:
         if len(times) == most:

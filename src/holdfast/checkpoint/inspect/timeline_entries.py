@@ -18,17 +18,17 @@ from holdfast.errors import HoldfastError
 from holdfast.storage.base import RecordQuery, RunInfo
 
 __all__ = [
-    "Moment",
-    "Told",
+    "NoteView",
+    "TimelineEntry",
+    "entries_from",
     "failed_node",
-    "failure_told",
-    "moments_from",
+    "failure_of",
     "timeline",
-    "told_of",
+    "view_note",
 ]
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
+class NoteView(msgspec.Struct, frozen=True, kw_only=True):
     """A note of a journal, opened."""
 
     seq: int
@@ -47,18 +47,18 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int = 0
     dollars: float = 0.0
     facts: dict[str, Any] = {}
-    """What the note's header says."""
+    """Metadata of the note's header."""
 
 
-class Moment(msgspec.Struct, frozen=True, kw_only=True):
+class TimelineEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A checkpoint, what it changed, and the notes since the checkpoint before it."""
 
     header: Header
     pinned: bool
     changes: tuple[Change, ...]
-    notes: tuple[Told, ...]
+    notes: tuple[NoteView, ...]
     error: str = ""
-    """What its run failed with."""
+    """The error its run failed with."""
     failed_in: str = ""
     """The node that its run failed in."""
 
@@ -70,32 +70,32 @@ def timeline(
     *,
     limit: int | None = None,
     scope: str = "",
-) -> tuple[list[Moment], tuple[Told, ...]]:
+) -> tuple[list[TimelineEntry], tuple[NoteView, ...]]:
     """The newest *limit* checkpoints of a run's scope, newest first; and the notes after them."""
     more = None if limit is None else limit + 1
     query = RecordQuery(run_id=run.run_id, scope=scope, limit=more)
     headers = list(reader.storage.headers(query))
     first = headers[limit].seq + 1 if limit is not None and len(headers) > limit else 1
-    moments, notes = moments_from(reader, retention, run, first, headers[:limit])
+    moments, notes = entries_from(reader, retention, run, first, headers[:limit])
     return moments[::-1], notes
 
 
-def moments_from(
+def entries_from(
     reader: Reader, retention: RetentionManager, run: RunInfo, first: int, headers: Iterable[Header]
-) -> tuple[list[Moment], tuple[Told, ...]]:
+) -> tuple[list[TimelineEntry], tuple[NoteView, ...]]:
     """These checkpoints, oldest first, with all that was noted from the record *first* on; and the
     notes after them."""
     shown = {header.seq: header for header in headers}
     marks = retention.marks(run.run_id)
-    moments: list[Moment] = []
-    notes: list[Told] = []
+    moments: list[TimelineEntry] = []
+    notes: list[NoteView] = []
     for record in reader.records(run.run_id, first, run.seq):
         header = record.header
         if header.frame == "note":
-            notes.append(told_of(reader, record))
+            notes.append(view_note(reader, record))
         elif header.seq in shown:
-            error, failed_in = failure_told(reader, record)
-            moment = Moment(
+            error, failed_in = failure_of(reader, record)
+            moment = TimelineEntry(
                 header=marks.tagged(shown[header.seq]),
                 pinned=header.seq in marks.pinned,
                 changes=changes_in(reader, record),
@@ -108,8 +108,8 @@ def moments_from(
     return moments, tuple(notes)
 
 
-def failure_told(reader: Reader, record: Record) -> tuple[str, str]:
-    """What a checkpoint says that its run failed with, and the node that it failed in."""
+def failure_of(reader: Reader, record: Record) -> tuple[str, str]:
+    """Return the error a run failed with at a checkpoint, and the node."""
     header = record.header
     if header.status in ("running", "completed"):
         return "", ""
@@ -128,8 +128,8 @@ def failed_node(header: Header, extra: bytes) -> str:
     return node if isinstance(node, str) else ""
 
 
-def told_of(reader: Reader, record: Record) -> Told:
-    """What a note says. One that cannot be opened says only what its header does."""
+def view_note(reader: Reader, record: Record) -> NoteView:
+    """Return a note's content; of one that cannot be opened, only its header."""
     header = record.header
     common: dict[str, Any] = {
         "seq": header.seq,
@@ -141,15 +141,15 @@ def told_of(reader: Reader, record: Record) -> Told:
     }
     kind = {"effect": Effect, "question": Question, "answer": Answer}.get(header.kind)
     if kind is None:
-        return Told(**common)
+        return NoteView(**common)
     try:
         content: Any = msgspec.json.decode(reader.sealer.open(record), type=kind)
     except (HoldfastError, msgspec.MsgspecError) as error:
-        return Told(error=str(error), **common)
+        return NoteView(error=str(error), **common)
     if isinstance(content, Effect):
-        return Told(**common, **_effect(content))
+        return NoteView(**common, **_effect(content))
     text = content.text if isinstance(content, Question) else content.value
-    return Told(id=content.id, value=decode(bytes(text)), **common)
+    return NoteView(id=content.id, value=decode(bytes(text)), **common)
 
 
 def _effect(effect: Effect) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import msgspec
 
-from holdfast.checkpoint.inspect import Change, Moment, Told
+from holdfast.checkpoint.inspect import Change, NoteView, TimelineEntry
 from holdfast.core.records import Header
 from holdfast.core.values import encode
 
@@ -120,14 +120,14 @@ class Checkpoint(CheckpointInfo, kw_only=True):
 
     pinned: bool
     changes: list[ChangeRow]
-    notes: list[Told]
+    notes: list[NoteView]
     error: str = ""
     """The class and text of the error that its run failed with."""
     failed_in: str = ""
     """The node that its run failed in; `node` is the last one that was executed."""
 
 
-def checkpoint_of(moment: Moment) -> Checkpoint:
+def checkpoint_of(moment: TimelineEntry) -> Checkpoint:
     """A timeline entry as documents hold it."""
     return Checkpoint.of(
         moment.header,
@@ -139,7 +139,7 @@ def checkpoint_of(moment: Moment) -> Checkpoint:
     )
 
 
-def note_of(note: Told) -> Told:
+def note_of(note: NoteView) -> NoteView:
     """A note whose value is written as the journal writes it."""
     return msgspec.structs.replace(note, value=raw(note.value))
 

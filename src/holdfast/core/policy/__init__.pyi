@@ -1,5 +1,5 @@
-from holdfast.core.policy.answer_schema import unfit as unfit
-from holdfast.core.policy.answer_schema import what_fits as what_fits
+from holdfast.core.policy.answer_schema import describe_schema as describe_schema
+from holdfast.core.policy.answer_schema import validate_answer as validate_answer
 from holdfast.core.policy.drift import Detector as Detector
 from holdfast.core.policy.drift import DriftMonitor as DriftMonitor
 from holdfast.core.policy.drift import DriftPolicy as DriftPolicy

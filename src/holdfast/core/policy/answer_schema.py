@@ -1,4 +1,4 @@
-"""Whether an answer fits a JSON Schema, as far as that is plain."""
+"""Validation of answers against a JSON Schema, for plain JSON values."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from holdfast.core.values import encode
 
-__all__ = ["unfit", "what_fits"]
+__all__ = ["describe_schema", "validate_answer"]
 
 _TYPES: dict[str, tuple[type, ...]] = {
     "boolean": (bool,),
@@ -36,13 +36,13 @@ class _Problem(NamedTuple):
     text: str
 
 
-def unfit(value: Any, schema: Any) -> str:
-    """Why *value* does not fit *schema*; empty if it does, or if only the asking code can tell.
+def validate_answer(value: Any, schema: Any) -> str:
+    """Return why *value* does not fit *schema*; "" if it does, or only the asker can tell.
 
     Values that are not plain JSON are let through, and so are texts with a format, which may be
     given otherwise. An object is looked into only where its schema allows nothing else in it.
 
-    >>> unfit("no", {"type": "boolean"})
+    >>> validate_answer("no", {"type": "boolean"})
     '"no" is not true or false'
     """
     problem = _look(value, schema, schema, ())
@@ -51,10 +51,10 @@ def unfit(value: Any, schema: Any) -> str:
     return f"{'.'.join(problem.where)} {problem.text}" if problem.where else problem.text
 
 
-def what_fits(schema: Any) -> str:
-    """What fits *schema*, in words.
+def describe_schema(schema: Any) -> str:
+    """Describe the values that fit *schema*.
 
-    >>> what_fits({"anyOf": [{"type": "integer"}, {"type": "null"}]})
+    >>> describe_schema({"anyOf": [{"type": "integer"}, {"type": "null"}]})
     'an integer or null'
     """
     *others, last = _words(schema, schema) or ["anything"]
@@ -109,7 +109,7 @@ def _inside(
 def _other(value: Any, schema: Any, root: Any, where: tuple[str, ...]) -> _Problem:
     text = encode(value).decode()
     text = text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
-    wanted = what_fits({**schema, "$defs": root.get("$defs", {})})
+    wanted = describe_schema({**schema, "$defs": root.get("$defs", {})})
     return _Problem(where, f"is {text}, not {wanted}" if where else f"{text} is not {wanted}")
 
 

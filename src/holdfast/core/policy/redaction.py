@@ -46,7 +46,7 @@ PATTERNS: Mapping[str, str] = {
     ),
     "url_password": r"://[^\s/:@\"']{0,256}:(?P<secret>[^\s/@\"']{1,1024})@",
 }
-"""What secrets look like, by kind. Of a pattern with a group ``secret``, only that is replaced."""
+"""Patterns of secrets, by kind. If a pattern has a group ``secret``, only that is replaced."""
 
 _NEEDLES: Mapping[str, tuple[str, ...]] = {
     "private_key": ("PRIVATE KEY",),
@@ -96,12 +96,12 @@ _KIND = re.compile(r"[a-z][a-z0-9_]*")
 _MARKER = re.compile(r"\[redacted:[a-z0-9_]+\]")
 
 _REMEMBERED = 16_000_000
-"""How many characters of clean texts a `Redactor` remembers."""
+"""Number of characters of clean texts that a `Redactor` remembers."""
 _REMEMBERED_KEYS = 10_000
 
 
 class RedactionRules(msgspec.Struct, frozen=True):
-    """Which values are secret; see `make_rules`."""
+    """Rules for secret values; see `make_rules`."""
 
     patterns: tuple[tuple[str, re.Pattern[str], tuple[str, ...]], ...]
     """Each with its kind, and with the texts of which one must occur (none: no matter)."""
@@ -179,7 +179,7 @@ class Redactor:
         return walk.value(value), walk.counts
 
     def is_clean(self, text: str) -> bool:
-        """Whether *text* is known to match no pattern."""
+        """Return whether *text* is known to match no pattern."""
         return text in self._clean
 
     def note_clean(self, text: str) -> None:

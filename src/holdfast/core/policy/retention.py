@@ -1,4 +1,4 @@
-"""Which checkpoints go: a plan over headers that gives the reason of every decision.
+"""Plan of a prune: a decision with its reason for every checkpoint.
 
 Order is that of the headers, newest first, and never that of the clock; only rules about time
 look at `saved_at`. A clock that was set back can therefore keep too much, but it cannot make the
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 Key = tuple[str, int]
-"""Which record is meant: its run_id and seq."""
+"""A record, by its run_id and seq."""
 
 _T = TypeVar("_T")
 
@@ -45,7 +45,7 @@ _PERIOD_OF: dict[str, Callable[[datetime], Hashable]] = {
 
 
 class Decision(NamedTuple):
-    """What becomes of a checkpoint, and why: ``last 1/3``, ``kind recovery: within 7d``, ..."""
+    """Keep or drop a checkpoint, with the reason: ``last 1/3``, ``kind recovery: within 7d``."""
 
     header: Header
     keep: bool
@@ -156,7 +156,7 @@ def _never_removed(
 
 
 def _statuses_of_runs(ordered: Sequence[Header]) -> dict[str, str]:
-    """How each run stands: what its own newest checkpoint says, not that of a nested scope."""
+    """Return the status of each run, from its own newest checkpoint, not a nested scope's."""
     statuses: dict[str, str] = {}
     for header in ordered:
         if header.scope == "":
@@ -217,7 +217,7 @@ def _dropped(members: Sequence[Header], rules: Rules, facts: _Facts) -> dict[int
 
 
 def _matches(members: Sequence[_Member], rules: Rules, facts: _Facts) -> Iterator[_Match]:
-    """Which members the keep rules match, and by what; all of them if there is no keep rule."""
+    """Return the members that keep rules match, with reasons; all if there is no keep rule."""
     if not rules.keeps:
         reason = f"within {rules.max_age}" if rules.max_age else "no rule removes it"
         yield from ((index, reason) for index, _ in members)

@@ -137,7 +137,7 @@ class Rules:
     keep_until_released: bool = False
     """Those that have not been released."""
     max_age: Age | timedelta | str | None = None
-    """What is older, seen from now, goes, whatever the keep rules say."""
+    """Checkpoints older than this are dropped, whatever the keep rules say."""
     delete_on_success: bool = False
     """Once the run is completed only the newest of each of its scopes stays, whatever the keep
     rules say."""
@@ -145,7 +145,7 @@ class Rules:
     """Checkpoints of these kinds are counted by themselves, and these rules take the place of
     the keep rules above; `max_age` and `delete_on_success` above hold for them too."""
     group_by: Literal["run", "name", "all"] = "run"
-    """What is counted together. Runs without a name are never counted together by name."""
+    """The unit of counting. Runs without a name are never counted together by name."""
 
     def __post_init__(self) -> None:
         for name, check in _CHECKS.items():

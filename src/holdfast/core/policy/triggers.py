@@ -18,7 +18,7 @@ __all__ = ["Clockwork", "Triggers"]
 
 @dataclass(frozen=True, slots=True)
 class Triggers:
-    """What makes a save due; any one of them is enough. With none set, every step is saved.
+    """Conditions for a save; any of them is enough. Without any, every step is saved.
 
     >>> Triggers(frequency=5, interval=60.0, nodes=["review"]).nodes
     frozenset({'review'})
@@ -88,7 +88,7 @@ class Clockwork:
     def due(
         self, step: int, now: float, *, node: str | None = None, state: Any = None
     ) -> str | None:
-        """Why a save is due after this step, or None. The predicate is asked only of a state."""
+        """Return why a save is due after this step, or None. The predicate needs a state."""
         # What went back, a run or a clock, counts from there, and not up to where it was.
         self._step = step if self._step is None else min(self._step, step)
         self._now = now if self._now is None else min(self._now, now)

@@ -27,7 +27,7 @@ _Steps: TypeAlias = dict[int, dict[int, Migration]]
 
 
 class Migrations:
-    """How the states of each name get from one version to a later one."""
+    """Migrations of states, by name and version."""
 
     def __init__(self) -> None:
         self._by_name: dict[str, _Steps] = {}

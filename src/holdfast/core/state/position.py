@@ -1,4 +1,4 @@
-"""Where in which run a state stands, and the facts about it that are not its values."""
+"""The position of a state in its run, and its facts besides the values."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LONGEST_INDEXED = 256
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where in which run a state stands."""
+    """The position of a state in its run."""
 
     run_id: str
     name: str = ""
@@ -40,7 +40,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Lineage:
-    """What all states made from one another share: the checkpoint they were last saved as."""
+    """The checkpoint that a state and those made from it were last saved as."""
 
     __slots__ = ("checkpoint_id",)
 
@@ -49,7 +49,7 @@ class Lineage:
 
 
 class Secrets(Mapping[str, Any]):
-    """What travels with a state and is never saved. Its values are not shown either.
+    """Values that travel with a state and are never saved or shown.
 
     >>> Secrets({"api_key": "sk-123"})
     <Secrets api_key>

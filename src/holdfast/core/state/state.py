@@ -38,14 +38,14 @@ _KEEP: Any = object()
 
 
 class Saver(Protocol):
-    """What `State.checkpoint` saves through."""
+    """The manager that `State.checkpoint` saves with."""
 
     def save_checkpoint(self, state: State) -> str:
         """Save *state* and return the checkpoint's id."""
 
 
 def find_saver(target: Any) -> Saver:
-    """What a state is saved through. The manager's module puts its own rule here when it loads."""
+    """Return the manager that saves a state. The manager's module sets this when it loads."""
     if hasattr(target, "save_checkpoint"):
         return target  # type: ignore[no-any-return]
     raise UsageError("there is no manager to save through", hint="import holdfast, or pass one")
@@ -285,7 +285,7 @@ state.append("key", item), or list(value) for a copy you may change)
 
     @property
     def name(self) -> str:
-        """What its run shares with others of its kind; may be empty."""
+        """The name that its run shares with others of its kind; may be empty."""
         return self._place.name
 
     @property
@@ -295,7 +295,7 @@ state.append("key", item), or list(value) for a copy you may change)
 
     @property
     def step(self) -> int:
-        """How far the run is."""
+        """The step of the run."""
         return self._place.step
 
     @property
@@ -307,12 +307,12 @@ state.append("key", item), or list(value) for a copy you may change)
 
     @property
     def kind(self) -> str:
-        """Why it is or was saved."""
+        """The kind of the checkpoint."""
         return self._place.kind
 
     @property
     def status(self) -> str:
-        """How the run is doing."""
+        """The status of the run."""
         return self._place.status
 
     @property
@@ -337,7 +337,7 @@ state.append("key", item), or list(value) for a copy you may change)
 
     @property
     def secrets(self) -> Mapping[str, Any]:
-        """What travels with the state and is never saved."""
+        """Values that travel with the state and are never saved."""
         return self._secrets
 
     @property

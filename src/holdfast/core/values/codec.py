@@ -68,7 +68,7 @@ class Opaque(msgspec.Struct, frozen=True):
 
     tag: str
     text: bytes
-    """What was stored under the tag, as JSON."""
+    """The stored value of the tag, as JSON."""
 
 
 class _Type(msgspec.Struct, frozen=True):
@@ -76,7 +76,7 @@ class _Type(msgspec.Struct, frozen=True):
     cls: type
     parts: Parts
     ordinary: bool
-    """Whether `parts.make` is the user's, and gets ordinary containers in a frozen value too."""
+    """True if `parts.make` is the user's: it gets plain containers in frozen values too."""
 
 
 _by_class: dict[type, _Type] = {}
@@ -275,7 +275,7 @@ def _read_tag(tree: dict[str, Any], frozen: bool) -> Any:
 
 
 def _read_parts(tree: Any, frozen: bool) -> Any:
-    """What an object is made of; the dict of its parts is made for it and need not be frozen."""
+    """Return the parts of an object, in a new dict that need not be frozen."""
     if type(tree) is dict and "$t" not in tree:
         return {name: _from_tree(part, frozen) for name, part in tree.items()}
     return _from_tree(tree, frozen)

@@ -1,4 +1,4 @@
-"""What differs between two values, as JSON Patch operations in text."""
+"""Differences between two values, as the text of JSON Patch operations."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def _diff_lists(old: Any, new: Any, path: str, patch: Patch) -> None:
 
 
 def _common(old: Iterable[Any], new: Iterable[Any], encode: Callable[[Any], bytes]) -> int:
-    """How many items at the start of both are the same."""
+    """Count the equal items at the start of both."""
     count = 0
     for a, b in zip(old, new, strict=False):
         if a is not b:

@@ -40,7 +40,7 @@ _LONGEST_KEY = 60
 
 
 class Nature(IntEnum):
-    """What a value takes to be stored."""
+    """The encoding that a value needs."""
 
     PLAIN = 0
     """JSON says it exactly."""
@@ -75,7 +75,7 @@ class FrozenList(list[Any]):
 
     nature: Nature
     height: int
-    """How many levels of containers are below it."""
+    """Number of levels of containers below it."""
     _lineage: object
     _claim: list[None]
 
@@ -192,7 +192,7 @@ class FrozenSet(set[Any]):
 
 
 Leaf = Callable[[Any, int], tuple[Any, Nature] | None]
-"""How a value of any other type at that depth is taken in: its frozen form and nature, or None."""
+"""Freezes a value of another type at that depth: its frozen form and nature, or None."""
 
 
 def freeze(value: Any, leaf: Leaf) -> tuple[Any, Nature]:
@@ -322,7 +322,7 @@ def unknown_type(value: Any) -> EncodeError:
 
 
 def nature_of(value: Any, leaf: Leaf, depth: int = 0) -> Nature:
-    """What `freeze` would say of *value*'s nature, without copying lists and dicts."""
+    """Return the nature of *value* as `freeze` would, without copying lists and dicts."""
     kind = type(value)
     if kind is str or kind is bool or value is None:
         return _PLAIN

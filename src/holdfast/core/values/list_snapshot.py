@@ -53,10 +53,10 @@ class _Leaves(NamedTuple):
 
 
 class SeenList(NamedTuple):
-    """What a list held when it was looked at."""
+    """The content of a list when it was last compared."""
 
     flat: list[bool]
-    """Which items are dicts of leaves."""
+    """True for items that are dicts of leaves."""
     leaves: _Leaves
     others: dict[int, bytes]
     """The text of every other item."""
@@ -80,7 +80,7 @@ class SeenList(NamedTuple):
         return cls(flat, _Leaves.of(list(compress(value, flat))), others)
 
     def added(self, value: Any) -> list[Any] | None:
-        """What *value* has after the items seen; None if those are not as they were."""
+        """Return the items of *value* after the known ones; None if those have changed."""
         count = len(self.flat)
         if type(value) is not list or len(value) < count:
             return None
@@ -103,7 +103,7 @@ class SeenList(NamedTuple):
         )
 
     def and_then(self, items: list[Any]) -> SeenList | None:
-        """What is seen of the list with these *items* after it."""
+        """Return the snapshot of the list with *items* appended."""
         if not items:
             return self
         new = SeenList.of(items)

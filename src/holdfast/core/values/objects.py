@@ -21,12 +21,12 @@ __all__ = ["Parts", "parts_of"]
 
 
 class Parts(msgspec.Struct, frozen=True):
-    """How objects of one class are taken apart and put together."""
+    """Splits objects of one class into parts, and rebuilds them."""
 
     take: Callable[[Any], Any]
     make: Callable[[Any], Any]
     live: bool = True
-    """Whether such an object may change."""
+    """True if such an object may change."""
 
 
 def parts_of(cls: Any) -> Parts:

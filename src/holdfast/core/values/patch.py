@@ -139,7 +139,7 @@ def operations(text: bytes | msgspec.Raw) -> list[Operation]:
 
 
 class Base(msgspec.Struct):
-    """What is remembered of the state last saved, to tell what changes next.
+    """The state last saved, as the base for the next changes.
 
     `values` are frozen and compared by identity. Values that may change under our hands are in
     `live` as well, and are compared as text, or by their leaves.
@@ -361,7 +361,7 @@ class _Slot:
         return self._text
 
     def _in_pieces(self) -> bool:
-        """Whether it is the text of a list that is not put together, or has been made so."""
+        """Return whether it is the text of a list in pieces, splitting it if needed."""
         if self._text is not None:
             text = memoryview(self._text)
             if not text or text[0] != _LIST:
@@ -414,7 +414,7 @@ def _unescape(part: str) -> str:
 
 
 def touches(step: Operation, path: str) -> bool:
-    """Whether an operation wrote the value at *path*, something inside it or something around it.
+    """Return whether an operation wrote the value at *path*, or one inside or around it.
 
     >>> touches(Operation("add", "/messages/-"), "/messages")
     True

@@ -42,7 +42,7 @@ def _read_str(tree: Any) -> str:
 
 
 def _read_text(tree: Any) -> str:
-    """What `write_str` wrote."""
+    """Read what `write_str` wrote."""
     return tree if isinstance(tree, str) else _read_str(tree["v"])
 
 

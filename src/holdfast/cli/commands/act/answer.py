@@ -64,8 +64,8 @@ def answer(
 
 def _yes_or_no(run_id: str, schema: object) -> str:
     """The commands for yes and no, if the question takes them."""
-    from holdfast.core.policy import unfit
+    from holdfast.core.policy import validate_answer
 
-    if unfit(True, schema):
+    if validate_answer(True, schema):
         return ""
     return f"; holdfast approve {run_id} says true, holdfast reject {run_id} says false"

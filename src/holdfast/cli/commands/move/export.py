@@ -134,7 +134,7 @@ def _json(cli: Cli, run: RunInfo, style: Any) -> Iterator[str]:
 
 
 def _page(cli: Cli, run: RunInfo) -> str:
-    from holdfast.checkpoint.inspect import standing, timeline
+    from holdfast.checkpoint.inspect import status_of_run, timeline
     from holdfast.checkpoint.repair import state_text
     from holdfast.cli.commands.move.html_page import Page, states_within, write_page
 
@@ -146,7 +146,7 @@ def _page(cli: Cli, run: RunInfo) -> str:
     page = Page(
         run_id=run.run_id,
         name=run.name,
-        status=standing(cli.storage, run),
+        status=status_of_run(cli.storage, run),
         moments=moments,
         states=states_within(texts, len(moments)),
         after=after,

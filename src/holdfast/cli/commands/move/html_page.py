@@ -15,7 +15,7 @@ from holdfast.cli.framework import clock, money, plain, size, value_text
 from holdfast.core.values import encode
 
 if TYPE_CHECKING:
-    from holdfast.checkpoint.inspect import Change, Moment, Told
+    from holdfast.checkpoint.inspect import Change, NoteView, TimelineEntry
 
 __all__ = ["Page", "write_page"]
 
@@ -30,11 +30,11 @@ class Page(NamedTuple):
     run_id: str
     name: str
     status: str
-    moments: list[Moment]
+    moments: list[TimelineEntry]
     """Oldest first, each with the notes before it."""
     states: list[bytes | None]
     """The text of the state at each, None where there was no room for it."""
-    after: tuple[Told, ...]
+    after: tuple[NoteView, ...]
     made: str
 
 
@@ -174,7 +174,7 @@ def _long(value: Any) -> str:
     )
 
 
-def _note(told: Told) -> str:
+def _note(told: NoteView) -> str:
     if told.kind not in ("effect", "question", "answer", "missed"):
         return ""
     state = {"done": "ok", "failed": "bad", "in doubt": "wait"}.get(told.state, "mark")

@@ -17,7 +17,7 @@ from holdfast.cli.commands.see.log import (
 from holdfast.cli.framework import Cell, Line, change_words, when
 
 if TYPE_CHECKING:
-    from holdfast.checkpoint.inspect import Moment
+    from holdfast.checkpoint.inspect import TimelineEntry
     from holdfast.checkpoint.manager import CheckpointManager
     from holdfast.core.records import Header
     from holdfast.storage.base import RunInfo
@@ -66,7 +66,7 @@ def read_family(
     )
 
 
-def graph_lines(moments: list[Moment], *, notes: bool) -> Iterator[object]:
+def graph_lines(moments: list[TimelineEntry], *, notes: bool) -> Iterator[object]:
     """One line per checkpoint, beside its lane; with *notes*, the notes before it below it."""
     by_id = {moment.header.id: moment for moment in moments}
     parents = ((id, one.header.parent) for id, one in by_id.items())

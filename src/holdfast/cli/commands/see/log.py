@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import msgspec
 
-from holdfast.checkpoint.inspect import Told
+from holdfast.checkpoint.inspect import NoteView
 from holdfast.cli.framework import (
     All,
     Argument,
@@ -31,7 +31,7 @@ from holdfast.cli.framework import (
 )
 
 if TYPE_CHECKING:
-    from holdfast.checkpoint.inspect import Moment
+    from holdfast.checkpoint.inspect import TimelineEntry
     from holdfast.checkpoint.manager import CheckpointManager
     from holdfast.core.records import Header
     from holdfast.storage.base import RunInfo
@@ -64,7 +64,7 @@ class Log(Document, kw_only=True):
     run_id: str
     status: str
     checkpoints: list[Checkpoint]
-    open: list[Told]
+    open: list[NoteView]
     """Notes after the newest checkpoint."""
     more: bool
 
@@ -74,8 +74,8 @@ class History(msgspec.Struct, kw_only=True):
 
     run_id: str
     status: str
-    moments: list[Moment]
-    after: tuple[Told, ...] = ()
+    moments: list[TimelineEntry]
+    after: tuple[NoteView, ...] = ()
     more: bool = False
 
     def document(self) -> Log:
@@ -129,10 +129,10 @@ def read_log(
     manager: CheckpointManager, run: RunInfo, *, scope: str = "", limit: int | None = _SHOWN
 ) -> History:
     """The newest *limit* checkpoints of a scope of the run, with their notes."""
-    from holdfast.checkpoint.inspect import standing, timeline
+    from holdfast.checkpoint.inspect import status_of_run, timeline
 
     moments, after = timeline(manager.reader, manager.retention, run, limit=limit, scope=scope)
-    status = standing(manager.storage, run)
+    status = status_of_run(manager.storage, run)
     settled: set[tuple[str, str]] = set()
     after = with_settled(after, settled, running=status == "running")
     moments = [
@@ -149,14 +149,14 @@ def read_log(
 
 
 def with_settled(
-    notes: Iterable[Told], settled: set[tuple[str, str]], *, running: bool = False
-) -> tuple[Told, ...]:
+    notes: Iterable[NoteView], settled: set[tuple[str, str]], *, running: bool = False
+) -> tuple[NoteView, ...]:
     """Notes in which an effect is in doubt only if no later note settles it.
 
     *settled* holds the effects that later notes settle, and is added to; notes must be passed
     newest first. While the run is *running*, an open effect is in progress, not in doubt.
     """
-    made: list[Told] = []
+    made: list[NoteView] = []
     for note in reversed([*notes]):
         key = (note.scope, note.id)
         if note.kind == "effect":
@@ -187,7 +187,7 @@ def _table(history: History) -> Iterator[object]:
     yield Table(columns, rows)
 
 
-def _row(moment: Moment) -> list[object]:
+def _row(moment: TimelineEntry) -> list[object]:
     header = moment.header
     return [
         Cell(header.step, "bold"),
@@ -209,31 +209,31 @@ def mark_words(header: Header, pinned: bool) -> Cell:
     return Cell(" ".join(words), style)
 
 
-def error_words(moment: Moment) -> str:
+def error_words(moment: TimelineEntry) -> str:
     """The error that a run failed with, and its node, in one line."""
     where = f"in {moment.failed_in}: " if moment.error and moment.failed_in else ""
     return cut(where + " ".join(moment.error.split()), _WORDS)
 
 
-def error_cells(moment: Moment) -> list[Cell]:
+def error_cells(moment: TimelineEntry) -> list[Cell]:
     """The same, as cells at the end of a line."""
     return [Cell(f"  {error_words(moment)}", "red")] if moment.error else []
 
 
-def shown_notes(notes: Iterable[Told]) -> Iterator[Told]:
+def shown_notes(notes: Iterable[NoteView]) -> Iterator[NoteView]:
     """The notes that a log shows, newest first."""
     for note in reversed([*notes]):
         if note.kind not in _LEFT_OUT and note.state != "begun":
             yield note
 
 
-def _note_row(note: Told) -> list[object]:
+def _note_row(note: NoteView) -> list[object]:
     styles = {"done": "green", "failed": "red", "in doubt": "yellow", "repeat": "yellow"}
     mark = Cell(note.state, styles.get(note.state, ""))
     return ["", "", Cell(f"  {note.kind}", "dim"), mark, "", note_words(note)]
 
 
-def note_words(note: Told) -> str:
+def note_words(note: NoteView) -> str:
     """A note in one line."""
     if note.kind in ("question", "answer"):
         return f"{note.id}: {value_text(note.value)}"

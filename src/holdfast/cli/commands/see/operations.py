@@ -12,7 +12,7 @@ from holdfast.cli.framework import Cell, Column, Table, change_words, size, when
 from holdfast.storage.base import RecordQuery
 
 if TYPE_CHECKING:
-    from holdfast.checkpoint.inspect import Moment
+    from holdfast.checkpoint.inspect import TimelineEntry
     from holdfast.checkpoint.manager import CheckpointManager
     from holdfast.storage.base import RunInfo
 
@@ -23,22 +23,28 @@ def read_operations(
     manager: CheckpointManager, run: RunInfo, *, scope: str | None, limit: int | None
 ) -> History:
     """The newest *limit* records of a run's journal, each as an entry of its own."""
-    from holdfast.checkpoint.inspect import Moment, changes_in, failure_told, standing, told_of
+    from holdfast.checkpoint.inspect import (
+        TimelineEntry,
+        changes_in,
+        failure_of,
+        status_of_run,
+        view_note,
+    )
 
     most = None if limit is None else limit + 1
     query = RecordQuery(run_id=run.run_id, scope=scope, notes=True, limit=most)
     headers = list(manager.storage.headers(query))
     shown = {header.seq: header for header in headers[:limit]}
     marks = manager.retention.marks(run.run_id)
-    status = standing(manager.storage, run)
+    status = status_of_run(manager.storage, run)
     settled: set[tuple[str, str]] = set()
     moments = []
     records = manager.reader.records(run.run_id, min(shown, default=1), run.seq)
     for record in reversed([one for one in records if one.header.seq in shown]):
         note = record.header.frame == "note"
-        error, failed_in = ("", "") if note else failure_told(manager.reader, record)
-        notes = (told_of(manager.reader, record),) if note else ()
-        moment = Moment(
+        error, failed_in = ("", "") if note else failure_of(manager.reader, record)
+        notes = (view_note(manager.reader, record),) if note else ()
+        moment = TimelineEntry(
             header=marks.tagged(record.header),
             pinned=record.header.seq in marks.pinned,
             changes=() if note else changes_in(manager.reader, record),
@@ -52,7 +58,7 @@ def read_operations(
     )
 
 
-def operations_table(moments: list[Moment]) -> Iterator[object]:
+def operations_table(moments: list[TimelineEntry]) -> Iterator[object]:
     """One line per record."""
     columns = (
         Column("seq", right=True),
@@ -66,7 +72,7 @@ def operations_table(moments: list[Moment]) -> Iterator[object]:
     yield Table(columns, [_row(moment) for moment in moments])
 
 
-def _row(moment: Moment) -> list[object]:
+def _row(moment: TimelineEntry) -> list[object]:
     header = moment.header
     what = error_words(moment) or change_words(moment.changes)
     for note in moment.notes:

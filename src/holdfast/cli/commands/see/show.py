@@ -63,7 +63,7 @@ def show(
 def read_checkpoint(manager: CheckpointManager, header: Header) -> Show:
     """A checkpoint with its state."""
     from holdfast.checkpoint.effects import failure_in
-    from holdfast.checkpoint.inspect import failed_node, standing
+    from holdfast.checkpoint.inspect import failed_node, status_of_run
     from holdfast.checkpoint.repair import state_text
 
     loaded = manager.reader.load_visible(header)
@@ -76,7 +76,10 @@ def read_checkpoint(manager: CheckpointManager, header: Header) -> Show:
         failed_in=failed_node(header, loaded.extras[-1]),
         pinned=header.seq in manager.retention.marks(header.run_id).pinned,
         stale=bool(
-            run and newest and newest.id == header.id and standing(manager.storage, run) == "stale"
+            run
+            and newest
+            and newest.id == header.id
+            and status_of_run(manager.storage, run) == "stale"
         ),
     )
 

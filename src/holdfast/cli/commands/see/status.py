@@ -108,9 +108,9 @@ def read_status(cli: Cli) -> Status:
 
 def _look_at(cli: Cli, run: RunInfo, problems: list[Problem]) -> str:
     """A run's status; its problems are added to *problems*."""
-    from holdfast.checkpoint.inspect import standing
+    from holdfast.checkpoint.inspect import status_of_run
 
-    shown = standing(cli.storage, run)
+    shown = status_of_run(cli.storage, run)
     if shown == "stale":
         problems.append(
             Problem(

@@ -75,13 +75,13 @@ def _is_root(run: RunInfo, origins: dict[str, Origin], manager: CheckpointManage
 def _rows(
     manager: CheckpointManager, runs: list[RunInfo], origins: dict[str, Origin], depth: int
 ) -> Iterator[TreeRun]:
-    from holdfast.checkpoint.inspect import standing
+    from holdfast.checkpoint.inspect import status_of_run
 
     for run in runs:
         yield TreeRun(
             run_id=run.run_id,
             name=run.name,
-            status=standing(manager.storage, run),
+            status=status_of_run(manager.storage, run),
             step=run.step,
             depth=depth,
             forked_from=origins.get(run.run_id) if depth else None,

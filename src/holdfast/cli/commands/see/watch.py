@@ -26,7 +26,7 @@ from holdfast.cli.framework import (
 from holdfast.errors import NotFoundError
 
 if TYPE_CHECKING:
-    from holdfast.checkpoint.inspect import Moment
+    from holdfast.checkpoint.inspect import TimelineEntry
     from holdfast.checkpoint.manager import CheckpointManager
     from holdfast.storage.base import RunInfo
 
@@ -60,14 +60,14 @@ def watch(
 
     Exits with 0 when it is completed, 20 when it is waiting, 1 when it failed or its process died.
     """
-    from holdfast.checkpoint.inspect import standing, timeline
+    from holdfast.checkpoint.inspect import status_of_run, timeline
 
     manager = cli.manager
     found = cli.finder.run(run)
     moments, _ = timeline(manager.reader, manager.retention, found, limit=limit or 1)
     for moment in reversed(moments[:limit]):
         _emit(cli, moment)
-    while (status := standing(cli.storage, found)) == "running":
+    while (status := status_of_run(cli.storage, found)) == "running":
         time.sleep(interval)
         now = manager.reader.run(found.run_id)
         if now is None:
@@ -82,8 +82,8 @@ def watch(
     return _ENDED.get(status, exits.FAILED)
 
 
-def _since(manager: CheckpointManager, run: RunInfo, first: int) -> list[Moment]:
-    from holdfast.checkpoint.inspect import moments_from
+def _since(manager: CheckpointManager, run: RunInfo, first: int) -> list[TimelineEntry]:
+    from holdfast.checkpoint.inspect import entries_from
     from holdfast.storage.base import RecordQuery
 
     headers = []
@@ -91,11 +91,11 @@ def _since(manager: CheckpointManager, run: RunInfo, first: int) -> list[Moment]
         if header.seq < first:
             break
         headers.append(header)
-    moments, _ = moments_from(manager.reader, manager.retention, run, first, headers)
+    moments, _ = entries_from(manager.reader, manager.retention, run, first, headers)
     return moments
 
 
-def _emit(cli: Cli, moment: Moment) -> None:
+def _emit(cli: Cli, moment: TimelineEntry) -> None:
     header = moment.header
     marks = mark_words(header, moment.pinned)
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
-from holdfast.core.policy.answer_schema import unfit, what_fits
+from holdfast.core.policy.answer_schema import describe_schema, validate_answer
 
 
 class Size(msgspec.Struct, forbid_unknown_fields=True):
@@ -44,8 +44,8 @@ FIT = [
 
 @pytest.mark.parametrize(("value", "wanted"), FIT)
 def test_what_may_fit_is_let_through(value: Any, wanted: Any) -> None:
-    assert unfit(value, msgspec.json.schema(wanted)) == ""
-    assert unfit(value, None) == ""
+    assert validate_answer(value, msgspec.json.schema(wanted)) == ""
+    assert validate_answer(value, None) == ""
 
 
 UNFIT = [
@@ -66,7 +66,7 @@ UNFIT = [
 
 @pytest.mark.parametrize(("value", "wanted", "problem"), UNFIT)
 def test_what_plainly_does_not_fit_is_told(value: Any, wanted: Any, problem: str) -> None:
-    assert unfit(value, msgspec.json.schema(wanted)) == problem
+    assert validate_answer(value, msgspec.json.schema(wanted)) == problem
 
 
 @pytest.mark.parametrize(
@@ -80,4 +80,4 @@ def test_what_plainly_does_not_fit_is_told(value: Any, wanted: Any, problem: str
     ],
 )
 def test_what_fits_is_told_in_words(wanted: Any, words: str) -> None:
-    assert what_fits(msgspec.json.schema(wanted)) == words
+    assert describe_schema(msgspec.json.schema(wanted)) == words
