@@ -246,3 +246,17 @@ def test_what_another_tool_wrote_is_read(path: Path) -> None:
     pages = (good[start : start + PAGE - RESERVED] for start in range(0, len(good), PAGE))
     path.write_bytes(b"".join(page + bytes(RESERVED) for page in pages))
     assert look(path) == expected
+
+
+def test_a_page_of_all_runs_is_listed_past_a_damaged_note(path: Path) -> None:
+    with SQLiteStorage(path) as storage:
+        JournalWriter.after(storage, "run-a").save(storage, frame="note", kind="pin")
+    db = apsw.Connection(str(path), vfs=checked_pages())
+    db.execute("UPDATE records SET header = '{}' WHERE header LIKE '%\"pin\"%'")
+    assert db.total_changes()
+    db.close()
+    with SQLiteStorage(path) as storage:
+        page = storage.page(RecordQuery(), notes=("pin",))
+        assert page.headers == tuple(storage.headers(RecordQuery()))
+        with pytest.raises(CorruptError):
+            storage.page(RecordQuery(run_id="run-a"), notes=("pin",))

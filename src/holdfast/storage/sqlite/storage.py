@@ -170,7 +170,12 @@ class SQLiteStorage(LeaseSlots, Storage):
         found: list[Header] = []
         with self._pool.reading() as db:
             for run_id in sorted({header.run_id for header in headers}) if notes else ():
-                found += notes_of(db, run_id, notes)
+                try:
+                    found += notes_of(db, run_id, notes)
+                except CorruptError as error:
+                    if query.run_id is not None:
+                        raise
+                    passed_over(run_id, error)
         return Page(headers, tuple(found))
 
     def delete(
