@@ -25,7 +25,7 @@ from holdfast.checkpoint.manager import (
 from holdfast.core.records import Header, digest_of
 from holdfast.core.state import Lineage, State
 from holdfast.errors import ConflictError, HoldfastError, UsageError
-from holdfast.storage.base import RecordQuery
+from holdfast.storage.base import RecordQuery, RunInfo
 
 __all__ = [
     "CURRENT_STEP",
@@ -251,14 +251,19 @@ class Session:
         storage.delete(self.run_id, hide=seqs)
         self.manager.retention.forget_all()
 
-    def load(self, header: Header, *, notes: bool = False) -> tuple[Loaded, State]:
-        """The checkpoint, to be gone on from. With *notes*, the ledger takes up what follows it."""
+    def load(
+        self, header: Header, *, notes: bool = False, run: RunInfo | None = None
+    ) -> tuple[Loaded, State]:
+        """Load the checkpoint to continue from; with *notes*, also what the ledger has after it.
+
+        *run* is the run's head, if it was read under the lease.
+        """
         loaded = self._reader.load(header)
         check_form(loaded, self.form if not header.scope else "")
         state = loaded.graph_state()
         self._journal.resume_from(loaded, state)
         if notes:
-            run = self._reader.run(self.run_id)
+            run = run or self._reader.run(self.run_id)
             assert run is not None
             # A run that was taken back does its parts again, and none of its effects.
             back = self.floor == run.seq

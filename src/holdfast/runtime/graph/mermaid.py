@@ -10,7 +10,7 @@ from holdfast.checkpoint.journal import Reader
 from holdfast.runtime.graph.compiled import Shape
 from holdfast.runtime.graph.edges import Edge, describe
 from holdfast.runtime.graph.progress import Progress, read_progress
-from holdfast.runtime.resume import find_run
+from holdfast.runtime.resume import find_run, find_target
 
 __all__ = ["draw"]
 
@@ -19,7 +19,7 @@ def draw(shape: Shape, edges: Sequence[Edge], reader: Reader | None, run_id: str
     """See `StateGraph.to_mermaid`."""
     progress, status = Progress(), ""
     if reader is not None and run_id is not None:
-        newest = find_run(reader, run_id).newest
+        newest = find_target(reader, find_run(reader, run_id)).newest
         progress, status = read_progress(reader.load(newest)), newest.status
     visits = Counter(progress.path)
     taken = Counter(pairwise(progress.path))

@@ -104,10 +104,11 @@ class Runner:
         """Continue a run that is in the store."""
         manager = self._manager
         assert manager is not None
-        target = await asyncio.to_thread(find_run, manager.reader, wanted.run_id)
-        run_id = target.run.run_id
-        if target.newest.status == "completed" and not wanted.rewinds and self._config.preserve:
-            self._check_name(target.run, wanted, self._plan.name)
+        run = await asyncio.to_thread(find_run, manager.reader, wanted.run_id)
+        run_id = run.run_id
+        if run.status == "completed" and not wanted.rewinds and self._config.preserve:
+            self._check_name(run, wanted, self._plan.name)
+            target = await asyncio.to_thread(find_target, manager.reader, run)
             return await self._stored(manager, target.newest, wanted)
         # A journal that is to be deleted is deleted under the lease: the id may be in use again.
         session = await self._open(manager, run_id)
@@ -210,7 +211,7 @@ class Runner:
             session.floor = run.seq
         if header.status == "completed":
             return _Found(header, self._final(session.manager, header), Progress())
-        loaded, state = session.load(header, notes=True)
+        loaded, state = session.load(header, notes=True, run=run)
         by_program = bool(loaded.form) and "now" not in loaded.extra  # an agent's, saved in code
         progress = Progress(next=self._plan.entry) if by_program else read_progress(loaded)
         if session.floor == 0:

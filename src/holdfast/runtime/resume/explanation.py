@@ -22,7 +22,7 @@ from holdfast.checkpoint.journal import Note, Reader
 from holdfast.core.records import Header
 from holdfast.errors import HoldfastError, LeaseHeldError
 from holdfast.runtime.graph import Plan, Progress, difference, read_progress
-from holdfast.runtime.resume.target import find_run
+from holdfast.runtime.resume.target import find_run, find_target
 from holdfast.storage.base import RecordQuery, RunInfo
 
 __all__ = ["ResumePlan", "Saved", "explain"]
@@ -113,7 +113,7 @@ _DO = {
 
 def explain(reader: Reader, plan: Plan | None, run_id: str) -> ResumePlan:
     """See `StateGraph.explain_resume`. Without *plan* the shape of the graph is not compared."""
-    target = find_run(reader, run_id)
+    target = find_target(reader, find_run(reader, run_id))
     run, newest = target.run, target.newest
     progress = read_progress(reader.load(newest))
     notes = read_notes(reader, newest, run.seq)

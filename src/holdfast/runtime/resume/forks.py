@@ -15,7 +15,7 @@ from holdfast.core.records import Header
 from holdfast.core.state import State, read_metadata
 from holdfast.errors import UsageError
 from holdfast.runtime.graph import Now, read_progress, write_progress
-from holdfast.runtime.resume.target import find_run
+from holdfast.runtime.resume.target import find_run, find_target
 from holdfast.storage.base import RecordQuery
 
 __all__ = ["Parting", "edited", "fork", "part"]
@@ -130,7 +130,7 @@ def part(reader: Reader, run_id: str, other: str) -> Parting:
 
 def _walked(reader: Reader, run_id: str) -> tuple[list[str], dict[int, Header]]:
     """The path of a run, and its newest checkpoint of each step."""
-    newest = find_run(reader, run_id).newest
+    newest = find_target(reader, find_run(reader, run_id)).newest
     run_id = newest.run_id
     saved: dict[int, Header] = {}
     for header in reader.storage.headers(RecordQuery(run_id=run_id, scope="")):

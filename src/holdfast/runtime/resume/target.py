@@ -34,15 +34,15 @@ def no_run(run_id: str) -> NotFoundError:
     )
 
 
-def find_run(reader: Reader, run_id: str) -> Target:
-    """The newest checkpoint of a run, or of the newest unfinished run of that name."""
+def find_run(reader: Reader, run_id: str) -> RunInfo:
+    """The run with that id, or the newest unfinished run of that name."""
     given: object = run_id  # perhaps of an environment variable that is not set
     if not isinstance(given, str) or not given:
         raise UsageError(f"run_id is {run_id!r}", hint="give the id of a run, or its name")
     run = reader.to_resume(run_id)
     if run is None:
         raise no_run(run_id)
-    return find_target(reader, run)
+    return run
 
 
 def find_target(
