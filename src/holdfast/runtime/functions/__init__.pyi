@@ -9,5 +9,6 @@ from holdfast.runtime.functions.recorded import now as now
 from holdfast.runtime.functions.recorded import patched as patched
 from holdfast.runtime.functions.recorded import random as random
 from holdfast.runtime.functions.recorded import uuid4 as uuid4
+from holdfast.runtime.functions.resumable import FunctionRuns as FunctionRuns
 from holdfast.runtime.functions.waits import sleep as sleep
 from holdfast.runtime.functions.waits import wait_for as wait_for

@@ -28,6 +28,7 @@ from holdfast.runtime.functions.call_order import CallOrder
 from holdfast.runtime.functions.execution import FunctionRun, look_up
 from holdfast.runtime.functions.typed import Typed
 from holdfast.runtime.result import RunResult
+from holdfast.runtime.resume import entry_point_of
 from holdfast.storage.base import Storage
 
 __all__ = ["AsyncStep", "AsyncWorkflow", "Step", "Workflow", "step", "workflow"]
@@ -194,8 +195,8 @@ class _Definition(Generic[P, R]):
 
     @property
     def entry_point(self) -> str:
-        """The name by which another process finds the workflow: ``module:name``."""
-        return f"{self.function.__module__}:{self.function.__qualname__}"
+        """``module:name``, by which another process finds the workflow; empty if it cannot."""
+        return entry_point_of(self, self.function.__module__)
 
     def _start(
         self,

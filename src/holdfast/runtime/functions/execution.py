@@ -61,6 +61,7 @@ class FunctionRun:
         self._wait = wait
         self._awaited = awaited
         self._opened = OpenRun(run_id, storage, lease_seconds)
+        self._entry_point = ""
         self._first = 0
         self._saved = Spent()
         self._order: CallOrder | None = None
@@ -78,14 +79,15 @@ class FunctionRun:
         `UsageError`.
         """
         opened = self._opened
+        self._entry_point = entry_point
         opened.open()
         try:
-            return self._load(arguments, entry_point)
+            return self._load(arguments)
         except BaseException:
             opened.close()
             raise
 
-    def _load(self, arguments: Mapping[str, Any] | None, entry_point: str) -> RunResult[Any] | None:
+    def _load(self, arguments: Mapping[str, Any] | None) -> RunResult[Any] | None:
         opened = self._opened
         found = opened.find()
         if found is None:
@@ -93,7 +95,7 @@ class FunctionRun:
                 raise NotFoundError(
                     f"no run {self.run_id!r} to resume", hint=_NO_RUN, run_id=self.run_id
                 )
-            self._begin(arguments, entry_point)
+            self._begin(arguments)
             return None
         run, newest = found
         state = opened.load()
@@ -113,12 +115,11 @@ class FunctionRun:
         self._order = self._ordered(Recorded(note.content.id for note in notes))
         return None
 
-    def _begin(self, arguments: Mapping[str, Any], entry_point: str) -> None:
+    def _begin(self, arguments: Mapping[str, Any]) -> None:
         self.arguments = arguments
         self._values = {
             "workflow": self._name,
             "version": self.version,
-            "entry_point": entry_point,
             "arguments": {name: self._storable(value) for name, value in arguments.items()},
         }
         self._save("routine", "running", {})
@@ -269,7 +270,7 @@ class FunctionRun:
             place,
             self._values,
             notes=(*ledger.deferred(), *(notes or ())),
-            extra={"error": error} if error else None,
+            extra={"entry_point": self._entry_point} | ({"error": error} if error else {}),
             force=True,
             schema=0,
             whole=place.step > _LONG,

@@ -112,7 +112,7 @@ def _importable(module: Any) -> str:
 
 
 def load_resumable(entry_point: str) -> Resumable:
-    """Load the graph, agent or fleet at ``module:name``, or the one that a function makes.
+    """Load the graph, agent, fleet or workflow at ``module:name``, or what a function there makes.
 
     Imports the module.
 
@@ -121,9 +121,12 @@ def load_resumable(entry_point: str) -> Resumable:
     holdfast.errors.UsageError: "os:system('ls')" is no entry point (write module:name)
     """
     from holdfast.runtime.agent import AgentRuns, BaseAutonomousAgent
+    from holdfast.runtime.functions import AsyncWorkflow, FunctionRuns, Workflow
     from holdfast.runtime.graph import StateGraph
 
     found = load_object(entry_point)
+    if isinstance(found, Workflow | AsyncWorkflow):
+        return FunctionRuns(found)
     if not isinstance(found, StateGraph | BaseAutonomousAgent) and callable(found):
         found = found()
     if isinstance(found, BaseAutonomousAgent):  # which may have its own graph
@@ -131,7 +134,7 @@ def load_resumable(entry_point: str) -> Resumable:
     found = getattr(found, "graph", found)
     if not isinstance(found, StateGraph):
         raise UsageError(
-            f"{entry_point} is no graph and no agent", hint="name one, or what makes one"
+            f"{entry_point} is no graph, agent or workflow", hint="name one, or what makes one"
         )
     return found
 
