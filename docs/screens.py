@@ -53,8 +53,9 @@ def make_screens(directory: Path) -> list[Path]:
 
 @contextmanager
 def _elsewhere() -> Iterator[None]:
-    """Work in an empty directory, on the storage that the demo creates there."""
+    """Work in an empty directory, with the command on PATH."""
     before = Path.cwd()
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     with tempfile.TemporaryDirectory() as made:
         os.chdir(made)
         try:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.cli.conftest import Holdfast, call
 
+import holdfast
 from holdfast import CheckpointManager, State
 
 
@@ -223,3 +224,47 @@ def test_clear_runs_are_encrypted(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert call(*words, "a", "--json", environ=environ).json()["runs"] == ["a"]
     assert call(*words, environ=environ).out == "1 of 2 runs encrypted\n"
     assert call("-s", address, "cat", "b:state.diary").out == "kelp\n"
+
+
+def test_forget_states_what_prune_frees(on: Holdfast, manager: CheckpointManager) -> None:
+    for step in range(1, 30):
+        state = State.new({"text": secrets.token_hex(2000)}, run_id="big")
+        manager.save_checkpoint(state.at(step=step))
+    planned = on("forget", "--keep-last", "1", "-n", "--json").json()["freed_bytes"]
+    done = on("forget", "--keep-last", "1", "--yes")
+    assert "would" not in done.out and "dropped" in done.out and "holdfast prune frees" in done.out
+    assert on("prune", "-n", "--json").json()["bytes"] == planned > 50_000
+
+
+def test_forget_says_when_prune_frees_nothing_yet(on: Holdfast) -> None:
+    said = on("forget", "crawl", "--keep-last", "1", "--yes").out
+    assert said.startswith("dropped 5 checkpoints of 1 run, kept 1 (prune frees nothing yet")
+    assert on("prune", "-n").out == "there is nothing to free\n"
+
+
+def test_forget_of_a_long_run_prints_a_bounded_plan(
+    on: Holdfast, manager: CheckpointManager
+) -> None:
+    for step in range(1, 101):
+        manager.save_checkpoint(State.new({"n": step}, run_id="long").at(step=step))
+    lines = on("forget", "long", "--keep-last", "1", "-n").out.splitlines()
+    assert len(lines) == 1 + 40 + 2
+    assert lines[-2] == "... 60 more; --jsonl lists all"
+    assert len(on("forget", "long", "--keep-last", "1", "-n", "--jsonl").lines()) == 100
+
+
+def test_the_effects_of_dropped_steps_are_not_shown(on: Holdfast) -> None:
+    assert "search@3" in on("log", "report-mon").out
+    on("pin", "report-mon@3", "--remove")
+    assert on("forget", "report-mon", "--keep-last", "1", "--yes").code == 0
+    said = on("log", "report-mon", "--all").out
+    assert "search@3" not in said and "write@5" not in said and "approve@6" in said
+
+
+def test_a_run_that_a_live_process_holds_is_not_deleted(on: Holdfast, database: Path) -> None:
+    with holdfast.run("live", storage=f"sqlite:///{database}") as run:
+        run.checkpoint(n=1)
+        refused = on("forget", "live", "--whole-run", "--yes")
+        assert refused.code == 5 and "holdfast watch live" in refused.err
+        assert on("show", "live").code == 0
+    assert on("forget", "live", "--whole-run", "--yes").code == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -412,3 +413,75 @@ def test_an_empty_storage_is_no_error(tmp_path: Path) -> None:
     for words in (["runs"], ["tree"], ["status"], ["stats"], ["pending"], ["verify"], ["prune"]):
         assert call("-s", address, *words).code == 0, words
     assert call("-s", address, "show").code == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["runs", "--status", "bogus"], "no run has the status 'bogus'"),
+        (["runs", "--status", "complete"], "did you mean completed?"),
+        (["runs", "--serch", "x"], "did you mean --search?"),
+        (["cat", "report-mon:facts"], "did you mean report-mon:state.facts?"),
+        (["cat", "report-mon:state.fatcs"], "did you mean facts?"),
+        (["blame", "report-mon", "topics"], "did you mean topic?"),
+        (["help", "rnus"], "did you mean runs?"),
+    ],
+)
+def test_a_mistyped_word_is_refused_with_a_suggestion(
+    on: Holdfast, words: list[str], says: str
+) -> None:
+    result = on(*words)
+    assert result.code in (2, 4) and result.out == ""
+    assert says in result.err
+
+
+def test_help_is_a_command(on: Holdfast) -> None:
+    assert on("help").out == on("--help").out
+    assert on("help", "log").out == on("log", "--help").out
+
+
+def test_a_settled_effect_is_not_in_doubt(on: Holdfast, manager: CheckpointManager) -> None:
+    async def pay(state: State) -> dict[str, Any]:
+        return {"receipt": await holdfast.effect("pay", asyncio.sleep, 0, "paid")}
+
+    shop = holdfast.StateGraph(
+        holdfast.GraphConfig(
+            name="shop", checkpoint=holdfast.CheckpointConfig(interval=1, preserve=True)
+        ),
+        manager=StateManager(manager.storage),
+    )
+    shop.add_node("pay", pay)
+    shop.set_entry_point("pay")
+    shop.set_exit_point("pay")
+    shop.execute_sync(State.new({}, run_id="order"))
+    said = on("log", "order").out
+    assert said.count("pay@1") == 1 and 'pay@1 "paid"' in said and "in doubt" not in said
+    states = [
+        note["state"]
+        for row in on("log", "order", "--json").json()["checkpoints"]
+        for note in row["notes"]
+        if note["kind"] == "effect"
+    ]
+    assert states == ["begun", "done"]
+    assert "in doubt" not in on("log", "order", "-o").out
+
+
+def test_log_graph_respects_scope_and_operations(on: Holdfast) -> None:
+    assert on("log", "report-mon", "-g", "--scope", "nowhere", "--json").json()["checkpoints"] == []
+    plain, full = on("log", "report-mon", "-g").out, on("log", "report-mon", "-g", "-o").out
+    assert "effect done" in full and "effect done" not in plain
+    assert [line for line in full.splitlines() if "@" in line and "*" in line] == [
+        line for line in plain.splitlines() if "@" in line and "*" in line
+    ]
+
+
+def test_many_empty_keys_are_counted(on: Holdfast, manager: CheckpointManager) -> None:
+    empty = dict.fromkeys(("plan", "answer", "error", "usage", "child"))
+    manager.save_checkpoint(State.new({"task": "x", **empty}, run_id="agent"))
+    assert 'task = "x", 5 empty keys\n' in on("log", "agent").out
+
+
+def test_piped_columns_line_up_whatever_changed(on: Holdfast) -> None:
+    lines = on("log", "report-mon").out.splitlines()
+    at = lines[0].index("WHAT CHANGED")
+    assert all(line[at - 1] == " " != line[at] for line in lines[1:])

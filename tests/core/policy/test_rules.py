@@ -56,7 +56,7 @@ def test_an_age_reads_as_it_was_given(age: str | timedelta, text: str) -> None:
     "wrong", ["", "1w", "7", "0d", "d", "3h2d", "-1d", "1 d", "1d\n", "9999999d", 24, timedelta(0)]
 )
 def test_what_is_no_age_is_refused(wrong: Any) -> None:
-    with pytest.raises(UsageError, match=r"keep_within.*is no age") as caught:
+    with pytest.raises(UsageError, match=r"keep_within.*is not a positive age") as caught:
         Rules(keep_within=wrong)
     assert "2y5m7d3h" in caught.value.hint
 
@@ -131,7 +131,7 @@ def test_rules_come_from_a_file_or_a_command_line() -> None:
         ({"banana": 3}, "no retention rule 'banana' .choose from keep_last, "),
         ({"keep-last": 3, "keep_last": 4}, "keep_last is given twice"),
         ({"keep_last": "three"}, "keep_last is 'three'"),
-        ({"keep_within": 24}, "keep_within: 24 is no age"),
+        ({"keep_within": 24}, "keep_within: 24 is not a positive age"),
         ({"by_kind": {"routine": {"keep_lat": 3}}}, "by_kind 'routine': .*keep_lat"),
         ({"by_kind": {"routine": {"keep_last": 0}}}, "by_kind 'routine': keep_last is 0"),
         ({"by_kind": {"routine": 3}}, "by_kind 'routine': retention is 3"),

@@ -799,3 +799,18 @@ def test_the_registry_is_closed() -> None:
 def test_decimals_keep_their_exponent_sign_and_payload() -> None:
     for text in ("1E+3", "1000", "-0", "0E-10", "NaN123", "-sNaN5", "Infinity", "1.10"):
         assert decode(encode(Decimal(text))).as_tuple() == Decimal(text).as_tuple()
+
+
+def test_a_forgotten_await_and_a_function_are_refused_with_what_to_do() -> None:
+    async def fetch() -> str:
+        return "kelp"
+
+    unfinished = fetch()
+    with pytest.raises(EncodeError, match="unfinished coroutine") as caught:
+        encode({"page": unfinished})
+    unfinished.close()
+    assert "await" in caught.value.hint
+    for function in (lambda: 1, print, "".join):
+        with pytest.raises(EncodeError, match=r"function .* cannot be stored") as caught:
+            encode({"callback": function})
+        assert "register_type" not in caught.value.hint

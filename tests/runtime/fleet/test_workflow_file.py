@@ -625,7 +625,7 @@ async def test_runtime_checkpoint(on: bool, asked: int, write: Write, provider: 
         ("checkpointing:\n  storage_type: floppy", 2, "there are file, memory, sqlite"),
         ("checkpointing:\n  cleanup_after_days: 0", 2, "Expected int >= 1"),
         ("checkpointing:\n  retention:\n    keep_lst: 3", 3, "did you mean 'keep_last'?"),
-        ("checkpointing:\n  retention:\n    keep-within: 3x", 3, "'3x' is no age"),
+        ("checkpointing:\n  retention:\n    keep-within: 3x", 3, "'3x' is not a positive age"),
         ("human_in_the_loop:\n  trusted: []", 2, "did you mean 'trusted_operations'?"),
         ("human_in_the_loop:\n  require_approval_for: [1]", 2, "Expected str, got int"),
         ("fleet:\n  manager:\n    reasoning:\n      efort: low", 4, "did you mean 'effort'?"),

@@ -86,6 +86,7 @@ def entries_from(
     """These checkpoints, oldest first, with all that was noted from the record *first* on; and the
     notes after them."""
     shown = {header.seq: header for header in headers}
+    scopes = {header.scope for header in shown.values()}
     marks = retention.marks(run.run_id)
     moments: list[TimelineEntry] = []
     notes: list[NoteView] = []
@@ -104,6 +105,8 @@ def entries_from(
                 failed_in=failed_in,
             )
             moments.append(moment)
+            notes = []
+        elif header.scope in scopes:  # a checkpoint that was dropped, and its step with it
             notes = []
     return moments, tuple(notes)
 

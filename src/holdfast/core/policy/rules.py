@@ -60,7 +60,7 @@ class Age:
             months, rest = 12 * years + months, timedelta(days=days, hours=hours)
         if not months and rest <= timedelta():
             raise UsageError(
-                f"{value!r} is no age",
+                f"{value if isinstance(value, timedelta) else repr(value)} is not a positive age",
                 hint="write years, months, days and hours, as in 2y5m7d3h; a week is 7d",
                 value=value,
             )

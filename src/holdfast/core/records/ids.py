@@ -35,7 +35,7 @@ def check_run_id(run_id: str, what: str = "run_id") -> str:
     if not isinstance(run_id, str):
         raise UsageError(f"{what} must be a string, not {type(run_id).__name__}")
     if not run_id:
-        raise UsageError(f"{what} is empty", hint="leave it out to get a new one")
+        raise UsageError(f"{what} is empty", hint="give it at least one character")
     if "\0" in run_id:
         raise UsageError(f"{what} contains a NUL character", hint="take it out")
     if len(run_id) > _LONGEST:

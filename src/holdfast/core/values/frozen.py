@@ -7,9 +7,10 @@ by identity, and a list that only grew by its lineage, so that a save costs what
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from enum import IntEnum
 from math import isfinite
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, NoReturn
 
 from holdfast.errors import EncodeError, UsageError
@@ -313,8 +314,18 @@ def too_deep() -> EncodeError:
 
 
 def unknown_type(value: Any) -> EncodeError:
-    """The error for a value of a class that the codec has not been told of."""
+    """The error for a value of a class that is not registered."""
     cls = type(value)
+    if isinstance(value, Awaitable):
+        return EncodeError(
+            f"an unfinished {cls.__qualname__} cannot be stored",
+            hint="write await before the call that returned it",
+        )
+    if isinstance(value, FunctionType | MethodType | BuiltinFunctionType):
+        return EncodeError(
+            f"the function {value.__qualname__} cannot be stored",
+            hint="store its name, or what it returns",
+        )
     return EncodeError(
         f"{cls.__module__}.{cls.__qualname__} is not a type that can be stored",
         hint=f"holdfast.register_type({cls.__qualname__}), or store plain values of it",

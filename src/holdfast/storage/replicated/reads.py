@@ -71,7 +71,7 @@ class Reads:
             return replica, result
         told = "; ".join(f"{replica}: {error.message}" for replica, error in failures)
         raise StorageUnavailableError(
-            f"no storage could {operation}: {told}", storages=[str(r) for r, _ in failures]
+            f"every storage failed ({operation}): {told}", storages=[str(r) for r, _ in failures]
         ) from failures[0][1]
 
     def read(self, run_id: str, seq: int, last: int) -> Iterator[Record]:
