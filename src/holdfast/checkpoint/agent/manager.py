@@ -26,8 +26,8 @@ from holdfast.checkpoint.agent.providers import AgentParts, Captured, Provider, 
 from holdfast.checkpoint.agent.restore import (
     PARTIAL,
     AgentOperation,
-    Found,
     Restored,
+    RestoreTarget,
     find_by_id,
     find_in_file,
     is_path,
@@ -408,7 +408,7 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
                     one.operation,
                 )
 
-    def _restore(self, found: Found, *, partial: bool) -> Restored:
+    def _restore(self, found: RestoreTarget, *, partial: bool) -> Restored:
         target = found.header.id
         values = found.state.to_dict()
         self._providers.check(values, target, partial=partial)
@@ -442,7 +442,11 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
         )
 
     def _restore_unsaved(
-        self, found: Found, values: Mapping[str, Any], before: Captured, error: StorageFullError
+        self,
+        found: RestoreTarget,
+        values: Mapping[str, Any],
+        before: Captured,
+        error: StorageFullError,
     ) -> Restored:
         """Restore without saving anything: there is no room to."""
         logger.warning(
@@ -462,7 +466,7 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
         )
 
     def _continue_from(
-        self, found: Found, values: Mapping[str, Any], before: Captured, transaction: str
+        self, found: RestoreTarget, values: Mapping[str, Any], before: Captured, transaction: str
     ) -> None:
         """Save the restored state as the newest checkpoint."""
         lineage = self._lineage

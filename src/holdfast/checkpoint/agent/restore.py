@@ -22,7 +22,7 @@ from holdfast.storage.base import RecordQuery, RunQuery, Storage, open_storage
 __all__ = [
     "PARTIAL",
     "AgentOperation",
-    "Found",
+    "RestoreTarget",
     "Restored",
     "find_by_id",
     "find_in_file",
@@ -55,7 +55,7 @@ class AgentOperation(msgspec.Struct, frozen=True, kw_only=True):
     """The checkpoint that is restored if it fails."""
 
 
-class Found(msgspec.Struct, frozen=True):
+class RestoreTarget(msgspec.Struct, frozen=True):
     """A checkpoint of the agent, loaded and checked."""
 
     header: Header
@@ -71,7 +71,7 @@ def is_path(given: str | os.PathLike[str]) -> bool:
     return os.sep in given or given.endswith(".holdfast") or os.path.isfile(given)
 
 
-def find_by_id(manager: CheckpointManager, agent_id: str, checkpoint_id: str) -> Found:
+def find_by_id(manager: CheckpointManager, agent_id: str, checkpoint_id: str) -> RestoreTarget:
     """Load the agent's checkpoint with that id or unique prefix; refuse another agent's."""
     reader = manager.reader
     try:
@@ -81,14 +81,14 @@ def find_by_id(manager: CheckpointManager, agent_id: str, checkpoint_id: str) ->
             raise _of_another(other, agent_id) from None
         raise
     loaded = reader.load_visible(header)
-    return Found(header, _state(header, loaded, agent_id), loaded)
+    return RestoreTarget(header, _state(header, loaded, agent_id), loaded)
 
 
 def find_in_file(
     manager_on: Callable[[Storage], CheckpointManager],
     agent_id: str,
     path: str | os.PathLike[str],
-) -> Found:
+) -> RestoreTarget:
     """Load the newest complete checkpoint of an exported file or a run's journal."""
     file = Path(path)
     if not file.is_file():
@@ -110,7 +110,7 @@ def find_in_file(
             return _newest(manager_on(scratch), agent_id)
 
 
-def _newest(reading: CheckpointManager, agent_id: str) -> Found:
+def _newest(reading: CheckpointManager, agent_id: str) -> RestoreTarget:
     storage = reading.storage
     runs = list(storage.runs(RunQuery()))
     if not runs:
@@ -122,7 +122,7 @@ def _newest(reading: CheckpointManager, agent_id: str) -> Found:
     for header in storage.headers(RecordQuery(run_id=runs[0].run_id, scope="")):
         if PARTIAL not in header.tags:
             loaded = reader.load(header)
-            return Found(header, _state(header, loaded, agent_id))
+            return RestoreTarget(header, _state(header, loaded, agent_id))
     raise NotFoundError("the file holds no complete checkpoint", run_id=runs[0].run_id)
 
 

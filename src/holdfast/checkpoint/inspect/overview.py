@@ -18,9 +18,9 @@ from holdfast.core.records import Lease
 from holdfast.storage.base import Leasing, RecordQuery, RunInfo, Storage, is_dead
 
 __all__ = [
+    "EffectCost",
     "Origin",
     "RunSummary",
-    "Spent",
     "fork_origins",
     "is_live",
     "spent",
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 
-class Spent(msgspec.Struct, frozen=True):
+class EffectCost(msgspec.Struct, frozen=True):
     """The cost of a run's recorded effects."""
 
     tokens: int = 0
@@ -65,7 +65,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     metadata: dict[str, Any]
 
 
-def spent(storage: Storage, run_id: str, up_to: int | None = None) -> Spent:
+def spent(storage: Storage, run_id: str, up_to: int | None = None) -> EffectCost:
     """What a run's effects cost, all of them or those up to a record; those that were pruned
     are not known any more."""
     tokens, dollars = 0, 0.0
@@ -74,7 +74,7 @@ def spent(storage: Storage, run_id: str, up_to: int | None = None) -> Spent:
         if isinstance(told, dict) and (up_to is None or header.seq <= up_to):
             tokens += told.get("tokens", 0)
             dollars += told.get("dollars", 0.0)
-    return Spent(tokens, dollars)
+    return EffectCost(tokens, dollars)
 
 
 def fork_origins(storage: Storage) -> dict[str, Origin]:

@@ -8,12 +8,12 @@ from holdfast.checkpoint.journal import Saveable
 from holdfast.core.records import Header
 from holdfast.core.state import AgentState, Lineage
 
-__all__ = ["AgentRuns"]
+__all__ = ["FreshStateRuns"]
 
 _REMEMBERED = 1024
 
 
-class AgentRuns:
+class FreshStateRuns:
     """The newest checkpoint that each agent saved through one manager.
 
     An `AgentState` without a run continues the run of the one before it, if its step is later and

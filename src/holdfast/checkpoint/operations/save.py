@@ -27,7 +27,7 @@ from holdfast.checkpoint.journal import (
     state_of,
 )
 from holdfast.checkpoint.manager import Commit, Fire, Pause, Steps, Work
-from holdfast.checkpoint.operations.agent_runs import AgentRuns
+from holdfast.checkpoint.operations.agent_runs import FreshStateRuns
 from holdfast.checkpoint.repair import OnCorrupt, Repairer
 from holdfast.checkpoint.retention import Erasure, RetentionManager
 from holdfast.core.policy import Clockwork, Rules, Triggers
@@ -73,7 +73,7 @@ class Saving:
         self._triggers = triggers
         self._clocks: dict[str, Clockwork] = {}
         self._on_save_failure = on_save_failure
-        self._agent_runs = AgentRuns()
+        self._agent_runs = FreshStateRuns()
         self.repairer = Repairer(self, on_corrupt, clock)
         self._missed: dict[str, int] = {}
         self._clock = clock

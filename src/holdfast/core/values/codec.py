@@ -33,7 +33,7 @@ from holdfast.core.values.frozen import (
     too_deep,
     unknown_type,
 )
-from holdfast.core.values.objects import Parts, parts_of
+from holdfast.core.values.objects import ObjectParts, parts_of
 from holdfast.core.values.scalars import READERS, WRITERS, check, write_str
 from holdfast.errors import DecodeError, EncodeError, HoldfastError, UsageError
 
@@ -74,7 +74,7 @@ class Opaque(msgspec.Struct, frozen=True):
 class _Type(msgspec.Struct, frozen=True):
     name: str
     cls: type
-    parts: Parts
+    parts: ObjectParts
     ordinary: bool
     """True if `parts.make` is the user's: it gets plain containers in frozen values too."""
 
@@ -113,7 +113,7 @@ def register_type(
     if cls in WRITERS or cls in _CONTAINERS or cls is Opaque:
         raise UsageError(f"{cls.__qualname__} is stored as it is and cannot be registered")
     if encode is not None and decode is not None:
-        entry = _Type(name, cls, Parts(encode, decode), ordinary=True)
+        entry = _Type(name, cls, ObjectParts(encode, decode), ordinary=True)
     else:
         entry = _Type(name, cls, parts_of(cls), ordinary=False)
     with _registering:

@@ -17,10 +17,10 @@ import msgspec
 
 from holdfast.errors import EncodeError, UsageError
 
-__all__ = ["Parts", "parts_of"]
+__all__ = ["ObjectParts", "parts_of"]
 
 
-class Parts(msgspec.Struct, frozen=True):
+class ObjectParts(msgspec.Struct, frozen=True):
     """Splits objects of one class into parts, and rebuilds them."""
 
     take: Callable[[Any], Any]
@@ -29,12 +29,12 @@ class Parts(msgspec.Struct, frozen=True):
     """True if such an object may change."""
 
 
-def parts_of(cls: Any) -> Parts:
+def parts_of(cls: Any) -> ObjectParts:
     """The parts of an enum, a dataclass, a `msgspec.Struct` or a pydantic model."""
     if issubclass(cls, Flag):
-        return Parts(lambda value: value.value, cls, live=False)
+        return ObjectParts(lambda value: value.value, cls, live=False)
     if issubclass(cls, Enum):
-        return Parts(lambda value: value.name, lambda name: cls[name], live=False)
+        return ObjectParts(lambda value: value.name, lambda name: cls[name], live=False)
     if issubclass(cls, msgspec.Struct):
         return _struct_parts(cls)
     if hasattr(cls, "model_fields") and hasattr(cls, "__pydantic_fields__"):
@@ -59,7 +59,7 @@ def _missing(name: str) -> ValueError:
     return ValueError(f"the field {name!r} has no stored value and no default")
 
 
-def _dataclass_parts(cls: Any) -> Parts:
+def _dataclass_parts(cls: Any) -> ObjectParts:
     try:
         object.__new__(cls)
     except TypeError as error:
@@ -86,7 +86,7 @@ def _dataclass_parts(cls: Any) -> Parts:
             _fill(made, parts, fields)
         return made
 
-    return Parts(take, make)
+    return ObjectParts(take, make)
 
 
 def _fill(made: Any, parts: dict[str, Any], fields: dict[str, dataclasses.Field[Any]]) -> None:
@@ -103,7 +103,7 @@ def _fill(made: Any, parts: dict[str, Any], fields: dict[str, dataclasses.Field[
                 raise _missing(name)
 
 
-def _struct_parts(cls: Any) -> Parts:
+def _struct_parts(cls: Any) -> ObjectParts:
     names = cls.__struct_fields__
     put = msgspec.structs.force_setattr
 
@@ -121,10 +121,10 @@ def _struct_parts(cls: Any) -> Parts:
                 put(made, name, item)
         return made
 
-    return Parts(take, make)
+    return ObjectParts(take, make)
 
 
-def _pydantic_parts(cls: Any) -> Parts:
+def _pydantic_parts(cls: Any) -> ObjectParts:
     def take(value: Any) -> dict[str, Any]:
         state = value.__getstate__()
         values = state["__dict__"]
@@ -160,4 +160,4 @@ def _pydantic_parts(cls: Any) -> Parts:
         )
         return made
 
-    return Parts(take, make)
+    return ObjectParts(take, make)

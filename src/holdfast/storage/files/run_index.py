@@ -41,7 +41,7 @@ class Segment(msgspec.Struct, eq=False):
     """Bytes of its lines, unpacked."""
 
 
-class Place(msgspec.Struct, frozen=True):
+class BodyPlace(msgspec.Struct, frozen=True):
     """The place of a record: a member of a segment, a line of it, a part of the line."""
 
     segment: Segment
@@ -56,7 +56,7 @@ class Entry(msgspec.Struct):
 
     header: Header
     commit: int
-    place: Place
+    place: BodyPlace
     hidden: bool = False
 
 
@@ -126,7 +126,7 @@ class Journal:
                 continue
             segment.text += len(text)
             for number, line in enumerate(lines_of(text)):
-                place = Place(segment, base + start, base + end, number, 0)
+                place = BodyPlace(segment, base + start, base + end, number, 0)
                 before = self.seq
                 try:
                     wrong = self.add(parse(line), place)
@@ -150,7 +150,7 @@ class Journal:
             hint = f"bring the file back; if this is a copy, .heads/{self.medium} can be removed"
             self._damaged("records that were acknowledged are missing", newest, newest.end, hint)
 
-    def add(self, line: Line, place: Place) -> str:
+    def add(self, line: Line, place: BodyPlace) -> str:
         """Take in a line, and tell what is wrong with its place in the journal, if anything.
 
         A line that is itself damaged is a `CorruptError`, and nothing of it is taken in.
@@ -354,7 +354,7 @@ class Journal:
             seq, digest = header.seq, header.digest
         return ""
 
-    def _enter(self, header: Header, commit: int, place: Place) -> None:
+    def _enter(self, header: Header, commit: int, place: BodyPlace) -> None:
         if header.seq in self.entries:
             return
         self.entries[header.seq] = Entry(header, commit, place)
