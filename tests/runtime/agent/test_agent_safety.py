@@ -176,3 +176,11 @@ def test_what_is_no_manager_is_refused_and_a_models_name_is_opened(
         BaseAutonomousAgent(state_manager="sqlite:///x.db")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="nobody"):
         BaseAutonomousAgent(model="nobody:llama")
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"max_cycles": "5"}, {"budget_usd": 0}, {"planning_enabled": "no"}]
+)
+def test_a_wrong_setting_is_refused_by_its_name(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=f"^{next(iter(wrong))} is "):
+        AutonomousConfig(**wrong)
