@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+import psycopg
 from tests.servers import postgres
 
 from holdfast.storage.base import Storage
@@ -10,7 +11,16 @@ from holdfast.storage.postgres import PostgresStorage
 from holdfast.testing import StorageContract
 
 
+def schema_of(directory: Path) -> str:
+    return f"t{hashlib.sha256(str(directory).encode()).hexdigest()[:20]}"
+
+
 class TestPostgres(StorageContract):
     def open(self, directory: Path) -> Storage:
-        schema = "t" + hashlib.sha256(str(directory).encode()).hexdigest()[:20]
+        schema = schema_of(directory)
         return PostgresStorage(postgres().url, schema=schema, pool=3, lease_clock="caller")
+
+    def clean(self, directory: Path) -> None:
+        with psycopg.connect(postgres().url, autocommit=True) as db:
+            db.execute(f"DROP SCHEMA IF EXISTS {schema_of(directory)} CASCADE")
+        super().clean(directory)

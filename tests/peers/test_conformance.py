@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from langgraph.checkpoint.conformance import checkpointer_test, validate
 from langgraph.checkpoint.conformance.capabilities import Capability
+from tests.servers import postgres
 
-from holdfast.integrations.langgraph.saver import HoldfastSaver
+from holdfast.integrations.langgraph import HoldfastSaver
 
 
-@pytest.mark.parametrize("medium", ["memory", "file", "sqlite"])
+@pytest.mark.parametrize("medium", ["memory", "file", "sqlite", "postgresql"])
 async def test_every_capability_passes_every_test(medium: str, tmp_path: Path) -> None:
     addresses = {
         "memory": "memory://",
         "file": f"file://{tmp_path}/files",
         "sqlite": f"sqlite:///{tmp_path}/threads.db",
+        "postgresql": f"{postgres().url}&schema=conformance_{os.getpid()}",
     }
 
     @checkpointer_test(name=f"HoldfastSaver-{medium}")
