@@ -1,4 +1,4 @@
-"""Where the console's lines come from: someone at a terminal, or a pipe."""
+"""The lines that the console reads, from a terminal or a pipe."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
 __all__ = ["Lines", "PipedLines", "TerminalLines"]
 
 Known = Callable[[], Iterable[tuple[str, str]]]
-"""Ids of checkpoints, each with a word about it."""
+"""Ids of checkpoints, each with a description."""
 
 _HISTORY = Path(".holdfast") / "console_history"
 
 
 class Lines(Protocol):
-    """Gives line after line."""
+    """A source of lines."""
 
     interactive: bool
 
     async def next(self, prompt: str, default: str = "") -> str | None:
-        """The next line, or None at the end. *default* is there to be changed."""
+        """The next line, or None at the end; a person may edit *default*."""
 
     def give_back(self, line: str) -> None:
-        """Have `next` give this line again."""
+        """Let `next` return this line again."""
 
 
 class PipedLines:
@@ -54,7 +54,7 @@ class PipedLines:
 
 
 class TerminalLines:
-    """Lines that someone writes, with a history, and completion of commands and ids."""
+    """Lines that a person types, with a history and completion of commands and ids."""
 
     interactive = True
 
@@ -72,7 +72,7 @@ class TerminalLines:
         self._back: list[str] = []
 
     async def next(self, prompt: str, default: str = "") -> str | None:
-        """See `Lines`. Ctrl-C gives up the line, ctrl-D ends."""
+        """See `Lines`. Ctrl-C drops the line, ctrl-D ends the input."""
         if self._back:
             return self._back.pop()
         try:

@@ -50,7 +50,7 @@ async def write(state: State) -> dict[str, Any]:
 
 
 async def approve(state: State) -> dict[str, Any]:
-    """Wait for a person, unless nobody is to be asked."""
+    """Wait for a person, unless the report has an audience."""
     if state.get("audience"):
         return {"approved": True}
     return {"approved": await interrupt(f"Publish the report on {state['topic']}?", schema=bool)}
@@ -61,7 +61,7 @@ def _message(role: str, content: str) -> dict[str, str]:
 
 
 async def _asked(name: str, prompt: str, answer: str, dollars: float) -> str:
-    """What a model would say, recorded as a call to one."""
+    """The answer of a model, recorded as a call to one."""
 
     async def call(prompt: str) -> str:
         return answer

@@ -14,7 +14,7 @@ PAGES = [f"page-{number:02}.html" for number in range(1, 21)]
 
 
 def job(address: str, calls: Path) -> None:
-    """Read the pages that are left; each reading is noted in *calls*, as an invoice would be."""
+    """Read the remaining pages; *calls* gets a line for each, like an invoice."""
     with run("crawl", storage=address) as crawl:
         done = len(crawl.state.get("read", []))
         print(f"  process started, {done} pages read so far", flush=True)
@@ -35,5 +35,5 @@ def job(address: str, calls: Path) -> None:
 if __name__ == "__main__":
     try:
         job(sys.argv[1], Path(sys.argv[2]))
-    except KeyboardInterrupt:  # told by the demo that it is part of
+    except KeyboardInterrupt:  # the demo prints it
         sys.exit(130)
