@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from holdfast import CheckpointManager, MemoryStorage
 from holdfast.checkpoint.journal.draft import CheckpointDraft
-from holdfast.checkpoint.journal.sort_order import LATE, by_id, in_order, top_of
 from holdfast.core.state.position import Lineage, Place
 from holdfast.core.values.frozen import Nature
 from holdfast.errors import ConflictError
+from holdfast.integrations.branching import LATE, SortedBranches, by_id, in_order, top_of
 from holdfast.storage.base import RecordQuery
 
 QUERY = RecordQuery(run_id="r", scope="")
@@ -26,8 +26,7 @@ def _subject(
         natures={"n": Nature.PLAIN},
         lineage=Lineage(parent),
         id=id,
-        rank=by_id,
-        alone=alone,
+        branching=SortedBranches(by_id, alone),
     )
 
 
@@ -94,7 +93,7 @@ def test_alone_means_on_what_was_saved_last_by_whomever() -> None:
         try:
             manager.save_draft(_subject("c", 3, parent, alone=True), force=True)
         except ConflictError as error:
-            assert "has gone on to checkpoint b" in error.message
+            assert "was continued to checkpoint b" in error.message
         else:
             raise AssertionError("it was saved")
     manager.save_draft(_subject("c", 3, "b", alone=True), force=True)
@@ -110,7 +109,7 @@ def test_a_run_with_very_many_scopes_is_remembered_in_part_and_saved_in_full() -
             draft = _subject(f"{turn}", turn * 1000 + scope, parent, scope=f"s{scope}")
             manager.save_draft(draft, force=True)
     cursor = manager.engine.journal._cursors["r"]
-    assert max(len(cursor.bases), len(cursor.tops)) <= 64
+    assert max(len(cursor.bases), len(cursor.branches)) <= 64
     states = {h.scope: manager.reader.load(h).texts["n"] for h in _newest(manager)}
     assert states == {f"s{n}": b"%d" % (2000 + n) for n in range(100)}
 

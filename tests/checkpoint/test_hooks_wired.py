@@ -151,7 +151,8 @@ def test_loads_resumes_forks_and_prunes_are_told_in_their_order(
         assert ("duration_ms" in context.data) == context.event_type.startswith("post")
     told.clear()
     manager.fork_from_checkpoint(checkpoint_id, "other")
-    assert names(told) == ["pre_fork", *loads, "post_fork"]
+    saves = ["pre_checkpoint_save", "post_checkpoint_save"]
+    assert names(told) == ["pre_fork", *saves, *loads, "post_fork"]
     assert (told[0].data["run_id"], told[0].data["new_run_id"]) == ("run", "other")
     assert told[-1].data["state"].run_id == "other"
     told.clear()

@@ -151,7 +151,7 @@ def test_a_stale_state_is_noticed_by_a_manager_that_has_not_seen_the_run(
     old = first.resume_from_latest("run")
     second = open_manager()
     second.save_checkpoint(second.resume_from_latest("run").set("round", 5).at(step=2))
-    with pytest.raises(ConflictError, match="has gone on to step 2"):
+    with pytest.raises(ConflictError, match="was continued to step 2"):
         open_manager().save_checkpoint(old.set("round", 6).at(step=2))
 
 

@@ -1,4 +1,4 @@
-"""Holding a run: taken when it starts, renewed while it goes on, given back at the end."""
+"""The lease of a run: acquired when it starts, renewed meanwhile, released at the end."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ __all__ = ["LEASE_SECONDS", "RunLease"]
 logger = logging.getLogger("holdfast.leases")
 
 LEASE_SECONDS = 30.0
-"""How long a run stays taken after its process was last heard of from another host."""
+"""Seconds that a lease lasts after it was last renewed, as seen from another host."""
 
 
 class RunLease:
-    """A run that this process holds, for as long as the block lasts.
+    """Holds the lease of a run for as long as the block lasts.
 
     Everything the journal writes to the run meanwhile carries the lease's epoch, so that nothing
     is appended once another process has taken over. *on_lost* is called from the renewing thread
-    if that happens. A storage that cannot lease gives every run away freely.
+    if that happens. On a storage without leases every run is free.
     """
 
     def __init__(
@@ -47,11 +47,11 @@ class RunLease:
 
     @property
     def epoch(self) -> int:
-        """How often the run was taken, this time included; 0 where there are no leases."""
+        """The number of times the lease was acquired; 0 on a storage without leases."""
         return self._lease.epoch if self._lease is not None else 0
 
     def acquire(self) -> RunLease:
-        """Take the run, or raise `LeaseHeldError` if a live process has it."""
+        """Acquire the lease, or raise `LeaseHeldError` if a live process has it."""
         storage = self._journal.storage
         if isinstance(storage, Leasing):
             self._lease = storage.take_lease(
@@ -59,14 +59,15 @@ class RunLease:
             )
             self._journal.invalidate(self._run_id)
             self._journal.epochs[self._run_id] = self._lease.epoch
-            self._thread = threading.Thread(
+            thread = threading.Thread(
                 target=self._renew, name=f"holdfast-lease-{self._run_id[:20]}", daemon=True
             )
-            self._thread.start()
+            thread.start()
+            self._thread = thread
         return self
 
     def release(self) -> None:
-        """End the renewing and let others have the run."""
+        """Stop renewing and release the lease."""
         self._stop.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()

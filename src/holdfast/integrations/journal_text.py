@@ -9,12 +9,12 @@ from threading import Lock
 
 import msgspec
 
-from holdfast.checkpoint.crypto import read_body
-from holdfast.checkpoint.journal import LATE, Rank, in_order
-from holdfast.checkpoint.operations import Operations
+from holdfast.checkpoint.journal import read_body
+from holdfast.checkpoint.operations import Engine
 from holdfast.core.records import Header, Record
 from holdfast.core.values import Items, Rebuilt
 from holdfast.errors import CorruptError, NotFoundError
+from holdfast.integrations.branching import LATE, SortKey, in_order
 from holdfast.storage.base import RecordQuery
 
 __all__ = ["PAGE", "Found", "Reading", "joined", "pages"]
@@ -49,13 +49,13 @@ def _own_size(text: bytes | Items, newer: bytes | Items | None) -> int:
 
 
 class Reading:
-    """Reads the checkpoints of one storage, in the order that *rank* gives them."""
+    """Reads the checkpoints of one storage, in the order that *sort_key* gives them."""
 
-    def __init__(self, operations: Operations, rank: Rank) -> None:
-        self._operations = operations
-        self._storage = operations.storage
-        self._reader = operations.reader
-        self._rank = rank
+    def __init__(self, engine: Engine, sort_key: SortKey) -> None:
+        self._engine = engine
+        self._storage = engine.storage
+        self._reader = engine.reader
+        self._sort_key = sort_key
         self._lock = Lock()
         self._recent: OrderedDict[tuple[str, str], list[Found]] = OrderedDict()
 
@@ -81,13 +81,13 @@ class Reading:
                 del self._recent[key]
 
     def newest(self, run_id: str, scope: str = "") -> Header | None:
-        """The checkpoint of a scope with the greatest rank."""
+        """The checkpoint of a scope with the greatest sort key."""
         run = self._reader.run(run_id)
         newest = self._reader.newest(run, scope) if run is not None else None
         if newest is None or LATE not in newest.tags:
             return newest
         headers = self._storage.headers(RecordQuery(run_id=run_id, scope=scope))
-        return next(in_order(headers, self._rank), None)
+        return next(in_order(headers, self._sort_key), None)
 
     def with_id(self, run_id: str, scope: str, checkpoint_id: str) -> Header | None:
         """The checkpoint of a scope with exactly that id."""
@@ -135,7 +135,7 @@ class Reading:
         for record in self._reader.records(headers[0].run_id, first, headers[-1].seq):
             if record.header.frame != "note" and record.header.scope == headers[0].scope:
                 records[record.header.seq] = record
-        passing = _Passing(self._operations, records)
+        passing = _Passing(self._engine, records)
         for header in headers:
             try:
                 yield passing.at(header)
@@ -148,8 +148,8 @@ class Reading:
 class _Passing:
     """Rebuilds checkpoints of one scope one after another, each from the one before it."""
 
-    def __init__(self, operations: Operations, records: Mapping[int, Record]) -> None:
-        self._open = operations.reader.sealer.open
+    def __init__(self, engine: Engine, records: Mapping[int, Record]) -> None:
+        self._open = engine.reader.sealer.open
         self._records = records
         self._made: Rebuilt | None = None
         self._at = 0

@@ -18,7 +18,7 @@ import msgspec
 
 from holdfast.core.records import Header, Lease, Owner, Record, check_run_id, gaps_between
 from holdfast.errors import ConflictError, NotFoundError, StorageUnavailableError, UsageError
-from holdfast.storage.process import is_dead, this_process
+from holdfast.storage.process import is_dead, is_live, this_process
 from holdfast.storage.shared import Inspection, Repairable
 
 __all__ = [
@@ -36,6 +36,7 @@ __all__ = [
     "about_run",
     "default_address",
     "is_dead",
+    "is_live",
     "matches",
     "only_one",
     "open_storage",

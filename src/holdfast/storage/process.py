@@ -9,7 +9,7 @@ from pathlib import Path
 
 from holdfast.core.records import Lease, Owner
 
-__all__ = ["is_dead", "owner_is_dead", "this_process"]
+__all__ = ["is_dead", "is_live", "owner_is_dead", "this_process"]
 
 _PROC = Path("/proc")
 
@@ -38,6 +38,13 @@ def is_dead(owner: Owner) -> bool:
 def owner_is_dead(lease: Lease | None) -> bool:
     """True if a lease's owner is known to have ended."""
     return lease is not None and lease.owner is not None and is_dead(lease.owner)
+
+
+def is_live(lease: Lease | None, now: float) -> bool:
+    """Whether a lease is held at *now* by a process that is not known to have ended."""
+    if lease is None or lease.owner is None or lease.expires_at <= now:
+        return False
+    return not is_dead(lease.owner)
 
 
 @cache

@@ -29,7 +29,6 @@ def busy_metrics() -> Metrics:
     metrics.pruned(7)
     metrics.freed(4096)
     metrics.integrity_error()
-    metrics.lease_conflict()
     metrics.hook_failed(2)
     metrics.redacted("api_key", 3)
     return metrics
@@ -69,7 +68,6 @@ def test_the_snapshot_holds_every_figure_as_plain_values() -> None:
         "forgotten": 7,
         "pruned_bytes": 4096,
         "integrity_errors": 1,
-        "lease_conflicts": 1,
         "hook_failures": 2,
     }
 
@@ -105,7 +103,7 @@ def test_prometheus_reads_the_same_figures() -> None:
 
 def test_every_metric_is_documented_typed_and_named_by_the_rules() -> None:
     families = list(text_string_to_metric_families(busy_metrics().prometheus()))
-    assert len(families) == 14
+    assert len(families) == 13
     for family in families:
         assert family.name.startswith("holdfast_")
         assert family.documentation
@@ -119,7 +117,6 @@ def test_every_metric_is_documented_typed_and_named_by_the_rules() -> None:
 def test_what_has_not_happened_yet_is_shown_as_zero() -> None:
     read = samples(Metrics())
     assert read["holdfast_saves_total", frozenset({("outcome", "failed")})] == 0
-    assert read["holdfast_lease_conflicts_total", frozenset()] == 0
     assert read["holdfast_save_duration_seconds_count", frozenset()] == 0
 
 

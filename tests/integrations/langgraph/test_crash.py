@@ -94,7 +94,7 @@ def test_of_two_invocations_at_once_a_single_writer_gets_a_clear_conflict(tmp_pa
     outcomes, state = _race(f"sqlite:///{tmp_path}/threads.db", single_writer=True)
     conflicts = [one for one in outcomes if isinstance(one, ConflictError)]
     assert len(conflicts) == 1
-    assert "has gone on" in conflicts[0].message and conflicts[0].run_id == "t"
+    assert "was continued" in conflicts[0].message and conflicts[0].run_id == "t"
     assert [one for one in outcomes if isinstance(one, str)] == [state]
 
 

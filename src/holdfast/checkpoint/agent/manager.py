@@ -37,7 +37,7 @@ from holdfast.checkpoint.crypto import Key
 from holdfast.checkpoint.hooks import HookManager
 from holdfast.checkpoint.journal import Note, draft_of
 from holdfast.checkpoint.manager import CheckpointManager
-from holdfast.checkpoint.operations import OnSaveFailure, mark_note
+from holdfast.checkpoint.operations import OnSaveFailure, mark_note, save_draft
 from holdfast.checkpoint.repair import OnCorrupt
 from holdfast.core.policy import (
     Detector,
@@ -293,7 +293,7 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
             draft = msgspec.structs.replace(
                 draft_of(state), lineage=self._lineage, id=checkpoint_id
             )
-            return self.perform(self.engine.save_draft(draft, state, force=True, notes=beside))
+            return self.perform(save_draft(self.engine, draft, state, force=True, notes=beside))
 
         self._lease.acquire()
         header = self._after_conflict(save)

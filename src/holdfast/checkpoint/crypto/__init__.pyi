@@ -5,6 +5,4 @@ from holdfast.checkpoint.crypto.sealer import CLEAR_NOTES as CLEAR_NOTES
 from holdfast.checkpoint.crypto.sealer import SHREDDED as SHREDDED
 from holdfast.checkpoint.crypto.sealer import Keys as Keys
 from holdfast.checkpoint.crypto.sealer import Sealer as Sealer
-from holdfast.checkpoint.crypto.sealer import checkpoint_body as checkpoint_body
 from holdfast.checkpoint.crypto.sealer import is_clear as is_clear
-from holdfast.checkpoint.crypto.sealer import read_body as read_body

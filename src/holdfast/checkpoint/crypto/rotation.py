@@ -11,61 +11,52 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.checkpoint.crypto.sealer import SHREDDED, Keys, key_notes, read_note
-from holdfast.checkpoint.journal import Note, Outcome, Request
-from holdfast.checkpoint.manager import Commit, Steps, Work
+from holdfast.checkpoint.journal import Note, Outcome, Request, no_run
+from holdfast.checkpoint.operations import Commit, Steps, Work
 from holdfast.core.records import Record, check_run_id
-from holdfast.errors import ConflictError, HoldfastError, NotFoundError, UsageError
-from holdfast.storage.base import RecordQuery, RunInfo, RunQuery
+from holdfast.errors import ConflictError, HoldfastError, UsageError
+from holdfast.storage.base import RecordQuery, RunInfo
 
 if TYPE_CHECKING:
-    from holdfast.checkpoint.operations import Operations
+    from holdfast.checkpoint.operations import Engine
 
 __all__ = ["rotate_keys", "shred_run"]
 
 _TRIES = 16
 
 
-def rotate_keys(operations: Operations, name_or_run_id: str | None) -> Steps[int]:
+def rotate_keys(engine: Engine, name_or_run_id: str | None) -> Steps[int]:
     """Bring one run, the runs of a name, or all under the key that encrypts now.
 
     Gives how many runs had to be changed. Interrupted anywhere, it leaves every run readable, by
     the old key or the new, and another call goes on. A run whose key is not at hand is left as it
     is; it is told of when all others are done.
     """
-    keys = operations.reader.sealer.keys
+    keys = engine.reader.sealer.keys
     if keys is None:
         raise UsageError(
             "there is no key to rotate to",
             hint="open the manager with encryption_key=the new one and old_keys=[the old ones]",
         )
-    runs: list[RunInfo] = yield Work(lambda: _runs(operations, name_or_run_id))
+    if name_or_run_id is not None:
+        check_run_id(name_or_run_id, "name_or_run_id")
+    runs: list[RunInfo] = yield Work(lambda: engine.reader.known_runs(name_or_run_id))
     changed = 0
     failure: HoldfastError | None = None
     for run in runs:
         try:
-            changed += yield from _rotate(operations, keys, run.run_id)
+            changed += yield from _rotate(engine, keys, run.run_id)
         except HoldfastError as error:
             failure = failure or error
     if changed:
-        yield Work(operations.storage.compact)
+        yield Work(engine.storage.compact)
     if failure is not None:
         raise failure
     return changed
 
 
-def _runs(operations: Operations, name_or_run_id: str | None) -> list[RunInfo]:
-    if name_or_run_id is None:
-        return list(operations.storage.runs(RunQuery()))
-    runs = list(operations.reader.runs_of(check_run_id(name_or_run_id, "name_or_run_id")))
-    if not runs:
-        raise NotFoundError(
-            f"no run or name {name_or_run_id!r}", hint="check the spelling", run_id=name_or_run_id
-        )
-    return runs
-
-
-def _rotate(operations: Operations, keys: Keys, run_id: str) -> Steps[bool]:
-    notes: list[Record] = yield Work(lambda: list(key_notes(operations.storage, run_id)))
+def _rotate(engine: Engine, keys: Keys, run_id: str) -> Steps[bool]:
+    notes: list[Record] = yield Work(lambda: list(key_notes(engine.storage, run_id)))
     if not notes:
         return False
     newest = read_note(notes[0].body, run_id)
@@ -76,33 +67,33 @@ def _rotate(operations: Operations, keys: Keys, run_id: str) -> Steps[bool]:
     if not old:
         return False
     added = () if wrapped is None else (Note(kind="key", content=wrapped),)
-    yield from _replace(operations, run_id, old, added, {})
+    yield from _replace(engine, run_id, old, added, {})
     return True
 
 
-def shred_run(operations: Operations, run_id: str) -> Steps[bool]:
+def shred_run(engine: Engine, run_id: str) -> Steps[bool]:
     """Erase a run's key, so that its states cannot be read by anyone any more.
 
     Gives False if that was done before. Headers, metadata and tags stay.
     """
-    run = yield Work(lambda: operations.reader.run(check_run_id(run_id)))
+    run = yield Work(lambda: engine.reader.run(check_run_id(run_id)))
     if run is None:
-        raise NotFoundError(f"no run {run_id!r}", hint="check the spelling", run_id=run_id)
-    notes: list[Record] = yield Work(lambda: list(key_notes(operations.storage, run_id)))
+        raise no_run(run_id)
+    notes: list[Record] = yield Work(lambda: list(key_notes(engine.storage, run_id)))
     if not notes:
         query = RecordQuery(run_id=run_id, kind="prune", metadata=SHREDDED, notes=True, limit=1)
-        if (yield Work(lambda: list(operations.storage.headers(query)))):
+        if (yield Work(lambda: list(engine.storage.headers(query)))):
             return False
         raise UsageError(
             f"run {run_id!r} is not encrypted", hint="delete_run removes it", run_id=run_id
         )
-    yield from _replace(operations, run_id, notes, (), SHREDDED)
-    yield Work(operations.storage.compact)
+    yield from _replace(engine, run_id, notes, (), SHREDDED)
+    yield Work(engine.storage.compact)
     return True
 
 
 def _replace(
-    operations: Operations,
+    engine: Engine,
     run_id: str,
     old: Sequence[Record],
     added: Iterable[Note],
@@ -114,18 +105,18 @@ def _replace(
         for record in reversed(old)
     ]
     prune = Note(kind="prune", content={"erased": erased}, metadata=metadata)
-    yield from _append(operations, Request(run_id=run_id, notes=(*added, prune)))
+    yield from _append(engine, Request(run_id=run_id, notes=(*added, prune)))
     seqs = [record.header.seq for record in old]
 
     def erase() -> None:
-        operations.storage.delete(run_id, erase=seqs)
-        operations.journal.invalidate(run_id)
-        operations.reader.sealer.forget_key(run_id)
+        engine.storage.delete(run_id, erase=seqs)
+        engine.journal.invalidate(run_id)
+        engine.reader.sealer.forget_key(run_id)
 
     yield Work(erase)
 
 
-def _append(operations: Operations, request: Request) -> Steps[None]:
+def _append(engine: Engine, request: Request) -> Steps[None]:
     """Append notes, whatever else is written to the run meanwhile."""
     for tries_left in reversed(range(_TRIES)):
         outcome: Outcome = yield Commit(request)
@@ -134,4 +125,4 @@ def _append(operations: Operations, request: Request) -> Steps[None]:
         if not isinstance(outcome.error, ConflictError) or not tries_left:
             raise outcome.error
         # Keys do not depend on what a run's states are: its new head will do.
-        operations.journal.invalidate(request.run_id)
+        engine.journal.invalidate(request.run_id)

@@ -1,8 +1,9 @@
-"""Bodies: what stands in them, and how they are closed and opened."""
+"""Compresses and encrypts record bodies, and opens them again."""
 
 from __future__ import annotations
 
 import os
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, Protocol
@@ -10,6 +11,7 @@ from typing import Any, Protocol
 import msgspec
 
 from holdfast.core.records import (
+    BODY_LIMIT,
     NONCE_BYTES,
     Header,
     Record,
@@ -22,19 +24,16 @@ from holdfast.core.records import (
     is_encrypted,
     read_key_note,
 )
-from holdfast.errors import CorruptError, DataError, DecodeError, WrongKeyError
+from holdfast.errors import CorruptError, DataError, WrongKeyError
 from holdfast.storage.base import RecordQuery, Storage
 
 __all__ = [
     "CLEAR_NOTES",
     "SHREDDED",
-    "Body",
     "Keys",
     "Sealer",
-    "checkpoint_body",
     "is_clear",
     "key_notes",
-    "read_body",
     "read_note",
 ]
 
@@ -44,44 +43,7 @@ SHREDDED = {"shredded": True}
 """The metadata of the prune note that says that a run's key was erased."""
 
 
-class Body(msgspec.Struct, frozen=True):
-    """A checkpoint's body: the whole state (in a keyframe), and what changed."""
-
-    state: msgspec.Raw = msgspec.Raw()
-    patch: msgspec.Raw = msgspec.Raw()
-    form: str = ""
-    extra: msgspec.Raw = msgspec.Raw()
-    """What a runtime keeps beside the state: whole in a keyframe, else what was added."""
-
-
-_read_body = msgspec.json.Decoder(Body).decode
-
-
-def checkpoint_body(
-    form: str, state: bytes | None, patch: bytes | None, extra: bytes | None = None
-) -> bytes:
-    """The text of a checkpoint's body."""
-    parts = []
-    if form:
-        parts.append(b'"form":"%b"' % form.encode())
-    if state is not None:
-        parts.append(b'"state":%b' % state)
-    parts.append(b'"patch":%b' % (patch or b"[]"))
-    if extra is not None:
-        parts.append(b'"extra":%b' % extra)
-    return b"{%b}" % b",".join(parts)
-
-
-def read_body(text: bytes, header: Header) -> Body:
-    """What stands in a checkpoint's body."""
-    try:
-        return _read_body(text)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise DecodeError(
-            f"the body of record {header.seq} of run {header.run_id!r} cannot be read",
-            run_id=header.run_id,
-            seq=header.seq,
-        ) from error
+_KEYS_REMEMBERED = 1024
 
 
 class Keys(Protocol):
@@ -108,7 +70,7 @@ class Sealer:
         self._storage = storage
         self.keys = keys
         self._entropy = entropy
-        self._data_keys: dict[str, bytes] = {}
+        self._data_keys: OrderedDict[str, bytes] = OrderedDict()
 
     def new_key(self, run_id: str) -> bytes | None:
         """The text of the key note that a run without a key must begin with; None if it has one."""
@@ -116,8 +78,14 @@ class Sealer:
             return None
         if (erased := self._erased(run_id)) is not None:
             raise erased
-        self._data_keys[run_id], note = self.keys.new_run_key(run_id)
+        key, note = self.keys.new_run_key(run_id)
+        self._remember(run_id, key)
         return msgspec.json.encode(note)
+
+    def _remember(self, run_id: str, key: bytes) -> None:
+        self._data_keys[run_id] = key
+        if len(self._data_keys) > _KEYS_REMEMBERED:
+            self._data_keys.popitem(last=False)
 
     def forget_key(self, run_id: str) -> None:
         """Look the run's key up again next time."""
@@ -139,7 +107,9 @@ class Sealer:
         """The bytes to store for a body's text."""
         if header.frame == "note" and header.kind in CLEAR_NOTES:
             return text
-        packed = compress(text, self._storage.body_compression)
+        method = self._storage.body_compression
+        plain = method is None and text[:1] == b"{" and len(text) <= BODY_LIMIT
+        packed = text if plain else compress(text, method)
         if self.keys is None:
             return packed
         key = self._data_key(header.run_id)
@@ -161,7 +131,15 @@ class Sealer:
             key = self._data_key(header.run_id)
             if key is None:
                 raise self._erased(header.run_id) or self._keyless(record)
-            body = decrypt_body(key, body, header)
+            try:
+                body = decrypt_body(key, body, header)
+            except CorruptError:
+                # The run may have been deleted and begun anew elsewhere, with another key.
+                self.recheck_key(header.run_id)
+                new = self._data_key(header.run_id)
+                if new is None or new == key:
+                    raise
+                body = decrypt_body(new, body, header)
         elif is_encrypted(body) and (erased := self._erased(header.run_id)) is not None:
             raise erased
         return decompress(body)
@@ -200,7 +178,7 @@ class Sealer:
             note = next(key_notes(self._storage, run_id), None)
             if note is not None:
                 key = self.keys.open(read_note(note.body, run_id), run_id)
-                self._data_keys[run_id] = key
+                self._remember(run_id, key)
         return key
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
@@ -13,15 +12,7 @@ from holdfast.checkpoint.effects.ledger import Effect, Ledger, Recording, Spot, 
 from holdfast.checkpoint.hooks import HookManager
 from holdfast.checkpoint.journal import CheckpointDraft, Loaded, Note
 from holdfast.checkpoint.leases import RunLease
-from holdfast.checkpoint.manager import (
-    Commit,
-    Pause,
-    StateManager,
-    Step,
-    Work,
-    await_uncancelled,
-    drive,
-)
+from holdfast.checkpoint.manager import CheckpointManager, StateManager, await_uncancelled
 from holdfast.core.records import Header, digest_of
 from holdfast.core.state import Lineage, State
 from holdfast.errors import ConflictError, HoldfastError, UsageError
@@ -69,6 +60,7 @@ class Session:
         self.form = form
         """The class that managers load the run's checkpoints as."""
         self._alone = alone
+        self._blocking = CheckpointManager.beside(manager)
         self.run_id = run_id
         self.ledger = Ledger(self._append, self._append_now)
         self.floor = 0
@@ -164,7 +156,7 @@ class Session:
     def _append_now(self, notes: Sequence[Note]) -> None:
         self._check_held()
         try:
-            drive(self.manager.engine.append_notes(self.run_id, notes), self._do)
+            self._blocking.append_notes(self.run_id, notes)
         except ConflictError as error:
             self.lost = error
             raise self.taken_over() from error
@@ -203,40 +195,25 @@ class Session:
             values,
             natures,
             lineage,
-            None,
-            fingerprint,
-            schema,
-            extra,
-            fresh,
+            fingerprint=fingerprint,
+            schema=schema,
+            extra=extra,
+            force_keyframe=fresh,
         )
         try:
             # Between two steps of a run that has the event loop to itself nothing else waits for
             # it, so that going to the writer's thread and back would only cost time.
             if self._alone and not state.scope and self.manager.hook_manager is None:
-                return self._save_here(draft, notes)
+                return self._blocking.save_draft(draft, force=True, notes=notes)
             return await self.manager.save_draft(draft, force=True, notes=notes)
         except ConflictError as error:
             self.lost = error
             raise self.taken_over() from error
 
-    def _save_here(self, draft: CheckpointDraft, notes: Sequence[Note]) -> str:
-        steps = self.manager.engine.save_draft(draft, force=True, notes=tuple(notes))
-        header = drive(steps, self._do)
-        return header.id if header is not None else ""
-
-    def _do(self, step: Step) -> Any:
-        if isinstance(step, Commit):
-            return self._journal.commit([step.request])[0]
-        if isinstance(step, Pause):
-            return time.sleep(step.seconds)
-        assert isinstance(step, Work)
-        return step.call()
-
     async def end_scopes(self) -> None:
         """The steps with nested scopes are completed; where old checkpoints go, theirs go too."""
         scopes, self.scopes = self.scopes, set()
-        for scope in scopes:
-            self._journal.end_scope(self.run_id, scope)
+        self._journal.end_scopes(self.run_id, scopes)
         retention = self.manager.retention
         if scopes and retention.active:
             await asyncio.to_thread(self._hide, scopes)

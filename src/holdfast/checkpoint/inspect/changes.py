@@ -10,8 +10,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.checkpoint.crypto import read_body
-from holdfast.checkpoint.journal import Loaded, Reader, Saveable
+from holdfast.checkpoint.journal import Loaded, Reader, Saveable, read_body
 from holdfast.core.records import Header, Record
 from holdfast.core.values import (
     Base,

@@ -78,19 +78,21 @@ class Metrics:
         self._corrupt = _Counter(
             "integrity_errors_total", "Records found damaged, missing or out of place."
         )
-        self._conflicts = _Counter(
-            "lease_conflicts_total", "Runs refused because another process holds them."
-        )
         self._hooks = _Counter("hook_failures_total", "Hooks that raised, hung or failed.")
         self._redactions = _Counter("redactions_total", "Secrets replaced before a save.", ["kind"])
 
-    def saved(self, seconds: float, *, logical: int = 0, stored: int = 0) -> None:
+    def saved(self, seconds: float, logical: int = 0, stored: int = 0) -> None:
         """A save is durable: a state of *logical* bytes took *stored*."""
+        saves, sizes = self._saves.values, self._bytes.values
         with self._lock:
-            self._saves.add(1, "ok")
+            saves["ok",] += 1
+            sizes["logical",] += logical
+            sizes["stored",] += stored
             self._save_seconds.observe(seconds)
-            self._bytes.add(logical, "logical")
-            self._bytes.add(stored, "stored")
+
+    def renew_lock(self) -> None:
+        """Start with a free lock in the child of a fork."""
+        self._lock = threading.Lock()
 
     def save_failed(self, *, vetoed: bool = False) -> None:
         """A save raised, or a hook refused it."""
@@ -134,11 +136,6 @@ class Metrics:
         with self._lock:
             self._corrupt.add(1)
 
-    def lease_conflict(self) -> None:
-        """A run was refused because another process holds it."""
-        with self._lock:
-            self._conflicts.add(1)
-
     def hook_failed(self, count: int = 1) -> None:
         """Hooks raised, hung or failed."""
         with self._lock:
@@ -156,7 +153,7 @@ class Metrics:
         ``bytes`` ``logical`` and ``stored``; ``save_seconds`` and ``load_seconds`` with ``count``,
         ``sum``, ``max`` and ``buckets`` (how many took at most so long); ``redactions`` by kind;
         and the plain numbers ``forks``, ``prunes``, ``forgotten``, ``pruned_bytes``,
-        ``integrity_errors``, ``lease_conflicts``, ``hook_failures``.
+        ``integrity_errors``, ``hook_failures``.
         """
         with self._lock:
             resumes: dict[str, dict[str, int]] = {}
@@ -177,7 +174,6 @@ class Metrics:
                 "forgotten": self._forgotten.values[()],
                 "pruned_bytes": self._freed.values[()],
                 "integrity_errors": self._corrupt.values[()],
-                "lease_conflicts": self._conflicts.values[()],
                 "hook_failures": self._hooks.values[()],
             }
 

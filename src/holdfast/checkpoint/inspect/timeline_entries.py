@@ -7,10 +7,9 @@ from typing import Any
 
 import msgspec
 
-from holdfast.checkpoint.crypto import read_body
 from holdfast.checkpoint.effects import Answer, Effect, Question, failure_in
 from holdfast.checkpoint.inspect.changes import Change, changes_in
-from holdfast.checkpoint.journal import Reader
+from holdfast.checkpoint.journal import Reader, read_body
 from holdfast.checkpoint.retention import RetentionManager
 from holdfast.core.records import Header, Record
 from holdfast.core.values import decode

@@ -1,16 +1,15 @@
-"""How the classes that can be saved look to the engine, and how they are made again."""
+"""Drafts of checkpoints: states as the engine sees them, and states rebuilt from records."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
 
 import msgspec
 
-from holdfast.checkpoint.journal.sort_order import Rank
 from holdfast.core.records import Header, check_run_id, read_status
 from holdfast.core.state import (
     AgentState,
@@ -20,10 +19,24 @@ from holdfast.core.state import (
     indexed_metadata,
     read_metadata,
 )
-from holdfast.core.values import Lazy, Nature, decode
+from holdfast.core.values import Items, Lazy, Nature, decode, encode
 from holdfast.errors import UsageError
 
-__all__ = ["CheckpointDraft", "Saveable", "agent_state", "draft_of", "rebuild", "saved", "state_of"]
+if TYPE_CHECKING:
+    from holdfast.checkpoint.journal.delta_base import Cursor, DeltaBase
+    from holdfast.checkpoint.journal.reader import Reader
+
+__all__ = [
+    "Branching",
+    "CheckpointDraft",
+    "Saveable",
+    "agent_state",
+    "draft_of",
+    "rebuild",
+    "saved",
+    "state_of",
+    "texts_of",
+]
 
 Saveable = State | AgentState
 
@@ -34,8 +47,22 @@ _IN_BODY = [f.name for f in dataclasses.fields(AgentState) if f.name not in _IN_
 _LIVE = {name: Nature.LIVE for name in _IN_BODY}
 
 
+class Branching(Protocol):
+    """The rules of a scope whose checkpoints branch instead of following one another.
+
+    A draft with such rules has an id of its own, and may be saved whatever was saved since the
+    checkpoint it came from.
+    """
+
+    def place(self, cursor: Cursor, draft: CheckpointDraft, reader: Reader) -> tuple[Place, bool]:
+        """The draft's place, and whether an earlier checkpoint may have its id."""
+
+    def base(self, cursor: Cursor, draft: CheckpointDraft, reader: Reader) -> DeltaBase | None:
+        """The checkpoint that the draft is a delta to; None for a keyframe."""
+
+
 class CheckpointDraft(msgspec.Struct, frozen=True):
-    """What the engine needs to know of something that is saved."""
+    """A state that is about to be saved, as the engine sees it."""
 
     form: str
     """Which class comes back: "" for State, "agent" for AgentState."""
@@ -44,27 +71,23 @@ class CheckpointDraft(msgspec.Struct, frozen=True):
     natures: Mapping[str, Nature]
     lineage: Lineage
     id: str | None = None
-    """The id it is to be saved under, where the caller gives one."""
+    """The checkpoint's id, if the caller gives one."""
     fingerprint: str | None = None
     schema: int | None = None
     """The version of its values; None for the newest that `migrations` knows of its name."""
     extra: Callable[[bool], bytes] | None = None
-    """Gives what its runtime keeps beside the values, as JSON: all of it if told True, for a
-    keyframe; else what came after the checkpoint that this one is built on."""
-    fresh: bool = False
+    """Returns what a runtime keeps beside the values, as JSON: all of it for a keyframe (True),
+    else what was added since the checkpoint that this one is built on."""
+    force_keyframe: bool = False
     """Begin with a keyframe, whatever was saved in its scope before."""
-    rank: Rank | None = None
-    """What its scope is ordered by. Such a draft has an id, and is built on the checkpoint that
-    its lineage names, whatever was saved since; on none if it names none."""
-    alone: bool = False
-    """With a rank: built only on what was saved last in its scope, anything else is a conflict."""
+    branching: Branching | None = None
+    """The rules of its scope, if checkpoints branch there."""
+    on_stored: Callable[[], None] | None = None
+    """Called as soon as it is durable, on the thread that does the work."""
 
 
 def draft_of(state: Saveable, *, new_run_id: str | None = None) -> CheckpointDraft:
-    """*state* as the engine sees it.
-
-    An agent's state without a run gets *new_run_id*, or else one that nobody has.
-    """
+    """Make a draft of *state*; an agent's state without a run gets *new_run_id* or a new one."""
     if isinstance(state, State):
         values, natures = state.for_saving()
         return CheckpointDraft("", state.place, values, natures, state.lineage)
@@ -87,15 +110,23 @@ def draft_of(state: Saveable, *, new_run_id: str | None = None) -> CheckpointDra
 
 
 def state_of(draft: CheckpointDraft) -> Saveable:
-    """What a draft stands for. An agent's state may be changed; deeper values stay frozen."""
+    """Make the state of a draft. An agent's state may be changed; deeper values stay frozen."""
     if draft.form:
         return agent_state(draft.place, draft.values)
     made = State.new(draft.values, run_id=draft.place.run_id)
     return made.placed(draft.place)
 
 
+def texts_of(draft: CheckpointDraft) -> dict[str, bytes]:
+    """The text of each value of a draft."""
+    return {
+        key: value.text if isinstance(value, Lazy | Items) else encode(value)
+        for key, value in draft.values.items()
+    }
+
+
 def agent_state(place: Place, values: Mapping[str, Any]) -> AgentState:
-    """The agent's state with these values, lists and dicts copied one level deep."""
+    """Make an agent's state of these values, lists and dicts copied one level deep."""
     given = {name: copy.copy(_given_out(value)) for name, value in values.items()}
     extra = {name: given.pop(name) for name in [*given] if name not in _LIVE}
     state = AgentState(
@@ -122,7 +153,7 @@ def lineage_of(state: AgentState) -> Lineage:
 
 
 def saved(state: Saveable, header: Header) -> None:
-    """Note on an agent's state where it was saved. A `State` learns it through its lineage."""
+    """Set an agent state's ids from its header. A `State` learns them through its lineage."""
     if isinstance(state, AgentState):
         state.run_id = header.run_id
         state.checkpoint_id = header.id
@@ -152,7 +183,7 @@ def rebuild(form: str, header: Header, texts: Mapping[str, bytes]) -> Saveable:
 
 
 def place_of(header: Header) -> Place:
-    """Where the state of this record stood."""
+    """The place of a checkpoint, from its header."""
     return Place(
         run_id=header.run_id,
         name=header.name,

@@ -1,37 +1,31 @@
-"""From records back to states, with every digest and link on the way checked."""
+"""Finds runs and checkpoints, and rebuilds states from records, every digest checked."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 import msgspec
 
-from holdfast.checkpoint.crypto import Sealer, read_body
+from holdfast.checkpoint.crypto import Sealer
+from holdfast.checkpoint.journal.body import read_body
 from holdfast.checkpoint.journal.draft import Saveable, place_of, rebuild
 from holdfast.core.records import Header, Record
 from holdfast.core.state import State, migrations
 from holdfast.core.values import Rebuilt, decode, encode
 from holdfast.errors import CorruptError, NotFoundError, StorageUnavailableError, UsageError
-from holdfast.storage.base import RecordQuery, RunInfo, RunQuery, Storage
+from holdfast.storage.base import RunInfo, RunQuery, Storage
 
-__all__ = ["Loaded", "Reader"]
+__all__ = ["LIGHTEST_DELTA", "Loaded", "Reader", "no_run"]
 
 T = TypeVar("T")
 
 _LOOKS = 100
-"""How often a run is looked at again because someone saved to it meanwhile."""
+"""The number of times a run is read again because someone saved to it meanwhile."""
 _NEAR = 256
-"""How far behind the newest record a checkpoint may be for all between to be read and checked."""
-
-
-_LIGHTEST = 512
-"""What a delta weighs at least: reading a record costs something, however little is in it."""
-
-
-def delta_weight(text: bytes) -> int:
-    """What a delta adds to the cost of loading the states after it."""
-    return max(len(text), _LIGHTEST)
+"""The distance to the head up to which all records after a checkpoint are read and checked."""
+LIGHTEST_DELTA = 512
+"""The least weight of a delta: reading a record costs something, however little it holds."""
 
 
 class Loaded(msgspec.Struct, frozen=True):
@@ -98,10 +92,10 @@ class Reader:
         self.storage = storage
         self.sealer = sealer
         self.recover: Callable[[CorruptError], bool] | None = None
-        """Told of a damaged run, says whether it made it readable again; None to let it be."""
+        """Repairs a damaged run; True if it can be read again."""
 
-    def _whole(self, look: Callable[[], T]) -> T:
-        """What *look* finds; where it meets a damaged run, after that was made readable."""
+    def _recovering(self, look: Callable[[], T]) -> T:
+        """Call *look*, and again after a damaged run that it met was repaired."""
         seen: set[str | None] = set()
         while True:
             try:
@@ -113,9 +107,9 @@ class Reader:
                 seen.add(run_id)
 
     def run(self, run_id: str) -> RunInfo | None:
-        """What is known of a run, or None if there is no such run."""
+        """The head of a run, or None if there is no such run."""
         query = RunQuery(run_id=run_id, limit=1)
-        return self._whole(lambda: next(iter(self.storage.runs(query)), None))
+        return self._recovering(lambda: next(iter(self.storage.runs(query)), None))
 
     def runs_of(self, name_or_run_id: str) -> Iterator[RunInfo]:
         """The run with exactly that id or, if there is none, those of that name, newest first."""
@@ -125,68 +119,110 @@ class Reader:
         else:
             yield from self.storage.runs(RunQuery(name=name_or_run_id))
 
+    def known_runs(self, name_or_run_id: str | None) -> list[RunInfo]:
+        """The same, or all runs for None; a `NotFoundError` if there is no such run or name."""
+        if name_or_run_id is None:
+            return list(self.storage.runs(RunQuery()))
+        runs = list(self.runs_of(name_or_run_id))
+        if not runs:
+            raise no_run(name_or_run_id)
+        return runs
+
     def to_resume(self, name_or_run_id: str) -> RunInfo | None:
-        """The run to go on with: that id, or the newest of that name that is not completed.
+        """The run with that id, or the newest of that name that is not completed.
 
         Runs of the name that retention has left no checkpoint are passed over.
         """
-        query = RunQuery(name=name_or_run_id, not_status="completed")
-        return self.run(name_or_run_id) or self._whole(
+        return self.run(name_or_run_id) or self._unfinished(name_or_run_id)
+
+    def newest_to_resume(
+        self, name_or_run_id: str, scope: str = ""
+    ) -> tuple[RunInfo, Header | None] | None:
+        """The same with its newest checkpoint, in one storage call for the id of a run."""
+        found = self.head_and_newest(name_or_run_id, scope)
+        if found is not None:
+            return found
+        run = self._unfinished(name_or_run_id)
+        return self.head_and_newest(run.run_id, scope) if run is not None else None
+
+    def _unfinished(self, name: str) -> RunInfo | None:
+        query = RunQuery(name=name, not_status="completed")
+        return self._recovering(
             lambda: next((one for one in self.storage.runs(query) if one.checkpoints), None)
         )
 
+    def head_and_newest(self, run_id: str, scope: str = "") -> tuple[RunInfo, Header | None] | None:
+        """The head of a run and the newest visible checkpoint of a scope, of one moment.
+
+        With `recover`, what the checkpoint is built on was read as well, and repaired if need be.
+        """
+        if self.recover is None:
+            return self.storage.head_and_newest(run_id, scope)
+        return self._recovering(lambda: self._loadable(run_id, scope))
+
     def newest(self, run: RunInfo, scope: str = "") -> Header | None:
         """The newest visible checkpoint of a run's scope, checked against the run's head."""
-        return self.standing(run, scope)[1]
+        found = self.checked_newest(run.run_id, scope)
+        return found[1] if found is not None else None
 
-    def standing(self, run: RunInfo, scope: str = "") -> tuple[RunInfo, Header | None]:
-        """The same, and the head that it was checked against: *run*, or a later one."""
+    def checked_newest(self, run_id: str, scope: str = "") -> tuple[RunInfo, Header | None] | None:
+        """The same with the head that it was checked against; None if there is no such run."""
         if self.recover is None:
-            return self._standing(run, scope)
-        return self._whole(lambda: self._loadable(run.run_id, scope) or (run, None))
+            return self._checked(run_id, scope)
+        return self._recovering(lambda: self._loadable(run_id, scope))
+
+    def _checked(self, run_id: str, scope: str) -> tuple[RunInfo, Header | None] | None:
+        """The same as `head_and_newest`, the records from the checkpoint to the head read."""
+        for _ in range(_LOOKS):
+            found = self.storage.head_and_newest(run_id, scope)
+            if found is None:
+                return None
+            run, newest = found
+            near = newest is not None and run.seq - newest.seq <= _NEAR
+            try:
+                self._check_tail(
+                    run,
+                    newest,
+                    self.records(run_id, newest.seq if near and newest else run.seq, run.seq),
+                )
+                return found
+            except CorruptError:
+                if not self._moved(run):
+                    raise
+        raise _restless(run_id)
+
+    def _moved(self, run: RunInfo) -> bool:
+        """Return whether someone saved to a run or deleted it meanwhile."""
+        now = next(iter(self.storage.runs(RunQuery(run_id=run.run_id, limit=1))), None)
+        return now is None or now.digest != run.digest
 
     def _loadable(self, run_id: str, scope: str) -> tuple[RunInfo, Header | None] | None:
-        """The same, all that the checkpoint is built on being read as well."""
-        while (now := self.run(run_id)) is not None:
-            run, newest = self._standing(now, scope)
-            try:
-                if newest is not None:
-                    self._chain(newest)
-                return run, newest
-            except CorruptError:
-                if newest in self.storage.find(newest.id if newest else ""):
-                    raise
-                # Someone deleted it meanwhile, and what it was built on went as well.
-        return None
-
-    def _standing(self, run: RunInfo, scope: str) -> tuple[RunInfo, Header | None]:
+        """The same as `head_and_newest`, all that the checkpoint is built on read as well."""
         for _ in range(_LOOKS):
+            found = self._checked(run_id, scope)
+            if found is None or found[1] is None:
+                return found
             try:
-                return run, self._newest(run, scope)
+                self.load(found[1])
+                return found
             except CorruptError:
-                now = self.run(run.run_id)
-                if now is not None and now.digest == run.digest:
+                if not self._moved(found[0]) and self._is_visible(found[1]):
                     raise
-                if now is None:
-                    return run, None
-                run = now  # someone saved while it was looked at
-        raise StorageUnavailableError(
-            f"run {run.run_id!r} changed {_LOOKS} times while it was read", run_id=run.run_id
-        )
+        raise _restless(run_id)
 
-    def _newest(self, run: RunInfo, scope: str) -> Header | None:
-        query = RecordQuery(run_id=run.run_id, scope=scope, limit=1)
-        found = next(iter(self.storage.headers(query)), None)
-        first = found.seq if found and run.seq - found.seq <= _NEAR else run.seq
+    def _is_visible(self, target: Header) -> bool:
+        return any(found.digest == target.digest for found in self.storage.find(target.id))
+
+    def _check_tail(self, run: RunInfo, newest: Header | None, tail: Iterable[Record]) -> None:
+        """Check that *tail* ends with the head, and that no later checkpoint was overlooked."""
         last = None
-        for last in self.records(run.run_id, first, run.seq):
+        for last in tail:
             header = last.header
-            later = found is not None and header.seq > found.seq and header.frame != "note"
-            if later and header.scope == scope and header in self.storage.find(header.id):
+            later = newest is not None and header.seq > newest.seq and header.frame != "note"
+            if later and newest and header.scope == newest.scope and self._is_visible(header):
                 raise self._damaged(run.run_id, header.seq, "is missing from its index")
         if last is None or last.header.digest != run.digest:
             raise self._damaged(run.run_id, run.seq, "is not the newest that the run's head names")
-        return found
 
     def records(self, run_id: str, first: int, last: int) -> Iterator[Record]:
         """The records from *first* to *last*, each checked to follow the one before it."""
@@ -208,52 +244,72 @@ class Reader:
         try:
             return self.load(target)
         except CorruptError:
-            if any(found.digest == target.digest for found in self.storage.find(target.id)):
+            if self._is_visible(target):
                 raise
             # Someone deleted it meanwhile, and what it was built on went as well.
             raise _not_found(target.id) from None
 
+    def load_newest(self, run: RunInfo, target: Header) -> Loaded | None:
+        """The state at the newest checkpoint of *run*, and the records up to the head checked.
+
+        None if the run has changed since `head_and_newest` gave the two.
+        """
+        try:
+            if run.seq - target.seq > _NEAR:
+                self._check_tail(run, target, self.records(run.run_id, run.seq, run.seq))
+                return self.load(target)
+            records = list(self.records(run.run_id, self._first(target), run.seq))
+            at = next((n for n, one in enumerate(records) if one.header.seq >= target.seq), None)
+            self._check_tail(run, target, records[at:] if at is not None else ())
+            return self._rebuild(self._path(records, target))
+        except CorruptError:
+            if self._moved(run):
+                return None
+            raise
+
     def load(self, target: Header) -> Loaded:
         """The state at a checkpoint, rebuilt from its keyframe through its chain of bases."""
-        return self._rebuild(self._chain(target))
+        records = self.records(target.run_id, self._first(target), target.seq)
+        return self._rebuild(self._path(records, target))
 
-    def _chain(self, target: Header) -> list[Record]:
-        """The records that a checkpoint is built from, its keyframe first."""
+    def _first(self, target: Header) -> int:
+        """The seq of the keyframe that a checkpoint is built on."""
         first = target.seq if target.frame == "key" else target.key_seq
         if first is None:
             raise self._damaged(target.run_id, target.seq, "is a delta without a keyframe")
-        chain = {}
-        for record in self.records(target.run_id, first, target.seq):
-            header = record.header
-            if header.frame != "note" and header.scope == target.scope:
-                chain[header.seq] = record
-        return self._way(chain, target)
+        return first
 
-    def _way(self, chain: dict[int, Record], target: Header) -> list[Record]:
-        way = []
+    def _path(self, records: Iterable[Record], target: Header) -> list[Record]:
+        """The records that a checkpoint is built from, its keyframe first."""
+        chain = {
+            record.header.seq: record
+            for record in records
+            if record.header.frame != "note" and record.header.scope == target.scope
+        }
+        path = []
         seq: int | None = target.seq
         while True:
             record = chain.get(seq) if seq is not None else None
             if record is None:
                 raise self._damaged(target.run_id, seq, f"is missing, and {target.seq} needs it")
-            way.append(record)
+            path.append(record)
             if record.header.frame == "key":
                 break
             seq = record.header.base_seq
-        if way[0].header.digest != target.digest:
+        if path[0].header.digest != target.digest:
             raise self._damaged(target.run_id, target.seq, "is not the one that was asked for")
-        return way[::-1]
+        return path[::-1]
 
-    def _rebuild(self, way: list[Record]) -> Loaded:
-        target = way[-1].header
-        key = read_body(self.sealer.open(way[0]), way[0].header)
+    def _rebuild(self, path: list[Record]) -> Loaded:
+        target = path[-1].header
+        key = read_body(self.sealer.open(path[0]), path[0].header)
         weight = 0
         try:
             made = Rebuilt(key.state)
             extras = [bytes(key.extra)]
-            for record in way[1:]:
+            for record in path[1:]:
                 text = self.sealer.open(record)
-                weight += delta_weight(text)
+                weight += max(len(text), LIGHTEST_DELTA)
                 body = read_body(text, record.header)
                 made.apply(body.patch)
                 extras.append(bytes(body.extra))
@@ -286,6 +342,17 @@ class Reader:
 
     def _damaged(self, run_id: str, seq: int | None, what: str) -> CorruptError:
         return CorruptError(f"record {seq} of run {run_id!r} {what}", run_id=run_id, seq=seq)
+
+
+def no_run(name: str) -> NotFoundError:
+    """The error for a run or name that does not exist."""
+    return NotFoundError(f"no run or name {name!r}", hint="check the spelling", run_id=name)
+
+
+def _restless(run_id: str) -> StorageUnavailableError:
+    return StorageUnavailableError(
+        f"run {run_id!r} changed {_LOOKS} times while it was read", run_id=run_id
+    )
 
 
 def _not_found(checkpoint_id: str) -> NotFoundError:

@@ -1,4 +1,4 @@
-"""What is to be written to a journal, and what became of it."""
+"""Requests to write to a journal, and their outcomes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Request(msgspec.Struct, kw_only=True):
-    """What is to be written to one run in one atomic batch."""
+    """Records to write to one run in one atomic batch."""
 
     run_id: str
     draft: CheckpointDraft | None = None
@@ -38,20 +38,20 @@ class Request(msgspec.Struct, kw_only=True):
     notes: Sequence[Note] = ()
     """Written after the checkpoint."""
     hide: Callable[[Header], Mapping[str, Sequence[int]]] | None = None
-    """Told the checkpoint, says which seqs of which runs stop being visible in the same commit."""
+    """Given the checkpoint, returns the seqs, by run, that are hidden in the same commit."""
     head: int | None = None
-    """Carried out only if this is the run's newest record, else a `ConflictError`."""
+    """The run's newest record must be this one, else it is a `ConflictError`."""
+    new_run: bool = False
+    """The run must not exist yet, else it is a `ConflictError`."""
     erases: Collection[int] = ()
-    """Records that go once it is stored: nothing is built on them any more."""
+    """Seqs that are erased once it is stored: no delta may be built on them."""
 
 
 class Outcome(msgspec.Struct, kw_only=True):
-    """What became of a request."""
+    """The outcome of a request."""
 
     header: Header | None = None
-    """The checkpoint it was saved as, or the earlier one that says the same."""
+    """The checkpoint it was saved as, or the earlier one with the same state."""
     written: tuple[Header, ...] = ()
     hidden: Mapping[str, Sequence[int]] = {}
-    supersedes: bool = True
-    """Whether there may be an earlier checkpoint with an id that was given."""
     error: HoldfastError | None = None

@@ -1,4 +1,4 @@
-"""Appends of which it is not known whether they happened, because the storage failed under them."""
+"""Appends whose outcome is unknown, because the storage failed during the call."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["UnconfirmedAppends"]
 
 _T = TypeVar("_T")
 _RUNS = 64
-"""Of so many runs it is remembered what was sent when the storage failed."""
+"""The number of runs whose failed appends are remembered."""
 
 
 class UnconfirmedAppends:
-    """Appends, and finds out later what became of an append that failed.
+    """Appends batches, and finds out later what became of an append that failed.
 
-    A save that is tried again after a `StorageError` must neither be stored twice nor be taken
-    for that of someone else, where the first attempt was stored after all.
+    A save that is retried after a `StorageError` must neither be stored twice nor be mistaken for
+    another writer's if the first attempt was stored after all.
     """
 
     def __init__(self, storage: Storage) -> None:
@@ -33,16 +33,20 @@ class UnconfirmedAppends:
         try:
             return self._storage.append(batches)
         except BaseException:
-            for run_id in {batch.run_id for batch in batches}:
-                its = [batch for batch in batches if batch.run_id == run_id and batch.records]
-                if its:
-                    _remember(self._sent, run_id, its)
+            self.remember(batches)
             raise
 
-    def resolve(self, run_id: str, seq: int) -> None:
-        """Find out what became of what was sent to the run, of which *seq* is now the newest.
+    def remember(self, batches: Sequence[Batch]) -> None:
+        """Remember batches that were sent, or perhaps not."""
+        for run_id in {batch.run_id for batch in batches}:
+            its = [batch for batch in batches if batch.run_id == run_id and batch.records]
+            if its:
+                _remember(self._sent, run_id, its)
 
-        What is there is appended again: that changes nothing, and makes sure that it lasts.
+    def resolve(self, run_id: str, seq: int) -> None:
+        """Find out which batches sent to the run were stored, *seq* being its newest record.
+
+        Those that are there are appended again, which changes nothing and makes sure they last.
         """
         sent = self._sent.get(run_id)
         if sent is None:
@@ -57,9 +61,9 @@ class UnconfirmedAppends:
         del self._sent[run_id]
 
     def led_to(self, run_id: str, parent: str | None, checkpoint_id: str) -> bool:
-        """Whether that checkpoint is of this process, saved from *parent* by an append that failed.
+        """Return whether a failed append of this process stored that checkpoint on *parent*.
 
-        What is saved from *parent* now goes on from it.
+        A state saved from *parent* then continues from it.
         """
         stored = self._stored.get(run_id, {})
         return checkpoint_id in stored and stored[checkpoint_id] == parent

@@ -1,11 +1,4 @@
+from holdfast.checkpoint.manager.awaited import StateManager as StateManager
 from holdfast.checkpoint.manager.blocking import CheckpointManager as CheckpointManager
-from holdfast.checkpoint.manager.blocking import StateManager as StateManager
 from holdfast.checkpoint.manager.blocking import manager_for as manager_for
-from holdfast.checkpoint.manager.steps import Commit as Commit
-from holdfast.checkpoint.manager.steps import Fire as Fire
-from holdfast.checkpoint.manager.steps import Pause as Pause
-from holdfast.checkpoint.manager.steps import Step as Step
-from holdfast.checkpoint.manager.steps import Steps as Steps
-from holdfast.checkpoint.manager.steps import Work as Work
-from holdfast.checkpoint.manager.steps import drive as drive
 from holdfast.checkpoint.manager.writer_thread import await_uncancelled as await_uncancelled

@@ -6,7 +6,6 @@ import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -14,13 +13,26 @@ from typing import Any, Self, TypeVar
 from holdfast.checkpoint.crypto import Key, rotation
 from holdfast.checkpoint.inspect import Change, CheckpointMetadata, HistoryEntry
 from holdfast.checkpoint.journal import CheckpointDraft, Loaded, Note, Saveable
-from holdfast.checkpoint.manager.setup import Manager, said
-from holdfast.checkpoint.manager.steps import Commit, Fire, Pause, Steps, Work
-from holdfast.checkpoint.manager.writer_thread import Writer, await_uncancelled
+from holdfast.checkpoint.manager.setup import Manager
+from holdfast.checkpoint.manager.writer_thread import await_uncancelled
+from holdfast.checkpoint.operations import (
+    Commit,
+    Fire,
+    Pause,
+    Step,
+    Steps,
+    Work,
+    append_notes,
+    delete,
+    load,
+    read,
+    save_draft,
+    save_state,
+)
 from holdfast.checkpoint.repair import RepairReport, RunVerdict
 from holdfast.checkpoint.transfer import LIMITS, ImportLimits, Manifest, Redact, Style, encrypt_runs
-from holdfast.checkpoint.transfer import runs as portability
-from holdfast.storage.base import Storage
+from holdfast.checkpoint.transfer import runs as transfer
+from holdfast.storage.base import RecordQuery, Storage
 
 __all__ = ["StateManager"]
 
@@ -43,17 +55,6 @@ class StateManager(Manager):
     1
     """
 
-    @classmethod
-    def beside(cls, manager: Manager) -> Self:
-        """An awaited manager over all that *manager* is made of; closing it leaves that open."""
-        made = cls.__new__(cls)
-        made.__dict__.update(vars(manager), _owns_storage=False)
-        return made
-
-    @cached_property
-    def _writer(self) -> Writer:
-        return Writer(self.engine.journal)
-
     async def perform(self, steps: Steps[T]) -> T:
         """See `CheckpointManager.perform`."""
         try:
@@ -68,7 +69,7 @@ class StateManager(Manager):
         except StopIteration as end:
             return end.value  # type: ignore[no-any-return]
 
-    async def _do(self, step: Fire | Commit | Work | Pause) -> Any:
+    async def _do(self, step: Step) -> Any:
         if type(step) is Commit:
             return await await_uncancelled(self._writer.commit(step.request))
         if type(step) is Work:
@@ -80,13 +81,13 @@ class StateManager(Manager):
 
     async def save_checkpoint(self, state: Saveable, force: bool = False) -> str:
         """See `CheckpointManager.save_checkpoint`."""
-        return said(await self.perform(self.engine.save(state, force=force)))
+        return await self.perform(save_state(self.engine, state, force=force))
 
     async def save_draft(
         self, draft: CheckpointDraft, *, force: bool = False, notes: Sequence[Note] = ()
     ) -> str:
         """See `CheckpointManager.save_draft`."""
-        steps = self.engine.save_draft(draft, force=force, notes=tuple(notes))
+        steps = save_draft(self.engine, draft, force=force, notes=notes)
         header = await self.perform(steps)
         return header.id if header is not None else ""
 
@@ -94,23 +95,23 @@ class StateManager(Manager):
         self, run_id: str, notes: Sequence[Note], head: int | None = None
     ) -> None:
         """See `CheckpointManager.append_notes`."""
-        await self.perform(self.engine.append_notes(run_id, notes, head))
+        await self.perform(append_notes(self.engine, run_id, notes, head))
 
     async def load_checkpoint(self, checkpoint_id: str) -> Saveable:
         """See `CheckpointManager.load_checkpoint`."""
-        return await self.perform(self.engine.load(checkpoint_id))
+        return await self.perform(load.load(self.engine, checkpoint_id))
 
     async def resume_from_latest(self, name_or_run_id: str) -> Any:
         """See `CheckpointManager.resume_from_latest`."""
-        return await self.perform(self.engine.resume(name_or_run_id))
+        return await self.perform(load.resume(self.engine, name_or_run_id))
 
     async def latest(self, name_or_run_id: str) -> CheckpointMetadata | None:
         """See `CheckpointManager.latest`."""
-        return await self.perform(self.engine.latest(name_or_run_id))
+        return await self.perform(read.latest(self.engine, name_or_run_id))
 
     async def exists(self, checkpoint_id: str) -> bool:
         """See `CheckpointManager.exists`."""
-        return await self.perform(self.engine.exists(checkpoint_id))
+        return await self.perform(read.exists(self.engine, checkpoint_id))
 
     async def list_checkpoints(
         self,
@@ -128,17 +129,20 @@ class StateManager(Manager):
     ) -> list[CheckpointMetadata]:
         """See `CheckpointManager.list_checkpoints`."""
         return await self.perform(
-            self.engine.checkpoints(
+            read.checkpoints(
+                self.engine,
                 name_or_run_id,
-                scope=scope,
-                kind=kind,
-                status=status,
-                tag=tag,
-                metadata=metadata,
-                since=since,
-                until=until,
-                before=before,
-                limit=limit,
+                RecordQuery(
+                    scope=scope,
+                    kind=kind,
+                    status=status,
+                    tag=tag,
+                    metadata=metadata,
+                    since=since,
+                    until=until,
+                    before=before,
+                    limit=limit,
+                ),
             )
         )
 
@@ -150,61 +154,61 @@ class StateManager(Manager):
         change: Callable[[Loaded, CheckpointDraft], CheckpointDraft] | None = None,
     ) -> Saveable:
         """See `CheckpointManager.fork_from_checkpoint`."""
-        return await self.perform(self.engine.fork(checkpoint_id, run_id, change))
+        return await self.perform(load.fork(self.engine, checkpoint_id, run_id, change))
 
     async def get_checkpoint_tree(self, name_or_run_id: str) -> dict[str | None, list[str]]:
         """See `CheckpointManager.get_checkpoint_tree`."""
-        return await self.perform(self.engine.tree(name_or_run_id))
+        return await self.perform(read.tree(self.engine, name_or_run_id))
 
     async def diff_checkpoints(self, a: str, b: str) -> tuple[Change, ...]:
         """See `CheckpointManager.diff_checkpoints`."""
-        return await self.perform(self.engine.diff(a, b))
+        return await self.perform(read.diff(self.engine, a, b))
 
     async def history(self, name_or_run_id: str, scope: str = "") -> list[HistoryEntry]:
         """See `CheckpointManager.history`."""
-        return await self.perform(self.engine.history(name_or_run_id, scope))
+        return await self.perform(read.history(self.engine, name_or_run_id, scope))
 
     async def blame(
         self, name_or_run_id: str, path: str, scope: str = ""
     ) -> CheckpointMetadata | None:
         """See `CheckpointManager.blame`."""
-        return await self.perform(self.engine.blame(name_or_run_id, path, scope))
+        return await self.perform(read.blame(self.engine, name_or_run_id, path, scope))
 
     async def delete_checkpoint(self, checkpoint_id: str) -> bool:
         """See `CheckpointManager.delete_checkpoint`."""
-        return await self.perform(self.engine.delete(checkpoint_id))
+        return await self.perform(delete.delete_checkpoint(self.engine, checkpoint_id))
 
     async def delete_run(self, run_id: str) -> int:
         """See `CheckpointManager.delete_run`."""
-        return await self.perform(self.engine.delete_run(run_id))
+        return await self.perform(delete.delete_run(self.engine, run_id))
 
     async def verify(self, name_or_run_id: str | None = None) -> list[RunVerdict]:
         """See `CheckpointManager.verify`."""
-        return await self.perform(self.engine.verify(name_or_run_id))
+        return await self.perform(read.verify(self.engine, name_or_run_id))
 
     async def repair(self, run_id: str | None = None, *, dry_run: bool = False) -> RepairReport:
         """See `CheckpointManager.repair`."""
-        return await self.perform(self.engine.repair(run_id, dry_run=dry_run))
+        return await self.perform(read.repair(self.engine, run_id, dry_run=dry_run))
 
     async def cleanup_old_checkpoints(self, name_or_run_id: str) -> int:
         """See `CheckpointManager.cleanup_old_checkpoints`."""
-        return await self.perform(self.engine.cleanup(name_or_run_id))
+        return await self.perform(delete.cleanup(self.engine, name_or_run_id))
 
     async def pin(self, checkpoint_id: str) -> str:
         """See `CheckpointManager.pin`."""
-        return await self.perform(self.engine.mark(checkpoint_id, "pin", True))
+        return await self.perform(delete.mark(self.engine, checkpoint_id, "pin", True))
 
     async def unpin(self, checkpoint_id: str) -> str:
         """See `CheckpointManager.unpin`."""
-        return await self.perform(self.engine.mark(checkpoint_id, "pin", False))
+        return await self.perform(delete.mark(self.engine, checkpoint_id, "pin", False))
 
     async def release(self, checkpoint_id: str) -> str:
         """See `CheckpointManager.release`."""
-        return await self.perform(self.engine.mark(checkpoint_id, "release", True))
+        return await self.perform(delete.mark(self.engine, checkpoint_id, "release", True))
 
     async def tag(self, checkpoint_id: str, *tags: str, remove: Sequence[str] = ()) -> str:
         """See `CheckpointManager.tag`."""
-        return await self.perform(self.engine.tag(checkpoint_id, tags, remove))
+        return await self.perform(delete.tag(self.engine, checkpoint_id, tags, remove))
 
     async def export_run(
         self,
@@ -218,7 +222,7 @@ class StateManager(Manager):
     ) -> Manifest:
         """See `CheckpointManager.export_run`."""
         return await self.perform(
-            portability.export_run(
+            transfer.export_run(
                 self.engine,
                 run_id,
                 path,
@@ -239,18 +243,18 @@ class StateManager(Manager):
     ) -> str:
         """See `CheckpointManager.import_run`."""
         return await self.perform(
-            portability.import_run(
+            transfer.import_run(
                 self.engine, path, run_id, encryption_key=encryption_key, limits=limits
             )
         )
 
     async def copy_run(self, run_id: str, to: Storage | str) -> int:
         """See `CheckpointManager.copy_run`."""
-        return await self.perform(portability.copy_run(self.engine, run_id, to))
+        return await self.perform(transfer.copy_run(self.engine, run_id, to))
 
     async def export_json(self, run_or_checkpoint_id: str, style: Style = "agent") -> str:
         """See `CheckpointManager.export_json`."""
-        steps = portability.export_json(self.engine, run_or_checkpoint_id, style)
+        steps = transfer.export_json(self.engine, run_or_checkpoint_id, style)
         return await self.perform(steps)
 
     async def rotate_keys(self, name_or_run_id: str | None = None) -> int:
@@ -283,7 +287,10 @@ class StateManager(Manager):
 
     async def close(self) -> None:
         """Finish what is being saved; close the storage, if it was opened by this manager."""
-        await asyncio.get_running_loop().run_in_executor(None, self.finish)
+        await await_uncancelled(asyncio.ensure_future(asyncio.to_thread(self._close)))
+
+    def _close(self) -> None:
+        self.finish()
         if self._owns_storage:
             self.storage.close()
 

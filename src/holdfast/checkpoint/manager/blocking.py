@@ -1,4 +1,4 @@
-"""The managers: `CheckpointManager` blocks, `StateManager` is awaited; both do the same."""
+"""The manager that blocks."""
 
 from __future__ import annotations
 
@@ -14,13 +14,26 @@ from holdfast.checkpoint.crypto import Key, rotation
 from holdfast.checkpoint.inspect import Change, CheckpointMetadata, HistoryEntry
 from holdfast.checkpoint.journal import CheckpointDraft, Loaded, Note, Saveable
 from holdfast.checkpoint.manager.awaited import StateManager
-from holdfast.checkpoint.manager.setup import Manager, said
-from holdfast.checkpoint.manager.steps import Commit, Fire, Pause, Steps, Work, drive
+from holdfast.checkpoint.manager.setup import Manager
+from holdfast.checkpoint.operations import (
+    Commit,
+    Fire,
+    Pause,
+    Step,
+    Steps,
+    Work,
+    append_notes,
+    delete,
+    load,
+    read,
+    save_draft,
+    save_state,
+)
 from holdfast.checkpoint.repair import RepairReport, RunVerdict
 from holdfast.checkpoint.transfer import LIMITS, ImportLimits, Manifest, Redact, Style, encrypt_runs
-from holdfast.checkpoint.transfer import runs as portability
-from holdfast.core.state import state as _state
-from holdfast.storage.base import Storage
+from holdfast.checkpoint.transfer import runs as transfer
+from holdfast.core.state import Saver, register_saver
+from holdfast.storage.base import RecordQuery, Storage
 
 __all__ = ["CheckpointManager", "StateManager", "manager_for"]
 
@@ -44,9 +57,19 @@ class CheckpointManager(Manager):
 
     def perform(self, steps: Steps[T]) -> T:
         """Carry out an operation, for integrations that write operations of their own."""
-        return drive(steps, self._do)
+        try:
+            step = next(steps)
+            while True:
+                try:
+                    result = self._do(step)
+                except Exception as error:
+                    step = steps.throw(error)
+                else:
+                    step = steps.send(result)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
 
-    def _do(self, step: Fire | Commit | Work | Pause) -> Any:
+    def _do(self, step: Step) -> Any:
         if type(step) is Commit:
             return self._group_commit.commit(step.request)
         if type(step) is Work:
@@ -62,7 +85,7 @@ class CheckpointManager(Manager):
         A state that says nothing new is not written again, and the id of the checkpoint that
         said it is returned, unless *force* is given.
         """
-        return said(self.perform(self.engine.save(state, force=force)))
+        return self.perform(save_state(self.engine, state, force=force))
 
     def save_draft(
         self, draft: CheckpointDraft, *, force: bool = False, notes: Sequence[Note] = ()
@@ -71,7 +94,7 @@ class CheckpointManager(Manager):
 
         For those who keep a state of their own kind. Returns the checkpoint's id.
         """
-        steps = self.engine.save_draft(draft, force=force, notes=tuple(notes))
+        steps = save_draft(self.engine, draft, force=force, notes=notes)
         header = self.perform(steps)
         return header.id if header is not None else ""
 
@@ -80,26 +103,26 @@ class CheckpointManager(Manager):
 
         With *head*, only if that is the run's newest record, else a `ConflictError`.
         """
-        self.perform(self.engine.append_notes(run_id, notes, head))
+        self.perform(append_notes(self.engine, run_id, notes, head))
 
     def load_checkpoint(self, checkpoint_id: str) -> Saveable:
         """The state saved as *checkpoint_id*, or as the one id that begins so."""
-        return self.perform(self.engine.load(checkpoint_id))
+        return self.perform(load.load(self.engine, checkpoint_id))
 
     def resume_from_latest(self, name_or_run_id: str) -> Any:
         """The newest state of that run, or of the newest run of that name that is not completed.
 
         None if there is nothing to resume.
         """
-        return self.perform(self.engine.resume(name_or_run_id))
+        return self.perform(load.resume(self.engine, name_or_run_id))
 
     def latest(self, name_or_run_id: str) -> CheckpointMetadata | None:
         """What `resume_from_latest` would load, without its state."""
-        return self.perform(self.engine.latest(name_or_run_id))
+        return self.perform(read.latest(self.engine, name_or_run_id))
 
     def exists(self, checkpoint_id: str) -> bool:
         """Whether there is a checkpoint with exactly this id."""
-        return self.perform(self.engine.exists(checkpoint_id))
+        return self.perform(read.exists(self.engine, checkpoint_id))
 
     def list_checkpoints(
         self,
@@ -117,17 +140,20 @@ class CheckpointManager(Manager):
     ) -> list[CheckpointMetadata]:
         """Checkpoints, newest first. *before* is the id that the last page ended with."""
         return self.perform(
-            self.engine.checkpoints(
+            read.checkpoints(
+                self.engine,
                 name_or_run_id,
-                scope=scope,
-                kind=kind,
-                status=status,
-                tag=tag,
-                metadata=metadata,
-                since=since,
-                until=until,
-                before=before,
-                limit=limit,
+                RecordQuery(
+                    scope=scope,
+                    kind=kind,
+                    status=status,
+                    tag=tag,
+                    metadata=metadata,
+                    since=since,
+                    until=until,
+                    before=before,
+                    limit=limit,
+                ),
             )
         )
 
@@ -142,35 +168,35 @@ class CheckpointManager(Manager):
 
         *change* may make something else of what the new run begins with.
         """
-        return self.perform(self.engine.fork(checkpoint_id, run_id, change))
+        return self.perform(load.fork(self.engine, checkpoint_id, run_id, change))
 
     def get_checkpoint_tree(self, name_or_run_id: str) -> dict[str | None, list[str]]:
         """The ids of each checkpoint's children, oldest first, by the id of their parent."""
-        return self.perform(self.engine.tree(name_or_run_id))
+        return self.perform(read.tree(self.engine, name_or_run_id))
 
     def diff_checkpoints(self, a: str, b: str) -> tuple[Change, ...]:
         """What turns the state of checkpoint *a* into that of *b*."""
-        return self.perform(self.engine.diff(a, b))
+        return self.perform(read.diff(self.engine, a, b))
 
     def history(self, name_or_run_id: str, scope: str = "") -> list[HistoryEntry]:
         """The checkpoints of a run, oldest first, each with what it changed and its state."""
-        return self.perform(self.engine.history(name_or_run_id, scope))
+        return self.perform(read.history(self.engine, name_or_run_id, scope))
 
     def blame(self, name_or_run_id: str, path: str, scope: str = "") -> CheckpointMetadata | None:
         """The checkpoint that last wrote the value at *path* (``plan`` or ``/plan/0/status``)."""
-        return self.perform(self.engine.blame(name_or_run_id, path, scope))
+        return self.perform(read.blame(self.engine, name_or_run_id, path, scope))
 
     def delete_checkpoint(self, checkpoint_id: str) -> bool:
         """Remove a checkpoint. Those built on it can still be loaded."""
-        return self.perform(self.engine.delete(checkpoint_id))
+        return self.perform(delete.delete_checkpoint(self.engine, checkpoint_id))
 
     def delete_run(self, run_id: str) -> int:
         """Remove a run with all its records; returns how many there were."""
-        return self.perform(self.engine.delete_run(run_id))
+        return self.perform(delete.delete_run(self.engine, run_id))
 
     def verify(self, name_or_run_id: str | None = None) -> list[RunVerdict]:
         """Recompute every digest of one run, the runs of a name, or all; a verdict for each."""
-        return self.perform(self.engine.verify(name_or_run_id))
+        return self.perform(read.verify(self.engine, name_or_run_id))
 
     def repair(self, run_id: str | None = None, *, dry_run: bool = False) -> RepairReport:
         """Put aside what is damaged in a run, or in all of them and in the medium itself.
@@ -179,27 +205,27 @@ class CheckpointManager(Manager):
         of it; afterwards `verify` finds nothing wrong. The report names each thing that was done;
         with *dry_run*, that would be.
         """
-        return self.perform(self.engine.repair(run_id, dry_run=dry_run))
+        return self.perform(read.repair(self.engine, run_id, dry_run=dry_run))
 
     def cleanup_old_checkpoints(self, name_or_run_id: str) -> int:
         """Apply the retention rules now and free the space; returns how many went."""
-        return self.perform(self.engine.cleanup(name_or_run_id))
+        return self.perform(delete.cleanup(self.engine, name_or_run_id))
 
     def pin(self, checkpoint_id: str) -> str:
         """Keep a checkpoint whatever the retention rules say."""
-        return self.perform(self.engine.mark(checkpoint_id, "pin", True))
+        return self.perform(delete.mark(self.engine, checkpoint_id, "pin", True))
 
     def unpin(self, checkpoint_id: str) -> str:
         """Let the retention rules decide about a checkpoint again."""
-        return self.perform(self.engine.mark(checkpoint_id, "pin", False))
+        return self.perform(delete.mark(self.engine, checkpoint_id, "pin", False))
 
     def release(self, checkpoint_id: str) -> str:
         """Let go of a checkpoint that was to be kept until released."""
-        return self.perform(self.engine.mark(checkpoint_id, "release", True))
+        return self.perform(delete.mark(self.engine, checkpoint_id, "release", True))
 
     def tag(self, checkpoint_id: str, *tags: str, remove: Sequence[str] = ()) -> str:
         """Give a checkpoint tags, or take some away."""
-        return self.perform(self.engine.tag(checkpoint_id, tags, remove))
+        return self.perform(delete.tag(self.engine, checkpoint_id, tags, remove))
 
     def export_run(
         self,
@@ -219,7 +245,7 @@ class CheckpointManager(Manager):
         whole or not at all, for its owner only. Returns what its manifest says.
         """
         return self.perform(
-            portability.export_run(
+            transfer.export_run(
                 self.engine,
                 run_id,
                 path,
@@ -246,7 +272,7 @@ class CheckpointManager(Manager):
         opens a file that another key than ours encrypted.
         """
         return self.perform(
-            portability.import_run(
+            transfer.import_run(
                 self.engine, path, run_id, encryption_key=encryption_key, limits=limits
             )
         )
@@ -257,7 +283,7 @@ class CheckpointManager(Manager):
         Records are copied as they are. What the copy has is left as it is; interrupted, it can
         be called again. A copy that differs is a `ConflictError` with the `.seq`.
         """
-        return self.perform(portability.copy_run(self.engine, run_id, to))
+        return self.perform(transfer.copy_run(self.engine, run_id, to))
 
     def export_json(self, run_or_checkpoint_id: str, style: Style = "agent") -> str:
         """A checkpoint as a JSON object, or a run as an array of its checkpoints.
@@ -265,7 +291,7 @@ class CheckpointManager(Manager):
         In an array each checkpoint has its ``changes``, and the newest its whole state too.
         *style* is the form: ``agent``, ``fleet``, ``graph`` or ``resilient``.
         """
-        return self.perform(portability.export_json(self.engine, run_or_checkpoint_id, style))
+        return self.perform(transfer.export_json(self.engine, run_or_checkpoint_id, style))
 
     def rotate_keys(self, name_or_run_id: str | None = None) -> int:
         """Bring runs that an old key encrypted under the one of now; returns how many.
@@ -317,10 +343,10 @@ def manager_for(target: CheckpointManager | Storage | str | None) -> CheckpointM
     return target if isinstance(target, CheckpointManager) else CheckpointManager(target)
 
 
-def _saver_for(target: _state.Saver | Storage | str | None) -> _state.Saver:
+def _saver_for(target: Saver | Storage | str | None) -> Saver:
     if target is None or isinstance(target, Storage | str):
         return CheckpointManager(target)
     return target
 
 
-_state.find_saver = _saver_for
+register_saver(_saver_for)

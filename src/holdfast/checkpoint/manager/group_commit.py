@@ -1,77 +1,74 @@
-"""Group commit: what several threads want written at once goes out in one append."""
+"""Group commit: requests of several threads go out in one append."""
 
 from __future__ import annotations
 
 import threading
+from collections import deque
 
 from holdfast.checkpoint.journal import Journal, Outcome, Request
+from holdfast.errors import HoldfastError
 
 __all__ = ["GroupCommit"]
 
 
 class _Waiting:
-    __slots__ = ("failure", "leads", "outcome", "request", "woken")
+    __slots__ = ("failure", "outcome", "request")
 
     def __init__(self, request: Request) -> None:
         self.request = request
         self.outcome: Outcome | None = None
-        self.failure: BaseException | None = None
-        self.leads = False
-        """Whether it was woken to write for all that wait, itself included."""
-        self.woken = threading.Event()
+        self.failure: HoldfastError | None = None
 
 
 class GroupCommit:
     """Lets one of several threads write for all that wait.
 
-    A lone caller writes on its own thread, without waiting for company. Whoever has written wakes
-    the next one, which writes for all that have come meanwhile.
+    A lone caller writes on its own thread without waiting for company. Whoever gets the lock
+    writes for all that have come meanwhile. Nothing but the lock says that a thread writes, so an
+    exception from a signal handler leaves nothing busy: those who wait write for themselves.
     """
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
+        self.renew()
+
+    def renew(self) -> None:
+        """Start with a free lock and nothing queued, as in the child of a fork."""
         self._lock = threading.Lock()
-        self._queue: list[_Waiting] = []
-        self._busy = False
+        self._queue: deque[_Waiting] = deque()
 
     def commit(self, request: Request) -> Outcome:
         """Write *request*; return when it is durable."""
-        with self._lock:
-            waiting = _Waiting(request) if self._busy else None
-            if waiting is not None:
-                self._queue.append(waiting)
-            self._busy = True
-        if waiting is None:
+        waiting = _Waiting(request)
+        try:
+            self._queue.append(waiting)
+            with self._lock:
+                if waiting.outcome is None and waiting.failure is None:
+                    self._write(waiting)
+        except BaseException:
             try:
-                return self._journal.commit([request])[0]
-            finally:
-                self._pass_on()
-        waiting.woken.wait()
-        if waiting.leads:
-            self._write_for_all()
+                self._queue.remove(waiting)
+            except ValueError:
+                with self._lock:  # another thread may be writing it
+                    pass
+            raise
         if waiting.failure is not None:
             raise waiting.failure
         assert waiting.outcome is not None
         return waiting.outcome
 
-    def _pass_on(self) -> None:
-        with self._lock:
-            self._busy = bool(self._queue)
-            if self._busy:
-                self._queue[0].leads = True
-                self._queue[0].woken.set()
-
-    def _write_for_all(self) -> None:
-        with self._lock:
-            group, self._queue = self._queue, []
+    def _write(self, leader: _Waiting) -> None:
+        """Write for all that wait, *leader* included."""
+        group = [leader]
+        while self._queue:
+            other = self._queue.popleft()
+            if other is not leader:
+                group.append(other)
         try:
             outcomes = self._journal.commit([waiting.request for waiting in group])
-            for waiting, outcome in zip(group, outcomes, strict=True):
-                waiting.outcome = outcome
-        except BaseException as error:
+        except HoldfastError as error:
             for waiting in group:
                 waiting.failure = error
-        finally:
-            self._pass_on()
-            for waiting in group:
-                waiting.woken.set()
+            return
+        for waiting, outcome in zip(group, outcomes, strict=True):
+            waiting.outcome = outcome

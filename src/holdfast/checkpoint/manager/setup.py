@@ -1,17 +1,21 @@
-"""What both kinds of manager are made of."""
+"""The base of both managers: an engine, made from options."""
 
 from __future__ import annotations
 
+import copy
 import os
+import weakref
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from typing import Self
 
 from holdfast.checkpoint.crypto import Key, load_keys
 from holdfast.checkpoint.hooks import HookManager
 from holdfast.checkpoint.inspect import Metrics
 from holdfast.checkpoint.journal import Reader, Saveable
 from holdfast.checkpoint.manager.group_commit import GroupCommit
-from holdfast.checkpoint.operations import OnSaveFailure, Operations
+from holdfast.checkpoint.manager.writer_thread import Writer
+from holdfast.checkpoint.operations import Engine, OnSaveFailure
 from holdfast.checkpoint.repair import OnCorrupt
 from holdfast.checkpoint.retention import RetentionManager
 from holdfast.core.policy import Rules, Triggers
@@ -19,11 +23,11 @@ from holdfast.core.state import StateSnapshot
 from holdfast.errors import UsageError
 from holdfast.storage.base import Storage, default_address, open_storage
 
-__all__ = ["Manager", "said"]
+__all__ = ["Manager"]
 
 
 class Manager:
-    """What both managers are made of."""
+    """An engine over one storage, and what both managers tell about it."""
 
     def __init__(
         self,
@@ -46,9 +50,8 @@ class Manager:
         rules = _rules(retention_count, retention)
         triggers = Triggers(frequency=checkpoint_frequency, interval=checkpoint_interval)
         keys = load_keys(encryption_key, environ=os.environ, old_keys=old_keys)
-        self.storage = open_storage(storage)
-        self.engine = Operations(
-            self.storage,
+        engine = Engine(
+            open_storage(storage),
             hooks=hook_manager,
             triggers=triggers,
             rules=rules,
@@ -57,7 +60,23 @@ class Manager:
             on_corrupt=on_corrupt,
             clock=clock,
         )
-        self._group_commit = GroupCommit(self.engine.journal)
+        self._use(engine, GroupCommit(engine.journal))
+
+    def _use(self, engine: Engine, group_commit: GroupCommit) -> None:
+        self.engine = engine
+        """For operations of one's own: see `perform`."""
+        self.storage = engine.storage
+        self._group_commit = group_commit
+        self._writer = Writer(engine.journal)
+        _managers.add(self)
+
+    @classmethod
+    def beside(cls, manager: Manager) -> Self:
+        """Make a manager of this class over the engine of another; closing it leaves that open."""
+        made = cls.__new__(cls)
+        made._owns_storage = False
+        made._use(manager.engine, manager._group_commit)
+        return made
 
     @property
     def reader(self) -> Reader:
@@ -96,7 +115,7 @@ class Manager:
 
     def create_snapshot(self, state: Saveable, reason: str = "manual") -> StateSnapshot:
         """A copy of *state* as it is now, with a summary. It is not stored."""
-        return self.engine.snapshot(state, reason)
+        return StateSnapshot(copy.deepcopy(state), self.engine.clock(), reason)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} on {type(self.storage).__name__}>"
@@ -110,6 +129,16 @@ def _rules(count: int | None, rules: Rules | None) -> Rules:
     return rules or Rules()
 
 
-def said(checkpoint_id: str | None) -> str:
-    """The id, empty if the save failed and was only warned of."""
-    return checkpoint_id or ""
+_managers: weakref.WeakSet[Manager] = weakref.WeakSet()
+
+
+def _renew_after_fork() -> None:
+    """Start with free locks in the child of a fork, whose other threads are gone."""
+    for manager in [*_managers]:
+        manager.engine.renew_locks()
+        manager._group_commit.renew()
+        manager._writer.renew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_after_fork)

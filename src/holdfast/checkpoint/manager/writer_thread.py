@@ -1,4 +1,4 @@
-"""The thread on which an async manager's work is done, one hop for each operation."""
+"""The thread that does an async manager's blocking work, one hop for each operation."""
 
 from __future__ import annotations
 
@@ -29,11 +29,15 @@ class Writer:
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
+        self._closed = False
+        self.renew()
+
+    def renew(self) -> None:
+        """Start without a thread and with nothing queued, as in the child of a fork."""
         self._queue: SimpleQueue[_Saves | _Job | None] = SimpleQueue()
         self._gathering: dict[asyncio.AbstractEventLoop, _Saves] = {}
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._closed = False
 
     def commit(self, request: Request) -> asyncio.Future[Outcome]:
         """Write *request* together with all that this loop asks for in the same turn."""
@@ -74,10 +78,11 @@ class Writer:
             if self._closed:
                 raise UsageError("this manager is closed", hint="open another one")
             if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._serve, name="holdfast-writer", daemon=True
+                thread = threading.Thread(
+                    target=self._serve, args=(self._queue,), name="holdfast-writer", daemon=True
                 )
-                self._thread.start()
+                thread.start()
+                self._thread = thread
         return loop, loop.create_future()
 
     def _flush(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -86,28 +91,19 @@ class Writer:
         if saves:
             self._queue.put(saves)
 
-    def _serve(self) -> None:
-        waiting: _Saves | _Job | None = self._queue.get()
+    def _serve(self, queue: SimpleQueue[_Saves | _Job | None]) -> None:
+        waiting = queue.get()
         while waiting is not None:
             if isinstance(waiting, tuple):
                 work, promise = waiting
                 _answer(promise, work)
-                waiting = self._queue.get()
+                waiting = queue.get()
                 continue
             group = waiting
-            waiting = self._next_of_another_kind(group)
+            waiting = _join_waiting(queue, group)
             self._commit(group)
             if waiting is group:
-                waiting = self._queue.get()
-
-    def _next_of_another_kind(self, group: _Saves) -> _Saves | _Job | None:
-        """Join what else waits to be saved to *group*; *group* itself if nothing else waits."""
-        while not self._queue.empty():
-            more = self._queue.get()
-            if not isinstance(more, list):
-                return more
-            group += more
-        return group
+                waiting = queue.get()
 
     def _commit(self, group: _Saves) -> None:
         try:
@@ -119,6 +115,16 @@ class Writer:
             by_loop.setdefault(loop, []).append((future, outcome))
         for loop, answers in by_loop.items():
             _tell(loop, answers)
+
+
+def _join_waiting(queue: SimpleQueue[_Saves | _Job | None], group: _Saves) -> _Saves | _Job | None:
+    """Join other waiting saves to *group*; returns what waits next, *group* itself for nothing."""
+    while not queue.empty():
+        more = queue.get()
+        if not isinstance(more, list):
+            return more
+        group += more
+    return group
 
 
 def _answer(promise: _Promise, work: Callable[[], Any]) -> None:

@@ -22,7 +22,7 @@ from holdfast.errors import ConflictError, CorruptError, NotFoundError, UsageErr
 from holdfast.storage.base import Batch, Leasing, Repairable, is_dead
 
 if TYPE_CHECKING:
-    from holdfast.checkpoint.operations import Saving
+    from holdfast.checkpoint.operations import Engine
 
 __all__ = ["OnCorrupt", "RepairReport", "Repairer", "RunRepair"]
 
@@ -76,17 +76,17 @@ class Repairer:
     """Repairs the runs of one storage, when asked or when one is found damaged."""
 
     def __init__(
-        self, saving: Saving, on_corrupt: OnCorrupt, clock: Callable[[], datetime]
+        self, engine: Engine, on_corrupt: OnCorrupt, clock: Callable[[], datetime]
     ) -> None:
         if on_corrupt not in ("fail", "fallback"):
             raise UsageError(f"on_corrupt is {on_corrupt!r}", hint="'fail' or 'fallback'")
-        self._saving = saving
-        self._storage = saving.storage
+        self._engine = engine
+        self._storage = engine.storage
         self._clock = clock
         self.untold: list[dict[str, Any]] = []
         """Events that hooks have not been called with yet."""
         if on_corrupt == "fallback":
-            saving.reader.recover = self.recover
+            engine.reader.recover = self.recover
 
     def repair(self, run_id: str | None, *, dry_run: bool) -> RepairReport:
         """Repair one run, or the medium and all runs."""
@@ -95,8 +95,8 @@ class Repairer:
         if run_id is None:
             medium = storage.check_medium(repair=not dry_run)
             if medium and not dry_run:
-                self._saving.journal.invalidate_all()
-                self._saving.retention.forget_all()
+                self._engine.journal.invalidate_all()
+                self._engine.retention.forget_all()
         runs: list[RunRepair] = []
         try:
             for one in storage.known_runs() if run_id is None else [run_id]:
@@ -177,8 +177,8 @@ class Repairer:
             refused = self._storage.append([batch])[0]
             if refused is not None:
                 raise refused
-        self._saving.journal.invalidate(run_id)
-        self._saving.retention.forget_all()
+        self._engine.journal.invalidate(run_id)
+        self._engine.retention.forget_all()
         return _summary(plan, kept)
 
     def _check_free(self, run_id: str) -> None:
@@ -191,7 +191,7 @@ class Repairer:
         check_free(lease, now=time.time(), owner_is_dead=dead)
 
     def _epoch(self, run_id: str) -> int | None:
-        return self._saving.journal.epochs.get(run_id)
+        return self._engine.journal.epochs.get(run_id)
 
     def _note(self, plan: RepairPlan) -> tuple[Record, ...]:
         """Return the note about the damage, which follows the kept records."""
@@ -220,7 +220,7 @@ class Repairer:
 
     def _report(self, done: RunRepair) -> None:
         for _ in done.problems:
-            self._saving.metrics.integrity_error()
+            self._engine.metrics.integrity_error()
         logger.warning(
             "run %s was damaged: %s; %s",
             done.run_id,

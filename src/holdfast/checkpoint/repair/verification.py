@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from holdfast.checkpoint.crypto import Sealer, is_clear, read_body
-from holdfast.checkpoint.journal import Reader
+from holdfast.checkpoint.crypto import Sealer, is_clear
+from holdfast.checkpoint.journal import Reader, read_body
 from holdfast.core.records import Chain, Header, Range, Record, covers, read_prune_note
 from holdfast.core.values import Rebuilt, encode
 from holdfast.errors import HoldfastError

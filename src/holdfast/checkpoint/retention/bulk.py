@@ -1,7 +1,7 @@
-"""Forgetting by rules, over many runs and with the reason of every decision; then freeing space.
+"""Applies retention rules to many runs at once, with the reason of every decision.
 
-Forgetting hides checkpoints: they are listed and loaded no more. Freeing gives back the space of
-what nothing visible is built on. Both go run by run and can be interrupted and begun again.
+Forgetting hides checkpoints, which are no longer listed or loaded. Freeing gives back the space of
+what no visible checkpoint is built on. Both work run by run and can be interrupted and repeated.
 """
 
 from __future__ import annotations
@@ -12,16 +12,15 @@ from datetime import datetime, tzinfo
 import msgspec
 
 from holdfast.checkpoint.journal import Reader
-from holdfast.checkpoint.retention.live import RetentionManager
+from holdfast.checkpoint.retention.live import RetentionManager, grouped
 from holdfast.core.policy import Decision, Rules, plan_prune
-from holdfast.core.records import Header
-from holdfast.storage.base import RecordQuery, RunInfo
+from holdfast.storage.base import RunInfo
 
 __all__ = ["Freed", "forget", "plan_forget", "plan_freeing"]
 
 
 class Freed(msgspec.Struct, frozen=True):
-    """What can be given back of a run."""
+    """The space that a run can give back."""
 
     run_id: str
     records: int
@@ -36,9 +35,9 @@ def plan_forget(
     now: datetime,
     tz: tzinfo,
 ) -> list[Decision]:
-    """What the rules say about every checkpoint of these runs. Nothing is done."""
+    """Decide about every checkpoint of these runs. Nothing is changed."""
     decisions: list[Decision] = []
-    for group in _groups(reader, runs, rules.group_by):
+    for group in grouped(reader.storage.headers, runs, rules):
         marks = {run_id: retention.marks(run_id) for run_id in {one.run_id for one in group}}
         decisions += plan_prune(
             [marks[header.run_id].tagged(header) for header in group],
@@ -51,24 +50,10 @@ def plan_forget(
     return decisions
 
 
-def _groups(reader: Reader, runs: Sequence[RunInfo], by: str) -> Iterator[list[Header]]:
-    """The checkpoints that are counted together, newest first."""
-    storage = reader.storage
-    chosen = {run.run_id for run in runs}
-    if by == "all":
-        yield [one for one in storage.headers(RecordQuery()) if one.run_id in chosen]
-        return
-    for name in sorted({run.name for run in runs} - {""}) if by == "name" else ():
-        yield [one for one in storage.headers(RecordQuery(name=name)) if one.run_id in chosen]
-    for run in runs:
-        if by == "run" or not run.name:
-            yield list(storage.headers(RecordQuery(run_id=run.run_id)))
-
-
 def forget(
     reader: Reader, retention: RetentionManager, decisions: Iterable[Decision]
 ) -> Iterator[str]:
-    """Hide what is not kept, a run at a time; gives each run's id when it is done."""
+    """Hide what is not kept, a run at a time; yields each run's id when it is done."""
     gone: dict[str, list[int]] = {}
     for header, keep, _ in decisions:
         if not keep:

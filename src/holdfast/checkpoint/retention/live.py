@@ -1,71 +1,42 @@
-"""Retention in motion: what is visible, what is marked, what goes and how its space is freed."""
+"""Applies retention after each save, or when asked."""
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import takewhile
-from typing import Any
 
 import msgspec
 
-from holdfast.checkpoint.journal import Journal, Note, Outcome, Request
+from holdfast.checkpoint.journal import Journal, Outcome
+from holdfast.checkpoint.retention.erase import Erasure, first_needed, plan_erasure
+from holdfast.checkpoint.retention.marks import MARKING, Marks, marks_in
 from holdfast.core.policy import Rules, drop_beyond_last, newest_keys, plan_prune
 from holdfast.core.records import Header
-from holdfast.storage.base import RecordQuery, RunInfo, matches
+from holdfast.errors import HoldfastError
+from holdfast.storage.base import Leasing, RecordQuery, RunInfo, is_live, matches
 
-__all__ = ["Erasure", "Marks", "RetentionManager"]
+__all__ = ["RetentionManager", "grouped"]
+
+logger = logging.getLogger("holdfast.checkpoint")
 
 _ERASE_AFTER = 64
-"""So many hidden records are freed together, so that freeing costs little per save."""
-_MARKING = ("pin", "release", "tag")
-"""The kinds of the notes that say something about a checkpoint."""
-
-
-class Marks(msgspec.Struct):
-    """What notes say about a run's checkpoints, by seq."""
-
-    ordinal: int = 0
-    seq: int = 0
-    """Which run it is of, and up to which record it was read."""
-    pinned: set[int] = msgspec.field(default_factory=set)
-    released: set[int] = msgspec.field(default_factory=set)
-    tags: dict[int, tuple[tuple[str, ...], frozenset[str]]] = msgspec.field(default_factory=dict)
-    """What was added and what was taken away."""
-
-    def copy(self) -> Marks:
-        return Marks(self.ordinal, self.seq, set(self.pinned), set(self.released), dict(self.tags))
-
-    def tagged(self, header: Header) -> Header:
-        """The header with the tags that it has now."""
-        if header.seq not in self.tags:
-            return header
-        added, removed = self.tags[header.seq]
-        tags = dict.fromkeys((*header.tags, *added))
-        return msgspec.structs.replace(header, tags=tuple(t for t in tags if t not in removed))
-
-
-class Erasure(msgspec.Struct, frozen=True):
-    """Which records of a run go for good, and the note that says so beforehand."""
-
-    note: Note
-    seqs: tuple[int, ...]
-    stored: int
-    """Bytes of their bodies."""
-    head: int
-    """The newest record when this was planned."""
-
-    def request(self, run_id: str) -> Request:
-        """What stores the note, unless the run went on from what is to go."""
-        seqs = frozenset(self.seqs)
-        return Request(run_id=run_id, notes=(self.note,), head=self.head, erases=seqs)
+"""The number of hidden records that are freed together, so that freeing costs little per save."""
+_REMEMBERED = 1024
+"""The number of groups and of runs that are remembered."""
+_LOOK_EVERY = 1.0
+"""Seconds after which the visible checkpoints of a run are counted again."""
 
 
 class _Group(msgspec.Struct):
     """The visible checkpoints that are counted together, newest first."""
 
     visible: list[Header]
+    looked: float
 
 
 class RetentionManager:
@@ -77,35 +48,47 @@ class RetentionManager:
         self._only_last = rules.only_last
         self._storage = journal.storage
         self._reader = journal.reader
+        self._epochs = journal.epochs
         self._clock = clock
+        # Held for a moment only: what is called under it never reads the storage.
         self._lock = threading.Lock()
-        self._groups: dict[tuple[str, str], _Group] = {}
-        self._marks: dict[str, Marks] = {}
+        self._groups: OrderedDict[tuple[str, str], _Group] = OrderedDict()
+        self._marks: OrderedDict[str, Marks] = OrderedDict()
         self._hidden: dict[str, int] = {}
+
+    def renew_lock(self) -> None:
+        """Start with a free lock in the child of a fork."""
+        self._lock = threading.Lock()
 
     # While saving
 
     def hide(self, header: Header) -> Mapping[str, Sequence[int]]:
-        """The seqs, by run, that the rules drop once *header* is stored."""
-        with self._lock:
-            visible = [header, *self._group_now(header).visible]
-            gone: dict[str, list[int]] = {}
-            for one in self._dropped(visible, header):
+        """The seqs, by run, that the rules drop once *header* is stored.
+
+        Where they cannot be told nothing is dropped: a failed prune is no failed save.
+        """
+        gone: dict[str, list[int]] = {}
+        try:
+            for one in self._dropped([header, *self._visible(header)], header):
                 gone.setdefault(one.run_id, []).append(one.seq)
-            return gone
+        except HoldfastError as error:
+            logger.warning("run %s: retention was not applied: %s", header.run_id, error)
+            return {}
+        return gone
 
     def saved(self, outcome: Outcome) -> None:
-        """Take note of a checkpoint that was stored, and of what was hidden with it."""
+        """Take in a checkpoint that was stored, and what was hidden with it."""
         header = outcome.header
         if header is None or not self.active:
             return
+        gone = {(run, seq) for run, seqs in outcome.hidden.items() for seq in seqs}
         with self._lock:
-            group = self._group(header)
-            gone = {(run, seq) for run, seqs in outcome.hidden.items() for seq in seqs}
-            kept = [one for one in group.visible if (one.run_id, one.seq) not in gone]
-            if not kept or kept[0].id != header.id:
-                kept.insert(0, header)
-            group.visible = kept
+            group = self._groups.get(self._key(header))
+            if group is not None:
+                kept = [one for one in group.visible if (one.run_id, one.seq) not in gone]
+                if not kept or kept[0].id != header.id:
+                    kept.insert(0, header)
+                group.visible = kept
             for run_id, seqs in outcome.hidden.items():
                 self._hidden[run_id] = self._hidden.get(run_id, 0) + len(seqs)
             marks = self._marks.get(header.run_id)
@@ -125,129 +108,102 @@ class RetentionManager:
 
     def _dropped(self, visible: Sequence[Header], new: Header | None = None) -> list[Header]:
         """Which of *visible* the rules drop; *new* is the one of them that is being stored."""
-        count = self._only_last
-        if count is not None:
+        if self._only_last is not None:
             stay = set(newest_keys(visible, self.rules.group_by))
             keys = {(header.run_id, header.seq): header for header in visible}
-            gone = [keys[key] for key in drop_beyond_last([*keys], count, stay)]
-            marks = {run_id: self._marks_at(run_id, new) for run_id in {one.run_id for one in gone}}
-            return [one for one in gone if one.seq not in marks[one.run_id].pinned]
-        marks = {run_id: self._marks_at(run_id, new) for run_id in {one.run_id for one in visible}}
-        pinned = {(run, seq) for run, mark in marks.items() for seq in mark.pinned}
-        released = {(run, seq) for run, mark in marks.items() for seq in mark.released}
-        headers = [marks[header.run_id].tagged(header) for header in visible]
-        plan = plan_prune(headers, self.rules, self._clock(), pinned=pinned, released=released)
-        return [decision.header for decision in plan if not decision.keep]
+            gone = [keys[key] for key in drop_beyond_last([*keys], self._only_last, stay)]
+            marks = {run_id: self._marks_at(run_id, new) for run_id in _runs(gone)}
+            gone = [one for one in gone if one.seq not in marks[one.run_id].pinned]
+        else:
+            marks = {run_id: self._marks_at(run_id, new) for run_id in _runs(visible)}
+            plan = plan_prune(
+                [marks[header.run_id].tagged(header) for header in visible],
+                self.rules,
+                self._clock(),
+                pinned={(run, seq) for run, mark in marks.items() for seq in mark.pinned},
+                released={(run, seq) for run, mark in marks.items() for seq in mark.released},
+            )
+            gone = [decision.header for decision in plan if not decision.keep]
+        own = new.run_id if new is not None else None
+        held = {run_id for run_id in _runs(gone) if run_id != own and self._is_held(run_id)}
+        return [one for one in gone if one.run_id not in held]
 
-    def _group_now(self, header: Header) -> _Group:
-        """The group that a checkpoint which is about to be stored will belong to."""
-        group = self._group(header)
-        if self.rules.group_by == "run":
+    def _is_held(self, run_id: str) -> bool:
+        """Return whether another process holds a live lease of a run."""
+        if run_id in self._epochs:
+            return True
+        storage = self._storage
+        return isinstance(storage, Leasing) and is_live(storage.lease_of(run_id), time.time())
+
+    def _visible(self, header: Header) -> list[Header]:
+        """The visible checkpoints that are counted together with one about to be stored."""
+        key = self._key(header)
+        now = time.monotonic()
+        with self._lock:
+            group = self._groups.get(key)
+            if group is not None:
+                self._groups.move_to_end(key)
+        if group is not None and key[0] == "run" and now - group.looked >= _LOOK_EVERY:
+            group.looked = now
             run = self._reader.run(header.run_id)
             if run is not None and run.checkpoints != len(group.visible):
-                # Someone else has deleted some: they must not be counted.
-                del self._groups["run", header.run_id]
-                group = self._group(header)
-        return group
-
-    def _group(self, header: Header) -> _Group:
-        by = self.rules.group_by
-        key = ("run", header.run_id)
-        query = RecordQuery(run_id=header.run_id)
-        if by == "name" and header.name:
-            key, query = ("name", header.name), RecordQuery(name=header.name)
-        elif by == "all":
-            key, query = ("all", ""), RecordQuery()
-        group = self._groups.get(key)
+                group = None  # someone else has deleted some: they must not be counted
         if group is None:
-            group = self._groups[key] = _Group(list(self._storage.headers(query)))
-        return group
+            group = _Group(list(self._storage.headers(_query(key))), now)
+            with self._lock:
+                _remember(self._groups, key, group)
+        return group.visible
+
+    def _key(self, header: Header) -> tuple[str, str]:
+        """The group that a checkpoint is counted in."""
+        by = self.rules.group_by
+        if by == "all":
+            return "all", ""
+        return ("name", header.name) if by == "name" and header.name else ("run", header.run_id)
 
     # When asked
 
     def hide_now(self, runs: Sequence[RunInfo]) -> dict[str, int]:
-        """Apply the rules to these runs now; gives how many checkpoints of which runs went."""
+        """Apply the rules to these runs now; returns how many checkpoints of which runs went."""
         if not self.active:
             return {}
         self.forget_all()
-        with self._lock:
-            gone: dict[str, list[int]] = {}
-            for header in self._dropped_of_groups(self._headers_of(runs)):
+        everything = self.rules.group_by == "all"
+        gone: dict[str, list[int]] = {}
+        for group in grouped(self._storage.headers, None if everything else runs, self.rules):
+            for header in self._dropped(group):
                 gone.setdefault(header.run_id, []).append(header.seq)
-            for run_id, seqs in gone.items():
-                self._storage.delete(run_id, hide=seqs)
-            return {run_id: len(seqs) for run_id, seqs in gone.items()}
-
-    def _headers_of(self, runs: Sequence[RunInfo]) -> list[Header]:
-        """The visible checkpoints of these runs, newest first where they are counted together."""
-        by = self.rules.group_by
-        if by == "all":
-            return list(self._storage.headers(RecordQuery()))
-        chosen = {run.run_id for run in runs}
-        headers: list[Header] = []
-        for name in {run.name for run in runs} - {""} if by == "name" else ():
-            of_name = self._storage.headers(RecordQuery(name=name))
-            headers += (header for header in of_name if header.run_id in chosen)
-        for run in runs:
-            if by == "run" or not run.name:
-                headers += self._storage.headers(RecordQuery(run_id=run.run_id))
-        return headers
-
-    def _dropped_of_groups(self, headers: Sequence[Header]) -> list[Header]:
-        groups: dict[tuple[str, str], list[Header]] = {}
-        for header in headers:
-            by_name = self.rules.group_by == "name" and header.name
-            key = ("name", header.name) if by_name else ("run", header.run_id)
-            groups.setdefault(("", "") if self.rules.group_by == "all" else key, []).append(header)
-        return [header for group in groups.values() for header in self._dropped(group)]
+        for run_id, seqs in gone.items():
+            self._storage.delete(run_id, hide=seqs)
+        return {run_id: len(seqs) for run_id, seqs in gone.items()}
 
     # Freeing
 
     def plan_erasure(self, run_id: str, hiding: Collection[int] = ()) -> Erasure | None:
-        """All records before the oldest keyframe that a visible checkpoint needs.
+        """Plan to free the records of a run that no visible checkpoint needs; None if none.
 
-        Keys stay, and so do writes to a visible checkpoint, which may have come before it. The
-        checkpoints *hiding* count as hidden.
+        The checkpoints *hiding* count as hidden.
         """
         run = self._reader.run(run_id)
         if run is None:
             return None
         headers = self._storage.headers(RecordQuery(run_id=run_id))
         visible = [header for header in headers if header.seq not in hiding]
-        needed = min((_needs(header) for header in visible), default=run.seq + 1)
-        targets = {(header.scope, header.id) for header in visible}
-        seqs: list[int] = []
-        stored = 0
-        edges: dict[int, tuple[int, str]] = {}
-        for record in self._storage.read(run_id, last=needed - 1):
-            header = record.header
-            if header.frame == "note" and header.kind == "key":
-                continue
-            if header.kind == "writes" and (header.scope, header.parent) in targets:
-                continue
-            if header.frame == "note" and header.kind == "prune":
-                for hole in msgspec.json.decode(record.body)["erased"]:
-                    edges[hole["first"]] = (hole["last"], hole["digest"])
-            seqs.append(header.seq)
-            stored += header.stored
-            edges[header.seq] = (header.seq, header.digest)
-        if not seqs:
-            return None
-        content = {"erased": _joined(edges)}
-        return Erasure(Note(kind="prune", content=content), tuple(seqs), stored, run.seq)
+        old = self._storage.read(run_id, last=first_needed(visible, run.seq) - 1)
+        return plan_erasure(visible, old, run.seq)
 
     def erase(self, run_id: str, plan: Erasure) -> int:
         """Carry the plan out, its note being stored."""
         return self._storage.delete(run_id, erase=plan.seqs)
 
     def is_empty(self, run_id: str) -> bool:
-        """Whether retention has left a run no checkpoint at all, so that it can go whole."""
+        """Return whether retention has left a run no checkpoint, so that it can go whole."""
         return next(iter(self._storage.headers(RecordQuery(run_id=run_id, limit=1))), None) is None
 
     # Marks
 
     def marks(self, run_id: str) -> Marks:
-        """What notes say of a run's checkpoints. They may come from anywhere at any time."""
+        """The marks of a run's checkpoints. Anyone may add some at any time."""
         run = self._reader.run(run_id)
         if run is None:
             return Marks()
@@ -258,22 +214,23 @@ class RetentionManager:
             known = Marks()
         marks = known.copy()
         marks.ordinal, marks.seq = run.ordinal, run.seq
-        for header in self._marking(run, known.seq):
-            _mark(marks, header)
+        for note in self._marking(run, known.seq):
+            marks.add(note)
         # Only now: half of them, if reading fails, would let go of what is pinned.
-        self._marks[run_id] = marks
+        with self._lock:
+            _remember(self._marks, run_id, marks)
         return marks
 
     def _marking(self, run: RunInfo, after: int) -> list[Header]:
         """The notes that mark checkpoints of a run after that record, oldest first."""
         if not after:
-            queries = (RecordQuery(run_id=run.run_id, kind=k, notes=True) for k in _MARKING)
+            queries = (RecordQuery(run_id=run.run_id, kind=k, notes=True) for k in MARKING)
             found = [header for query in queries for header in self._storage.headers(query)]
         else:
             query = RecordQuery(run_id=run.run_id, notes=True, limit=run.seq - after)
-            new = takewhile(lambda header: header.seq > after, self._storage.headers(query))
-            found = [header for header in new if header.frame == "note" and header.kind in _MARKING]
-        return sorted(found, key=lambda header: header.seq)
+            found = list(takewhile(lambda header: header.seq > after, self._storage.headers(query)))
+        marking = [one for one in found if one.frame == "note" and one.kind in MARKING]
+        return sorted(marking, key=lambda header: header.seq)
 
     def _marks_at(self, run_id: str, new: Header | None) -> Marks:
         """The marks of a run when *new* is stored.
@@ -290,22 +247,22 @@ class RetentionManager:
         """The header with the tags that it has now."""
         return self.marks(header.run_id).tagged(header)
 
-    def listed(self, query: RecordQuery) -> list[Header]:
-        """The headers that *query* wants, tags given or taken later considered."""
+    def listed(self, query: RecordQuery, about: str | None = None) -> list[Header]:
+        """The headers that *query* wants, tags that were added or removed later considered.
+
+        *about* narrows to the run with that id or, if there is none, to the runs of that name.
+        """
         if query.tag is None:
-            return self._all_tagged(self._storage.headers(query))
+            page = self._storage.page(query, about=about, notes=MARKING)
+            marks = marks_in(page.notes)
+            return [_tagged(marks, header) for header in page.headers]
         only_tag = RecordQuery(run_id=query.run_id, name=query.name, tag=query.tag, notes=True)
         found: dict[tuple[str, int], Header] = {}
-        for header in self._storage.headers(only_tag):
+        for header in self._storage.page(only_tag, about=about).headers:
             for target in self._targets(header):
-                found[target.run_id, target.seq] = target
-        wanted = [one for one in self._all_tagged(found.values()) if matches(one, query)]
+                found[target.run_id, target.seq] = self.with_tags(target)
+        wanted = [one for one in found.values() if matches(one, query)]
         return _page(_newest_first(wanted), query)
-
-    def _all_tagged(self, headers: Iterable[Header]) -> list[Header]:
-        headers = list(headers)
-        marks = {run_id: self.marks(run_id) for run_id in {one.run_id for one in headers}}
-        return [marks[header.run_id].tagged(header) for header in headers]
 
     def _targets(self, header: Header) -> Iterable[Header]:
         if header.frame != "note":
@@ -327,29 +284,46 @@ class RetentionManager:
             self._marks.clear()
 
 
-def _mark(marks: Marks, header: Header) -> None:
-    fact: dict[str, Any] = header.metadata
-    target = fact["target"]
-    if header.kind == "tag":
-        added, removed = marks.tags.get(target, ((), frozenset()))
-        new = tuple(dict.fromkeys((*added, *fact["add"])))
-        old = removed.difference(fact["add"]).union(fact["remove"])
-        marks.tags[target] = tuple(tag for tag in new if tag not in old), old
-    else:
-        place = marks.pinned if header.kind == "pin" else marks.released
-        (place.add if fact["on"] else place.discard)(target)
+def grouped(
+    headers: Callable[[RecordQuery], Iterable[Header]],
+    runs: Sequence[RunInfo] | None,
+    rules: Rules,
+) -> Iterator[list[Header]]:
+    """The visible checkpoints that the rules count together, newest first; of all runs for None."""
+    chosen = None if runs is None else {run.run_id for run in runs}
+    if rules.group_by == "all" or runs is None or chosen is None:
+        found = headers(RecordQuery())
+        yield [one for one in found if chosen is None or one.run_id in chosen]
+        return
+    by_name = rules.group_by == "name"
+    for name in sorted({run.name for run in runs} - {""}) if by_name else ():
+        yield [one for one in headers(RecordQuery(name=name)) if one.run_id in chosen]
+    for run in runs:
+        if not by_name or not run.name:
+            yield list(headers(RecordQuery(run_id=run.run_id)))
 
 
-def _joined(edges: Mapping[int, tuple[int, str]]) -> list[dict[str, Any]]:
-    """Neighbouring ranges as one, each with the digest of its last record."""
-    joined: list[dict[str, Any]] = []
-    for first, (last, digest) in sorted(edges.items()):
-        if joined and joined[-1]["last"] + 1 >= first:
-            if last > joined[-1]["last"]:
-                joined[-1].update(last=last, digest=digest)
-        else:
-            joined.append({"first": first, "last": last, "digest": digest})
-    return joined
+def _query(key: tuple[str, str]) -> RecordQuery:
+    by, value = key
+    if by == "all":
+        return RecordQuery()
+    return RecordQuery(name=value) if by == "name" else RecordQuery(run_id=value)
+
+
+def _runs(headers: Iterable[Header]) -> set[str]:
+    return {header.run_id for header in headers}
+
+
+def _tagged(marks: Mapping[str, Marks], header: Header) -> Header:
+    known = marks.get(header.run_id)
+    return header if known is None else known.tagged(header)
+
+
+def _remember(known: OrderedDict, key: object, value: object) -> None:  # type: ignore[type-arg]
+    known[key] = value
+    known.move_to_end(key)
+    if len(known) > _REMEMBERED:
+        known.popitem(last=False)
 
 
 def _newest_first(headers: Iterable[Header]) -> list[Header]:
@@ -357,9 +331,9 @@ def _newest_first(headers: Iterable[Header]) -> list[Header]:
     latest: dict[str, datetime] = {}
     order: list[tuple[datetime, Header]] = []
     for header in sorted(headers, key=lambda header: header.seq):
-        time = max(header.saved_at, latest.get(header.run_id, header.saved_at))
-        latest[header.run_id] = time
-        order.append((time, header))
+        moment = max(header.saved_at, latest.get(header.run_id, header.saved_at))
+        latest[header.run_id] = moment
+        order.append((moment, header))
     order.sort(key=lambda pair: (pair[0], pair[1].run_id, pair[1].seq), reverse=True)
     return [header for _, header in order]
 
@@ -369,10 +343,3 @@ def _page(headers: list[Header], query: RecordQuery) -> list[Header]:
         places = [n for n, header in enumerate(headers) if header.id == query.before]
         headers = headers[places[0] + 1 :] if places else []
     return headers if query.limit is None else headers[: query.limit]
-
-
-def _needs(header: Header) -> int:
-    """The first record that a checkpoint needs: its keyframe, or notes of its open step."""
-    first = header.key_seq or header.seq
-    open_from: int = header.metadata.get("open_from", first)
-    return min(first, open_from)

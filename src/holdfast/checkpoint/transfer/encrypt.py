@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from holdfast.checkpoint.crypto import Keys, Sealer, is_clear
 from holdfast.checkpoint.journal import Reader
 from holdfast.checkpoint.leases import RunLease
-from holdfast.checkpoint.manager import Steps, Work
+from holdfast.checkpoint.operations import Steps, Work
 from holdfast.checkpoint.repair import verify_run
 from holdfast.checkpoint.transfer.container_reader import UNLIMITED, open_run
 from holdfast.checkpoint.transfer.runs import append_whole, write_encrypted
@@ -23,34 +23,32 @@ from holdfast.errors import CorruptError, NotFoundError, UsageError
 from holdfast.storage.base import RunQuery
 
 if TYPE_CHECKING:
-    from holdfast.checkpoint.operations import Operations
+    from holdfast.checkpoint.operations import Engine
 
 __all__ = ["encrypt_runs"]
 
 _SUFFIX = ".encrypting"
 
 
-def encrypt_runs(
-    operations: Operations, name_or_run_id: str | None, scratch: Path
-) -> Steps[list[str]]:
+def encrypt_runs(engine: Engine, name_or_run_id: str | None, scratch: Path) -> Steps[list[str]]:
     """Encrypt one run, the runs of a name, or all that are in the clear; return their ids.
 
     A run that another process holds is refused with a `LeaseHeldError`.
     """
-    keys = operations.reader.sealer.keys
+    keys = engine.reader.sealer.keys
     if keys is None:
         raise UsageError(
             "there is no key to encrypt with",
             hint="open the manager with encryption_key=, or set HOLDFAST_ENCRYPTION_KEY",
         )
-    pending: list[str] = yield Work(lambda: _clear_runs(operations, name_or_run_id, scratch))
+    pending: list[str] = yield Work(lambda: _clear_runs(engine, name_or_run_id, scratch))
     for run_id in pending:
-        yield Work(partial(_encrypt, operations, keys, run_id, scratch))
+        yield Work(partial(_encrypt, engine, keys, run_id, scratch))
     return pending
 
 
-def _clear_runs(operations: Operations, name_or_run_id: str | None, scratch: Path) -> list[str]:
-    storage = operations.storage
+def _clear_runs(engine: Engine, name_or_run_id: str | None, scratch: Path) -> list[str]:
+    storage = engine.storage
     begun = {path: _run_in(path) for path in scratch.glob(f"*{_SUFFIX}")}
     if name_or_run_id is None:
         runs = [run.run_id for run in storage.runs(RunQuery())]
@@ -59,7 +57,7 @@ def _clear_runs(operations: Operations, name_or_run_id: str | None, scratch: Pat
         runs = [name_or_run_id]
     else:
         check_run_id(name_or_run_id, "name_or_run_id")
-        runs = [run.run_id for run in operations.reader.runs_of(name_or_run_id)]
+        runs = [run.run_id for run in engine.reader.runs_of(name_or_run_id)]
         if not runs:
             raise NotFoundError(
                 f"no run or name {name_or_run_id!r}",
@@ -74,10 +72,10 @@ def _run_in(path: Path) -> str:
         return file.manifest.run_id
 
 
-def _encrypt(operations: Operations, keys: Keys, run_id: str, scratch: Path) -> None:
-    storage, reader = operations.storage, operations.reader
+def _encrypt(engine: Engine, keys: Keys, run_id: str, scratch: Path) -> None:
+    storage, reader = engine.storage, engine.reader
     path = scratch / f"{medium_name(run_id)}{_SUFFIX}"
-    with RunLease(operations.journal, run_id):
+    with RunLease(engine.journal, run_id):
         run = reader.run(run_id)
         if run is not None and is_clear(storage, run_id):
             scratch.mkdir(parents=True, exist_ok=True)
@@ -88,9 +86,9 @@ def _encrypt(operations: Operations, keys: Keys, run_id: str, scratch: Path) -> 
             if run is None or is_clear(storage, run_id):
                 storage.delete(run_id)
                 append_whole(storage, run_id, staged)
-        operations.journal.invalidate(run_id)
+        engine.journal.invalidate(run_id)
         reader.sealer.forget_key(run_id)
-        operations.retention.forget_all()
+        engine.retention.forget_all()
         new = reader.run(run_id)
         verdict = None if new is None else verify_run(reader, new)
         if not verdict:

@@ -15,8 +15,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from holdfast.checkpoint.crypto import CLEAR_NOTES, Keys, checkpoint_body, read_body
-from holdfast.checkpoint.journal import Reader
+from holdfast.checkpoint.crypto import CLEAR_NOTES, Keys
+from holdfast.checkpoint.journal import Reader, checkpoint_body, read_body
 from holdfast.core.policy import RedactionRules, Redactor
 from holdfast.core.records import NONCE_BYTES, Header, Record, compress, encrypt_body, new_id, seal
 from holdfast.core.values import Base, Lazy, Nature, changes, decode, encode, whole

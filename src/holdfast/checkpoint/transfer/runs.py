@@ -30,7 +30,7 @@ import msgspec
 from holdfast.checkpoint.crypto import Key, Keys, load_keys
 from holdfast.checkpoint.inspect import changes_in
 from holdfast.checkpoint.journal import Reader
-from holdfast.checkpoint.manager import Steps, Work
+from holdfast.checkpoint.operations import Steps, Work
 from holdfast.checkpoint.transfer.container import Manifest, Totals, check_free, write_run
 from holdfast.checkpoint.transfer.container_reader import LIMITS, ImportLimits, open_run
 from holdfast.checkpoint.transfer.json_form import (
@@ -62,7 +62,7 @@ from holdfast.storage.base import (
 )
 
 if TYPE_CHECKING:
-    from holdfast.checkpoint.operations import Operations
+    from holdfast.checkpoint.operations import Engine
 
 __all__ = [
     "append_whole",
@@ -82,7 +82,7 @@ logger = logging.getLogger("holdfast.checkpoint")
 
 
 def export_run(
-    operations: Operations,
+    engine: Engine,
     run_id: str,
     path: str | os.PathLike[str],
     *,
@@ -97,8 +97,8 @@ def export_run(
     target = Path(path)
     check_free(target, overwrite=overwrite)
     keys = None if encryption_key is None else load_keys(encryption_key, environ={})
-    redaction = None if redact is None else Redaction(redact, operations.reader)
-    export = _Export(operations.reader, run_id, redaction, keys, decrypt)
+    redaction = None if redact is None else Redaction(redact, engine.reader)
+    export = _Export(engine.reader, run_id, redaction, keys, decrypt)
     return (yield Work(lambda: export.write(target, overwrite)))  # type: ignore[no-any-return]
 
 
@@ -229,7 +229,7 @@ def _existing(reader: Reader, run_id: str) -> RunInfo:
 
 
 def import_run(
-    operations: Operations,
+    engine: Engine,
     path: str | os.PathLike[str],
     run_id: str | None,
     *,
@@ -242,23 +242,23 @@ def import_run(
     """
     if run_id is not None:
         check_run_id(run_id)
-    ours = operations.reader.sealer.keys
+    ours = engine.reader.sealer.keys
     theirs = ours if encryption_key is None else load_keys(encryption_key, environ={})
 
     def work() -> str:
         with open_run(Path(path), limits) as file:
             new_id = file.manifest.run_id if run_id is None else run_id
-            _check_new(operations.reader, new_id)
+            _check_new(engine.reader, new_id)
             staged = stage(file, theirs, rename=run_id is not None)
         fits = (staged.data_key is not None) == (ours is not None) and theirs is ours
         if new_id != staged.run_id or not fits:
-            closer = Closer(new_id, ours, operations.storage.body_compression)
+            closer = Closer(new_id, ours, engine.storage.body_compression)
             ids = (NewIds().rewrite,) if new_id != staged.run_id else ()
             records = resealed(staged.records, closer, staged.text_of, *ids, now=datetime.now(UTC))
             staged.records = list(records)
-        append_whole(operations.storage, new_id, staged)
-        operations.journal.invalidate(new_id)
-        operations.retention.forget(new_id, staged.name)
+        append_whole(engine.storage, new_id, staged)
+        engine.journal.invalidate(new_id)
+        engine.retention.forget(new_id, staged.name)
         return new_id
 
     return (yield Work(work))  # type: ignore[no-any-return]
@@ -297,9 +297,9 @@ def append_whole(storage: Storage, run_id: str, staged: Staged) -> None:
 # From storage to storage
 
 
-def copy_run(operations: Operations, run_id: str, to: Storage | str) -> Steps[int]:
+def copy_run(engine: Engine, run_id: str, to: Storage | str) -> Steps[int]:
     """Append the missing records of a run to *to*, and return their number."""
-    return (yield Work(lambda: _copy_to(operations.reader, run_id, to)))  # type: ignore[no-any-return]
+    return (yield Work(lambda: _copy_to(engine.reader, run_id, to)))  # type: ignore[no-any-return]
 
 
 def _copy_to(reader: Reader, run_id: str, to: Storage | str) -> int:
@@ -387,11 +387,11 @@ def _diverged(run_id: str, seq: int | None) -> ConflictError:
 # As JSON
 
 
-def export_json(operations: Operations, run_or_checkpoint_id: str, style: Style) -> Steps[str]:
+def export_json(engine: Engine, run_or_checkpoint_id: str, style: Style) -> Steps[str]:
     """Return a checkpoint as a JSON object, or a run as `json_lines` gives it."""
 
     def work() -> str:
-        reader = operations.reader
+        reader = engine.reader
         if reader.run(run_or_checkpoint_id) is not None:
             return "\n".join(json_lines(reader, run_or_checkpoint_id, style))
         return write_json(form_of(reader.load(reader.resolve(run_or_checkpoint_id)), style))

@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.checkpoint.crypto import CLEAR_NOTES, Keys, read_body
+from holdfast.checkpoint.crypto import CLEAR_NOTES, Keys
+from holdfast.checkpoint.journal import read_body
 from holdfast.checkpoint.repair import state_text
 from holdfast.checkpoint.transfer.container_reader import ExportedRun, RecordParts
 from holdfast.core.records import (

@@ -3,6 +3,7 @@ from holdfast.core.records.chain import Chain as Chain
 from holdfast.core.records.chain import Gap as Gap
 from holdfast.core.records.chain import chained as chained
 from holdfast.core.records.chain import read_prune_note as read_prune_note
+from holdfast.core.records.frame import BODY_LIMIT as BODY_LIMIT
 from holdfast.core.records.frame import NONCE_BYTES as NONCE_BYTES
 from holdfast.core.records.frame import Kdf as Kdf
 from holdfast.core.records.frame import KeyNote as KeyNote

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 __all__ = [
+    "BODY_LIMIT",
     "KEY_BYTES",
-    "LIMIT",
     "METHODS",
     "NONCE_BYTES",
     "SERVICE",
@@ -61,7 +61,7 @@ __all__ = [
 ]
 
 METHODS = ("gzip", "zstd")
-LIMIT = 1 << 30
+BODY_LIMIT = 1 << 30
 """The largest body there is, in bytes of text: more is neither written nor read."""
 KEY_BYTES = 32
 NONCE_BYTES = 12
@@ -95,9 +95,9 @@ def compress(data: bytes, method: str | None) -> bytes:
         )
     if data and not data.startswith(b"{"):
         raise EncodeError("a body is the text of a JSON object, and this starts with another byte")
-    if len(data) > LIMIT:
+    if len(data) > BODY_LIMIT:
         raise EncodeError(
-            f"{len(data):,} bytes are more than the {LIMIT:,} that a body can hold",
+            f"{len(data):,} bytes are more than the {BODY_LIMIT:,} that a body can hold",
             hint="keep large values in files of their own, and their names in the state",
         )
     if method is None:
@@ -106,7 +106,7 @@ def compress(data: bytes, method: str | None) -> bytes:
     return packed if len(packed) < len(data) else data
 
 
-def decompress(data: bytes, *, limit: int = LIMIT) -> bytes:
+def decompress(data: bytes, *, limit: int = BODY_LIMIT) -> bytes:
     """The text that `compress` was given, whichever way it went.
 
     *limit* is how many bytes may come out. More is a `DataError`, found before or while unpacking,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Protocol, Self
 from uuid import uuid4
@@ -32,7 +32,15 @@ from holdfast.core.values import (
 )
 from holdfast.errors import EncodeError, UsageError
 
-__all__ = ["Lineage", "Place", "Saver", "State", "read_metadata", "read_tags"]
+__all__ = [
+    "Lineage",
+    "Place",
+    "Saver",
+    "State",
+    "read_metadata",
+    "read_tags",
+    "register_saver",
+]
 
 _KEEP: Any = object()
 
@@ -44,10 +52,20 @@ class Saver(Protocol):
         """Save *state* and return the checkpoint's id."""
 
 
+_find_saver: list[Callable[[Any], Saver]] = []
+
+
+def register_saver(find: Callable[[Any], Saver]) -> None:
+    """Set the rule that makes a saver of what `State.checkpoint` is given."""
+    _find_saver[:] = [find]
+
+
 def find_saver(target: Any) -> Saver:
-    """Return the manager that saves a state. The manager's module sets this when it loads."""
+    """The saver for a manager, a storage, a registered name or an address."""
     if hasattr(target, "save_checkpoint"):
         return target  # type: ignore[no-any-return]
+    if _find_saver:
+        return _find_saver[0](target)
     raise UsageError("there is no manager to save through", hint="import holdfast, or pass one")
 
 

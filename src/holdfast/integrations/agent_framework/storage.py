@@ -24,13 +24,14 @@ except ImportError as error:
     raise MissingExtraError(str(error), hint="pip install 'holdfast[agent-framework]'") from error
 
 from holdfast.checkpoint.journal import CheckpointDraft
-from holdfast.checkpoint.manager import CheckpointManager, StateManager, Steps, Work, manager_for
-from holdfast.checkpoint.operations import Operations
+from holdfast.checkpoint.manager import CheckpointManager, StateManager, manager_for
+from holdfast.checkpoint.operations import Engine, Steps, Work, delete, save_draft
 from holdfast.core.records import Header, check_run_id
 from holdfast.core.state import Lineage, Place, State, read_metadata
 from holdfast.core.values import Lazy, Nature, at_path, decode, weigh
 from holdfast.errors import EncodeError, StorageError
 from holdfast.integrations.agent_framework.types import learn, register_framework
+from holdfast.integrations.branching import SortedBranches
 from holdfast.integrations.journal_text import PAGE, Found, Reading, joined, pages
 from holdfast.integrations.type_learning import encode_adopting
 from holdfast.storage.base import RecordQuery, Storage
@@ -52,7 +53,7 @@ OnFailure = Callable[[WorkflowCheckpoint, HoldfastError], None]
 
 
 def _by_time(checkpoint_id: str, metadata: Mapping[str, Any]) -> str:
-    """The rank of a workflow's checkpoints: when they were made, in UTC."""
+    """The sort key of a workflow's checkpoints: when they were made, in UTC."""
     text = str(metadata.get(_TIME, ""))
     try:
         moment = datetime.fromisoformat(text)
@@ -61,6 +62,9 @@ def _by_time(checkpoint_id: str, metadata: Mapping[str, Any]) -> str:
     return (
         moment.replace(tzinfo=moment.tzinfo or UTC).astimezone(UTC).isoformat("T", "microseconds")
     )
+
+
+_BRANCHING = SortedBranches(_by_time)
 
 
 class HoldfastCheckpointStorage:
@@ -182,11 +186,11 @@ class HoldfastCheckpointStorage:
 class _Workflows:
     """What is done with workflows' checkpoints, as steps."""
 
-    def __init__(self, operations: Operations, namespace: str) -> None:
-        self._operations = operations
+    def __init__(self, engine: Engine, namespace: str) -> None:
+        self._engine = engine
         self._namespace = namespace
         self._name = f"{_NAME}/{namespace}" if namespace else _NAME
-        self._reading = Reading(operations, _by_time)
+        self._reading = Reading(engine, _by_time)
 
     def _run_id(self, workflow_name: str) -> str:
         name = check_run_id(workflow_name, "workflow_name")
@@ -212,12 +216,12 @@ class _Workflows:
             id=check_run_id(checkpoint.checkpoint_id, "checkpoint_id"),
             fingerprint=checkpoint.graph_signature_hash,
             extra=lambda _: beside,
-            rank=_by_time,
+            branching=_BRANCHING,
         )
         shown = None
-        if self._operations.hooks is not None:
+        if self._engine.hooks is not None:
             shown = State.restore(texts, place, datetime.now(UTC), None)
-        header = yield from self._operations.save_draft(draft, shown, force=True)
+        header = yield from save_draft(self._engine, draft, shown, force=True)
         if header is not None and shown is None:
             self._reading.remember(header, texts, beside)
         return header
@@ -258,27 +262,19 @@ class _Workflows:
 
     def _headers(self, workflow_name: str) -> Steps[list[Header]]:
         query = RecordQuery(run_id=self._run_id(workflow_name), scope="")
-        return (yield Work(lambda: list(self._operations.storage.headers(query))[::-1]))  # type: ignore[no-any-return]
+        return (yield Work(lambda: list(self._engine.storage.headers(query))[::-1]))  # type: ignore[no-any-return]
 
     def delete(self, checkpoint_id: str) -> Steps[bool]:
         header: Header | None = yield Work(lambda: self._with_id(checkpoint_id))
         if header is None:
             return False
-        run_id = header.run_id
-
-        def hide() -> None:
-            self._operations.storage.delete(run_id, hide=[header.seq])
-            self._operations.journal.invalidate(run_id)
-            self._operations.retention.forget(run_id, self._name)
-            self._reading.forget(run_id)
-
-        yield Work(hide)
-        yield from self._operations._erase(run_id)
+        yield from delete.hide(self._engine, header.run_id, self._name, [header.seq])
+        self._reading.forget(header.run_id)
         return True
 
     def _with_id(self, checkpoint_id: str) -> Header | None:
         """The newest checkpoint with that id among the workflows of this namespace."""
-        for found in self._operations.storage.find(checkpoint_id) if checkpoint_id else ():
+        for found in self._engine.storage.find(checkpoint_id) if checkpoint_id else ():
             if found.id == checkpoint_id and found.name == self._name:
                 return found
         return None

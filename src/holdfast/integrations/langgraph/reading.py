@@ -11,9 +11,9 @@ from langgraph.checkpoint.base import PendingWrite
 from langgraph.checkpoint.serde.types import INTERRUPT, RESUME
 
 from holdfast.checkpoint.effects import Answer
-from holdfast.checkpoint.journal import LATE, by_id, in_order
-from holdfast.checkpoint.operations import Operations
+from holdfast.checkpoint.operations import Engine
 from holdfast.core.records import Header
+from holdfast.integrations.branching import LATE, by_id, in_order
 from holdfast.integrations.journal_text import Reading
 from holdfast.integrations.langgraph.progress import interrupts, with_answers
 from holdfast.integrations.langgraph.records import Address, fold, tasks_writing
@@ -25,8 +25,8 @@ __all__ = ["ThreadReading"]
 class ThreadReading(Reading):
     """Reads the threads of one storage."""
 
-    def __init__(self, operations: Operations, name: str) -> None:
-        super().__init__(operations, by_id)
+    def __init__(self, engine: Engine, name: str) -> None:
+        super().__init__(engine, by_id)
         self._name = name
 
     def find(self, address: Address) -> Header | None:

@@ -176,8 +176,10 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
             for channel, value in checkpoint["channel_values"].items()
         }
         full: Any = get_checkpoint_metadata(config, metadata)
-        alone = self._single_writer and full.get("source") in (None, "input", "loop")
-        return self._threads.put(address, checkpoint, texts, full, alone=alone, stored=stored)
+        forward = self._single_writer and full.get("source") in (None, "input", "loop")
+        return self._threads.put(
+            address, checkpoint, texts, full, fast_forward_only=forward, stored=stored
+        )
 
     def put_writes(
         self,

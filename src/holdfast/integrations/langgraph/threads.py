@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 from langgraph.checkpoint.base import CheckpointTuple, DeltaChannelHistory, PendingWrite
 
-from holdfast.checkpoint.journal import CheckpointDraft, Note, by_id
-from holdfast.checkpoint.manager import Steps, Work
-from holdfast.checkpoint.operations import Operations
+from holdfast.checkpoint.journal import CheckpointDraft, Note
+from holdfast.checkpoint.operations import Engine, Steps, Work, append_notes, save_draft
 from holdfast.core.records import check_run_id
 from holdfast.core.state import Lineage, Place, State
 from holdfast.core.values import Items, Lazy, Nature
 from holdfast.errors import UsageError
+from holdfast.integrations.branching import SortedBranches, by_id
 from holdfast.integrations.journal_text import PAGE, Found, joined, pages
 from holdfast.integrations.langgraph.progress import (
     RunningNodes,
@@ -43,16 +43,17 @@ DELTA_CHANNELS = "counters_since_delta_snapshot"
 """Under this key of the metadata stand the channels that are rebuilt from earlier checkpoints."""
 
 Read = Callable[[bytes | Items], Any]
+_BRANCHING = SortedBranches(by_id)
 
 
 class Threads:
     """Threads in the journals of one storage. Values come and go as text."""
 
-    def __init__(self, operations: Operations, name: str) -> None:
-        self._operations = operations
+    def __init__(self, engine: Engine, name: str) -> None:
+        self._engine = engine
         self._name = name
         self._nodes = RunningNodes()
-        self.reading = ThreadReading(operations, name)
+        self.reading = ThreadReading(engine, name)
 
     def put(
         self,
@@ -61,8 +62,8 @@ class Threads:
         texts: Mapping[str, bytes | Items],
         metadata: Mapping[str, Any],
         *,
-        alone: bool = False,
-        stored: Callable[[], None] = lambda: None,
+        fast_forward_only: bool = False,
+        stored: Callable[[], None] | None = None,
         notes: tuple[Note, ...] = (),
     ) -> Steps[None]:
         """Save a checkpoint as a child of the one that *address* names.
@@ -84,8 +85,15 @@ class Threads:
         )
         said = beside(checkpoint, rest)
         checkpoint_id = check_run_id(checkpoint["id"], "a checkpoint's id")
-        lineage = _Telling(address.checkpoint_id, stored)
-        draft = draft_of(place, texts, said, checkpoint_id, lineage, alone=alone)
+        draft = draft_of(
+            place,
+            texts,
+            said,
+            checkpoint_id,
+            Lineage(address.checkpoint_id),
+            branching=SortedBranches(by_id, fast_forward_only),
+            stored=stored,
+        )
         named = tuple(msgspec.structs.replace(note, name=self._name) for note in notes)
         yield from self.save(draft, texts, said, named)
 
@@ -98,16 +106,16 @@ class Threads:
     ) -> Steps[None]:
         """Save what stands for a checkpoint, and notes, in one commit."""
         shown = None
-        if self._operations.hooks is not None:
+        if self._engine.hooks is not None:
             whole = {key: joined(text) for key, text in texts.items()}
             shown = State.restore(whole, draft.place, datetime.now(UTC), None)
-        header = yield from self._operations.save_draft(draft, shown, force=True, notes=notes)
+        header = yield from save_draft(self._engine, draft, shown, force=True, notes=notes)
         # Without one the manager was told to warn and go on; and a hook may have changed the state.
         if header is not None and shown is None:
             self.reading.remember(header, texts, said)
 
     def _check_retention(self, metadata: Mapping[str, Any]) -> None:
-        if self._operations.retention.active and metadata.get(DELTA_CHANNELS):
+        if self._engine.retention.active and metadata.get(DELTA_CHANNELS):
             raise UsageError(
                 "a DeltaChannel is rebuilt from earlier checkpoints, which retention would take",
                 hint="use a manager without retention rules, and the saver's prune()",
@@ -131,7 +139,7 @@ class Threads:
             notes += question_notes(address, writes, path, before)
         self._nodes.wrote(address, path)
         named = tuple(msgspec.structs.replace(note, name=self._name) for note in notes)
-        yield from self._operations.append_notes(thread_id, named)
+        yield from append_notes(self._engine, thread_id, named)
 
     def get(self, address: Address, read: Read) -> Steps[CheckpointTuple | None]:
         """The checkpoint that *address* names, or the newest."""
@@ -215,25 +223,6 @@ class Threads:
         return (yield Work(work))  # type: ignore[no-any-return]
 
 
-class _Telling(Lineage):
-    """Tells when what has this lineage was stored, which is when the engine notes it here."""
-
-    __slots__ = ("_id", "_stored")
-
-    def __init__(self, checkpoint_id: str | None, stored: Callable[[], None]) -> None:
-        self._id = checkpoint_id
-        self._stored = stored
-
-    @property
-    def checkpoint_id(self) -> str | None:
-        return self._id
-
-    @checkpoint_id.setter
-    def checkpoint_id(self, value: str | None) -> None:
-        self._id = value
-        self._stored()
-
-
 class _History:
     """Collects what channels were written, from the newest ancestor to the oldest."""
 
@@ -268,7 +257,8 @@ def draft_of(
     checkpoint_id: str,
     lineage: Lineage,
     *,
-    alone: bool = False,
+    branching: SortedBranches = _BRANCHING,
+    stored: Callable[[], None] | None = None,
 ) -> CheckpointDraft:
     """What saves a checkpoint as a child of the one that *lineage* names."""
     return CheckpointDraft(
@@ -279,8 +269,8 @@ def draft_of(
         lineage=lineage,
         id=checkpoint_id,
         extra=lambda _: said,
-        rank=by_id,
-        alone=alone,
+        branching=branching,
+        on_stored=stored,
     )
 
 

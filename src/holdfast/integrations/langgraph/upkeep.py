@@ -8,8 +8,7 @@ from functools import partial
 import msgspec
 
 from holdfast.checkpoint.journal import CheckpointDraft, Note
-from holdfast.checkpoint.manager import Steps, Work
-from holdfast.checkpoint.operations import Operations
+from holdfast.checkpoint.operations import Engine, Steps, Work, delete
 from holdfast.core.records import Header, check_run_id
 from holdfast.core.state import Lineage, Place
 from holdfast.errors import UsageError
@@ -24,17 +23,17 @@ __all__ = ["Upkeep"]
 class Upkeep:
     """Deletes, prunes and copies the threads of one storage; saves through *threads*."""
 
-    def __init__(self, operations: Operations, name: str, threads: Threads) -> None:
-        self._operations = operations
+    def __init__(self, engine: Engine, name: str, threads: Threads) -> None:
+        self._engine = engine
         self._name = name
         self._threads = threads
         self._reading = threads.reading
 
     def delete_thread(self, thread_id: str) -> Steps[None]:
         """Remove a thread with all its records, if there is such a thread."""
-        run = yield Work(lambda: self._operations.reader.run(thread_id))
+        run = yield Work(lambda: self._engine.reader.run(thread_id))
         if run is not None:
-            yield from self._operations.delete_run(thread_id)
+            yield from delete.delete_run(self._engine, thread_id)
         self._reading.forget(thread_id)
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> Steps[None]:
@@ -44,7 +43,7 @@ class Upkeep:
             gone: dict[str, list[Header]] = {}
             for run_id in run_ids:
                 query = RecordQuery(name=self._name, metadata={"run_id": str(run_id)})
-                for header in self._operations.storage.headers(query):
+                for header in self._engine.storage.headers(query):
                     gone.setdefault(header.run_id, []).append(header)
             return gone
 
@@ -56,18 +55,15 @@ class Upkeep:
         if not headers:
             return
 
-        def hide() -> None:
+        def find() -> list[int]:
             seqs = [header.seq for header in headers]
             for header in headers:
                 writes = self._reading.write_headers(thread_id, header.scope, header.id)
                 seqs += (note.seq for note in writes)
-            self._operations.storage.delete(thread_id, hide=seqs)
-            self._operations.journal.invalidate(thread_id)
-            self._operations.retention.forget(thread_id, self._name)
-            self._reading.forget(thread_id)
+            return seqs
 
-        yield Work(hide)
-        yield from self._operations._erase(thread_id)
+        yield from delete.hide(self._engine, thread_id, self._name, (yield Work(find)))
+        self._reading.forget(thread_id)
 
     def prune(self, thread_id: str, strategy: str) -> Steps[None]:
         """Keep the newest checkpoint of each namespace, and what it is rebuilt from; or nothing."""
@@ -83,7 +79,7 @@ class Upkeep:
             if header.frame == "delta" and header.seq not in needed:
                 yield from self._save_whole(header)
         yield from self._drop(thread_id, others)
-        yield Work(self._operations.storage.compact)
+        yield Work(self._engine.storage.compact)
 
     def _kept(self, thread_id: str) -> tuple[list[Header], set[int], list[Header]]:
         """The newest of each namespace, which of them need others, and all that may go."""
@@ -129,7 +125,7 @@ class Upkeep:
         if found is not None:
             draft = _again(found, header.run_id)
             yield from self._threads.save(
-                msgspec.structs.replace(draft, fresh=True), found.texts, found.beside
+                msgspec.structs.replace(draft, force_keyframe=True), found.texts, found.beside
             )
 
     def copy_thread(self, source: str, target: str) -> Steps[None]:

@@ -50,7 +50,8 @@ def find_target(
 ) -> Target:
     """The checkpoint with that id, the newest at or before *step*, or the run's newest."""
     run_id = run.run_id
-    run, newest = reader.standing(run)
+    found_now = reader.checked_newest(run_id)
+    run, newest = found_now if found_now is not None else (run, None)
     if newest is None:
         raise NotFoundError(f"run {run_id!r} has no checkpoint", run_id=run_id)
     if checkpoint_id is not None:

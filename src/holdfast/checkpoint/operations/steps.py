@@ -1,8 +1,7 @@
-"""Operations written once, and carried out by a blocking or by an async manager.
+"""The steps of an operation, which a blocking or an async manager carries out.
 
-An operation is a generator. It yields what it needs from outside: hooks to be fired, a commit, a
-piece of blocking work, a pause. Whoever drives it does that in its own way and sends the result
-back in.
+An operation is a generator. It yields what it needs from outside: hooks to fire, a commit, a piece
+of blocking work, a pause. The manager that drives it does that and sends the result back in.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import msgspec
 from holdfast.checkpoint.hooks import HookEvent
 from holdfast.checkpoint.journal import Request
 
-__all__ = ["Commit", "Fire", "Pause", "Step", "Steps", "Work", "drive"]
+__all__ = ["Commit", "Fire", "Pause", "Step", "Steps", "Work"]
 
 T = TypeVar("T")
 
@@ -48,18 +47,3 @@ class Pause(msgspec.Struct, frozen=True):
 
 Step: TypeAlias = Fire | Commit | Work | Pause
 Steps: TypeAlias = Generator[Step, Any, T]
-
-
-def drive(steps: Steps[T], do: Callable[[Step], Any]) -> T:
-    """Carry *steps* out with *do*, which blocks, and give what they come to."""
-    try:
-        step = next(steps)
-        while True:
-            try:
-                result = do(step)
-            except Exception as error:
-                step = steps.throw(error)
-            else:
-                step = steps.send(result)
-    except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]

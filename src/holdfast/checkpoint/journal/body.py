@@ -1,0 +1,50 @@
+"""The body of a checkpoint: its text, written and read."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.core.records import Header
+from holdfast.errors import DecodeError
+
+__all__ = ["Body", "checkpoint_body", "read_body"]
+
+
+class Body(msgspec.Struct, frozen=True):
+    """A checkpoint's body: the whole state (in a keyframe), and what changed."""
+
+    state: msgspec.Raw = msgspec.Raw()
+    patch: msgspec.Raw = msgspec.Raw()
+    form: str = ""
+    extra: msgspec.Raw = msgspec.Raw()
+    """What a runtime keeps beside the state: whole in a keyframe, else what was added."""
+
+
+_read_body = msgspec.json.Decoder(Body).decode
+
+
+def checkpoint_body(
+    form: str, state: bytes | None, patch: bytes | None, extra: bytes | None = None
+) -> bytes:
+    """The text of a checkpoint's body."""
+    parts = []
+    if form:
+        parts.append(b'"form":"%b"' % form.encode())
+    if state is not None:
+        parts.append(b'"state":%b' % state)
+    parts.append(b'"patch":%b' % (patch or b"[]"))
+    if extra is not None:
+        parts.append(b'"extra":%b' % extra)
+    return b"{%b}" % b",".join(parts)
+
+
+def read_body(text: bytes, header: Header) -> Body:
+    """The body that *text* holds, or a `DecodeError` that names its record."""
+    try:
+        return _read_body(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise DecodeError(
+            f"the body of record {header.seq} of run {header.run_id!r} cannot be read",
+            run_id=header.run_id,
+            seq=header.seq,
+        ) from error

@@ -1,0 +1,168 @@
+"""Loading, resuming and forking."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from holdfast.checkpoint.hooks import HookEvent
+from holdfast.checkpoint.inspect import resume_cause
+from holdfast.checkpoint.journal import CheckpointDraft, Loaded, Saveable, draft_of, texts_of
+from holdfast.checkpoint.operations.engine import Engine
+from holdfast.checkpoint.operations.save import (
+    ask_hooks,
+    fire,
+    header_data,
+    save_draft,
+    tell_repairs,
+)
+from holdfast.checkpoint.operations.steps import Steps, Work
+from holdfast.core.records import Header, check_run_id
+from holdfast.core.state import Lineage
+from holdfast.errors import ConflictError, HoldfastError, StorageError, UsageError
+from holdfast.storage.base import RunInfo
+
+__all__ = ["fork", "load", "resume"]
+
+_LOOKS = 100
+
+
+def load(engine: Engine, checkpoint_id: str, *, run_id: str | None = None) -> Steps[Saveable]:
+    """Load the state saved as that checkpoint, or as the one id that begins so."""
+    header = yield Work(lambda: engine.reader.resolve(checkpoint_id, run_id=run_id))
+    return (yield from _load(engine, header))
+
+
+def _load(engine: Engine, header: Header, run: RunInfo | None = None) -> Steps[Saveable]:
+    """Load it; as the newest checkpoint of *run*, or to branch off from wherever it is."""
+    started = time.perf_counter()
+    data = header_data(header)
+    yield from fire(engine, HookEvent.PRE_CHECKPOINT_LOAD, header.name, data)
+    try:
+        state: Saveable = yield Work(partial(_resume_from, engine, header, run))
+    except HoldfastError:
+        engine.metrics.load_failed()
+        raise
+    yield from _loaded(engine, header, state, started)
+    return state
+
+
+def _loaded(engine: Engine, header: Header, state: Saveable, started: float) -> Steps[None]:
+    seconds = time.perf_counter() - started
+    engine.metrics.loaded(seconds)
+    data = {**header_data(header), "state": state, "duration_ms": seconds * 1000}
+    yield from fire(engine, HookEvent.POST_CHECKPOINT_LOAD, header.name, data)
+
+
+def _resume_from(engine: Engine, header: Header, run: RunInfo | None) -> Saveable:
+    """Read a checkpoint and make it the base of the next save."""
+    reader = engine.reader
+    loaded = reader.load_visible(header) if run is None else reader.load_newest(run, header)
+    for _ in range(_LOOKS):
+        if loaded is not None or run is None:
+            break
+        found = reader.head_and_newest(run.run_id, header.scope)  # someone saved meanwhile
+        if found is None or found[1] is None:
+            loaded, run = reader.load_visible(header), None
+        else:
+            run = found[0]
+            loaded = reader.load_newest(run, found[1])
+    assert loaded is not None
+    state = loaded.upgraded()
+    engine.journal.resume_from(loaded, state if loaded.is_current else None, run)
+    return state
+
+
+def resume(engine: Engine, name_or_run_id: str, *, scope: str = "") -> Steps[Saveable | None]:
+    """Load the newest state of that run, or of the newest run of that name not completed."""
+    check_run_id(name_or_run_id, "name_or_run_id")
+    found = yield Work(lambda: engine.reader.newest_to_resume(name_or_run_id, scope))
+    yield from tell_repairs(engine)
+    if found is None or found[1] is None:
+        return None
+    run, header = found
+    started = time.perf_counter()
+    data = header_data(header)
+    yield from fire(engine, HookEvent.PRE_RESUME, header.name, data)
+    cause = resume_cause(header.status)
+    try:
+        state = yield from _load(engine, header, run)
+    except HoldfastError:
+        engine.metrics.resumed(cause, succeeded=False)
+        raise
+    engine.metrics.resumed(cause)
+    engine.count_save(header)
+    data |= {"state": state, "duration_ms": (time.perf_counter() - started) * 1000}
+    yield from fire(engine, HookEvent.POST_RESUME, header.name, data)
+    return state
+
+
+def fork(
+    engine: Engine,
+    checkpoint_id: str,
+    run_id: str | None = None,
+    change: Callable[[Loaded, CheckpointDraft], CheckpointDraft] | None = None,
+) -> Steps[Saveable]:
+    """Begin a new run with the state of that checkpoint, or what *change* makes of it."""
+    new_id = str(uuid.uuid4()) if run_id is None else check_run_id(run_id)
+    header: Header = yield Work(lambda: engine.reader.resolve(checkpoint_id))
+    started = time.perf_counter()
+    data = {**header_data(header), "new_run_id": new_id}
+    yield from fire(engine, HookEvent.PRE_FORK, header.name, data)
+    loaded: Loaded = yield Work(lambda: engine.reader.load_visible(header))
+    draft = _forked(loaded, new_id)
+    if change is not None:
+        draft = change(loaded, draft)
+    draft, shown = yield from ask_hooks(engine, draft)
+    try:
+        first = yield from save_draft(engine, draft, shown, asked=True, new_run=True)
+    except ConflictError as error:
+        raise UsageError(
+            f"there is a run {new_id!r} already", hint="fork to another run_id"
+        ) from error
+    if first is None:
+        raise StorageError(f"run {new_id!r} could not be stored", run_id=new_id)
+    engine.metrics.forked()
+    load_data = header_data(first)
+    yield from fire(engine, HookEvent.PRE_CHECKPOINT_LOAD, first.name, load_data)
+    made = Loaded(first, draft.form, texts_of(draft), 0, 0).upgraded()
+    yield from _loaded(engine, first, made, started)
+    data |= {"state": made, "duration_ms": (time.perf_counter() - started) * 1000}
+    yield from fire(engine, HookEvent.POST_FORK, header.name, data)
+    return made
+
+
+def _forked(loaded: Loaded, run_id: str) -> CheckpointDraft:
+    header = loaded.header
+    draft = draft_of(loaded.state(), new_run_id=run_id)
+    origin = {"run_id": header.run_id, "checkpoint_id": header.id, "step": header.step}
+    extra = dict(loaded.extra)
+    if "now" in extra:  # where it says how far the other run's journal counts
+        extra["now"] = {k: v for k, v in extra["now"].items() if k not in ("floor", "branch")}
+    place = msgspec.structs.replace(
+        draft.place,
+        run_id=run_id,
+        kind="fork",
+        status="running",
+        tags=(),
+        metadata={"forked_from": origin, **_progress(header)},
+    )
+    return msgspec.structs.replace(
+        draft,
+        place=place,
+        lineage=Lineage(header.id),
+        id=None,
+        fingerprint=header.fingerprint,
+        schema=header.schema,
+        extra=(lambda _: msgspec.json.encode(extra)) if extra else None,
+    )
+
+
+def _progress(header: Header) -> dict[str, Any]:
+    """The progress of loops, which the fork continues."""
+    return {"each": header.metadata["each"]} if "each" in header.metadata else {}

@@ -1,0 +1,59 @@
+"""Pins, releases and tags: what notes say about a run's checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from holdfast.core.records import Header
+
+__all__ = ["MARKING", "Marks", "marks_in"]
+
+MARKING = ("pin", "release", "tag")
+"""The kinds of the notes that mark a checkpoint."""
+
+
+class Marks(msgspec.Struct):
+    """The marks of a run's checkpoints, by seq."""
+
+    ordinal: int = 0
+    seq: int = 0
+    """The run it is of, and the record up to which it was read."""
+    pinned: set[int] = msgspec.field(default_factory=set)
+    released: set[int] = msgspec.field(default_factory=set)
+    tags: dict[int, tuple[tuple[str, ...], frozenset[str]]] = msgspec.field(default_factory=dict)
+    """The tags that were added and those that were removed."""
+
+    def copy(self) -> Marks:
+        return Marks(self.ordinal, self.seq, set(self.pinned), set(self.released), dict(self.tags))
+
+    def tagged(self, header: Header) -> Header:
+        """The header with the tags that it has now."""
+        if header.seq not in self.tags:
+            return header
+        added, removed = self.tags[header.seq]
+        tags = dict.fromkeys((*header.tags, *added))
+        return msgspec.structs.replace(header, tags=tuple(t for t in tags if t not in removed))
+
+    def add(self, note: Header) -> None:
+        """Take in a note that marks a checkpoint."""
+        fact: dict[str, Any] = note.metadata
+        target = fact["target"]
+        if note.kind == "tag":
+            added, removed = self.tags.get(target, ((), frozenset()))
+            new = tuple(dict.fromkeys((*added, *fact["add"])))
+            old = removed.difference(fact["add"]).union(fact["remove"])
+            self.tags[target] = tuple(tag for tag in new if tag not in old), old
+        else:
+            place = self.pinned if note.kind == "pin" else self.released
+            (place.add if fact["on"] else place.discard)(target)
+
+
+def marks_in(notes: Iterable[Header]) -> dict[str, Marks]:
+    """The marks, by run, that *notes* make, which come oldest first within a run."""
+    marks: dict[str, Marks] = {}
+    for note in notes:
+        marks.setdefault(note.run_id, Marks()).add(note)
+    return marks

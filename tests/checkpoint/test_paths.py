@@ -1,0 +1,186 @@
+"""Short paths: storage calls per operation, and functions that a save enters."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from holdfast import CheckpointManager, HookManager, MemoryStorage, State, StateManager
+from holdfast.core.policy.rules import Rules
+from holdfast.core.records.lease import Lease, Owner
+from holdfast.core.records.record import Header, Record
+from holdfast.errors import ConflictError
+from holdfast.storage.base import Batch, Page, RecordQuery, RunInfo, RunQuery, Storage
+
+KEY = bytes(32)
+
+
+class Counting(Storage):
+    """Counts the calls that reach a storage."""
+
+    def __init__(self) -> None:
+        self._inner = MemoryStorage()
+        self.calls: list[str] = []
+
+    def append(self, batches: Sequence[Batch]) -> list[ConflictError | None]:
+        self.calls.append("append")
+        return self._inner.append(batches)
+
+    def read(
+        self, run_id: str, *, first: int | None = None, last: int | None = None
+    ) -> Iterator[Record]:
+        self.calls.append("read")
+        return self._inner.read(run_id, first=first, last=last)
+
+    def headers(self, query: RecordQuery) -> Iterator[Header]:
+        self.calls.append("headers")
+        return self._inner.headers(query)
+
+    def find(self, id_prefix: str) -> list[Header]:
+        self.calls.append("find")
+        return self._inner.find(id_prefix)
+
+    def runs(self, query: RunQuery) -> Iterator[RunInfo]:
+        self.calls.append("runs")
+        return self._inner.runs(query)
+
+    def head_and_newest(self, run_id: str, scope: str = "") -> tuple[RunInfo, Header | None] | None:
+        self.calls.append("head_and_newest")
+        return self._inner.head_and_newest(run_id, scope)
+
+    def page(
+        self, query: RecordQuery, *, about: str | None = None, notes: Collection[str] = ()
+    ) -> Page:
+        self.calls.append("page")
+        return self._inner.page(query, about=about, notes=notes)
+
+    def delete(
+        self, run_id: str, *, hide: Sequence[int] | None = None, erase: Sequence[int] | None = None
+    ) -> int:
+        self.calls.append("delete")
+        return self._inner.delete(run_id, hide=hide, erase=erase)
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def take_lease(self, run_id: str, owner: Owner, *, now: float, ttl: float) -> Lease:
+        return self._inner.take_lease(run_id, owner, now=now, ttl=ttl)
+
+    def renew_lease(self, lease: Lease, *, now: float, ttl: float) -> Lease:
+        return self._inner.renew_lease(lease, now=now, ttl=ttl)
+
+    def release_lease(self, lease: Lease) -> None:
+        self._inner.release_lease(lease)
+
+    def lease_of(self, run_id: str) -> Lease | None:
+        self.calls.append("lease_of")
+        return self._inner.lease_of(run_id)
+
+
+def _hooks() -> HookManager:
+    hooks = HookManager()
+    hooks.register("pre_checkpoint_save", lambda context: None)
+    hooks.register("post_checkpoint_save", lambda context: None)
+    return hooks
+
+
+OPTIONS: dict[str, Callable[[], dict[str, Any]]] = {
+    "plain": dict,
+    "retention": lambda: {"retention": Rules(keep_last=3)},
+    "retention_count": lambda: {"retention_count": 3},
+    "encryption": lambda: {"encryption_key": KEY},
+    "hooks": lambda: {"hook_manager": _hooks()},
+}
+
+
+BESIDE_A_FORK = {
+    "encryption": frozenset(["headers"]),
+    "retention": frozenset(["headers"]),
+    "retention_count": frozenset(["headers", "runs", "lease_of"]),
+}
+"""A new run's key is looked for, and retention looks at the runs it is counted with."""
+
+
+class Calls:
+    """Calls a manager, blocking or awaited, and counts what reaches its storage."""
+
+    def __init__(self, awaited: bool, options: dict[str, Any]) -> None:
+        self.storage = Counting()
+        self._loop = asyncio.new_event_loop()
+        self._awaited = awaited
+        cls = StateManager if awaited else CheckpointManager
+        self._manager = cls(self.storage, **options)
+        self.allowed: frozenset[str] = frozenset()
+
+    def __call__(self, name: str, *args: Any) -> Any:
+        self.storage.calls.clear()
+        result = getattr(self._manager, name)(*args)
+        return self._loop.run_until_complete(result) if self._awaited else result
+
+    def close(self) -> None:
+        if self._awaited:
+            self._loop.run_until_complete(self._manager.close())  # type: ignore[arg-type]
+        self._loop.close()
+
+
+@pytest.fixture(params=["blocking", "awaited"])
+def awaited(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param == "awaited")
+
+
+@pytest.fixture(params=[*OPTIONS])
+def calls(request: pytest.FixtureRequest, awaited: bool) -> Iterator[Calls]:
+    made = Calls(awaited, OPTIONS[request.param]())
+    made.allowed = BESIDE_A_FORK.get(request.param, frozenset())
+    yield made
+    made.close()
+
+
+def _saved(calls: Calls, count: int = 8) -> State:
+    state = State.new({"n": 0}, run_id="run", name="job")
+    for step in range(1, count + 1):
+        state = state.set("n", step).at(step=step)
+        calls("save_checkpoint", state)
+    return state
+
+
+def test_a_save_is_one_storage_call(calls: Calls) -> None:
+    state = _saved(calls)
+    for step in range(20, 25):
+        state = state.set("n", step).at(step=step)
+        calls("save_checkpoint", state)
+        assert calls.storage.calls == ["append"]
+
+
+def test_a_resume_is_two_storage_calls(calls: Calls) -> None:
+    _saved(calls)
+    assert calls("resume_from_latest", "run")["n"] == 8
+    assert calls.storage.calls == ["head_and_newest", "read"]
+    state = calls("resume_from_latest", "run")
+    calls("save_checkpoint", state.set("n", 9).at(step=9))
+    assert calls.storage.calls == ["append"]
+
+
+def test_a_fork_is_three_storage_calls(calls: Calls) -> None:
+    state = _saved(calls)
+    calls("fork_from_checkpoint", state.checkpoint_id, "warm")
+    made = calls("fork_from_checkpoint", state.checkpoint_id, "other")
+    assert made["n"] == 8 and made.run_id == "other"
+    assert [call for call in calls.storage.calls if call not in calls.allowed] == [
+        "find",
+        "read",
+        "append",
+    ]
+    calls("save_checkpoint", made.set("n", 9).at(step=9))
+    assert [call for call in calls.storage.calls if call not in calls.allowed] == ["append"]
+
+
+def test_a_page_of_a_listing_is_one_storage_call(calls: Calls) -> None:
+    _saved(calls)
+    calls("pin", calls("latest", "run").checkpoint_id)
+    for about in ("run", "job", None):
+        assert len(calls("list_checkpoints", about)) >= 3
+        assert calls.storage.calls == ["page"]
