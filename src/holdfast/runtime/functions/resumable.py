@@ -32,7 +32,7 @@ class FunctionRuns:
     def explain_resume(self, run_id: str) -> ResumePlan:
         """Say what `resume_sync` would do."""
         with CheckpointManager(self._storage) as manager:
-            target = find_run(manager.reader, run_id)
+            newest = manager.reader.newest(find_run(manager.reader, run_id))
         looked: Any = self._workflow.result(run_id, storage=self._storage)
         found: RunResult[Any] = asyncio.run(looked) if asyncio.iscoroutine(looked) else looked
         now = datetime.now(UTC)
@@ -40,7 +40,7 @@ class FunctionRuns:
             run_id=run_id,
             status=found.status,
             step=found.step,
-            checkpoint_id=target.newest.id,
+            checkpoint_id=newest.id if newest is not None else "",
             next=self._workflow.name,
             in_doubt=tuple(one for one in found.waiting if one.kind == "effect"),
             questions=tuple(
