@@ -23,7 +23,7 @@ def spawn(database: Path, *words: str, columns: int = 80, **environ: str) -> pex
         env={**inherited, "TERM": "xterm", **environ},  # type: ignore[arg-type]
         encoding="utf-8",
         dimensions=(24, columns),
-        timeout=30,
+        timeout=300,
     )
 
 
