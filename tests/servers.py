@@ -71,11 +71,14 @@ def _children(pid: int) -> list[int]:
     return found
 
 
+_RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))[:8]
+# In the environment, so that processes which tests start use the same server.
+_DIRECTORY = os.environ.setdefault(
+    "HOLDFAST_TEST_POSTGRES", f"{tempfile.gettempdir()}/holdfast-pg-{_RUN}"
+)
+
+
 @cache
 def postgres() -> Postgres:
     """The server that all tests of this run share, those in processes of their own too."""
-    run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))[:8]
-    directory = os.environ.setdefault(
-        "HOLDFAST_TEST_POSTGRES", f"{tempfile.gettempdir()}/holdfast-pg-{run}"
-    )
-    return Postgres(Path(directory))
+    return Postgres(Path(_DIRECTORY))

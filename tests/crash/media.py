@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
+
+from tests.servers import postgres
 
 from holdfast import CheckpointManager, FilesystemStorage, SQLiteStorage, Storage
 
@@ -17,6 +20,7 @@ __all__ = [
     "FULL",
     "KEY",
     "PLAIN",
+    "SERVERS",
     "manager_on",
     "open_medium",
     "options_of",
@@ -62,6 +66,14 @@ def spread(every: Iterable[T], short: int) -> list[T]:
 
 KEY = "6b" * 32
 
+
+def _postgres(path: Path) -> Storage:
+    from holdfast.storage.postgres import PostgresStorage
+
+    schema = f"crash_{hashlib.sha256(str(path).encode()).hexdigest()[:20]}"
+    return PostgresStorage(postgres().url, schema=schema, pool=2)
+
+
 _OPEN: dict[str, Callable[[Path], Storage]] = {
     "sqlite": lambda path: SQLiteStorage(path / "runs.db"),
     "sqlite-gzip": lambda path: SQLiteStorage(path / "runs.db", compress="gzip"),
@@ -69,6 +81,7 @@ _OPEN: dict[str, Callable[[Path], Storage]] = {
     "file": lambda path: FilesystemStorage(path / "runs"),
     "file-gzip": lambda path: FilesystemStorage(path / "runs", compress=True),
     "file-zstd": lambda path: FilesystemStorage(path / "runs", compress="zstd"),
+    "postgres": _postgres,
 }
 
 PLAIN = ("sqlite", "file", "file-gzip", "file-zstd")
@@ -76,7 +89,11 @@ PLAIN = ("sqlite", "file", "file-gzip", "file-zstd")
 
 DURABLE = (*PLAIN, "sqlite-zstd-encrypted", "file-encrypted")
 
-EVERY = tuple(medium + kind for medium in _OPEN for kind in ("", "-encrypted"))
+SERVERS = ("postgres",)
+
+EVERY = tuple(
+    medium + kind for medium in _OPEN if medium not in SERVERS for kind in ("", "-encrypted")
+)
 """Every medium with every compression, in the clear and encrypted."""
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.crash.judging import Told
-from tests.crash.media import DURABLE, FULL, open_medium, strays, times
+from tests.crash.media import DURABLE, FULL, SERVERS, open_medium, strays, times
 from tests.crash.processes import Child, ForkServer
 
 KILLS = times(25, 10_000, "HOLDFAST_KILLS")
@@ -35,7 +35,7 @@ def lived(child: Child, chance: random.Random) -> list[list[Any]]:
     return [*heard, *child.hear_all()]
 
 
-@pytest.mark.parametrize("medium", DURABLE)
+@pytest.mark.parametrize("medium", (*DURABLE, *SERVERS))
 def test_a_kill_at_any_moment_loses_nothing_and_leaves_nothing(
     medium: str, tmp_path: Path, server: ForkServer, finding: Callable[..., None]
 ) -> None:
@@ -56,7 +56,7 @@ def test_a_kill_at_any_moment_loses_nothing_and_leaves_nothing(
     assert acknowledged > KILLS
 
 
-@pytest.mark.parametrize("medium", DURABLE)
+@pytest.mark.parametrize("medium", (*DURABLE, *SERVERS))
 def test_a_killed_loop_that_is_started_again_at_once_goes_on(
     medium: str, tmp_path: Path, server: ForkServer, finding: Callable[..., None]
 ) -> None:
