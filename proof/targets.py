@@ -16,7 +16,7 @@ from uuid import UUID
 from tests.checkpoint.test_hostile_files import MOMENT, RUN, body_of, chain, packed, section, write
 
 from holdfast import CheckpointManager, State
-from holdfast.checkpoint.crypto.sealer import read_body
+from holdfast.checkpoint.journal.body import read_body
 from holdfast.core.records.frame import compress, decompress
 from holdfast.core.records.record import Header, digest_of, open_record
 from holdfast.core.values.codec import UnknownTypeWarning, decode, encode

@@ -155,7 +155,7 @@ class OpenRun:
             draft,
             fingerprint=fingerprint,
             schema=schema,
-            fresh=whole,
+            force_keyframe=whole,
             extra=(lambda _: beside) if beside is not None else None,
         )
         return self.manager.save_draft(draft, force=force or bool(notes), notes=notes)
