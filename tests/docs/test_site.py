@@ -18,7 +18,8 @@ import yaml
 import holdfast
 from holdfast import Rules, errors
 from holdfast.cli.app import COMMANDS
-from holdfast.cli.settings import FILE_NAME, load_settings
+from holdfast.cli.settings import load_settings
+from holdfast.config import FILE_NAME
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

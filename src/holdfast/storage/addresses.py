@@ -5,13 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from types import MappingProxyType
 from urllib.parse import parse_qsl, quote, unquote
 
 from holdfast.errors import UsageError
 
-__all__ = ["StorageURL", "has_scheme", "mask_url", "nearest", "url_for_path"]
+__all__ = [
+    "StorageURL",
+    "beside",
+    "has_scheme",
+    "mask_url",
+    "nearest",
+    "place_of",
+    "url_for_path",
+]
 
 _URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]+):(?P<rest>.*)", re.IGNORECASE | re.DOTALL)
 _CREDENTIALS = re.compile(r"(^(?:[^:/?#]*://)?[^:/?#@]*:)(?!//).*@", re.DOTALL)
@@ -107,6 +115,38 @@ def _options(query: str, text: str) -> dict[str, str]:
 def has_scheme(text: str) -> bool:
     """True if *text* begins like a URL. A drive letter is not a scheme."""
     return _URL.fullmatch(text) is not None
+
+
+def place_of(address: str) -> Path | None:
+    """The file or directory of an address; None if it has none."""
+    if not has_scheme(address):
+        return None
+    url = StorageURL.parse(address)
+    if url.scheme == "sqlite":
+        return Path(url.path.removeprefix("/"))
+    if url.scheme == "file":
+        return Path(f"{url.host}{url.path}" if url.host in (".", "..") else url.path)
+    return None
+
+
+def beside(address: str, base: Path | None) -> str:
+    """*address*, with relative paths resolved against *base*.
+
+    >>> beside("sqlite:///runs.db?compress=zstd", Path("/srv"))
+    'sqlite:////srv/runs.db?compress=zstd'
+    >>> beside("resilient:sqlite:///runs.db|file:copy", Path("/srv"))
+    'resilient:sqlite:////srv/runs.db|file:/srv/copy'
+    """
+    if base is not None and address.startswith("resilient:"):
+        parts = address.removeprefix("resilient:").split("|")
+        return "resilient:" + "|".join(beside(part, base) for part in parts)
+    path = place_of(address)
+    if base is None or path is None or path.is_absolute():
+        return address
+    url = StorageURL.parse(address)
+    options = f"?{address.partition('?')[2]}" if url.options else ""
+    place = quote(str(base / path))
+    return f"{url.scheme}:{'///' if url.scheme == 'sqlite' else ''}{place}{options}"
 
 
 def url_for_path(path: str) -> str:

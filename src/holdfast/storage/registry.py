@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
+from holdfast.config import DEFAULT_ADDRESS, VARIABLE, Config, read_config
 from holdfast.errors import CorruptError, HoldfastError, NotFoundError, StorageError, UsageError
-from holdfast.storage.addresses import StorageURL, has_scheme, mask_url, nearest, url_for_path
+from holdfast.storage.addresses import (
+    StorageURL,
+    beside,
+    has_scheme,
+    mask_url,
+    nearest,
+    url_for_path,
+)
 from holdfast.storage.base import Storage
 
 if TYPE_CHECKING:
@@ -19,6 +28,7 @@ __all__ = [
     "DEFAULT_ADDRESS",
     "StorageURL",
     "checkpoint_stores",
+    "configured_storage",
     "default_address",
     "get_checkpoint_store",
     "mask_url",
@@ -26,8 +36,6 @@ __all__ = [
     "register_checkpoint_store",
 ]
 
-DEFAULT_ADDRESS = "sqlite:///.holdfast/holdfast.db"
-_VARIABLE = "HOLDFAST_STORAGE"
 _GROUP = "holdfast.storages"
 _LATER = ("az", "cosmos", "gs", "redis", "s3")
 _ALIASES = {"postgres": "postgresql"}
@@ -45,7 +53,8 @@ def open_storage(address: str | Storage | None = None) -> Storage:
     - All three take ``?compress=gzip`` or ``zstd``.
     - ``resilient:sqlite:///runs.db|file:copy``: a `ResilientStorage` over these, the primary first.
     - a name given to `register_checkpoint_store`, or a scheme that an installed package brings.
-    - None: what the environment variable HOLDFAST_STORAGE says, else `DEFAULT_ADDRESS`.
+    - None: the environment variable HOLDFAST_STORAGE, else ``storage`` of the nearest
+      `holdfast.toml` in the working directory or above, else `DEFAULT_ADDRESS`.
     - a storage: itself.
 
     Every call with a URL opens the storage anew, and whoever called closes it. Anything else is a
@@ -55,18 +64,40 @@ def open_storage(address: str | Storage | None = None) -> Storage:
         return address
     if address is not None:
         return _open(address)
-    given = os.environ.get(_VARIABLE)
+    configured, origin = _configured()
     try:
-        return _open(default_address())
+        return _open(configured)
     except HoldfastError as error:
-        if given:
-            error.add_note(f"the address is that of the environment variable {_VARIABLE}")
+        if origin != "default":
+            error.add_note(f"the address comes from {origin}")
         raise
 
 
 def default_address() -> str:
     """The address of the storage that is used where none is given."""
-    return os.environ.get(_VARIABLE) or DEFAULT_ADDRESS
+    return _configured()[0]
+
+
+def _configured() -> tuple[str, str]:
+    if os.environ.get(VARIABLE):  # a settings file is then not even read
+        return configured_storage(os.environ, Path(), Config())
+    directory = Path.cwd()
+    return configured_storage(os.environ, directory, read_config(directory))
+
+
+def configured_storage(
+    environ: Mapping[str, str], directory: Path, config: Config
+) -> tuple[str, str]:
+    """The default address and its origin: the environment, *config*, or ``default``.
+
+    A relative path in *config* starts at its file, and in the environment at *directory*.
+    """
+    if given := environ.get(VARIABLE):
+        return given, VARIABLE
+    if config.file is not None and config.storage is not None:
+        base = None if config.file.parent == directory else config.file.parent
+        return beside(config.storage, base), str(config.file)
+    return DEFAULT_ADDRESS, "default"
 
 
 def _open(address: str) -> Storage:

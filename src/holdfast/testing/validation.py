@@ -29,7 +29,7 @@ from holdfast.checkpoint.manager import CheckpointManager
 from holdfast.checkpoint.run import run as durable
 from holdfast.core.state import State
 from holdfast.errors import ConflictError, HoldfastError, StorageError, UsageError
-from holdfast.storage.registry import DEFAULT_ADDRESS, mask_url
+from holdfast.storage.registry import default_address, mask_url
 from holdfast.testing.selftest import (
     Failed,
     Scratch,
@@ -314,8 +314,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         "holdfast.testing.validation", description=(__doc__ or "").partition("\n")[0]
     )
-    address = os.environ.get("HOLDFAST_STORAGE") or DEFAULT_ADDRESS
-    parser.add_argument("url", nargs="?", default=address, help="a storage's address")
+    parser.add_argument("url", nargs="?", default=default_address(), help="a storage's address")
     parser.add_argument("--rounds", type=int, default=10, help="how often it is killed")
     parser.add_argument("--seed", type=int, default=None, help="to do the same again")
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)

@@ -32,8 +32,11 @@ class CheckpointConfig:
     (False, True)
     """
 
-    store: str | Storage = "memory"
-    """A registered name, an address such as ``sqlite:///runs.db``, or a storage."""
+    store: str | Storage | None = "memory"
+    """A registered name, an address such as ``sqlite:///runs.db``, a storage, or None.
+
+    None is the configured storage: ``HOLDFAST_STORAGE``, `holdfast.toml`, or the default.
+    """
     interval: Annotated[int, Meta(ge=0)] = 0
     """Save after this many nodes; 0: not by count."""
     preserve: bool = False

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from holdfast.cli.framework import Cell, Cli, Column, Document, Line, Table, command, counted, size
-from holdfast.cli.settings import place_of
+from holdfast.storage.addresses import place_of
 
 if TYPE_CHECKING:
     from holdfast.checkpoint.inspect import Sizes

@@ -26,8 +26,8 @@ from holdfast.cli.framework import (
     size,
     status_cell,
 )
-from holdfast.cli.settings import place_of
 from holdfast.errors import DataError
+from holdfast.storage.addresses import place_of
 
 if TYPE_CHECKING:
     from holdfast.storage.base import RunInfo

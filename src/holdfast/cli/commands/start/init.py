@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from holdfast.cli.framework import Argument, Cell, Cli, Document, Line, Option, command
-from holdfast.cli.settings import FILE_NAME, beside, place_of
+from holdfast.config import DEFAULT_ADDRESS, FILE_NAME
 from holdfast.errors import ConflictError, UsageError
-from holdfast.storage.addresses import mask_url
+from holdfast.storage.addresses import beside, mask_url, place_of
 
 __all__ = ["Init", "init"]
 
@@ -47,7 +47,7 @@ def init(
     force: Annotated[bool, Option("--force", help=f"Replace an existing {FILE_NAME}.")] = False,
 ) -> None:
     """Create a storage and a holdfast.toml that names it."""
-    from holdfast.storage.registry import DEFAULT_ADDRESS, open_storage
+    from holdfast.storage.registry import open_storage
 
     given = cli.settings.storage
     address = given.value if given.origin == "--storage" else DEFAULT_ADDRESS

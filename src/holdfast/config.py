@@ -1,0 +1,72 @@
+"""The settings file `holdfast.toml`, read the same way by the library and by the command.
+
+The file is searched for in the working directory and its parents:
+
+.. code-block:: toml
+
+   storage = "sqlite:///runs.db"     # relative to this file
+
+   [retention]                       # the rules of `holdfast forget` when it is given none
+   keep-last = 20
+   keep-within = "24h"
+
+   [graphs]                          # imported by `holdfast resume` for runs of a name
+   report = "report:graph"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from holdfast.errors import UsageError
+
+__all__ = ["DEFAULT_ADDRESS", "FILE_NAME", "VARIABLE", "Config", "read_config"]
+
+DEFAULT_ADDRESS = "sqlite:///.holdfast/holdfast.db"
+FILE_NAME = "holdfast.toml"
+VARIABLE = "HOLDFAST_STORAGE"
+_KEYS = ("storage", "retention", "graphs")
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+class Config(NamedTuple):
+    """The content of a settings file; all empty if there is no file."""
+
+    file: Path | None = None
+    storage: str | None = None
+    """The address as it is written, relative to the file."""
+    retention: Mapping[str, Any] = _NOTHING
+    graphs: Mapping[str, Any] = _NOTHING
+
+
+def read_config(directory: Path) -> Config:
+    """Read the nearest `holdfast.toml` in *directory* or above it."""
+    for place in (directory, *directory.parents):
+        file = place / FILE_NAME
+        if file.is_file():
+            return Config(file, **_read(file))
+    return Config()
+
+
+def _read(file: Path) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        read = tomllib.loads(file.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"{file} cannot be read: {error}") from error
+    for key, value in read.items():
+        if key not in _KEYS:
+            near = get_close_matches(key, _KEYS, n=1)
+            meant = f"did you mean {near[0]}? " if near else ""
+            raise UsageError(
+                f"{file} has no key {key!r}", hint=f"{meant}there are: {', '.join(_KEYS)}"
+            )
+        if not isinstance(value, str if key == "storage" else dict):
+            kind = "a string" if key == "storage" else "a table"
+            raise UsageError(f"{file}: {key} must be {kind}")
+    return read
