@@ -138,7 +138,7 @@ def test_the_transcripts(tmp_path: Path) -> None:
     (tmp_path / "workflow.yaml").write_text(WORKFLOW)
     out = pipe(tmp_path, "Do the broken thing", "checkpoints", code=1)
     assert re.search(r"^Available Checkpoints \(4\)$", out, re.MULTILINE)
-    assert re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d +1 +in_progress$", out, re.MULTILINE)
+    assert re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d +1 +running$", out, re.MULTILINE)
     (tmp_path / "mended").touch()
     id = ids_in(out)[0]
     out = pipe(tmp_path, f"resume {id}", "Continue the analysis")

@@ -22,7 +22,7 @@ from holdfast.core.policy import (
     check_policy,
 )
 from holdfast.core.state import State
-from holdfast.errors import Drained, DriftError, UsageError
+from holdfast.errors import Drained, DriftError, StepError, UsageError
 from holdfast.runtime.graph import Loop, StateGraph
 from holdfast.runtime.resume import rewind_run
 from holdfast.runtime.watch.drift_history import (
@@ -50,7 +50,8 @@ class DriftWatch:
     ``restore`` or ``stop``: the run ends as if it had been asked to stop, saved and tagged
     ``drift``. `execute`, `resume` or `guard`, if it was started through one of them, then goes
     back to the last good checkpoint or raises a `DriftError`. Findings that only warn never do
-    more.
+    more. A failing step ends the run by itself; if such failures repeat until they advise a
+    restore, the policy is applied in place of the step's error, which is the cause.
 
     Records after the checkpoint that a run is rewound to are abandoned: models, tools and other
     effects are called again with new idempotency keys, and what was spent stays spent. If an
@@ -150,13 +151,13 @@ class DriftWatch:
         }
         if found <= watched.found:
             return
-        if policy == "warn" or not failed:
-            watched.found = found
+        watched.found = found
         logger.warning("run %s drifts (%s): %s", run_id, policy, report)
         here.say("drift.found", policy=policy, since=report.since, report=str(report))
-        if policy != "warn" and not failed:
+        if policy != "warn":
             watched.stopped_for = report
-            loop.stop.request("drift", str(report))
+            if not failed:
+                loop.stop.request("drift", str(report))
 
     def _observation(
         self,
@@ -219,13 +220,15 @@ class DriftWatch:
         restores = 0
         attempt = start
         while True:
+            cause: BaseException | None = None
             try:
                 result = await attempt()
-            except Drained as drained:
-                run_id: str = drained.run_id
+            except (Drained, StepError) as ended:
+                run_id: str = getattr(ended, "run_id", "")
                 report = self._why_stopped(run_id)
                 if report is None:
                     raise
+                cause = ended if isinstance(ended, StepError) else None
             else:
                 # An agent tells by its result that it was asked to stop.
                 run_id = getattr(result, "run_id", "")
@@ -236,7 +239,7 @@ class DriftWatch:
                 below, restores = None, 0
             good = await self._mark(manager, run_id, report, below)
             if good is None or restores == self.max_restores:
-                raise self._error(run_id, report, after=restores)
+                raise self._error(run_id, report, after=restores) from cause
             below, restores = good.step, restores + 1
             refuse = partial(self._error, run_id, report)
             back = await rewind_run(manager, run_id, good.checkpoint_id, refuse)
