@@ -18,7 +18,7 @@ from holdfast.runtime.checks import check_fields, check_keys, is_async
 from holdfast.runtime.watch import Observer
 from holdfast.storage.base import Storage
 
-__all__ = ["CheckpointConfig", "GraphConfig"]
+__all__ = ["CheckpointConfig", "GraphConfig", "every_node"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +107,11 @@ class CheckpointConfig:
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
         """Read the configuration from *mapping*; an unknown key is an error."""
         return cls(**check_keys(cls, mapping, "checkpoint"))
+
+
+def every_node(store: str | Storage | None) -> CheckpointConfig:
+    """Save after every node, and keep the history."""
+    return CheckpointConfig(store=store, interval=1, preserve=True)
 
 
 @dataclass(frozen=True, slots=True)

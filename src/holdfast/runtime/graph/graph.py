@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import dataclasses
 import functools
 import inspect
 import logging
@@ -16,7 +17,7 @@ from holdfast.core.policy import Rules
 from holdfast.core.state import State
 from holdfast.errors import UsageError
 from holdfast.runtime.graph.compiled import Plan, Shape, problems
-from holdfast.runtime.graph.config import CheckpointConfig, GraphConfig
+from holdfast.runtime.graph.config import CheckpointConfig, GraphConfig, every_node
 from holdfast.runtime.graph.edges import Edge, Predicate
 from holdfast.runtime.graph.mermaid import draw
 from holdfast.runtime.graph.node_result import NodeFunction
@@ -32,7 +33,7 @@ from holdfast.runtime.resume import (
     part,
 )
 from holdfast.runtime.watch import Observer, resolve_observers
-from holdfast.storage.base import open_storage
+from holdfast.storage.base import Storage, open_storage
 from holdfast.storage.memory import MemoryStorage
 
 __all__ = ["StateGraph"]
@@ -54,16 +55,23 @@ class StateGraph:
     >>> graph.execute_sync(State.new({"n": 0}))["n"]
     3
 
-    *manager* replaces the one over the configured store: to use hooks, retention or encryption.
+    A name instead of a `GraphConfig`, or a *storage*, makes it durable: it is saved after every
+    node and its history is kept. Without *storage* a named graph uses the configured one, see
+    `holdfast.open_storage`. *manager* replaces the one over the store: to use hooks, retention or
+    encryption.
     """
 
     form = ""
     """Class that managers load its checkpoints as: "" for `State`."""
 
     def __init__(
-        self, config: GraphConfig | None = None, *, manager: StateManager | None = None
+        self,
+        config: GraphConfig | str | None = None,
+        *,
+        storage: Storage | str | None = None,
+        manager: StateManager | None = None,
     ) -> None:
-        self.config = config or GraphConfig()
+        self.config = _config_of(config, storage, manager)
         self._observers = resolve_observers(self.config.observer)
         self._owns_manager = manager is None
         self._manager = None
@@ -397,6 +405,25 @@ class StateGraph:
 
     def __repr__(self) -> str:
         return f"<StateGraph {self.name} of {len(self._nodes)} nodes>"
+
+
+def _config_of(
+    config: GraphConfig | str | None, storage: Storage | str | None, manager: StateManager | None
+) -> GraphConfig:
+    if storage is not None and manager is not None:
+        raise UsageError("storage and manager are both given", hint="give StateManager(storage)")
+    if isinstance(config, str):
+        _check_name(config, "the name of a graph")
+        return GraphConfig(config, checkpoint=every_node(storage))
+    if storage is None:
+        return config or GraphConfig()
+    config = config or GraphConfig()
+    if config.checkpoint != CheckpointConfig():
+        raise UsageError(
+            "storage and a CheckpointConfig are both given",
+            hint="write CheckpointConfig(store=..., ...) without storage",
+        )
+    return dataclasses.replace(config, checkpoint=every_node(storage))
 
 
 def _manager_for(config: CheckpointConfig) -> StateManager:
