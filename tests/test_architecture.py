@@ -40,6 +40,11 @@ RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 ALLOWED_SIDEWAYS = {
     ("checkpoint", "holdfast.storage.base"),
     ("testing", "holdfast.integrations"),
+    # The page serves the documents that commands print with --json; `holdfast ui` starts the page.
+    ("web", "holdfast.cli.addresses"),
+    ("web", "holdfast.cli.commands"),
+    ("web", "holdfast.cli.framework"),
+    ("cli", "holdfast.web"),
 }
 MOST_MODULES = 15
 

@@ -58,6 +58,7 @@ _COMMANDS = {
     },
     "Start": {
         "demo": "kill a job and see it resume; leaves runs to look at",
+        "ui": "the page: see, compare, answer and resume in a browser",
         "repl": "a console for a fleet's workflow",
         "init": "create a storage and a holdfast.toml here",
         "doctor": "what is installed, set and guaranteed",

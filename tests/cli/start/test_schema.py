@@ -54,6 +54,7 @@ ELSEWHERE = {
     "import-langgraph",
     "schema",
     "help",
+    "ui",
 }
 """Commands whose JSON is checked in tests of their own."""
 TABLE = Path(__file__).with_name("documents.txt")

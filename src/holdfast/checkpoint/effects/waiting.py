@@ -140,6 +140,7 @@ def answer(
     *,
     error: str | None = None,
     repeat: bool = False,
+    by: str = "",
     storage: CheckpointManager | Storage | str | None = None,
 ) -> Waiting:
     """Settle what a run waits for; a resume then continues with it. Nothing is executed here.
@@ -148,7 +149,8 @@ def answer(
     Give the *value*: the answer to a question, the value of an event, the outcome of an effect in
     doubt. Of an effect, give instead the *error* that it failed with, or ``repeat=True`` if it did
     not happen: it is called once more. A run that a live process executes is a `LeaseHeldError`,
-    unless it waits for an event. Whoever answers second gets a `NotFoundError`.
+    unless it waits for an event. Whoever answers second gets a `NotFoundError`. *by* is recorded
+    as the person who answered.
     """
     if (value is not _NOTHING) + (error is not None) + repeat != 1:
         raise UsageError("give one of a value, error= and repeat=True")
@@ -167,7 +169,7 @@ def answer(
                 check_not_held(reader, run.run_id)
             entry = _settled(note.content, value, error, repeat)
             kind = "answer" if isinstance(entry, Answer) else "effect"
-            written = msgspec.structs.replace(note, kind=kind, content=entry, metadata={})
+            written = msgspec.structs.replace(note, kind=kind, content=entry, metadata=_by(by))
             try:
                 manager.append_notes(run.run_id, (written,), head=run.seq)
             except ConflictError:
@@ -178,6 +180,10 @@ def answer(
     finally:
         if manager is not storage:
             manager.close()
+
+
+def _by(name: str) -> dict[str, Any]:
+    return {"by": name} if name else {}
 
 
 def approve(

@@ -1,0 +1,2 @@
+from holdfast.cli.commands.act.fork import fork_from as fork_from
+from holdfast.cli.commands.act.pending import Pending as Pending

@@ -1,0 +1,102 @@
+"""The JSON under `/api`: the documents that the commands print with ``--json``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from holdfast.checkpoint.effects import pending
+from holdfast.cli.commands.act import Pending
+from holdfast.cli.commands.see import RunList, read_checkpoint, read_diff, read_log
+from holdfast.cli.commands.start import make_schemas
+from holdfast.cli.framework import raw
+from holdfast.errors import NotFoundError, UsageError
+from holdfast.web.run_list import PER_PAGE, Filter, read_runs
+from holdfast.web.site import Site, asked
+
+__all__ = ["Api"]
+
+_MOST = 500
+_PATHS = {
+    "/api/runs": "runs",
+    "/api/log": "log",
+    "/api/show": "show",
+    "/api/diff": "diff",
+    "/api/pending": "pending",
+}
+
+
+class Api:
+    """The handlers of documents."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    def runs(self, request: Request) -> Response:
+        """``runs``; the header Link names the next page."""
+        wanted = Filter(
+            name=asked(request, "name") or "",
+            status=asked(request, "status") or "",
+            search=asked(request, "search") or "",
+            before=asked(request, "before", int),
+        )
+        found = read_runs(self._site.manager, wanted, _limit(request, PER_PAGE))
+        answer = _json(RunList(runs=found.runs, more=found.next is not None))
+        if found.next is not None:
+            address = request.url.include_query_params(before=found.next)
+            answer.headers["link"] = f'<{address.path}?{address.query}>; rel="next"'
+        return answer
+
+    def log(self, request: Request) -> Response:
+        """``log`` of a run."""
+        run = self._site.finder.run(_given(request, "run"))
+        history = read_log(self._site.manager, run, limit=_limit(request, 30))
+        return _json(history.document())
+
+    def show(self, request: Request) -> Response:
+        """``show`` of a checkpoint."""
+        header = self._site.finder.checkpoint(_given(request, "checkpoint"))
+        return _json(read_checkpoint(self._site.manager, header))
+
+    def diff(self, request: Request) -> Response:
+        """``diff`` of two checkpoints."""
+        find = self._site.finder.checkpoint
+        a, b = find(_given(request, "a")), find(_given(request, "b"))
+        return _json(read_diff(self._site.manager, a, b))
+
+    def pending(self, request: Request) -> Response:
+        """``pending``, of one run or all."""
+        run = asked(request, "run")
+        run_id = None if run is None else self._site.finder.run(run).run_id
+        found = pending(run_id, storage=self._site.manager)
+        return _json(
+            Pending(
+                pending=[msgspec.structs.replace(one, question=raw(one.question)) for one in found]
+            )
+        )
+
+    def schema(self, request: Request) -> Response:
+        """The addresses of documents, and the JSON Schema of each."""
+        schemas = make_schemas()
+        return _json({path: schemas[name] for path, name in _PATHS.items()})
+
+
+def _given(request: Request, name: str) -> str:
+    text: str | None = asked(request, name)
+    if text is None:
+        raise NotFoundError(f"the address names no {name}", hint=f"give ?{name}=")
+    return text
+
+
+def _limit(request: Request, usual: int) -> int:
+    limit: int = asked(request, "limit", int) or usual
+    if not 1 <= limit <= _MOST:
+        raise UsageError(f"limit is {limit}", hint=f"from 1 to {_MOST}")
+    return limit
+
+
+def _json(document: Any) -> Response:
+    return Response(msgspec.json.encode(document), media_type="application/json")

@@ -1,0 +1,129 @@
+"""The page as an ASGI application."""
+
+from __future__ import annotations
+
+import getpass
+import secrets
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from holdfast.checkpoint.manager import CheckpointManager, manager_for
+from holdfast.core.policy import Rules
+from holdfast.errors import HoldfastError, UsageError
+from holdfast.storage.addresses import mask_url
+from holdfast.storage.base import Storage
+from holdfast.web.actions import Actions
+from holdfast.web.api import Api
+from holdfast.web.guard import LOOPBACK, Guard, UserOf
+from holdfast.web.live import Live
+from holdfast.web.pages import Pages
+from holdfast.web.rendering import Assets, Renderer
+from holdfast.web.sessions import Sessions
+from holdfast.web.site import Site
+
+__all__ = ["app", "build"]
+
+_SHORTEST_TOKEN = 16
+
+
+def app(
+    storage: CheckpointManager | Storage | str | None = None,
+    *,
+    auth: str | UserOf,
+    hosts: Collection[str] = LOOPBACK,
+    read_only: bool = False,
+) -> ASGIApp:
+    """The page of a storage, to be mounted in an ASGI application.
+
+    *auth* is a secret of at least 16 characters, which signs in once as ``?token=`` in the address,
+    or a function that names the user of a request and gives None for nobody. Requests to other
+    *hosts* are refused. With *read_only* nothing can be changed.
+    """
+    key = secrets.token_bytes(32)
+    allowed: Sessions | UserOf
+    if isinstance(auth, str):
+        if len(auth) < _SHORTEST_TOKEN:
+            raise UsageError(
+                f"the token has {len(auth)} characters", hint=f"at least {_SHORTEST_TOKEN}"
+            )
+        allowed = Sessions(key, getpass.getuser())
+        allowed.admit(auth)
+    elif callable(auth):
+        allowed = auth
+    else:
+        raise UsageError("auth is neither a token nor a function", hint="see holdfast.web.app")
+    return build(storage, auth=allowed, key=key, hosts=hosts, read_only=read_only)
+
+
+def build(
+    storage: CheckpointManager | Storage | str | None,
+    *,
+    auth: Sessions | UserOf,
+    key: bytes,
+    hosts: Collection[str],
+    read_only: bool,
+    rules: Rules | None = None,
+    graphs: Mapping[str, str] | None = None,
+    address: str = "",
+) -> ASGIApp:
+    """The application; with *address*, runs can be resumed by a process of their own."""
+    manager = manager_for(storage)
+    assets = Assets()
+    shown = mask_url(address or (storage if isinstance(storage, str) else ""))
+    facts = {"storage": shown, "read_only": read_only, "has_links": isinstance(auth, Sessions)}
+    site = Site(
+        manager,
+        Renderer(assets, facts),
+        read_only=read_only,
+        rules=rules or Rules(),
+        graphs=graphs or {},
+    )
+    pages, api, live = Pages(site), Api(site), Live(manager)
+    actions = Actions(site, address=address, links=auth if isinstance(auth, Sessions) else None)
+    routes = [
+        Route("/", pages.runs),
+        Route("/run", pages.run),
+        Route("/compare", pages.compare),
+        Route("/waiting", pages.waiting),
+        Route("/storage", pages.storage),
+        Route("/health", pages.health),
+        Route("/event", pages.event),
+        Route("/export", actions.export),
+        Route("/act/{action}", actions.ask, methods=["GET"]),
+        Route("/act/{action}", actions.perform, methods=["POST"]),
+        Route("/api/runs", api.runs),
+        Route("/api/log", api.log),
+        Route("/api/show", api.show),
+        Route("/api/diff", api.diff),
+        Route("/api/pending", api.pending),
+        Route("/api/schema", api.schema),
+        Route("/api/events", live.run),
+        Route("/api/changes", live.storage),
+        Route("/static/{version}/{name}", assets.respond),
+    ]
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        yield
+        if manager is not storage:
+            manager.close()
+
+    def not_found(request: Request, error: Exception) -> Response:
+        return site.page(
+            request, "error.html", status=404, code=404, message="There is no such page.", hint=""
+        )
+
+    handlers: dict[Any, Any] = {
+        HoldfastError: site.failed,
+        404: not_found,
+        Exception: site.failed,
+    }
+    inner = Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers)
+    return Guard(inner, auth=auth, key=key, hosts=hosts, read_only=read_only)

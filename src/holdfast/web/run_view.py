@@ -1,0 +1,181 @@
+"""One run as its page shows it: a window of steps, the chosen one, and what it cost so far."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from threading import Lock
+from typing import Any
+
+import msgspec
+
+from holdfast.checkpoint.inspect import NoteView, RunSummary, TimelineEntry, entries_from, summaries
+from holdfast.checkpoint.manager import CheckpointManager
+from holdfast.checkpoint.repair import state_text
+from holdfast.cli.commands.see import with_settled
+from holdfast.cli.framework import keys_of
+from holdfast.core.records import Header
+from holdfast.errors import NotFoundError
+from holdfast.storage.base import RecordQuery, RunInfo
+
+__all__ = ["Costs", "RunView", "Spending", "last_writers", "read_run", "state_at"]
+
+WINDOW = 50
+_NEWER = 12
+"""Steps newer than the chosen one that a window begins with."""
+_BLAMED = 500
+"""Checkpoints that the search for writers looks back."""
+_RUNS_KNOWN = 64
+
+
+class Spending(msgspec.Struct, frozen=True):
+    """The cost of the effects of one node."""
+
+    node: str
+    calls: int
+    tokens: int
+    dollars: float
+
+
+class RunView(msgspec.Struct, frozen=True, kw_only=True):
+    """A window of a run's steps, newest first, with one of them chosen."""
+
+    run: RunInfo
+    summary: RunSummary
+    entries: list[TimelineEntry]
+    chosen: TimelineEntry
+    after: tuple[NoteView, ...]
+    """Notes after the newest checkpoint."""
+    newer: int | None
+    """The record to choose for the window of newer steps."""
+    older: int | None
+    first_step: int
+    follows: bool
+    """True if no step was asked for: the page shows the newest."""
+
+
+def read_run(
+    manager: CheckpointManager, run_id: str, *, at: int | None, step: int | None, nested: bool
+) -> RunView:
+    """A run with the checkpoint at record *at* chosen, or that of *step*, or the newest."""
+    run = manager.reader.run(run_id)
+    if run is None:
+        raise NotFoundError(f"there is no run {run_id!r}", run_id=run_id)
+    scope = None if nested else ""
+    if at is None and step is not None:
+        at = _record_of_step(manager, run, step, scope)
+    start = _start_of_window(manager, run, at)
+    query = RecordQuery(run_id=run_id, scope=scope, before=start, limit=WINDOW + 1)
+    headers = list(manager.storage.headers(query))
+    if not headers:
+        raise NotFoundError(f"run {run_id!r} has no checkpoint", run_id=run_id)
+    older = headers.pop().seq if len(headers) > WINDOW else None
+    last = run.seq if start is None else headers[0].seq
+    upto = msgspec.structs.replace(run, seq=last)
+    first = (older or 0) + 1
+    entries, after = entries_from(manager.reader, manager.retention, upto, first, headers)
+    settled: set[tuple[str, str]] = set()
+    after = with_settled(after, settled, running=run.status == "running")
+    shown = [
+        msgspec.structs.replace(one, notes=with_settled(one.notes, settled))
+        for one in reversed(entries)
+    ]
+    chosen = shown[0] if at is None else next((m for m in shown if m.header.seq <= at), shown[-1])
+    return RunView(
+        run=run,
+        summary=summaries(manager.retention, manager.storage, [run])[0],
+        entries=shown,
+        chosen=chosen,
+        after=after if start is None else (),
+        newer=None if start is None else min(run.seq, headers[0].seq + WINDOW - _NEWER),
+        older=older,
+        first_step=shown[-1].header.step,
+        follows=at is None,
+    )
+
+
+def _record_of_step(manager: CheckpointManager, run: RunInfo, step: int, scope: str | None) -> int:
+    """The newest checkpoint of a step, or else the last one before it."""
+    for header in manager.storage.headers(RecordQuery(run_id=run.run_id, scope=scope)):
+        if header.step <= step:
+            return header.seq
+    raise NotFoundError(f"run {run.run_id!r} has nothing at step {step}", run_id=run.run_id)
+
+
+def _start_of_window(manager: CheckpointManager, run: RunInfo, at: int | None) -> str | None:
+    """The record that a window of steps begins before; None for the newest window."""
+    if at is None or run.seq - at < WINDOW:
+        return None
+    return _record_after(manager, run, at + 2 * _NEWER)
+
+
+def _record_after(manager: CheckpointManager, run: RunInfo, seq: int) -> str | None:
+    """The id of the next record after *seq*; None at the head."""
+    for record in manager.reader.records(run.run_id, seq + 1, run.seq):
+        return record.header.id
+    return None
+
+
+def state_at(manager: CheckpointManager, header: Header) -> bytes:
+    """The text of the state of a checkpoint, as the journal writes it."""
+    return state_text(manager.reader.load_visible(header).texts)
+
+
+def last_writers(
+    manager: CheckpointManager, run: RunInfo, header: Header, keys: list[str]
+) -> dict[str, Header | None]:
+    """The checkpoint at or before *header* that last wrote each key; None for an older one."""
+    before = _record_after(manager, run, header.seq)
+    query = RecordQuery(run_id=run.run_id, scope=header.scope, limit=_BLAMED, before=before)
+    headers = list(manager.storage.headers(query))
+    writers: dict[str, Header | None] = dict.fromkeys(keys)
+    if headers:
+        upto = msgspec.structs.replace(run, seq=header.seq)
+        entries, _ = entries_from(manager.reader, manager.retention, upto, headers[-1].seq, headers)
+        for entry in entries:
+            for change in entry.changes:
+                key = keys_of(change.path)[0]
+                if key in writers:
+                    writers[key] = entry.header
+    return writers
+
+
+class Costs:
+    """Recorded costs of runs up to any record; bounded, and read on from where it stopped."""
+
+    def __init__(self, manager: CheckpointManager) -> None:
+        self._manager = manager
+        self._known: OrderedDict[tuple[str, int], list[tuple[int, str, int, float]]] = OrderedDict()
+        self._lock = Lock()
+
+    def up_to(self, run: RunInfo, seq: int) -> list[Spending]:
+        """The costs by node of the effects up to a record, the most expensive first."""
+        made: dict[str, Spending] = {}
+        for at, node, tokens, dollars in self._entries(run):
+            if at <= seq:
+                old = made.get(node, Spending(node, 0, 0, 0.0))
+                made[node] = Spending(
+                    node, old.calls + 1, old.tokens + tokens, old.dollars + dollars
+                )
+        return sorted(made.values(), key=lambda one: (-one.dollars, -one.tokens, one.node))
+
+    def _entries(self, run: RunInfo) -> list[tuple[int, str, int, float]]:
+        key = (run.run_id, run.ordinal)
+        with self._lock:
+            known = self._known.get(key, [])
+        newest = known[-1][0] if known else 0
+        fresh: list[tuple[int, str, int, float]] = []
+        query = RecordQuery(run_id=run.run_id, kind="effect", notes=True)
+        for header in self._manager.storage.headers(query):
+            if header.seq <= newest:
+                break
+            told: Any = header.metadata.get("spent")
+            if isinstance(told, dict):
+                spent = int(told.get("tokens", 0)), float(told.get("dollars", 0.0))
+                fresh.append((header.seq, header.node or "", *spent))
+        whole = [*known, *reversed(fresh)]
+        with self._lock:
+            self._known[key] = whole
+            self._known.move_to_end(key)
+            while len(self._known) > _RUNS_KNOWN:
+                self._known.popitem(last=False)
+        return whole

@@ -1,0 +1,76 @@
+"""What the handlers share: the manager, the settings, and how an error is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from holdfast.checkpoint.manager import CheckpointManager
+from holdfast.cli.addresses import Finder
+from holdfast.core.policy import Rules
+from holdfast.errors import ConflictError, HoldfastError, NotFoundError, UsageError
+from holdfast.web.rendering import Renderer
+from holdfast.web.run_view import Costs
+
+__all__ = ["Site", "asked"]
+
+
+class Site:
+    """One storage as a site."""
+
+    def __init__(
+        self,
+        manager: CheckpointManager,
+        renderer: Renderer,
+        *,
+        read_only: bool,
+        rules: Rules,
+        graphs: Mapping[str, str],
+    ) -> None:
+        self.manager = manager
+        self.finder = Finder(manager)
+        self.costs = Costs(manager)
+        self.page = renderer.page
+        self.read_only = read_only
+        self.rules = rules
+        self.graphs = graphs
+
+    def failed(self, request: Request, error: Exception) -> Response:
+        """Answer an error: the fact, and what helps."""
+        known = error if isinstance(error, HoldfastError) else None
+        message = known.message if known else "This is a defect of Holdfast."
+        hint = known.hint if known else f"{type(error).__name__}: {error}"
+        status = _status_of(error)
+        if (
+            request.scope["path"]
+            .removeprefix(request.scope.get("root_path", ""))
+            .startswith("/api")
+        ):
+            failure = {"error": type(error).__name__, "message": message, "hint": hint}
+            return Response(msgspec.json.encode(failure), status, media_type="application/json")
+        return self.page(
+            request, "error.html", status=status, message=message, hint=hint, code=status
+        )
+
+
+def _status_of(error: Exception) -> int:
+    if isinstance(error, NotFoundError):
+        return 404
+    if isinstance(error, ConflictError):
+        return 409
+    return 400 if isinstance(error, UsageError) else 500
+
+
+def asked(request: Request, name: str, kind: type = str) -> Any:
+    """A parameter of the address; None if it is absent or empty."""
+    text = request.query_params.get(name, "").strip()
+    if not text:
+        return None
+    try:
+        return kind(text)
+    except ValueError:
+        raise UsageError(f"{name} must be {kind.__name__}, not {text!r}") from None

@@ -1,0 +1,215 @@
+"""Every screen shows what the journal says, without a script."""
+
+from __future__ import annotations
+
+import html
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.web.conftest import Browser, Open
+
+import holdfast
+from holdfast import CheckpointManager
+
+
+def text_of(answer: Any) -> str:
+    """The words of a page."""
+    assert answer.status_code == 200, answer.text
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", answer.text)).split())
+
+
+def test_runs_are_listed_with_status_steps_cost_forks_and_tags(page: Browser) -> None:
+    text = text_of(page.get("/"))
+    for word in ("report-mon-kids", "fork of report-mon at step 3", "✕ failed", "⏸ interrupted"):
+        assert word in text
+    assert "$0.021" in text
+    assert "#published" in text
+
+
+@pytest.mark.parametrize(
+    ("query", "there", "absent"),
+    [
+        ("status=failed", "report-tue", "report-wed"),
+        ("name=report", "report-tue", "crawl"),
+        ("search=KIDS", "report-mon-kids", "crawl"),
+        ("search=published", "report-mon", "report-tue"),
+    ],
+)
+def test_filters_are_in_the_address(page: Browser, query: str, there: str, absent: str) -> None:
+    table = page.get(f"/?{query}").text.partition("<tbody>")[2]
+    assert f">{there}</a>" in table
+    assert f">{absent}</a>" not in table
+
+
+def test_runs_are_paged_by_what_they_end_with(tmp_path: Path, open_page: Open) -> None:
+    with CheckpointManager(f"sqlite:///{tmp_path}/many.db") as manager:
+        for at in range(60):
+            with holdfast.run(f"run-{at:02}", storage=manager) as run:
+                run.checkpoint(done=at)
+        page = open_page(manager)
+        seen: list[str] = []
+        address: str | None = "/"
+        while address:
+            text = page.get(address).text
+            seen += re.findall(r'class="row" href="/run\?id=([\w-]+)"', text)
+            found = re.search(r'rel="next" href="([^"]+)"', text)
+            address = html.unescape(found[1]) if found else None
+    assert seen == [f"run-{at:02}" for at in range(59, -1, -1)]
+
+
+def test_a_run_shows_its_conversation_first(page: Browser) -> None:
+    text = text_of(page.get("/run?id=report-mon"))
+    assert "what is kelp?" in text
+    assert "kelp shelters sea otters" in text
+    assert "✓ completed" in text
+
+
+def test_one_step_is_chosen_by_the_address(page: Browser) -> None:
+    answer = page.get("/run?id=report-mon&step=2&tab=state")
+    chosen = re.search(r'aria-current="step">\s*<span class="n">(\d+)', answer.text)
+    assert chosen is not None and chosen[1] == "2"
+    assert "kelp grows half a metre a day" in answer.text
+    assert "brown alga" not in answer.text.partition('class="detail"')[2]
+
+
+def test_the_cost_is_that_up_to_the_chosen_step(page: Browser) -> None:
+    assert "$0.004 up to here of $0.021" in text_of(page.get("/run?id=report-mon&step=1"))
+    assert "$0.021 up to here" in text_of(page.get("/run?id=report-mon"))
+
+
+@pytest.mark.parametrize(
+    ("tab", "words"),
+    [
+        ("conversation", "assistant"),
+        ("state", "added /approved"),
+        ("effects", "No effects were recorded in this step"),
+        ("cost", "search 3"),
+        ("events", "approve@6"),
+        ("raw", "final"),
+        ("state&shape=full", '"topic": "kelp"'),
+        ("state&shape=blame", "questions step 1 plan"),
+    ],
+)
+def test_every_tab(page: Browser, tab: str, words: str) -> None:
+    assert words in text_of(page.get(f"/run?id=report-mon&tab={tab}"))
+
+
+def test_effects_show_what_they_returned_and_cost(page: Browser) -> None:
+    text = text_of(page.get("/run?id=report-mon&step=3&tab=effects"))
+    assert "search@3" in text and "kelp is a brown alga" in text and "$0.002" in text
+
+
+def test_a_failed_run_says_where_and_why(page: Browser) -> None:
+    text = text_of(page.get("/run?id=report-tue"))
+    assert "Failed in search" in text
+    assert "would continue after step 1 with node 'search'" in text
+
+
+def test_steps_are_shown_in_windows_that_join_without_a_gap(page: Browser) -> None:
+    seen: list[int] = []
+    address: str | None = "/run?id=crawl"
+    while address:
+        text = page.get(address).text
+        steps = [int(n) for n in re.findall(r'<span class="n">(\d+)</span>', text)]
+        seen += [step for step in steps if not seen or step < seen[-1]]
+        found = re.search(r'href="([^"]+)">Older steps', text)
+        address = html.unescape(found[1]) if found else None
+    assert seen == [120, *range(120, 0, -1)]  # the final checkpoint is of the last step
+
+
+def test_a_chosen_step_far_back_is_in_its_window(page: Browser) -> None:
+    text = page.get("/run?id=crawl&step=20").text
+    assert re.search(r'aria-current="step">\s*<span class="n">20<', text)
+    assert "Newer steps" in text
+
+
+def test_compare_shows_both_values_and_where_a_fork_parted(page: Browser) -> None:
+    text = text_of(page.get("/compare?a=report-mon&b=report-mon-kids"))
+    assert "report-mon-kids was forked from report-mon at step 3" in text
+    assert "added /audience" in text
+    assert "holdfast diff report-mon report-mon-kids" in text
+
+
+def test_what_waits_is_listed_with_its_question(page: Browser) -> None:
+    text = text_of(page.get("/waiting"))
+    assert "Publish the report on lichen?" in text
+    assert "Approve" in text and "Reject" in text
+
+
+def test_storage_shows_bytes_by_name_and_run(page: Browser) -> None:
+    text = text_of(page.get("/storage"))
+    assert "report 4" in text and "Largest runs" in text
+
+
+def test_health_names_failed_runs_and_verifies(page: Browser) -> None:
+    assert "report-tue" in text_of(page.get("/health"))
+    assert "are sound" in text_of(page.get("/health?verify=1"))
+    assert "Resumed after" in text_of(page.get("/health?resumes=1"))
+
+
+def test_an_event_shows_its_value(page: Browser) -> None:
+    assert "what is kelp?" in text_of(page.get("/event?id=report-mon&seq=2"))
+
+
+def test_an_empty_storage_offers_three_commands_and_the_demonstration(
+    tmp_path: Path, open_page: Open
+) -> None:
+    with CheckpointManager(f"sqlite:///{tmp_path}/new.db") as manager:
+        page = open_page(manager)
+        text = text_of(page.get("/"))
+        assert all(f"holdfast {name}" in text for name in ("demo", "init", "doctor"))
+        assert page.submit("/act/demo").status_code == 303
+        assert "report-mon" in text_of(page.get("/"))
+        assert page.submit("/act/demo").status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/run?id=nothing", 404),
+        ("/run", 404),
+        ("/run?id=report-mon&at=x", 400),
+        ("/run?id=report-mon&tab=x", 404),
+        ("/nothing", 404),
+        ("/act/nothing", 404),
+        ("/compare?a=nothing&b=report-mon", 404),
+        ("/export?id=report-mon&form=x", 400),
+        ("/static/x/../../server.py", 404),
+        ("/static/x/..%2f..%2fserver.py", 404),
+    ],
+)
+def test_what_is_not_there_is_said_plainly(page: Browser, path: str, status: int) -> None:
+    answer = page.get(path)
+    assert answer.status_code == status
+    assert "Traceback" not in answer.text and "import" not in answer.text
+
+
+def test_it_can_be_mounted_below_a_path(manager: CheckpointManager) -> None:
+    from starlette.applications import Starlette
+    from starlette.routing import Mount
+    from starlette.testclient import TestClient
+
+    from holdfast.web import app
+
+    site = app(manager, auth=lambda request: request.headers.get("x-user"), hosts=["testserver"])
+    client = TestClient(Starlette(routes=[Mount("/agents", site)]))
+    assert client.get("/agents/").status_code == 401
+    answer = client.get("/agents/", headers={"x-user": "ada"})
+    assert 'href="/agents/run?id=report-mon"' in answer.text
+    assert "Signed in as ada" in answer.text
+    style = re.search(r'href="(/agents/static/[^"]+\.css)"', answer.text)
+    assert style is not None and client.get(style[1]).status_code == 200
+
+
+def test_pages_stay_within_their_budgets(page: Browser) -> None:
+    import gzip
+
+    def weight(path: str) -> int:
+        text = page.get(path).text
+        assets = re.findall(r'(?:href|src)="(/static/[^"]+)"', text)
+        return sum(len(gzip.compress(page.get(one).content)) for one in {*assets, path})
+
+    assert weight("/") < 60_000
+    assert weight("/run?id=crawl") < 120_000
