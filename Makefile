@@ -7,7 +7,8 @@ UV := UV_PYTHON_DOWNLOADS=never $(BIN)/uv
 LOCK := UV_CUSTOM_COMPILE_COMMAND="make lock" $(UV) pip compile --quiet --universal --upgrade \
 	--python-version 3.11 --generate-hashes --no-emit-index-url
 # A command and the package that it comes in.
-SYSTEM := strace:strace mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs zsh:zsh fish:fish
+SYSTEM := strace:strace mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs zsh:zsh fish:fish \
+	redis-server:redis-server
 
 PARALLEL := -q -n 2 --dist worksteal
 COVERED := core storage checkpoint contract machine

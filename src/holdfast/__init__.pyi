@@ -102,3 +102,4 @@ from holdfast.storage.sqlite import SQLiteStorage as SQLiteStorage
 __version__: str
 from holdfast import errors as errors
 from holdfast.storage.postgres import PostgresStorage as PostgresStorage
+from holdfast.storage.redis import RedisStorage as RedisStorage

@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, cast
 from urllib.parse import urlencode
 
 from holdfast.config import DEFAULT_ADDRESS, VARIABLE, Config, read_config
@@ -37,9 +37,12 @@ __all__ = [
 ]
 
 _GROUP = "holdfast.storages"
-_LATER = ("az", "cosmos", "gs", "redis", "s3")
-_ALIASES = {"postgres": "postgresql"}
-_SPELLINGS = {"rediss": "redis", "sqlite3": "sqlite", "mem": "memory"}
+_LATER = ("az", "cosmos", "gs", "s3")
+_ALIASES = {
+    "postgres": "postgresql",
+    **dict.fromkeys(("rediss", "redis+unix", "valkey", "valkeys", "valkey+unix"), "redis"),
+}
+_SPELLINGS = {"sqlite3": "sqlite", "mem": "memory"}
 
 
 def open_storage(address: str | Storage | None = None) -> Storage:
@@ -50,7 +53,10 @@ def open_storage(address: str | Storage | None = None) -> Storage:
     - ``file:runs`` or ``file://./runs``, relative; ``file:///srv/runs``.
     - ``postgresql://user@host/database``, with libpq's options and ``schema=``, ``pool=``,
       ``timeout=``, ``patience=``; needs the extra `postgres`.
-    - All three take ``?compress=gzip`` or ``zstd``.
+    - ``redis://user@host:6379/0``, ``rediss://`` with TLS, ``valkey://``, ``redis+unix:///socket``,
+      with ``prefix=``, ``durability=``, ``replicas=``, ``pool=``, ``timeout=``, ``patience=``;
+      needs the extra `redis`.
+    - All of them take ``?compress=gzip`` or ``zstd``.
     - ``resilient:sqlite:///runs.db|file:copy``: a `ResilientStorage` over these, the primary first.
     - a name given to `register_checkpoint_store`, or a scheme that an installed package brings.
     - None: the environment variable HOLDFAST_STORAGE, else ``storage`` of the nearest
@@ -257,6 +263,33 @@ def _open_postgres(url: StorageURL) -> Storage:
         ) from None
 
 
+def _open_redis(url: StorageURL) -> Storage:
+    """Our own options are taken out; those of TLS go to the server's driver."""
+    own = ("prefix", "durability", "replicas", "pool", "compress", "timeout", "patience")
+    driver = ("db", "ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs")
+    url.check_options(*own, *driver)
+    from holdfast.storage.redis import RedisStorage
+
+    rest = {key: value for key, value in url.options.items() if key in driver}
+    address = url.full.partition("?")[0] + (f"?{urlencode(rest)}" if rest else "")
+    try:
+        return RedisStorage(
+            address,
+            prefix=url.options.get("prefix", "holdfast"),
+            durability=cast(Literal["disk", "relaxed"], url.options.get("durability", "disk")),
+            replicas=int(url.options.get("replicas", "0")),
+            pool=int(url.options.get("pool", "4")),
+            timeout=float(url.options.get("timeout", "30")),
+            patience=float(url.options.get("patience", "30")),
+            compress=_compression_named(url.options.get("compress", "false")),
+        )
+    except ValueError as error:
+        raise UsageError(
+            f"an option of {url} is no number: {error}",
+            hint="replicas and pool take whole numbers; timeout and patience take seconds",
+        ) from None
+
+
 def _open_resilient(url: StorageURL) -> Storage:
     """The addresses stand one after another, each as it would stand alone."""
     parts = url.full.partition(":")[2].split("|")
@@ -283,6 +316,7 @@ _SCHEMES: dict[str, Callable[[StorageURL], Storage]] = {
     "file": _open_file,
     "memory": _open_memory,
     "postgresql": _open_postgres,
+    "redis": _open_redis,
     "resilient": _open_resilient,
     "sqlite": _open_sqlite,
 }

@@ -1,0 +1,1 @@
+from holdfast.storage.redis.storage import RedisStorage as RedisStorage

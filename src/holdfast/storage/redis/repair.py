@@ -1,0 +1,160 @@
+"""Damage in a Redis server: records that are not what they were, and indexes that lack some.
+
+The keys of a run hold all that is known of it, so the indexes are rebuilt from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from holdfast.core.records import Record
+from holdfast.errors import CorruptError, UsageError
+from holdfast.storage.redis.connections import ServerConnections
+from holdfast.storage.redis.keys import KeyNames, member_of, to_bytes, to_text
+from holdfast.storage.redis.rows import record_at, rewrite_values
+from holdfast.storage.redis.scripts import REINDEX, REWRITE, UNLISTED
+from holdfast.storage.shared import (
+    Inspection,
+    check_head,
+    checked_run,
+    first_head,
+    moment,
+    rebuilt_head,
+)
+
+__all__ = ["check_indexes", "inspect_run", "known_runs", "rebuild_indexes", "rewrite_run"]
+
+_PAGE = 512
+
+
+def known_runs(db: ServerConnections, keys: KeyNames) -> list[str]:
+    """The ids of all runs that have keys, listed or not, by ordinal."""
+    heads = list(_scan(db, keys.heads))
+    ordinals = db.ask_all([("HGET", head, "ordinal") for head in heads])
+    found = sorted(zip((int(one or 0) for one in ordinals), heads, strict=True))
+    return [keys.run_of(head) for _, head in found]
+
+
+def check_indexes(db: ServerConnections, keys: KeyNames) -> list[str]:
+    """Describe runs and records that the indexes lack, and entries without a record."""
+    runs = known_runs(db, keys)
+    calls = [(UNLISTED, keys.run(run), keys.index, to_bytes(run), b"1") for run in runs]
+    problems = [
+        f"the indexes lack {count} entries of run {run!r}"
+        for run, count in zip(runs, db.ask_all(calls), strict=True)
+        if count
+    ]
+    listed = {to_text(run) for run in db.ask("ZRANGE", keys.index + b"runs", 0, -1)}
+    problems += [
+        f"run {run!r} is listed and is not there" for run in sorted(listed.difference(runs))
+    ]
+    stale = sum(_stale(db, keys, keys.index + name) for name in (b"c", b"n"))
+    if stale:
+        problems.append(f"the indexes have {stale} entries without a record")
+    return problems
+
+
+def rebuild_indexes(db: ServerConnections, keys: KeyNames) -> list[str]:
+    """Make all indexes anew from the runs; returns what was wrong with them.
+
+    An append that comes meanwhile enters itself.
+    """
+    problems = check_indexes(db, keys)
+    if not problems:
+        return []
+    counter = keys.index + b"ordinals"
+    old = [key for key in _scan(db, keys.index + b"*") if key != counter]
+    db.ask_all([("UNLINK", key) for key in old])
+    runs = known_runs(db, keys)
+    db.ask_all([(REINDEX, keys.run(run), keys.index, to_bytes(run), b"1", 0) for run in runs])
+    ordinals = db.ask_all([("HGET", keys.run(run) + b"head", "ordinal") for run in runs])
+    highest = max((int(one or 0) for one in ordinals), default=0)
+    if int(db.ask("GET", counter) or 0) < highest:
+        db.ask("SET", counter, highest)
+    return [*problems, f"the indexes of {len(runs)} runs were rebuilt"]
+
+
+def inspect_run(db: ServerConnections, keys: KeyNames, run_id: str) -> Inspection | None:
+    """Tell which records of a run are whole."""
+    run = keys.run(run_id)
+    seq, digest = db.ask("HMGET", run + b"head", "seq", "digest")
+    if seq is None:
+        return None
+    names, metas = db.ask_all([("HKEYS", run + b"headers"), ("HGETALL", run + b"meta")])
+    known = dict(metas)
+    seqs = sorted({*map(int, names), *map(int, known)})
+    records: list[Record] = []
+    problems: list[str] = []
+    for start in range(0, len(seqs), _PAGE):
+        page = seqs[start : start + _PAGE]
+        rows, bodies = db.ask_all(
+            [("HMGET", run + b"headers", *page), ("HMGET", run + b"bodies", *page)]
+        )
+        for at, row, body in zip(page, rows, bodies, strict=True):
+            try:
+                records.append(record_at(run_id, at, row, body))
+            except CorruptError as error:
+                problems.append(error.message)
+            if b"%d" % at not in known:
+                problems.append(f"record {at} of run {run_id!r} is in no list")
+    newest = records[-1].header if records else None
+    if newest is None or (b"%d" % newest.seq, newest.digest.encode()) != (seq, digest):
+        problems.append(f"the newest whole record of run {run_id!r} is not {int(seq)}, its head")
+    return Inspection(
+        run_id=run_id,
+        records=tuple(records),
+        hidden=frozenset(int(at) for at, meta in known.items() if meta.split(b" ", 3)[2] == b"1"),
+        problems=tuple(problems),
+        head=int(seq),
+    )
+
+
+def rewrite_run(
+    db: ServerConnections,
+    keys: KeyNames,
+    run_id: str,
+    records: Sequence[Record],
+    hidden: Collection[int],
+    head: int,
+) -> str:
+    """Make a run just these records; the rest moves to the key whose name is returned."""
+    opened = checked_run(run_id, records)
+    new = None
+    if opened:
+        new = rebuilt_head(first_head(opened[0].header, 0), opened, hidden)
+    values = rewrite_values(head, moment(), new, opened, hidden)
+    done, where, _ = db.ask(REWRITE, keys.run(run_id), keys.index, to_bytes(run_id), b"1", *values)
+    if done < 0:
+        raise UsageError(f"there is no run {run_id!r} to repair", run_id=run_id)
+    if not done:
+        check_head(run_id, head, int(where))
+    return to_text(where)
+
+
+def _stale(db: ServerConnections, keys: KeyNames, index: bytes) -> int:
+    """How many members of an index have no record."""
+    members = [member for member, _ in _scan_pairs(db, index)]
+    found = db.ask_all(
+        [("HEXISTS", keys.run(run) + b"meta", seq) for seq, run in map(member_of, members)]
+    )
+    return found.count(0) + found.count(False)
+
+
+def _scan(db: ServerConnections, pattern: bytes) -> Iterator[bytes]:
+    seen: set[bytes] = set()
+    cursor = 0
+    while True:
+        cursor, page = db.ask("SCAN", cursor, "MATCH", pattern, "COUNT", _PAGE)
+        yield from (key for key in page if key not in seen)
+        seen.update(page)
+        if not int(cursor):
+            return
+
+
+def _scan_pairs(db: ServerConnections, key: bytes) -> Iterator[tuple[bytes, float]]:
+    cursor = 0
+    while True:
+        cursor, page = db.ask("ZSCAN", key, cursor, "COUNT", _PAGE)
+        yield from page
+        if not int(cursor):
+            return

@@ -1,0 +1,485 @@
+"""Journals in a Redis or Valkey server: the medium for many processes and short answers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import islice
+from operator import itemgetter
+from typing import Any, Literal
+from uuid import uuid4
+
+import msgspec
+
+from holdfast.core.records import Header, Lease, Owner, Record
+from holdfast.errors import ConflictError, CorruptError, StorageUnavailableError, UsageError
+from holdfast.storage.base import (
+    Batch,
+    Page,
+    RecordQuery,
+    RunInfo,
+    RunQuery,
+    Storage,
+    about_run,
+    matches,
+)
+from holdfast.storage.redis.connections import ServerConnections
+from holdfast.storage.redis.durability import apply, read_facts
+from holdfast.storage.redis.keys import KeyNames, member_of, to_bytes, to_text
+from holdfast.storage.redis.repair import (
+    check_indexes,
+    inspect_run,
+    known_runs,
+    rebuild_indexes,
+    rewrite_run,
+)
+from holdfast.storage.redis.rows import (
+    append_values,
+    head_at,
+    head_of,
+    header_of,
+    record_at,
+    run_number,
+)
+from holdfast.storage.redis.scripts import (
+    APPEND,
+    DELETE,
+    DROP,
+    HEAD,
+    LEASE,
+    READ,
+    ROWS,
+    SEALED,
+    TAKE,
+    WALK,
+    Script,
+)
+from holdfast.storage.shared import (
+    COMMON_KIND,
+    Inspection,
+    LeaseSlots,
+    cannot_erase,
+    decide_append,
+    may_be_retry,
+    misplaced,
+    paged,
+    passed_over,
+    run_info,
+)
+from holdfast.storage.sql import bound_of, kind_key, query_keys, scope_key
+
+__all__ = ["RedisStorage"]
+
+_PAGE = 256
+_PAGE_BYTES = 4 << 20
+_NO_BOUND = 1 << 53
+_TRIES = 20
+_COMPRESSIONS: dict[bool | str, str | None] = {
+    **{False: None, True: "zstd"},
+    **{"gzip": "gzip", "zstd": "zstd"},
+}
+_Place = tuple[int, bytes]
+"""A place in an index: of two records with one place, the member decides."""
+
+
+class RedisStorage(LeaseSlots, Storage):
+    """Keeps journals in the Redis or Valkey server at *url*, below the keys' *prefix*.
+
+    An append returns when the server has it on disk: a server whose settings would lose it is
+    refused, or accepted with a warning if *durability* is "relaxed". *replicas* is how many
+    replicas must have it too. Leases expire by the server's clock. *pool* is the most connections
+    this process opens. A call waits *timeout* seconds for an answer; while the server is away,
+    restarting or failing over, it is repeated for up to *patience* seconds. Opening is not: it
+    fails at once. *compress* ("zstd", "gzip" or False) compresses bodies before they are sent.
+    With ``lease_clock="caller"`` leases expire by the clocks of the processes that take them.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        prefix: str = "holdfast",
+        durability: Literal["disk", "relaxed"] = "disk",
+        replicas: int = 0,
+        pool: int = 4,
+        compress: bool | str = False,
+        timeout: float = 30.0,
+        patience: float = 30.0,
+        lease_clock: Literal["server", "caller"] = "server",
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        if pool < 1 or timeout <= 0 or patience < 0 or replicas < 0:
+            raise UsageError(
+                "pool and timeout must be positive, and patience and replicas not negative"
+            )
+        if compress not in _COMPRESSIONS:
+            raise UsageError(f"compress is {compress!r}", hint='give False, True, "gzip" or "zstd"')
+        self.body_compression = _COMPRESSIONS[compress]
+        self._clock = clock
+        self._server_clock = lease_clock == "server"
+        self._keys = KeyNames(prefix)
+        self._db = ServerConnections(url, size=pool, timeout=timeout, patience=patience)
+        try:
+            facts = self._db.run_once(partial(read_facts, self._db.server))
+            if facts.is_cluster:
+                raise UsageError(
+                    f"{self._db.where} is part of a cluster", hint="connect to a single server"
+                )
+            self._waiting = apply(facts, self._db.where, durability=durability, replicas=replicas)
+        except BaseException:
+            self._db.close()
+            raise
+
+    def append(self, batches: Sequence[Batch]) -> list[ConflictError | None]:
+        sealed = [(batch, batch.opened()) for batch in batches]
+        calls = [
+            self._call(APPEND, batch.run_id, *append_values(batch, records))
+            for batch, records in sealed
+        ]
+        answers = self._store(calls) if calls else []
+        return [
+            None if answer[0] else self._explain(batch, records, answer[1:])
+            for (batch, records), answer in zip(sealed, answers, strict=True)
+        ]
+
+    def read(
+        self, run_id: str, *, first: int | None = None, last: int | None = None
+    ) -> Iterator[Record]:
+        self._db.check_open()
+        page = self._page_of_records(run_id, max(first or 1, 1), last)
+        return self._read(run_id, page, last)
+
+    def headers(self, query: RecordQuery) -> Iterator[Header]:
+        self._db.check_open()
+        zones = _zones(query)
+        if query.run_id is not None and zones:
+            bound = _NO_BOUND if query.before is None else self._bound(query, by_seq=True)[0]
+            found = self._walk(query.run_id, zones, bound, query.limit)
+        else:
+            start = (_NO_BOUND, b"") if query.before is None else self._bound(query)
+            found = self._listed(query, start)
+        return islice((header for header in found if matches(header, query)), query.limit)
+
+    def find(self, id_prefix: str) -> list[Header]:
+        prefix = to_bytes(id_prefix)
+        found = self._checkpoints(b"[" + prefix + b"\0", b"(" + prefix + b"\1")
+        exact = [header for header in found if header.id == id_prefix]
+        return exact or self._checkpoints(b"[" + prefix, b"(" + prefix + b"\xff")
+
+    def runs(self, query: RunQuery) -> Iterator[RunInfo]:
+        self._db.check_open()
+        return self._runs(query)
+
+    def head_and_newest(self, run_id: str, scope: str = "") -> tuple[RunInfo, Header | None] | None:
+        key = scope_key(run_number(run_id), scope) if scope else b""
+        row = self._ask(HEAD, run_id, key)
+        if not row:
+            return None
+        info, newest = head_of(run_id, row)
+        if not scope:
+            return info, newest
+        return info, None if row[-1] is None else header_of(run_id, int(row[-1][0]), row[-1][1])
+
+    def page(
+        self, query: RecordQuery, *, about: str | None = None, notes: Collection[str] = ()
+    ) -> Page:
+        if about is not None:
+            is_run = bool(self._db.ask("EXISTS", self._keys.run(about) + b"head"))
+            query = about_run(query, about, is_run=is_run)
+        headers = tuple(self.headers(query))
+        run_ids = sorted({header.run_id for header in headers})
+        return Page(headers, tuple(self._notes(run_ids, notes, strict=query.run_id is not None)))
+
+    def delete(
+        self, run_id: str, *, hide: Sequence[int] | None = None, erase: Sequence[int] | None = None
+    ) -> int:
+        if hide is None and erase is None:
+            return int(self._store([self._call(DELETE, run_id)])[0][0])
+        erased = sorted({*(erase or ())})
+        hidden = sorted({*(hide or ())}.difference(erased))
+        call = self._call(DROP, run_id, len(hidden), *hidden, *erased)
+        affected = int(self._store([call])[0][0])
+        if affected < 0:
+            raise cannot_erase(run_id, erased[-1])
+        return affected
+
+    def close(self) -> None:
+        self._db.close()
+
+    def change_lease(
+        self, run_id: str, change: Callable[[Lease | None], Lease | None]
+    ) -> Lease | None:
+        for _ in range(_TRIES):
+            row = self._ask(LEASE, run_id)
+            now = self._clock()
+            lease = change(self._held(run_id, row, now) if row else None)
+            if lease is None or self._put_lease(lease, row[3] if row else b"", now):
+                return lease
+        raise StorageUnavailableError(
+            f"the lease of run {run_id!r} changed {_TRIES} times meanwhile", run_id=run_id
+        )
+
+    def lease_of(self, run_id: str) -> Lease | None:
+        row = self._ask(LEASE, run_id)
+        return self._held(run_id, row, self._clock()) if row else None
+
+    def check_medium(self, *, repair: bool) -> list[str]:
+        return (rebuild_indexes if repair else check_indexes)(self._db, self._keys)
+
+    def known_runs(self) -> list[str]:
+        return known_runs(self._db, self._keys)
+
+    def inspect(self, run_id: str) -> Inspection | None:
+        return inspect_run(self._db, self._keys, run_id)
+
+    def rewrite(
+        self, run_id: str, records: Sequence[Record], hidden: Collection[int], *, head: int
+    ) -> str:
+        return rewrite_run(self._db, self._keys, run_id, records, hidden, head)
+
+    def _call(self, script: Script, run_id: str, *values: Any) -> tuple[Any, ...]:
+        return script, self._keys.run(run_id), self._keys.index, to_bytes(run_id), b"1", *values
+
+    def _ask(self, script: Script, run_id: str, *values: Any) -> Any:
+        return self._db.ask(*self._call(script, run_id, *values))
+
+    def _store(self, calls: list[tuple[Any, ...]]) -> list[Any]:
+        """Send calls that write, and wait until their effects are as durable as was asked for."""
+        wait = self._waiting.command(self._db.timeout * 0.8)
+        if wait is None:
+            return self._db.ask_all(calls)
+        # The server waits for writes of this connection only. A repeated call may write nothing,
+        # so that there is always one write to wait for.
+        calls = [*calls, ("SET", self._keys.index + b"synced", b""), wait]
+
+        def work() -> list[Any]:
+            *answers, _, reached = self._db.send(calls)
+            if not self._waiting.is_met(reached):
+                raise StorageUnavailableError(
+                    f"{self._db.where} did not get an append to disk and {self._waiting.replicas}"
+                    f" replicas within {self._db.timeout:g} s"
+                )
+            return answers
+
+        return self._db.run(work)
+
+    def _explain(
+        self, batch: Batch, records: list[Record], facts: Sequence[bytes]
+    ) -> ConflictError | None:
+        """Tell a retry that had succeeded from a conflict; nothing was stored just now."""
+        seq, digest, epoch = int(facts[0]), facts[1].decode(), int(facts[2])
+        stored: list[tuple[int, str]] = []
+        if may_be_retry(records, seq):
+            rows = self._ask(SEALED, batch.run_id, *(record.header.seq for record in records))
+            stored = [(int(at), sealed.decode()) for at, sealed in rows]
+        decision = decide_append(batch, records, seq=seq, digest=digest, epoch=epoch, stored=stored)
+        if decision == "store":
+            return self.append([batch])[0]
+        return None if decision == "stored" else decision
+
+    def _read(self, run_id: str, page: Any, last: int | None) -> Iterator[Record]:
+        before: Header | None = None
+        while page:
+            following, rows = page
+            for seq, row, body in rows:
+                record = record_at(run_id, int(seq), row, body)
+                header = record.header
+                if before and header.seq == before.seq + 1 and header.prev != before.digest:
+                    raise misplaced(run_id, header.seq)
+                before = header
+                yield record
+            if not following:
+                return
+            page = self._page_of_records(run_id, int(following), last)
+
+    def _page_of_records(self, run_id: str, first: int, last: int | None) -> Any:
+        end = _NO_BOUND if last is None else last
+        return self._ask(READ, run_id, first, end, _PAGE, _PAGE_BYTES)
+
+    def _walk(self, run_id: str, zones: bytes, bound: int, limit: int | None) -> Iterator[Header]:
+        def fetch(bound: int, size: int) -> tuple[list[Header], int | None]:
+            rows = self._ask(WALK, run_id, zones, bound, size)
+            found = [header_of(run_id, int(seq), row) for seq, row in rows]
+            return found, found[-1].seq if len(rows) == size else None
+
+        return paged(fetch, bound, limit=limit)
+
+    def _listed(self, query: RecordQuery, start: _Place) -> Iterator[Header]:
+        """The records in the shortest index that holds all that *query* wants."""
+        number = None if query.run_id is None else run_number(query.run_id)
+        keys = query_keys(query, number)
+        index = self._keys.index
+        lists = [index + b"f:" + keys[0] if keys else index + b"c"]
+        if query.notes:
+            lists.append(index + b"g:" + keys[0] if keys else index + b"n")
+
+        def fetch(bound: _Place, size: int) -> tuple[list[Header], _Place | None]:
+            place, after = bound
+            # Few records share a place, and those up to the bound are passed over.
+            page = ("-inf", "WITHSCORES", "LIMIT", 0, size + _PAGE)
+            answers = self._db.ask_all([("ZREVRANGEBYSCORE", key, place, *page) for key in lists])
+            members = sorted({pair for rows in answers for pair in _pairs(rows)}, reverse=True)
+            below = [pair for pair in members if pair < (place, after)][:size]
+            rows = self._rows(below, strict=query.run_id is not None)
+            found = [header for _, hidden, header in rows if not hidden]
+            return found, below[-1] if len(below) == size else None
+
+        return paged(fetch, start, limit=query.limit)
+
+    def _rows(
+        self, members: Iterable[_Place], *, strict: bool = True
+    ) -> list[tuple[int, bool, Header]]:
+        """Place, visibility and header of records, in the order of *members*.
+
+        They are read in one round trip. Those that are gone are left out, and unless *strict*
+        those that are damaged.
+        """
+        wanted = [member_of(member) for _, member in members]
+        by_run: dict[str, list[int]] = {}
+        for seq, run_id in wanted:
+            by_run.setdefault(run_id, []).append(seq)
+        calls = [self._call(ROWS, run_id, *seqs) for run_id, seqs in by_run.items()]
+        found = {
+            (seq, run_id): row
+            for (run_id, seqs), rows in zip(by_run.items(), self._db.ask_all(calls), strict=True)
+            for seq, row in zip(seqs, rows, strict=True)
+        }
+        whole = []
+        for seq, run_id in wanted:
+            if not (row := found[seq, run_id]):
+                continue
+            try:
+                header = header_of(run_id, seq, row[3])
+            except CorruptError as error:
+                if strict:
+                    raise
+                passed_over(run_id, error)
+                continue
+            whole.append((int(row[0]), row[2] == b"1", header))
+        return whole
+
+    def _checkpoints(self, first: bytes, after: bytes) -> list[Header]:
+        """The newest visible checkpoint of each id in a range, run and scope."""
+        rows = sorted(self._rows(self._with_id(first, after)), key=itemgetter(0), reverse=True)
+        found: dict[tuple[str, str, str], Header] = {}
+        for _, hidden, header in rows:
+            if not hidden and header.frame != "note":
+                found.setdefault((header.id, header.run_id, header.scope), header)
+        return list(found.values())
+
+    def _with_id(self, first: bytes, after: bytes) -> list[_Place]:
+        """Members of the index of ids, as places."""
+        found = self._db.ask("ZRANGEBYLEX", self._keys.index + b"ids", first, after)
+        return [(0, member.rpartition(b"\0")[2]) for member in found]
+
+    def _bound(self, query: RecordQuery, *, by_seq: bool = False) -> _Place:
+        """The place of the record that *query* calls `before`, hidden or not."""
+        id_ = to_bytes(query.before or "")
+        known = self._rows(self._with_id(b"[" + id_ + b"\0", b"(" + id_ + b"\1"))
+        rows = [(place, header) for place, _, header in known if header.id == query.before]
+        rows.sort(key=itemgetter(0))
+        at = bound_of(query, ((n, header) for n, (_, header) in enumerate(rows)))
+        place, header = rows[at]
+        if by_seq:
+            return header.seq, b""
+        return place, b"%d:%s" % (header.seq, to_bytes(header.run_id))
+
+    def _notes(
+        self, run_ids: Sequence[str], kinds: Collection[str], *, strict: bool
+    ) -> list[Header]:
+        """The visible notes of these kinds, oldest first within a run."""
+        lists = [
+            self._keys.index + b"g:" + kind_key(run_number(run_id), kind)
+            for run_id in run_ids
+            for kind in kinds
+            if kind != COMMON_KIND
+        ]
+        members = self._db.ask_all([("ZRANGE", key, 0, -1) for key in lists])
+        rows = self._rows(((0, one) for page in members for one in page), strict=strict)
+        found = [header for _, hidden, header in rows if not hidden]
+        for run_id in run_ids if COMMON_KIND in kinds else ():
+            walked = self._walk(run_id, b"n", _NO_BOUND, None)
+            found += [header for header in walked if header.kind == COMMON_KIND]
+        return sorted(found, key=lambda note: (note.run_id, note.seq))
+
+    def _runs(self, query: RunQuery) -> Iterator[RunInfo]:
+        start = _NO_BOUND if query.before is None else query.before
+
+        def fetch(bound: int, size: int) -> tuple[list[RunInfo], int | None]:
+            if query.run_id is not None:
+                pairs = [(_NO_BOUND, to_bytes(query.run_id))]
+            else:
+                key = self._keys.runs_wanted(query)
+                page = ("-inf", "WITHSCORES", "LIMIT", 0, size)
+                pairs = _pairs(self._db.ask("ZREVRANGEBYSCORE", key, f"({bound}", *page))
+            run_ids = [to_text(run) for _, run in pairs]
+            rows = self._db.ask_all([self._call(HEAD, run_id) for run_id in run_ids])
+            found = [
+                _info(query, run_id, row) for run_id, row in zip(run_ids, rows, strict=True) if row
+            ]
+            wanted = [info for info in found if info.ordinal < bound and _wants(query, info)]
+            more = query.run_id is None and len(pairs) == size
+            return wanted, pairs[-1][0] if more else None
+
+        return islice(paged(fetch, start, limit=query.limit), query.limit)
+
+    def _held(self, run_id: str, row: Sequence[bytes], now: float) -> Lease:
+        epoch, owner, until, _, clock = row
+        expires_at = float(until)
+        if self._server_clock:
+            expires_at += now - int(clock) / 1e6
+        holder = msgspec.json.decode(owner, type=Owner) if owner else None
+        return Lease(run_id, int(epoch), holder, expires_at)
+
+    def _put_lease(self, lease: Lease, seen: bytes, now: float) -> bool:
+        """Store *lease* if the one with the token *seen* is still the newest.
+
+        The new token tells an attempt whose answer was lost from the lease of another.
+        """
+        values = (
+            seen,
+            uuid4().hex,
+            lease.epoch,
+            b"" if lease.owner is None else msgspec.json.encode(lease.owner),
+            b"" if self._server_clock else repr(lease.expires_at),
+            repr(lease.expires_at - now),
+        )
+        return bool(self._store([self._call(TAKE, lease.run_id, *values)])[0])
+
+
+def _zones(query: RecordQuery) -> bytes:
+    """The lists of a run that hold all that *query* wants; empty where an index is shorter."""
+    if query.tag is not None or query.kind not in (None, COMMON_KIND):
+        return b""
+    if query.notes:
+        return b"cxn"
+    if query.scope is None:
+        return b"cx"
+    return b"" if query.scope else b"c"
+
+
+def _info(query: RunQuery, run_id: str, row: Sequence[Any]) -> RunInfo:
+    """A head of a listing; a damaged run is an error only if it or its name is asked for."""
+    try:
+        return head_of(run_id, row)[0]
+    except CorruptError as error:
+        if query.run_id is not None or query.name is not None:
+            raise
+        passed_over(run_id, error)
+        return run_info(head_at(run_id, row), None)
+
+
+def _wants(query: RunQuery, info: RunInfo) -> bool:
+    return (
+        query.name in (None, info.name)
+        and query.status in (None, info.status)
+        and query.not_status != info.status
+    )
+
+
+def _pairs(rows: Sequence[Any]) -> list[_Place]:
+    """Scores and members of an answer of the server."""
+    return [
+        (int(float(score)), member) for member, score in zip(rows[::2], rows[1::2], strict=True)
+    ]
