@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
+from holdfast.checkpoint.effects.hidden_keys import hide_secrets
 from holdfast.checkpoint.effects.ledger import Effect, Ledger, Recording, Spot, read_line
 from holdfast.checkpoint.hooks import HookManager
 from holdfast.checkpoint.journal import CheckpointDraft, Loaded, Note
@@ -303,7 +304,7 @@ class CallContext(ABC):
         """The next call's id, its recorded entry if there is one, and its idempotency key."""
         recording = self.recording
         assert recording is not None
-        place = self.place(name, key)
+        place = self.place(name, hide_secrets(key, recording.hook_manager))
         ledger = recording.ledger
         attempt, stem = 0, place
         while key is not None and (place, None, "") in self.failed:

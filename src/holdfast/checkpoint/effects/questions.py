@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from holdfast.checkpoint.effects.execution import CallContext, call_context
+from holdfast.checkpoint.effects.hidden_keys import hide_secrets
 from holdfast.checkpoint.effects.ledger import Answer, Question, Recording
 from holdfast.core.values import decode, encode
 from holdfast.errors import Interrupted, UsageError
@@ -37,6 +38,7 @@ async def interrupt(question: Any, *, schema: Any = None, key: str | None = None
             hint="call it in a node of a graph that has a storage, or in an async workflow",
         )
     ledger, spot = recording.ledger, context.spot
+    key = hide_secrets(key, recording.hook_manager)
     position = context.place(spot.node or "question", key)
     known, problem = ledger.find(Answer, position), ""
     if known is not None:

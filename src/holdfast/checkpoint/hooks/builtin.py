@@ -149,11 +149,13 @@ class TracingHook:
 
 
 class RedactionHook:
-    """Replaces secrets in a state before it is saved; the live state keeps them.
+    """Replaces secrets in everything that is saved; live values keep them.
 
-    They are found by *patterns* (kind to regular expression) and by names of *keys*; see
-    `holdfast.core.policy`. `counts` says how many of each kind were replaced. If it fails or
-    takes too long the save is refused, as otherwise the secrets would be written.
+    States, notes of effects, items, questions and answers, tags and metadata are redacted before
+    they are sealed. A later process gets redacted values back. Secrets are found by *patterns*
+    (kind to regular expression) and by names of *keys*; see `holdfast.core.policy`. `counts` says
+    how many of each kind were replaced. If it fails or takes too long the save is refused, as
+    otherwise the secrets would be written.
 
     >>> from holdfast.core.state import State
     >>> hook = RedactionHook()

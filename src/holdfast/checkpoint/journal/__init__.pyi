@@ -13,6 +13,7 @@ from holdfast.checkpoint.journal.draft import texts_of as texts_of
 from holdfast.checkpoint.journal.reader import Loaded as Loaded
 from holdfast.checkpoint.journal.reader import Reader as Reader
 from holdfast.checkpoint.journal.reader import no_run as no_run
+from holdfast.checkpoint.journal.redacting import Redacting as Redacting
 from holdfast.checkpoint.journal.requests import Note as Note
 from holdfast.checkpoint.journal.requests import Outcome as Outcome
 from holdfast.checkpoint.journal.requests import Request as Request

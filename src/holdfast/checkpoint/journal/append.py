@@ -17,6 +17,7 @@ from holdfast.checkpoint.journal.body import checkpoint_body
 from holdfast.checkpoint.journal.delta_base import Cursor, DeltaBase, delta_base_of, find_base
 from holdfast.checkpoint.journal.draft import CheckpointDraft, Saveable
 from holdfast.checkpoint.journal.reader import LIGHTEST_DELTA, Loaded, Reader
+from holdfast.checkpoint.journal.redacting import Redacting
 from holdfast.checkpoint.journal.requests import Outcome, Request
 from holdfast.checkpoint.journal.unconfirmed import UnconfirmedAppends
 from holdfast.core.records import Header, Record, new_id, seal
@@ -64,6 +65,7 @@ class Journal:
         sealer: Sealer,
         *,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        redacting: Redacting | None = None,
     ) -> None:
         self.storage = storage
         self.reader = Reader(storage, sealer)
@@ -71,6 +73,7 @@ class Journal:
         """The epochs of the leases that this process holds, by run."""
         self._sealer = sealer
         self._clock = clock
+        self._redacting = redacting
         self._cursors: OrderedDict[str, Cursor] = OrderedDict()
         self._unconfirmed = UnconfirmedAppends(storage)
         self._lock = threading.RLock()
@@ -208,7 +211,10 @@ class Journal:
             if request.new_run and cursor.seq:
                 raise _moved_on(run_id, 0, cursor.seq)
             if request.draft is not None:
-                self._checkpoint(cursor, request.draft, request, group, records, outcome, hide)
+                draft = request.draft
+                if self._redacting is not None:
+                    draft = self._redacting.draft(draft)
+                self._checkpoint(cursor, draft, request, group, records, outcome, hide)
             if request.head is not None and request.head < cursor.seq:
                 raise _moved_on(run_id, request.head, cursor.seq)
             if request.notes:
@@ -346,11 +352,14 @@ class Journal:
         if secret and request.draft is None and self._sealer.keys is not None:
             self._give_key(cursor, run_id, notes[0].name, group, records)
         for note in notes:
+            text = msgspec.json.encode(note.content)
+            if self._redacting is not None:
+                note, text = self._redacting.note(run_id, note, text)  # noqa: PLW2901
             self._write(
                 cursor,
                 group,
                 records,
-                msgspec.json.encode(note.content),
+                text,
                 run_id=run_id,
                 frame="note",
                 name=note.name or cursor.name,

@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from holdfast.checkpoint.crypto import Keys, Sealer
-from holdfast.checkpoint.hooks import HookEvent, HookManager
+from holdfast.checkpoint.hooks import HookEvent, HookManager, RedactionHook
 from holdfast.checkpoint.inspect import Metrics
-from holdfast.checkpoint.journal import Journal
+from holdfast.checkpoint.journal import Journal, Redacting
 from holdfast.checkpoint.operations.agent_runs import FreshStateRuns
 from holdfast.checkpoint.repair import OnCorrupt, Repairer
 from holdfast.checkpoint.retention import RetentionManager
@@ -52,7 +52,8 @@ class Engine:
         self.on_save_failure = on_save_failure
         self.clock = clock
         self.metrics = Metrics()
-        self.journal = Journal(storage, Sealer(storage, keys), clock=clock)
+        redacting = Redacting(self._redactions) if hooks is not None else None
+        self.journal = Journal(storage, Sealer(storage, keys), clock=clock, redacting=redacting)
         self.reader = self.journal.reader
         self.retention = RetentionManager(self.journal, rules, clock)
         self.repairer = Repairer(self, on_corrupt, clock)
@@ -61,6 +62,10 @@ class Engine:
         """The number of saves that failed with only a warning, by run."""
         self._clocks: OrderedDict[str, Clockwork] = OrderedDict()
         self._counts_saves = not triggers.every_step
+
+    def _redactions(self) -> list[RedactionHook]:
+        hooks = self.hooks.hooks if self.hooks is not None else ()
+        return [hook for hook in hooks if isinstance(hook, RedactionHook)]
 
     def hears(self, event: HookEvent) -> bool:
         """Return whether firing *event* would call a hook."""

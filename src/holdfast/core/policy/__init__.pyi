@@ -20,5 +20,6 @@ from holdfast.core.policy.retention import drop_beyond_last as drop_beyond_last
 from holdfast.core.policy.retention import newest_keys as newest_keys
 from holdfast.core.policy.retention import plan_prune as plan_prune
 from holdfast.core.policy.rules import Rules as Rules
+from holdfast.core.policy.text_redaction import redact_text as redact_text
 from holdfast.core.policy.triggers import Clockwork as Clockwork
 from holdfast.core.policy.triggers import Triggers as Triggers

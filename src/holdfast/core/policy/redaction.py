@@ -92,6 +92,13 @@ _HARMLESS_BEFORE_TOKEN = frozenset(
 """A token of these is a place in a list or in a vocabulary."""
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_SCHEMA_TYPES = frozenset(["string", "number", "integer", "boolean", "array", "object", "null"])
+_SCHEMA_WORDS = frozenset(
+    [
+        *("type", "title", "description", "format", "pattern", "minLength", "maxLength"),
+        *("minimum", "maximum", "items", "properties", "required", "writeOnly", "readOnly"),
+    ]
+)
 _KIND = re.compile(r"[a-z][a-z0-9_]*")
 _MARKER = re.compile(r"\[redacted:[a-z0-9_]+\]")
 
@@ -156,7 +163,8 @@ def redact(value: Any, rules: RedactionRules) -> tuple[Any, Counter[str]]:
 
     Nothing is changed in place. What holds no secret comes back as the same object; a container
     that does comes back as an ordinary one of its sort. Dataclasses, `msgspec.Struct` and pydantic
-    models are searched as well; other objects are not.
+    models are searched as well; other objects are not. In a list of pairs the first of each pair
+    is the name of the second. The JSON Schema of a field that is called a secret is none.
     """
     return Redactor(rules).redact(value)
 
@@ -212,7 +220,15 @@ class _Walk:
 
     def _item(self, key: object, value: Any) -> Any:
         kind = self.redactor.kind_of(key)
-        return self.value(value) if kind is None else self._all_of(value, kind)
+        if kind is None or _is_schema(value):
+            return self.value(value)
+        return self._all_of(value, kind)
+
+    def _pair(self, pair: Any) -> Any:
+        """A name and its value, as a list of HTTP headers has them."""
+        name, old = pair
+        new = self._item(name, old) if isinstance(name, str) else self.value(old)
+        return _rebuilt(pair, [self.value(name), new])
 
     def _all_of(self, value: Any, kind: str) -> Any:
         """*value* with every piece of it replaced: it was called a secret."""
@@ -272,6 +288,8 @@ class _Walk:
         if isinstance(value, dict):
             return self._dict(value, item)
         if isinstance(value, list | tuple | set | frozenset):
+            if each == self.value and _are_pairs(value):
+                each = self._pair
             return _rebuilt(value, [each(v) for v in value])
         if isinstance(value, bytes | bytearray):
             return self._bytes(value)
@@ -297,6 +315,24 @@ class _Walk:
                 name = f"{stem}#{number}"
             made[name] = new
         return value if same else made
+
+
+def _are_pairs(values: Any) -> bool:
+    """Return whether all *values* are pairs, and there are some."""
+    for pair in values:
+        if not (isinstance(pair, list | tuple) and len(pair) == 2):
+            return False
+    return bool(values)
+
+
+def _is_schema(value: Any) -> bool:
+    """Return whether *value* is the JSON Schema of a field, which has its name and no secret."""
+    return (
+        isinstance(value, dict)
+        and isinstance(value.get("type"), str)
+        and value["type"] in _SCHEMA_TYPES
+        and value.keys() <= _SCHEMA_WORDS
+    )
 
 
 def _may_match(text: str, needles: tuple[str, ...]) -> bool:
