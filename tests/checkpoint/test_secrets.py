@@ -192,7 +192,8 @@ def own_loop(url: str) -> None:
     ):
         for _ in run.each([1, 2]):
             run.effect("login", lambda: SECRETS)
-        run.checkpoint(SECRETS)
+        run.state.update(SECRETS)
+        run.checkpoint()
 
 
 def marks(url: str) -> None:
