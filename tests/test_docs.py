@@ -6,13 +6,13 @@ one empty directory:
 - ```` ```python ```` blocks share their names, and may use `await`. One that starts with `>>>` is
   a doctest, so its output is compared.
 - A python block with `title="name.py"` is a file that the reader writes; a command below uses it.
-- A ```` ```text ```` block that follows a python block directly is what that block prints.
+- A ```` ```text ```` block that follows a python or bash block directly is what that block prints.
 - ```` ```console ```` and ```` ```bash ```` blocks are commands. In a console block each command
   starts with `$ `, and lines below it are its output, `...` standing for anything; a command
   without such lines may print what it likes. Times, ids, ages and sizes match any other time, id,
   age and size. Every command must succeed, unless the last line that is shown is `Killed`.
 - `<!-- no-run: reason -->` on the line above keeps a shell block from being run. That is for
-  installing and for make, nothing else.
+  installing, for make and for docker, nothing else.
 
 The doctests of all modules are run as well, and so is every file of `examples/`.
 """
@@ -55,7 +55,9 @@ FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,})(?P<language>\w*)(?P<more>[^
 TITLE = re.compile(r' title="(?P<file>[\w.-]+)"')
 NO_RUN = re.compile(r"^ *<!-- no-run: \S.* -->$")
 NEEDS_A_SERVER = re.compile(r"\b(postgresql|redis|s3|gs|az|cosmos)(\+\w+)?://\w")
-NEED_NOT_RUN = re.compile(r"(sudo )?((uv )?(pip|tool|add)|pipx|apt(-get)?|git clone|cd|make)\b")
+NEED_NOT_RUN = re.compile(
+    r"(sudo )?((uv )?(pip|tool|add)|pipx|apt(-get)?|git clone|cd|make|docker)\b"
+)
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 LANGUAGES = {"python", "console", "bash", "text"}
 OTHER_SPELLINGS = {"py", "python3", "pycon", "sh", "shell", "zsh"}
@@ -123,11 +125,16 @@ def commands_of(block: Block) -> Iterator[tuple[str, str]]:
         yield "".join(lines[:length]), "".join(lines[length:])
 
 
+def exact_output(shown: str, printed: str) -> bool:
+    """True if a block printed what is shown, `...` standing for anything."""
+    return doctest.OutputChecker().check_output(shown, printed, FLAGS)
+
+
 def same_output(shown: str, printed: str) -> bool:
     """Whether a command printed what is shown, but for what differs each time."""
     for name, pattern in VOLATILE.items():
         shown, printed = (re.sub(pattern, name, text) for text in (shown, printed))
-    return doctest.OutputChecker().check_output(shown, printed, FLAGS)
+    return exact_output(shown, printed)
 
 
 class Reader:
@@ -138,6 +145,7 @@ class Reader:
         self.names = vars(main)
         self.loop = loop
         self.printed: str | None = None
+        self.same = exact_output
 
     def follow(self, block: Block) -> None:
         printed, self.printed = self.printed, None
@@ -145,7 +153,7 @@ class Reader:
             (self.directory / block.file).write_text(block.text, "utf-8")
         elif block.language == "text":
             if printed is not None:
-                assert doctest.OutputChecker().check_output(block.text, printed, FLAGS), (
+                assert self.same(block.text, printed), (
                     f"{block.where}: shown:\n{block.text}\nprinted:\n{printed}"
                 )
         elif block.language != "python":
@@ -164,7 +172,7 @@ class Reader:
             result = eval(code, self.names)
             if inspect.iscoroutine(result):
                 self.loop.run(result)
-        self.printed = output.getvalue()
+        self.printed, self.same = output.getvalue(), exact_output
 
     def run_doctest(self, block: Block) -> None:
         test = doctest.DocTestParser().get_doctest(
@@ -183,6 +191,8 @@ class Reader:
             expected = 128 + signal.SIGKILL if shown.endswith("Killed\n") else 0
             assert done.returncode == expected, f"{block.where}: {command}{done.stdout}"
             printed = KILLED.sub(r"\1", done.stdout)
+            if block.language == "bash":
+                self.printed, self.same = printed, same_output
             if shown.strip():
                 assert same_output(shown, printed), (
                     f"{block.where}: {command}shown:\n{shown}\nprinted:\n{printed}"
@@ -378,3 +388,28 @@ def test_a_reader_gets_through_a_true_document(reader: Reader) -> None:
 def test_a_reader_notices_what_is_not_so(reader: Reader, language: str, text: str) -> None:
     with pytest.raises((AssertionError, NameError)):
         reader.follow(Block(Path("a.md"), 1, language, text, False))
+
+
+def test_a_text_below_a_bash_block_is_what_it_prints(reader: Reader) -> None:
+    def below(text: str) -> None:
+        reader.follow(Block(Path("a.md"), 1, "bash", "echo one at 12:00:00\n", False))
+        reader.follow(Block(Path("a.md"), 3, "text", text, False))
+
+    below("one at 23:59:59\n")
+    with pytest.raises(AssertionError, match="shown"):
+        below("two at 23:59:59\n")
+
+
+HELLO = {"holdfast.run(": 8, "@holdfast.workflow": 8, "StateGraph(": 8, "Agent(": 8}
+"""A word of each hello world in the README, and the most lines that it may have."""
+
+
+def test_the_hello_world_of_each_way_in_is_short() -> None:
+    blocks = [
+        block.text
+        for block in blocks_of(ROOT / "README.md", (ROOT / "README.md").read_text("utf-8"))
+        if block.language == "python"
+    ]
+    for word, most in HELLO.items():
+        (shown,) = (text for text in blocks if word in text)
+        assert sum(bool(line.strip()) for line in shown.splitlines()) <= most, shown

@@ -170,3 +170,11 @@ def test_screens_are_made_by_a_script_and_fetch_nothing(tmp_path: Path) -> None:
         text = path.read_text()
         assert text.startswith("<svg") and "@font-face" not in text
     assert "report-mon-kids" in (tmp_path / "screens/runs.svg").read_text().replace("&#160;", " ")
+
+
+def test_the_search_box_works_from_disk_and_fetches_nothing() -> None:
+    """The plugin would load a script from another host unless it is given one of ours."""
+    settings = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
+    assert {"search", "offline"} <= {name for name in settings["plugins"] if isinstance(name, str)}
+    (script,) = settings["extra"]["polyfills"]
+    assert "iframe-worker" in script and (DOCS / script).is_file()
