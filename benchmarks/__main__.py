@@ -23,7 +23,7 @@ from benchmarks.workload import fsync_time
 _NAMES = (
     *("size", "speed", "scale", "group_commit", "compression", "retention", "graph", "agent"),
     "functions",
-    *("cli", "langgraph"),
+    *("cli", "langgraph", "walks"),
 )
 _TRIES = 3
 

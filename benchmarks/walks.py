@@ -1,0 +1,189 @@
+"""Length of the paths: functions that a warm save enters, and storage calls per operation."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from functools import wraps
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import holdfast
+from benchmarks.report import Line
+from benchmarks.workload import message
+from holdfast import (
+    CheckpointConfig,
+    CheckpointManager,
+    GraphConfig,
+    SQLiteStorage,
+    State,
+    StateGraph,
+)
+from holdfast.storage.base import Storage
+
+__all__ = ["measure"]
+
+_WARM = 20
+"""Saves before the one that is watched."""
+_OURS = str(Path(holdfast.__file__).parent)
+_FUNCTIONS, _MODULES = 45, 15
+
+
+def measure(directory: Path) -> Iterator[Line]:
+    """Watch one warm save of each kind, and count the storage calls of four operations."""
+    walks = {
+        "run.checkpoint": _run(directory / "run.db"),
+        "CheckpointManager.save_checkpoint": _manager(directory / "manager.db"),
+    }
+    for what, walk in walks.items():
+        yield Line(f"functions of {what}", len(walk.entered), _FUNCTIONS, unit="")
+        yield Line(f"modules of {what}", len(walk.modules), _MODULES, unit="")
+    walk = _graph(directory / "graph.db")
+    yield Line("functions of a graph's step", len(walk.entered), unit="")
+    yield Line("modules of a graph's step", len(walk.modules), unit="")
+    limits = {"save": 1, "resume": 2, "fork": 3, "list a page": 1}
+    for what, calls in _calls(directory / "calls.db").items():
+        note = ", ".join(calls)
+        yield Line(f"storage calls: {what}", len(calls), limits[what], unit="", note=note)
+
+
+class _Walk:
+    """Collects the functions of ours that are entered, on threads begun meanwhile as well.
+
+    Comprehensions, lambdas and generated code are no functions here.
+    """
+
+    def __init__(self) -> None:
+        self.entered: set[tuple[str, str]] = set()
+        self.watching = False
+
+    @property
+    def modules(self) -> set[str]:
+        return {module for module, _ in self.entered}
+
+    def __enter__(self) -> _Walk:
+        threading.setprofile(self._look)
+        sys.setprofile(self._look)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.setprofile(None)
+        threading.setprofile(None)
+
+    def of(self, call: Callable[[], object]) -> None:
+        """Watch one call."""
+        with self:
+            self.watching = True
+            call()
+            self.watching = False
+
+    def _look(self, frame: FrameType, event: str, arg: object) -> None:
+        code = frame.f_code
+        ours = code.co_filename.startswith(_OURS) and not code.co_name.startswith("<")
+        if self.watching and event == "call" and ours:
+            self.entered.add((code.co_filename, code.co_qualname))
+
+
+def _run(path: Path) -> _Walk:
+    walk = _Walk()
+    with SQLiteStorage(path) as storage, holdfast.run("walk", storage=storage) as run:
+        run.state["messages"] = []
+        for number in range(_WARM):
+            run.state["messages"].append(message(number))
+            run.checkpoint()
+        run.state["messages"].append(message(_WARM))
+        walk.of(run.checkpoint)
+    return walk
+
+
+def _manager(path: Path) -> _Walk:
+    walk = _Walk()
+    with SQLiteStorage(path) as storage:
+        manager = CheckpointManager(storage)
+        state = _conversation(manager, _WARM)
+        state = state.append("messages", message(_WARM)).at(step=_WARM + 1)
+        walk.of(lambda: manager.save_checkpoint(state))
+    return walk
+
+
+def _conversation(manager: CheckpointManager, steps: int) -> State:
+    state = State.new({"messages": []}, run_id="walk")
+    for number in range(steps):
+        state = state.append("messages", message(number)).at(step=number + 1)
+        manager.save_checkpoint(state)
+    return state
+
+
+def _graph(path: Path) -> _Walk:
+    """Watch from the end of a node to the start of the next, its checkpoint in between."""
+    walk = _Walk()
+    with SQLiteStorage(path) as storage:
+
+        def node(state: State) -> State:
+            walk.watching = False
+            made = state.append("messages", message(state.step))
+            walk.watching = state.step == _WARM
+            return made
+
+        graph = StateGraph(
+            GraphConfig(
+                max_iterations=_WARM + 5, checkpoint=CheckpointConfig(store=storage, interval=1)
+            )
+        )
+        graph.add_node("work", node)
+        graph.add_node("end", lambda state: None)
+        graph.add_edge("work", "end", lambda state: state.step > _WARM + 1)
+        graph.add_edge("work", "work")
+        graph.set_entry_point("work")
+        graph.set_exit_point("end")
+        with walk:
+            graph.execute_sync(State.new({"messages": []}))
+    return walk
+
+
+def _calls(path: Path) -> dict[str, list[str]]:
+    """The storage calls of a save, a resume, a fork and a page of a listing."""
+    made: dict[str, list[str]] = {}
+    with SQLiteStorage(path) as storage:
+        calls = _watched(storage)
+        manager = CheckpointManager(storage)
+        state = _conversation(manager, _WARM)
+        newest = manager.save_checkpoint(state.at(step=_WARM + 1))
+        state = state.append("messages", message(_WARM)).at(step=_WARM + 2)
+        for what, call in {
+            "save": lambda: manager.save_checkpoint(state),
+            "resume": lambda: CheckpointManager(storage).resume_from_latest("walk"),
+            "fork": lambda: CheckpointManager(storage).fork_from_checkpoint(newest, "forked"),
+            "list a page": lambda: manager.list_checkpoints("walk", limit=5),
+        }.items():
+            calls.clear()
+            call()
+            made[what] = [*calls]
+    return made
+
+
+def _watched(storage: Storage) -> list[str]:
+    """Make a storage list its calls, those within a call left out."""
+    calls: list[str] = []
+    depth = 0
+
+    def watched(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(method)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            nonlocal depth
+            if not depth:
+                calls.append(name)
+            depth += 1
+            try:
+                return method(*args, **kwargs)
+            finally:
+                depth -= 1
+
+        return call
+
+    for name in vars(Storage):
+        if not name.startswith("_") and callable(method := getattr(storage, name)):
+            setattr(storage, name, watched(name, method))
+    return calls
