@@ -9,6 +9,7 @@ LOCK := UV_CUSTOM_COMPILE_COMMAND="make lock" $(UV) pip compile --quiet --univer
 # A command and the package that it comes in.
 SYSTEM := strace:strace mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs zsh:zsh fish:fish \
 	redis-server:redis-server
+BROWSER := chromium:chromium
 
 PARALLEL := -q -n 2 --dist worksteal
 COVERED := core storage checkpoint contract machine
@@ -18,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test coverage e2e peers lint types docs bench proof lock clean system
+.PHONY: help demo test coverage e2e screens peers lint types docs bench proof lock clean system
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -33,8 +34,14 @@ coverage: .venv/ready ## run the tests of the engine and print their branch cove
 	@$(BIN)/pytest $(PARALLEL) -m "not figures" --cov --cov-report= $(addprefix tests/,$(COVERED))
 	@$(BIN)/coverage report
 
-e2e: .venv/ready system ## run the tests on a real model
-	@$(BIN)/pytest tests/e2e
+e2e: .venv/ready .venv-browser/ready system ## run the tests on a real model and in a real browser
+	@$(BIN)/pytest tests/e2e --ignore=tests/e2e/browser
+	@$(MAKE) -s system SYSTEM="$(BROWSER)"
+	@.venv-browser/bin/pytest tests/e2e/browser
+
+screens: .venv-browser/ready ## make the pictures of the page for the documentation
+	@$(MAKE) -s system SYSTEM="$(BROWSER)"
+	@.venv-browser/bin/python docs/page_screens.py
 
 peers: .venv-peers/ready ## run other projects' own suites with our integrations in them
 	@.venv-peers/bin/python tests/peers/run.py build/peers
@@ -65,9 +72,10 @@ lock: .venv/bin/uv ## pin the newest versions of all dependencies, with hashes
 	$(LOCK) pyproject.toml --all-extras --group dev -o requirements/dev.txt
 	$(LOCK) pyproject.toml --all-extras --group bench -o requirements/bench.txt
 	$(LOCK) pyproject.toml --extra langgraph --group peers -o requirements/peers.txt
+	$(LOCK) pyproject.toml --extra web --group browser -o requirements/browser.txt
 
 clean: ## remove the environments and everything that was built
-	rm -rf .venv .venv-bench .venv-peers .venv-fuzz build dist .coverage .coverage.* .hypothesis
+	rm -rf .venv .venv-bench .venv-browser .venv-peers .venv-fuzz build dist .coverage .coverage.* .hypothesis
 	rm -rf .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -99,6 +107,12 @@ system:
 	@$(UV) venv --quiet --clear --python $(BIN)/python .venv-bench
 	@$(UV) pip sync --quiet --python .venv-bench/bin/python --require-hashes requirements/bench.txt
 	@$(UV) pip install --quiet --python .venv-bench/bin/python --no-deps --no-build-isolation -e .
+	@touch $@
+
+.venv-browser/ready: .venv/bin/uv requirements/browser.txt pyproject.toml
+	@$(UV) venv --quiet --clear --python $(BIN)/python .venv-browser
+	@$(UV) pip sync --quiet --python .venv-browser/bin/python --require-hashes requirements/browser.txt
+	@$(UV) pip install --quiet --python .venv-browser/bin/python --no-deps --no-build-isolation -e .
 	@touch $@
 
 .venv-peers/ready: .venv/bin/uv requirements/peers.txt pyproject.toml

@@ -310,7 +310,7 @@ class Actions:
                 "The newest checkpoint of a run and pinned ones are never dropped.",
             ],
             command=shlex.join(["holdfast", "forget", *words]),
-            python="manager.cleanup_old_checkpoints(run_id)  # with retention=Rules(...)",
+            python=_cleanup(given, document.rules),
             button=f"Drop {document.forgotten:,}",
             hidden={name: given.get(name, "") for name in ("id", "name")},
             fields=[
@@ -438,6 +438,13 @@ def _outcome(one: Waiting, given: Given) -> dict[str, Any]:
         raise UsageError(f"there is no answer {how!r}", hint="approve, reject or answer")
     check_fits(one.id, value, one.schema)
     return {"value": value}
+
+
+def _cleanup(given: Given, rules: Mapping[str, Any]) -> str:
+    """Retention as a line of Python."""
+    name = given.get("id") or given.get("name") or "NAME"
+    manager = f"CheckpointManager(storage, retention=Rules.from_mapping({rules!r}))"
+    return f"{manager}.cleanup_old_checkpoints({name!r})"
 
 
 def _page_of(run_id: str, at: int | None = None) -> str:

@@ -26,8 +26,8 @@ _SYMBOLS = {
     "running": "▶",
     "completed": "✓",
     "failed": "✕",
-    "interrupted": "⏸",
-    "waiting": "⏸",
+    "interrupted": "◐",
+    "waiting": "◐",
     "stale": "!",
 }
 _MOST_SHOWN = 200_000

@@ -20,8 +20,8 @@ from holdfast.storage.base import RecordQuery, RunInfo
 __all__ = ["Costs", "RunView", "Spending", "last_writers", "read_run", "state_at"]
 
 WINDOW = 50
-_NEWER = 12
-"""Steps newer than the chosen one that a window begins with."""
+_NEWER = 6
+"""Steps newer than the chosen one that a window begins with, if each has one note."""
 _BLAMED = 500
 """Checkpoints that the search for writers looks back."""
 _RUNS_KNOWN = 64

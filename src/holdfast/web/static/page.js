@@ -37,6 +37,7 @@ async function show(address, { push = false } = {}) {
 }
 
 function enhance() {
+  main.querySelector(".steps [aria-current]")?.scrollIntoView({ block: "nearest" });
   for (const button of main.querySelectorAll(".copy")) button.hidden = false;
   for (const button of main.querySelectorAll(".scrub .plain")) button.hidden = true;
 }
@@ -86,7 +87,11 @@ document.addEventListener("keydown", (event) => {
   const keys = {
     j: () => move(1),
     k: () => move(-1),
-    "/": () => document.getElementById("search")?.focus() ?? location.assign(home),
+    "/": () => {
+      const search = document.getElementById("search");
+      if (search) search.focus();
+      else location.assign(home);
+    },
     "?": () => help.showModal(),
     g: () => location.assign(home),
     w: () => location.assign(document.querySelector('nav a[href$="/waiting"]').href),

@@ -1,0 +1,130 @@
+"""Makes the pictures of the page: a demonstration storage, a real Chromium, each screen.
+
+`make screens` writes those of the documentation. With a directory as argument, every screen is
+written there as desktop, phone and dark.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+import holdfast
+from holdfast import CheckpointManager
+from holdfast.cli.commands.start import make_runs
+
+IMAGES = Path(__file__).parent / "images"
+CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
+FLAGS = [
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"),
+    *("--disable-background-networking", "--disable-component-update"),
+]
+SCREENS = {
+    "runs": "/",
+    "run": "/run?id=report-mon",
+    "failed": "/run?id=report-tue",
+    "state": "/run?id=report-mon&step=4&tab=state",
+    "blame": "/run?id=report-mon&tab=state&shape=blame",
+    "cost": "/run?id=report-mon&tab=cost",
+    "events": "/run?id=report-mon&tab=events",
+    "long": "/run?id=crawl&step=40",
+    "waiting": "/waiting",
+    "approve": "/act/answer?id=report-wed&waiting=approve%406&how=approve",
+    "compare": "/compare?a=report-mon&b=report-mon-kids",
+    "storage": "/storage",
+    "forget": "/act/forget?id=crawl&keep_last=5",
+    "resume": "/act/resume?id=report-tue",
+    "health": "/health?verify=1&resumes=1",
+    "missing": "/run?id=nothing",
+}
+SHAPES: dict[str, dict[str, Any]] = {
+    "desktop": {"viewport": {"width": 1280, "height": 800}},
+    "phone": {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2},
+    "dark": {"viewport": {"width": 1280, "height": 800}, "color_scheme": "dark"},
+}
+SHOWN = {"run": "desktop", "waiting": "desktop", "compare": "dark", "runs": "desktop"}
+"""The screens that the documentation shows."""
+
+
+def fill(address: str) -> None:
+    """Make runs of every kind, one of them long, one with an effect in doubt."""
+    with CheckpointManager(address) as manager:
+        with holdfast.run("crawl", storage=manager) as run:
+            for page in range(1, 121):
+                run.checkpoint(node="read", pages=page, last=f"page-{page}.html")
+        make_runs(manager)
+
+
+def leave_in_doubt(address: str) -> None:
+    """Kill a process in the middle of an effect."""
+    code = (
+        "import os, holdfast\n"
+        "def charge(): os._exit(9)\n"
+        f"with holdfast.run('payment-81', storage={address!r}) as run:\n"
+        "    run.checkpoint(node='cart', order=81)\n"
+        "    run.call(charge)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=False)
+
+
+@contextmanager
+def served(address: str, *words: str, port: int = 0) -> Iterator[tuple[Any, str]]:
+    """The page in a process of its own; gives the process and its link."""
+    command = [sys.executable, "-m", "holdfast", "-s", address, "ui", "--jsonl"]
+    process = subprocess.Popen(
+        [*command, "--port", str(port), *words], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    try:
+        yield process, json.loads(process.stdout.readline())["url"]
+    finally:
+        process.kill()
+        process.wait(10)
+        process.stdout.close()
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """The system's Chromium."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+def sign_in(context: BrowserContext, link: str) -> Page:
+    """Open the link, so that the context has the cookie."""
+    page = context.new_page()
+    page.goto(link)
+    return page
+
+
+def main(directory: Path | None) -> None:
+    """Write the pictures."""
+    with tempfile.TemporaryDirectory() as place:
+        address = f"sqlite:///{place}/runs.db"
+        fill(address)
+        leave_in_doubt(address)
+        for shape, options in SHAPES.items():
+            with served(address) as (_, link), chromium() as browser:
+                page = sign_in(browser.new_context(**options), link)
+                base = link.partition("/?")[0]
+                for name, path in SCREENS.items():
+                    if directory is not None or SHOWN.get(name) == shape:
+                        page.goto(base + path)
+                        target = directory or IMAGES
+                        file = f"{name}-{shape}.png" if directory else f"page-{name}.png"
+                        page.screenshot(path=target / file)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else None)
