@@ -17,6 +17,7 @@ from holdfast.checkpoint.hooks import RedactionHook as RedactionHook
 from holdfast.checkpoint.hooks import TracingHook as TracingHook
 from holdfast.checkpoint.inspect import CheckpointMetadata as CheckpointMetadata
 from holdfast.checkpoint.inspect import Metrics as Metrics
+from holdfast.checkpoint.manager import AsyncCheckpointManager as AsyncCheckpointManager
 from holdfast.checkpoint.manager import CheckpointManager as CheckpointManager
 from holdfast.checkpoint.manager import StateManager as StateManager
 from holdfast.checkpoint.repair import RepairReport as RepairReport
@@ -35,6 +36,8 @@ from holdfast.core.state import StateSnapshot as StateSnapshot
 from holdfast.core.state import migrations as migrations
 from holdfast.core.values import register_type as register_type
 from holdfast.errors import HoldfastError as HoldfastError
+from holdfast.runtime.agent import Agent as Agent
+from holdfast.runtime.agent import AgentConfig as AgentConfig
 from holdfast.runtime.agent import AgentResult as AgentResult
 from holdfast.runtime.agent import AutonomousConfig as AutonomousConfig
 from holdfast.runtime.agent import BaseAutonomousAgent as BaseAutonomousAgent

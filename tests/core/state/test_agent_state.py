@@ -57,7 +57,7 @@ states = st.builds(
     memory_contents=st.dictionaries(st.text(max_size=3), plain_values, max_size=2),
     budget_spent_usd=st.floats(0, 1e6),
     metadata=st.dictionaries(st.text(max_size=3), plain_values, max_size=2),
-    status=st.sampled_from(["running", "completed", "failed", "interrupted", "paused"]),
+    status=st.sampled_from(["running", "completed", "failed", "interrupted", "waiting"]),
     extra=st.dictionaries(st.sampled_from(["later_field", "other", "extra"]), plain_values),
 )
 

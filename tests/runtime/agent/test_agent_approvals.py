@@ -134,7 +134,7 @@ async def test_an_answer_that_nobody_waits_for_is_refused(manager: StateManager)
 
 
 async def test_approval_needs_something_to_park_the_run_in() -> None:
-    with pytest.raises(UsageError, match="needs a state manager"):
+    with pytest.raises(UsageError, match="needs a storage"):
         await agent_of(Shop(), None).run("buy it")
 
 

@@ -1,3 +1,4 @@
+from holdfast.checkpoint.manager.awaited import AsyncCheckpointManager as AsyncCheckpointManager
 from holdfast.checkpoint.manager.awaited import StateManager as StateManager
 from holdfast.checkpoint.manager.blocking import CheckpointManager as CheckpointManager
 from holdfast.checkpoint.manager.blocking import manager_for as manager_for

@@ -34,12 +34,12 @@ from holdfast.checkpoint.transfer import LIMITS, ImportLimits, Manifest, Redact,
 from holdfast.checkpoint.transfer import runs as transfer
 from holdfast.storage.base import RecordQuery, Storage
 
-__all__ = ["StateManager"]
+__all__ = ["AsyncCheckpointManager", "StateManager"]
 
 T = TypeVar("T")
 
 
-class StateManager(Manager):
+class AsyncCheckpointManager(Manager):
     """`CheckpointManager`'s methods, awaited; each makes one hop to a thread of its own.
 
     Saves that are awaited at the same time go out in one commit. An awaited save ends when its
@@ -48,7 +48,7 @@ class StateManager(Manager):
     >>> import asyncio
     >>> from holdfast import State
     >>> async def main():
-    ...     async with StateManager("memory://") as manager:
+    ...     async with AsyncCheckpointManager("memory://") as manager:
     ...         await manager.save_checkpoint(State.new({"done": 1}, run_id="nightly"))
     ...         return (await manager.resume_from_latest("nightly"))["done"]
     >>> asyncio.run(main())
@@ -304,3 +304,6 @@ class StateManager(Manager):
         trace: TracebackType | None,
     ) -> None:
         await self.close()
+
+
+StateManager = AsyncCheckpointManager

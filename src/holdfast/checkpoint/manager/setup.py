@@ -7,7 +7,7 @@ import os
 import weakref
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Self
+from typing import Self, TypeVar
 
 from holdfast.checkpoint.crypto import Key, load_keys
 from holdfast.checkpoint.hooks import HookManager
@@ -25,6 +25,8 @@ from holdfast.storage.base import Storage, default_address, open_storage
 
 __all__ = ["Manager"]
 
+T = TypeVar("T", int, float)
+
 
 class Manager:
     """An engine over one storage, and what both managers tell about it."""
@@ -37,6 +39,8 @@ class Manager:
         retention_count: int | None = None,
         hook_manager: HookManager | None = None,
         *,
+        every: int | None = None,
+        every_seconds: float | None = None,
         retention: Rules | None = None,
         encryption_key: Key | None = None,
         old_keys: Sequence[Key] = (),
@@ -48,7 +52,12 @@ class Manager:
         address = default_address() if storage is None else storage
         self._owns_storage = isinstance(address, str) and ":" in address
         rules = _rules(retention_count, retention)
-        triggers = Triggers(frequency=checkpoint_frequency, interval=checkpoint_interval)
+        triggers = Triggers(
+            frequency=_one_of("every", every, "checkpoint_frequency", checkpoint_frequency),
+            interval=_one_of(
+                "every_seconds", every_seconds, "checkpoint_interval", checkpoint_interval
+            ),
+        )
         keys = load_keys(encryption_key, environ=os.environ, old_keys=old_keys)
         engine = Engine(
             open_storage(storage),
@@ -119,6 +128,12 @@ class Manager:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} on {type(self.storage).__name__}>"
+
+
+def _one_of(name: str, value: T | None, other: str, alias: T | None) -> T | None:
+    if value is not None and alias is not None:
+        raise UsageError(f"{name}= and {other}= are given", hint="they mean the same; give one")
+    return alias if value is None else value
 
 
 def _rules(count: int | None, rules: Rules | None) -> Rules:

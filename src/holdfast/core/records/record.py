@@ -43,6 +43,7 @@ KINDS = ("routine", "pre_operation", "recovery", "interrupt", "final", "manual",
 
 STATUSES = (
     "running",
+    "waiting",
     "completed",
     "failed",
     "interrupted",

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from typing import Any, Self
 from uuid import uuid4
 
-from holdfast.core.records import read_status
-from holdfast.errors import DecodeError
+from holdfast.core.records import STATUSES, read_status
+from holdfast.errors import DecodeError, UsageError
 
 __all__ = ["AgentState", "StateSnapshot"]
 
@@ -70,6 +70,13 @@ class AgentState:
     metadata: dict[str, Any] = field(default_factory=dict)
     extra: dict[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self.status = read_status(self.status)
+        if self.status not in STATUSES:
+            raise UsageError(
+                f"status is {self.status!r}", hint=f"one of {', '.join(STATUSES)}", field="status"
+            )
+
     def to_dict(self) -> dict[str, Any]:
         """A copy of all fields, times as ISO text; those of `extra` stand beside the others."""
         made = {f.name: copy.deepcopy(getattr(self, f.name)) for f in dataclasses.fields(self)}
@@ -89,9 +96,10 @@ class AgentState:
         for name in _TIMES:
             if values.get(name) is not None:
                 values[name] = _read_time(name, values[name])
-        if "status" in values:
-            values["status"] = read_status(values["status"])
-        return cls(**values, extra=extra)
+        status = read_status(values.pop("status", "running"))
+        made = cls(**values, extra=extra)
+        made.status = status  # a newer version, or another system, may know more of them
+        return made
 
 
 def _read_time(name: str, value: object) -> datetime:

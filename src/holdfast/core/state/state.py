@@ -93,7 +93,7 @@ state.append("key", item), or list(value) for a copy you may change)
     _secrets: Secrets
     _lineage: Lineage
 
-    def __init__(self) -> None:
+    def __init__(self, *values: object, **options: object) -> None:
         raise UsageError("a State is not made by calling it", hint="use State.new({...})")
 
     @classmethod

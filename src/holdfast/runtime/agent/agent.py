@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Self
 from uuid import uuid4
 
 from holdfast.checkpoint.effects import CURRENT_STEP, check_not_held, questions_of
@@ -25,9 +25,9 @@ from holdfast.runtime.agent.children import (
     pass_on_refusal,
     waiting_inside_signal,
 )
-from holdfast.runtime.agent.config import AutonomousConfig
+from holdfast.runtime.agent.config import AgentConfig, AgentOptions
 from holdfast.runtime.agent.cycle import Cycles
-from holdfast.runtime.agent.graph import Start, build_graph, find_start
+from holdfast.runtime.agent.graph import Start, build_graph, find_start, known_start
 from holdfast.runtime.agent.result import AgentResult, result_of, resume_line
 from holdfast.runtime.agent.state_mapping import copied, first_values, restored
 from holdfast.runtime.graph import NOTHING, EndRun
@@ -36,8 +36,9 @@ from holdfast.runtime.resume import module_that_makes
 from holdfast.runtime.stop import InterruptMode, StopRequests
 from holdfast.runtime.tools import Tool, ToolLike, read_signature, read_tool
 from holdfast.runtime.watch import Observer
+from holdfast.storage.base import Storage
 
-__all__ = ["DEFAULT_ID", "BaseAutonomousAgent"]
+__all__ = ["DEFAULT_ID", "Agent", "BaseAutonomousAgent"]
 
 logger = logging.getLogger("holdfast.agent")
 
@@ -49,13 +50,22 @@ def _to_stderr(line: str) -> None:
     print(line, file=sys.stderr)
 
 
-class BaseAutonomousAgent:
+class Agent:
     """An agent that works on a task in cycles until it has the answer.
 
-    A cycle is one call of the model and of the tools that it asks for. With a *state_manager* the
-    run is saved as it proceeds, model calls and tool results included, and ``run`` continues where
-    an earlier process stopped if the configuration says ``resume_from_checkpoint``; without one
-    nothing is saved. *agent_id* is the name of its runs.
+    A cycle is one call of the model and of the tools that it asks for.
+
+    An agent with a name is durable: every cycle is saved in *storage*, an address or a `Storage`,
+    model calls and tool results included, and ``run`` with the same task continues where an
+    earlier process stopped. Without *storage* that is the configured one: ``HOLDFAST_STORAGE``,
+    `holdfast.toml`, or the default. *every* saves after that many cycles instead, *every_seconds*
+    after the first cycle that ends so much later than the last save. The name is the *agent_id*
+    that its runs share.
+
+    An `AgentConfig` in place of the name, or as *config*, sets limits and the model. With a
+    *state_manager* in place of *storage*, checkpoints follow the configuration and the manager,
+    and unfinished runs continue if it says ``resume_from_checkpoint``. With none of name, storage
+    and manager nothing is saved.
 
     *tools* are functions, see `holdfast.tool`. *signature* gives the shape of the answer: a
     `Signature`, a pydantic model or a dataclass. *model* replaces the configured one. *report*
@@ -65,10 +75,14 @@ class BaseAutonomousAgent:
 
     def __init__(
         self,
-        config: AutonomousConfig | None = None,
+        name: str | AgentConfig | None = None,
         signature: object = None,
         state_manager: StateManager | None = None,
         *,
+        config: AgentConfig | None = None,
+        storage: Storage | str | None = None,
+        every: int | None = None,
+        every_seconds: float | None = None,
         agent_id: str = DEFAULT_ID,
         tools: Sequence[ToolLike] = (),
         hook_manager: HookManager | None = None,
@@ -78,16 +92,20 @@ class BaseAutonomousAgent:
         on_text: Callable[[str], None] | None = None,
         observer: str | Observer | Sequence[str | Observer] = "noop",
     ) -> None:
-        self.config = config or AutonomousConfig()
-        self.agent_id = check_run_id(agent_id, "agent_id")
+        options = AgentOptions(name, config, storage, every, every_seconds, state_manager, agent_id)
+        self.config, self.agent_id = options.read(DEFAULT_ID)
+        self._durable = options.durable
         self.answer = read_signature(signature)
         if state_manager is not None and not isinstance(state_manager, StateManager):
             raise UsageError(
                 f"the state_manager is a {type(state_manager).__name__}",
                 hint="give StateManager(storage)",
             )
-        self.state_manager = state_manager
         self.hook_manager = hook_manager
+        if storage is not None:
+            state_manager = StateManager(storage, hook_manager=hook_manager)
+        self.state_manager = state_manager
+        self._owns_manager = storage is not None
         if hook_manager is None and state_manager is not None:
             self.hook_manager = state_manager.hook_manager
         self.tools: dict[str, Tool] = {}
@@ -99,7 +117,7 @@ class BaseAutonomousAgent:
         self.report = report
         self.on_text = on_text
         self.observer = observer
-        self.state = AgentState(agent_id=agent_id)
+        self.state = AgentState(agent_id=self.agent_id)
         """Its state; during a run, what the next checkpoint will hold."""
         self.interrupts = StopRequests(self.config.graceful_shutdown_timeout)
         self._module = module_that_makes(self)
@@ -115,20 +133,27 @@ class BaseAutonomousAgent:
         self,
         task: str = "",
         *,
+        run_id: str | None = None,
         checkpoint: str | None = None,
         answer: Any = NOTHING,
         answers: Mapping[str, Any] | None = None,
     ) -> AgentResult:
         """Work on *task* until it is done, or continue an unfinished run.
 
-        With ``resume_from_checkpoint`` the newest unfinished run of the same task continues;
-        without a *task*, the newest unfinished one. Another task begins a new run. With
-        *checkpoint* its run continues from there, and another text is added to the conversation.
+        If the agent is durable or configured with ``resume_from_checkpoint``, the newest unfinished
+        run of the same task continues; without a *task*, the newest unfinished one. Another task
+        begins a new run. With *run_id* that run is begun or, if the storage holds it, continued; a
+        completed one returns its stored result. With *checkpoint* its run continues from there,
+        and another text is added to the conversation.
         *answer* answers the one question that the run, or an agent inside it, waits for;
         *answers* several, by the ids that the result gives them.
         """
         self._check_idle()
-        start = await self._start(task, checkpoint)
+        if self.state_manager is None and self._durable:
+            manager = await asyncio.to_thread(StateManager, hook_manager=self.hook_manager)
+            self.state_manager, self._owns_manager = manager, True
+            self.hook_manager = self.hook_manager or manager.hook_manager
+        start = await self._start(task, checkpoint, run_id)
         self.forwarded = ForwardedAnswers()
         if answer is not NOTHING or answers:
             if not start.known:
@@ -183,19 +208,26 @@ class BaseAutonomousAgent:
             raise waiting_inside_signal(result)
         return result
 
-    async def _start(self, task: str, checkpoint: str | None) -> Start:
+    async def _start(self, task: str, checkpoint: str | None, run_id: str | None) -> Start:
         """Find the run to continue, or make a new one."""
         start = None
+        if run_id is not None:
+            check_run_id(run_id)
+            if checkpoint is not None:
+                raise UsageError("run_id= and checkpoint= are given", hint="give one of them")
         if self.state_manager is not None:
-            reader, resumes = self.state_manager.reader, self.config.resume_from_checkpoint
-            if checkpoint is not None or resumes:
+            reader = self.state_manager.reader
+            resumes = self.config.resume_from_checkpoint or self._durable
+            if run_id is not None:
+                start = await asyncio.to_thread(known_start, reader, self.agent_id, run_id, task)
+            elif checkpoint is not None or resumes:
                 start = await asyncio.to_thread(find_start, reader, self.agent_id, checkpoint, task)
         elif checkpoint is not None:
             raise UsageError("there is no state manager to load a checkpoint from")
         if start is None:
             if not task:
                 raise UsageError("there is no task and no run to continue", hint="give a task")
-            return Start(task=task, run_id=str(uuid4()), name=self.agent_id)
+            return Start(task=task, run_id=run_id or str(uuid4()), name=self.agent_id)
         if self.agent_id == DEFAULT_ID and DEFAULT_ID not in _warned:
             _warned.add(DEFAULT_ID)
             logger.warning(
@@ -224,8 +256,8 @@ class BaseAutonomousAgent:
     async def _run(self, start: Start, manager: StateManager | None) -> AgentResult:
         if manager is None and any(tool.approval for tool in self.tools.values()):
             raise UsageError(
-                "a tool that needs approval needs a state manager",
-                hint="the run waits until someone answers: give state_manager=",
+                "a tool that needs approval needs a storage",
+                hint="the run waits until someone answers: give storage=",
             )
         model = self._model
         if model is None:
@@ -416,5 +448,21 @@ class BaseAutonomousAgent:
                 model,
             )
 
+    # Closing
+
+    async def close(self) -> None:
+        """Finish pending saves, and close the storage if this agent opened it."""
+        if self._owns_manager and self.state_manager is not None:
+            await self.state_manager.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
+        await self.close()
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.agent_id}>"
+
+
+BaseAutonomousAgent = Agent

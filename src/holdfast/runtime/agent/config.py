@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, Any, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 from msgspec import Meta
 
+from holdfast.checkpoint.manager import StateManager
 from holdfast.core.policy import Triggers
+from holdfast.core.records import check_run_id
+from holdfast.errors import UsageError
 from holdfast.runtime.checks import check_fields
+from holdfast.storage.base import Storage
 
-__all__ = ["AutonomousConfig"]
+__all__ = ["AgentConfig", "AgentOptions", "AutonomousConfig"]
 
 
 class _DefaultCount(int):
@@ -28,10 +32,10 @@ N = TypeVar("N", int, float)
 
 
 @dataclass(frozen=True)
-class AutonomousConfig:
+class AgentConfig:
     """Limits, model and checkpoints of an agent.
 
-    >>> AutonomousConfig().max_cycles, AutonomousConfig().checkpoint_frequency
+    >>> AgentConfig().max_cycles, AgentConfig().checkpoint_frequency
     (20, 5)
     """
 
@@ -40,9 +44,9 @@ class AutonomousConfig:
     planning_enabled: bool = True
     """Make a plan first."""
     checkpoint_frequency: int | None = _FREQUENCY
-    """Save after this many steps; the state manager may set it too."""
+    """Save after this many steps; the state manager may set it too. None: not by count."""
     checkpoint_interval_seconds: float | None = _INTERVAL
-    """Save after this many seconds; the state manager may set it too."""
+    """Save after this many seconds; the state manager may set it too. None: not by time."""
     resume_from_checkpoint: bool = False
     """Continue the newest unfinished run of this agent that has the same task."""
     llm_provider: str | None = None
@@ -71,14 +75,83 @@ class AutonomousConfig:
         Triggers(self.checkpoint_frequency, self.checkpoint_interval_seconds)
 
     def triggers(self, others: Triggers) -> Triggers:
-        """These and the state manager's triggers combined; defaults where neither is set."""
-        frequency, interval = self.checkpoint_frequency, self.checkpoint_interval_seconds
-        own_count = None if isinstance(frequency, _DefaultCount) else frequency
-        own_time = None if isinstance(interval, _DefaultSeconds) else interval
+        """These and the state manager's triggers combined; a default yields to the manager's.
+
+        Without any, the beginning and the end of a run, failures and questions are saved.
+        """
         return Triggers(
-            frequency=_least(own_count, others.frequency) or int(_FREQUENCY),
-            interval=_least(own_time, others.interval) or float(_INTERVAL),
+            frequency=_due(self.checkpoint_frequency, others.frequency, _DefaultCount),
+            interval=_due(self.checkpoint_interval_seconds, others.interval, _DefaultSeconds),
         )
+
+
+AutonomousConfig = AgentConfig
+
+
+class AgentOptions(NamedTuple):
+    """What an `Agent` is made from, as far as it concerns name and checkpoints."""
+
+    name: str | AgentConfig | None
+    config: AgentConfig | None
+    storage: Storage | str | None
+    every: int | None
+    every_seconds: float | None
+    manager: StateManager | None
+    agent_id: str
+
+    @property
+    def durable(self) -> bool:
+        """True if every cycle is saved unless *every* or *every_seconds* say otherwise."""
+        return self.manager is None and (self.storage is not None or isinstance(self.name, str))
+
+    def read(self, default_id: str) -> tuple[AgentConfig, str]:
+        """The configuration and the agent's id; a `UsageError` if the arguments contradict."""
+        name, config, agent_id = self.name, self.config, self.agent_id
+        if isinstance(name, str):
+            if agent_id != default_id and agent_id != name:
+                raise UsageError(f"the name is {name!r}, and agent_id {agent_id!r}", hint=_ONE)
+            agent_id = name
+        elif name is not None:
+            if not isinstance(name, AgentConfig):
+                raise UsageError(
+                    f"an agent's name is {name!r}", hint="give a text or an AgentConfig"
+                )
+            if config is not None:
+                raise UsageError("two configurations are given", hint="give the name, then config=")
+            config = name
+        if self.manager is not None and self.storage is not None:
+            raise UsageError("storage= and state_manager= are given", hint=_ONE)
+        for given, value in (("every", self.every), ("every_seconds", self.every_seconds)):
+            if value is not None and (isinstance(value, bool) or not value > 0):
+                raise UsageError(f"{given} is {value!r}", hint="give a number above 0", field=given)
+        return self._saving(config or AgentConfig()), check_run_id(agent_id, "agent_id")
+
+    def _saving(self, config: AgentConfig) -> AgentConfig:
+        count: int | None = config.checkpoint_frequency
+        seconds: float | None = config.checkpoint_interval_seconds
+        by_default = isinstance(count, _DefaultCount), isinstance(seconds, _DefaultSeconds)
+        if self.every is None and self.every_seconds is None:
+            if self.durable and by_default == (True, True):
+                return replace(config, checkpoint_frequency=1, checkpoint_interval_seconds=None)
+            return config
+        if by_default != (True, True):
+            raise UsageError(
+                "every= or every_seconds= and the configuration's triggers are given", hint=_ONE
+            )
+        return replace(
+            config,
+            checkpoint_frequency=self.every,
+            checkpoint_interval_seconds=self.every_seconds,
+        )
+
+
+_ONE = "give one of them"
+
+
+def _due(own: N | None, other: N | None, default: type[Any]) -> N | None:
+    if isinstance(own, default) and other is not None:
+        return other
+    return _least(own, other)
 
 
 def _least(*values: N | None) -> N | None:

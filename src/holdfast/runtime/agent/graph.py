@@ -20,7 +20,7 @@ from holdfast.storage.base import RunQuery
 if TYPE_CHECKING:
     from holdfast.runtime.agent.agent import BaseAutonomousAgent
 
-__all__ = ["AgentGraph", "Start", "build_graph", "check_name", "find_start"]
+__all__ = ["AgentGraph", "Start", "build_graph", "check_name", "find_start", "known_start"]
 
 logger = logging.getLogger("holdfast.agent")
 
@@ -38,7 +38,9 @@ class AgentGraph(StateGraph):
     def __init__(
         self, config: GraphConfig, agent: BaseAutonomousAgent, manager: StateManager | None
     ) -> None:
-        super().__init__(config, manager=manager)
+        super().__init__(dataclasses.replace(config, checkpoint=CheckpointConfig()))
+        # Without triggers the run still has a beginning, an end and questions to save.
+        self.config, self._manager, self._owns_manager = config, manager, False
         self._known_as, self._module = agent, agent._module
 
 
@@ -133,6 +135,22 @@ def find_start(reader: Reader, agent_id: str, checkpoint: str | None, task: str)
             ", ".join(others),
         )
     return None
+
+
+def known_start(reader: Reader, agent_id: str, run_id: str, task: str) -> Start | None:
+    """The run of that id, to be continued; None if the storage does not hold it."""
+    run = reader.run(run_id)
+    if run is None or not run.checkpoints:
+        return None
+    newest = find_target(reader, run).header
+    check_name(newest, agent_id)
+    if task and not _is_about(reader, newest, task):
+        raise UsageError(
+            f"run {run_id!r} has another task: {_task(reader, newest)!r}",
+            hint="choose another run_id, or give checkpoint= to add a text to that run",
+            run_id=run_id,
+        )
+    return Start("", run_id, agent_id, known=True)
 
 
 def _task(reader: Reader, header: Header) -> str:

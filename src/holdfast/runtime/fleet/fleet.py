@@ -73,8 +73,8 @@ class Fleet:
     - *manager* is a model. *participants* are, by name, async functions of the instruction,
       models, `ModelParticipant`s or autonomous agents; by default a researcher, a coder and an
       analyst, who share the manager's model.
-    - *checkpoint_storage* is a storage, an address or a registered name. Without one nothing is
-      saved, and nothing else changes.
+    - *storage* is a `Storage`, an address or a registered name; *checkpoint_storage* is another
+      name for it. Without one nothing is saved, and nothing else changes.
     - *auto_resume* resumes a run that failed, see `Backoff`; not after an error of the program.
     - *approval_handler* asks a person at once; otherwise a run that needs approval waits.
     - *owns_storage*: close the given storage with the fleet.
@@ -90,6 +90,7 @@ class Fleet:
         participants: Mapping[str, Any] | None = None,
         checkpoint_storage: Storage | str | None = None,
         *,
+        storage: Storage | str | None = None,
         name: str = "fleet",
         instructions: str = "",
         limits: Limits | None = None,
@@ -119,6 +120,10 @@ class Fleet:
             plan_review=plan_review or PlanReview(),
             callbacks=callbacks or Callbacks(),
         )
+        if storage is not None:
+            if checkpoint_storage is not None:
+                raise UsageError("storage= and checkpoint_storage= are given", hint="give one")
+            checkpoint_storage = storage
         saves = checkpoint_storage is not None
         keep = None if cleanup_after_days is None else timedelta(days=cleanup_after_days)
         rules = retention or Rules()
@@ -247,10 +252,15 @@ class Fleet:
     # Executing
 
     async def run(
-        self, user_input: str = "", resume_from_checkpoint: str | None = None
+        self,
+        user_input: str = "",
+        resume_from_checkpoint: str | None = None,
+        *,
+        run_id: str | None = None,
     ) -> FleetResult:
         """Work on a task, or continue a run.
 
+        With *run_id* that run is begun, or continued if the storage holds it.
         From the newest checkpoint of an unfinished run, that run continues with the next round;
         *user_input*, if it is not the task itself, is added to the history, after the current
         round if that has begun. From an earlier checkpoint, or with another text from a completed
@@ -261,13 +271,19 @@ class Fleet:
         for an approval; both can be resumed. `LeaseHeldError`: a live process executes the run. A
         limit is no error but a status of the result.
         """
+        if run_id is not None:
+            if resume_from_checkpoint is not None:
+                raise UsageError(
+                    "run_id= and resume_from_checkpoint= are given", hint="give one of them"
+                )
+            self._next_id = check_run_id(run_id)
         await self.cleanup()
         if resume_from_checkpoint is not None:
             run_id, source = await self._runs.prepare(resume_from_checkpoint, user_input)
             return await self._executed(run_id, forked_from=source)
         if not user_input:
             raise UsageError("there is no task", hint="give one, or resume_from_checkpoint=")
-        run_id = self._next_id or self._runs.new_id()
+        run_id = run_id or self._next_id or self._runs.new_id()
         newest = await self._runs.newest(run_id) if self._next_id else None
         if newest is not None:
             task = (await self._runs.status_of(newest.id)).state["task"]

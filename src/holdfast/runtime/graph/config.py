@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import inspect
 import json
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from msgspec import Meta
 
+from holdfast.checkpoint.manager import StateManager
 from holdfast.core.policy import Triggers
+from holdfast.core.records import check_run_id
 from holdfast.core.state import State
 from holdfast.errors import UsageError
 from holdfast.runtime.checks import check_fields, check_keys, is_async
 from holdfast.runtime.watch import Observer
 from holdfast.storage.base import Storage
 
-__all__ = ["CheckpointConfig", "GraphConfig", "every_node"]
+__all__ = ["CheckpointConfig", "GraphConfig", "GraphOptions"]
+
+logger = logging.getLogger("holdfast.graph")
+
+_OF_THE_MANAGER = ("store", "keep", "on_save_failure", "on_corrupt")
+_ONE_OF_THEM = "give one of them; both say where and when to save"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +117,6 @@ class CheckpointConfig:
         return cls(**check_keys(cls, mapping, "checkpoint"))
 
 
-def every_node(store: str | Storage | None) -> CheckpointConfig:
-    """Save after every node, and keep the history."""
-    return CheckpointConfig(store=store, interval=1, preserve=True)
-
-
 @dataclass(frozen=True, slots=True)
 class GraphConfig:
     """Name, limits, observers and checkpoints of a graph.
@@ -171,3 +174,88 @@ class GraphConfig:
         if not isinstance(tree, Mapping):
             raise UsageError(f"{path} holds no mapping", hint="write keys such as name: report")
         return cls.from_mapping(tree)
+
+
+_NO_CHECKPOINTS = CheckpointConfig()
+
+
+class GraphOptions(NamedTuple):
+    """What a `StateGraph` is made from."""
+
+    name: str | GraphConfig | None
+    config: GraphConfig | None
+    storage: Storage | str | None
+    every: int | None
+    every_seconds: float | None
+    manager: StateManager | None
+
+    def read(self) -> GraphConfig:
+        """The configuration that the arguments mean; a `UsageError` if they contradict."""
+        config = self._named()
+        durable = config.name != "" and isinstance(self.name, str)
+        given = [
+            f"{name}="
+            for name in ("storage", "every", "every_seconds")
+            if getattr(self, name) is not None
+        ]
+        if config.checkpoint != _NO_CHECKPOINTS:
+            if given:
+                raise UsageError(f"{given[0]} and a CheckpointConfig are given", hint=_ONE_OF_THEM)
+            self._check_manager(config.checkpoint)
+            return config
+        if self.manager is not None and self.storage is not None:
+            raise UsageError("storage= and manager= are both given", hint=_ONE_OF_THEM)
+        if not given and not durable:
+            if self.manager is not None:
+                raise UsageError(
+                    "a manager is given, and checkpointing is off",
+                    hint="name the graph, or set CheckpointConfig(interval=1)",
+                )
+            return config
+        return replace(config, checkpoint=self._checkpoint())
+
+    def _named(self) -> GraphConfig:
+        name, config = self.name, self.config
+        if isinstance(name, GraphConfig):
+            if config is not None:
+                raise UsageError("two configurations are given", hint="give the name, then config=")
+            return name
+        if name is not None:
+            check_run_id(name, "a graph's name")
+        made = config or GraphConfig()
+        return made if name is None else replace(made, name=name)
+
+    def _checkpoint(self) -> CheckpointConfig:
+        every = self.every
+        if every is None and self.every_seconds is None:
+            every = 1
+        for name, value in (("every", every), ("every_seconds", self.every_seconds)):
+            if value is not None and (isinstance(value, bool) or not value > 0):
+                raise UsageError(f"{name} is {value!r}", hint="give a number above 0", field=name)
+        store = "memory" if self.manager is not None else self.storage
+        return CheckpointConfig(
+            store=store, interval=every or 0, seconds=self.every_seconds, preserve=True
+        )
+
+    def _check_manager(self, checkpoint: CheckpointConfig) -> None:
+        if not checkpoint.enabled:
+            if self.manager is not None:
+                raise UsageError(
+                    "a manager is given, and checkpointing is off",
+                    hint="set CheckpointConfig(interval=1) or another trigger",
+                )
+            logger.warning(
+                "nothing is saved: CheckpointConfig names no interval, seconds, nodes, when or"
+                " before"
+            )
+            return
+        if self.manager is None:
+            return
+        for name in _OF_THE_MANAGER:
+            value = getattr(checkpoint, name)
+            if value != getattr(_NO_CHECKPOINTS, name):
+                raise UsageError(
+                    f"{name} is {value!r}, and a manager is given",
+                    hint="set it on the manager, which decides it",
+                    field=name,
+                )

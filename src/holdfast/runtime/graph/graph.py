@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import dataclasses
 import functools
 import inspect
 import logging
@@ -17,7 +16,7 @@ from holdfast.core.policy import Rules
 from holdfast.core.state import State
 from holdfast.errors import UsageError
 from holdfast.runtime.graph.compiled import Plan, Shape, problems
-from holdfast.runtime.graph.config import CheckpointConfig, GraphConfig, every_node
+from holdfast.runtime.graph.config import CheckpointConfig, GraphConfig, GraphOptions
 from holdfast.runtime.graph.edges import Edge, Predicate
 from holdfast.runtime.graph.mermaid import draw
 from holdfast.runtime.graph.node_result import NodeFunction
@@ -46,19 +45,23 @@ _said: set[str] = set()
 class StateGraph:
     """Nodes that change a state, edges that choose the next node, and checkpoints between them.
 
-    >>> graph = StateGraph(GraphConfig(name="count"))
+    >>> graph = StateGraph("count", storage="memory://")
     >>> graph.add_node("up", lambda state: {"n": state["n"] + 1})
     >>> graph.add_node("done", lambda state: None)
     >>> graph.add_edge("up", "done", lambda state: state["n"] >= 3)
     >>> graph.add_edge("up", "up")
     >>> graph.set_entry_point("up"); graph.set_exit_point("done")
-    >>> graph.execute_sync(State.new({"n": 0}))["n"]
+    >>> graph.execute_sync({"n": 0})["n"]
     3
 
-    A name instead of a `GraphConfig`, or a *storage*, makes it durable: it is saved after every
-    node and its history is kept. Without *storage* a named graph uses the configured one, see
-    `holdfast.open_storage`. *manager* replaces the one over the store: to use hooks, retention or
-    encryption.
+    A graph with a name is durable: it saves after every node in *storage*, an address or a
+    `Storage`, and keeps the run after it has completed. Without *storage* that is the configured
+    one: ``HOLDFAST_STORAGE``, `holdfast.toml`, or the default. *every* saves after that many nodes
+    instead, *every_seconds* after the first node that ends so much later than the last save.
+    *manager* takes the place of *storage*: to use hooks, retention or encryption.
+
+    A `GraphConfig` in place of the name, or as *config*, sets limits and observers. If it sets
+    checkpoints, it alone decides what is saved, and where.
     """
 
     form = ""
@@ -66,22 +69,23 @@ class StateGraph:
 
     def __init__(
         self,
-        config: GraphConfig | str | None = None,
+        name: str | GraphConfig | None = None,
         *,
+        config: GraphConfig | None = None,
         storage: Storage | str | None = None,
+        every: int | None = None,
+        every_seconds: float | None = None,
         manager: StateManager | None = None,
     ) -> None:
-        self.config = _config_of(config, storage, manager)
+        options = GraphOptions(name, config, storage, every, every_seconds, manager)
+        self.config = options.read()
         self._observers = resolve_observers(self.config.observer)
         self._owns_manager = manager is None
-        self._manager = None
-        if self.config.checkpoint.enabled:
-            self._manager = manager or _manager_for(self.config.checkpoint)
-        elif manager is not None:
-            raise UsageError(
-                "a manager is given, and checkpointing is off",
-                hint="set CheckpointConfig(interval=1) or another trigger",
-            )
+        self._manager = manager
+        checkpoint = self.config.checkpoint
+        # The configured storage is opened by the first run: a nested graph needs none.
+        if manager is None and checkpoint.enabled and checkpoint.store is not None:
+            self._manager = _manager_for(checkpoint)
         self._nodes: dict[str, NodeFunction] = {}
         self._nested: dict[str, StateGraph] = {}
         self._edges: list[Edge] = []
@@ -107,11 +111,17 @@ class StateGraph:
     @property
     def manager(self) -> StateManager:
         """The manager that saves its runs; a `UsageError` if checkpointing is off."""
-        if self._manager is None:
+        manager = self._opened()
+        if manager is None:
             raise UsageError(
                 f"checkpointing is off for graph {self.name!r}",
-                hint="set CheckpointConfig(interval=1) or another trigger",
+                hint="give storage=, or CheckpointConfig(interval=1) or another trigger",
             )
+        return manager
+
+    def _opened(self) -> StateManager | None:
+        if self._manager is None and self.config.checkpoint.enabled:
+            self._manager = _manager_for(self.config.checkpoint)
         return self._manager
 
     def add_node(self, name: str, node: NodeFunction | StateGraph, *, thread: bool = False) -> None:
@@ -348,7 +358,7 @@ class StateGraph:
             return await runner.resume(wanted)
 
     def _runner(self, plan: Plan, alone: bool) -> Runner:
-        return Runner(plan, self._manager, self.config.checkpoint, self._observers, alone)
+        return Runner(plan, self._opened(), self.config.checkpoint, self._observers, alone)
 
     def _wants_signals(self, alone: bool) -> bool:
         return alone if self.config.signals is None else self.config.signals
@@ -407,25 +417,6 @@ class StateGraph:
         return f"<StateGraph {self.name} of {len(self._nodes)} nodes>"
 
 
-def _config_of(
-    config: GraphConfig | str | None, storage: Storage | str | None, manager: StateManager | None
-) -> GraphConfig:
-    if storage is not None and manager is not None:
-        raise UsageError("storage and manager are both given", hint="give StateManager(storage)")
-    if isinstance(config, str):
-        _check_name(config, "the name of a graph")
-        return GraphConfig(config, checkpoint=every_node(storage))
-    if storage is None:
-        return config or GraphConfig()
-    config = config or GraphConfig()
-    if config.checkpoint != CheckpointConfig():
-        raise UsageError(
-            "storage and a CheckpointConfig are both given",
-            hint="write CheckpointConfig(store=..., ...) without storage",
-        )
-    return dataclasses.replace(config, checkpoint=every_node(storage))
-
-
 def _manager_for(config: CheckpointConfig) -> StateManager:
     """Open the configured store now, so that a wrong address fails now."""
     rules = Rules(keep_last=config.keep) if config.keep is not None else None
@@ -450,7 +441,7 @@ def _in_a_thread(node: NodeFunction, state: State) -> Coroutine[Any, Any, Any]:
 
 def _check_name(name: object, what: str) -> None:
     if not isinstance(name, str) or not name:
-        raise UsageError(f"{what} is {name!r}", hint="give a text that is not empty")
+        raise UsageError(f"{what} is {name!r}", hint="give a name; several as one argument each")
 
 
 def _in_a_loop(work: Coroutine[Any, Any, T]) -> T:

@@ -1,0 +1,217 @@
+"""One constructor shape: a name and a storage make a graph, an agent or a fleet durable."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import (
+    Agent,
+    AgentConfig,
+    AgentState,
+    AsyncCheckpointManager,
+    AutonomousConfig,
+    BaseAutonomousAgent,
+    CheckpointConfig,
+    CheckpointManager,
+    Fleet,
+    GraphConfig,
+    MemoryStorage,
+    Reply,
+    State,
+    StateGraph,
+    StateManager,
+)
+from holdfast.errors import UsageError
+from holdfast.testing.scripted import ScriptedModel
+
+
+def two_nodes(graph: StateGraph, calls: list[str] | None = None) -> StateGraph:
+    def work(state: State) -> dict[str, int]:
+        if calls is not None:
+            calls.append("a")
+        return {"n": state["n"] + 1}
+
+    graph.add_node("a", work)
+    graph.add_node("b", work)
+    graph.add_edge("a", "b")
+    graph.set_entry_point("a")
+    graph.set_exit_point("b")
+    return graph
+
+
+def checkpoints(storage: Any, run_id: str) -> list[int]:
+    with CheckpointManager(storage) as manager:
+        return [one.step for one in manager.list_checkpoints(run_id)]
+
+
+def agent_of(name: Any, script: list[Any], **options: Any) -> Agent:
+    return Agent(name, model=ScriptedModel(script), report=lambda line: None, **options)
+
+
+def test_the_old_names_are_the_same_classes() -> None:
+    assert BaseAutonomousAgent is Agent
+    assert AutonomousConfig is AgentConfig
+    assert StateManager is AsyncCheckpointManager
+
+
+@pytest.mark.parametrize("as_object", [False, True])
+def test_a_graph_with_a_storage_saves_every_node_and_keeps_the_run(
+    tmp_path: Path, as_object: bool
+) -> None:
+    url = f"sqlite:///{tmp_path}/runs.db"
+    storage = holdfast.open_storage(url) if as_object else url
+    calls: list[str] = []
+    with two_nodes(StateGraph("report", storage=storage), calls) as graph:
+        graph.execute_sync(State.new({"n": 0}, run_id="r"))
+        graph.execute_sync(State.new({"n": 0}, run_id="r"))
+    assert len(calls) == 2  # a completed run is not executed again
+    assert checkpoints(storage, "r") == [2, 1, 0]
+    if as_object:
+        storage.close()  # type: ignore[union-attr]
+
+
+def test_every_saves_after_that_many_nodes() -> None:
+    storage = MemoryStorage()
+    with two_nodes(StateGraph("report", storage=storage, every=2)) as graph:
+        graph.execute_sync(State.new({"n": 0}, run_id="r"))
+    assert checkpoints(storage, "r") == [2, 0]
+
+
+def test_a_named_graph_without_storage_uses_the_configured_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_STORAGE", f"sqlite:///{tmp_path}/runs.db")
+    graph = StateGraph("report")
+    assert not [*tmp_path.iterdir()]  # opened by the first run, not by the definition
+    with two_nodes(graph):
+        graph.execute_sync(State.new({"n": 0}, run_id="r"))
+    assert checkpoints(None, "r") == [2, 1, 0]
+
+
+def test_a_graph_without_a_name_or_storage_saves_nothing() -> None:
+    with pytest.raises(UsageError, match="checkpointing is off"):
+        StateGraph(GraphConfig(name="report")).manager  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"storage": "memory://", "manager": True}, "storage= and manager="),
+        ({"every": 0, "storage": "memory://"}, "every is 0"),
+        ({"every": True, "storage": "memory://"}, "every is True"),
+        ({"every_seconds": -1.0, "storage": "memory://"}, "every_seconds is -1.0"),
+        (
+            {"every": 2, "config": GraphConfig(checkpoint=CheckpointConfig(interval=1))},
+            "every= and",
+        ),
+    ],
+)
+def test_arguments_that_contradict_are_refused(options: dict[str, Any], said: str) -> None:
+    if options.get("manager"):
+        options = {**options, "manager": StateManager("memory://")}
+    with pytest.raises(UsageError, match=said):
+        StateGraph("report", **options)
+
+
+@pytest.mark.parametrize(
+    "ignored",
+    [
+        {"store": "sqlite:///never.db"},
+        {"keep": 3},
+        {"on_save_failure": "warn"},
+        {"on_corrupt": "fallback"},
+    ],
+)
+def test_a_setting_that_a_manager_would_ignore_is_refused(ignored: dict[str, Any]) -> None:
+    config = GraphConfig(checkpoint=CheckpointConfig(interval=1, **ignored))
+    with pytest.raises(UsageError, match=next(iter(ignored))):
+        StateGraph(config, manager=StateManager("memory://"))
+
+
+def test_a_store_without_a_trigger_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "holdfast.graph"):
+        StateGraph(GraphConfig(checkpoint=CheckpointConfig(store="memory://")))
+    assert "nothing is saved" in caplog.text
+
+
+async def test_an_agent_with_a_storage_saves_every_cycle_and_continues_its_task() -> None:
+    storage = MemoryStorage()
+    config = AgentConfig(planning_enabled=False)
+    first = agent_of("researcher", [RuntimeError("down")], storage=storage, config=config)
+    assert (await first.run("q", run_id="r")).status == "failed"
+    again = agent_of("researcher", [Reply("kelp")], storage=storage, config=config)
+    result = await again.run("q")
+    assert (result.run_id, result.answer, again.agent_id) == ("r", "kelp", "researcher")
+    assert checkpoints(storage, "r")[-1] == 0
+    assert (await again.run("q", run_id="r")).answer == "kelp"  # asks no model again
+    with pytest.raises(UsageError, match="has another task: 'q'"):
+        await again.run("other", run_id="r")
+
+
+async def test_a_named_agent_uses_the_configured_storage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_STORAGE", f"sqlite:///{tmp_path}/runs.db")
+    async with agent_of("researcher", [Reply("plan"), Reply("kelp")]) as agent:
+        await agent.run("q", run_id="r")
+    assert checkpoints(None, "r")
+
+
+def triggers_of(agent: Agent) -> tuple[int | None, float | None]:
+    due = agent.config.triggers(StateManager("memory://").triggers)
+    return due.frequency, due.interval
+
+
+def test_every_means_the_same_for_agents() -> None:
+    storage = MemoryStorage()
+    assert triggers_of(agent_of("a", [], storage=storage)) == (1, None)
+    assert triggers_of(agent_of("a", [], storage=storage, every=3)) == (3, None)
+    assert triggers_of(agent_of("a", [], storage=storage, every_seconds=9.0)) == (None, 9.0)
+    with CheckpointManager(storage, every=3, every_seconds=9.0) as manager:
+        assert (manager.triggers.frequency, manager.triggers.interval) == (3, 9.0)
+    with pytest.raises(UsageError, match="every= and checkpoint_frequency="):
+        CheckpointManager(storage, every=3, checkpoint_frequency=3)
+
+
+async def test_an_agent_without_triggers_saves_only_its_beginning_and_end() -> None:
+    storage = MemoryStorage()
+    config = AgentConfig(checkpoint_frequency=None, checkpoint_interval_seconds=None)
+    async with StateManager(storage) as manager:
+        agent = agent_of(config, [Reply("plan"), Reply("kelp")], state_manager=manager)
+        run_id = (await agent.run("q")).run_id
+    assert checkpoints(storage, run_id) == [3, 0]
+
+
+def test_an_agents_contradictions_are_refused() -> None:
+    for options, said in (
+        ({"storage": "memory://", "state_manager": StateManager("memory://")}, "storage= and"),
+        ({"every": 0}, "every is 0"),
+        ({"agent_id": "b"}, "agent_id 'b'"),
+        ({"every": 2, "config": AgentConfig(checkpoint_frequency=3)}, "every= or every_seconds="),
+    ):
+        with pytest.raises(UsageError, match=said):
+            agent_of("a", [], **options)
+
+
+async def test_a_fleet_takes_a_storage_and_a_run_id() -> None:
+    model = ScriptedModel([])
+    with pytest.raises(UsageError, match="storage= and checkpoint_storage="):
+        Fleet(model, checkpoint_storage="memory://", storage="memory://")
+    async with Fleet(model, storage="memory://") as fleet:
+        assert fleet.checkpointing
+        with pytest.raises(UsageError, match="run_id= and resume_from_checkpoint="):
+            await fleet.run("q", resume_from_checkpoint="x", run_id="r")
+
+
+def test_wrong_arguments_are_refused_by_name() -> None:
+    with pytest.raises(UsageError, match="status is 'weird'"):
+        AgentState(status="weird")
+    with pytest.raises(UsageError, match=r"State\.new"):
+        State({"n": 1})
+    with pytest.raises(UsageError, match="an exit point is"):
+        StateGraph().set_exit_point(["a", "b"])  # type: ignore[arg-type]
