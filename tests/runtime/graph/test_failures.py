@@ -48,10 +48,12 @@ class Mute(Exception):
 
 
 class Broken(RedactionHook):
-    """It cannot find any secret."""
+    """It fails on the one secret that it should replace."""
 
     def redact(self, state: Any) -> Any:
-        raise ValueError("hunter2 is at fault")
+        if "hunter2" in repr(state):
+            raise ValueError("hunter2 is at fault")
+        return state
 
 
 class Lost(BaseException):
