@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from tests.cli.conftest import call
 
 import holdfast
 from holdfast import StateManager, answer
@@ -45,3 +46,50 @@ def test_a_workflow_is_resumed_by_its_entry_point(tmp_path: Path, name: str) -> 
     ended = runs.resume_sync("r")
     assert (ended.status, ended.step) == ("completed", 1)
     asyncio.run(manager.close())
+
+
+@holdfast.step
+def fetch(page: str) -> str:
+    if page == "c":
+        raise ConnectionError("no route")
+    return page.upper()
+
+
+@holdfast.workflow
+def gather_pages(pages: list[str]) -> str:
+    return "".join(fetch(page) for page in pages)
+
+
+def test_a_resume_of_a_workflow_is_explained_by_its_recorded_calls(tmp_path: Path) -> None:
+    db = f"sqlite:///{tmp_path}/runs.db"
+    with pytest.raises(ConnectionError):
+        gather_pages.run(["a", "b", "c"], run_id="r", storage=db)
+    manager = StateManager(db)
+    plan = load_resumable(gather_pages.entry_point).over(manager).explain_resume("r")
+    assert plan.reused == ("fetch@1", "fetch@2") and plan.next == "gather_pages"
+    assert str(plan).splitlines()[:3] == [
+        "run r would call gather_pages again and continue after 2 recorded calls",
+        "it had failed: ConnectionError: no route",
+        "reused: fetch@1, fetch@2",
+    ]
+    assert plan.tell(now=True).startswith(
+        "run r calls gather_pages again and continues after 2 recorded calls\n"
+    )
+    with pytest.raises(UsageError, match="not of workflow 'publish'"):
+        load_resumable(publish.entry_point).over(manager).explain_resume("r")
+    asyncio.run(manager.close())
+
+
+def test_a_dry_run_of_a_workflow_imports_nothing_and_names_what_it_waits_for(
+    tmp_path: Path,
+) -> None:
+    db = f"sqlite:///{tmp_path}/runs.db"
+    publish.run("Kelp", run_id="r", storage=db, wait=False)
+    dry = call("-s", db, "resume", "r", "--dry-run", "--entry", "no_such_module:publish")
+    assert dry.code == 0 and "would import no_such_module:publish" in dry.err
+    assert "run r would call publish again and continue after 0 recorded calls" in dry.err
+    assert "waits for the event approval: approval@1" in dry.err
+    answer("r", "approval", "Ann", storage=db)
+    publish.resume("r", storage=db)
+    dry = call("-s", db, "resume", "r", "--dry-run")
+    assert "run r is completed at step 1: nothing would run" in dry.err

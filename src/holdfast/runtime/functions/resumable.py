@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
 from typing import Any
 
 from holdfast.checkpoint.manager import CheckpointManager, StateManager
 from holdfast.errors import Interrupted, UsageError
 from holdfast.runtime.functions.definition import AsyncWorkflow, Workflow
 from holdfast.runtime.result import RunResult
-from holdfast.runtime.resume import ResumePlan, Saved, find_run
+from holdfast.runtime.resume import ResumePlan, explain
 from holdfast.storage.base import Storage
 
 __all__ = ["FunctionRuns"]
@@ -32,29 +31,12 @@ class FunctionRuns:
     def explain_resume(self, run_id: str) -> ResumePlan:
         """Say what `resume_sync` would do."""
         with CheckpointManager(self._storage) as manager:
-            newest = manager.reader.newest(find_run(manager.reader, run_id))
-        looked: Any = self._workflow.result(run_id, storage=self._storage)
-        found: RunResult[Any] = asyncio.run(looked) if asyncio.iscoroutine(looked) else looked
-        now = datetime.now(UTC)
-        return ResumePlan(
-            run_id=run_id,
-            status=found.status,
-            step=found.step,
-            checkpoint_id=newest.id if newest is not None else "",
-            next=self._workflow.name,
-            in_doubt=tuple(one for one in found.waiting if one.kind == "effect"),
-            questions=tuple(
-                one
-                for one in found.waiting
-                if one.kind != "effect" and (one.until is None or one.until > now)
-            ),
-            saves=Saved(
-                seconds=found.usage.seconds,
-                tokens=found.usage.tokens,
-                dollars=found.usage.dollars,
-            ),
-            error=found.error,
-        )
+            plan = explain(manager.reader, None, run_id)
+        if not plan.is_workflow or plan.next != self._workflow.name:
+            raise UsageError(
+                f"run {run_id!r} is not of workflow {self._workflow.name!r}", run_id=run_id
+            )
+        return plan
 
     def resume_sync(
         self, run_id: str, *, checkpoint_id: str | None = None, force: bool = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 import msgspec
 
@@ -12,13 +13,15 @@ from holdfast.checkpoint.effects import (
     BRANCH,
     Waiting,
     check_not_held,
+    failure_in,
+    open_notes,
     place_name,
     read_notes,
     spans_to,
     waiting_inside,
     waiting_of,
 )
-from holdfast.checkpoint.journal import Note, Reader
+from holdfast.checkpoint.journal import Loaded, Note, Reader
 from holdfast.core.records import Header
 from holdfast.errors import HoldfastError, LeaseHeldError
 from holdfast.runtime.graph import Plan, Progress, difference, read_progress
@@ -45,7 +48,9 @@ class ResumePlan(msgspec.Struct, frozen=True, kw_only=True):
     """Step of the newest checkpoint."""
     checkpoint_id: str
     next: str | None
-    """The first node to execute; None if there is none, or it is undecided."""
+    """The first node to execute, or the workflow; None if there is none, or it is undecided."""
+    is_workflow: bool = False
+    """True if the run is of a durable function, which is called again from its beginning."""
     again: tuple[str, ...] = ()
     """Nodes executed after that checkpoint, as far as effects show, and executed again."""
     skipped: tuple[str, ...] = ()
@@ -72,28 +77,54 @@ class ResumePlan(msgspec.Struct, frozen=True, kw_only=True):
         if self.status == "completed":
             none = "nothing runs" if now else "nothing would run"
             return f"run {self.run_id} is completed at step {self.step}: {none}"
-        where = f"node {self.next!r}" if self.next else "an undecided edge"
-        goes = "continues" if now else "would continue"
-        lines = [f"run {self.run_id} {goes} after step {self.step} with {where}"]
-        if now and self.questions:
-            lines = [f"run {self.run_id} waits after step {self.step} at {where}"]
+        lines = [self._tell_place(waits=now and bool(self.questions), now=now)]
         if self.error:
             lines.append(f"it had failed: {self.error}")
         if self.skipped:
             counts = Counter(self.skipped)
             lines.append("skipped: " + ", ".join(_times(*one) for one in counts.items()))
-        for word, what in (("again", self.again), ("inside", self.inside), ("reused", self.reused)):
+        for word, what in (
+            ("again", self.again),
+            ("inside", self.inside),
+            ("reused", self._tell_reused()),
+        ):
             if what:
                 lines.append(f"{word}: {', '.join(what)}")
         for one in self.in_doubt:
             lines.append(f"in doubt: {one.id}, and {_DO[one.policy][now]}")
-        for one in self.questions:
-            lines.append(f"waits for an answer: {one.id}: {one.question}")
+        lines += [_tell_waiting(one) for one in self.questions]
         spent = self.saves
         lines.append(f"saves {spent.seconds:.1f} s, {spent.tokens:,} tokens, ${spent.dollars:.2f}")
         if self.problem:
             lines.append(f"but not now: {self.problem}")
         return "\n".join(lines)
+
+    def _tell_place(self, *, waits: bool, now: bool) -> str:
+        """The place in the graph or in the workflow at which the run continues or waits."""
+        if self.is_workflow:
+            count = len(self.reused)
+            after = f"after {count} recorded call{'' if count == 1 else 's'}"
+            goes = "would call {} again and continue {}"
+            if now:
+                goes = "waits in {} {}" if waits else "calls {} again and continues {}"
+            return f"run {self.run_id} {goes.format(self.next, after)}"
+        where = f"node {self.next!r}" if self.next else "an undecided edge"
+        if waits:
+            return f"run {self.run_id} waits after step {self.step} at {where}"
+        goes = "continues" if now else "would continue"
+        return f"run {self.run_id} {goes} after step {self.step} with {where}"
+
+    def _tell_reused(self) -> Sequence[str]:
+        if len(self.reused) <= _LISTED:
+            return self.reused
+        left = len(self.reused) - _LISTED
+        return (f"{left} earlier ones", *self.reused[-_LISTED:])
+
+
+_WORKFLOW = frozenset(["workflow", "version", "arguments"])
+"""Keys of the state that a workflow is saved with."""
+_LISTED = 8
+"""Recorded calls that are listed by their ids, at most."""
 
 
 _DO = {
@@ -112,10 +143,16 @@ _DO = {
 
 
 def explain(reader: Reader, plan: Plan | None, run_id: str) -> ResumePlan:
-    """See `StateGraph.explain_resume`. Without *plan* the shape of the graph is not compared."""
+    """Explain the resume of a graph's or a workflow's run; see `StateGraph.explain_resume`.
+
+    Without *plan* the shape of the graph is not compared.
+    """
     target = find_target(reader, find_run(reader, run_id))
     run, newest = target.run, target.newest
-    progress = read_progress(reader.load(newest))
+    loaded = reader.load(newest)
+    if plan is None and "now" not in loaded.extra and loaded.texts.keys() >= _WORKFLOW:
+        return _explain_workflow(reader, run, loaded)
+    progress = read_progress(loaded)
     notes = read_notes(reader, newest, run.seq)
     effects = {note.content.id: note for note in notes if note.kind == "effect"}
     answered = {note.content.id for note in notes if note.kind == "answer"}
@@ -148,6 +185,39 @@ def explain(reader: Reader, plan: Plan | None, run_id: str) -> ResumePlan:
         saves=_saved(reader, run, progress, notes),
         error=progress.error,
         problem=_problem(reader, plan, newest, progress),
+    )
+
+
+def _explain_workflow(reader: Reader, run: RunInfo, loaded: Loaded) -> ResumePlan:
+    """Say which recorded calls of a durable function are returned, and what it waits for."""
+    newest = loaded.header
+    completed = newest.status == "completed"
+    ledger = open_notes(reader, run)
+    notes = [] if completed else ledger.notes()
+    waiting = [] if completed else [waiting_of(run.run_id, note) for note in ledger.waiting()]
+    done = [note.content for note in notes if note.kind == "effect" and note.content.done]
+    now = datetime.now(UTC)
+    return ResumePlan(
+        run_id=run.run_id,
+        status=newest.status,
+        step=newest.step,
+        checkpoint_id=newest.id,
+        next=str(loaded.graph_state()["workflow"]),
+        is_workflow=True,
+        reused=tuple(one.id for one in done),
+        in_doubt=tuple(one for one in waiting if one.kind == "effect"),
+        questions=tuple(
+            one
+            for one in waiting
+            if one.kind != "effect" and (one.until is None or one.until > now)
+        ),
+        saves=Saved(
+            seconds=sum(one.seconds for one in done),
+            tokens=sum(one.tokens for one in done),
+            dollars=sum(one.dollars for one in done),
+        ),
+        error=failure_in(newest, loaded.extras[-1]),
+        problem="" if completed else _held(reader, run.run_id),
     )
 
 
@@ -195,12 +265,28 @@ def _problem(reader: Reader, plan: Plan | None, newest: Header, progress: Progre
     try:
         if plan and newest.fingerprint != plan.fingerprint and newest.schema == plan.version:
             raise difference(progress.shape, plan.shape, newest.run_id)
-        check_not_held(reader, newest.run_id)
+    except HoldfastError as error:
+        return str(error)
+    return _held(reader, newest.run_id)
+
+
+def _held(reader: Reader, run_id: str) -> str:
+    try:
+        check_not_held(reader, run_id)
     except LeaseHeldError as error:
         return error.message
     except HoldfastError as error:
         return str(error)
     return ""
+
+
+def _tell_waiting(one: Waiting) -> str:
+    until = f" until {one.until:%Y-%m-%d %H:%M:%S} UTC" if one.until is not None else ""
+    if one.kind == "timer":
+        return f"waits{until}: {one.id}"
+    if one.kind == "event":
+        return f"waits for the event {one.name}{until}: {one.id}"
+    return f"waits for an answer: {one.id}: {one.question}"
 
 
 def _times(node: str, count: int) -> str:
