@@ -171,7 +171,9 @@ def test_show_diff_and_fork(place: Path) -> None:
     assert "~ current_round 1 -> 2" in out and "~ last_response" in out
     forked = re.search(r"^(\S+) forked from fleet_\w+@\d+$", out, re.MULTILINE)
     assert forked is not None
-    new = ids_in(pipe(place, f"checkpoints {forked[1]}"))[0]
+    listed = pipe(place, f"checkpoints {forked[1]}", "checkpoints round=2")
+    new = ids_in(listed)[0]
+    assert listed.count(new) == 2  # a fork counts its rounds from where it began
     before = calls(place)
     out = pipe(place, f"resume {new}", "")
     assert "completed in 3 rounds" in out and calls(place) - before == 2 + 2

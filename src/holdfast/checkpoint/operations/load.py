@@ -164,5 +164,9 @@ def _forked(loaded: Loaded, run_id: str) -> CheckpointDraft:
 
 
 def _progress(header: Header) -> dict[str, Any]:
-    """The progress of loops, which the fork continues."""
-    return {"each": header.metadata["each"]} if "each" in header.metadata else {}
+    """The progress of loops and of a fleet's rounds, which the fork continues."""
+    return {key: header.metadata[key] for key in _PROGRESS if key in header.metadata}
+
+
+_PROGRESS = ("each", "round", "current_round")
+"""Metadata that counts what a run has done."""
