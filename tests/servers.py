@@ -14,6 +14,8 @@ import subprocess
 import tempfile
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,11 +23,13 @@ from typing import Any
 __all__ = [
     "Postgres",
     "Redis",
+    "RedisCluster",
     "postgres",
     "postgres_socket",
     "redis_program",
     "redis_server",
     "valkey",
+    "valkey_cluster",
     "valkey_program",
 ]
 
@@ -99,17 +103,26 @@ def postgres() -> Postgres:
     return Postgres(Path(_DIRECTORY))
 
 
+_watchers: list[subprocess.Popen[bytes]] = []
+
+
 class Redis:
     """A Redis or Valkey server with its own directory, reachable by a Unix socket.
 
     It ends with the process that started it, or with the process *owner*. *settings* are lines of
-    its configuration.
+    its configuration; *home* is removed at the end, where there is an owner.
     """
 
     def __init__(
-        self, program: str, directory: Path, *settings: str, owner: int | None = None
+        self,
+        program: str,
+        directory: Path,
+        *settings: str,
+        owner: int | None = None,
+        home: Path | None = None,
     ) -> None:
         self._owner = owner
+        self._home = home or directory
         self.program = program
         self.directory = directory
         self._settings = settings
@@ -148,13 +161,9 @@ class Redis:
         if self._owner is None:
             atexit.register(self.stop)
         else:
-            watch = f"while kill -0 {self._owner} 2>/dev/null; do sleep 0.3; done"
-            end = f"kill -9 {self._process.pid}; rm -rf {shlex.quote(str(self.directory))}"
-            self._watcher = subprocess.Popen(
-                ["sh", "-c", f"{watch}; {end}"], start_new_session=True
-            )
+            _end_with(self._owner, self._process.pid, self.program, self._home)
         give_up = time.monotonic() + 30
-        while not self._answers():
+        while not self.answers():
             if self._process.poll() is not None or time.monotonic() > give_up:
                 raise RuntimeError((self.directory / "log").read_text())
             time.sleep(0.005)
@@ -180,7 +189,7 @@ class Redis:
             self._process.kill()
             self._process.wait()
 
-    def _answers(self) -> bool:
+    def answers(self) -> bool:
         try:
             with self.connect() as end:
                 end.settimeout(5)
@@ -188,6 +197,88 @@ class Redis:
                 return end.recv(64).startswith((b"+PONG", b"-NOAUTH"))
         except OSError:
             return False
+
+
+class RedisCluster:
+    """Three servers on loopback that share the keys."""
+
+    def __init__(
+        self, program: str, directory: Path, *settings: str, owner: int | None = None
+    ) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        ports = directory / "ports"
+        if not ports.exists():
+            ports.write_text(" ".join(map(str, _free_ports(6))))
+        self._ports = [int(port) for port in ports.read_text().split()]
+        self.directory = directory
+        self.servers = [
+            Redis(
+                program,
+                directory / f"{port}",
+                *settings,
+                "bind 127.0.0.1",
+                f"port {port}",
+                "cluster-enabled yes",
+                f"cluster-port {bus}",
+                "cluster-node-timeout 5000",
+                owner=owner,
+                home=directory,
+            )
+            for port, bus in zip(self._ports[:3], self._ports[3:], strict=True)
+        ]
+
+    @property
+    def url(self) -> str:
+        return f"redis://127.0.0.1:{self._ports[0]}"
+
+    def start(self) -> RedisCluster:
+        """Start the servers, and wait until all of them know each other."""
+        import redis
+
+        for server in self.servers:
+            server.start()
+        clients = [redis.Redis(unix_socket_path=one.socket, protocol=2) for one in self.servers]
+        for n, client in enumerate(clients):
+            first, last = 16384 * n // 3, 16384 * (n + 1) // 3 - 1
+            client.execute_command("CLUSTER ADDSLOTSRANGE", first, last)
+            for port, bus in zip(self._ports[:n], self._ports[3:], strict=False):
+                client.execute_command("CLUSTER MEET", "127.0.0.1", port, bus)
+        give_up = time.monotonic() + 60
+        while not all(_is_whole(client) for client in clients):
+            if time.monotonic() > give_up:
+                raise RuntimeError("the cluster does not form")
+            time.sleep(0.05)
+        for client in clients:
+            client.close()
+        return self
+
+    def drop(self, prefix: str) -> None:
+        """Remove all keys of a storage."""
+        for server in self.servers:
+            server.drop(prefix)
+
+    def answers(self) -> bool:
+        return all(server.answers() for server in self.servers)
+
+
+def _end_with(owner: int, pid: int, program: str, directory: Path) -> None:
+    """Have a server killed and its directory removed when the process *owner* has ended."""
+    lives = f'[ "$(readlink /proc/{pid}/exe)" = "{Path(program).resolve()}" ]'
+    wait = f"while {lives} && kill -0 {owner} 2>/dev/null; do sleep 0.3; done"
+    end = f"{lives} && kill -9 {pid} && rm -rf {shlex.quote(str(directory))}"
+    _watchers.append(subprocess.Popen(["sh", "-c", f"{wait}; {end}"], start_new_session=True))
+
+
+def _is_whole(client: Any) -> bool:
+    info = client.execute_command("CLUSTER INFO")
+    known = {key: value for key, value in info.items()} if isinstance(info, dict) else {}
+    return known.get("cluster_state") == "ok" and known.get("cluster_known_nodes") == "3"
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        found = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [int(one.getsockname()[1]) for one in found]
 
 
 def valkey_program() -> str:
@@ -222,12 +313,34 @@ def redis_server() -> Redis:
     return _shared("redis", program)
 
 
+@cache
+def valkey_cluster() -> RedisCluster:
+    """The Valkey cluster that all tests of this run share."""
+    directory = Path(f"{_SHARED}-cluster")
+    with _only_one(directory):
+        found = RedisCluster(valkey_program(), directory, *_SETTINGS, owner=_owner())
+        return found if found.answers() else found.start()
+
+
+_SETTINGS = ("appendonly yes", "appendfsync always", 'save ""')
+
+
 def _shared(name: str, program: str) -> Redis:
     """A server that the first process that asks for it starts, and the others find."""
-    settings = ("appendonly yes", "appendfsync always", 'save ""')
-    workers = "PYTEST_XDIST_WORKER" in os.environ
-    owner = os.getppid() if workers else os.getpid()
-    server = Redis(program, Path(f"{_SHARED}-{name}"), *settings, owner=owner)
-    with (server.directory / "lock").open("w") as lock:
+    directory = Path(f"{_SHARED}-{name}")
+    with _only_one(directory):
+        server = Redis(program, directory, *_SETTINGS, owner=_owner())
+        return server if server.answers() else server.start()
+
+
+def _owner() -> int:
+    return os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
+
+
+@contextmanager
+def _only_one(directory: Path) -> Iterator[None]:
+    """Let one process at a time start what is in a directory."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        return server if server._answers() else server.start()
+        yield

@@ -4,7 +4,14 @@ import hashlib
 from pathlib import Path
 
 import pytest
-from tests.servers import Redis, redis_program, redis_server, valkey
+from tests.servers import (
+    Redis,
+    RedisCluster,
+    redis_program,
+    redis_server,
+    valkey,
+    valkey_cluster,
+)
 
 from holdfast.storage.base import Storage
 from holdfast.storage.redis import RedisStorage
@@ -12,7 +19,7 @@ from holdfast.testing import StorageContract
 
 
 class TestValkey(StorageContract):
-    def server(self) -> Redis:
+    def server(self) -> Redis | RedisCluster:
         return valkey()
 
     def open(self, directory: Path) -> Storage:
@@ -27,6 +34,11 @@ class TestValkey(StorageContract):
 class TestRedis(TestValkey):
     def server(self) -> Redis:
         return redis_server()
+
+
+class TestCluster(TestValkey):
+    def server(self) -> RedisCluster:
+        return valkey_cluster()
 
 
 def _prefix(directory: Path) -> str:

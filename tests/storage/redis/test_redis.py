@@ -20,7 +20,8 @@ from tests.servers import Redis, redis_program, valkey, valkey_program
 from holdfast import CheckpointManager, State, errors
 from holdfast.storage.base import Owner, RecordQuery, RunQuery
 from holdfast.storage.redis import RedisStorage
-from holdfast.storage.redis.durability import Acknowledgements, Facts, decide
+from holdfast.storage.redis.acknowledgements import Acknowledgements
+from holdfast.storage.redis.durability import Facts, decide
 from holdfast.storage.registry import open_storage
 from holdfast.testing import JournalWriter
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -17,12 +18,15 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.storage.addresses import mask_url
+from holdfast.storage.redis.acknowledgements import Acknowledgements
 from holdfast.storage.redis.scripts import Script
 
 try:
     import redis
     from redis.backoff import NoBackoff
     from redis.retry import Retry
+
+    from holdfast.storage.redis.slots import Slots
 except ImportError as missing:
     raise MissingExtraError(
         "Redis and Valkey storages need the package redis", hint="pip install 'holdfast[redis]'"
@@ -35,10 +39,20 @@ T = TypeVar("T")
 Call = tuple[Any, ...]
 """A command with its arguments; or a script with its key and its arguments."""
 
+_PAGE = 512
 _CONNECT_SECONDS = 10.0
 _FIRST_WAIT, _LONGEST_WAIT = 0.05, 1.0
-_AWAY = ("LOADING", "BUSY", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN", "READONLY", "NOREPLICAS")
-"""First words of errors after which the same call may succeed."""
+_AWAY = (
+    redis.ConnectionError,
+    redis.TimeoutError,
+    redis.exceptions.AskError,
+    redis.exceptions.ClusterDownError,
+    redis.exceptions.MasterDownError,
+    redis.exceptions.MovedError,
+    redis.exceptions.TryAgainError,
+)
+_AWAY_WORDS = ("BUSY", "NOREPLICAS")
+"""Errors, and first words of others, after which the same call may succeed."""
 _REFUSED = ("NOAUTH", "WRONGPASS", "NOPERM")
 _SCHEMES = {"valkey": "redis", "valkeys": "rediss", "redis+unix": "unix", "valkey+unix": "unix"}
 _PASSWORDS = ("REDISCLI_AUTH", "VALKEYCLI_AUTH")
@@ -52,10 +66,13 @@ class ServerConnections:
     """
 
     def __init__(self, url: str, *, size: int, timeout: float, patience: float) -> None:
+        self.awaited = Acknowledgements()
+        """The acknowledgements that `store` waits for."""
         self.where = mask_url(url)
         self.timeout = timeout
         self._patience = patience
         self._closed = False
+        self._cluster: Slots | None = None
         scheme, mark, rest = url.partition("://")
         scheme = _SCHEMES.get(scheme, scheme)
         options: dict[str, Any] = {"socket_timeout": timeout, "protocol": 2}
@@ -72,8 +89,16 @@ class ServerConnections:
             )
         except (ValueError, TypeError) as error:
             raise UsageError(f"{self.where} is no address of a server: {error}") from None
-        self.server = redis.Redis(connection_pool=pool)
+        self._server = redis.Redis(connection_pool=pool)
         self._pool = pool
+
+    def join_cluster(self) -> None:
+        """Send every call to the server that has its key, from now on."""
+        self._cluster = Slots(self._pool, self.where)
+
+    def servers(self) -> list[Any]:
+        """A client for every server that takes writes."""
+        return [self._server] if self._cluster is None else self._cluster.clients()
 
     def run(self, work: Callable[[], T]) -> T:
         """Do *work*, and repeat it while the server is away.
@@ -97,20 +122,54 @@ class ServerConnections:
         try:
             return work()
         except redis.RedisError as error:
-            raise self._translate(error) from error
+            failure = self._translate(error)
+            if self._cluster is not None and failure.retryable:
+                with suppress(redis.RedisError, StorageUnavailableError):
+                    self._cluster.refresh()
+            raise failure from error
 
-    def send(self, calls: Sequence[Call]) -> list[Any]:
-        """Send calls together on one connection; their answers in order, the first error raised."""
-        answers = self._send(calls)
-        if any(isinstance(answer, redis.exceptions.NoScriptError) for answer in answers):
-            # The server has restarted; every call may be repeated.
-            for script in {call[0] for call in calls if isinstance(call[0], Script)}:
-                self.server.script_load(script.text)
-            answers = self._send(calls)
-        for answer in answers:
-            if isinstance(answer, Exception):
-                raise answer
+    def send(self, calls: Sequence[Call], *, wait: Call | None = None) -> list[Any]:
+        """Send calls together; their answers in order, the first error raised.
+
+        Calls to one server share a connection, on which *wait* follows them.
+        """
+        answers: list[Any] = [None] * len(calls)
+        for server, places in self._by_server(calls):
+            there = [calls[place] for place in places]
+            found = _send(server, there, wait)
+            if any(isinstance(answer, redis.exceptions.NoScriptError) for answer in found):
+                # The server has restarted; every call may be repeated.
+                for script in {call[0] for call in there if isinstance(call[0], Script)}:
+                    server.script_load(script.text)
+                found = _send(server, there, wait)
+            for answer in found:
+                if isinstance(answer, Exception):
+                    raise answer
+            if wait is not None and not self.awaited.is_met(found.pop()):
+                raise StorageUnavailableError(
+                    f"{self.where} did not get an append to disk and {self.awaited.replicas}"
+                    f" replicas within {self.timeout:g} s"
+                )
+            for place, answer in zip(places, found, strict=True):
+                answers[place] = answer
         return answers
+
+    def store(self, calls: Sequence[Call]) -> list[Any]:
+        """Send calls that write, and wait until their effects are as durable as was asked for.
+
+        A server waits for the writes of one connection only, so a repeated call must write too.
+        """
+        wait = self.awaited.command(self.timeout * 0.8)
+        return self.run(lambda: self.send(calls, wait=wait)) if calls else []
+
+    def scan(self, pattern: bytes) -> list[bytes]:
+        """The names of all keys that match, of every server."""
+
+        def work() -> list[bytes]:
+            pages = (one.scan_iter(match=pattern, count=_PAGE) for one in self.servers())
+            return list(dict.fromkeys(key for page in pages for key in page))
+
+        return self.run(work)
 
     def ask(self, *call: Any) -> Any:
         """Send one call and repeat it while the server is away."""
@@ -129,17 +188,18 @@ class ServerConnections:
         """Close every connection."""
         self._closed = True
         self._pool.disconnect()
+        if self._cluster is not None:
+            self._cluster.close()
 
-    def _send(self, calls: Sequence[Call]) -> list[Any]:
-        pipe: Any
-        with self.server.pipeline(transaction=False) as pipe:
-            for first, *arguments in calls:
-                if isinstance(first, Script):
-                    pipe.execute_command("EVALSHA", first.digest, 1, *arguments)
-                else:
-                    pipe.execute_command(first, *arguments)
-            answers: list[Any] = pipe.execute(raise_on_error=False)
-        return answers
+    def _by_server(self, calls: Sequence[Call]) -> Iterable[tuple[Any, Sequence[int]]]:
+        """The servers that calls go to, each with the places of its calls."""
+        if self._cluster is None:
+            return [(self._server, range(len(calls)))]
+        found: dict[int, tuple[Any, list[int]]] = {}
+        for place, call in enumerate(calls):
+            client = self._cluster.client(call[1])
+            found.setdefault(id(client), (client, []))[1].append(place)
+        return found.values()
 
     def _translate(self, error: redis.RedisError) -> StorageError:
         text = mask_url(str(error).strip().partition("\n")[0]) or type(error).__name__
@@ -158,7 +218,19 @@ class ServerConnections:
             return StorageUnavailableError(
                 f"{self.where} is read-only: {text}", hint="connect to the primary, not a replica"
             )
-        away = (redis.ConnectionError, redis.TimeoutError)
-        if isinstance(error, away) or text.startswith(_AWAY):
+        if isinstance(error, _AWAY) or text.startswith(_AWAY_WORDS):
             return StorageUnavailableError(f"{self.where} cannot be reached: {text}")
         return StorageError(f"{self.where} failed: {text}")
+
+
+def _send(server: Any, calls: Sequence[Call], wait: Call | None) -> list[Any]:
+    with server.pipeline(transaction=False) as pipe:
+        for first, *arguments in calls:
+            if isinstance(first, Script):
+                pipe.execute_command("EVALSHA", first.digest, 1, *arguments)
+            else:
+                pipe.execute_command(first, *arguments)
+        if wait is not None:
+            pipe.execute_command(*wait)
+        answers: list[Any] = pipe.execute(raise_on_error=False)
+    return answers

@@ -5,14 +5,15 @@ The keys of a run hold all that is known of it, so the indexes are rebuilt from 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 
 from holdfast.core.records import Record
 from holdfast.errors import CorruptError, UsageError
 from holdfast.storage.redis.connections import ServerConnections
-from holdfast.storage.redis.keys import KeyNames, member_of, to_bytes, to_text
+from holdfast.storage.redis.indexes import Indexes
+from holdfast.storage.redis.keys import KeyNames, member_of, to_text
 from holdfast.storage.redis.rows import record_at, rewrite_values
-from holdfast.storage.redis.scripts import REINDEX, REWRITE, UNLISTED
+from holdfast.storage.redis.scripts import EXPECTED, REWRITE
 from holdfast.storage.shared import (
     Inspection,
     check_head,
@@ -29,20 +30,20 @@ _PAGE = 512
 
 def known_runs(db: ServerConnections, keys: KeyNames) -> list[str]:
     """The ids of all runs that have keys, listed or not, by ordinal."""
-    heads = list(_scan(db, keys.heads))
+    heads = db.scan(keys.heads)
     ordinals = db.ask_all([("HGET", head, "ordinal") for head in heads])
     found = sorted(zip((int(one or 0) for one in ordinals), heads, strict=True))
     return [keys.run_of(head) for _, head in found]
 
 
-def check_indexes(db: ServerConnections, keys: KeyNames) -> list[str]:
+def check_indexes(db: ServerConnections, keys: KeyNames, indexes: Indexes) -> list[str]:
     """Describe runs and records that the indexes lack, and entries without a record."""
+    indexes.settle()
     runs = known_runs(db, keys)
-    calls = [(UNLISTED, keys.run(run), keys.index, to_bytes(run), b"1") for run in runs]
     problems = [
         f"the indexes lack {count} entries of run {run!r}"
-        for run, count in zip(runs, db.ask_all(calls), strict=True)
-        if count
+        for run in runs
+        if (count := _lacking(db, indexes, run))
     ]
     listed = {to_text(run) for run in db.ask("ZRANGE", keys.index + b"runs", 0, -1)}
     problems += [
@@ -54,23 +55,24 @@ def check_indexes(db: ServerConnections, keys: KeyNames) -> list[str]:
     return problems
 
 
-def rebuild_indexes(db: ServerConnections, keys: KeyNames) -> list[str]:
+def rebuild_indexes(db: ServerConnections, keys: KeyNames, indexes: Indexes) -> list[str]:
     """Make all indexes anew from the runs; returns what was wrong with them.
 
     An append that comes meanwhile enters itself.
     """
-    problems = check_indexes(db, keys)
+    problems = check_indexes(db, keys, indexes)
     if not problems:
         return []
-    counter = keys.index + b"ordinals"
-    old = [key for key in _scan(db, keys.index + b"*") if key != counter]
-    db.ask_all([("UNLINK", key) for key in old])
+    kept = {keys.index + b"ordinals", keys.index + b"announced"}
+    db.ask_all([("UNLINK", key) for key in db.scan(keys.index + b"*") if key not in kept])
     runs = known_runs(db, keys)
-    db.ask_all([(REINDEX, keys.run(run), keys.index, to_bytes(run), b"1", 0) for run in runs])
+    for run in runs:
+        indexes.reindex(run, 0)
     ordinals = db.ask_all([("HGET", keys.run(run) + b"head", "ordinal") for run in runs])
     highest = max((int(one or 0) for one in ordinals), default=0)
+    counter = keys.index + b"ordinals"
     if int(db.ask("GET", counter) or 0) < highest:
-        db.ask("SET", counter, highest)
+        db.store([("SET", counter, highest)])
     return [*problems, f"the indexes of {len(runs)} runs were rebuilt"]
 
 
@@ -111,7 +113,7 @@ def inspect_run(db: ServerConnections, keys: KeyNames, run_id: str) -> Inspectio
 
 def rewrite_run(
     db: ServerConnections,
-    keys: KeyNames,
+    indexes: Indexes,
     run_id: str,
     records: Sequence[Record],
     hidden: Collection[int],
@@ -123,38 +125,29 @@ def rewrite_run(
     if opened:
         new = rebuilt_head(first_head(opened[0].header, 0), opened, hidden)
     values = rewrite_values(head, moment(), new, opened, hidden)
-    done, where, _ = db.ask(REWRITE, keys.run(run_id), keys.index, to_bytes(run_id), b"1", *values)
+    ((done, where, changes),) = db.store([indexes.call(REWRITE, run_id, *values)])
     if done < 0:
         raise UsageError(f"there is no run {run_id!r} to repair", run_id=run_id)
     if not done:
         check_head(run_id, head, int(where))
+    indexes.change([(run_id, changes)])
     return to_text(where)
+
+
+def _lacking(db: ServerConnections, indexes: Indexes, run_id: str) -> int:
+    """How many entries of a run its own lists and the indexes lack."""
+    wrong, expected = db.ask(*indexes.call(EXPECTED, run_id))
+    found = db.ask_all([("ZSCORE", key, member) for _, key, _, member in expected])
+    return int(wrong) + found.count(None)
 
 
 def _stale(db: ServerConnections, keys: KeyNames, index: bytes) -> int:
     """How many members of an index have no record."""
-    members = [member for member, _ in _scan_pairs(db, index)]
-    found = db.ask_all(
-        [("HEXISTS", keys.run(run) + b"meta", seq) for seq, run in map(member_of, members)]
-    )
-    return found.count(0) + found.count(False)
-
-
-def _scan(db: ServerConnections, pattern: bytes) -> Iterator[bytes]:
-    seen: set[bytes] = set()
-    cursor = 0
+    count, cursor = 0, 0
     while True:
-        cursor, page = db.ask("SCAN", cursor, "MATCH", pattern, "COUNT", _PAGE)
-        yield from (key for key in page if key not in seen)
-        seen.update(page)
+        cursor, page = db.ask("ZSCAN", index, cursor, "COUNT", _PAGE)
+        wanted = [member_of(member) for member, _ in page]
+        calls = [("HEXISTS", keys.run(run) + b"meta", seq) for seq, run in wanted]
+        count += sum(not found for found in db.ask_all(calls))
         if not int(cursor):
-            return
-
-
-def _scan_pairs(db: ServerConnections, key: bytes) -> Iterator[tuple[bytes, float]]:
-    cursor = 0
-    while True:
-        cursor, page = db.ask("ZSCAN", key, cursor, "COUNT", _PAGE)
-        yield from page
-        if not int(cursor):
-            return
+            return count

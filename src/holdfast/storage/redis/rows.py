@@ -33,8 +33,8 @@ def run_number(run_id: str) -> int:
     return int.from_bytes(hashlib.sha256(to_bytes(run_id)).digest()[:8])
 
 
-def append_values(batch: Batch, records: Sequence[Record]) -> list[Any]:
-    """The arguments of `APPEND`."""
+def append_values(batch: Batch, records: Sequence[Record], ordinal: bytes) -> list[Any]:
+    """The arguments of `APPEND`; *ordinal* is that of the run if it begins, empty to take one."""
     base, prev, added = 0, b"", None
     gaps: list[tuple[int, int]] = []
     if records:
@@ -50,7 +50,7 @@ def append_values(batch: Batch, records: Sequence[Record]) -> list[Any]:
         base,
         prev,
         b"" if batch.epoch is None else batch.epoch,
-        b"",
+        ordinal,
         *_described(added),
         added.checkpoints if added else 0,
         added.stored if added else 0,

@@ -12,8 +12,25 @@ from __future__ import annotations
 
 from hashlib import sha1
 
-__all__ = ["APPEND", "DELETE", "DROP", "HEAD", "LEASE", "LISTED", "READ", "REINDEX", "REWRITE"]
-__all__ += ["ROWS", "SEALED", "TAKE", "UNLISTED", "WALK", "Script"]
+__all__ = [
+    "ANNOUNCE",
+    "ANNOUNCED",
+    "APPEND",
+    "DELETE",
+    "DROP",
+    "EXPECTED",
+    "HEAD",
+    "LEASE",
+    "READ",
+    "REINDEX",
+    "REWRITE",
+    "ROWS",
+    "SEALED",
+    "TAKE",
+    "TOUCH",
+    "WALK",
+    "Script",
+]
 
 
 class Script:
@@ -367,37 +384,53 @@ return {1, aside, changes}
 REINDEX = Script(r"""
 local head = get_head()
 if not head then return {0, changes} end
-local seqs, count = call('HKEYS', run .. 'meta'), 0
-for _, seq in ipairs(seqs) do
-    if tonumber(seq) >= tonumber(ARGV[4]) then
-        local meta = get_meta(seq)
-        if meta then
-            list(seq, meta)
-            count = count + 1
-        end
+local first, last, count = tonumber(ARGV[4]), tonumber(ARGV[5]), 0
+for _, seq in ipairs(first < last and call('HKEYS', run .. 'meta') or {}) do
+    local meta = tonumber(seq) >= first and tonumber(seq) < last and get_meta(seq)
+    if meta then
+        list(seq, meta)
+        count = count + 1
     end
 end
 move_run(nil, head)
 return {count, changes}
 """)
 
-UNLISTED = Script(r"""
+EXPECTED = Script(r"""
 local head, wrong = get_head(), 0
-if not head then return 0 end
-for _, key in ipairs(runs_of(head)) do
-    if call('ZSCORE', idx .. key, id) ~= head.ordinal then wrong = wrong + 1 end
-end
+together = false
+if not head then return {0, changes} end
+move_run(nil, head)
 for _, seq in ipairs(call('HKEYS', run .. 'meta')) do
     local meta = get_meta(seq)
-    if not meta or not call('ZSCORE', idx .. 'ids', by_id(seq, meta)) then wrong = wrong + 1 end
-    if meta and not meta.hidden then
-        for _, key in ipairs(facets_of(meta)) do
-            if not call('ZSCORE', key, seq .. ':' .. id) then wrong = wrong + 1 end
+    if not meta then
+        wrong = wrong + 1
+    else
+        mark('ZADD', idx .. 'ids', '0', by_id(seq, meta))
+        if not meta.hidden then
+            for _, key in ipairs(facets_of(meta)) do
+                mark('ZADD', key, meta.place, seq .. ':' .. id)
+            end
+            if not call('ZSCORE', run .. meta.zone, seq) then wrong = wrong + 1 end
         end
-        if not call('ZSCORE', run .. meta.zone, seq) then wrong = wrong + 1 end
     end
 end
-return wrong
+return {wrong, changes}
+""")
+
+ANNOUNCE = Script(r"""
+for at = 4, #ARGV do call('ZADD', run .. 'announced', text(now()), ARGV[at]) end
+return 1
+""")
+
+ANNOUNCED = Script(r"""
+return {text(now()), unpack(call('ZRANGE', run .. 'announced', 0, 999, 'WITHSCORES'))}
+""")
+
+TOUCH = Script(r"""
+local seq = call('HGET', run .. 'head', 'seq')
+if seq then call('HSET', run .. 'head', 'seq', seq) end
+return 1
 """)
 
 HEAD = Script(r"""
@@ -475,11 +508,6 @@ end
 return rows
 """)
 
-LISTED = Script(r"""
-local head = get_head()
-return head and {head.name, head.status} or {}
-""")
-
 LEASE = Script(r"""
 local lease = call('HMGET', run .. 'lease', 'epoch', 'owner', 'until', 'token')
 if not lease[1] then return {} end
@@ -489,7 +517,10 @@ return {lease[1], lease[2], lease[3], lease[4], text(now())}
 TAKE = Script(r"""
 local seen, token, epoch, owner, till, left = ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 local newest = call('HGET', run .. 'lease', 'token') or ''
-if newest == token then return 1 end
+if newest == token then
+    call('HSET', run .. 'lease', 'token', token)
+    return 1
+end
 if newest ~= seen then return 0 end
 if till == '' then till = string.format('%.6f', (now() + tonumber(left) * 1000000) / 1000000) end
 call('HSET', run .. 'lease', 'epoch', epoch, 'owner', owner, 'until', till, 'token', token)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from functools import partial
 from itertools import islice
 from operator import itemgetter
 from typing import Any, Literal
@@ -25,7 +24,8 @@ from holdfast.storage.base import (
     matches,
 )
 from holdfast.storage.redis.connections import ServerConnections
-from holdfast.storage.redis.durability import apply, read_facts
+from holdfast.storage.redis.durability import Facts, apply, read_facts
+from holdfast.storage.redis.indexes import Indexes
 from holdfast.storage.redis.keys import KeyNames, member_of, to_bytes, to_text
 from holdfast.storage.redis.repair import (
     check_indexes,
@@ -52,6 +52,7 @@ from holdfast.storage.redis.scripts import (
     ROWS,
     SEALED,
     TAKE,
+    TOUCH,
     WALK,
     Script,
 )
@@ -121,27 +122,32 @@ class RedisStorage(LeaseSlots, Storage):
         self._keys = KeyNames(prefix)
         self._db = ServerConnections(url, size=pool, timeout=timeout, patience=patience)
         try:
-            facts = self._db.run_once(partial(read_facts, self._db.server))
+            facts = self._read_facts()[0]
             if facts.is_cluster:
-                raise UsageError(
-                    f"{self._db.where} is part of a cluster", hint="connect to a single server"
+                self._db.run_once(self._db.join_cluster)
+            for facts in self._read_facts():
+                self._db.awaited = apply(
+                    facts, self._db.where, durability=durability, replicas=replicas
                 )
-            self._waiting = apply(facts, self._db.where, durability=durability, replicas=replicas)
+            self._indexes = Indexes(self._db, self._keys, together=not facts.is_cluster)
         except BaseException:
             self._db.close()
             raise
 
     def append(self, batches: Sequence[Batch]) -> list[ConflictError | None]:
         sealed = [(batch, batch.opened()) for batch in batches]
-        calls = [
-            self._call(APPEND, batch.run_id, *append_values(batch, records))
-            for batch, records in sealed
-        ]
-        answers = self._store(calls) if calls else []
-        return [
+        calls = self._append_calls(sealed)
+        begun = [(batch.run_id, rows[0].header.seq) for batch, rows in sealed if rows]
+        announced = self._indexes.announce(begun)
+        answers = self._db.store(calls)
+        results = [
             None if answer[0] else self._explain(batch, records, answer[1:])
             for (batch, records), answer in zip(sealed, answers, strict=True)
         ]
+        made = zip(sealed, answers, strict=True)
+        changes = ((batch.run_id, answer[1]) for (batch, _), answer in made if answer[0])
+        self._indexes.change(changes, announced)
+        return results
 
     def read(
         self, run_id: str, *, first: int | None = None, last: int | None = None
@@ -172,6 +178,8 @@ class RedisStorage(LeaseSlots, Storage):
         return self._runs(query)
 
     def head_and_newest(self, run_id: str, scope: str = "") -> tuple[RunInfo, Header | None] | None:
+        if scope and not self._indexes.together:
+            return super().head_and_newest(run_id, scope)
         key = scope_key(run_number(run_id), scope) if scope else b""
         row = self._ask(HEAD, run_id, key)
         if not row:
@@ -195,11 +203,11 @@ class RedisStorage(LeaseSlots, Storage):
         self, run_id: str, *, hide: Sequence[int] | None = None, erase: Sequence[int] | None = None
     ) -> int:
         if hide is None and erase is None:
-            return int(self._store([self._call(DELETE, run_id)])[0][0])
+            return self._remove(run_id, self._call(DELETE, run_id))
         erased = sorted({*(erase or ())})
         hidden = sorted({*(hide or ())}.difference(erased))
         call = self._call(DROP, run_id, len(hidden), *hidden, *erased)
-        affected = int(self._store([call])[0][0])
+        affected = self._remove(run_id, call)
         if affected < 0:
             raise cannot_erase(run_id, erased[-1])
         return affected
@@ -225,7 +233,7 @@ class RedisStorage(LeaseSlots, Storage):
         return self._held(run_id, row, self._clock()) if row else None
 
     def check_medium(self, *, repair: bool) -> list[str]:
-        return (rebuild_indexes if repair else check_indexes)(self._db, self._keys)
+        return (rebuild_indexes if repair else check_indexes)(self._db, self._keys, self._indexes)
 
     def known_runs(self) -> list[str]:
         return known_runs(self._db, self._keys)
@@ -236,33 +244,34 @@ class RedisStorage(LeaseSlots, Storage):
     def rewrite(
         self, run_id: str, records: Sequence[Record], hidden: Collection[int], *, head: int
     ) -> str:
-        return rewrite_run(self._db, self._keys, run_id, records, hidden, head)
+        return rewrite_run(self._db, self._indexes, run_id, records, hidden, head)
+
+    def _read_facts(self) -> list[Facts]:
+        return self._db.run_once(lambda: [read_facts(server) for server in self._db.servers()])
 
     def _call(self, script: Script, run_id: str, *values: Any) -> tuple[Any, ...]:
-        return script, self._keys.run(run_id), self._keys.index, to_bytes(run_id), b"1", *values
+        return self._indexes.call(script, run_id, *values)
 
     def _ask(self, script: Script, run_id: str, *values: Any) -> Any:
         return self._db.ask(*self._call(script, run_id, *values))
 
-    def _store(self, calls: list[tuple[Any, ...]]) -> list[Any]:
-        """Send calls that write, and wait until their effects are as durable as was asked for."""
-        wait = self._waiting.command(self._db.timeout * 0.8)
-        if wait is None:
-            return self._db.ask_all(calls)
-        # The server waits for writes of this connection only. A repeated call may write nothing,
-        # so that there is always one write to wait for.
-        calls = [*calls, ("SET", self._keys.index + b"synced", b""), wait]
+    def _append_calls(self, sealed: Sequence[tuple[Batch, list[Record]]]) -> list[tuple[Any, ...]]:
+        begins = [_may_begin(batch, records) for batch, records in sealed]
+        ordinals = iter(self._indexes.ordinals(sum(begins)))
+        return [
+            self._call(
+                APPEND,
+                batch.run_id,
+                *append_values(batch, records, next(ordinals) if begin else b""),
+            )
+            for (batch, records), begin in zip(sealed, begins, strict=True)
+        ]
 
-        def work() -> list[Any]:
-            *answers, _, reached = self._db.send(calls)
-            if not self._waiting.is_met(reached):
-                raise StorageUnavailableError(
-                    f"{self._db.where} did not get an append to disk and {self._waiting.replicas}"
-                    f" replicas within {self._db.timeout:g} s"
-                )
-            return answers
-
-        return self._db.run(work)
+    def _remove(self, run_id: str, call: tuple[Any, ...]) -> int:
+        """Send a call that hides, erases or deletes; returns how many records it affected."""
+        ((affected, changes),) = self._db.store([call])
+        self._indexes.change([(run_id, changes)])
+        return int(affected)
 
     def _explain(
         self, batch: Batch, records: list[Record], facts: Sequence[bytes]
@@ -276,7 +285,13 @@ class RedisStorage(LeaseSlots, Storage):
         decision = decide_append(batch, records, seq=seq, digest=digest, epoch=epoch, stored=stored)
         if decision == "store":
             return self.append([batch])[0]
-        return None if decision == "stored" else decision
+        if decision != "stored":
+            return decision
+        # An earlier attempt has stored it, of which neither durability nor indexes are known.
+        self._db.store([self._call(TOUCH, batch.run_id)])
+        if not self._indexes.together:
+            self._indexes.reindex(batch.run_id, records[0].header.seq)
+        return None
 
     def _read(self, run_id: str, page: Any, last: int | None) -> Iterator[Record]:
         before: Header | None = None
@@ -307,6 +322,7 @@ class RedisStorage(LeaseSlots, Storage):
 
     def _listed(self, query: RecordQuery, start: _Place) -> Iterator[Header]:
         """The records in the shortest index that holds all that *query* wants."""
+        self._indexes.settle()
         number = None if query.run_id is None else run_number(query.run_id)
         keys = query_keys(query, number)
         index = self._keys.index
@@ -370,6 +386,7 @@ class RedisStorage(LeaseSlots, Storage):
 
     def _with_id(self, first: bytes, after: bytes) -> list[_Place]:
         """Members of the index of ids, as places."""
+        self._indexes.settle()
         found = self._db.ask("ZRANGEBYLEX", self._keys.index + b"ids", first, after)
         return [(0, member.rpartition(b"\0")[2]) for member in found]
 
@@ -389,6 +406,9 @@ class RedisStorage(LeaseSlots, Storage):
         self, run_ids: Sequence[str], kinds: Collection[str], *, strict: bool
     ) -> list[Header]:
         """The visible notes of these kinds, oldest first within a run."""
+        if not run_ids or not kinds:
+            return []
+        self._indexes.settle()
         lists = [
             self._keys.index + b"g:" + kind_key(run_number(run_id), kind)
             for run_id in run_ids
@@ -405,6 +425,8 @@ class RedisStorage(LeaseSlots, Storage):
 
     def _runs(self, query: RunQuery) -> Iterator[RunInfo]:
         start = _NO_BOUND if query.before is None else query.before
+        if query.run_id is None:
+            self._indexes.settle()
 
         def fetch(bound: int, size: int) -> tuple[list[RunInfo], int | None]:
             if query.run_id is not None:
@@ -445,7 +467,14 @@ class RedisStorage(LeaseSlots, Storage):
             b"" if self._server_clock else repr(lease.expires_at),
             repr(lease.expires_at - now),
         )
-        return bool(self._store([self._call(TAKE, lease.run_id, *values)])[0])
+        return bool(self._db.store([self._call(TAKE, lease.run_id, *values)])[0])
+
+
+def _may_begin(batch: Batch, records: Sequence[Record]) -> bool:
+    """True if the run begins with this batch, should there be none yet."""
+    return bool(records) and (
+        not records[0].header.prev or any(one == 1 for one, _ in batch.erased)
+    )
 
 
 def _zones(query: RecordQuery) -> bytes:
