@@ -56,7 +56,7 @@ TITLE = re.compile(r' title="(?P<file>[\w.-]+)"')
 NO_RUN = re.compile(r"^ *<!-- no-run: \S.* -->$")
 NEEDS_A_SERVER = re.compile(r"\b(postgresql|redis|s3|gs|az|cosmos)(\+\w+)?://\w")
 NEED_NOT_RUN = re.compile(
-    r"(sudo )?((uv )?(pip|tool|add)|pipx|apt(-get)?|git clone|cd|make|docker)\b"
+    r"(sudo )?((uv )?(pip|tool|add)|pipx|apt(-get)?|git clone|cd|make|docker|python3 -m venv)\b"
 )
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 LANGUAGES = {"python", "console", "bash", "text"}
@@ -413,3 +413,23 @@ def test_the_hello_world_of_each_way_in_is_short() -> None:
     for word, most in HELLO.items():
         (shown,) = (text for text in blocks if word in text)
         assert sum(bool(line.strip()) for line in shown.splitlines()) <= most, shown
+
+
+def test_the_quick_reference_can_be_pasted_into_the_asyncio_shell(tmp_path: Path) -> None:
+    """Line by line, as a terminal hands it over, blank lines included."""
+    path = ROOT / "docs" / "quick-reference.md"
+    blocks = (block for block in blocks_of(path, path.read_text("utf-8")))
+    pasted = "\n".join(block.text + "\n" for block in blocks if block.language == "python")
+    done = subprocess.run(
+        [sys.executable, "-m", "asyncio"],
+        cwd=tmp_path,
+        input=pasted,
+        env=os.environ | {"PYTHON_BASIC_REPL": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert "Error" not in done.stdout, done.stdout
+    assert done.returncode == 0

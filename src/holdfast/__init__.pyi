@@ -42,7 +42,9 @@ from holdfast.runtime.agent import AgentResult as AgentResult
 from holdfast.runtime.agent import AutonomousConfig as AutonomousConfig
 from holdfast.runtime.agent import BaseAutonomousAgent as BaseAutonomousAgent
 from holdfast.runtime.fleet import Fleet as Fleet
+from holdfast.runtime.fleet import FleetBuilder as FleetBuilder
 from holdfast.runtime.fleet import FleetResult as FleetResult
+from holdfast.runtime.fleet import MagenticFleet as MagenticFleet
 from holdfast.runtime.fleet import create_checkpoint_storage as create_checkpoint_storage
 from holdfast.runtime.functions import gather as gather
 from holdfast.runtime.functions import now as now

@@ -1,3 +1,5 @@
+from holdfast.runtime.fleet.builder import FleetBuilder as FleetBuilder
+from holdfast.runtime.fleet.builder import MagenticFleet as MagenticFleet
 from holdfast.runtime.fleet.fleet import Fleet as Fleet
 from holdfast.runtime.fleet.fleet import FleetResult as FleetResult
 from holdfast.runtime.fleet.settings import ApprovalSettings as ApprovalSettings

