@@ -10,7 +10,6 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from itertools import pairwise
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 
@@ -71,14 +70,19 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
         Digests that this process computed when it sealed or read a record are not computed again.
         """
         check_run_id(self.run_id)
-        records = [record.verified() for record in self.records]
-        if any(record.header.run_id != self.run_id for record in records):
-            raise UsageError(f"a batch of run {self.run_id!r} holds a record of another run")
-        for one, two in pairwise(record.header for record in records):
-            if not self.follows(two, one.seq, one.digest):
+        records: list[Record] = []
+        last: Header | None = None
+        for given in self.records:
+            record = given.verified()
+            header = record.header
+            if header.run_id != self.run_id:
+                raise UsageError(f"a batch of run {self.run_id!r} holds a record of another run")
+            if last is not None and not self.follows(header, last.seq, last.digest):
                 raise UsageError(
-                    f"seq {two.seq} does not follow seq {one.seq} in a batch of {self.run_id!r}"
+                    f"seq {header.seq} does not follow seq {last.seq} in a batch of {self.run_id!r}"
                 )
+            records.append(record)
+            last = header
         return records
 
     def follows(self, header: Header, seq: int, digest: str) -> bool:

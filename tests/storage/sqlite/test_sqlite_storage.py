@@ -693,9 +693,12 @@ class TestErrors:
         assert len(list(storage.read("run"))) == 1
 
     def test_an_error_within_a_transaction_undoes_it(self, storage: SQLiteStorage) -> None:
-        with pytest.raises(KeyboardInterrupt), storage._pool.writing() as db:
+        def work(db: apsw.Connection) -> None:
             db.execute("INSERT INTO erased VALUES (1, 1, 1)")
             raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            storage._pool.write(work)
         with storage._pool.reading() as db:
             assert db.execute("SELECT * FROM erased").fetchall() == []
 

@@ -120,14 +120,9 @@ class Record(msgspec.Struct, frozen=True, eq=False):
     _proof: tuple[int, int, int] = (0, 0, 0)
     """The identities of the parts whose digests this process computed."""
 
-    @property
-    def is_verified(self) -> bool:
-        """True if this process computed the digests of just these parts."""
-        return self._proof == (id(self.header), id(self.text), id(self.body))
-
     def verified(self) -> Record:
         """This record, its digests computed unless they were before; else a `CorruptError`."""
-        if self.is_verified:
+        if self._proof == (id(self.header), id(self.text), id(self.body)):
             return self
         return open_record(self.text, self.header.digest, self.body)
 
@@ -138,10 +133,6 @@ class Record(msgspec.Struct, frozen=True, eq=False):
         return ours == (other.header, other.text, other.body)
 
     __hash__ = None  # type: ignore[assignment]
-
-
-def _proved(header: Header, text: bytes, body: bytes) -> Record:
-    return Record(header, text, body, (id(header), id(text), id(body)))
 
 
 _encode = msgspec.json.Encoder().encode
@@ -178,7 +169,8 @@ def seal(header: Header, body: bytes, *, prev: str) -> Record:
             run_id=header.run_id,
             seq=header.seq,
         ) from error
-    return _proved(msgspec.structs.replace(header, digest=digest_of(text)), text, body)
+    msgspec.structs.force_setattr(header, "digest", digest_of(text))  # it was just made here
+    return Record(header, text, body, (id(header), id(text), id(body)))
 
 
 def open_header(text: bytes, digest: str) -> Header:
@@ -208,7 +200,7 @@ def open_record(text: bytes, digest: str, body: bytes) -> Record:
 def with_body(header: Header, text: bytes, body: bytes) -> Record:
     """The record of a header that `open_header` made from *text*, or a `CorruptError`."""
     check_body(header, body)
-    return _proved(header, text, body)
+    return Record(header, text, body, (id(header), id(text), id(body)))
 
 
 def check_body(header: Header, body: bytes) -> None:

@@ -66,7 +66,7 @@ def insert_values(run_id: str, records: Iterable[Record], hidden: Iterable[int] 
         )
         for column, value in zip(columns, row, strict=True):
             column.append(value)
-        keys = list(dict.fromkeys(record_keys(header, number)))
+        keys = record_keys(header, number)
         keys = keys[:1] if header.seq in gone else keys
         facets += keys
         facet_of += [place] * len(keys)

@@ -144,7 +144,7 @@ def _rows(run_id: str, records: Iterable[Record]) -> Iterable[Any]:
     number = run_number(run_id)
     for record in records:
         header = record.header
-        keys = list(dict.fromkeys(record_keys(header, number)))[1:]
+        keys = record_keys(header, number)[1:]
         known = [to_bytes(part) for part in (header.name, header.status, header.id)]
         yield header.seq
         yield zone_of(header)

@@ -37,9 +37,9 @@ def decide_append(
     that of the run's newest lease. *stored* are seq and digest of what is there at the seqs of
     the batch, by seq; it is needed only if `may_be_retry`.
     """
-    if may_be_retry(records, seq) and is_retry(records, stored):
-        return "stored"
     first = records[0].header if records else None
+    if first is not None and first.seq <= seq and is_retry(records, stored):
+        return "stored"
     if first is not None and not batch.follows(first, seq, digest):
         why = f"seq {first.seq} does not follow its newest, {seq}"
         if first.seq == seq + 1:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from holdfast.core.records import Header
 from holdfast.storage.base import RecordQuery
@@ -38,18 +37,19 @@ def state_of(header: Header) -> int:
     return (NOTE if header.frame == "note" else 0) | (NESTED if header.scope else 0)
 
 
-def record_keys(header: Header, run: int) -> Iterator[bytes]:
-    """The keys of a visible record, *run* being the number of its run.
+def record_keys(header: Header, run: int) -> list[bytes]:
+    """The keys of a visible record, each once, *run* being the number of its run.
 
     The first is that of its id, which a hidden record keeps.
     """
-    yield id_key(header.id)
+    keys = [id_key(header.id)]
     if header.frame != "note" and header.scope:
-        yield scope_key(run, header.scope)
+        keys.append(scope_key(run, header.scope))
     for facet in facets_of(header):
-        yield _key(facet)
+        keys.append(_key(facet))
         if facet[0] == "kind":
-            yield kind_key(run, facet[1])
+            keys.append(kind_key(run, facet[1]))
+    return keys if len(keys) == 1 else list(dict.fromkeys(keys))
 
 
 def query_keys(query: RecordQuery, run: int | None) -> list[bytes]:
@@ -72,7 +72,7 @@ def query_keys(query: RecordQuery, run: int | None) -> list[bytes]:
 
 def id_key(id_: str) -> bytes:
     """The key of an id, which is kept whole, so that a prefix of it is a range."""
-    return b"i" + _bytes(id_)
+    return b"i" + id_.encode("utf-8", "surrogatepass")
 
 
 def id_range(prefix: str) -> tuple[bytes, bytes]:
@@ -95,7 +95,8 @@ def micros(moment: datetime) -> int:
     """*moment* in microseconds since 1970; one without a time zone is taken as UTC."""
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    return (moment - _EPOCH) // timedelta(microseconds=1)
+    since = moment - _EPOCH
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
 def _key(facet: Facet) -> bytes:

@@ -6,10 +6,11 @@ import errno
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 from weakref import WeakSet
 
 import apsw
@@ -26,6 +27,8 @@ from holdfast.storage.sqlite.page_checksums import PAGE, checked_pages
 from holdfast.storage.sqlite.schema import make_file, make_schema, refusal, use_log
 
 __all__ = ["Pool"]
+
+T = TypeVar("T")
 
 _LOG_PAGES = 128
 """Pages of the write-ahead log after which it is brought into the database."""
@@ -71,6 +74,8 @@ class Pool:
         self._file: tuple[int, int] | None = None
         self._log: tuple[int, int] | None = None
         """The log that the connections write to, once it is known."""
+        self._log_pages = _LOG_PAGES
+        """Pages after which the writer's log is brought in, as it was last set."""
         self._looks_again = 0.0
         self._errors = _Errors(path, busy_timeout)
         self._renew_locks()
@@ -132,27 +137,36 @@ class Pool:
                 if several:
                     db.execute("ROLLBACK")
 
-    @contextmanager
-    def writing(self, batches: int = 1) -> Iterator[apsw.Connection]:
-        """A transaction, alone among all threads and processes: kept whole, or on error not at all.
+    def write(self, work: Callable[[apsw.Connection], T], batches: int = 1) -> T:
+        """Do *work* in a transaction, alone among all threads and processes.
 
-        What it wrote survives power loss once this returns. *batches* is how many it is to hold.
+        What it wrote is kept whole, or on error not at all, and survives power loss once this
+        returns. *batches* is the number of batches that it appends.
         """
-        with self._errors, self._writing:
-            writer = self._open_writer()
-            writer.wal_autocheckpoint(_LOG_PAGES * min(max(batches, 1), _LONGER))
-            try:
-                writer.execute("BEGIN IMMEDIATE")
-                yield writer
-                writer.execute("COMMIT")
-                if self._log is None:
-                    self._log = _identity(f"{self._path}-wal")
-            except BaseException as error:
-                if writer.in_transaction:
-                    writer.execute("ROLLBACK")
-                if isinstance(error, apsw.ReadOnlyError | apsw.CantOpenError):
-                    self._reconnect()
-                raise
+        pages = _LOG_PAGES * min(max(batches, 1), _LONGER)
+        try:
+            with self._writing:
+                writer = self._open_writer()
+                if pages != self._log_pages:
+                    writer.wal_autocheckpoint(pages)
+                    self._log_pages = pages
+                try:
+                    writer.execute("BEGIN IMMEDIATE")
+                    result = work(writer)
+                    writer.execute("COMMIT")
+                    if self._log is None:
+                        self._log = _identity(f"{self._path}-wal")
+                except BaseException as error:
+                    if writer.in_transaction:
+                        writer.execute("ROLLBACK")
+                    if isinstance(error, apsw.ReadOnlyError | apsw.CantOpenError):
+                        self._reconnect()
+                    raise
+                return result
+        except Exception as error:
+            if (meaning := self._errors.meaning(error)) is not None:
+                raise meaning from error
+            raise
 
     @contextmanager
     def maintaining(self) -> Iterator[apsw.Connection]:
@@ -212,7 +226,8 @@ class Pool:
         return _identity(str(self._path))
 
     def _open_writer(self) -> apsw.Connection:
-        self._check()
+        if self._closed or self._pid != os.getpid():
+            self._check()
         if time.monotonic() >= self._looks_again:
             self._look()
         if self._writer is None:
@@ -255,6 +270,7 @@ class Pool:
     def _disconnect(self) -> None:
         """Close all connections, the last of which leaves no log behind."""
         self._log = None
+        self._log_pages = _LOG_PAGES
         self._pid = None
         while self._idle:
             self._idle.pop().close()
@@ -324,10 +340,11 @@ class _Errors:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: object
     ) -> None:
-        if error is not None and (meaning := self._meaning(error)) is not None:
+        if error is not None and (meaning := self.meaning(error)) is not None:
             raise meaning from error
 
-    def _meaning(self, error: BaseException) -> HoldfastError | None:
+    def meaning(self, error: BaseException) -> HoldfastError | None:
+        """The error of ours that *error* stands for; None if it is to be raised as it is."""
         path = self._path
         match error:
             case apsw.CorruptError() | apsw.NotADBError():

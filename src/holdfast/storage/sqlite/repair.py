@@ -79,7 +79,7 @@ def _is_marked(
     hidden: Collection[int],
 ) -> bool:
     header = record.header
-    keys = list(record_keys(header, head.ordinal))
+    keys = record_keys(header, head.ordinal)
     note = NOTE if header.frame == "note" else 0
     mark = "SELECT 1 FROM marks WHERE key = ? AND note = ? AND ord = ?"
     return all(

@@ -47,8 +47,8 @@ def one(db: apsw.Connection, sql: str, values: Values) -> Any:
 
 def head_of(db: apsw.Connection, run_id: str) -> tuple[Head, int] | None:
     """The head of a run, its ordinal being its key, and the epoch of its newest lease."""
-    row = one(db, _HEAD_OF, (run_id,))
-    return None if row is None else (_head(row), row[11] or 0)
+    found: list[Any] = db.execute(_HEAD_OF, (run_id,)).fetchall()
+    return (_head(found[0]), found[0][11] or 0) if found else None
 
 
 _HEAD_OF = f"""
@@ -57,9 +57,8 @@ FROM runs u WHERE u.run_id = ?"""
 
 
 def _head(row: Any) -> Head:
-    run_id, ordinal, started_at, saved_at, *rest = row[:11]
-    moments = datetime.fromisoformat(started_at), datetime.fromisoformat(saved_at)
-    return Head(run_id, ordinal, *moments, *rest)
+    moment = datetime.fromisoformat
+    return Head(row[0], row[1], moment(row[2]), moment(row[3]), *row[4:11])
 
 
 def runs_listing(query: RunQuery) -> tuple[str, dict[str, Any]]:

@@ -9,6 +9,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import apsw
+
 from holdfast.core.records import Header, Record
 from holdfast.errors import ConflictError, CorruptError, UsageError
 from holdfast.storage.base import (
@@ -106,8 +108,10 @@ class SQLiteStorage(LeaseSlots, Storage):
 
     def append(self, batches: Sequence[Batch]) -> list[ConflictError | None]:
         sealed = [(batch, batch.opened()) for batch in batches]
-        with self._pool.writing(len(sealed)) as db:
-            return [append_batch(db, batch, records) for batch, records in sealed]
+        return self._pool.write(
+            lambda db: [append_batch(db, batch, records) for batch, records in sealed],
+            len(sealed),
+        )
 
     def read(
         self, run_id: str, *, first: int | None = None, last: int | None = None
@@ -181,7 +185,7 @@ class SQLiteStorage(LeaseSlots, Storage):
     def delete(
         self, run_id: str, *, hide: Sequence[int] | None = None, erase: Sequence[int] | None = None
     ) -> int:
-        with self._pool.writing() as db:
+        def work(db: apsw.Connection) -> int:
             found = head_of(db, run_id)
             if found is None:
                 return 0
@@ -192,6 +196,8 @@ class SQLiteStorage(LeaseSlots, Storage):
             if erase or hide is None:
                 db.execute(f"PRAGMA incremental_vacuum({_VACUUM})").fetchall()
             return affected
+
+        return self._pool.write(work)
 
     def compact(self) -> None:
         with self._pool.maintaining() as db:
@@ -205,11 +211,13 @@ class SQLiteStorage(LeaseSlots, Storage):
     def change_lease(
         self, run_id: str, change: Callable[[Lease | None], Lease | None]
     ) -> Lease | None:
-        with self._pool.writing() as db:
+        def work(db: apsw.Connection) -> Lease | None:
             lease = change(lease_of(db, run_id))
             if lease is not None:
                 put_lease(db, lease)
             return lease
+
+        return self._pool.write(work)
 
     def lease_of(self, run_id: str) -> Lease | None:
         with self._pool.reading() as db:
@@ -258,18 +266,24 @@ class SQLiteStorage(LeaseSlots, Storage):
 
         opened = checked_run(run_id, records)
         quarantine = self.path.with_name(f"{self.path.name}.quarantine")
-        with self._pool.writing() as db:
+
+        def work(db: apsw.Connection) -> str:
             found = head_of(db, run_id)
             if found is None:
                 raise UsageError(f"there is no run {run_id!r} to rewrite", run_id=run_id)
             check_head(run_id, head, found[0].seq)
             return str(rewrite_run(db, found[0], opened, hidden, quarantine))
 
+        return self._pool.write(work)
+
     def restore_leases(self, leases: Iterable[Lease]) -> None:
         """Put leases of another file here, as they were there."""
-        with self._pool.writing() as db:
+
+        def work(db: apsw.Connection) -> None:
             for lease in leases:
                 put_lease(db, lease)
+
+        self._pool.write(work)
 
     def _head(self, run_id: str) -> Head | None:
         with self._pool.reading() as db:

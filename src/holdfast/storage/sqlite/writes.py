@@ -46,7 +46,7 @@ def append_batch(db: apsw.Connection, batch: Batch, records: list[Record]) -> Co
         seq=head.seq if head else 0,
         digest=head.digest if head else "",
         epoch=epoch,
-        stored=_stored(db, head, records) if head else (),
+        stored=_stored(db, head, records) if head and may_be_retry(records, head.seq) else (),
     )
     if isinstance(decision, ConflictError):
         return decision
@@ -62,8 +62,6 @@ def _stored(
     db: apsw.Connection, head: Head, records: Sequence[Record]
 ) -> Iterable[tuple[int, str]]:
     """Seq and digest of what is there at the seqs of *records*."""
-    if not may_be_retry(records, head.seq):
-        return ()
     seqs = (head.ordinal, records[0].header.seq, records[-1].header.seq)
     return ((seq, digest.hex()) for seq, digest in rows(db, _DIGESTS, seqs))
 
@@ -105,7 +103,7 @@ def insert_record(
     """Insert one record, at a *place* among all that is free, or at the end."""
     header, note = record.header, state & NOTE
     keys = record_keys(header, run)
-    marks = [next(keys)] if state & HIDDEN else list(dict.fromkeys(keys))
+    marks = keys[:1] if state & HIDDEN else keys
     values = [
         *(place, run, header.seq, state, micros(header.saved_at), bytes.fromhex(header.digest)),
         *(record.text.decode(), record.body),
@@ -222,7 +220,7 @@ def _unmark(db: apsw.Connection, head: Head, gone: list[_Row], *, keep_id: bool)
             ids = f" AND substr(key, 1, 1) <> x'{id_key('').hex()}'" if keep_id else ""
             db.execute(f"DELETE FROM marks WHERE ord = ?{ids}", (row.ord,))
             continue
-        marks = list(record_keys(header, head.ordinal))[keep_id:]
+        marks = record_keys(header, head.ordinal)[keep_id:]
         db.executemany(
             "DELETE FROM marks WHERE key = ? AND note = ? AND ord = ?",
             [(key, row.state & NOTE, row.ord) for key in marks],
