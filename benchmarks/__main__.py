@@ -23,7 +23,7 @@ from benchmarks.workload import fsync_time
 _NAMES = (
     *("size", "speed", "scale", "group_commit", "compression", "retention", "graph", "agent"),
     "functions",
-    *("cli", "langgraph", "walks"),
+    *("cli", "langgraph", "walks", "web"),
 )
 _TRIES = 3
 

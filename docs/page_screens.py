@@ -6,6 +6,7 @@ written there as desktop, phone and dark.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -110,8 +111,10 @@ def sign_in(context: BrowserContext, link: str) -> Page:
 
 def main(directory: Path | None) -> None:
     """Write the pictures."""
-    with tempfile.TemporaryDirectory() as place:
-        address = f"sqlite:///{place}/runs.db"
+    target = (directory or IMAGES).resolve()
+    os.environ["LOGNAME"] = "ada"
+    with tempfile.TemporaryDirectory() as place, contextlib.chdir(place):
+        address = "sqlite:///runs.db"
         fill(address)
         leave_in_doubt(address)
         for shape, options in SHAPES.items():
@@ -121,7 +124,6 @@ def main(directory: Path | None) -> None:
                 for name, path in SCREENS.items():
                     if directory is not None or SHOWN.get(name) == shape:
                         page.goto(base + path)
-                        target = directory or IMAGES
                         file = f"{name}-{shape}.png" if directory else f"page-{name}.png"
                         page.screenshot(path=target / file)
 

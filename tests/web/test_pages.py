@@ -107,6 +107,13 @@ def test_a_failed_run_says_where_and_why(page: Browser) -> None:
     assert "would continue after step 1 with node 'search'" in text
 
 
+def test_a_step_names_the_runs_forked_from_it(page: Browser) -> None:
+    text = page.get("/run?id=report-mon").text
+    item = next(one for one in text.split("<li>") if 'class="n">3<' in one)
+    assert 'href="/run?id=report-mon-kids"' in item
+    assert 'href="/compare?a=report-mon&amp;b=report-mon-kids"' in item
+
+
 def test_steps_are_shown_in_windows_that_join_without_a_gap(page: Browser) -> None:
     seen: list[int] = []
     address: str | None = "/run?id=crawl"

@@ -10,7 +10,7 @@ import msgspec
 __all__ = ["ChatTurn", "read_turns"]
 
 _KEYS = ("messages", "conversation_history", "conversation", "history", "chat_history")
-_ROLES = {"human": "user", "ai": "assistant", "AIMessage": "assistant", "HumanMessage": "user"}
+_ROLES = {"human": "user", "ai": "assistant"}
 
 
 class ChatTurn(msgspec.Struct, frozen=True):
@@ -31,20 +31,18 @@ def read_turns(state: Any) -> list[ChatTurn]:
     if not isinstance(state, dict):
         return []
     for key in _KEYS:
-        found = [turn for one in _list(_plain(state.get(key))) if (turn := _turn(_plain(one)))]
+        found = [turn for one in _list(_plain(state.get(key))) if (turn := _turn(one))]
         if found:
             return found
-    inner = state.get("channel_values")
-    return read_turns(inner) if inner is not None else []
+    return []
 
 
 def _plain(value: Any) -> Any:
     """The content of a value that the journal wraps with its type."""
     while isinstance(value, dict) and "$t" in value:
-        inner = value.get("$v", value.get("v"))
-        if inner is None:
-            return {name: one for name, one in value.items() if name != "$t"}
-        value = inner
+        value = value.get("v")
+    if isinstance(value, dict) and isinstance(value.get("fields"), dict):
+        return value["fields"]
     return value
 
 
@@ -53,17 +51,28 @@ def _list(value: Any) -> list[Any]:
 
 
 def _turn(one: Any) -> ChatTurn | None:
-    if not isinstance(one, dict):
+    message = _plain(one)
+    if not isinstance(message, dict):
         return None
-    inner: Any = one.get("kwargs") if isinstance(one.get("kwargs"), dict) else one
-    role = next((str(inner[k]) for k in ("role", "type", "kind") if inner.get(k)), "")
-    if not role or not ("content" in inner or "text" in inner or "parts" in inner):
+    content = next((message[key] for key in ("content", "text", "parts") if key in message), None)
+    calls = tuple(_call(call) for call in _list(_plain(message.get("tool_calls"))))
+    role = _role(one, message)
+    if not role or (content is None and not calls):
         return None
-    content = next((inner[k] for k in ("content", "text", "parts") if k in inner), "")
-    calls = tuple(_call(call) for call in _list(_plain(inner.get("tool_calls"))))
-    name = inner.get("name") or inner.get("tool_name") or ""
-    shown = _ROLES.get(role, role)
-    return ChatTurn(f"{shown} {name}" if name else shown, _text(_plain(content)), calls)
+    name = message.get("name") or message.get("tool_name") or ""
+    return ChatTurn(f"{role} {name}" if name else role, _text(_plain(content)), calls)
+
+
+def _role(one: dict[str, Any], message: dict[str, Any]) -> str:
+    """The role that a message states, or that its class is named after."""
+    for key in ("role", "type", "kind"):
+        if isinstance(message.get(key), str):
+            return _ROLES.get(message[key], message[key])
+    kind = str(one.get("$t", "")).rpartition(".")[2].removesuffix("Chunk")
+    if not kind.endswith("Message"):
+        return ""
+    role = kind.removesuffix("Message").lower()
+    return _ROLES.get(role, role)
 
 
 def _text(content: Any) -> str:
@@ -86,6 +95,6 @@ def _call(call: Any) -> str:
     if not isinstance(call, dict):
         return str(call)
     inner: Any = call.get("function") if isinstance(call.get("function"), dict) else call
-    arguments = next((inner[k] for k in ("arguments", "args", "input") if k in inner), "")
+    arguments = next((inner[key] for key in ("arguments", "args", "input") if key in inner), "")
     said = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
     return f"{inner.get('name', 'call')}({said})"

@@ -49,11 +49,13 @@ class Pages:
             search=asked(request, "search") or "",
             before=asked(request, "before", int),
         )
+        after = self._site.newest_record()
         found = read_runs(self._site.manager, wanted)
         is_empty = not found.runs and wanted == Filter()
         return self._site.page(
             request,
             "runs.html",
+            after=after,
             wanted=wanted,
             found=found,
             is_empty=is_empty,
@@ -169,8 +171,9 @@ class Pages:
 
     def waiting(self, request: Request) -> Response:
         """List what runs wait for."""
+        after = self._site.newest_record()
         found = pending(storage=self._site.manager)
-        return self._site.page(request, "waiting.html", found=found)
+        return self._site.page(request, "waiting.html", found=found, after=after)
 
     def storage(self, request: Request) -> Response:
         """Show the bytes by name and by run."""

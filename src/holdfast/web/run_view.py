@@ -8,7 +8,14 @@ from typing import Any
 
 import msgspec
 
-from holdfast.checkpoint.inspect import NoteView, RunSummary, TimelineEntry, entries_from, summaries
+from holdfast.checkpoint.inspect import (
+    NoteView,
+    RunSummary,
+    TimelineEntry,
+    entries_from,
+    fork_origins,
+    summaries,
+)
 from holdfast.checkpoint.manager import CheckpointManager
 from holdfast.checkpoint.repair import state_text
 from holdfast.cli.commands.see import with_settled
@@ -48,7 +55,8 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     newer: int | None
     """The record to choose for the window of newer steps."""
     older: int | None
-    first_step: int
+    forks: dict[str, list[str]]
+    """The runs that were forked from a checkpoint, by its id."""
     follows: bool
     """True if no step was asked for: the page shows the newest."""
 
@@ -88,9 +96,17 @@ def read_run(
         after=after if start is None else (),
         newer=None if start is None else min(run.seq, headers[0].seq + WINDOW - _NEWER),
         older=older,
-        first_step=shown[-1].header.step,
+        forks=_forks(manager, run_id),
         follows=at is None,
     )
+
+
+def _forks(manager: CheckpointManager, run_id: str) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for fork, origin in fork_origins(manager.storage).items():
+        if origin.run_id == run_id:
+            found.setdefault(origin.checkpoint_id, []).append(fork)
+    return found
 
 
 def _record_of_step(manager: CheckpointManager, run: RunInfo, step: int, scope: str | None) -> int:

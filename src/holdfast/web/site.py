@@ -13,6 +13,7 @@ from holdfast.checkpoint.manager import CheckpointManager
 from holdfast.cli.addresses import Finder
 from holdfast.core.policy import Rules
 from holdfast.errors import ConflictError, HoldfastError, NotFoundError, UsageError
+from holdfast.storage.base import RecordQuery
 from holdfast.web.rendering import Renderer
 from holdfast.web.run_view import Costs
 
@@ -38,6 +39,11 @@ class Site:
         self.read_only = read_only
         self.rules = rules
         self.graphs = graphs
+
+    def newest_record(self) -> str:
+        """The id of the newest record of the storage, from which live updates continue."""
+        newest = self.manager.storage.headers(RecordQuery(limit=1, notes=True))
+        return next((header.id for header in newest), "")
 
     def failed(self, request: Request, error: Exception) -> Response:
         """Answer an error: the fact, and what helps."""

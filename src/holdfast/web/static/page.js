@@ -52,11 +52,9 @@ function connect() {
   stream = new EventSource(address);
   stream.onopen = () => (live.textContent = "Live.");
   stream.onerror = () => (live.textContent = "Connecting again…");
-  let first = !address.searchParams.get("after");
   let waiting = null;
   stream.addEventListener("record", (event) => {
     seen = event.lastEventId;
-    if (first) return void (first = false);
     clearTimeout(waiting);
     waiting = setTimeout(refresh, 100);
   });

@@ -1,0 +1,75 @@
+"""Processor time of the page's server with few and with many checkpoints.
+
+The client is in the same process, so its time is counted as well.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from starlette.testclient import TestClient
+
+from benchmarks.cli import fill
+from benchmarks.report import Line
+from holdfast.web import app
+
+__all__ = ["measure", "times"]
+
+_RUNS, _CHECKPOINTS = 1000, 100
+_ROWS = 25
+_ROUNDS = 40
+_LISTS = ("/", "/?name=bench", "/?search=run-0000", "/api/runs")
+_PAGES = (
+    "/run?id=run-0000",
+    "/run?id=run-0000&step=50&tab=state",
+    "/run?id=run-0000&tab=state&shape=blame",
+    "/compare?a=run-0000@10&b=run-0000",
+    "/api/log?run=run-0000",
+)
+_SCANS = {"/storage": 200, "/health": 200, "/waiting": 500}
+"""Pages that look at 1,000 runs, none of which is completed, and their limits in milliseconds."""
+_LIMIT = 200
+
+
+def measure(directory: Path) -> Iterator[Line]:
+    """Compare 100,000 checkpoints in 1,000 runs with 100 checkpoints."""
+    many = fill(directory / "many.db", _RUNS, _CHECKPOINTS)
+    lists = fill(directory / "lists.db", _ROWS, 100 // _ROWS)
+    single = fill(directory / "single.db", 1, 100)
+    for paths, few in ((_LISTS, lists), (_PAGES, single), (tuple(_SCANS), None)):
+        took = times({"many": many} | ({"few": few} if few else {}), paths)
+        for path in paths:
+            p95 = took["many", path][1]
+            limit = _SCANS.get(path, _LIMIT)
+            yield Line(f"{path}: p95 of 100,000 checkpoints", p95 * 1000, limit, unit=" ms")
+            # A search looks at up to 500 runs, so its time is limited and not its ratio.
+            if few and "search" not in path:
+                ratio = took["many", path][0] / took["few", path][0]
+                yield Line(f"{path}: 100,000 / 100 checkpoints", ratio, 1.5)
+
+
+def times(
+    storages: dict[str, str], paths: tuple[str, ...]
+) -> dict[tuple[str, str], tuple[float, float]]:
+    """Best and 95th percentile of the seconds for each storage and path, in turns."""
+    clients = {name: _client(address) for name, address in storages.items()}
+    took: dict[tuple[str, str], list[float]] = {}
+    for number in range(_ROUNDS + 1):
+        for path in paths:
+            for name, client in clients.items():
+                started = time.process_time()
+                answer = client.get(path)
+                seconds = time.process_time() - started
+                assert answer.status_code == 200, answer.text
+                if number:
+                    took.setdefault((name, path), []).append(seconds)
+    for client in clients.values():
+        client.close()
+    return {key: (min(all), sorted(all)[int(len(all) * 0.95)]) for key, all in took.items()}
+
+
+def _client(address: str) -> TestClient:
+    site = app(address, auth=lambda _: "bench", hosts=["testserver"])
+    return TestClient(site)
