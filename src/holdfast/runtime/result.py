@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Any, Generic, Self, TypeVar
 
 import msgspec
 
-from holdfast.checkpoint.effects import Waiting
+from holdfast.checkpoint.effects import Effect, Waiting
 
-__all__ = ["RunResult", "Spent"]
+__all__ = ["ModelSpent", "RunResult", "Spent", "spent_on"]
 
 T = TypeVar("T")
 
@@ -21,17 +22,62 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
     dollars: float = 0.0
     seconds: float = 0.0
 
+    def __add__(self, other: Spent) -> Spent:
+        return Spent(
+            calls=self.calls + other.calls,
+            tokens=self.tokens + other.tokens,
+            dollars=self.dollars + other.dollars,
+            seconds=self.seconds + other.seconds,
+        )
+
+
+class ModelSpent(Spent, frozen=True, kw_only=True):
+    """The cost of model calls; also read as a mapping: ``usage["calls"]``."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    unpriced: int = 0
+    """Calls of models whose price is unknown; *dollars* does not contain them."""
+
+    @classmethod
+    def of(cls, usage: Mapping[str, Any]) -> Self:
+        """Read the dict of a `Usage`."""
+        given = {name: usage[name] for name in _SHARED if name in usage}
+        tokens = given.get("input_tokens", 0) + given.get("output_tokens", 0)
+        return cls(tokens=tokens, dollars=usage.get("cost_usd") or 0.0, **given)
+
+    def __getitem__(self, name: str) -> Any:
+        name = "dollars" if name == "cost_usd" else name
+        if name not in self.__struct_fields__:
+            raise KeyError(name)
+        return getattr(self, name)
+
+
+_SHARED = ("calls", "seconds", "input_tokens", "output_tokens", "unpriced")
+
+
+def spent_on(effects: Iterable[Effect]) -> Spent:
+    """The cost of the completed calls among *effects*."""
+    done = [effect for effect in effects if effect.done]
+    return Spent(
+        calls=len(done),
+        tokens=sum(effect.tokens for effect in done),
+        dollars=sum(effect.dollars for effect in done),
+        seconds=sum(effect.seconds for effect in done),
+    )
+
 
 class RunResult(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """How a run ended, or what it waits for. Failures are raised."""
 
     run_id: str
     status: str
-    """``completed``, ``waiting`` or, where a run is only looked at, any other status."""
+    """``completed``, ``waiting``, ``interrupted`` if it was asked to stop, or how a limit ended it;
+    where a run is only looked at, any status."""
     value: T | None = None
     """What a completed function returned."""
     state: Any = None
-    """The state of a completed graph or agent."""
+    """The state of a graph, an agent or a fleet, as far as it has come."""
     step: int = 0
     """The recorded calls, nodes, cycles or rounds of the whole run."""
     usage: Spent = Spent()
@@ -39,7 +85,7 @@ class RunResult(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     saved: Spent = Spent()
     """The cost of those that were recorded by an earlier start and not made again."""
     waiting: tuple[Waiting, ...] = ()
-    error: str = ""
+    error: str | None = ""
     """The failure of a run that is only looked at."""
 
     @property

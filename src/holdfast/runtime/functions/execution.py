@@ -29,7 +29,7 @@ from holdfast.core.values import encode
 from holdfast.errors import EncodeError, Interrupted, NotFoundError, UsageError
 from holdfast.runtime.functions.call_order import CallOrder, Recorded
 from holdfast.runtime.functions.typed import Typed
-from holdfast.runtime.result import RunResult, Spent
+from holdfast.runtime.result import RunResult, Spent, spent_on
 from holdfast.storage.base import Storage
 
 __all__ = ["FunctionRun", "look_up"]
@@ -327,10 +327,4 @@ def _completed(newest: Header, values: Mapping[str, Any], typed: Typed) -> RunRe
 
 
 def _spent(notes: list[Note]) -> Spent:
-    done: list[Effect] = [n.content for n in notes if n.kind == "effect" and n.content.done]
-    return Spent(
-        calls=len(done),
-        tokens=sum(entry.tokens for entry in done),
-        dollars=sum(entry.dollars for entry in done),
-        seconds=sum(entry.seconds for entry in done),
-    )
+    return spent_on(note.content for note in notes if note.kind == "effect")

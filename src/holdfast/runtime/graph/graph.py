@@ -8,13 +8,14 @@ import functools
 import inspect
 import logging
 import os
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Self, TypeVar
 
+from holdfast.checkpoint.effects import Waiting, read_since
 from holdfast.checkpoint.manager import StateManager
 from holdfast.core.policy import Rules
 from holdfast.core.state import State
-from holdfast.errors import UsageError
+from holdfast.errors import Drained, Interrupted, UsageError
 from holdfast.runtime.graph.compiled import Plan, Shape, problems
 from holdfast.runtime.graph.config import CheckpointConfig, GraphConfig, GraphOptions
 from holdfast.runtime.graph.edges import Edge, Predicate
@@ -22,6 +23,7 @@ from holdfast.runtime.graph.mermaid import draw
 from holdfast.runtime.graph.node_result import NodeFunction
 from holdfast.runtime.graph.runner import NOTHING, Resume, Runner
 from holdfast.runtime.graph.subgraph import run_nested
+from holdfast.runtime.result import RunResult, Spent, spent_on
 from holdfast.runtime.resume import (
     Parting,
     ResumePlan,
@@ -31,7 +33,7 @@ from holdfast.runtime.resume import (
     module_of_caller,
     part,
 )
-from holdfast.runtime.watch import Observer, resolve_observers
+from holdfast.runtime.watch import Event, EventStream, Observer, resolve_observers
 from holdfast.storage.base import Storage, open_storage
 from holdfast.storage.memory import MemoryStorage
 
@@ -248,6 +250,85 @@ class StateGraph:
 
     # Executing
 
+    async def run(
+        self,
+        values: State | Mapping[str, Any] | None = None,
+        *,
+        run_id: str | None = None,
+        answer: Any = NOTHING,
+        answers: Mapping[str, Any] | None = None,
+        secrets: Mapping[str, Any] | None = None,
+        on_event: Callable[[Event], None] | None = None,
+    ) -> RunResult[None]:
+        """Begin a run with *values*, or continue the run of that id; return how it ended.
+
+        A run that waits for an answer is a result with status ``waiting``, one that was asked to
+        stop is ``interrupted``. *answer* answers the question that the run waits for, *answers*
+        several, by their ids. *on_event* is called with every event, see `stream`.
+
+        Raises what `execute` raises for failures.
+        """
+        execution = self._execution(values, run_id, answer, answers, secrets, on_event)
+        return await execution.result(alone=False)
+
+    def run_sync(
+        self,
+        values: State | Mapping[str, Any] | None = None,
+        *,
+        run_id: str | None = None,
+        answer: Any = NOTHING,
+        answers: Mapping[str, Any] | None = None,
+        secrets: Mapping[str, Any] | None = None,
+        on_event: Callable[[Event], None] | None = None,
+    ) -> RunResult[None]:
+        """`run` for scripts: with its own event loop, stopping on SIGINT and SIGTERM."""
+        execution = self._execution(values, run_id, answer, answers, secrets, on_event)
+        return _in_a_loop(execution.result(alone=True))
+
+    def stream(
+        self,
+        values: State | Mapping[str, Any] | None = None,
+        *,
+        run_id: str | None = None,
+        answer: Any = NOTHING,
+        answers: Mapping[str, Any] | None = None,
+        secrets: Mapping[str, Any] | None = None,
+    ) -> EventStream[RunResult[None]]:
+        """`run`, as the events that happen: ``async for event in graph.stream(...)``.
+
+        Events have sequence numbers. After the last one, `result` of the stream is that of `run`.
+        """
+
+        def start(on_event: Callable[[Event], None]) -> Coroutine[Any, Any, RunResult[None]]:
+            return self.run(
+                values,
+                run_id=run_id,
+                answer=answer,
+                answers=answers,
+                secrets=secrets,
+                on_event=on_event,
+            )
+
+        return EventStream(start)
+
+    def _execution(
+        self,
+        values: State | Mapping[str, Any] | None,
+        run_id: str | None,
+        answer: Any,
+        answers: Mapping[str, Any] | None,
+        secrets: Mapping[str, Any] | None,
+        on_event: Callable[[Event], None] | None,
+    ) -> Execution:
+        state = _first_state(values, run_id)
+        if secrets:
+            state = state.with_secrets(secrets)
+        answered = answer is not NOTHING or bool(answers)
+        wanted = Resume(state.run_id, None, None, answer, answers or {}, secrets or {})
+        if answered and run_id is None:
+            raise UsageError("an answer is given, and no run_id", hint="name the run that waits")
+        return Execution(self, state, wanted if answered else None, on_event)
+
     async def execute(
         self,
         state: State | Mapping[str, Any] | None = None,
@@ -340,11 +421,7 @@ class StateGraph:
     ) -> State:
         plan = self.plan()
         if not isinstance(state, State):
-            if state is not None and not isinstance(state, Mapping):
-                raise UsageError(
-                    f"the state is {type(state).__name__}", hint="give a State or a mapping"
-                )
-            state = State.new(state)
+            state = _first_state(state, None)
         if secrets:
             state = state.with_secrets(secrets)
         runner = self._runner(plan, alone)
@@ -437,6 +514,85 @@ def _manager_for(config: CheckpointConfig) -> StateManager:
 
 def _in_a_thread(node: NodeFunction, state: State) -> Coroutine[Any, Any, Any]:
     return asyncio.to_thread(node, state)
+
+
+def _first_state(values: State | Mapping[str, Any] | None, run_id: str | None) -> State:
+    if isinstance(values, State):
+        if run_id is not None and values.run_id != run_id:
+            raise UsageError(
+                f"the state is of run {values.run_id!r}, and run_id is {run_id!r}",
+                hint="give one of them",
+            )
+        return values
+    if values is not None and not isinstance(values, Mapping):
+        raise UsageError(f"the state is {type(values).__name__}", hint="give a State or a mapping")
+    return State.new(values, run_id=run_id)
+
+
+class Execution:
+    """One `run` of a graph: counts what it spends, and gives its result."""
+
+    def __init__(
+        self,
+        graph: StateGraph,
+        state: State,
+        wanted: Resume | None,
+        on_event: Callable[[Event], None] | None,
+    ) -> None:
+        self._graph = copy.copy(graph)
+        self._graph._observers = (*graph.observers, self)
+        self._state = state
+        self._wanted = wanted
+        self._on_event = on_event
+        self._spent = Spent()
+
+    def on_event(self, event: Event) -> None:
+        """Count what an effect cost."""
+        if event.type == "effect.complete":
+            facts = {name: event.data[name] for name in ("tokens", "dollars", "seconds")}
+            self._spent += Spent(calls=1, **facts)
+        if self._on_event is not None:
+            self._on_event(event)
+
+    async def result(self, *, alone: bool) -> RunResult[None]:
+        """Execute, and return how the run ended."""
+        graph, run_id = self._graph, self._state.run_id
+        manager = graph._opened()
+        earlier = Spent()
+        if manager is not None:
+            earlier = await asyncio.to_thread(_recorded, manager, run_id)
+        waiting: tuple[Waiting, ...] = ()
+        state: State | None = None
+        try:
+            if self._wanted is not None:
+                state = await graph._resume(self._wanted, alone=alone)
+            else:
+                state = await graph._execute(self._state, None, alone=alone)
+            status = "completed"
+        except Interrupted as signal:
+            status, waiting = "waiting", signal.facts.get("waiting", ())
+        except Drained:
+            status = "interrupted"
+        if state is None and manager is not None:
+            state = await manager.resume_from_latest(run_id)
+        return RunResult(
+            run_id=run_id,
+            status=status,
+            state=state,
+            step=state.step if state is not None else 0,
+            usage=earlier + self._spent,
+            saved=earlier,
+            waiting=waiting,
+        )
+
+
+def _recorded(manager: StateManager, run_id: str) -> Spent:
+    """The cost of the effects that the journal of a run holds."""
+    run = manager.reader.run(run_id)
+    if run is None:
+        return Spent()
+    notes = read_since(manager.reader, run_id, 0, run.seq)
+    return spent_on({n.content.id: n.content for n in notes if n.kind == "effect"}.values())
 
 
 def _check_name(name: object, what: str) -> None:

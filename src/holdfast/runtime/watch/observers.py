@@ -36,6 +36,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     """The graph's name."""
     timestamp: datetime
     data: Mapping[str, Any]
+    seq: int = 0
+    """Its number in a stream, from 1; 0 elsewhere."""
 
 
 @runtime_checkable

@@ -1,0 +1,122 @@
+"""`run` and `stream` of graphs: one result, and events with numbers."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from holdfast import Event, MemoryStorage, RunResult, State, StateGraph, effect, interrupt
+from holdfast.errors import StepError, UsageError
+
+
+def asking(storage: Any, calls: list[str]) -> StateGraph:
+    async def pay(state: State) -> dict[str, Any]:
+        calls.append("pay")
+        spent = {"tokens": 7, "dollars": 0.5}
+        return {"paid": await effect("pay", lambda: 3, in_doubt="ask", usage=lambda _: spent)}
+
+    async def ask(state: State) -> dict[str, Any]:
+        return {"said": await interrupt("go?")}
+
+    graph = StateGraph("bill", storage=storage)
+    graph.add_node("pay", pay)
+    graph.add_node("ask", ask)
+    graph.add_edge("pay", "ask")
+    graph.set_entry_point("pay")
+    graph.set_exit_point("ask")
+    return graph
+
+
+async def test_waiting_is_a_result_and_an_answer_completes_the_run() -> None:
+    calls: list[str] = []
+    storage = MemoryStorage()
+    result = await asking(storage, calls).run({"n": 1}, run_id="r")
+    assert isinstance(result, RunResult)
+    assert (result.status, result.run_id, result.step) == ("waiting", "r", 1)
+    assert [one.question for one in result.waiting] == ["go?"]
+    assert (result.usage.calls, result.usage.tokens, result.usage.dollars) == (1, 7, 0.5)
+    assert result.saved.calls == 0
+
+    done = await asking(storage, calls).run(run_id="r", answer="yes")  # another process
+    assert (done.status, done.state["said"], done.state["n"]) == ("completed", "yes", 1)
+    assert (done.step, done.usage.tokens, done.saved.tokens) == (2, 7, 7)
+    assert calls == ["pay"]
+
+    again = await asking(storage, calls).run(run_id="r")
+    assert (again.status, again.state["said"], again.usage.calls) == ("completed", "yes", 1)
+
+
+def test_a_script_gets_the_same_result_and_events() -> None:
+    seen: list[Event] = []
+    result = asking(MemoryStorage(), []).run_sync(run_id="r", on_event=seen.append)
+    assert result.status == "waiting"
+    assert {"node.start", "effect.complete", "run.interrupted"} <= {event.type for event in seen}
+
+
+async def test_a_failure_is_raised() -> None:
+    graph = StateGraph("bad", storage=MemoryStorage())
+
+    def fail(state: State) -> None:
+        raise RuntimeError("no")
+
+    graph.add_node("fail", fail)
+    graph.set_entry_point("fail")
+    graph.set_exit_point("fail")
+    with pytest.raises(StepError, match="no"):
+        await graph.run(run_id="r")
+    stream = graph.stream(run_id="r")
+    types: list[str] = []
+    with pytest.raises(StepError, match="no"):
+        async for event in stream:
+            types.append(event.type)
+    assert "run.failed" in types
+
+
+async def test_wrong_arguments_are_refused() -> None:
+    graph = asking(MemoryStorage(), [])
+    with pytest.raises(UsageError, match="no run_id"):
+        await graph.run(answer=1)
+    with pytest.raises(UsageError, match="run_id is 'b'"):
+        await graph.run(State.new(run_id="a"), run_id="b")
+    with pytest.raises(UsageError, match="does not wait for"):
+        await graph.run({}, run_id="r")
+        await graph.run(run_id="r", answers={"other": 1})
+
+
+async def test_a_stream_numbers_its_events_and_gives_them_again() -> None:
+    stream = asking(MemoryStorage(), []).stream({"n": 1}, run_id="r")
+    with pytest.raises(UsageError, match="not ended"):
+        stream.result  # noqa: B018
+    events = [event async for event in stream]
+    assert [event.seq for event in events] == [*range(1, len(events) + 1)]
+    assert stream.result.status == "waiting"
+    assert [event async for event in stream.since(2)] == events[2:]
+    with pytest.raises(UsageError, match="being read"):
+        aiter(stream)
+
+
+async def test_leaving_a_stream_stops_the_run_which_can_be_continued() -> None:
+    storage, entered = MemoryStorage(), asyncio.Event()
+
+    async def slow(state: State) -> dict[str, int]:
+        if not entered.is_set():
+            entered.set()
+            await asyncio.Event().wait()
+        return {"n": 1}
+
+    def build() -> StateGraph:
+        graph = StateGraph("slow", storage=storage)
+        graph.add_node("slow", slow)
+        graph.set_entry_point("slow")
+        graph.set_exit_point("slow")
+        return graph
+
+    events = aiter(build().stream(run_id="r"))
+    async for event in events:
+        if event.type == "node.start":
+            break
+    await entered.wait()
+    await events.aclose()  # type: ignore[attr-defined]
+    assert (await build().run(run_id="r")).state["n"] == 1
