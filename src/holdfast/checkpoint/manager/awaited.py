@@ -307,3 +307,4 @@ class AsyncCheckpointManager(Manager):
 
 
 StateManager = AsyncCheckpointManager
+"""The same class as `AsyncCheckpointManager`, by its shorter name."""

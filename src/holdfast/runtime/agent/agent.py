@@ -466,3 +466,4 @@ class Agent:
 
 
 BaseAutonomousAgent = Agent
+"""The same class as `Agent`, by its earlier name."""

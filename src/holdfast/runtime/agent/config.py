@@ -86,6 +86,7 @@ class AgentConfig:
 
 
 AutonomousConfig = AgentConfig
+"""The same class as `AgentConfig`, by its earlier name."""
 
 
 class AgentOptions(NamedTuple):
