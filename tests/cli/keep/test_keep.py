@@ -83,8 +83,14 @@ def test_rules_count_within_each_run_or_over_a_name(on: Holdfast) -> None:
         "report-wed",
     ]
     document = on("forget", "--keep-last", "1", "--group-by", "name", "-n", "--json").json()
-    kept = [row["run_id"] for row in document["decisions"] if row["keep"]]
-    assert "report-tue" not in kept and "crawl" in kept
+    kept = {row["run_id"]: row["reasons"] for row in document["decisions"] if row["keep"]}
+    assert kept == {
+        "crawl": ["newest", "last 1/1"],
+        "report-mon-kids": ["newest", "last 1/1"],
+        "report-mon": ["pin"],  # completed, and not the newest of its name
+        "report-tue": ["newest"],  # failed: it can be resumed
+        "report-wed": ["newest"],
+    }
 
 
 @pytest.mark.parametrize(

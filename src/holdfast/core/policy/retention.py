@@ -65,13 +65,12 @@ def plan_prune(
 ) -> list[Decision]:
     """Decide on every one of *headers*, which are checkpoints, newest first, of whole runs.
 
-    Whatever the rules, these stay: the newest of each run (or, counted by name, of each name) and
-    scope (``newest``), those the
-    caller knows a resume or a branch to stand on (*heads*: ``head``), those *pinned* (``pin``)
-    and *in_doubt* (``in doubt``), and, if there is a rule that looks at the time, those stamped
-    later than *now* (``in the future``), which no such rule counts. What is past `max_age` or
-    dropped by `delete_on_success` is not counted by the keep rules either. The calendar is that
-    of *tz*.
+    Whatever the rules, these stay: the newest of each run and scope or, counted by name, of each
+    name and of each run that can be resumed (``newest``; see `newest_keys`), those the caller
+    knows a resume or a branch to depend on (*heads*: ``head``), those *pinned* (``pin``) and
+    *in_doubt* (``in doubt``), and, if there is a rule that looks at the time, those stamped later
+    than *now* (``in the future``), which no such rule counts. What is past `max_age` or dropped
+    by `delete_on_success` is not counted by the keep rules either. The calendar is that of *tz*.
 
     >>> from datetime import timedelta
     >>> now = datetime(2024, 5, 8, 12, tzinfo=UTC)
