@@ -11,7 +11,7 @@ KEY = "6b" * 32
 
 MEDIA: dict[str, Callable[[Path], Storage]] = {
     "memory": lambda path: MemoryStorage(),
-    "sqlite": lambda path: SQLiteStorage(path / "runs.db"),
+    "sqlite": lambda path: SQLiteStorage(path / "runs.db", compress=False),
     "sqlite-zstd": lambda path: SQLiteStorage(path / "runs.db", compress="zstd"),
     "file": lambda path: FilesystemStorage(path / "runs"),
     "file-gzip": lambda path: FilesystemStorage(path / "runs", compress=True),

@@ -182,7 +182,7 @@ def test_rules_and_a_count_exclude_each_other() -> None:
 
 def test_the_sqlite_file_shrinks_when_history_goes(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
-    manager = CheckpointManager(SQLiteStorage(path))
+    manager = CheckpointManager(SQLiteStorage(path, compress=False))
     state = State.new({"blob": ""}, run_id="run")
     for step in range(60):
         state = state.set("blob", f"{step}" * 50_000).at(step=step)

@@ -67,7 +67,7 @@ Holdfast = Callable[..., Result]
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A database with runs of every kind. Tests get a copy of it."""
     path = tmp_path_factory.mktemp("demo") / "runs.db"
-    with CheckpointManager(f"sqlite:///{path}") as manager:
+    with CheckpointManager(f"sqlite:///{path}?compress=false") as manager:
         with holdfast.run("crawl", storage=manager) as run:
             for page in range(1, 6):
                 run.checkpoint(node="read", pages=page, last=f"page-{page}")

@@ -75,7 +75,7 @@ def _postgres(path: Path) -> Storage:
 
 
 _OPEN: dict[str, Callable[[Path], Storage]] = {
-    "sqlite": lambda path: SQLiteStorage(path / "runs.db"),
+    "sqlite": lambda path: SQLiteStorage(path / "runs.db", compress=False),
     "sqlite-gzip": lambda path: SQLiteStorage(path / "runs.db", compress="gzip"),
     "sqlite-zstd": lambda path: SQLiteStorage(path / "runs.db", compress="zstd"),
     "file": lambda path: FilesystemStorage(path / "runs"),

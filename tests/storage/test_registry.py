@@ -121,7 +121,12 @@ def test_a_file_url_says_how_to_compress(place: Path, compress: str) -> None:
 
 @pytest.mark.parametrize(
     ("options", "compression"),
-    [("", None), ("?compress=zstd", "zstd"), ("?compress=true", "gzip"), ("?compress=false", None)],
+    [
+        ("", "zstd"),
+        ("?compress=zstd", "zstd"),
+        ("?compress=true", "gzip"),
+        ("?compress=false", None),
+    ],
 )
 def test_a_sqlite_url_says_how_to_compress(options: str, compression: str | None) -> None:
     with open_storage(f"sqlite:///runs.db{options}") as storage:

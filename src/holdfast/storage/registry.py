@@ -56,7 +56,7 @@ def open_storage(address: str | Storage | None = None) -> Storage:
     - ``redis://user@host:6379/0``, ``rediss://`` with TLS, ``valkey://``, ``redis+unix:///socket``,
       with ``prefix=``, ``durability=``, ``replicas=``, ``pool=``, ``timeout=``, ``patience=``;
       needs the extra `redis`.
-    - All of them take ``?compress=gzip`` or ``zstd``.
+    - All of them take ``?compress=gzip``, ``zstd`` or ``false``; SQLite's default is ``zstd``.
     - ``resilient:sqlite:///runs.db|file:copy``: a `ResilientStorage` over these, the primary first.
     - a name given to `register_checkpoint_store`, or a scheme that an installed package brings.
     - None: the environment variable HOLDFAST_STORAGE, else ``storage`` of the nearest
@@ -195,9 +195,9 @@ def _open_memory(url: StorageURL) -> Storage:
     return _memory()
 
 
-def _compression(url: StorageURL) -> bool | str:
+def _compression(url: StorageURL, default: str = "false") -> bool | str:
     url.check_options("compress")
-    return _compression_named(url.options.get("compress", "false"))
+    return _compression_named(url.options.get("compress", default))
 
 
 def _compression_named(compress: str) -> bool | str:
@@ -211,7 +211,7 @@ def _compression_named(compress: str) -> bool | str:
 
 
 def _open_sqlite(url: StorageURL) -> Storage:
-    compress = _compression(url)
+    compress = _compression(url, "zstd")
     file = url.path.removeprefix("/")
     if url.host != "" or not file or file.endswith("/"):
         right = str(url).partition(":")[2].strip("/") or "runs.db"

@@ -433,6 +433,7 @@ from holdfast.integrations.langgraph.records import Address
 from holdfast.integrations.langgraph.message_cache import value_of
 from holdfast.integrations.langgraph.threads import draft_of
 config = {"configurable": {"thread_id": "t"}}
+import zstandard
 before = set(sys.modules)
 with HoldfastSaver(sys.argv[1]) as saver:
     before |= set(sys.modules)

@@ -35,6 +35,8 @@ _KEYFRAME_FACTOR = 2
 """A keyframe is due when the deltas since the last weigh this many times as much as it."""
 _SHORT_CHAIN = 8192
 """A chain of deltas that weighs no more than this may grow, however small the state."""
+_MOST_DELTAS = 128
+"""The deltas after which a keyframe is due: a damaged record costs no more checkpoints."""
 _MARKS = frozenset(["pin", "release", "tag"])
 """Notes about a checkpoint, which stay true whatever is written in between.
 
@@ -52,6 +54,8 @@ class _Group(msgspec.Struct):
     """The request that each batch is of."""
     unsent: set[str] = set()
     """Digests of the records that are prepared and not appended yet."""
+    keyframes: list[str] = []
+    """The runs that a keyframe of their own scope is written to."""
     before: dict[str, Cursor] = {}
     """The cursors as they were, by run."""
 
@@ -97,6 +101,8 @@ class Journal:
                 if group.batches:
                     results = self._unconfirmed.append(group.batches)
                     group.unsent.clear()
+                    for run_id in group.keyframes:
+                        self.reader.forget_damage(run_id)
                     for owner, conflict in zip(group.owners, results, strict=True):
                         if conflict is not None:
                             outcomes[owner] = self._settle(requests[owner], conflict, group)
@@ -286,7 +292,7 @@ class Journal:
                 cursor.bases[scope] = delta
                 return
             weight = delta.chain_weight + max(len(patch or b""), LIGHTEST_DELTA)
-            if weight > _SHORT_CHAIN and weight > _KEYFRAME_FACTOR * delta.key_weight:
+            if _keyframe_is_due(delta, weight) or self.reader.is_damaged(place.run_id):
                 delta = None
         if delta is None:
             state, made = whole(values, draft.natures)
@@ -334,8 +340,11 @@ class Journal:
             chain_weight=(
                 delta.chain_weight + max(len(text), LIGHTEST_DELTA) if delta is not None else 0
             ),
+            deltas=delta.deltas + 1 if delta is not None else 0,
             lineage=draft.lineage,
         )
+        if delta is None and not scope:
+            group.keyframes.append(place.run_id)
         outcome.header = header
         if reused and header.seq > 1:
             hide[header.run_id] = [
@@ -473,6 +482,13 @@ class Journal:
                 return
             del self._cursors[run_id]
             self._sealer.forget_key(run_id)
+
+
+def _keyframe_is_due(last: DeltaBase, weight: int) -> bool:
+    """Return whether a chain that ends with *last* is long enough; *weight* is with the next."""
+    if last.deltas >= _MOST_DELTAS - 1:
+        return True
+    return weight > _SHORT_CHAIN and weight > _KEYFRAME_FACTOR * last.key_weight
 
 
 def _same_place(header: Header, draft: CheckpointDraft) -> bool:

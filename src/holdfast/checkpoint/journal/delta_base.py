@@ -27,6 +27,8 @@ class DeltaBase(msgspec.Struct, frozen=True):
     key_seq: int
     key_weight: int
     chain_weight: int
+    deltas: int
+    """The number of deltas since the keyframe, this one included."""
     lineage: Lineage | None = None
     """That of the state which was saved as it."""
 
@@ -108,4 +110,5 @@ def delta_base_of(loaded: Loaded, state: Saveable | None) -> DeltaBase:
         key_seq=header.seq if header.frame == "key" else header.key_seq or 0,
         key_weight=loaded.key_weight,
         chain_weight=loaded.chain_weight,
+        deltas=loaded.deltas,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
@@ -24,6 +25,7 @@ _LOOKS = 100
 """The number of times a run is read again because someone saved to it meanwhile."""
 _NEAR = 256
 """The distance to the head up to which all records after a checkpoint are read and checked."""
+_DAMAGED_REMEMBERED = 1024
 LIGHTEST_DELTA = 512
 """The least weight of a delta: reading a record costs something, however little it holds."""
 
@@ -38,6 +40,8 @@ class Loaded(msgspec.Struct, frozen=True):
     chain_weight: int
     extras: tuple[bytes, ...] = ()
     """What a runtime kept beside the state, from the keyframe to this record."""
+    deltas: int = 0
+    """The number of deltas from the keyframe to this record."""
 
     @property
     def extra(self) -> dict[str, Any]:
@@ -93,6 +97,21 @@ class Reader:
         self.sealer = sealer
         self.recover: Callable[[CorruptError], bool] | None = None
         """Repairs a damaged run; True if it can be read again."""
+        self._damaged_runs: OrderedDict[str, None] = OrderedDict()
+
+    def note_damage(self, run_id: str) -> None:
+        """Remember that a run is damaged, until its next keyframe."""
+        self._damaged_runs[run_id] = None
+        if len(self._damaged_runs) > _DAMAGED_REMEMBERED:
+            self._damaged_runs.popitem(last=False)
+
+    def is_damaged(self, run_id: str) -> bool:
+        """Return whether damage was met in a run since its last keyframe."""
+        return run_id in self._damaged_runs
+
+    def forget_damage(self, run_id: str) -> None:
+        """Note that a run has a keyframe that was written after the damage was known."""
+        self._damaged_runs.pop(run_id, None)
 
     def _recovering(self, look: Callable[[], T]) -> T:
         """Call *look*, and again after a damaged run that it met was repaired."""
@@ -226,6 +245,13 @@ class Reader:
 
     def records(self, run_id: str, first: int, last: int) -> Iterator[Record]:
         """The records from *first* to *last*, each checked to follow the one before it."""
+        try:
+            yield from self._followed(run_id, first, last)
+        except CorruptError:
+            self.note_damage(run_id)
+            raise
+
+    def _followed(self, run_id: str, first: int, last: int) -> Iterator[Record]:
         before: Header | None = None
         for record in self.storage.read(run_id, first=first, last=last):
             header = record.header
@@ -317,7 +343,9 @@ class Reader:
         except (msgspec.MsgspecError, LookupError, ValueError, TypeError) as error:
             raise self._damaged(target.run_id, target.seq, "cannot be rebuilt") from error
         key_weight = len(key.state) + len(key.extra)
-        return Loaded(target, key.form, texts, key_weight, weight, tuple(extras))
+        return Loaded(
+            target, key.form, texts, key_weight, weight, tuple(extras), deltas=len(path) - 1
+        )
 
     def resolve(self, checkpoint_id: str, *, run_id: str | None = None) -> Header:
         """The checkpoint with that id or unique prefix of one."""
@@ -341,6 +369,7 @@ class Reader:
         return found[0]
 
     def _damaged(self, run_id: str, seq: int | None, what: str) -> CorruptError:
+        self.note_damage(run_id)
         return CorruptError(f"record {seq} of run {run_id!r} {what}", run_id=run_id, seq=seq)
 
 

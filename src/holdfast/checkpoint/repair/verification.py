@@ -36,6 +36,7 @@ def verify_run(reader: Reader, run: RunInfo) -> RunVerdict:
     A run that is saved and pruned meanwhile is not accused of what a later prune explains, nor a
     run in the clear of having no key.
     """
+    known = reader
     if reader.sealer.keys is not None and is_clear(reader.storage, run.run_id):
         reader = Reader(reader.storage, Sealer(reader.storage))
     for _ in range(_TRIES):
@@ -51,6 +52,8 @@ def verify_run(reader: Reader, run: RunInfo) -> RunVerdict:
         if not problems:
             break
         run = now  # records vanished while they were read: damage is still there next time
+    if problems:
+        known.note_damage(run.run_id)
     return RunVerdict(run.run_id, walk.count, tuple(problems))
 
 

@@ -80,7 +80,8 @@ class SQLiteStorage(LeaseSlots, Storage):
     not lie on a network file system. It can lease runs as well.
 
     A call waits up to *busy_timeout* seconds for another process that is writing. *compress* is
-    how bodies are stored from now on: True or "gzip", or "zstd"; what is there stays readable.
+    how bodies are stored from now on: "zstd", True or "gzip", or False for plain text, which other
+    programs can read in place. What is there stays readable.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as directory:
@@ -93,7 +94,7 @@ class SQLiteStorage(LeaseSlots, Storage):
         self,
         path: str | os.PathLike[str],
         *,
-        compress: bool | str = False,
+        compress: bool | str = "zstd",
         busy_timeout: float = 10.0,
     ) -> None:
         if str(path) in ("", ":memory:"):
