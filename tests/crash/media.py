@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tests.servers import postgres
+from tests.servers import Redis, RedisCluster, postgres, valkey, valkey_cluster
 
 from holdfast import CheckpointManager, FilesystemStorage, SQLiteStorage, Storage
 
@@ -70,8 +70,17 @@ KEY = "6b" * 32
 def _postgres(path: Path) -> Storage:
     from holdfast.storage.postgres import PostgresStorage
 
-    schema = f"crash_{hashlib.sha256(str(path).encode()).hexdigest()[:20]}"
-    return PostgresStorage(postgres().url, schema=schema, pool=2)
+    return PostgresStorage(postgres().url, schema=_name_of(path), pool=2)
+
+
+def _redis(server: Redis | RedisCluster, path: Path) -> Storage:
+    from holdfast.storage.redis import RedisStorage
+
+    return RedisStorage(server.url, prefix=_name_of(path), pool=2)
+
+
+def _name_of(path: Path) -> str:
+    return f"crash_{hashlib.sha256(str(path).encode()).hexdigest()[:20]}"
 
 
 _OPEN: dict[str, Callable[[Path], Storage]] = {
@@ -82,6 +91,8 @@ _OPEN: dict[str, Callable[[Path], Storage]] = {
     "file-gzip": lambda path: FilesystemStorage(path / "runs", compress=True),
     "file-zstd": lambda path: FilesystemStorage(path / "runs", compress="zstd"),
     "postgres": _postgres,
+    "valkey": lambda path: _redis(valkey(), path),
+    "valkey-cluster": lambda path: _redis(valkey_cluster(), path),
 }
 
 PLAIN = ("sqlite", "file", "file-gzip", "file-zstd")
@@ -89,7 +100,7 @@ PLAIN = ("sqlite", "file", "file-gzip", "file-zstd")
 
 DURABLE = (*PLAIN, "sqlite-zstd-encrypted", "file-encrypted")
 
-SERVERS = ("postgres",)
+SERVERS = ("postgres", "valkey", "valkey-cluster")
 
 EVERY = tuple(
     medium + kind for medium in _OPEN if medium not in SERVERS for kind in ("", "-encrypted")

@@ -29,7 +29,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from tests.crash.media import EVERY, FULL, KEY, open_medium, times
+from tests.crash.media import EVERY, FULL, KEY, SERVERS, open_medium, times
 from tests.crash.processes import ForkServer
 from tests.machine.model import Checkpoint, Model
 
@@ -37,7 +37,7 @@ from holdfast import AgentState, CheckpointManager, MemoryStorage, Rules, State,
 from holdfast.errors import ConflictError, NotFoundError, UsageError, WrongKeyError
 
 SAMPLE = ("memory", "sqlite", "file", "file-gzip", "file-zstd", "sqlite-zstd-encrypted")
-MEDIA = ("memory", "memory-encrypted", *EVERY) if FULL else SAMPLE
+MEDIA = ("memory", "memory-encrypted", *EVERY, *SERVERS) if FULL else (*SAMPLE, "valkey")
 NAMES = ("", "job", "team")
 TAGS = ("good", "best")
 
