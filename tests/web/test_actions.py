@@ -136,6 +136,16 @@ def test_resume_needs_the_address_of_the_storage(page: Browser) -> None:
     assert page.submit("/act/resume", id="report-tue").status_code == 400
 
 
+def test_a_run_that_no_graph_made_is_not_offered_a_resume(
+    manager: CheckpointManager, open_page: Open
+) -> None:
+    manager.save_checkpoint(holdfast.AgentState(agent_id="ada", run_id="agent", step_number=1))
+    answer = open_page(manager).get("/act/resume?id=agent")
+    assert "Resume agent" in text_of(answer)
+    assert 'class="error"' in answer.text
+    assert 'class="primary"' not in answer.text
+
+
 def test_another_browser_gets_a_link_of_its_own(page: Browser, manager: CheckpointManager) -> None:
     import re
 

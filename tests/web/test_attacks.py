@@ -266,6 +266,23 @@ def test_json_is_never_html(hostile: Browser) -> None:
     assert answer.headers["content-type"] == "application/json"
 
 
+def test_the_password_of_the_storage_is_never_sent(manager: CheckpointManager) -> None:
+    from holdfast.web.application import build
+
+    site = build(
+        manager,
+        auth=lambda _: "ada",
+        key=b"k",
+        hosts=["127.0.0.1"],
+        read_only=False,
+        address="postgresql://ada:hunter2@db.example/runs",
+    )
+    with TestClient(site, base_url=BASE) as client:
+        for path in ("/", "/run?id=report-tue", "/act/resume?id=report-tue", "/storage"):
+            text = client.get(path).text
+            assert "db.example" in text and "hunter2" not in text
+
+
 @pytest.mark.parametrize("auth", ["short", None, 3])
 def test_a_page_without_a_sound_sign_in_is_refused(manager: CheckpointManager, auth: Any) -> None:
     with pytest.raises(UsageError):

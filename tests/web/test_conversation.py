@@ -41,6 +41,10 @@ TYPED = {"$t": "langchain_core.AIMessage", "v": {"fields": {"content": "hello"}}
             ChatTurn("assistant", "", ('search({"q": 1})',)),
         ),
         (TYPED, ChatTurn("assistant", "hello")),
+        (
+            {"speaker": "manager", "to": "coder", "content": "do it"},
+            ChatTurn("manager to coder", "do it"),
+        ),
     ],
 )
 def test_a_message_of_many_forms(message: Any, turn: ChatTurn) -> None:

@@ -30,7 +30,7 @@ from holdfast.cli.framework import read_value, recorded_entry
 from holdfast.core.policy import Rules
 from holdfast.core.records import Header
 from holdfast.core.state import read_tags
-from holdfast.errors import NotFoundError, UsageError
+from holdfast.errors import HoldfastError, NotFoundError, UsageError
 from holdfast.runtime.resume import explain
 from holdfast.storage.base import RunInfo, RunQuery
 from holdfast.web.resuming import Resuming
@@ -360,20 +360,20 @@ class Actions:
     def _ask_resume(self, given: Given) -> ActionPlan:
         run = self._run(given)
         entry, problem = self._entry(run)
-        plan = explain(self._site.manager.reader, None, run.run_id)
+        said, refused = _explained(self._site, run.run_id)
         words = ["holdfast", "resume", run.run_id, "--yes"]
         name = entry.partition(":")[2] or "graph"
         return ActionPlan(
             title=f"Resume {run.run_id}",
             what=[
-                *str(plan).splitlines(),
+                *said,
                 *([f"A new process on this machine imports {entry}."] if entry else []),
             ],
             command=shlex.join(words),
             python=f"{name}.resume_sync({run.run_id!r})",
             button="Resume",
             hidden={"id": run.run_id},
-            problem=problem or plan.problem,
+            problem=problem or refused,
         )
 
     def _entry(self, run: RunInfo) -> tuple[str, str]:
@@ -438,6 +438,15 @@ def _outcome(one: Waiting, given: Given) -> dict[str, Any]:
         raise UsageError(f"there is no answer {how!r}", hint="approve, reject or answer")
     check_fits(one.id, value, one.schema)
     return {"value": value}
+
+
+def _explained(site: Site, run_id: str) -> tuple[list[str], str]:
+    """What a resume would do, line by line, and the reason why it cannot be done now."""
+    try:
+        plan = explain(site.manager.reader, None, run_id)
+    except HoldfastError as error:
+        return [], str(error)
+    return str(plan).splitlines(), plan.problem
 
 
 def _cleanup(given: Given, rules: Mapping[str, Any]) -> str:

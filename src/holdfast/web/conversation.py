@@ -59,15 +59,18 @@ def _turn(one: Any) -> ChatTurn | None:
     role = _role(one, message)
     if not role or (content is None and not calls):
         return None
+    if isinstance(message.get("to"), str):
+        role = f"{role} to {message['to']}"
     name = message.get("name") or message.get("tool_name") or ""
     return ChatTurn(f"{role} {name}" if name else role, _text(_plain(content)), calls)
 
 
 def _role(one: dict[str, Any], message: dict[str, Any]) -> str:
     """The role that a message states, or that its class is named after."""
-    for key in ("role", "type", "kind"):
-        if isinstance(message.get(key), str):
-            return _ROLES.get(message[key], message[key])
+    for key in ("role", "speaker", "type", "kind"):
+        said = message.get(key)
+        if isinstance(said, str):
+            return _ROLES.get(said, said)
     kind = str(one.get("$t", "")).rpartition(".")[2].removesuffix("Chunk")
     if not kind.endswith("Message"):
         return ""
