@@ -99,7 +99,7 @@ class Journal:
                 for owner, request in enumerate(requests):
                     outcomes.append(self._prepare(request, group, owner))
                 if group.batches:
-                    results = self._unconfirmed.append(group.batches)
+                    results = self.storage.append(group.batches)
                     group.unsent.clear()
                     for run_id in group.keyframes:
                         self.reader.forget_damage(run_id)
@@ -157,6 +157,10 @@ class Journal:
 
     def _cursor_for(self, request: Request) -> Cursor:
         """The run's cursor; after a conflict, only for a state that was read since then."""
+        cursor = self._cursors.get(request.run_id)
+        if cursor is not None and cursor.conflict is None:
+            self._cursors.move_to_end(request.run_id)
+            return cursor
         if request.new_run and request.run_id not in self._cursors:
             return self._remember(request.run_id, Cursor(0, "", "", {}))
         cursor = self._cursor(request.run_id)

@@ -61,7 +61,10 @@ class CheckpointManager(Manager):
             step = next(steps)
             while True:
                 try:
-                    result = self._do(step)
+                    if type(step) is Commit:
+                        result = self._group_commit.commit(step.request)
+                    else:
+                        result = self._do(step)
                 except Exception as error:
                     step = steps.throw(error)
                 else:
@@ -70,8 +73,6 @@ class CheckpointManager(Manager):
             return end.value  # type: ignore[no-any-return]
 
     def _do(self, step: Step) -> Any:
-        if type(step) is Commit:
-            return self._group_commit.commit(step.request)
         if type(step) is Work:
             return step.call()
         if type(step) is Pause:

@@ -60,8 +60,8 @@ class Migrations:
 
     def latest(self, name: str) -> int:
         """The newest version of *name* that a migration leads to; 0 if there is none."""
-        ways = self._by_name.get(name, {}).values()
-        return max((version for way in ways for version in way), default=0)
+        ways = self._by_name.get(name)
+        return max(version for way in ways.values() for version in way) if ways else 0
 
     def upgrade(
         self, name: str, version: int, state: Mapping[str, Any], *, to: int | None = None

@@ -361,7 +361,8 @@ def weigh(value: Any) -> Nature:
 def encode(value: Any, nature: Nature | None = None) -> bytes:
     """The JSON text of *value*; `EncodeError` names the path to what cannot be stored."""
     if nature is None:
-        nature = weigh(value)
+        frozen = type(value) is FrozenDict or type(value) is FrozenList
+        nature = value.nature if frozen else weigh(value)
     try:
         if nature is _PLAIN:
             try:

@@ -131,6 +131,14 @@ def append_items(tail: bytes, path: str, comma: int, patch: Patch) -> None:
 
 def diff_values(old: Any, new: Any, nature: Nature, path: str, patch: Patch) -> None:
     """Add to *patch* what turns one frozen value into another, of that nature."""
+    if type(old) is FrozenList and type(new) is FrozenList and new.grew_from(old):
+        added = new[len(old) :]
+        if len(added) <= _MANY:
+            comma = 1 if old else 0
+            for item in added:
+                patch.add(path + "/-", encode(item), comma)
+                comma = 1
+            return
     inner = Patch()
     _diff(old, new, path, inner)
     if len(inner.operations) > _MANY:
