@@ -237,8 +237,8 @@ def test_an_exception_from_a_signal_handler_leaves_no_save_waiting_for_ever(
     try:
         state = State.new({"n": 0}, run_id="main")
         for number in range(150):
-            signal.setitimer(signal.ITIMER_REAL, 0.0002 + number % 7 * 0.0002)
             try:
+                signal.setitimer(signal.ITIMER_REAL, 0.0002 + number % 7 * 0.0002)
                 while True:
                     manager.save_checkpoint(state.at(step=number), force=True)
             except _Alarm:

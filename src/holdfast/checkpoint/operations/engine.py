@@ -61,7 +61,8 @@ class Engine:
         self.missed: OrderedDict[str, int] = OrderedDict()
         """The number of saves that failed with only a warning, by run."""
         self._clocks: OrderedDict[str, Clockwork] = OrderedDict()
-        self._counts_saves = not triggers.every_step
+        self.counts_saves = not triggers.every_step
+        """True if a trigger counts from the last save."""
 
     def _redactions(self) -> list[RedactionHook]:
         hooks = self.hooks.hooks if self.hooks is not None else ()
@@ -80,11 +81,10 @@ class Engine:
 
     def count_save(self, place: Place | Header) -> None:
         """Let triggers count from here, whether they are asked by run or by name."""
-        if self._counts_saves:
-            now = time.monotonic()
-            for key in (place.run_id, place.name):
-                if key:
-                    self._clock_of(key).saved(place.step, now)
+        now = time.monotonic()
+        for key in (place.run_id, place.name):
+            if key:
+                self._clock_of(key).saved(place.step, now)
 
     def _clock_of(self, name_or_run_id: str) -> Clockwork:
         clock = self._clocks.get(name_or_run_id)

@@ -96,7 +96,8 @@ def resume(engine: Engine, name_or_run_id: str, *, scope: str = "") -> Steps[Sav
         engine.metrics.resumed(cause, succeeded=False)
         raise
     engine.metrics.resumed(cause)
-    engine.count_save(header)
+    if engine.counts_saves:
+        engine.count_save(header)
     data |= {"state": state, "duration_ms": (time.perf_counter() - started) * 1000}
     yield from fire(engine, HookEvent.POST_RESUME, header.name, data)
     return state

@@ -107,7 +107,8 @@ def save_draft(
     header = stored.header
     assert header is not None
     seconds = time.perf_counter() - started
-    engine.count_save(draft.place)
+    if engine.counts_saves:
+        engine.count_save(draft.place)
     if stored.written:
         engine.metrics.saved(seconds, header.size, header.stored)
         engine.missed.pop(run_id, None)

@@ -84,14 +84,16 @@ class State:
 state.append("key", item), or list(value) for a copy you may change)
     """
 
-    __slots__ = ("_lineage", "_natures", "_place", "_secrets", "_timestamp", "_values")
+    __slots__ = ("_natures", "_secrets", "_timestamp", "_values", "lineage", "place")
 
     _values: dict[str, Any]
     _natures: dict[str, Nature]
-    _place: Place
+    place: Place
+    """Run, scope, step, node, kind, status, tags and metadata as one value."""
     _timestamp: datetime
     _secrets: Secrets
-    _lineage: Lineage
+    lineage: Lineage
+    """Shared by all states made from one another."""
 
     def __init__(self, *values: object, **options: object) -> None:
         raise UsageError("a State is not made by calling it", hint="use State.new({...})")
@@ -129,10 +131,10 @@ state.append("key", item), or list(value) for a copy you may change)
         put = object.__setattr__
         put(made, "_values", values)
         put(made, "_natures", natures)
-        put(made, "_place", place)
+        put(made, "place", place)
         put(made, "_timestamp", timestamp)
         put(made, "_secrets", secrets)
-        put(made, "_lineage", lineage)
+        put(made, "lineage", lineage)
         return made
 
     @classmethod
@@ -155,14 +157,12 @@ state.append("key", item), or list(value) for a copy you may change)
         return cls._make(values, natures, place, timestamp, Secrets({}), Lineage(checkpoint_id))
 
     def _with(self, values: dict[str, Any], natures: dict[str, Nature]) -> Self:
-        return self._make(
-            values, natures, self._place, self._timestamp, self._secrets, self._lineage
-        )
+        return self._make(values, natures, self.place, self._timestamp, self._secrets, self.lineage)
 
     def placed(self, place: Place) -> Self:
         """The state at another place."""
         return self._make(
-            self._values, self._natures, place, datetime.now(UTC), self._secrets, self._lineage
+            self._values, self._natures, place, datetime.now(UTC), self._secrets, self.lineage
         )
 
     def for_saving(self) -> tuple[dict[str, Any], dict[str, Nature]]:
@@ -278,7 +278,7 @@ state.append("key", item), or list(value) for a copy you may change)
             )
             if value is not _KEEP
         }
-        return self.placed(msgspec.structs.replace(self._place, **read_place(given)))
+        return self.placed(msgspec.structs.replace(self.place, **read_place(given)))
 
     def set_checkpoint_node(self, node: str) -> Self:
         """The state as it is after *node*."""
@@ -299,49 +299,49 @@ state.append("key", item), or list(value) for a copy you may change)
     @property
     def run_id(self) -> str:
         """The run it belongs to."""
-        return self._place.run_id
+        return self.place.run_id
 
     @property
     def name(self) -> str:
         """The name that its run shares with others of its kind; may be empty."""
-        return self._place.name
+        return self.place.name
 
     @property
     def scope(self) -> str:
         """The journal within the run's journal: empty for the run itself."""
-        return self._place.scope
+        return self.place.scope
 
     @property
     def step(self) -> int:
         """The step of the run."""
-        return self._place.step
+        return self.place.step
 
     @property
     def node(self) -> str | None:
         """The node or place in the code that was reached."""
-        return self._place.node
+        return self.place.node
 
     checkpoint_node = node
 
     @property
     def kind(self) -> str:
         """The kind of the checkpoint."""
-        return self._place.kind
+        return self.place.kind
 
     @property
     def status(self) -> str:
         """The status of the run."""
-        return self._place.status
+        return self.place.status
 
     @property
     def tags(self) -> tuple[str, ...]:
         """Labels to find it by."""
-        return self._place.tags
+        return self.place.tags
 
     @property
     def metadata(self) -> Mapping[str, Any]:
         """Facts about the checkpoint, stored in the clear and searchable."""
-        return self._place.metadata
+        return self.place.metadata
 
     @property
     def timestamp(self) -> datetime:
@@ -351,22 +351,12 @@ state.append("key", item), or list(value) for a copy you may change)
     @property
     def checkpoint_id(self) -> str | None:
         """The checkpoint that this state, or the one it was made from, was last saved as."""
-        return self._lineage.checkpoint_id
+        return self.lineage.checkpoint_id
 
     @property
     def secrets(self) -> Mapping[str, Any]:
         """Values that travel with the state and are never saved."""
         return self._secrets
-
-    @property
-    def place(self) -> Place:
-        """Run, scope, step, node, kind, status, tags and metadata as one value."""
-        return self._place
-
-    @property
-    def lineage(self) -> Lineage:
-        """Shared by all states made from one another."""
-        return self._lineage
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise UsageError(f"a state is frozen: {name} cannot be assigned", hint="use set() or at()")
@@ -383,7 +373,7 @@ state.append("key", item), or list(value) for a copy you may change)
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, State):
             return NotImplemented
-        return self._place == other._place and dict(self.items()) == dict(other.items())
+        return self.place == other.place and dict(self.items()) == dict(other.items())
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -398,11 +388,11 @@ state.append("key", item), or list(value) for a copy you may change)
         texts = {
             k: v.text if type(v) is Lazy else encode(v) for k, v in self.for_saving()[0].items()
         }
-        place = msgspec.structs.asdict(self._place)
+        place = msgspec.structs.asdict(self.place)
         return _unpickled, (type(self), texts, place, self._timestamp, self.checkpoint_id)
 
     def __repr__(self) -> str:
-        place = self._place
+        place = self.place
         where = f" at {place.node}" if place.node else ""
         return f"<State {place.run_id} step {place.step}{where}: {', '.join(self._values)}>"
 

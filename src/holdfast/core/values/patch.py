@@ -190,7 +190,7 @@ def changes(
     *natures* says of each value how it is compared: by identity, or as text if it is LIVE.
     """
     before = base.values
-    if not same_order(before, values):
+    if list(before) != list(values) and not same_order(before, values):
         text, after = whole(values, natures)
         return b'[{"op":"replace","path":"","value":%b}]' % text, after
     patch = Patch()

@@ -50,11 +50,21 @@ def append_batch(db: apsw.Connection, batch: Batch, records: list[Record]) -> Co
     )
     if isinstance(decision, ConflictError):
         return decision
-    if decision == "store":
-        if records:
-            head = _extend(db, batch, head, records)
-        if head is not None and batch.hide:
-            _drop(db, head, set(batch.hide), set())
+    if decision == "stored":
+        return None
+    if records:
+        if head is None:
+            head = _begin(db, records[0].header)
+        new = after_append(head, records)
+        if new.seq != head.seq + len(records):
+            for first, last in batch.gaps(head.seq):
+                _remember_erased(db, head.ordinal, first, last)
+        for record in records:
+            insert_record(db, head.ordinal, record, state_of(record.header))
+        put_head(db, head, new)
+        head = new
+    if head is not None and batch.hide:
+        _drop(db, head, set(batch.hide), set())
     return None
 
 
@@ -67,19 +77,6 @@ def _stored(
 
 
 _DIGESTS = "SELECT seq, digest FROM records WHERE run = ? AND seq BETWEEN ? AND ? ORDER BY seq"
-
-
-def _extend(db: apsw.Connection, batch: Batch, head: Head | None, records: list[Record]) -> Head:
-    if head is None:
-        head = _begin(db, records[0].header)
-    new = after_append(head, records)
-    if new.seq != head.seq + len(records):
-        for first, last in batch.gaps(head.seq):
-            _remember_erased(db, head.ordinal, first, last)
-    for record in records:
-        insert_record(db, head.ordinal, record, state_of(record.header))
-    put_head(db, head, new)
-    return new
 
 
 def _begin(db: apsw.Connection, first: Header) -> Head:
