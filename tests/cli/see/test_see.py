@@ -16,7 +16,8 @@ import pytest
 from tests.cli.conftest import Holdfast, call
 
 import holdfast
-from holdfast import CheckpointManager, State, StateManager
+from holdfast import CheckpointManager, SQLiteStorage, State, StateManager
+from holdfast.checkpoint.leases import RunLease
 from holdfast.cli.commands.see.lanes import draw, newest_first
 from holdfast.cli.demo.graph import graph
 from holdfast.errors import StorageFullError
@@ -260,12 +261,72 @@ def test_blame_names_the_step_that_wrote_a_value(on: Holdfast) -> None:
 
 
 def test_status_is_healthy_when_nothing_is_wrong(on: Holdfast) -> None:
+    assert on("forget", "report-tue", "--whole-run", "--yes").code == 0
     result = on("status")
     assert result.code == 0
     assert result.out.startswith("healthy")
     assert "1 waiting for a person" in result.out
     document = on("status", "--json").json()
+    assert document["runs"] == {"completed": 3, "interrupted": 1}
+
+
+def test_status_tells_of_a_run_that_failed(on: Holdfast) -> None:
+    result = on("status")
+    assert result.code == 1
+    document = on("status", "--json").json()
     assert document["runs"] == {"completed": 3, "failed": 1, "interrupted": 1}
+    assert [(one["kind"], one["run_id"]) for one in document["problems"]] == [
+        ("failed", "report-tue")
+    ]
+
+
+def crash_loops(path: Path, resumes: int) -> CheckpointManager:
+    """A run that was resumed so often, each time without a save."""
+    manager = CheckpointManager(SQLiteStorage(path))
+    journal = manager.engine.journal
+    state = State.new({"n": 1}, run_id="job").at(step=1)
+    with RunLease(journal, "job"):
+        manager.save_checkpoint(state)
+    for _ in range(resumes):
+        RunLease(journal, "job").acquire().release()
+    return manager
+
+
+def test_resumes_of_a_crash_loop_count_as_failed(tmp_path: Path) -> None:
+    path = tmp_path / "loop.db"
+    with crash_loops(path, 10) as manager:
+        problems = call("-s", f"sqlite:///{path}", "status", "--json").json()["problems"]
+        assert ("crash loop", "job") in [(one["kind"], one["run_id"]) for one in problems]
+        with RunLease(manager.engine.journal, "job"):
+            state = manager.resume_from_latest("job")
+            assert isinstance(state, State)
+            manager.save_checkpoint(state.set("n", 2).at(step=2, status="completed"))
+    (resumes,) = call("-s", f"sqlite:///{path}", "stats", "--json").json()["resumes"]
+    assert (resumes["cause"], resumes["tried"], resumes["failed"]) == ("crash", 11, 10)
+    assert call("-s", f"sqlite:///{path}", "status").code == 0
+
+
+def test_a_run_that_is_resumed_right_now_does_not_loop(tmp_path: Path) -> None:
+    path = tmp_path / "loop.db"
+    with crash_loops(path, 2) as manager, RunLease(manager.engine.journal, "job"):
+        document = call("-s", f"sqlite:///{path}", "status", "--json").json()
+        assert document["healthy"]
+        (resumes,) = call("-s", f"sqlite:///{path}", "stats", "--json").json()["resumes"]
+        assert (resumes["tried"], resumes["failed"]) == (2, 2)
+
+
+def test_resumes_whose_saves_were_pruned_are_not_failures(tmp_path: Path) -> None:
+    path = tmp_path / "pruned.db"
+    with CheckpointManager(SQLiteStorage(path)) as manager:
+        state, ids = State.new({"n": 0}, run_id="job"), []
+        for step in range(1, 5):
+            with RunLease(manager.engine.journal, "job"):
+                state = state.set("n", step).at(step=step)
+                ids.append(manager.save_checkpoint(state))
+        for checkpoint_id in ids[1:3]:
+            manager.delete_checkpoint(checkpoint_id)
+    (resumes,) = call("-s", f"sqlite:///{path}", "stats", "--json").json()["resumes"]
+    assert resumes["failed"] == 0
 
 
 def test_status_tells_of_a_run_whose_process_died(on: Holdfast, database: Path) -> None:

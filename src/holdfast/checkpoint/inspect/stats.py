@@ -9,6 +9,7 @@ from statistics import median
 import msgspec
 
 from holdfast.checkpoint.inspect.metrics import resume_cause
+from holdfast.checkpoint.inspect.overview import is_live
 from holdfast.checkpoint.journal import Reader
 from holdfast.core.records import Header
 from holdfast.storage.base import Leasing, RecordQuery, RunInfo
@@ -32,7 +33,10 @@ class Sizes(msgspec.Struct):
 
 
 class Resumes(msgspec.Struct):
-    """Outcomes of resumes; one that saved nothing, or ended as failed, counts as failed."""
+    """Outcomes of resumes; one that saved nothing, or ended as failed, counts as failed.
+
+    A resume is recorded when it begins, by the epoch of the lease it takes.
+    """
 
     tried: int = 0
     succeeded: int = 0
@@ -56,26 +60,37 @@ class Figures:
     def take(self, reader: Reader, run: RunInfo) -> None:
         """Count a run."""
         storage = reader.storage
-        headers = list(storage.headers(RecordQuery(run_id=run.run_id)))[::-1]
+        query = RecordQuery(run_id=run.run_id, notes=True)
+        headers = list(storage.headers(query))[::-1]
         for header in headers:
+            if header.frame == "note":
+                continue
             kind = self.by_kind.setdefault(header.kind, Sizes())
             for sizes in (self.total, kind, self.by_run.setdefault(run.run_id, Sizes())):
                 sizes.add(header)
         lease = storage.lease_of(run.run_id) if isinstance(storage, Leasing) else None
-        self._count_resumes(headers, lease.epoch if lease is not None else 0)
+        ended = lease.epoch - is_live(lease, time.time()) if lease is not None else 0
+        self._count_resumes(headers, ended)
 
     def _count_resumes(self, headers: Iterable[Header], newest_epoch: int) -> None:
+        """Count the resumes of a run up to *newest_epoch*, that of the last one that has ended."""
         before: Header | None = None
         last: dict[int, Header] = {}
         causes: dict[int, str] = {}
+        passed = 0
         for header in headers:
-            if header.scope:
+            if header.scope or header.frame == "note":
+                passed += 1
                 continue
             if before is not None and header.epoch == before.epoch:
                 self.steps.append((header.saved_at - before.saved_at).total_seconds())
             elif before is not None and header.epoch > before.epoch > 0:
-                causes[header.epoch] = resume_cause(before.status)
+                causes[header.epoch] = cause = resume_cause(before.status)
+                if header.seq - before.seq - 1 == passed:  # else what they saved was pruned
+                    for _ in range(header.epoch - before.epoch - 1):
+                        self._resumed(cause, succeeded=False)
             last[header.epoch] = before = header
+            passed = 0
         for epoch, cause in causes.items():
             self._resumed(cause, succeeded=last[epoch].status != "failed")
         if before is not None and before.epoch:

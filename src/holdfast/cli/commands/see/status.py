@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -30,6 +31,7 @@ from holdfast.errors import DataError
 from holdfast.storage.addresses import place_of
 
 if TYPE_CHECKING:
+    from holdfast.core.records import Header
     from holdfast.storage.base import RunInfo
 
 __all__ = ["Problem", "Status", "status"]
@@ -37,6 +39,8 @@ __all__ = ["Problem", "Status", "status"]
 _LITTLE = 100 << 20
 _LITTLE_SHARE = 0.01
 _RECENT = timedelta(days=1)
+_LOOPING = 3
+"""Resumes in a row that saved nothing, after which a run is said to loop."""
 
 
 class Problem(msgspec.Struct, kw_only=True):
@@ -63,11 +67,13 @@ class Status(Document, kw_only=True):
 
 @command
 def status(cli: Cli) -> int:
-    """Report whether anything is wrong: stale runs, failed saves, damage, a full disk.
+    """Report whether anything is wrong: stale, failing and looping runs, failed saves, damage.
 
-    Exits with 0 if nothing is wrong, 7 if something is damaged, else 1. Failed saves are those of
-    the last day that a process only warned about. Damage is looked for in the heads of all runs and
-    the newest checkpoints of those not completed; `holdfast verify` checks everything.
+    Exits with 0 if nothing is wrong, 7 if something is damaged, else 1. Runs that failed, and saves
+    that failed with only a warning, are those of the last day. A run loops if three resumes in a
+    row ended without a save. A disk that is nearly full is reported as well. Damage is looked for
+    in the heads of all runs and the newest checkpoints of those not completed; `holdfast verify`
+    checks everything.
     """
     document = read_status(cli)
     cli.give(document, lambda: _text(document))
@@ -120,12 +126,40 @@ def _look_at(cli: Cli, run: RunInfo, problems: list[Problem]) -> str:
                 help=how_to_resume(cli, run),
             )
         )
+    if run.status == "failed" and run.saved_at > datetime.now(UTC) - _RECENT:
+        problems.append(
+            Problem(
+                kind="failed",
+                run_id=run.run_id,
+                message=f"it failed {ago(run.saved_at)}, at step {run.step}",
+                help=f"holdfast show {run.run_id}",
+            )
+        )
     if run.status != "completed":
         try:
-            cli.manager.reader.newest(run)
+            newest = cli.manager.reader.newest(run)
+            problems += _loop(cli, newest) if newest is not None else ()
         except DataError as error:
             problems.append(_damage(run.run_id, error.message))
     return shown
+
+
+def _loop(cli: Cli, newest: Header) -> Iterator[Problem]:
+    from holdfast.checkpoint.inspect import is_live
+    from holdfast.storage.base import Leasing
+
+    storage = cli.storage
+    lease = storage.lease_of(newest.run_id) if isinstance(storage, Leasing) else None
+    if lease is None or not newest.epoch:
+        return
+    ended = lease.epoch - is_live(lease, time.time()) - newest.epoch
+    if ended >= _LOOPING:
+        yield Problem(
+            kind="crash loop",
+            run_id=newest.run_id,
+            message=f"{counted(ended, 'resume')} since step {newest.step} ended without a save",
+            help=f"holdfast log {newest.run_id}",
+        )
 
 
 def _damage(run_id: str, message: str) -> Problem:
