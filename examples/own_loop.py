@@ -9,20 +9,21 @@ import holdfast
 PAGES = [f"page-{number}" for number in range(1, 11)]
 
 
+def read(page: str) -> int:
+    return len(page) * 7  # the part that costs time or money
+
+
 def main(address: str = "sqlite:///.holdfast/own_loop.db") -> None:
-    with holdfast.run("crawl", storage=address) as run:
+    with holdfast.run("crawl-2026-11-16", storage=address) as run:
         if run.completed:
-            print("done already:", run.state["words"], "words")
+            print("completed earlier:", run.state["words"], "words")
             return
         if run.resumed:
-            print("going on after step", run.step)
-        for page in PAGES[run.state.get("done", 0) :]:
-            words = len(page) * 7  # the part that costs time or money
-            run.checkpoint(
-                done=run.state.get("done", 0) + 1, words=run.state.get("words", 0) + words
-            )
+            print("resuming after step", run.step)
+        for page in run.each(PAGES):
+            run.state["words"] = run.state.get("words", 0) + run.call(read, page)
             print("read", page)
-    print("done:", run.state["words"], "words in", run.step, "steps")
+    print("completed:", run.state["words"], "words in", run.step, "steps")
 
 
 if __name__ == "__main__":

@@ -413,23 +413,3 @@ def test_the_hello_world_of_each_way_in_is_short() -> None:
     for word, most in HELLO.items():
         (shown,) = (text for text in blocks if word in text)
         assert sum(bool(line.strip()) for line in shown.splitlines()) <= most, shown
-
-
-def test_the_quick_reference_can_be_pasted_into_the_asyncio_shell(tmp_path: Path) -> None:
-    """Line by line, as a terminal hands it over, blank lines included."""
-    path = ROOT / "docs" / "quick-reference.md"
-    blocks = (block for block in blocks_of(path, path.read_text("utf-8")))
-    pasted = "\n".join(block.text + "\n" for block in blocks if block.language == "python")
-    done = subprocess.run(
-        [sys.executable, "-m", "asyncio"],
-        cwd=tmp_path,
-        input=pasted,
-        env=os.environ | {"PYTHON_BASIC_REPL": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert "Error" not in done.stdout, done.stdout
-    assert done.returncode == 0
