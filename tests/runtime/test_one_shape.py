@@ -18,15 +18,19 @@ from holdfast import (
     BaseAutonomousAgent,
     CheckpointConfig,
     CheckpointManager,
+    Event,
     Fleet,
     GraphConfig,
     MemoryStorage,
     Reply,
+    RunResult,
     State,
     StateGraph,
     StateManager,
+    Usage,
 )
 from holdfast.errors import UsageError
+from holdfast.runtime.result import ModelSpent
 from holdfast.testing.scripted import ScriptedModel
 
 
@@ -215,3 +219,33 @@ def test_wrong_arguments_are_refused_by_name() -> None:
         State({"n": 1})
     with pytest.raises(UsageError, match="an exit point is"):
         StateGraph().set_exit_point(["a", "b"])  # type: ignore[arg-type]
+
+
+async def test_agents_return_run_results_and_stream_events_and_text() -> None:
+    storage = MemoryStorage()
+    config = AgentConfig(planning_enabled=False)
+    agent = agent_of("researcher", [Reply("kelp")], storage=storage, config=config)
+    stream = agent.stream("q", run_id="r")
+    events = [event async for event in stream]
+    result = stream.result
+    assert isinstance(result, RunResult)
+    assert (result.status, result.value, result.answer) == ("completed", "kelp", "kelp")
+    assert (result.run_id, result.usage.calls, result.saved.calls) == ("r", 1, 0)
+    assert result.state.agent_id == "researcher" and result.step == 2
+    assert [event.seq for event in events] == [*range(1, len(events) + 1)]
+    text = "".join(event.data["text"] for event in events if event.type == "model.text")
+    assert text == "kelp"
+    assert {"node.complete", "effect.complete"} <= {event.type for event in events}
+
+    seen: list[Event] = []
+    again = agent_of("researcher", [], storage=storage, config=config)
+    stored = await again.run("q", run_id="r", on_event=seen.append)
+    assert (stored.answer, stored.usage.calls, stored.saved.calls) == ("kelp", 1, 1)
+    assert seen
+
+
+def test_the_usage_of_models_reads_as_a_mapping_too() -> None:
+    spent = ModelSpent.of(Usage(10, 5, 0.25, 2.0).to_dict())
+    assert (spent.tokens, spent.dollars, spent["cost_usd"], spent["calls"]) == (15, 0.25, 0.25, 1)
+    with pytest.raises(KeyError):
+        spent["other"]

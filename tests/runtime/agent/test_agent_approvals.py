@@ -38,7 +38,7 @@ def agent_of(shop: Shop, manager: StateManager | None) -> Any:
 
 async def parked(shop: Shop, manager: StateManager) -> Any:
     result = await agent_of(shop, manager).run("buy it")
-    assert (result.status, shop.charged) == ("interrupted", [])
+    assert (result.status, shop.charged) == ("waiting", [])
     assert result.waiting[0].question["approve"] == "charge"
     assert result.waiting[0].question["arguments"] == {"amount": 5}
     assert (await manager.list_checkpoints("researcher"))[0].status == "interrupted"
@@ -120,7 +120,7 @@ async def test_an_unanswered_question_stays_open(manager: StateManager) -> None:
     shop = Shop()
     first = await parked(shop, manager)
     again = await agent_of(shop, manager).run()
-    assert (again.status, again.run_id) == ("interrupted", first.run_id)
+    assert (again.status, again.run_id) == ("waiting", first.run_id)
     assert again.waiting[0].id == first.waiting[0].id
     with pytest.raises(UsageError, match="does not fit"):
         await agent_of(shop, manager).run(answer="perhaps")
@@ -152,7 +152,7 @@ async def test_a_call_in_doubt_parks_the_run_until_it_is_resolved(manager: State
     with pytest.raises(InDoubtError):
         await agent().run("write")
     parked = await agent().run()
-    assert (parked.status, parked.waiting[0].kind) == ("interrupted", "effect")
+    assert (parked.status, parked.waiting[0].kind) == ("waiting", "effect")
     outside = CheckpointManager(manager.storage)
     await asyncio.to_thread(holdfast.resolve, parked.run_id, "send", "it went out", storage=outside)
     last = agent()

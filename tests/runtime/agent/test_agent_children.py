@@ -231,7 +231,7 @@ async def test_what_a_child_waits_for_the_parent_waits_for(
     family = Family(tmp_path, [purse.pay])
     parent, child = family.build(manager)
     parked = await parent.run("go")
-    assert (parked.status, purse.paid) == ("interrupted", [])
+    assert (parked.status, purse.paid) == ("waiting", [])
     assert parked.waiting[0].run_id == child.state.run_id != parked.run_id
     with CheckpointManager(manager.storage) as outside:
         waiting = parked.waiting[0]
@@ -249,7 +249,7 @@ async def test_a_question_two_agents_below_is_answered_through_the_first(
     parked = await line.build(manager).run("go")
     runs = line.runs()
     (waiting,) = parked.waiting
-    assert (parked.status, waiting.run_id) == ("interrupted", runs[2])
+    assert (parked.status, waiting.run_id) == ("waiting", runs[2])
     assert waiting.question["approve"] == "pay"
     with CheckpointManager(manager.storage) as outside:
         for run_id in runs[:2]:
@@ -382,7 +382,7 @@ async def test_an_answer_below_that_does_not_fit_is_refused_and_the_question_sta
     with pytest.raises(UsageError, match="does not fit"):
         await line.build(manager).run(answer="perhaps")
     again = await line.build(manager).run()
-    assert (again.status, again.waiting[0].id, purse.paid) == ("interrupted", waiting.id, [])
+    assert (again.status, again.waiting[0].id, purse.paid) == ("waiting", waiting.id, [])
     outside = CheckpointManager(manager.storage)
     with pytest.raises(UsageError, match='"perhaps" is not true, false, or '):
         await asyncio.to_thread(
@@ -449,7 +449,7 @@ async def test_a_child_with_a_storage_of_its_own_is_answered_through_its_parent(
         child.state_manager = other
         return parent
 
-    assert (await build().run("go")).status == "interrupted"
+    assert (await build().run("go")).status == "waiting"
     assert ((await build().run(answer=True)).status, purse.paid) == ("completed", ["pay"])
 
 

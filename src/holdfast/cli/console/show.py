@@ -23,6 +23,7 @@ from holdfast.cli.framework import (
 from holdfast.core.records import read_status
 from holdfast.core.state import State
 from holdfast.runtime.fleet import Fleet, FleetResult
+from holdfast.runtime.result import ModelSpent
 from holdfast.runtime.tools import ApprovalRequest
 from holdfast.runtime.watch import Event
 
@@ -137,7 +138,7 @@ class Watcher:
         self._terminal.show(blocks)
 
 
-def cost_text(usage: Mapping[str, Any]) -> str:
+def cost_text(usage: Mapping[str, Any] | ModelSpent) -> str:
     """The cost of something.
 
     >>> cost_text({"calls": 2, "input_tokens": 900, "output_tokens": 100, "cost_usd": 0.0,

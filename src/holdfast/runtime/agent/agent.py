@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from datetime import UTC, datetime
 from typing import Any, Self
@@ -32,10 +32,11 @@ from holdfast.runtime.agent.result import AgentResult, result_of, resume_line
 from holdfast.runtime.agent.state_mapping import copied, first_values, restored
 from holdfast.runtime.graph import NOTHING, EndRun
 from holdfast.runtime.models import Model, open_model
+from holdfast.runtime.result import ModelSpent, Spent
 from holdfast.runtime.resume import module_that_makes
 from holdfast.runtime.stop import InterruptMode, StopRequests
 from holdfast.runtime.tools import Tool, ToolLike, read_signature, read_tool
-from holdfast.runtime.watch import Observer
+from holdfast.runtime.watch import Event, EventStream, Listener, Observer, resolve_observers
 from holdfast.storage.base import Storage
 
 __all__ = ["DEFAULT_ID", "Agent", "BaseAutonomousAgent"]
@@ -126,6 +127,8 @@ class Agent:
         self._model = open_model(model) if isinstance(model, str) else model
         self._running = False
         self._resumed = False
+        self._saved = Spent()
+        self._on_event: Callable[[Event], None] | None = None
 
     # Running
 
@@ -137,6 +140,7 @@ class Agent:
         checkpoint: str | None = None,
         answer: Any = NOTHING,
         answers: Mapping[str, Any] | None = None,
+        on_event: Callable[[Event], None] | None = None,
     ) -> AgentResult:
         """Work on *task* until it is done, or continue an unfinished run.
 
@@ -146,9 +150,11 @@ class Agent:
         completed one returns its stored result. With *checkpoint* its run continues from there,
         and another text is added to the conversation.
         *answer* answers the one question that the run, or an agent inside it, waits for;
-        *answers* several, by the ids that the result gives them.
+        *answers* several, by the ids that the result gives them. *on_event* is called with every
+        event, see `stream`.
         """
         self._check_idle()
+        self._on_event = on_event
         if self.state_manager is None and self._durable:
             manager = await asyncio.to_thread(StateManager, hook_manager=self.hook_manager)
             self.state_manager, self._owns_manager = manager, True
@@ -167,6 +173,32 @@ class Agent:
             signals=config.enable_interrupts, timeout=config.timeout_seconds
         ):
             return await self._run(start, self.state_manager)
+
+    def stream(
+        self,
+        task: str = "",
+        *,
+        run_id: str | None = None,
+        checkpoint: str | None = None,
+        answer: Any = NOTHING,
+        answers: Mapping[str, Any] | None = None,
+    ) -> EventStream[AgentResult]:
+        """`run`, as the events that happen: ``async for event in agent.stream(task)``.
+
+        ``model.text`` carries the model's text as it comes. See `StateGraph.stream`.
+        """
+
+        def start(on_event: Callable[[Event], None]) -> Coroutine[Any, Any, AgentResult]:
+            return self.run(
+                task,
+                run_id=run_id,
+                checkpoint=checkpoint,
+                answer=answer,
+                answers=answers,
+                on_event=on_event,
+            )
+
+        return EventStream(start)
 
     async def _autonomous_loop(self, task: str = "") -> AgentResult:
         """`run`, except that a text joins the agent's newest run if that is unfinished."""
@@ -262,7 +294,7 @@ class Agent:
         model = self._model
         if model is None:
             model = await asyncio.to_thread(self._open_model)  # one in this process takes a while
-        self._running, self._resumed = True, False
+        self._running, self._resumed, self._saved = True, False, Spent()
         self.state = AgentState(agent_id=self.agent_id, run_id=start.run_id)
         try:
             async with AsyncExitStack() as stack:
@@ -316,7 +348,7 @@ class Agent:
             status = "completed"
         self.say_resumed()
         self.state.status = status
-        return result_of(self.state, self.config, self.answer, waiting)
+        return result_of(self.state, self.config, self.answer, waiting, self._saved)
 
     def _open_model(self) -> Model:
         config = self.config
@@ -409,6 +441,11 @@ class Agent:
 
     # For the other modules of this room
 
+    def observers(self) -> tuple[Observer, ...]:
+        """The observers of the run that is executed."""
+        given = resolve_observers(self.observer)
+        return given if self._on_event is None else (*given, Listener(self._on_event))
+
     def instructions_text(self) -> str:
         """The instructions for the model."""
         parts = [self.instructions, self.answer.instructions if self.answer is not None else ""]
@@ -436,6 +473,7 @@ class Agent:
         if self._resumed:
             self._resumed = False
             if "usage" in self.state.extra:
+                self._saved = ModelSpent.of(self.state.extra["usage"])
                 self.report(resume_line(self.state, self.config.max_cycles))
 
     def warn_unpriced(self, model: str) -> None:

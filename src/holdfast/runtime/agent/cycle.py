@@ -159,9 +159,22 @@ class Cycles:
         agent.state.step_number = state.step + 1
         return state
 
+    def _on_text(self) -> Callable[[str], None] | None:
+        """The receiver of the model's text: the agent's own, and the observers."""
+        own, here = self._agent.on_text, CURRENT_STEP.get()
+        if here is None or here.emit is None:
+            return own
+
+        def both(text: str) -> None:
+            if own is not None:
+                own(text)
+            here.say("model.text", text=text)
+
+        return both
+
     async def _ask(self, name: str, messages: Sequence[Message], **how: Any) -> Reply:
         agent = self._agent
-        how |= {"on_text": agent.on_text, "before": agent.say_resumed}
+        how |= {"on_text": self._on_text(), "before": agent.say_resumed}
         reply = await ask(self._model, messages, name=name, **how)
         live = agent.state
         live.model = reply.model

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import msgspec
+
 from holdfast.checkpoint.effects import Waiting
 from holdfast.core.state import AgentState
 from holdfast.runtime.agent.config import AutonomousConfig
 from holdfast.runtime.agent.state_mapping import usage_of
 from holdfast.runtime.models import Usage, shown
+from holdfast.runtime.result import ModelSpent, RunResult, Spent
 from holdfast.runtime.tools import Answer
 
 __all__ = ["AgentResult", "Budget", "result_of", "resume_line"]
@@ -32,13 +35,14 @@ class Budget:
         return f"{shown(spent)}{limit}, {self.tokens:,} tokens in {self.model_calls} calls"
 
 
-@dataclass(frozen=True)
-class AgentResult:
-    """The end of a run, or what it waits for."""
+class AgentResult(RunResult[Any], frozen=True, kw_only=True):
+    """The end of an agent's run, or what it waits for.
+
+    The status is ``completed``, ``waiting``, ``failed``, ``interrupted``, ``budget_exhausted`` or
+    ``max_cycles_reached``. The `value` is the answer.
+    """
 
     task: str
-    status: str
-    """completed, failed, interrupted, budget_exhausted or max_cycles_reached."""
     answer: Any
     """The text, or what the signature asked for; None if the run is not completed."""
     cycles_used: int
@@ -47,20 +51,20 @@ class AgentResult:
     """Number of cycles that it may use."""
     plan: list[dict[str, Any]]
     budget: Budget
-    error: str | None
-    run_id: str
-    waiting: tuple[Waiting, ...] = ()
-    """Approvals and calls in doubt that an interrupted run waits for."""
+    error: str | None = None
 
     def __getitem__(self, name: str) -> Any:
         """A field by name: ``result["status"]``."""
-        if name not in self.__dataclass_fields__:
+        if name not in self.__struct_fields__:
             raise KeyError(name)
         return getattr(self, name)
 
     def to_dict(self) -> dict[str, Any]:
-        """The result as a dict."""
-        return {**asdict(self), "answer": self.answer}
+        """The result as a dict, without the state."""
+        made = msgspec.structs.asdict(self)
+        del made["state"], made["value"]
+        spent = {name: msgspec.structs.asdict(made[name]) for name in ("usage", "saved")}
+        return {**made, **spent, "budget": asdict(self.budget)}
 
 
 def result_of(
@@ -68,15 +72,22 @@ def result_of(
     config: AutonomousConfig,
     signature: Answer | None,
     waiting: tuple[Waiting, ...],
+    saved: Spent,
 ) -> AgentResult:
-    """The result of a run that left *state*."""
+    """The result of a run that left *state*; *saved* is what it did not spend again."""
     extra = state.extra
     used = usage_of(state)
     raw = extra.get("answer") if state.status == "completed" else None
+    answer = signature.read(raw) if signature is not None and raw is not None else raw
     return AgentResult(
         task=extra.get("task", ""),
-        status=state.status,
-        answer=signature.read(raw) if signature is not None and raw is not None else raw,
+        status="waiting" if waiting else state.status,
+        answer=answer,
+        value=answer,
+        state=state,
+        step=state.step_number,
+        usage=ModelSpent.of(used.to_dict()),
+        saved=saved,
         cycles_used=extra.get("cycles_used", 0),
         total_cycles=config.max_cycles,
         plan=[dict(item) for item in (*state.completed_actions, *state.pending_actions)],

@@ -33,6 +33,7 @@ from holdfast.runtime.fleet.resume import other_task
 from holdfast.runtime.fleet.settings import ApprovalSettings, Callbacks, Limits, PlanReview
 from holdfast.runtime.graph import CheckpointConfig, GraphConfig, StateGraph
 from holdfast.runtime.models import Model
+from holdfast.runtime.result import ModelSpent, RunResult
 from holdfast.runtime.tools import Approval, ApprovalHandler, ApprovalRequest, requests_in
 from holdfast.runtime.watch import Observer
 from holdfast.storage.base import Storage
@@ -40,22 +41,21 @@ from holdfast.storage.base import Storage
 __all__ = ["Fleet", "FleetResult"]
 
 
-class FleetResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The end of a fleet's run. `str` gives the answer."""
+class FleetResult(RunResult[str], frozen=True, kw_only=True):
+    """The end of a fleet's run. `str` gives the answer, as does `value`.
+
+    The status is ``completed``, ``failed``, ``max_rounds_reached``, ``stalled`` or
+    ``budget_exhausted``.
+    """
 
     answer: str
     """The final answer; if a limit ended the run, the last response of a participant."""
-    run_id: str
     rounds: int
-    status: str
-    """``completed``, ``failed``, ``max_rounds_reached``, ``stalled`` or ``budget_exhausted``."""
-    usage: dict[str, Any]
-    """Model calls, tokens and dollars of the whole run, resumes included: a `Usage` as a dict."""
+    usage: ModelSpent = ModelSpent()
+    """Model calls, tokens and dollars of the whole run, resumes included."""
     checkpoint_id: str | None = None
     attempts: tuple[Attempt, ...] = ()
     """Failures that `auto_resume` got over, with what each cost and saved."""
-    error: str = ""
-    """Why a run that is not completed ended."""
     forked_from: str | None = None
     """The run that this one was forked from in this call."""
 
@@ -334,12 +334,16 @@ class Fleet:
             raise
         final = ended.state
         self._state, self._next_id = final, None
+        answer = final.get("answer") or final["last_response"] or ""
         return FleetResult(
-            answer=final.get("answer") or final["last_response"] or "",
+            answer=answer,
+            value=answer,
+            state=final,
+            step=final.step,
             run_id=run_id,
             rounds=final["current_round"],
             status=final.status,
-            usage=dict(final["usage"]),
+            usage=ModelSpent.of(final["usage"]),
             checkpoint_id=self.current_checkpoint_id,
             attempts=ended.attempts,
             error=ended.error,

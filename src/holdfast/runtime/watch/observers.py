@@ -16,6 +16,7 @@ from holdfast.runtime.checks import is_async
 
 __all__ = [
     "Event",
+    "Listener",
     "LogObserver",
     "NoopObserver",
     "Observer",
@@ -56,6 +57,17 @@ class NoopObserver:
 
     def on_event(self, event: Event) -> None:
         """Do nothing."""
+
+
+class Listener:
+    """Calls a function with every event."""
+
+    def __init__(self, function: Callable[[Event], None]) -> None:
+        self._function = function
+
+    def on_event(self, event: Event) -> None:
+        """Call the function."""
+        self._function(event)
 
 
 _LOUD = frozenset(["run.failed", "run.interrupted", "lease.lost", "effect.in_doubt"])
