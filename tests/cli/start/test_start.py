@@ -212,9 +212,15 @@ def test_zsh_completes_run_ids(shell: dict[str, str]) -> None:
         encoding="utf-8",
         timeout=500,
     )
-    child.sendline("autoload -U compinit; compinit -u -D; source <(holdfast completion zsh)")
-    child.sendline("echo rea'dy'")
-    child.expect_exact("ready")
-    child.send("holdfast log report-w\t")
-    child.expect_exact("report-wed")
+    # Keys are sent when the line editor says that it reads them, and it tells the line that they
+    # made: how it draws the line depends on when they come.
+    for line in (
+        "autoload -U compinit; compinit -u -D; source <(holdfast completion zsh)",
+        "tell() { print -r -- 'li'ne=$BUFFER= }; zle -N tell; bindkey '^P' tell",
+        "zle-line-init() { print -r -- 'edi'ting }; zle -N zle-line-init",
+    ):
+        child.sendline(line)
+    child.expect_exact("editing")
+    child.send("holdfast log report-w\t\x10")
+    child.expect_exact("line=holdfast log report-wed =")
     child.close(force=True)
