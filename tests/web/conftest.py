@@ -54,6 +54,12 @@ def manager(made: Path, tmp_path: Path) -> Iterator[CheckpointManager]:
         yield opened
 
 
+@pytest.fixture(autouse=True)
+def state_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the key of cookies away from the developer's own."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
 Open = Callable[..., Browser]
 
 
