@@ -139,11 +139,21 @@ def _within(limit: int, size: int) -> None:
         )
 
 
+_compressors: list[Any] = []
+_decompressors: list[Any] = []
+"""Contexts that no thread uses just now: one serves one thread at a time, and is slow to make."""
+
+
 def _zstd(data: bytes) -> bytes:
     import zstandard
 
-    # A context per call: they are not thread-safe, and a new one costs some 10 microseconds.
-    return zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compress(data)
+    try:
+        context = _compressors.pop()
+    except IndexError:
+        context = zstandard.ZstdCompressor(level=_ZSTD_LEVEL)
+    packed: bytes = context.compress(data)
+    _compressors.append(context)
+    return packed
 
 
 def _unzstd(data: bytes, limit: int) -> bytes:
@@ -154,8 +164,14 @@ def _unzstd(data: bytes, limit: int) -> bytes:
         if size in (0, zstandard.CONTENTSIZE_UNKNOWN):
             raise CorruptError("a zstd body does not say how large its content is")
         _within(limit, size)
+        try:
+            context = _decompressors.pop()
+        except IndexError:
+            context = zstandard.ZstdDecompressor()
         # It fails by itself where the content is not of the size that was said.
-        return zstandard.ZstdDecompressor().decompress(data, allow_extra_data=False)
+        text: bytes = context.decompress(data, allow_extra_data=False)
+        _decompressors.append(context)
+        return text
     except zstandard.ZstdError as error:
         raise CorruptError(f"a zstd body cannot be unpacked: {error}") from error
 
