@@ -130,7 +130,7 @@ def test_a_body_that_would_not_come_back_is_refused(text: bytes) -> None:
 
 
 def test_what_could_not_be_read_again_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frame, "LIMIT", 100)
+    monkeypatch.setattr(frame, "BODY_LIMIT", 100)
     with pytest.raises(EncodeError, match="101 bytes"):
         frame.compress(b"{" + b" " * 100, "zstd")
 
