@@ -13,7 +13,15 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from uuid import UUID
 
-from tests.checkpoint.test_hostile_files import MOMENT, RUN, body_of, chain, packed, section, write
+from tests.checkpoint.transfer.test_hostile_files import (
+    MOMENT,
+    RUN,
+    body_of,
+    chain,
+    packed,
+    section,
+    write,
+)
 
 from holdfast import CheckpointManager, State
 from holdfast.checkpoint.journal.body import read_body
