@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import random
 import statistics
+import sys
 import time
 from collections.abc import Callable
+from types import FrameType
+from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.errors import CorruptError, UsageError
@@ -135,3 +139,91 @@ def test_the_open_run_among_a_hundred_thousand_completed_ones_is_as_near() -> No
         assert [info.run_id for info in storage.runs(query)] == ["open"]
         costs.append(typical(lambda storage=storage, query=query: list(storage.runs(query))))
     assert costs[1] < 2 * costs[0]
+
+
+class _Interrupt(Exception):
+    pass
+
+
+def _interrupted(work: Callable[[], object], line: int) -> bool:
+    """Raise at the *line*th line that *work* runs in the storage; False if it has fewer."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, arg: object) -> Any:
+        nonlocal count
+        code = frame.f_code
+        if "storage/memory" not in code.co_filename or not code.co_name.startswith("_"):
+            return None
+        if event == "line":
+            count += 1
+            if count == line:
+                raise _Interrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    except _Interrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+def _shown(storage: MemoryStorage) -> object:
+    runs = sorted(info.run_id for info in storage.runs(RunQuery()))
+    return [
+        (
+            [record.header.digest for record in storage.read(run)],
+            [header.digest for header in storage.headers(RecordQuery(run_id=run, notes=True))],
+            sorted(storage.inspect(run).hidden),  # type: ignore[union-attr]
+            [
+                (info.seq, info.checkpoints, info.stored, info.name, info.status)
+                for info in storage.runs(RunQuery(run_id=run))
+            ],
+            len(storage.find("")),
+        )
+        for run in runs
+    ]
+
+
+@pytest.mark.parametrize("change", ["append", "begin", "hide", "erase", "rewrite", "delete"])
+def test_an_interrupted_change_is_whole_or_absent_and_can_be_repeated(change: str) -> None:
+    """An exception from a signal handler may come at any line."""
+    line, seen = 0, set()
+    while True:
+        line += 1
+        writer = JournalWriter()
+        storage = MemoryStorage()
+        assert storage.append([writer.batch(3), JournalWriter("other").batch()]) == [None] * 2
+        made = JournalWriter("new") if change == "begin" else writer
+        more = msgspec.structs.replace(made.batch(2), hide=(2,))
+        kept = [*storage.read("run")][1:]
+        works: dict[str, Callable[[], object]] = {
+            "append": lambda more=more, storage=storage: storage.append([more]),
+            "hide": lambda storage=storage: storage.delete("run", hide=[1, 2]),
+            "erase": lambda storage=storage: storage.delete("run", erase=[1, 2]),
+            "rewrite": lambda storage=storage, kept=kept: storage.rewrite(
+                "run",
+                kept,
+                [2],
+                head=storage.inspect("run").head,  # type: ignore[union-attr]
+            ),
+            "delete": lambda storage=storage: storage.delete("run"),
+        }
+        work = works["append" if change == "begin" else change]
+        before = _shown(storage)
+        if not _interrupted(work, line):
+            break
+        after = _shown(storage)
+        work()
+        done = _shown(storage)
+        if change != "erase":
+            assert after in (before, done)
+        seen.add(after == done)
+        for run in storage.known_runs():
+            seqs = [record.header.seq for record in storage.read(run)]
+            assert seqs == sorted(set(seqs))
+    assert _shown(storage) == done
+    assert False in seen

@@ -56,6 +56,10 @@ class _Run:
         self.entries: dict[int, Entry] = {}
         self.seqs: list[int] = []
         self.listed = False
+        self.hiding: set[int] = set()
+        """Seqs that the change under way hides."""
+        self.before: tuple[Head, dict[int, Entry]] | None = None
+        """The run before the rewrite under way."""
 
 
 class MemoryStorage(LeaseSlots, Storage):
@@ -81,6 +85,7 @@ class MemoryStorage(LeaseSlots, Storage):
         self._leases: dict[str, Lease] = {}
         self._last_place = 0
         self._last_ordinal = 0
+        self._changing: _Run | None = None
         self.quarantine: dict[str, list[Entry]] = {}
         """Records that `rewrite` has set aside, by run."""
 
@@ -160,7 +165,11 @@ class MemoryStorage(LeaseSlots, Storage):
             erased = set(erase or ()) & run.entries.keys()
             if run.head.seq in erased:
                 raise cannot_erase(run_id, run.head.seq)
-            return self._drop(run, set(hide or ()) - erased, erased)
+            run.hiding = set(hide or ()) - erased
+            self._changing = run
+            dropped = self._drop(run, erased)
+            self._changing = None
+            return dropped
 
     def close(self) -> None:
         with self._lock:
@@ -232,6 +241,9 @@ class MemoryStorage(LeaseSlots, Storage):
         if not records:
             self._delete_run(run)
             return
+        run.hiding = set()
+        run.before = run.head, {seq: copy(entry) for seq, entry in run.entries.items()}
+        self._changing = run
         same = {
             seq
             for seq, entry in run.entries.items()
@@ -250,10 +262,43 @@ class MemoryStorage(LeaseSlots, Storage):
         hidden = {seq for seq, entry in run.entries.items() if entry.hidden}
         ordered = [records[seq] for seq in sorted(records)]
         self._set_head(run, rebuilt_head(run.head, ordered, hidden))
+        self._changing = run.before = None
 
     def _check_open(self) -> None:
         if self._closed:
             raise UsageError("this MemoryStorage is closed", hint="open a new one")
+        if self._changing is not None:
+            self._settle(self._changing)
+
+    def _settle(self, run: _Run) -> None:
+        """Finish or undo the change of *run* that an exception in a signal handler interrupted."""
+        if run.before is not None:
+            run.head, run.entries = run.before
+        entries = {seq: e for seq, e in sorted(run.entries.items()) if seq <= run.head.seq}
+        for seq in run.hiding & entries.keys():
+            entries[seq].hidden = True
+        run.entries, run.seqs = entries, [*entries]
+        if entries:
+            records = [Record(e.header, e.text, e.body) for e in entries.values()]
+            hidden = {seq for seq, entry in entries.items() if entry.hidden}
+            run.head = rebuilt_head(run.head, records, hidden)
+        self._index_again()
+        self._changing = run.before = None
+
+    def _index_again(self) -> None:
+        visible, ids, run_index = Visible(), Ids(), RunIndex()
+        runs = self._runs.values()
+        all_entries = sorted((e for r in runs for e in r.entries.values()), key=lambda e: e.place)
+        for entry in all_entries:
+            ids.add(entry.header.id, entry.place)
+            if not entry.hidden:
+                visible.add(entry)
+        for run in runs:
+            run_index.move(run.head.ordinal, None, (run.head.name, run.head.status))
+            run.listed = True
+        self._entries = {entry.place: entry for entry in all_entries}
+        self._by_ordinal = {run.head.ordinal: run for run in runs}
+        self._visible, self._ids, self._run_index = visible, ids, run_index
 
     def _append(self, batch: Batch, records: list[Record]) -> ConflictError | None:
         run = self._runs.get(batch.run_id)
@@ -270,21 +315,27 @@ class MemoryStorage(LeaseSlots, Storage):
         )
         if isinstance(decision, ConflictError):
             return decision
-        if decision == "store":
-            if records:
-                run = run or self._begin(records[0].header)
-                for record in records:
-                    self._put(run, record)
-                self._set_head(run, after_append(run.head, records))
-            if run is not None:
-                self._drop(run, set(batch.hide), set())
+        if decision == "store" and (records or run is not None):
+            self._store(run or self._begin(records[0].header), records, set(batch.hide))
         return None
 
     def _begin(self, first: Header) -> _Run:
         self._last_ordinal += 1
-        run = _Run(first_head(first, self._last_ordinal))
-        self._runs[first.run_id] = self._by_ordinal[self._last_ordinal] = run
-        return run
+        return _Run(first_head(first, self._last_ordinal))
+
+    def _store(self, run: _Run, records: list[Record], hide: set[int]) -> None:
+        """Store all of it, or none of it if it is interrupted before the run has its new head."""
+        run.hiding = set()
+        self._changing = run
+        for record in records:
+            self._put(run, record)
+        head = after_append(run.head, records) if records else run.head
+        before = (run.head.name, run.head.status) if run.listed else None
+        run.head, run.hiding, run.listed = head, hide, True
+        self._runs[head.run_id] = self._by_ordinal[head.ordinal] = run
+        self._run_index.move(head.ordinal, before, (head.name, head.status))
+        self._drop(run, set())
+        self._changing = None
 
     def _put(self, run: _Run, record: Record) -> None:
         # Read from its text: the header of a record is the caller's, and can be changed.
@@ -296,9 +347,9 @@ class MemoryStorage(LeaseSlots, Storage):
         self._visible.add(entry)
         self._ids.add(header.id, entry.place)
 
-    def _drop(self, run: _Run, hide: set[int], erase: set[int]) -> int:
-        """Hide some records, erase others, and account for it."""
-        hidden = self._hide(run, hide)
+    def _drop(self, run: _Run, erase: set[int]) -> int:
+        """Hide what the run is hiding, erase other records, and account for it."""
+        hidden = self._hide(run, run.hiding)
         gone = [entry for entry in (run.entries[seq] for seq in erase) if not entry.hidden]
         stored = self._take_out(run, erase)
         if hidden or erase:
@@ -333,9 +384,11 @@ class MemoryStorage(LeaseSlots, Storage):
 
     def _delete_run(self, run: _Run) -> int:
         count = len(run.seqs)
+        self._changing = run
+        del self._runs[run.head.run_id], self._by_ordinal[run.head.ordinal]
         self._take_out(run, set(run.seqs))
         self._run_index.move(run.head.ordinal, (run.head.name, run.head.status), None)
-        del self._runs[run.head.run_id], self._by_ordinal[run.head.ordinal]
+        self._changing = None
         return count
 
     def _set_head(self, run: _Run, head: Head) -> None:
