@@ -106,18 +106,18 @@ class Journal:
                     for owner, conflict in zip(group.owners, results, strict=True):
                         if conflict is not None:
                             outcomes[owner] = self._settle(requests[owner], conflict, group)
+                for request, outcome in zip(requests, outcomes, strict=True):
+                    draft = request.draft
+                    if draft is not None and outcome.error is None and outcome.header is not None:
+                        draft.lineage.checkpoint_id = outcome.header.id
+                        if draft.on_stored is not None:
+                            draft.on_stored()
             except BaseException:
                 # Prepared records may not be stored, or be stored without anyone knowing it.
                 self._unconfirmed.remember(group.batches)
                 for request in requests:
                     self.invalidate(request.run_id)
                 raise
-            for request, outcome in zip(requests, outcomes, strict=True):
-                draft = request.draft
-                if draft is not None and outcome.error is None and outcome.header is not None:
-                    draft.lineage.checkpoint_id = outcome.header.id
-                    if draft.on_stored is not None:
-                        draft.on_stored()
             return outcomes
 
     def _settle(self, request: Request, conflict: ConflictError, group: _Group) -> Outcome:
@@ -130,10 +130,15 @@ class Journal:
         if request.new_run:
             self.invalidate(request.run_id)
             return Outcome(error=conflict)
-        return self._again(request, conflict, at_head=cursor is None)
+        return self._again(request, conflict, group.batches, at_head=cursor is None)
 
-    def _again(self, request: Request, conflict: ConflictError, *, at_head: bool) -> Outcome:
-        """Seal on the new head and try again, as long as what came between does not matter."""
+    def _again(
+        self, request: Request, conflict: ConflictError, sent: list[Batch], *, at_head: bool
+    ) -> Outcome:
+        """Seal on the new head and try again, as long as what came between does not matter.
+
+        What is tried is added to *sent*.
+        """
         run_id = request.run_id
         for _ in range(_TRIES):
             if not at_head and not self._move(request, conflict):
@@ -143,6 +148,7 @@ class Journal:
             outcome = self._prepare(request, group, 0)
             if not group.batches:
                 return outcome
+            sent += group.batches
             result = self._unconfirmed.append(group.batches)[0]
             if result is None:
                 return outcome
