@@ -44,6 +44,13 @@ MOMENTS = ("model", "before", "after")
 """During a call of the model; in a tool, before and after it has done its work."""
 
 
+def outcome_of(result: AgentResult) -> dict[str, Any]:
+    """A result without what differs between a run that was killed and one that was not."""
+    told = result.to_dict()
+    del told["saved"], told["usage"]["seconds"]
+    return {**told, "run_id": ""}
+
+
 class Victim:
     """The agent and its world; dies at a moment of a cycle, or at an append."""
 
@@ -128,8 +135,7 @@ class Victim:
         state = agent.state
         return {
             "result": {
-                **result.to_dict(),
-                "run_id": "",
+                **outcome_of(result),
                 "conversation": [dict(message) for message in state.conversation_history],
                 "counts": state.tool_usage_counts,
                 "results": state.tool_results_cache,
@@ -190,7 +196,7 @@ class Drifting(Victim):
             self.resolve(result.waiting[0])
         problems = [text for one in await manager.verify() for text in one.problems]
         await manager.close()
-        told = {"result": {**result.to_dict(), "run_id": ""}, "problems": problems}
+        told = {"result": outcome_of(result), "problems": problems}
         return {**told, "appends": self.killer.count}
 
 
@@ -250,7 +256,7 @@ class Asking(Victim):
         assert agent.state_manager is not None
         problems = [text for one in await agent.state_manager.verify() for text in one.problems]
         await agent.state_manager.close()
-        told = {"result": {**result.to_dict(), "run_id": ""}, "problems": problems}
+        told = {"result": outcome_of(result), "problems": problems}
         return {**told, "appends": self.killer.count}
 
 
