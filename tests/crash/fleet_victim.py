@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from tests.crash.graph_victim import Killer, in_a_child
 from tests.runtime.fleets import TEAM, asked_for, ledger, rounds_done, worker
 
@@ -71,7 +72,7 @@ def execute(store: str, log: Path, number: int, when: str) -> dict[str, Any]:
             "answer": result.answer,
             "rounds": result.rounds,
             "status": result.status,
-            "usage": result.usage,
+            "usage": {**msgspec.structs.asdict(result.usage), "seconds": 0},
             "problems": [text for one in verdicts for text in one.problems],
         }
 
