@@ -153,6 +153,10 @@ class Connections:
                 f"{where} is read-only: {text}",
                 hint="connect to the primary, or add ?target_session_attrs=read-write",
             )
+        if state == "57014":
+            return StorageUnavailableError(
+                f"{where} took longer than {self._timeout:g} s", hint="see timeout= of the address"
+            )
         if state in ("28P01", "28000", "3D000", "42501", "42P01", "3F000"):
             return StorageError(
                 f"{where} refused: {text}",
@@ -166,21 +170,21 @@ class Connections:
 
 
 class _Deadlines:
-    """Ends calls that take too long, by shutting down the socket they wait on.
+    """Ends calls that take too long: cancels the statement, then shuts down its socket.
 
     A server that is stopped still accepts bytes, so no time limit of the network ends the wait.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Condition()
-        self._waiting: dict[int, tuple[float, psycopg.Connection]] = {}
+        self._waiting: dict[int, tuple[float, psycopg.Connection, bool]] = {}
         self._thread: threading.Thread | None = None
         self._closed = False
 
     @contextmanager
     def on(self, db: psycopg.Connection, seconds: float) -> Iterator[None]:
         with self._lock:
-            self._waiting[id(db)] = (time.monotonic() + seconds, db)
+            self._waiting[id(db)] = (time.monotonic() + seconds, db, False)
             if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._watch, args=(seconds / 4,), name="holdfast-pg-limit", daemon=True
@@ -203,19 +207,27 @@ class _Deadlines:
                 if self._closed:
                     return
                 now = time.monotonic()
-                late = [key for key, (deadline, _) in self._waiting.items() if deadline < now]
-                ended = [self._waiting.pop(key)[1] for key in late]
-                if not ended:
+                late = [key for key, (deadline, *_) in self._waiting.items() if deadline < now]
+                if not late:
                     self._lock.wait(pause)
-            for db in ended:
-                _end(db)
+                    continue
+                ended = []
+                for key in late:
+                    _, db, cancelled = self._waiting.pop(key)
+                    ended.append((db, cancelled))
+                    if not cancelled:
+                        self._waiting[key] = (now + _CANCEL_SECONDS, db, True)
+            for db, cancelled in ended:
+                if cancelled:
+                    _shut(db)
+                else:
+                    _cancel(db)
 
 
-def _end(db: psycopg.Connection) -> None:
-    """Ask the server to stop the statement, then stop waiting for it in any case."""
+def _cancel(db: psycopg.Connection) -> None:
+    """Ask the server to stop the statement, so that it does not happen later."""
     with suppress(psycopg.Error, OSError):
-        db.cancel_safe(timeout=_CANCEL_SECONDS)
-    _shut(db)
+        db.cancel_safe(timeout=_CANCEL_SECONDS / 2)
 
 
 def _shut(db: psycopg.Connection) -> None:
