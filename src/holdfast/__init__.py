@@ -1,4 +1,4 @@
-"""Holdfast: agents and workflows that can be killed at any moment and go on.
+"""Holdfast: agents and workflows that resume after being killed at any moment.
 
 >>> import holdfast
 >>> with holdfast.run("nightly", storage="memory://") as run:

@@ -61,7 +61,7 @@ class OpenRun:
 
     @property
     def epoch(self) -> int:
-        """How often the run was started, this time included; 0 where there are no leases."""
+        """The number of starts of the run, including this one; 0 without leases."""
         return self._lease.epoch
 
     @property

@@ -106,7 +106,7 @@ class Run:
         self.resumed = False
         """True if an earlier start of this run had saved something."""
         self.attempt = 1
-        """How often the run was started, this time included."""
+        """The number of starts of the run, including this one."""
         self.checkpoint_id: str | None = None
         """The newest checkpoint."""
         self._storage = storage

@@ -134,7 +134,7 @@ class RunContext(CallContext):
         del self._stack[depth:]
 
     def saved(self) -> Mapping[str, Any] | None:
-        """What a checkpoint keeps; None if a new context at its step is the same."""
+        """The data for a checkpoint; None if a new context at its step is the same."""
         body = self._stack[0].body
         if body.base == self.step + 1 and not body.loops:
             return None

@@ -35,7 +35,7 @@ class Found(msgspec.Struct, frozen=True):
     beside: bytes
 
     def size_beside(self, newer: Found) -> int:
-        """How many bytes it takes beside a newer one, with which it may share lists."""
+        """The bytes it needs in addition to a newer one, with which it may share lists."""
         return len(self.beside) + sum(
             _own_size(text, newer.texts.get(key)) for key, text in self.texts.items()
         )

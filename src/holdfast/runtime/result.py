@@ -68,14 +68,14 @@ def spent_on(effects: Iterable[Effect]) -> Spent:
 
 
 class RunResult(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
-    """How a run ended, or what it waits for. Failures are raised."""
+    """The outcome of a run, or what it waits for. Failures are raised."""
 
     run_id: str
     status: str
     """``completed``, ``waiting``, ``interrupted`` if it was asked to stop, or how a limit ended it;
     where a run is only looked at, any status."""
     value: T | None = None
-    """What a completed function returned."""
+    """The return value of a completed function."""
     state: Any = None
     """The state of a graph, an agent or a fleet, as far as it has come."""
     step: int = 0

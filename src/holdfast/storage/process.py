@@ -41,7 +41,7 @@ def owner_is_dead(lease: Lease | None) -> bool:
 
 
 def is_live(lease: Lease | None, now: float) -> bool:
-    """Whether a lease is held at *now* by a process that is not known to have ended."""
+    """Return True if a process not known to have ended holds *lease* at *now*."""
     if lease is None or lease.owner is None or lease.expires_at <= now:
         return False
     return not is_dead(lease.owner)

@@ -46,7 +46,7 @@ class ScriptedModel:
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """The name of the model."""
         return self._name
 
     async def respond(
@@ -57,7 +57,7 @@ class ScriptedModel:
         schema: Mapping[str, Any] | None = None,
         on_text: Callable[[str], None] | None = None,
     ) -> Reply:
-        """What the script says to *messages*."""
+        """Return the script's reply to *messages*."""
         reply = self._next(messages)
         if isinstance(reply, str):
             reply = Reply(text=reply)

@@ -52,7 +52,7 @@ _MEMORY = "memory ends with its process"
 
 
 def _item(step: int) -> dict[str, Any]:
-    """What a step adds: it follows from the step alone, so that anyone can check it."""
+    """The data that a step adds. It depends on the step alone, so it can be checked."""
     return {"step": step, "text": f"step {step} ".ljust(100 + step * 37 % 400, "-")}
 
 
@@ -226,7 +226,7 @@ def _spoil(copy: Scratch, chance: random.Random, *, cut: bool) -> str:
 
 
 def _reads_truly(copy: Scratch, what: str) -> bool:
-    """Whether all is as it was; False if something is said to be wrong. Anything else fails."""
+    """Return True if all is as it was, False if damage is reported; else fail."""
     run_id = copy.run_id("spoilt")
     try:
         with CheckpointManager(copy.address) as manager:
@@ -262,7 +262,7 @@ def _fills_up(scratch: Scratch) -> str:
 
 
 def _power(scratch: Scratch) -> str:
-    """What is to be expected of a power cut, as far as that can be told without one."""
+    """Describe the effect of a power cut, as far as possible without one."""
     if scratch.directory is None:
         return "all is lost" if scratch.medium == "memory" else "is up to the server"
     kind = _file_system(scratch.directory)

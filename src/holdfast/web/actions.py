@@ -54,7 +54,7 @@ class Field(msgspec.Struct, frozen=True):
 
 
 class ActionPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What an action will do."""
+    """A preview of an action."""
 
     title: str
     what: list[str]
@@ -441,7 +441,7 @@ def _outcome(one: Waiting, given: Given) -> dict[str, Any]:
 
 
 def _explained(site: Site, run_id: str) -> tuple[list[str], str]:
-    """What a resume would do, line by line, and the reason why it cannot be done now."""
+    """Describe a resume, line by line, and the reason if it is not possible now."""
     try:
         plan = explain(site.manager.reader, None, run_id)
     except HoldfastError as error:

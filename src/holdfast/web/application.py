@@ -43,7 +43,7 @@ def app(
     """The page of a storage, to be mounted in an ASGI application.
 
     *auth* is a secret of at least 16 characters, which signs in once as ``?token=`` in the address,
-    or a function that names the user of a request and gives None for nobody. Requests to other
+    or a function that returns the user of a request, or None to refuse it. Requests to other
     *hosts* are refused. With *read_only* nothing can be changed.
     """
     key = secrets.token_bytes(32)

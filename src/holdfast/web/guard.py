@@ -48,8 +48,8 @@ class Visitor(NamedTuple):
 class Guard:
     """Checks Host, sign-in, Origin, form token, size and time of a request.
 
-    *auth* is a `Sessions`, or a function that names the user of a request, None for nobody. Only
-    *hosts* are answered, so that another site's name cannot be pointed at this server.
+    *auth* is a `Sessions`, or a function that returns the user of a request, or None.
+    Only *hosts* are answered, so that another site's name cannot be pointed at this server.
     """
 
     def __init__(

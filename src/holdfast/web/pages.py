@@ -129,7 +129,7 @@ class Pages:
         return given or recorded or ""
 
     def _plan(self, view: RunView) -> str:
-        """What a resume would do, for a run that is not over."""
+        """Describe what a resume would do, for a run that has not ended."""
         if view.summary.status in ("completed", "running"):
             return ""
         plan, problem = _tried(

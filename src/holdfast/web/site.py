@@ -1,4 +1,4 @@
-"""What the handlers share: the manager, the settings, and how an error is answered."""
+"""State shared by the handlers: manager, settings, and responses to errors."""
 
 from __future__ import annotations
 

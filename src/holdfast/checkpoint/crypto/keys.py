@@ -1,4 +1,4 @@
-"""Where encryption keys come from, and the ring that opens runs with them.
+"""Sources of encryption keys, and the ring that opens runs with them.
 
 A key is 32 bytes, given raw, as hex or as base64; any other text is a passphrase, from which
 scrypt makes a key. It can stand in a file or in the environment, or stay in a key service that
@@ -145,7 +145,7 @@ class Keyring:
         raise frame.wrong_key(note.key, at_hand, run_id=run_id)
 
     def needs_rotation(self, note_body: Mapping[str, Any]) -> bool:
-        """Whether *note_body* was wrapped by another key than the one that encrypts now."""
+        """Return True if a key other than the current one wrapped *note_body*."""
         return not self._primary.fits(frame.read_key_note(note_body, run_id=""))
 
     def rewrap(self, note_body: Mapping[str, Any], run_id: str) -> dict[str, Any]:
@@ -355,8 +355,11 @@ def _from_file(path: Path) -> _Lock:
 
 
 def _as_text(data: bytes) -> str | None:
-    """What is written in *data*. 32 letters are a passphrase that wants stretching, not a key;
-    that random bytes look like text has odds of one in 10**11."""
+    """Decode *data* as text; None if it is not text.
+
+    32 letters are a passphrase that needs stretching, not a key; random bytes look like text with
+    odds of one in 10**11.
+    """
     try:
         text = data.decode("utf-8-sig").strip()
     except UnicodeDecodeError:

@@ -29,8 +29,8 @@ def rotate_keys(engine: Engine, name_or_run_id: str | None) -> Steps[int]:
     """Bring one run, the runs of a name, or all under the key that encrypts now.
 
     Gives how many runs had to be changed. Interrupted anywhere, it leaves every run readable, by
-    the old key or the new, and another call goes on. A run whose key is not at hand is left as it
-    is; it is told of when all others are done.
+    the old key or the new, and another call continues. A run whose key is missing is left as it
+    is, and reported when all others are done.
     """
     keys = engine.reader.sealer.keys
     if keys is None:

@@ -47,7 +47,7 @@ _KEYS_REMEMBERED = 1024
 
 
 class Keys(Protocol):
-    """Where the data keys of runs come from (`holdfast.checkpoint.crypto.Keyring`)."""
+    """A source of runs' data keys (`holdfast.checkpoint.crypto.Keyring`)."""
 
     def new_run_key(self, run_id: str) -> tuple[bytes, dict[str, Any]]: ...
 
@@ -199,7 +199,7 @@ def key_notes(storage: Storage, run_id: str) -> Iterator[Record]:
 
 
 def read_note(body: bytes, run_id: str) -> dict[str, Any]:
-    """What stands in a key note, still to be believed by who opens it."""
+    """Read a key note. Its content is not verified here; the caller must check it."""
     try:
         return msgspec.json.decode(body, type=dict[str, Any])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -142,7 +142,7 @@ class _TimedOut(Exception):
 
 
 class CallPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """What is done about failures, slowness and an unknown outcome of a call."""
+    """The handling of a call's failures, timeouts and unknown outcome."""
 
     name: str
     in_doubt: InDoubt = "ask"
@@ -191,7 +191,7 @@ class EffectCall:
         self._located = place, known, idempotency_key(self._recording, place)
 
     def actions(self, key: str | None, digest: str) -> _Actions:
-        """What is to be done for the call, up to its outcome."""
+        """Yield the actions to perform for the call, up to its outcome."""
         if self._located is None:
             self.locate(key, digest)
         assert self._located is not None
@@ -476,7 +476,7 @@ def _call_now(
 
 
 def _call_in_thread(call: Callable[[], Any], seconds: float) -> Any:
-    """What *call* gives within *seconds*. A call that takes longer is left to end by itself."""
+    """Return the result of *call* within *seconds*; a slower call ends by itself."""
     ended: list[tuple[Any, BaseException | None]] = []
 
     def work() -> None:
@@ -526,7 +526,7 @@ def _came_from(error: Exception, id: str) -> None:
 
 
 def _redacted(line: str, hooks: HookManager | None) -> str:
-    """What follows the class in *line*, without secrets; nothing if they cannot be looked for."""
+    """The text after the class in *line*, redacted; empty if redaction is impossible."""
     return failure_text(line, hooks).partition(": ")[2]
 
 

@@ -260,7 +260,7 @@ class Session:
 
 
 def check_form(loaded: Loaded, form: str) -> None:
-    """Raise a `UsageError` if it was saved by something else than what goes on with it."""
+    """Raise a `UsageError` if a runtime of another form saved the checkpoint."""
     if loaded.form != form:
         run_id = loaded.header.run_id
         if loaded.form:
@@ -269,7 +269,7 @@ def check_form(loaded: Loaded, form: str) -> None:
 
 
 def place_name(name: str, step: int) -> str:
-    """What the place of that name in a step is called; no other place is called so."""
+    """The unique name of a place, from its *name* and its step."""
     if "/" in name or "@" in name or "%" in name:
         name = name.replace("%", "%25").replace("/", "%2F").replace("@", "%40")
     return f"{name}@{step}"
@@ -359,7 +359,7 @@ class StepContext(CallContext):
         self.step = step
         self.node = node
         self.outer = outer
-        """What the runtime that executes this hands to what is nested in it."""
+        """An object of the executing runtime, for what is nested in the step."""
         self.counts: dict[str, int] | None = None
         self.children = 0
 

@@ -16,7 +16,7 @@ __all__ = ["read_error", "write_error"]
 
 
 def write_error(error: Exception, redact: Callable[[str], str]) -> dict[str, Any]:
-    """What `read_error` needs to give *error* back; texts go through *redact*."""
+    """Encode *error* for `read_error`; texts go through *redact*."""
     try:
         return {"value": msgspec.Raw(encode(error))}  # its class is registered
     except EncodeError:

@@ -48,7 +48,7 @@ _TRIES = 16
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run needs before it can continue."""
+    """A question, effect, event or time that a run needs before it can continue."""
 
     run_id: str
     id: str
@@ -117,12 +117,12 @@ def _inside(reader: Reader, run_id: str) -> list[RunInfo]:
 
 
 def waiting_inside(reader: Reader, run_id: str) -> list[Waiting]:
-    """What the agents inside that run wait for, with the ids ``RUN/ID``."""
+    """List what the agents inside that run wait for, with the ids ``RUN/ID``."""
     return [outside(waiting) for run in _inside(reader, run_id) for waiting in _of_run(reader, run)]
 
 
 def outside(waiting: Waiting) -> Waiting:
-    """What a run waits for, with the id ``RUN/ID``."""
+    """The same *waiting* with the id ``RUN/ID``."""
     return msgspec.structs.replace(waiting, id=f"{waiting.run_id}/{waiting.id}")
 
 

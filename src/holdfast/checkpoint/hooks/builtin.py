@@ -185,7 +185,7 @@ class RedactionHook:
         try:
             made = self.redact(state)
         except Exception as error:
-            # Its message may quote the value at fault, so only its class is told.
+            # Its message may quote the value at fault, so only its class is reported.
             return HookResult(
                 success=False, veto=True, error=f"it raised {type(error).__name__} while redacting"
             )

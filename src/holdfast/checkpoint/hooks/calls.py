@@ -1,8 +1,8 @@
-"""Calls of other people's code that cannot hang, kill or starve the one who calls.
+"""Calls of user code that cannot hang, kill or starve the caller.
 
 A plain function runs on a daemon thread of a pool, a coroutine function on the caller's event loop
-or, for a blocking caller, on a private one. What does not answer in time is abandoned: it may go on
-for ever, but no later call waits for it and no interpreter stays alive because of it.
+or, for a blocking caller, on a private one. A call that does not answer in time is abandoned: it
+may run for ever, but no later call waits for it and no interpreter stays alive because of it.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ import msgspec
 __all__ = ["Call", "Calls", "Outcome"]
 
 _IDLE_SECONDS = 10.0
-"""How long a pool thread waits for more work before it ends."""
+"""Seconds that a pool thread waits for more work before it ends."""
 _GRACE_SECONDS = 0.1
-"""How long the private loop may take to accept a cancellation before it is taken to be stuck."""
+"""Seconds for the private loop to accept a cancellation; after that it is stuck."""
 
 Function = Callable[..., Any]
 
 
 class Call(msgspec.Struct, frozen=True):
-    """What to call, and how long to wait for it."""
+    """A function to call, and the time to wait for it."""
 
     function: Function
     args: tuple[Any, ...]
@@ -41,7 +41,7 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """How a call ended: a value, an error, or not at all."""
+    """The outcome of a call: a value, an error, or still pending."""
 
     value: Any = None
     error: BaseException | None = None

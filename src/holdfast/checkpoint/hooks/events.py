@@ -1,4 +1,4 @@
-"""What passes between the engine and a hook: events, contexts, results.
+"""The interface between the engine and a hook: events, contexts, results.
 
 What the engine puts into `HookContext.data`: ``agent_id``, ``run_id``, ``step_number``, ``status``
 and ``timestamp``, and ``state`` where there is one. After the fact (a POST event is fired only
@@ -44,7 +44,7 @@ S = TypeVar("S")
 
 
 class HookEvent(StrEnum):
-    """What can be hooked into: the moment before (PRE) and after (POST) of each happening."""
+    """The events a hook can handle, before (PRE) and after (POST) each operation."""
 
     PRE_TOOL_USE = "pre_tool_use"
     POST_TOOL_USE = "post_tool_use"
@@ -90,7 +90,7 @@ class HookPriority(IntEnum):
 
 
 class HookContext(msgspec.Struct, frozen=True):
-    """What a handler is told. `data` is its own copy; the values in it are shared."""
+    """A handler's argument. `data` is its own copy; the values in it are shared."""
 
     event_type: HookEvent
     agent_id: str
@@ -103,7 +103,7 @@ class HookContext(msgspec.Struct, frozen=True):
 
 
 class HookResult(msgspec.Struct, frozen=True):
-    """What a handler answers. Returning None is the same as ``HookResult(success=True)``.
+    """A handler's answer. None is the same as ``HookResult(success=True)``.
 
     >>> HookResult(success=False)
     Traceback (most recent call last):
@@ -146,7 +146,7 @@ Handler: TypeAlias = Callable[[HookContext], Answer] | Hook
 
 
 class PreOutcome(msgspec.Struct, Generic[S], frozen=True):
-    """What the PRE handlers of a save came to: the state to save, or the veto."""
+    """The outcome of the PRE handlers of a save: the state to save, or the veto."""
 
     state: S
     veto: HookResult | None = None
@@ -164,7 +164,7 @@ class PreOutcome(msgspec.Struct, Generic[S], frozen=True):
 
 
 def pre_outcome(state: S, results: Sequence[HookResult]) -> PreOutcome[S]:
-    """What *results* of firing a PRE event with *state* come to.
+    """Combine the *results* of firing a PRE event with *state*.
 
     >>> pre_outcome("a", [HookResult(True, data={"state": "b"}), HookResult(True)]).state
     'b'
@@ -184,7 +184,7 @@ def replacement(result: HookResult, state: S) -> S:
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What a call came to: the result, and what was wrong with it if anything."""
+    """The result of a call, and what was wrong with it if anything."""
 
     result: HookResult
     kind: str = ""
@@ -194,7 +194,7 @@ class Verdict(msgspec.Struct, frozen=True):
 def judge(
     outcome: Outcome | None, event: HookEvent, timeout: float, state: object = None
 ) -> Verdict:
-    """What a handler's answer counts for; an outcome of None is that of a stuck one."""
+    """Judge a handler's answer; an outcome of None means that the handler is stuck."""
     if outcome is None:
         return _failed("stuck", f"passed over, as {HANGING_LIMIT} earlier calls still hang")
     if outcome.pending is not None:

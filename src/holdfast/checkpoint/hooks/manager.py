@@ -1,4 +1,4 @@
-"""Hooks: other people's code that is told what happens, and may check or change what is saved."""
+"""Hooks: user code that observes events and may check or change what is saved."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class _Handler:
         self.total_ms = self.max_ms = 0.0
 
     def is_stuck(self) -> bool:
-        """Whether too many of its abandoned calls have not come back."""
+        """True if too many of its abandoned calls have not returned."""
         if len(self.hanging) < HANGING_LIMIT:
             return False
         self.hanging = [call for call in self.hanging if not _has_ended(call)]
@@ -199,7 +199,7 @@ class HookManager:
         return len(before) - len(kept)
 
     def has(self, event: HookEvent) -> bool:
-        """Whether firing *event* would call anyone."""
+        """Return True if a handler is registered for *event*."""
         return event in self._registered
 
     @property

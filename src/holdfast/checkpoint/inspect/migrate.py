@@ -1,8 +1,8 @@
 """Runs brought to the newest version of their state: saved once more, upgraded.
 
-A state is upgraded each time it is loaded, so this is never needed to go on with a run. It makes
-what is stored independent of migrations that are to be dropped one day, and finds out beforehand
-which runs nothing leads on for.
+A state is upgraded each time it is loaded, so this is never needed to resume a run. It makes
+stored states independent of migrations that are to be dropped one day, and finds beforehand
+the runs that no migration upgrades.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Runs at a glance: how each stands, what it cost, where it was forked from.
+"""Overviews of runs: status, cost and origin.
 
-All of it is told by heads and headers, so that no state is loaded and no key is needed.
+All of it comes from heads and headers, so that no state is loaded and no key is needed.
 """
 
 from __future__ import annotations
@@ -66,8 +66,10 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def spent(storage: Storage, run_id: str, up_to: int | None = None) -> EffectCost:
-    """What a run's effects cost, all of them or those up to a record; those that were pruned
-    are not known any more."""
+    """The cost of a run's effects, of all or of those up to a record.
+
+    Pruned effects are not counted.
+    """
     tokens, dollars = 0, 0.0
     for header in storage.headers(RecordQuery(run_id=run_id, kind="effect", notes=True)):
         told = header.metadata.get("spent")

@@ -120,8 +120,10 @@ def failure_of(reader: Reader, record: Record) -> tuple[str, str]:
 
 
 def failed_node(header: Header, extra: bytes) -> str:
-    """The node that a graph failed in: the one it was to go on with, as the failed checkpoint
-    keeps it beside the state. Empty if there is none."""
+    """The node that a graph failed in; empty if there is none.
+
+    It is the node to execute next, which the failed checkpoint keeps beside the state.
+    """
     if header.status != "failed" or not extra:
         return ""
     told: Any = msgspec.json.decode(extra)

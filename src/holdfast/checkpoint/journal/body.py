@@ -17,7 +17,7 @@ class Body(msgspec.Struct, frozen=True):
     patch: msgspec.Raw = msgspec.Raw()
     form: str = ""
     extra: msgspec.Raw = msgspec.Raw()
-    """What a runtime keeps beside the state: whole in a keyframe, else what was added."""
+    """A runtime's data beside the state: whole in a keyframe, else the additions."""
 
 
 _read_body = msgspec.json.Decoder(Body).decode

@@ -42,7 +42,7 @@ class Cursor(msgspec.Struct):
     bases: dict[str, DeltaBase]
     conflict: ConflictError | None = None
     branches: dict[str, Any] = {}
-    """What a `Branching` remembers, by scope."""
+    """The memory of a `Branching`, by scope."""
 
     def copy(self) -> Cursor:
         bases, branches = dict(self.bases), dict(self.branches)

@@ -39,13 +39,13 @@ class Loaded(msgspec.Struct, frozen=True):
     key_weight: int
     chain_weight: int
     extras: tuple[bytes, ...] = ()
-    """What a runtime kept beside the state, from the keyframe to this record."""
+    """A runtime's data beside the state, from the keyframe to this record."""
     deltas: int = 0
     """The number of deltas from the keyframe to this record."""
 
     @property
     def extra(self) -> dict[str, Any]:
-        """What a runtime kept beside the state, as it was then.
+        """A runtime's data beside the state, as of this record.
 
         Of what the records say, a list is added to and anything else replaced.
         """
@@ -68,7 +68,7 @@ class Loaded(msgspec.Struct, frozen=True):
 
     @property
     def is_current(self) -> bool:
-        """Whether its values have the version that this code knows as the newest."""
+        """True if its values have the newest version that this code knows."""
         return self.header.schema == migrations.latest(self.header.name)
 
     def upgraded(self) -> Saveable:

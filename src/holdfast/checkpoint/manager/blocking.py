@@ -118,11 +118,11 @@ class CheckpointManager(Manager):
         return self.perform(load.resume(self.engine, name_or_run_id))
 
     def latest(self, name_or_run_id: str) -> CheckpointMetadata | None:
-        """What `resume_from_latest` would load, without its state."""
+        """The metadata of the checkpoint that `resume_from_latest` would load."""
         return self.perform(read.latest(self.engine, name_or_run_id))
 
     def exists(self, checkpoint_id: str) -> bool:
-        """Whether there is a checkpoint with exactly this id."""
+        """Return True if there is a checkpoint with exactly this id."""
         return self.perform(read.exists(self.engine, checkpoint_id))
 
     def list_checkpoints(
@@ -176,7 +176,7 @@ class CheckpointManager(Manager):
         return self.perform(read.tree(self.engine, name_or_run_id))
 
     def diff_checkpoints(self, a: str, b: str) -> tuple[Change, ...]:
-        """What turns the state of checkpoint *a* into that of *b*."""
+        """The changes from the state of checkpoint *a* to that of *b*."""
         return self.perform(read.diff(self.engine, a, b))
 
     def history(self, name_or_run_id: str, scope: str = "") -> list[HistoryEntry]:
@@ -298,7 +298,7 @@ class CheckpointManager(Manager):
         """Bring runs that an old key encrypted under the one of now; returns how many.
 
         It may be interrupted and called again; *old_keys* are needed until it has ended. Other
-        processes that hold a run go on with it.
+        processes that hold a run continue it.
         """
         return self.perform(rotation.rotate_keys(self.engine, name_or_run_id))
 

@@ -115,7 +115,7 @@ class Manager:
     def should_checkpoint(
         self, name_or_run_id: str, current_step: int, current_time: float | None = None
     ) -> bool:
-        """Whether it is time to save: so many steps, or seconds, after the last save.
+        """Return True if a save is due, by steps or seconds since the last one.
 
         Seconds are monotonic and compared only with each other. The first call does not fire by
         itself; what was saved before a resume counts.

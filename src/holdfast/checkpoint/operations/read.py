@@ -44,7 +44,7 @@ def latest(engine: Engine, name_or_run_id: str) -> Steps[CheckpointMetadata | No
 
 
 def exists(engine: Engine, checkpoint_id: str) -> Steps[bool]:
-    """Whether there is a checkpoint with exactly that id."""
+    """Return True if there is a checkpoint with exactly that id."""
     found = yield Work(lambda: engine.storage.find(checkpoint_id) if checkpoint_id else [])
     return any(header.id == checkpoint_id for header in found)
 
@@ -62,7 +62,7 @@ def checkpoints(
 
 
 def diff(engine: Engine, a: str, b: str) -> Steps[tuple[Change, ...]]:
-    """What turns the state of checkpoint *a* into that of *b*."""
+    """The changes from the state of checkpoint *a* to that of *b*."""
 
     def work() -> tuple[Change, ...]:
         first, second = (engine.reader.load(engine.reader.resolve(one)) for one in (a, b))

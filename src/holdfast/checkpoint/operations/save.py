@@ -283,7 +283,7 @@ def fire(
 
 
 def header_data(header: Header) -> dict[str, Any]:
-    """What hooks are told of a checkpoint."""
+    """The facts about a checkpoint that hooks receive."""
     return {
         "agent_id": header.name,
         "run_id": header.run_id,

@@ -151,7 +151,7 @@ def cost_text(usage: Mapping[str, Any] | ModelSpent) -> str:
 
 
 def ended(result: FleetResult) -> Iterable[object]:
-    """How a run ended."""
+    """The lines that report how a run ended."""
     for attempt in result.attempts:
         yield Cell(str(attempt), "yellow")
     rounds = counted(result.rounds, "round")

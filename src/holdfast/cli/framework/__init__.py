@@ -1,4 +1,4 @@
-"""What every command shares: arguments, terminal, formats, documents, exit codes.
+"""Shared by every command: arguments, terminal, formats, documents, exit codes.
 
 Nothing here knows a particular command.
 """

@@ -1,4 +1,4 @@
-"""What every command shares: its options, its storage, how it prints and how it asks.
+"""The base of every command: options, storage, output and prompts.
 
 A command is a function whose first parameter is a `Cli`; `@command` adds the shared options.
 """

@@ -136,7 +136,7 @@ class Terminal:
         self._color = False
 
     def has_color(self, stream: IO[str]) -> bool:
-        """Whether *stream* shows colours, after NO_COLOR, FORCE_COLOR and TERM."""
+        """Return True if *stream* shows colours, after NO_COLOR, FORCE_COLOR and TERM."""
         if self._color is not None:
             return self._color
         if self.environ.get("NO_COLOR"):

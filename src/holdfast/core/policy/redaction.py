@@ -80,8 +80,11 @@ KEYS: tuple[str, ...] = (
     "cookie",
     "set_cookie",
 )
-"""What secrets are called. A name that ends in one of these words is meant too: `db_password`,
-`X-Api-Key` and `accessToken`, but not `token_count` or `tokens`."""
+"""Names of secrets.
+
+A name that ends in one of these words is a secret too: `db_password`, `X-Api-Key` and
+`accessToken`, but not `token_count` or `tokens`.
+"""
 
 _HARMLESS_BEFORE_TOKEN = frozenset(
     [

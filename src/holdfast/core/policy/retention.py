@@ -110,8 +110,9 @@ def plan_prune(
 def drop_beyond_last(
     newest_first: Sequence[_T], count: int, stay: Container[_T] = frozenset()
 ) -> list[_T]:
-    """What `plan_prune` removes of one group under nothing but ``keep_last=count``, from the
-    order alone. *stay* must hold all that is never removed.
+    """The items of a group that `plan_prune` removes by ``keep_last=count`` alone.
+
+    Only the order counts. *stay* must hold all that is never removed.
 
     >>> drop_beyond_last([9, 8, 7, 6, 5], 2, stay={6})
     [7, 5]

@@ -100,7 +100,7 @@ class FrozenList(list[Any]):
         made.nature = max(self.nature, items.nature)
         made.height = max(self.height, items.height)
         made._claim = [None]
-        # Two threads may grow one list at once. A pop is atomic, so only one of them goes on with
+        # Two threads may grow one list at once. A pop is atomic, so only one of them continues
         # the lineage, and two lists of a lineage are always one the beginning of the other.
         try:
             self._claim.pop()

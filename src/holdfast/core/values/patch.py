@@ -293,7 +293,7 @@ class Rebuilt:
         return {key: slot.text() for key, slot in self._slots.items()}
 
     def texts_of_now(self) -> Mapping[str, bytes]:
-        """The same, put together when they are asked for, also once the state has gone on."""
+        """The same texts as of now, even if built after the state has changed."""
         return _Texts({key: slot.now() for key, slot in self._slots.items()})
 
 

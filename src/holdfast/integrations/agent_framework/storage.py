@@ -78,7 +78,7 @@ class HoldfastCheckpointStorage:
     Nothing is pickled. Classes of your own are registered when they are first saved; *types* are
     those that may have to be read before, in a new process.
 
-    The framework goes on when a save fails and only logs it. So that it cannot be overlooked the
+    The framework continues when a save fails and only logs it. So that it cannot be overlooked the
     failure is kept (`failures`, `raise_failures`), noted as an event on the current trace span,
     and handed to *on_failure*.
 
@@ -100,7 +100,7 @@ class HoldfastCheckpointStorage:
         learn(types)
         self.manager = manager_for(storage)
         self.failures: list[HoldfastError] = []
-        """What saves have failed with since the last `raise_failures`."""
+        """Errors of failed saves since the last `raise_failures`."""
         self._closes = not isinstance(storage, CheckpointManager)
         self._awaited = StateManager.beside(self.manager)
         self._workflows = _Workflows(self.manager.engine, namespace)
@@ -184,7 +184,7 @@ class HoldfastCheckpointStorage:
 
 
 class _Workflows:
-    """What is done with workflows' checkpoints, as steps."""
+    """The operations on workflows' checkpoints, as steps."""
 
     def __init__(self, engine: Engine, namespace: str) -> None:
         self._engine = engine
@@ -289,7 +289,7 @@ def _text(name: str, value: Any) -> bytes:
 
 
 def _plain(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """What of *metadata* can be searched for."""
+    """The part of *metadata* that can be searched for."""
     found: dict[str, Any] = {}
     for key, value in metadata.items():
         try:

@@ -109,7 +109,7 @@ class ThreadReading(Reading):
         return (header for header in ordered if header.id < before)
 
     def _from(self, query: RecordQuery, before: str | None) -> Iterator[Header]:
-        """What *query* wants, without what must come before that id."""
+        """The headers that *query* selects, without those known to be newer than *before*."""
         if before is None or query.scope is None:
             return self._storage.headers(query)
         start = self.with_id(query.run_id or "", query.scope, before)

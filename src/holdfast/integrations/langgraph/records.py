@@ -41,11 +41,11 @@ __all__ = [
 ]
 
 _KINDS = {"loop": "routine", "update": "manual"}
-"""What we call a LangGraph source; any other is its own word."""
+"""Checkpoint kinds by LangGraph source; any other source is its own kind."""
 
 
 class Address(msgspec.Struct, frozen=True):
-    """What a LangGraph config names: a thread, a namespace, perhaps a checkpoint."""
+    """The thread, namespace and optional checkpoint that a LangGraph config names."""
 
     thread_id: str
     ns: str | None
@@ -85,7 +85,7 @@ def kind_of(metadata: Mapping[str, Any]) -> str:
 
 
 def split_metadata(metadata: Mapping[str, Any]) -> tuple[FrozenDict, dict[str, Any]]:
-    """What plain JSON can say of *metadata*, and the rest."""
+    """Split *metadata* into what plain JSON can represent and the rest."""
     plain: dict[str, Any] = {}
     rest: dict[str, Any] = {}
     for key, value in metadata.items():
@@ -104,7 +104,7 @@ def _is_plain(key: str, value: Any) -> bool:
 
 
 def beside(checkpoint: Mapping[str, Any], rest: Mapping[str, Any]) -> bytes:
-    """What is kept beside the channels: the checkpoint less their values, and *rest*."""
+    """Encode the checkpoint without its channel values, and *rest*."""
     said = {key: part for key, part in checkpoint.items() if key not in ("channel_values", "id")}
     return b'{"langgraph":{"checkpoint":%b,"metadata":%b}}' % (
         encode_value(said),
@@ -125,7 +125,7 @@ _read_beside = msgspec.json.Decoder(_Beside).decode
 
 
 def read_beside(text: bytes) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """What `beside` wrote; None for a checkpoint that is none of LangGraph's."""
+    """Decode the output of `beside`; None if LangGraph did not save the checkpoint."""
     said = _read_beside(text).langgraph if text else None
     if said is None:
         return None
@@ -232,7 +232,7 @@ def tuple_of(
 
 
 class Written(msgspec.Struct, omit_defaults=True):
-    """What stands in a note of writes: those of one task, in order, each a channel and a value."""
+    """The content of a note of writes: one task's channels and values, in order."""
 
     task: str
     path: str

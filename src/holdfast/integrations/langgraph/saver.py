@@ -52,7 +52,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
 
     Classes of your own that are in the state are registered when they are first saved; *types*
     are those that may have to be read before, in a new process. With *single_writer*, of two
-    invocations that go on from the same checkpoint at once the second gets a `ConflictError`.
+    invocations that resume from the same checkpoint at once the second gets a `ConflictError`.
     Forks and updates by hand are still allowed.
 
     >>> saver = HoldfastSaver("memory://")
@@ -274,7 +274,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         return value
 
     def _is_ours(self) -> bool:
-        """Whether values are stored as text of ours, and not by a serializer of the user's own."""
+        """True if values are stored as our own text, not by a serializer of the user's."""
         return type(self.serde) is JsonPlusSerializer
 
     # Closing

@@ -1,4 +1,4 @@
-"""What a saver does, as steps that the blocking and the awaited side both carry out."""
+"""A saver's operations, as steps for both the blocking and the async side."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class Threads:
             whole = {key: joined(text) for key, text in texts.items()}
             shown = State.restore(whole, draft.place, datetime.now(UTC), None)
         header = yield from save_draft(self._engine, draft, shown, force=True, notes=notes)
-        # Without one the manager was told to warn and go on; and a hook may have changed the state.
+        # No header: the save failed and the manager only warned. A hook may have changed the state.
         if header is not None and shown is None:
             self.reading.remember(header, texts, said)
 
@@ -204,7 +204,7 @@ class Threads:
     def delta_history(
         self, address: Address, channels: Sequence[str], read: Read
     ) -> Steps[dict[str, DeltaChannelHistory]]:
-        """What each channel was written, from its nearest stored value on, and that value."""
+        """Each channel's nearest stored value, and the writes to it since then."""
 
         def work() -> dict[str, DeltaChannelHistory]:
             history = _History(channels)
@@ -232,7 +232,7 @@ class _History:
         self.remaining = set(channels)
 
     def take(self, found: Found, notes: Sequence[bytes], read: Read) -> None:
-        """What an ancestor adds. Writes to the one that holds a channel's value come after it."""
+        """Add an ancestor. Writes to the one that holds a channel's value come after it."""
         for task, channel, text in reversed(fold(notes)):
             if channel in self.remaining:
                 self._writes[channel].append((task, channel, read(text)))
@@ -260,7 +260,7 @@ def draft_of(
     branching: SortedBranches = _BRANCHING,
     stored: Callable[[], None] | None = None,
 ) -> CheckpointDraft:
-    """What saves a checkpoint as a child of the one that *lineage* names."""
+    """The draft of a checkpoint whose parent is the one that *lineage* names."""
     return CheckpointDraft(
         form="",
         place=place,

@@ -163,7 +163,7 @@ class Upkeep:
 
 
 def _again(found: Found, thread_id: str) -> CheckpointDraft:
-    """What saves a checkpoint that was read, in its own thread or in another."""
+    """The draft that saves a loaded checkpoint again, in its own or another thread."""
     header = found.header
     place = Place(
         run_id=thread_id,

@@ -90,7 +90,7 @@ AutonomousConfig = AgentConfig
 
 
 class AgentOptions(NamedTuple):
-    """What an `Agent` is made from, as far as it concerns name and checkpoints."""
+    """The settings of an `Agent` that concern its name and its checkpoints."""
 
     name: str | AgentConfig | None
     config: AgentConfig | None

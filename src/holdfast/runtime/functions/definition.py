@@ -39,7 +39,7 @@ T = TypeVar("T")
 Target = CheckpointManager | Storage | str | None
 
 _OPTIONS = ("run_id", "storage", "wait", "lease_seconds")
-"""What `Workflow.run` takes itself, and a workflow's function cannot."""
+"""Parameters of `Workflow.run` itself, which a workflow's function cannot have."""
 
 
 # Steps
@@ -173,7 +173,7 @@ def _check_number(name: str, value: Any, *, whole: bool = False) -> None:
 
 
 class _Definition(Generic[P, R]):
-    """What plain and async workflows share."""
+    """The common base of plain and async workflows."""
 
     def __init__(
         self, function: Callable[..., Any], name: str, version: int, storage: Target

@@ -97,7 +97,7 @@ class _Wait:
         self.spot = context.spot
 
     def actions(self) -> _Actions:
-        """What is to be done until the wait has ended."""
+        """Yield the actions to perform until the wait has ended."""
         timer = self.ledger.find(Timer, self._id)
         if timer is None:
             until = None if self._seconds is None else time.time() + self._seconds

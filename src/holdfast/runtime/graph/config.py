@@ -180,7 +180,7 @@ _NO_CHECKPOINTS = CheckpointConfig()
 
 
 class GraphOptions(NamedTuple):
-    """What a `StateGraph` is made from."""
+    """The settings of a `StateGraph`."""
 
     name: str | GraphConfig | None
     config: GraphConfig | None

@@ -102,8 +102,10 @@ def values_of(state: Saveable) -> dict[str, Any]:
 
 
 def last_action(values: Mapping[str, Any]) -> str | None:
-    """What an agent or a fleet did last, from its state's values: the tools that were called, or
-    who was told to do what. None for any other state.
+    """The last action of an agent or a fleet, from its state's values.
+
+    The tools that an agent called, or the member that a fleet chose and its instruction. None for
+    any other state.
 
     >>> call = {"id": "7", "name": "search", "arguments": {"query": "kelp"}}
     >>> said = {"role": "assistant", "content": "", "tool_calls": [call]}

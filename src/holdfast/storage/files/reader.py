@@ -11,9 +11,9 @@
       {name}/{timestamp}-{run}.jsonl[.gz|.zst]     a run's first segment; "_" for runs without name
       {name}/{timestamp}-{run}.2.jsonl[.gz|.zst]   the next one
 
-Names are those that `medium_name` gives; the whole ones are in the headers. A run goes on in a new
-segment when its compression or its name changes. Whoever changes a run holds its lock; who reads
-holds none, and looks again under the lock before it believes that something is wrong.
+Names are those that `medium_name` gives; the whole ones are in the headers. A run continues in a
+new segment when its compression or its name changes. A writer holds the run's lock; a reader holds
+none, and reads again under the lock before it reports damage.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def stat_of(fd: int) -> tuple[int, int, int]:
 class JournalFiles:
     """The journals under a directory, kept up to date with what other processes do to them.
 
-    It is used by one thread at a time. *notice* is told, once each, of writes that were cut short.
+    It is used by one thread at a time. *notice* is called once for each write that was cut short.
     """
 
     def __init__(self, codec: Codec, notice: Callable[[str], None]) -> None:
@@ -92,7 +92,7 @@ class JournalFiles:
 
     def journals(self, root: Folder, folder: str | None = None) -> list[Journal]:
         """The journals of all runs, or of those that have a file in *folder*."""
-        # All directories even so: a run may have gone on in another one.
+        # All directories even so: a run may have continued in another one.
         self._listing.refresh(root)
         found = [self._current(root, medium) for medium in self._listing.mediums(folder)]
         return [journal for journal in found if journal is not None]
@@ -247,7 +247,7 @@ class JournalFiles:
     def acknowledge(self, root: Folder, journal: Journal) -> None:
         """Note the newest commit, so that a file that lost its end is found out.
 
-        It is not synced: a note that is lost or old finds out less, and accuses nobody.
+        It is not synced: a lost or old note detects less, but reports no false damage.
         """
         told = b"%020d" % journal.commit
         flags = os.O_WRONLY | os.O_CREAT
@@ -322,7 +322,7 @@ class JournalFiles:
 
     @contextmanager
     def lock_to_read(self, root: Folder, medium: str) -> Iterator[bool]:
-        """Hold a run; False on a medium that cannot be written to, where nobody does."""
+        """Lock a run. Yields False on a read-only medium, where no process can lock."""
         with ExitStack() as stack:
             try:
                 stack.enter_context(self.lock(root, medium))

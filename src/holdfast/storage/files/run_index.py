@@ -264,7 +264,7 @@ class Journal:
         """The line that appends *records* and hides what is visible of *hide*.
 
         *erased* are the ranges of seqs that the records pass over; *moved* says that the run
-        goes on in another directory.
+        continues in another directory.
         """
         own = {record.header.seq for record in records}
         hidden = {

@@ -63,7 +63,7 @@ def _prefix(name: str) -> str:
 
 
 def _sweep(directory: int, name: str) -> None:
-    """Remove what writers of this file left behind when they died: nobody holds it any more."""
+    """Remove temporary files that dead writers of this file left behind."""
     pattern = f"{_glob_free(_prefix(name))}{'[0-9a-f]' * 12}.tmp"
     for left in fnmatch.filter(os.listdir(directory), pattern):
         with suppress(FileNotFoundError, BlockingIOError):

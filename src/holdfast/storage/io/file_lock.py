@@ -1,4 +1,4 @@
-"""A lock between processes that the system keeps: nobody can steal it, and no crash leaves it."""
+"""A lock between processes, held by the system: not stolen, released by a crash."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _try(fd: int, path: Path) -> bool:
         if error.errno in (errno.EAGAIN, errno.EACCES, errno.EINTR):
             return False
         raise
-    # Someone may have removed the file meanwhile: then this one locks nobody else out.
+    # Someone may have removed the file meanwhile: then this lock excludes no other process.
     there = None
     with suppress(FileNotFoundError):
         there = os.stat(path, follow_symlinks=False)

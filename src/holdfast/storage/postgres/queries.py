@@ -152,7 +152,7 @@ class Queries:
 
 
 def _is_rare(query: RecordQuery) -> bool:
-    """Whether a facet finds fewer records than the run has."""
+    """Return True if a facet selects fewer records than the run has."""
     rare_scope = bool(query.scope) and not query.notes
     return query.tag is not None or rare_scope or query.kind not in (None, COMMON_KIND)
 

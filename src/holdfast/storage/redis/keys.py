@@ -35,7 +35,7 @@ def to_bytes(text: str) -> bytes:
 
 
 def to_text(data: bytes) -> str:
-    """What `to_bytes` stored."""
+    """Decode the output of `to_bytes`."""
     return data.decode("utf-8", "surrogatepass")
 
 

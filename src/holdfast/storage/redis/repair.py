@@ -135,14 +135,14 @@ def rewrite_run(
 
 
 def _lacking(db: ServerConnections, indexes: Indexes, run_id: str) -> int:
-    """How many entries of a run its own lists and the indexes lack."""
+    """Count the entries of a run that its own lists and the indexes lack."""
     wrong, expected = db.ask(*indexes.call(EXPECTED, run_id))
     found = db.ask_all([("ZSCORE", key, member) for _, key, _, member in expected])
     return int(wrong) + found.count(None)
 
 
 def _stale(db: ServerConnections, keys: KeyNames, index: bytes) -> int:
-    """How many members of an index have no record."""
+    """Count the members of an index that have no record."""
     count, cursor = 0, 0
     while True:
         cursor, page = db.ask("ZSCAN", index, cursor, "COUNT", _PAGE)

@@ -84,7 +84,7 @@ class Reads:
                     seq = record.header.seq + 1
                 return
             except (StorageError, CorruptError) as error:
-                # Where it broke off half way, another storage, or this one healed, goes on.
+                # Another storage, or this one once healed, continues where it broke off.
                 failures += 1
                 if failures > 2 * len(self._replicas.all):
                     raise

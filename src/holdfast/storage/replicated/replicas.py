@@ -44,7 +44,7 @@ EventKind = Literal["retry", "failover", "behind", "heal", "parked", "recovered"
 
 
 class StorageEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that a `ResilientStorage` did so that its user can go on.
+    """Something that a `ResilientStorage` did to keep working.
 
     `retry`: a call is made again. `failover`: another storage takes the place of the first.
     `behind`: a copy could not be brought up to date. `heal`: a damaged run was made whole from a

@@ -86,7 +86,7 @@ def retried(
 ) -> T:
     """Return what *call* returns, repeating it by *retry* while its error is transient.
 
-    *on_retry* is told the number of each retry and the error that led to it. The call must be one
+    *on_retry* receives the number of each retry and the error that led to it. The call must be one
     that can be repeated whether or not it had an effect.
     """
     try:
@@ -142,7 +142,7 @@ class Progress:
         self._given_up = False
 
     def moved(self) -> None:
-        """Say that it got further. Raises if nobody waits any more: it must not go on then."""
+        """Report progress. Raises if the caller has given up: the call must stop then."""
         with self._lock:
             if self._given_up:
                 raise _GivenUp("it took too long")
@@ -163,8 +163,8 @@ class Progress:
 def within(deadline: float | None, call: Callable[[Progress], T], what: str) -> T:
     """Return what *call* returns; a `StorageUnavailableError` if it stalls for *deadline* s.
 
-    A system call that hangs cannot be ended, so it goes on in a thread of its own, whose result
-    nobody waits for; at the next `Progress.moved` it learns that it was given up.
+    A system call that hangs cannot be ended, so it continues in a thread of its own, and its
+    result is discarded; at the next `Progress.moved` it learns that it was given up.
     """
     progress = Progress()
     if deadline is None:

@@ -1,4 +1,4 @@
-"""A storage around storages: it goes on while one of them fails, and makes them agree again."""
+"""A storage over several storages that survives a failure and reconciles them."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ class ResilientStorage(Storage):
     """Keeps runs in *primary*, and a copy of each in every one of *fallbacks*.
 
     What is saved goes to the primary, then to the others. While the primary fails, after *retry*,
-    the first fallback that works takes its place; it has the run, so that seqs and digests go on as
-    they were. A primary that is back is given what it missed, in order, before anything else is
-    done with the run. Where both have gone on the run is parked: every append to it is a
+    the first fallback that works takes its place; it has the run, so seqs and digests continue
+    unbroken. A primary that is back is given what it missed, in order, before anything else is
+    done with the run. If both have new records the run is parked: every append to it is a
     `ParkedError` until `unpark` says which copy counts. What is damaged in one storage is made
     whole from another.
 
@@ -56,7 +56,7 @@ class ResilientStorage(Storage):
     can save to a fallback only until it runs out.
 
     A storage may be given as a function that opens it: one that is away at the start is opened
-    later. *breaker* says when a storage is left alone for a while. *on_event* is told of each
+    later. *breaker* says when a storage is left alone for a while. *on_event* receives each
     `StorageEvent`; they are logged as well. It is called in the middle of a call, perhaps from
     another thread, and must not use the storage itself. *clock* is in monotonic seconds.
 
@@ -130,7 +130,7 @@ class ResilientStorage(Storage):
             return results
 
     def _check_failover(self, replica: Replica, batches: Sequence[Batch]) -> None:
-        """Let a fallback take only what goes on from what it has, under a lease that holds."""
+        """Let a fallback take only records that follow its own, under a valid lease."""
         for run_id in {batch.run_id for batch in batches if batch.records}:
             first = next(b for b in batches if b.run_id == run_id and b.records)
             self._check_lease(first)

@@ -294,7 +294,7 @@ class Pool:
         self._paused = False
 
     def pause(self) -> None:
-        """Close everything before the process forks, and let nobody in until `resume`.
+        """Close all connections before the process forks; block callers until `resume`.
 
         A child that inherits a connection believes in locks that it does not hold: once its
         parent closes, the log is deleted under it, and what the child saves is lost.

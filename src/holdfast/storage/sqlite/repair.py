@@ -225,7 +225,7 @@ def _open_alone(path: Path) -> apsw.Connection:
             path=str(path),
         ) from error
     except apsw.Error:
-        # Then nobody else can use it either.
+        # Then no other process can use it either.
         return db
     return db
 

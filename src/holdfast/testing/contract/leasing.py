@@ -19,7 +19,7 @@ from holdfast.testing.journal import JournalWriter
 
 __all__ = ["LeasePromises"]
 
-# Hosts that are not this one: nobody here can tell whether their processes live.
+# Hosts that are not this one: no process here can tell whether theirs live.
 ANNA = Owner("anna.example", "boot-1", 17, "1000")
 BERT = Owner("bert.example", "boot-2", 17, "1000")
 

@@ -1,4 +1,4 @@
-"""A scratch area in a storage that may be in use: files beside it, or runs that nobody else has."""
+"""A scratch area for a storage in use: files beside it, or runs of its own."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PREFIX = ".holdfast-validation-"
 
 
 class Scratch(msgspec.Struct, frozen=True):
-    """Where the checks are made."""
+    """The area in which the checks are made."""
 
     address: str
     medium: str
@@ -30,7 +30,7 @@ class Scratch(msgspec.Struct, frozen=True):
     directory: Path | None
     """Its own directory on the medium, where the medium is files."""
     prefix: str
-    """What the ids of its runs begin with."""
+    """The prefix of its runs' ids."""
 
     def open(self) -> Storage:
         """Open it."""

@@ -47,7 +47,7 @@ class Verdicts:
         self.skipped = 0
 
     def check(self, promise: str, check: Callable[[], str | None]) -> bool:
-        """Whether *check* came to its end; what it returns is told with it."""
+        """Run *check* and report what it returns; True if it succeeded."""
         try:
             detail = check()
         except Skipped as skipped:
@@ -94,7 +94,7 @@ def _say(verdict: str, promise: str, detail: str) -> None:
 def killed_after(
     module: str, arguments: Sequence[str], address: str, lines: int | None
 ) -> list[str]:
-    """What a child process printed until it was sent SIGKILL, after so many lines.
+    """The lines a child process printed until SIGKILL, sent after so many lines.
 
     It runs *module*, with the storage at *address* as its default: an address may hold a password,
     and arguments can be seen by others. Lines that it had printed when it died count. With None it

@@ -41,7 +41,7 @@ class Resume(Document, kw_only=True):
     run_id: str
     entry_point: str
     plan: str
-    """What the resume does, as `explain_resume` describes it."""
+    """The effect of the resume, as `explain_resume` describes it."""
     status: str
     step: int
     outcome: Literal["planned", "completed", "waiting"]

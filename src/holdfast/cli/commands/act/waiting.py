@@ -54,7 +54,7 @@ class Answered(Document, kw_only=True):
 
 
 def pending_in(cli: Cli, run: str | None) -> list[Waiting]:
-    """What all runs, or one of them, wait for."""
+    """List what all runs, or one of them, wait for."""
     from holdfast.checkpoint.effects import pending
 
     run_id = None if run is None else cli.finder.run(run).run_id
@@ -127,7 +127,7 @@ def say_settled(cli: Cli, one: Waiting, outcome: Outcome, value: Any) -> None:
 
 
 def _how_to_continue(cli: Cli, run_id: str) -> str:
-    """How to resume the run, or the run that it is inside of."""
+    """Describe how to resume the run, or the run that contains it."""
     reader = cli.manager.reader
     run = reader.run(run_id)
     while run is not None and (newest := reader.newest(run)) is not None:

@@ -176,7 +176,7 @@ def _forget(
 def plan_forget(
     manager: CheckpointManager, runs: list[RunInfo], rules: Rules, origin: str
 ) -> tuple[list[Decision], Forget]:
-    """What the rules keep and drop of these runs; nothing is done."""
+    """Compute what the rules keep and drop of these runs; change nothing."""
     from holdfast.checkpoint.retention import bulk
 
     tz, now = datetime.now().astimezone().tzinfo or UTC, datetime.now(UTC)

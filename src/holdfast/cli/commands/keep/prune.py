@@ -81,7 +81,7 @@ def free(cli: Cli, runs: Sequence[RunInfo]) -> int:
 def plan_free(
     manager: CheckpointManager, run: RunInfo, hiding: Collection[int] = ()
 ) -> Freed | None:
-    """What pruning a run would free, once the records *hiding* are hidden too; None if nothing."""
+    """Compute what pruning a run and its records *hiding* would free; None if nothing."""
     from holdfast.checkpoint.retention import plan_freeing
 
     return plan_freeing(manager.retention, run, hiding)

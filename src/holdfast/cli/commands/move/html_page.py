@@ -25,7 +25,7 @@ _COLORS = {"completed": "ok", "failed": "bad", "interrupted": "wait", "running":
 
 
 class Page(NamedTuple):
-    """What a page shows."""
+    """The content of a page."""
 
     run_id: str
     name: str

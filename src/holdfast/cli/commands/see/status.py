@@ -59,7 +59,7 @@ class Status(Document, kw_only=True):
     healthy: bool
     storage: str
     runs: dict[str, int]
-    """How many, by status."""
+    """The number of runs by status."""
     pending: int
     free_bytes: int | None
     problems: list[Problem]

@@ -140,7 +140,7 @@ def _version(package: str) -> str | None:
 
 
 def _key_setting(cli: Cli) -> Setting:
-    """Whether an encryption key is set, and where; never the key."""
+    """Report if an encryption key is set, and where; never the key."""
     for name in ("HOLDFAST_ENCRYPTION_KEY", "HOLDFAST_ENCRYPTION_KEY_FILE"):
         if cli.terminal.environ.get(name, "").strip():
             return Setting(name="encryption", value="on", origin=name)
