@@ -227,7 +227,7 @@ class Signal(BaseException):
 
 
 class Interrupted(Signal):
-    """The run is parked: it waits for an answer from outside; `.waiting` says for which."""
+    """The run waits for an answer from outside; `.waiting` says for which."""
 
 
 class Drained(Signal):

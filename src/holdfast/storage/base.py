@@ -116,7 +116,7 @@ def in_batches(records: Iterable[Record]) -> Iterator[list[Record]]:
 
 
 class RecordQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which headers are wanted. Every field narrows; None means any."""
+    """A filter for headers. Every field narrows; None means any."""
 
     run_id: str | None = None
     name: str | None = None
@@ -142,7 +142,7 @@ class RecordQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which runs are wanted. Every field narrows; None means any."""
+    """A filter for runs. Every field narrows; None means any."""
 
     run_id: str | None = None
     name: str | None = None

@@ -1,4 +1,4 @@
-"""Who this process is, and whether another one of this host still lives."""
+"""The identity of this process, and liveness of others on this host."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _boot() -> str:
 
 
 def _started(pid: int) -> str | None:
-    """When *pid* started, in ticks since boot; None if there is no such live process."""
+    """The start time of *pid* in ticks since boot; None if no such process is alive."""
     try:
         stat = (_PROC / str(pid) / "stat").read_text()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Which storage an address means: by URL, by a name that was registered, or by default."""
+"""Storages by address: a URL, a registered name, or the default."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def open_storage(address: str | Storage | None = None) -> Storage:
       `holdfast.toml` in the working directory or above, else `DEFAULT_ADDRESS`.
     - a storage: itself.
 
-    Every call with a URL opens the storage anew, and whoever called closes it. Anything else is a
+    Every call with a URL opens the storage anew, and the caller closes it. Anything else is a
     `NotFoundError` or a `UsageError` that says what there is.
     """
     if isinstance(address, Storage):

@@ -82,7 +82,7 @@ class Question(msgspec.Struct, kw_only=True, omit_defaults=True):
     schema: Any = None
     """The JSON Schema of the answers that fit, if there is one."""
     problem: str = ""
-    """Why the last answer did not fit."""
+    """The reason that the last answer did not fit."""
 
 
 class Answer(msgspec.Struct, kw_only=True, omit_defaults=True):

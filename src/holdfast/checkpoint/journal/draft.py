@@ -65,7 +65,7 @@ class CheckpointDraft(msgspec.Struct, frozen=True):
     """A state that is about to be saved, as the engine sees it."""
 
     form: str
-    """Which class comes back: "" for State, "agent" for AgentState."""
+    """The class to restore: "" for State, "agent" for AgentState."""
     place: Place
     values: dict[str, Any]
     natures: Mapping[str, Nature]

@@ -104,7 +104,7 @@ class Manager:
 
     @property
     def hook_manager(self) -> HookManager | None:
-        """The hooks that are told."""
+        """The registered hooks."""
         return self.engine.hooks
 
     @property

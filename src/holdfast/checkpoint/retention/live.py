@@ -107,7 +107,7 @@ class RetentionManager:
             return runs
 
     def _dropped(self, visible: Sequence[Header], new: Header | None = None) -> list[Header]:
-        """Which of *visible* the rules drop; *new* is the one of them that is being stored."""
+        """The part of *visible* that the rules drop; *new* is the one being stored."""
         if self._only_last is not None:
             stay = set(newest_keys(visible, self.rules.group_by))
             keys = {(header.run_id, header.seq): header for header in visible}

@@ -1,7 +1,7 @@
-"""When to save: triggers, and the clockwork that tells whether one is due.
+"""Triggers of saves, and the clockwork that tells whether one is due.
 
 Triggers compose by OR, and only say when a *routine* save is due: the final checkpoint and those
-of an error or an interrupt are always taken, by whoever runs the steps.
+of an error or an interrupt are always taken, by the code that runs the steps.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Triggers:
     interval: float | None = None
     """So many seconds after the last save."""
     predicate: Callable[[Any], bool] | None = None
-    """When it says yes to the state."""
+    """Fires when the function returns True for the state."""
     nodes: Collection[str] = ()
     """After these nodes; a single name may be given as it is."""
 

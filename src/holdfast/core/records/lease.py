@@ -16,7 +16,7 @@ class Owner(msgspec.Struct, frozen=True):
     boot: str
     pid: int
     started: str
-    """When the process started, as its host counts: a reused pid is not mistaken for it."""
+    """The process's start time by its host's clock; it exposes a reused pid."""
 
 
 class Lease(msgspec.Struct, frozen=True):

@@ -345,7 +345,7 @@ state.append("key", item), or list(value) for a copy you may change)
 
     @property
     def timestamp(self) -> datetime:
-        """When it was saved or, if it was not yet, made."""
+        """The time it was saved or, if it was not yet, made."""
         return self._timestamp
 
     @property

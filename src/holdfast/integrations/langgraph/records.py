@@ -79,7 +79,7 @@ class Address(msgspec.Struct, frozen=True):
 
 
 def kind_of(metadata: Mapping[str, Any]) -> str:
-    """Why the checkpoint was taken, in our words."""
+    """The kind of a checkpoint, from its LangGraph source."""
     source = str(metadata.get("source") or "loop")
     return _KINDS.get(source, source)
 

@@ -82,7 +82,7 @@ class Ended(NamedTuple):
     state: State
     attempts: tuple[Attempt, ...]
     error: str = ""
-    """Why a run ended without an answer."""
+    """The reason that a run ended without an answer."""
 
 
 class FleetExecution:

@@ -31,7 +31,7 @@ _ONE_OF_THEM = "give one of them; both say where and when to save"
 
 @dataclass(frozen=True, slots=True)
 class CheckpointConfig:
-    """When a graph saves, where, and which checkpoints it keeps.
+    """The settings of a graph's checkpoints: when, where, and which ones it keeps.
 
     Nothing is saved, and the *store* is not opened, unless one of *interval*, *seconds*, *nodes*,
     *when* and *before* is set.

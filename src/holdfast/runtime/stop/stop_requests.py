@@ -20,7 +20,7 @@ InterruptSource = Literal["signal", "timeout", "budget", "user", "drift"]
 
 
 class InterruptReason(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a run was interrupted."""
+    """The reason for an interruption of a run."""
 
     source: InterruptSource
     mode: InterruptMode

@@ -85,7 +85,7 @@ class Fields(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     began: int = 0
     """The run's ordinal, on its first line."""
     started: datetime | None = None
-    """When the run's first record was saved, on its first line."""
+    """The time of the run's first record, on its first line."""
     hide: tuple[int, ...] = ()
     """Seqs that are no longer visible."""
     erased: tuple[tuple[int, int], ...] = ()

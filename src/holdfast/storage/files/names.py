@@ -1,4 +1,4 @@
-"""Which files belong to which run, told from their names alone."""
+"""The mapping of files to runs, by their names alone."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     appends: bool = False
     """An append-only file is kept."""
     syncs: str | None = None
-    """When it is synced: always, everysec or no; None if the server does not tell."""
+    """The sync policy: always, everysec or no; None if the server does not tell."""
     waits_for_disk: bool = False
     """The server has the command WAITAOF."""
     evicts: str = "noeviction"

@@ -15,7 +15,7 @@ __all__ = ["Breaker", "BreakerRules"]
 
 
 class BreakerRules(msgspec.Struct, frozen=True, kw_only=True):
-    """When a breaker opens, and for how long."""
+    """The rules by which a breaker opens, and for how long."""
 
     failures: int = 3
     """So many calls that fail one after another open it."""
@@ -79,7 +79,7 @@ class Breaker:
                 return True
             if now < self._opens_at:
                 return False
-            # Whoever had the probe may never come back to tell.
+            # The call that had the probe may never return.
             if self._probing_since is not None and now - self._probing_since < self._pause:
                 return False
             self._probing_since = now

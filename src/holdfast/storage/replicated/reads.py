@@ -31,7 +31,7 @@ class Reads:
         self._replicas = replicas
 
     def settled(self, runs: Collection[str]) -> tuple[dict[str, ConflictError], int]:
-        """Which runs cannot be appended to, and the first storage that has all of the others.
+        """The runs that refuse appends, and the first storage that has all the others.
 
         Of several runs, a damaged one must not stand in the way of the rest.
         """

@@ -54,7 +54,7 @@ class StorageEvent(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: EventKind
     storage: str
-    """Which one it is about."""
+    """The storage concerned."""
     operation: str = ""
     run_id: str | None = None
     records: int = 0
@@ -109,7 +109,7 @@ def has_failed(error: BaseException) -> bool:
 
 
 class Replicas:
-    """All storages, the primary first. Whoever changes something holds `lock`."""
+    """All storages, the primary first. A change requires `lock`."""
 
     def __init__(
         self, replicas: list[Replica], retry: Retry, on_event: Callable[[StorageEvent], None] | None
@@ -178,7 +178,7 @@ class Replicas:
             try:
                 self._on_event(event)
             except Exception:
-                # What happened has happened; whoever listens must not undo it by failing.
+                # A listener that fails must not undo what was done.
                 logger.exception("a handler of storage events failed")
 
     def acting(self, replica: Replica, operation: str, error: BaseException | None) -> None:
