@@ -69,7 +69,7 @@ PROOFS: dict[str, Proof] = {
     ),
     "bombs": Proof(
         "files that unpack without end are refused within a second and 128 MiB",
-        ("tests/checkpoint/test_hostile_files.py",),
+        ("tests/checkpoint/transfer/test_hostile_files.py",),
         control=False,
     ),
 }
