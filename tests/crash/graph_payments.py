@@ -28,6 +28,7 @@ from holdfast import (
     pending,
     resolve,
 )
+from holdfast.core.records import decompress
 from holdfast.errors import ConflictError, Interrupted
 from holdfast.storage.base import Batch
 
@@ -52,7 +53,7 @@ def kill_at(storage: Any, point: str) -> None:
 
     def killing(batches: Sequence[Batch]) -> list[ConflictError | None]:
         kinds = [
-            "outcome" if b'"done":true' in record.body else "intent"
+            "outcome" if b'"done":true' in decompress(record.body) else "intent"
             for batch in batches
             for record in batch.records
             if record.header.kind == "effect"

@@ -229,7 +229,7 @@ async def test_a_tool_that_must_be_approved_is_asked_about_anew(tmp_path: Path) 
         result = await watch.guard(
             lambda: agent.run(answer=True), lambda one: agent.run(checkpoint=one), manager
         )
-    assert charged == [5, 5, 5, 5] and result.status == "interrupted"
+    assert charged == [5, 5, 5, 5] and result.status == "waiting"
     (asks,) = result.waiting
     assert asks.question["arguments"] == {"amount": 1001}
     await manager.close()
