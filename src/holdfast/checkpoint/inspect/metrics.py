@@ -22,6 +22,7 @@ Labels = tuple[str, ...]
 _CAUSES = {
     "running": "crash",
     "interrupted": "interrupt",
+    "waiting": "wait",
     "failed": "failure",
     "stalled": "stall",
     "completed": "completed",
