@@ -23,15 +23,18 @@ def newest_first(
 ) -> Iterator[tuple[Key, Header]]:
     """The headers that *query* wants, each with its key, from the first below *below*.
 
-    A damaged run that *query* does not name is listed as far as it can be read.
+    A damaged run that *query* does not name is left out: what was deleted or tagged in it may be
+    just what cannot be read.
     """
-    journals = list(journals)
+    whole: list[Journal] = []
     for journal in journals:
         if query.run_id is not None:
             journal.check()
         elif journal.damages:
             passed_over(journal.run_id, journal.corrupt(journal.damages[0]))
-    lists = (journal.newest_first(below, query.tag) for journal in journals)
+            continue
+        whole.append(journal)
+    lists = (journal.newest_first(below, query.tag) for journal in whole)
     merged = merge(*lists, key=itemgetter(0), reverse=True)
     return ((key, header) for key, header in merged if matches(header, query))
 

@@ -357,7 +357,9 @@ class FilesystemStorage(LeaseSlots, Storage):
             with self._reading() as root:
                 journals = self._journals(root, query.run_id, query.name)
                 found = list(islice(newest_first(journals, query, below), size))
-            return found, found[-1][0] if found else None
+            # In a journal whose lines were exchanged, keys may rise: that ends the listing.
+            last = found[-1][0] if found else below
+            return found, last if last < below else None
 
         found = paged(page, below, limit=query.limit)
         return islice((copy_of(header) for _, header in found), query.limit)

@@ -28,4 +28,4 @@ def passed_over(run_id: str, error: CorruptError) -> None:
 
     A query that names the run raises the error instead.
     """
-    logger.warning("run %r is damaged and listed in part: %s", run_id, error.message)
+    logger.warning("run %r is damaged and left out of the listing: %s", run_id, error.message)
