@@ -10,7 +10,7 @@ from tests.crash.media import manager_on, open_medium
 
 from holdfast import CheckpointManager, State
 from holdfast.checkpoint.leases import RunLease
-from holdfast.errors import ConflictError, LeaseHeldError
+from holdfast.errors import ConflictError, LeaseHeldError, StorageUnavailableError
 
 __all__ = ["RUN", "hold", "take_over"]
 
@@ -64,5 +64,6 @@ def _taken(manager: CheckpointManager, seconds: float) -> RunLease:
     while True:
         try:
             return RunLease(manager.engine.journal, RUN, seconds=seconds).acquire()
-        except LeaseHeldError:
+        except (LeaseHeldError, StorageUnavailableError):
+            # The holder may have been stopped inside a commit, with the medium's lock in its hand.
             time.sleep(0.003)
