@@ -6,6 +6,9 @@ BIN := .venv/bin
 UV := UV_PYTHON_DOWNLOADS=never $(BIN)/uv
 LOCK := UV_CUSTOM_COMPILE_COMMAND="make lock" $(UV) pip compile --quiet --universal --upgrade \
 	--python-version 3.11 --generate-hashes --no-emit-index-url
+# All but the engines, which are large and have an environment of their own.
+EXTRAS = $(addprefix --extra ,$(filter-out ray temporal,$(shell $(BIN)/python -c \
+	'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"])')))
 # A command and the package that it comes in.
 SYSTEM := strace:strace mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs zsh:zsh fish:fish \
 	redis-server:redis-server
@@ -69,13 +72,14 @@ proof: .venv-bench/ready system ## try to break what is promised, and print what
 
 lock: .venv/bin/uv ## pin the newest versions of all dependencies, with hashes
 	$(LOCK) --group bootstrap -o requirements/bootstrap.txt
-	$(LOCK) pyproject.toml --all-extras --group dev -o requirements/dev.txt
-	$(LOCK) pyproject.toml --all-extras --group bench -o requirements/bench.txt
+	$(LOCK) pyproject.toml $(EXTRAS) --group dev -o requirements/dev.txt
+	$(LOCK) pyproject.toml $(EXTRAS) --group bench -o requirements/bench.txt
 	$(LOCK) pyproject.toml --extra langgraph --group peers -o requirements/peers.txt
 	$(LOCK) pyproject.toml --extra web --group browser -o requirements/browser.txt
+	$(LOCK) pyproject.toml --extra postgres --extra ray --extra temporal --group engines -o requirements/engines.txt
 
 clean: ## remove the environments and everything that was built
-	rm -rf .venv .venv-bench .venv-browser .venv-peers .venv-fuzz build dist .coverage .coverage.* .hypothesis
+	rm -rf .venv .venv-bench .venv-browser .venv-engines .venv-peers .venv-fuzz build dist .coverage .coverage.* .hypothesis
 	rm -rf .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -113,6 +117,12 @@ system:
 	@$(UV) venv --quiet --clear --python $(BIN)/python .venv-browser
 	@$(UV) pip sync --quiet --python .venv-browser/bin/python --require-hashes requirements/browser.txt
 	@$(UV) pip install --quiet --python .venv-browser/bin/python --no-deps --no-build-isolation -e .
+	@touch $@
+
+.venv-engines/ready: .venv/bin/uv requirements/engines.txt pyproject.toml
+	@$(UV) venv --quiet --clear --python $(BIN)/python .venv-engines
+	@$(UV) pip sync --quiet --python .venv-engines/bin/python --require-hashes requirements/engines.txt
+	@$(UV) pip install --quiet --python .venv-engines/bin/python --no-deps --no-build-isolation -e .
 	@touch $@
 
 .venv-peers/ready: .venv/bin/uv requirements/peers.txt pyproject.toml
