@@ -37,8 +37,9 @@ coverage: .venv/ready ## run the tests of the engine and print their branch cove
 	@$(BIN)/pytest $(PARALLEL) -m "not figures" --cov --cov-report= $(addprefix tests/,$(COVERED))
 	@$(BIN)/coverage report
 
-e2e: .venv/ready .venv-browser/ready system ## run the tests on a real model and in a real browser
-	@$(BIN)/pytest tests/e2e --ignore=tests/e2e/browser
+e2e: .venv/ready .venv-browser/ready .venv-engines/ready system ## run the tests on a real model, real engines and in a real browser
+	@$(BIN)/pytest tests/e2e --ignore=tests/e2e/browser --ignore=tests/e2e/engines
+	@.venv-engines/bin/pytest tests/e2e/engines
 	@$(MAKE) -s system SYSTEM="$(BROWSER)"
 	@.venv-browser/bin/pytest tests/e2e/browser
 
