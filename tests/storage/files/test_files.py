@@ -26,7 +26,8 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.storage.base import Batch, Leasing, Owner, RecordQuery, RunQuery, this_process
-from holdfast.storage.files.dirfd import Folder
+from holdfast.storage.files.dirfd import Folder, open_root
+from holdfast.storage.files.reader import JournalFiles
 from holdfast.storage.files.storage import FilesystemStorage
 from holdfast.testing import JournalWriter
 
@@ -828,6 +829,56 @@ def test_a_lock_whose_holder_was_stopped_is_not_waited_for_for_ever(
     with FilesystemStorage(tmp_path) as storage:
         JournalWriter.after(storage, "run").save(storage)
         assert seqs(storage) == [1, 2]
+
+
+def test_a_lock_that_many_hold_in_turn_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class SlowClock:
+        """Every sleep takes a second, in which another holder has its turn."""
+
+        now = 0.0
+        holders = 60
+        time_ns = staticmethod(time.time_ns)
+
+        def monotonic(self) -> float:
+            return self.now
+
+        def sleep(self, seconds: float) -> None:
+            self.now += 1
+            self.holders -= 1
+            turn.close()
+            if self.holders:
+                turn.enter_context(folder.lock("00"))
+
+    clock, turn = SlowClock(), contextlib.ExitStack()
+    monkeypatch.setattr("holdfast.storage.files.dirfd.time", clock)
+    with open_root(tmp_path) as folder:
+        assert folder is not None
+        turn.enter_context(folder.lock("00"))
+        with folder.lock("00"):
+            assert clock.now == 60
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_run_that_begins_while_it_is_looked_for_is_not_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: bool
+) -> None:
+    with FilesystemStorage(tmp_path) as storage, FilesystemStorage(tmp_path) as other:
+        look = JournalFiles.journal
+
+        def journal(files: JournalFiles, *words: Any, **options: Any) -> Any:
+            found = look(files, *words, **options)
+            monkeypatch.setattr(JournalFiles, "journal", look)
+            JournalWriter().save(other)
+            if ends:
+                other.delete("run")
+            return found
+
+        monkeypatch.setattr(JournalFiles, "journal", journal)
+        expected = [] if ends else ["run"]
+        assert [info.run_id for info in storage.runs(RunQuery(run_id="run"))] == expected
+        assert storage.known_runs() == expected
 
 
 def test_a_gap_of_four_billion_seqs_costs_nothing(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ _BUSY = TRANSIENT | {errno.EMFILE, errno.ENFILE}
 _SOON = Retry(first_wait=0.01, jitter=0.01, deadline=None)
 """Whoever saves waits: give up after about 0.1 s."""
 LOCK_SECONDS = 10.0
-"""Longest wait for a lock; its holder needs milliseconds, unless it was stopped."""
+"""Longest wait for one holder of a lock; it needs milliseconds, unless it was stopped."""
 READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
 """Errors of a place where nothing may be written."""
 _HINTS = {
@@ -198,6 +198,8 @@ class Folder:
         """
         with self.open(name, os.O_RDWR | os.O_CREAT) as fd:
             _flock(fd, name)
+            with suppress(OSError):
+                os.utime(fd, ns=(time.time_ns(), time.time_ns()))
             try:
                 yield fd
             finally:
@@ -206,14 +208,20 @@ class Folder:
 
 
 def _flock(fd: int, name: str) -> None:
-    """Take the lock, waiting for its holder, but not for one that was stopped."""
-    patience, wait = time.monotonic() + LOCK_SECONDS, 0.001
+    """Take the lock, waiting for its holders, but not for one that was stopped.
+
+    Every holder stamps the file, so that many who hold it in turn are not taken for one.
+    """
+    began, stamp, wait = time.monotonic(), os.fstat(fd).st_mtime_ns, 0.001
     while True:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return
         except BlockingIOError as error:
-            if time.monotonic() > patience:
+            now, newest = time.monotonic(), os.fstat(fd).st_mtime_ns
+            if newest != stamp:
+                began, stamp = now, newest
+            elif now - began > LOCK_SECONDS:
                 raise TimeoutError(
                     errno.ETIMEDOUT,
                     f"another process has held the lock for {LOCK_SECONDS:g} s",

@@ -268,24 +268,44 @@ class JournalFiles:
         return 0
 
     def is_missing(self, root: Folder, medium: str) -> bool:
-        """True if a run was acknowledged and not deleted, but has no file any more."""
+        """True if a run that is held was acknowledged, not deleted, but has no file any more."""
         return (
-            not self._listing.of(medium)
-            and self._acknowledged(root, medium) > 0
+            self._acknowledged(root, medium) > 0
             and not self._deleted(root, medium)
+            and self.journal(root, medium, locked=True) is None
         )
+
+    def journal_or_missing(self, root: Folder, medium: str) -> tuple[Journal | None, bool]:
+        """The run's journal, or whether it is missing.
+
+        Only under the lock is it known: a run may begin or be deleted while it is looked for.
+        """
+        journal = self.journal(root, medium)
+        if journal is not None or not self._acknowledged(root, medium):
+            return journal, False
+        with self.lock_to_read(root, medium):
+            missing = self.is_missing(root, medium)
+            return self.journal(root, medium, locked=True), missing
 
     def missing_runs(self, root: Folder) -> list[str]:
         """The ids of the runs that have no file any more."""
         found: list[str] = []
+        names: list[str] = []
         with suppress(FileNotFoundError), root.folder(_HEADS) as heads:
-            for medium in sorted(heads.names()):
-                if self.is_missing(root, medium):
-                    _, _, run_id = (heads.read(medium) or b"").strip().partition(b"\n")
-                    with suppress(ValueError):
-                        told = bytes.fromhex(run_id.decode()).decode("utf-8", "surrogatepass")
-                        found.append(told if medium_name(told) == medium else medium)
+            names = heads.names()
+        for medium in sorted(names):
+            if not self._listing.of(medium) and self.journal_or_missing(root, medium)[1]:
+                found.append(self._run_id(root, medium))
         return found
+
+    def _run_id(self, root: Folder, medium: str) -> str:
+        """The id of a run as its head has it; its name on the medium if that is damaged."""
+        with suppress(FileNotFoundError, ValueError), root.folder(_HEADS) as heads:
+            _, _, run_id = (heads.read(medium) or b"").strip().partition(b"\n")
+            told = bytes.fromhex(run_id.decode()).decode("utf-8", "surrogatepass")
+            if medium_name(told) == medium:
+                return told
+        return medium
 
     def drop_head(self, root: Folder, medium: str) -> None:
         """Forget what was acknowledged of a run that has no file any more."""

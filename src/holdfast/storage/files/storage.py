@@ -276,8 +276,8 @@ class FilesystemStorage(LeaseSlots, Storage):
             return []
         if run_id is None:
             return self._files.journals(root, None if name is None else folder_of(name))
-        journal = self._files.journal(root, medium_name(run_id))
-        if journal is None and self._files.is_missing(root, medium_name(run_id)):
+        journal, missing = self._files.journal_or_missing(root, medium_name(run_id))
+        if missing:
             raise _missing(run_id)
         return [] if journal is None else [journal]
 
