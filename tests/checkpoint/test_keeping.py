@@ -53,6 +53,13 @@ def test_hidden_records_are_erased_once_nothing_visible_needs_them(open_manager:
     assert all(open_manager(reopen=True).verify())
 
 
+def test_a_fork_drops_nothing_of_the_run_it_was_made_from(open_manager: Open) -> None:
+    manager = open_manager(retention=Rules(keep_last=1, group_by="name"))
+    source = manager.save_checkpoint(State.new({"log": []}, run_id="one", name="job"))
+    manager.fork_from_checkpoint(source, "two")
+    assert sorted(entry.run_id for entry in manager.list_checkpoints()) == ["one", "two"]
+
+
 def test_pins_keep_a_checkpoint_until_they_are_taken_off(open_manager: Open) -> None:
     manager = open_manager(retention_count=2)
     ids = save(manager, 1)

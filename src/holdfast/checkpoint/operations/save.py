@@ -74,7 +74,8 @@ def save_draft(
     """Save a draft and notes in one commit; None if a failure was only warned of.
 
     Hooks are shown *state*, or one made from the draft, before and after; not before if they were
-    *asked* already. With *new_run* the run must not exist yet.
+    *asked* already. With *new_run* the run must not exist yet, and retention drops nothing: what
+    it was forked from stays until someone saves.
     """
     started = time.perf_counter()
     shown = state if asked else None
@@ -92,7 +93,7 @@ def save_draft(
         draft=draft,
         force=force,
         notes=notes,
-        hide=retention.hide if retention.active else None,
+        hide=retention.hide if retention.active and not new_run else None,
         new_run=new_run,
     )
     stored: Outcome | None
