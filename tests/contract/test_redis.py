@@ -3,15 +3,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-import pytest
-from tests.servers import (
-    Redis,
-    RedisCluster,
-    redis_program,
-    redis_server,
-    valkey,
-    valkey_cluster,
-)
+from tests.servers import Redis, RedisCluster, valkey
 
 from holdfast.storage.base import Storage
 from holdfast.storage.redis import RedisStorage
@@ -28,17 +20,6 @@ class TestValkey(StorageContract):
 
     def clean(self, directory: Path) -> None:
         self.server().drop(_prefix(directory))
-
-
-@pytest.mark.skipif(redis_program() is None, reason="redis-server is not installed: make system")
-class TestRedis(TestValkey):
-    def server(self) -> Redis:
-        return redis_server()
-
-
-class TestCluster(TestValkey):
-    def server(self) -> RedisCluster:
-        return valkey_cluster()
 
 
 def _prefix(directory: Path) -> str:

@@ -100,10 +100,13 @@ PLAIN = ("sqlite", "file", "file-gzip", "file-zstd")
 
 DURABLE = (*PLAIN, "sqlite-zstd-encrypted", "file-encrypted")
 
-SERVERS = ("postgres", "valkey", "valkey-cluster")
+SERVERS = ("postgres", "valkey", *(["valkey-cluster"] if FULL else []))
 
 EVERY = tuple(
-    medium + kind for medium in _OPEN if medium not in SERVERS for kind in ("", "-encrypted")
+    medium + kind
+    for medium in _OPEN
+    if medium.startswith(("sqlite", "file"))
+    for kind in ("", "-encrypted")
 )
 """Every medium with every compression, in the clear and encrypted."""
 

@@ -11,11 +11,11 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from tests.cutting import MOMENTS, CuttingProxy
+from tests.cutting import MOMENTS, CuttingProxy, Moment
 from tests.servers import Postgres, postgres
 
 from holdfast import CheckpointManager, State, errors
-from holdfast.storage.base import Owner, RunQuery
+from holdfast.storage.base import Owner, RecordQuery, RunQuery
 from holdfast.storage.postgres import PostgresStorage
 from holdfast.storage.registry import open_storage
 from holdfast.testing import JournalWriter
@@ -125,6 +125,76 @@ def test_an_append_whose_answer_was_lost_is_settled_by_its_digests(
             assert len(listed) == saved
             assert manager.resume_from_latest("run")["done"] == saved
         storage.close()
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_lease_whose_answer_was_lost_is_held_once(
+    server: Postgres, schema: str, storage: PostgresStorage, moment: Moment
+) -> None:
+    """The process that took it is not refused by its own lease, and no other gets it."""
+    with (
+        CuttingProxy(server.connect) as proxy,
+        PostgresStorage(server.through(proxy.port), schema=schema, pool=1) as cut,
+    ):
+        assert cut.lease_of("run") is None
+        proxy.arm(moment, after=1)  # the lease is read, then written
+        lease = cut.take_lease("run", ANNA, now=time.time(), ttl=60)
+        assert proxy.cuts == 1
+        assert (lease.epoch, lease.owner) == (1, ANNA)
+        with pytest.raises(errors.LeaseHeldError):
+            storage.take_lease("run", BERT, now=time.time(), ttl=60)
+        proxy.arm(moment, after=1)
+        lease = cut.renew_lease(lease, now=time.time(), ttl=60)
+        proxy.arm(moment, after=1)
+        cut.release_lease(lease)
+        assert proxy.cuts == 3
+    assert storage.take_lease("run", BERT, now=time.time(), ttl=60).epoch == 2
+
+
+def test_a_listing_leaves_out_what_is_damaged_in_another_run(
+    server: Postgres, schema: str, storage: PostgresStorage, caplog: pytest.LogCaptureFixture
+) -> None:
+    for run_id in ("whole", "damaged"):
+        writer = JournalWriter(run_id, name="agent")
+        for _ in range(3):
+            writer.save(storage)
+    with psycopg.connect(server.url, autocommit=True) as db:
+        db.execute(
+            f"UPDATE {schema}.records SET header = set_byte(header, 9, 0) WHERE seq = 3"
+            f" AND run = (SELECT ordinal FROM {schema}.runs WHERE run_id = 'damaged')"
+        )
+    listed = list(storage.headers(RecordQuery(name="agent")))
+    assert [(one.run_id, one.seq) for one in listed] == [
+        *(("damaged", seq) for seq in (2, 1)),
+        *(("whole", seq) for seq in (3, 2, 1)),
+    ]
+    assert "run 'damaged' is damaged and left out of the listing" in caplog.text
+    assert {info.run_id: info.seq for info in storage.runs(RunQuery())} == {
+        "whole": 3,
+        "damaged": 3,
+    }
+    with pytest.raises(errors.CorruptError):
+        list(storage.headers(RecordQuery(run_id="damaged")))
+    for query in (RunQuery(run_id="damaged"), RunQuery(name="agent")):
+        with pytest.raises(errors.CorruptError):
+            list(storage.runs(query))
+
+
+def test_a_schema_of_an_earlier_version_is_upgraded_with_its_runs(
+    server: Postgres, schema: str
+) -> None:
+    with PostgresStorage(server.url, schema=schema) as storage:
+        storage.take_lease("run", ANNA, now=time.time(), ttl=60)
+        JournalWriter().save(storage)
+    with psycopg.connect(server.url, autocommit=True) as db:
+        db.execute(f"ALTER TABLE {schema}.runs DROP COLUMN token")
+        db.execute(f"DROP TABLE {schema}.watchers")
+        db.execute(f"UPDATE {schema}.version SET number = 1")
+    with PostgresStorage(server.url, schema=schema) as storage:
+        JournalWriter.after(storage, "run").save(storage)
+        assert len(list(storage.read("run"))) == 2
+        with pytest.raises(errors.LeaseHeldError):
+            storage.take_lease("run", BERT, now=time.time(), ttl=60)
 
 
 def test_a_restarted_server_is_found_again(server: Postgres, schema: str) -> None:

@@ -67,17 +67,18 @@ class Queries:
             " ORDER BY u.run_id, r.seq"
         )
         self.lease = self.text(
-            "SELECT epoch, owner, lease_until, extract(epoch FROM clock_timestamp())::float8"
+            "SELECT epoch, owner, lease_until, token, extract(epoch FROM clock_timestamp())::float8"
             " FROM {s}.runs WHERE run_id = %s AND epoch > 0"
         )
         self.take = self.text(
-            "INSERT INTO {s}.runs AS u (run_id, epoch, owner, lease_until) VALUES (%(run)s,"
-            " %(epoch)s, %(owner)s, coalesce(%(until)s::float8,"
-            " extract(epoch FROM clock_timestamp())::float8 + %(left)s))"
-            " ON CONFLICT (run_id) DO UPDATE SET epoch = excluded.epoch,"
-            " owner = excluded.owner, lease_until = excluded.lease_until"
-            " WHERE u.epoch = %(seen)s AND u.owner IS NOT DISTINCT FROM %(holder)s"
-            " AND u.lease_until IS NOT DISTINCT FROM %(seen_until)s RETURNING 1"
+            "INSERT INTO {s}.runs AS u (run_id, epoch, owner, lease_until, token)"
+            " VALUES (%(run)s, %(epoch)s, %(owner)s, coalesce(%(until)s::float8,"
+            " extract(epoch FROM clock_timestamp())::float8 + %(left)s), %(token)s)"
+            " ON CONFLICT (run_id) DO UPDATE SET epoch = excluded.epoch, owner = excluded.owner,"
+            " lease_until = excluded.lease_until, token = excluded.token"
+            " WHERE u.token = excluded.token OR u.epoch = %(seen)s"
+            " AND u.lease_until IS NOT DISTINCT FROM %(seen_until)s"
+            " AND u.token IS NOT DISTINCT FROM %(seen_token)s RETURNING 1"
         )
         self.known = self.text(
             "SELECT run_id FROM {s}.runs WHERE ordinal IS NOT NULL ORDER BY ordinal"

@@ -17,6 +17,7 @@ from holdfast.storage.sql import HIDDEN, head_of_row, micros, record_keys, state
 
 __all__ = [
     "append_values",
+    "head_at",
     "head_of",
     "insert_values",
     "multirange",
@@ -106,10 +107,10 @@ def append_values(batch: Batch, records: list[Record]) -> tuple[Any, ...]:
     )
 
 
-def head_of(row: tuple[Any, ...]) -> tuple[RunInfo, Header | None]:
-    """A row of `Queries.run` or `Queries.runs`: a head, and the checkpoint it describes."""
+def head_at(row: tuple[Any, ...]) -> Head:
+    """The head of a row of `Queries.run` or `Queries.runs`, as it is stored."""
     run_id, ordinal, started_at, saved_at, seq, digest, name, status = row[:8]
-    head = Head(
+    return Head(
         to_text(run_id),
         ordinal,
         started_at.astimezone(UTC),
@@ -120,4 +121,8 @@ def head_of(row: tuple[Any, ...]) -> tuple[RunInfo, Header | None]:
         to_text(status),
         *row[8:11],
     )
-    return head_of_row(head, *row[11:14])
+
+
+def head_of(row: tuple[Any, ...]) -> tuple[RunInfo, Header | None]:
+    """A head and the checkpoint it describes, if both fit the records."""
+    return head_of_row(head_at(row), *row[11:14])

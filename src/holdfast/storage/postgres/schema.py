@@ -7,14 +7,16 @@ A row of `runs` outlives its run while it holds a lease, so that a stale writer 
 
 from __future__ import annotations
 
+import hashlib
+
 import psycopg
 from psycopg import sql
 
 from holdfast.errors import SchemaError, UsageError
 
-__all__ = ["VERSION", "create", "missing_indexes", "version_of"]
+__all__ = ["VERSION", "channel_of", "create", "missing_indexes", "version_of"]
 
-VERSION = 1
+VERSION = 2
 _OLDEST_SERVER = 140000
 
 _TABLES = """
@@ -67,6 +69,17 @@ CREATE VIEW {schema}.readable AS
     SELECT convert_from(u.run_id, 'UTF8') AS run_id, r.seq, r.state & 2 <> 0 AS hidden,
         convert_from(r.header, 'UTF8')::json AS header, length(r.body) AS bytes
     FROM {schema}.records r JOIN {schema}.runs u ON u.ordinal = r.run;
+"""
+
+_UPGRADES = {
+    2: """
+ALTER TABLE {schema}.runs ADD COLUMN token bytea;
+CREATE UNLOGGED TABLE {schema}.watchers(id uuid PRIMARY KEY, until timestamptz NOT NULL);
+"""
+}
+"""Statements that bring the tables from the version before to this one.
+
+They only add, so that processes of the version before continue to work.
 """
 
 _FUNCTIONS = """
@@ -132,6 +145,16 @@ BEGIN
     SELECT k, (state & 1)::smallint, ord FROM added, unnest(facets) k ON CONFLICT DO NOTHING;
 END $$;
 
+CREATE OR REPLACE FUNCTION {schema}.notify_v1(p_run_id bytea) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    -- Commits that notify wait for each other, so none does while nothing listens.
+    IF EXISTS (SELECT FROM {schema}.watchers WHERE until > statement_timestamp()) THEN
+        PERFORM pg_notify({channel}, CASE WHEN length(p_run_id) <= 2000
+            THEN encode(p_run_id, 'hex') ELSE '' END);
+    END IF;
+END $$;
+
 CREATE OR REPLACE FUNCTION {schema}.append_v1(
     p_run_id bytea, p_base bigint, p_prev bytea, p_epoch bigint, p_name bytea, p_status bytea,
     p_latest bigint, p_checkpoints bigint, p_stored bigint, p_started timestamptz,
@@ -180,6 +203,7 @@ BEGIN
     IF array_length(p_hide, 1) > 0 AND place IS NOT NULL THEN
         PERFORM {schema}.hide_v1(place, p_hide);
     END IF;
+    PERFORM {schema}.notify_v1(p_run_id);
     RETURN true;
 END $$;
 
@@ -286,6 +310,8 @@ def create(db: psycopg.Connection, schema: str) -> None:
             )
         if found is None:
             db.execute(_for(schema, _TABLES))
+        for number in range((found or 1) + 1, VERSION + 1):
+            db.execute(_for(schema, _UPGRADES[number]))
         db.execute(_for(schema, _FUNCTIONS))
         db.execute(_for(schema, "DELETE FROM {schema}.version"))
         db.execute(_for(schema, f"INSERT INTO {{schema}}.version VALUES ({VERSION})"))
@@ -305,6 +331,12 @@ def missing_indexes(db: psycopg.Connection, schema: str) -> list[str]:
     return sorted(wanted - {name for (name,) in found})
 
 
+def channel_of(schema: str) -> str:
+    """The channel of NOTIFY on which changes of runs are told."""
+    return f"holdfast_{hashlib.sha256(schema.encode()).hexdigest()[:16]}"
+
+
 def _for(schema: str, text: str) -> sql.Composed:
     quoted = sql.Identifier(schema)
-    return sql.SQL(text.replace("'{schema_text}.", "'{schema}.")).format(schema=quoted)
+    text = text.replace("'{schema_text}.", "'{schema}.")
+    return sql.SQL(text).format(schema=quoted, channel=sql.Literal(channel_of(schema)))

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any, Literal
+from uuid import uuid4
 
 import msgspec
 import psycopg
 
 from holdfast.core.records import Header, Lease, Owner, Record
-from holdfast.errors import ConflictError, StorageUnavailableError, UsageError
+from holdfast.errors import ConflictError, CorruptError, StorageUnavailableError, UsageError
 from holdfast.storage.base import (
     Batch,
     Page,
@@ -26,7 +27,14 @@ from holdfast.storage.base import (
 from holdfast.storage.postgres.connections import Connections
 from holdfast.storage.postgres.queries import Listing, Queries
 from holdfast.storage.postgres.repair import inspect_run, rewrite_run
-from holdfast.storage.postgres.rows import append_values, head_of, run_number, to_bytes, to_text
+from holdfast.storage.postgres.rows import (
+    append_values,
+    head_at,
+    head_of,
+    run_number,
+    to_bytes,
+    to_text,
+)
 from holdfast.storage.postgres.schema import create, missing_indexes
 from holdfast.storage.shared import (
     Inspection,
@@ -37,6 +45,8 @@ from holdfast.storage.shared import (
     misplaced,
     missing,
     paged,
+    passed_over,
+    run_info,
 )
 from holdfast.storage.sql import bound_of, id_key, id_range, open_row, record_of, scope_key
 
@@ -49,6 +59,10 @@ _COMPRESSIONS: dict[bool | str, str | None] = {
     **{False: None, True: "zstd"},
     **{"gzip": "gzip", "zstd": "zstd"},
 }
+
+
+_LeaseRow = tuple[int, bytes | None, float, bytes | None, float]
+"""Epoch, owner, end and token of a lease, and the time of the database."""
 
 
 class PostgresStorage(LeaseSlots, Storage):
@@ -144,7 +158,7 @@ class PostgresStorage(LeaseSlots, Storage):
         if run_ids and notes:
             keys = self._sql.note_keys(run_ids, notes)
             rows = self._all(self._sql.notes, (keys, [to_bytes(run_id) for run_id in run_ids]))
-            found = [open_row(to_text(run_id), seq, dig, text) for seq, dig, run_id, text in rows]
+            found = _whole(rows, strict=query.run_id is not None)
         return Page(headers, tuple(found))
 
     def delete(
@@ -253,7 +267,7 @@ class PostgresStorage(LeaseSlots, Storage):
     def _headers(self, query: RecordQuery, plan: Listing, bound: int) -> Iterator[Header]:
         def fetch(bound: int, size: int) -> tuple[list[Header], int | None]:
             rows = self._all(plan.sql, {**plan.values, "bound": bound, "size": size})
-            found = [open_row(to_text(run), seq, dig, text) for _, seq, dig, run, text in rows]
+            found = _whole((row[1:] for row in rows), strict=query.run_id is not None)
             return found, rows[-1][0] if len(rows) == size else None
 
         wanted = (one for one in paged(fetch, bound, limit=query.limit) if matches(one, query))
@@ -275,7 +289,7 @@ class PostgresStorage(LeaseSlots, Storage):
 
         def fetch(bound: int, size: int) -> tuple[list[RunInfo], int | None]:
             rows = self._all(sql, {**values, "bound": bound, "size": size})
-            found = [head_of(row)[0] for row in rows]
+            found = [_info(query, row) for row in rows]
             return found, found[-1].ordinal if len(rows) == size else None
 
         start = _NO_BOUND if query.before is None else query.before
@@ -297,30 +311,31 @@ class PostgresStorage(LeaseSlots, Storage):
             found = db.execute(self._sql.scoped, (key, info.ordinal), binary=True).fetchone()
         return info, (None if found is None else open_row(run_id, *found))
 
-    def _lease_row(self, run_id: str) -> tuple[int, bytes | None, float, float] | None:
+    def _lease_row(self, run_id: str) -> _LeaseRow | None:
         rows = self._all(self._sql.lease, (to_bytes(run_id),))
         return rows[0] if rows else None
 
-    def _held(self, run_id: str, row: tuple[int, bytes | None, float, float], now: float) -> Lease:
-        epoch, owner, until, clock = row
+    def _held(self, run_id: str, row: _LeaseRow, now: float) -> Lease:
+        epoch, owner, until, _, clock = row
         expires_at = now + (until - clock) if self._database_clock else until
         holder = None if owner is None else msgspec.json.decode(owner, type=Owner)
         return Lease(run_id, epoch, holder, expires_at)
 
-    def _put_lease(
-        self, lease: Lease, seen: tuple[int, bytes | None, float, float] | None, now: float
-    ) -> bool:
-        """Store *lease* if the one that was *seen* is still the newest."""
-        epoch, owner, until, _ = seen or (0, None, None, 0.0)
+    def _put_lease(self, lease: Lease, seen: _LeaseRow | None, now: float) -> bool:
+        """Store *lease* if the one that was *seen* is still the newest.
+
+        The new token tells an attempt whose answer was lost from the lease of another.
+        """
         values = {
             "run": to_bytes(lease.run_id),
             "epoch": lease.epoch,
             "owner": None if lease.owner is None else msgspec.json.encode(lease.owner),
             "until": None if self._database_clock else lease.expires_at,
             "left": lease.expires_at - now,
-            "seen": epoch,
-            "holder": owner,
-            "seen_until": until,
+            "token": uuid4().bytes,
+            "seen": 0 if seen is None else seen[0],
+            "seen_until": None if seen is None else seen[2],
+            "seen_token": None if seen is None else seen[3],
         }
         return bool(self._all(self._sql.take, values))
 
@@ -330,3 +345,28 @@ class PostgresStorage(LeaseSlots, Storage):
     def _one(self, sql: Any, values: Any) -> tuple[Any, ...]:
         row: tuple[Any, ...] = self._all(sql, values)[0]
         return row
+
+
+def _whole(rows: Iterable[tuple[int, bytes, bytes, bytes]], *, strict: bool) -> list[Header]:
+    """The headers of rows of seq, digest, run and text; unless *strict*, of those undamaged."""
+    found = []
+    for seq, digest, run, text in rows:
+        try:
+            found.append(open_row(to_text(run), seq, digest, text))
+        except CorruptError as error:
+            if strict:
+                raise
+            passed_over(to_text(run), error)
+    return found
+
+
+def _info(query: RunQuery, row: tuple[Any, ...]) -> RunInfo:
+    """A head of a listing; a damaged run is an error only if it or its name is asked for."""
+    try:
+        return head_of(row)[0]
+    except CorruptError as error:
+        if query.run_id is not None or query.name is not None:
+            raise
+        head = head_at(row)
+        passed_over(head.run_id, error)
+        return run_info(head, None)
