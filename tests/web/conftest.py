@@ -83,3 +83,14 @@ def open_page() -> Iterator[Open]:
 @pytest.fixture
 def page(manager: CheckpointManager, open_page: Open) -> Browser:
     return open_page(manager)
+
+
+def in_doubt(manager: CheckpointManager) -> None:
+    """Leave an effect whose outcome is unknown."""
+
+    def pay() -> str:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), holdfast.run("payment", storage=manager) as run:
+        run.checkpoint(order=1)
+        run.call(pay)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.web.conftest import Browser, Open
+from tests.web.conftest import Browser, Open, in_doubt
 from tests.web.test_pages import text_of
 
 import holdfast
@@ -61,17 +61,6 @@ def test_an_effect_in_doubt_has_three_outcomes(
     note = newest_note(manager, one.run_id)
     assert note.state == state
     assert note.facts["by"]
-
-
-def in_doubt(manager: CheckpointManager) -> None:
-    """Leave an effect whose outcome is unknown."""
-
-    def pay() -> str:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt), holdfast.run("payment", storage=manager) as run:
-        run.checkpoint(order=1)
-        run.call(pay)
 
 
 def test_a_fork_begins_with_edited_values(page: Browser, manager: CheckpointManager) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.web.conftest import Browser, Open
+from tests.web.conftest import Browser, Open, in_doubt
 
 import holdfast
 from holdfast import CheckpointManager
@@ -143,6 +143,21 @@ def test_what_waits_is_listed_with_its_question(page: Browser) -> None:
     text = text_of(page.get("/waiting"))
     assert "Publish the report on lichen?" in text
     assert "Approve" in text and "Reject" in text
+
+
+def test_what_waits_is_paged_by_run(
+    manager: CheckpointManager, open_page: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.web.pages._MOST_WAITING", 1)
+    in_doubt(manager)
+    page = open_page(manager)
+    first = page.get("/waiting").text
+    assert 'id="payment"' in first and 'id="report-wed"' not in first
+    following = re.search(r'rel="next" href="([^"]+)"', first)
+    assert following is not None
+    second = page.get(html.unescape(following[1])).text
+    assert 'id="report-wed"' in second and 'id="payment"' not in second
+    assert 'rel="next"' not in second
 
 
 def test_storage_shows_bytes_by_name_and_run(page: Browser) -> None:

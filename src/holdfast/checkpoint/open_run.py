@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 
 from holdfast.checkpoint.effects import (
-    OPEN_FROM,
     Ledger,
     Spot,
     Timer,
@@ -22,7 +21,7 @@ from holdfast.checkpoint.hooks import HookManager
 from holdfast.checkpoint.journal import CheckpointDraft, Note
 from holdfast.checkpoint.leases import RunLease
 from holdfast.checkpoint.manager import CheckpointManager, await_uncancelled, manager_for
-from holdfast.core.records import Header
+from holdfast.core.records import OPEN_FROM, Header
 from holdfast.core.state import Lineage, Place, State
 from holdfast.core.values import Nature
 from holdfast.errors import ConflictError, UsageError

@@ -37,6 +37,7 @@ __all__ = [
     "is_dead",
     "is_live",
     "matches",
+    "matches_run",
     "only_one",
     "open_storage",
     "this_process",
@@ -148,6 +149,8 @@ class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
     name: str | None = None
     status: str | None = None
     not_status: str | None = None
+    open: bool = False
+    """Only runs that are `RunInfo.open`."""
     before: int | None = None
     """Only runs whose ordinal is smaller, for the next page."""
     limit: int | None = None
@@ -178,6 +181,9 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     status: str
     started_at: datetime
     saved_at: datetime
+    open: bool = True
+    """True if the run may wait for something: it is not completed, and it has records after its
+    newest checkpoint, or that one says in its metadata where those of its open step begin."""
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -383,6 +389,17 @@ def matches(header: Header, query: RecordQuery) -> bool:
             key in header.metadata and header.metadata[key] == value
             for key, value in (query.metadata or {}).items()
         )
+    )
+
+
+def matches_run(run: RunInfo, query: RunQuery) -> bool:
+    """True if *query* wants this run; `before` and `limit` are left to the medium."""
+    return (
+        query.run_id in (None, run.run_id)
+        and query.name in (None, run.name)
+        and query.status in (None, run.status)
+        and query.not_status != run.status
+        and (run.open or not query.open)
     )
 
 

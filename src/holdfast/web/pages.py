@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -11,7 +12,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from holdfast.checkpoint.effects import pending
+from holdfast.checkpoint.effects import Waiting, waiting_now
 from holdfast.checkpoint.inspect import Figures, fork_origins, status_of_run, view_note
 from holdfast.checkpoint.repair import RunVerdict, verify_headers
 from holdfast.cli.commands.see import read_diff
@@ -31,6 +32,8 @@ __all__ = ["Pages"]
 TABS = ("conversation", "state", "effects", "cost", "events", "raw")
 _MOST_RUNS = 1000
 """Runs that Storage and Health look at, the newest."""
+_MOST_WAITING = 50
+"""Questions, effects, events and timers of one page; those of one run stay together."""
 _MOST_STATE = 400_000
 """Characters of a state that a page shows."""
 
@@ -170,10 +173,29 @@ class Pages:
         return [f"step {one.step} {one.node or ''}".strip() for one in reversed([*found])]
 
     def waiting(self, request: Request) -> Response:
-        """List what runs wait for."""
+        """List what runs wait for, those of the newest runs first."""
         after = self._site.newest_record()
-        found = pending(storage=self._site.manager)
-        return self._site.page(request, "waiting.html", found=found, after=after)
+        reader = self._site.manager.reader
+        before: int | None = asked(request, "before", int)
+        found: list[Waiting] = []
+        damaged: list[str] = []
+        last, more = before, False
+        for run in reader.storage.runs(RunQuery(open=True, before=before)):
+            if more := len(found) >= _MOST_WAITING:
+                break
+            last = run.ordinal
+            one, problem = _tried(partial(waiting_now, reader, run))
+            found += one or ()
+            damaged += [run.run_id] if problem else []
+        return self._site.page(
+            request,
+            "waiting.html",
+            found=found,
+            damaged=damaged,
+            after=after,
+            following=last if more else None,
+            before=before,
+        )
 
     def storage(self, request: Request) -> Response:
         """Show the bytes by name and by run."""

@@ -26,7 +26,6 @@ from holdfast.checkpoint.effects.execution import idempotency_key as idempotency
 from holdfast.checkpoint.effects.execution import place_name as place_name
 from holdfast.checkpoint.effects.execution import taken_over as taken_over
 from holdfast.checkpoint.effects.ledger import BRANCH as BRANCH
-from holdfast.checkpoint.effects.ledger import OPEN_FROM as OPEN_FROM
 from holdfast.checkpoint.effects.ledger import Answer as Answer
 from holdfast.checkpoint.effects.ledger import Effect as Effect
 from holdfast.checkpoint.effects.ledger import Item as Item
@@ -54,4 +53,5 @@ from holdfast.checkpoint.effects.waiting import questions_of as questions_of
 from holdfast.checkpoint.effects.waiting import reject as reject
 from holdfast.checkpoint.effects.waiting import resolve as resolve
 from holdfast.checkpoint.effects.waiting import waiting_inside as waiting_inside
+from holdfast.checkpoint.effects.waiting import waiting_now as waiting_now
 from holdfast.checkpoint.effects.waiting import waiting_of as waiting_of

@@ -14,11 +14,10 @@ import msgspec
 
 from holdfast.checkpoint.hooks import HookManager
 from holdfast.checkpoint.journal import Note, Reader
-from holdfast.core.records import Header
+from holdfast.core.records import OPEN_FROM, Header
 
 __all__ = [
     "BRANCH",
-    "OPEN_FROM",
     "Answer",
     "Effect",
     "Item",
@@ -35,9 +34,6 @@ __all__ = [
     "read_since",
     "spans_to",
 ]
-
-OPEN_FROM = "open_from"
-"""Metadata of a checkpoint whose step is open: the record after which the step's notes begin."""
 
 
 class Effect(msgspec.Struct, kw_only=True, omit_defaults=True):

@@ -39,6 +39,7 @@ __all__ = [
     "reject",
     "resolve",
     "waiting_inside",
+    "waiting_now",
     "waiting_of",
 ]
 
@@ -84,10 +85,10 @@ def pending(
     manager = manager_for(storage)
     try:
         reader = manager.reader
-        query = RunQuery(run_id=run_id, not_status="completed")
+        query = RunQuery(run_id=run_id, open=True)
         if run_id is not None and reader.run(run_id) is None:
             raise _no_run(run_id)
-        found = [one for run in reader.storage.runs(query) for one in _now_waiting(reader, run)]
+        found = [one for run in reader.storage.runs(query) for one in waiting_now(reader, run)]
         inside = waiting_inside(reader, run_id) if run_id is not None else []
         return [*found, *(one for one in inside if not _held(reader, one.run_id))]
     finally:
@@ -95,7 +96,8 @@ def pending(
             manager.close()
 
 
-def _now_waiting(reader: Reader, run: RunInfo) -> list[Waiting]:
+def waiting_now(reader: Reader, run: RunInfo) -> list[Waiting]:
+    """List what a run itself waits for; only events, if a live process executes it."""
     if not _held(reader, run.run_id):
         return [*_of_run(reader, run)]
     if run.status != "waiting":
@@ -108,7 +110,7 @@ def _inside(reader: Reader, run_id: str) -> list[RunInfo]:
     inside = f"{run_id}."
     return [
         run
-        for run in list(reader.storage.runs(RunQuery(not_status="completed")))
+        for run in list(reader.storage.runs(RunQuery(open=True)))
         if run.run_id.startswith(inside)
         and run.status in ("running", "interrupted", "waiting")
         and (newest := reader.newest(run)) is not None

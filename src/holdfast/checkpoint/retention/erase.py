@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from holdfast.checkpoint.journal import Note, Request
-from holdfast.core.records import Header, Record
+from holdfast.core.records import OPEN_FROM, Header, Record
 
 __all__ = ["Erasure", "first_needed", "plan_erasure"]
 
@@ -37,7 +37,7 @@ def first_needed(visible: Iterable[Header], head: int) -> int:
 def _needs(header: Header) -> int:
     """The first record that a checkpoint needs: its keyframe, or notes of its open step."""
     first = header.key_seq or header.seq
-    open_from: int = header.metadata.get("open_from", first)
+    open_from: int = header.metadata.get(OPEN_FROM, first)
     return min(first, open_from)
 
 

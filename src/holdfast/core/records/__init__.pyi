@@ -30,6 +30,7 @@ from holdfast.core.records.ranges import gaps_between as gaps_between
 from holdfast.core.records.ranges import merge_ranges as merge_ranges
 from holdfast.core.records.ranges import ranges_of as ranges_of
 from holdfast.core.records.ranges import subtract_ranges as subtract_ranges
+from holdfast.core.records.record import OPEN_FROM as OPEN_FROM
 from holdfast.core.records.record import STATUSES as STATUSES
 from holdfast.core.records.record import Frame as Frame
 from holdfast.core.records.record import Header as Header

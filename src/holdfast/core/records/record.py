@@ -18,6 +18,7 @@ from holdfast.errors import CorruptError, EncodeError
 __all__ = [
     "FORMAT",
     "KINDS",
+    "OPEN_FROM",
     "STATUSES",
     "Frame",
     "Header",
@@ -52,6 +53,9 @@ STATUSES = (
     "max_cycles_reached",
     "budget_exhausted",
 )
+
+OPEN_FROM = "open_from"
+"""Metadata of a checkpoint whose step is open: the record after which the step's notes begin."""
 
 _ALIASES = {"in_progress": "running", "error": "failed"}
 

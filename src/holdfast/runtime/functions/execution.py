@@ -11,7 +11,6 @@ import msgspec
 
 from holdfast.checkpoint.effects import (
     CURRENT_STEP,
-    OPEN_FROM,
     OPEN_RUN,
     Effect,
     describe,
@@ -23,7 +22,7 @@ from holdfast.checkpoint.effects import (
 from holdfast.checkpoint.journal import Note
 from holdfast.checkpoint.manager import CheckpointManager
 from holdfast.checkpoint.open_run import OpenRun
-from holdfast.core.records import Header
+from holdfast.core.records import OPEN_FROM, Header
 from holdfast.core.state import Place, read_metadata
 from holdfast.core.values import encode
 from holdfast.errors import EncodeError, Interrupted, NotFoundError, UsageError

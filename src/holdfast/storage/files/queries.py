@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.core.records import Header
 from holdfast.errors import CorruptError
-from holdfast.storage.base import RecordQuery, RunInfo, RunQuery, matches, only_one
+from holdfast.storage.base import RecordQuery, RunInfo, RunQuery, matches, matches_run, only_one
 from holdfast.storage.files.run_index import Journal, Key
 from holdfast.storage.shared import passed_over
 
@@ -102,11 +102,7 @@ def heads(journals: Iterable[Journal], query: RunQuery) -> Iterator[RunInfo | Co
         if journal.damages:
             passed_over(journal.run_id, journal.corrupt(journal.damages[0]))
         info = journal.info()
-        if (
-            query.name in (None, info.name)
-            and query.status in (None, info.status)
-            and query.not_status != info.status
-        ):
+        if matches_run(info, query):
             yield info
 
 

@@ -21,6 +21,7 @@ from holdfast.storage.base import (
     Storage,
     about_run,
     matches,
+    matches_run,
     only_one,
 )
 from holdfast.storage.memory.index import Entry, Ids, RunIndex, Visible, remove, wants_status
@@ -471,7 +472,8 @@ class MemoryStorage(LeaseSlots, Storage):
         with self._lock:
             self._check_open()
             page = [self._info(run) for run in self._listed(query, bound, size)]
-        return page, page[-1].ordinal if len(page) == size else None
+        following = page[-1].ordinal if len(page) == size else None
+        return [run for run in page if matches_run(run, query)], following
 
     def _listed(self, query: RunQuery, bound: int, size: int) -> list[_Run]:
         if query.run_id is None:

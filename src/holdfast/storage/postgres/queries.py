@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from psycopg import sql
 
+from holdfast.core.records import OPEN_FROM
 from holdfast.storage.base import RecordQuery, RunQuery
 from holdfast.storage.postgres.rows import run_number, to_bytes
 from holdfast.storage.shared import COMMON_KIND
@@ -142,8 +143,12 @@ class Queries:
             if value is not None:
                 where.append(test)
                 values[column] = to_bytes(value)
-        if query.not_status == "completed" or query.status not in (None, "completed"):
+        unfinished = query.open or query.not_status == "completed"
+        if unfinished or query.status not in (None, "completed"):
             where.append("u.status <> 'completed'")
+        if query.open:
+            marked = f"position('{OPEN_FROM}'::bytea IN c.header) > 0"
+            where.append(f"(u.seq > u.latest OR c.header IS NULL OR {marked})")
         statement = f"{_RUN} WHERE {' AND '.join(where)} ORDER BY u.ordinal DESC LIMIT %(size)s"
         return self.text(statement), values
 

@@ -23,6 +23,7 @@ from holdfast.storage.base import (
     Storage,
     about_run,
     matches,
+    matches_run,
 )
 from holdfast.storage.postgres.connections import Connections
 from holdfast.storage.postgres.queries import Listing, Queries
@@ -290,7 +291,8 @@ class PostgresStorage(LeaseSlots, Storage):
         def fetch(bound: int, size: int) -> tuple[list[RunInfo], int | None]:
             rows = self._all(sql, {**values, "bound": bound, "size": size})
             found = [_info(query, row) for row in rows]
-            return found, found[-1].ordinal if len(rows) == size else None
+            following = found[-1].ordinal if len(rows) == size else None
+            return [info for info in found if matches_run(info, query)], following
 
         start = _NO_BOUND if query.before is None else query.before
         return islice(paged(fetch, start, limit=query.limit), query.limit)

@@ -22,6 +22,7 @@ from holdfast.storage.base import (
     Storage,
     about_run,
     matches,
+    matches_run,
 )
 from holdfast.storage.redis.connections import ServerConnections
 from holdfast.storage.redis.durability import Facts, apply, read_facts
@@ -440,7 +441,7 @@ class RedisStorage(LeaseSlots, Storage):
             found = [
                 _info(query, run_id, row) for run_id, row in zip(run_ids, rows, strict=True) if row
             ]
-            wanted = [info for info in found if info.ordinal < bound and _wants(query, info)]
+            wanted = [info for info in found if info.ordinal < bound and matches_run(info, query)]
             more = query.run_id is None and len(pairs) == size
             return wanted, pairs[-1][0] if more else None
 
@@ -497,14 +498,6 @@ def _info(query: RunQuery, run_id: str, row: Sequence[Any]) -> RunInfo:
             raise
         passed_over(run_id, error)
         return run_info(head_at(run_id, row), None)
-
-
-def _wants(query: RunQuery, info: RunInfo) -> bool:
-    return (
-        query.name in (None, info.name)
-        and query.status in (None, info.status)
-        and query.not_status != info.status
-    )
 
 
 def _pairs(rows: Sequence[Any]) -> list[_Place]:

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import msgspec
 
-from holdfast.core.records import Header, Record
+from holdfast.core.records import OPEN_FROM, Header, Record
 from holdfast.storage.base import RunInfo
 
 __all__ = [
@@ -127,4 +127,6 @@ def run_info(head: Head, newest: Header | None) -> RunInfo:
         status=head.status,
         started_at=head.started_at,
         saved_at=head.saved_at,
+        open=head.status != "completed"
+        and (newest is None or head.seq > newest.seq or OPEN_FROM in newest.metadata),
     )

@@ -9,7 +9,7 @@ from typing import Any
 import apsw
 import msgspec
 
-from holdfast.core.records import Header
+from holdfast.core.records import OPEN_FROM, Header
 from holdfast.errors import CorruptError
 from holdfast.storage.base import Lease, Owner, RunInfo, RunQuery
 from holdfast.storage.shared import Head, passed_over, run_info
@@ -74,8 +74,13 @@ def runs_listing(query: RunQuery) -> tuple[str, dict[str, Any]]:
         if value is not None:
             conditions.append(test)
             values[column] = value
-    unfinished = query.not_status == "completed" or query.status not in (None, "completed")
-    if query.run_id is None and query.name is not None and unfinished:
+    unfinished = query.open or query.not_status == "completed"
+    unfinished = unfinished or query.status not in (None, "completed")
+    if query.open:
+        conditions.append(
+            f"(u.seq > u.latest OR c.header IS NULL OR instr(c.header, '{OPEN_FROM}'))"
+        )
+    if query.run_id is None and unfinished and (query.name is not None or query.status is None):
         # Written out, so that SQLite sees that the index holds all that is wanted.
         conditions.append("u.status <> 'completed'")
         index = "INDEXED BY runs_to_resume"

@@ -23,6 +23,7 @@ from holdfast.storage.base import (
     Storage,
     about_run,
     matches,
+    matches_run,
 )
 from holdfast.storage.shared import (
     COMMON_KIND,
@@ -378,7 +379,7 @@ class SQLiteStorage(LeaseSlots, Storage):
             with self._pool.reading() as db:
                 found = infos(db, sql, {**values, "bound": bound, "size": size})
             following = found[-1][0].ordinal if len(found) == size else None
-            return [info for info, _ in found], following
+            return [info for info, _ in found if matches_run(info, query)], following
 
         start = _NO_BOUND if query.before is None else query.before
         return islice(paged(page, start, limit=query.limit), query.limit)

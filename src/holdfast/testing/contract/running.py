@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.storage.base import RunInfo, RunQuery, Storage
+from holdfast.storage.base import RunInfo, RunQuery, Storage, matches_run
 from holdfast.testing.contract.listing import NOON
 from holdfast.testing.contract.medium import Medium, infos
 from holdfast.testing.journal import FakeClock, JournalWriter
@@ -20,6 +20,7 @@ FILTERS: dict[str, RunQuery] = {
     "name": RunQuery(name="one"),
     "status": RunQuery(status="completed"),
     "not_status": RunQuery(not_status="running"),
+    "open": RunQuery(open=True),
     "limit": RunQuery(limit=5),
 }
 
@@ -30,17 +31,15 @@ def many_runs(storage: Storage) -> None:
         writer = JournalWriter(f"run-{n}", name=("one", "two")[n % 2])
         writer.save(storage)
         writer.save(storage, status=statuses[n % 3])
+        if n % 4 == 0:
+            writer.save(storage, frame="note", kind="effect")
 
 
 def wanted(runs: list[RunInfo], query: RunQuery) -> list[RunInfo]:
     return [
         run
         for run in runs
-        if query.run_id in (None, run.run_id)
-        and query.name in (None, run.name)
-        and query.status in (None, run.status)
-        and query.not_status != run.status
-        and (query.before is None or run.ordinal < query.before)
+        if matches_run(run, query) and (query.before is None or run.ordinal < query.before)
     ][: query.limit]
 
 
@@ -67,6 +66,7 @@ class RunPromises(Medium):
                 status="interrupted",
                 started_at=NOON,
                 saved_at=NOON.replace(second=1),
+                open=False,
             )
 
     def test_step_node_kind_and_status_are_those_of_the_newest_checkpoint_of_the_run_itself(
@@ -102,6 +102,26 @@ class RunPromises(Medium):
             assert [(info.step, info.status) for info in infos(view)] == [(1, "running")]
             assert list(view.runs(RunQuery(status="completed"))) == []
             assert len(list(view.runs(RunQuery(not_status="completed")))) == 1
+
+    def test_a_run_is_open_if_records_after_its_newest_checkpoint_may_wait(
+        self, storage: Storage, directory: Path
+    ) -> None:
+        for status in ("running", "failed", "waiting", "completed"):
+            JournalWriter(f"{status}-settled").save(storage, status=status)
+            writer = JournalWriter(f"{status}-open")
+            writer.save(storage, status=status)
+            writer.save(storage, frame="note", kind="effect")
+        JournalWriter("notes-open").save(storage, frame="note", kind="key")
+        JournalWriter("marked-open").save(storage, metadata={"open_from": 1})
+        JournalWriter("other").save(storage, metadata={"not": "open_from"})
+        for view in self.views(storage, directory):
+            assert {info.run_id for info in infos(view) if info.open} == {
+                *("running-open", "failed-open", "waiting-open", "notes-open", "marked-open")
+            }
+            assert list(view.runs(RunQuery(open=True))) == [one for one in infos(view) if one.open]
+            (one,) = view.runs(RunQuery(open=True, status="failed"))
+            assert one.run_id == "failed-open"
+            assert list(view.runs(RunQuery(open=True, run_id="completed-open"))) == []
 
     def test_the_head_comes_with_the_newest_visible_checkpoint_of_a_scope(
         self, storage: Storage, directory: Path
