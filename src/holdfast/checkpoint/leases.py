@@ -5,19 +5,51 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 from holdfast.checkpoint.journal import Journal
 from holdfast.core.records import Lease
 from holdfast.errors import ConflictError, HoldfastError
 from holdfast.storage.base import Leasing, this_process
 
-__all__ = ["LEASE_SECONDS", "RunLease"]
+__all__ = ["LEASE_SECONDS", "GrantedLease", "RunLease"]
 
 logger = logging.getLogger("holdfast.leases")
 
 LEASE_SECONDS = 30.0
 """Seconds that a lease lasts after it was last renewed, as seen from another host."""
+
+
+class GrantedLease:
+    """A lease that a worker took with its claim, renews and releases itself.
+
+    Whoever executes the run within `used` writes under it instead of taking one.
+    """
+
+    def __init__(self, lease: Lease) -> None:
+        self.lease = lease
+        self.lost: HoldfastError | None = None
+        self.on_lost: Callable[[HoldfastError], None] | None = None
+
+    def lose(self, error: HoldfastError) -> None:
+        """Tell the execution that another process has the run now; from any thread."""
+        self.lost = error
+        if self.on_lost is not None:
+            self.on_lost(error)
+
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        """Have the run executed under this lease in the block."""
+        token = _granted.set(self)
+        try:
+            yield
+        finally:
+            _granted.reset(token)
+
+
+_granted: ContextVar[GrantedLease | None] = ContextVar("holdfast_granted", default=None)
 
 
 class RunLease:
@@ -43,6 +75,7 @@ class RunLease:
         self._lease: Lease | None = None
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
+        self._grant: GrantedLease | None = None
         self.lost: HoldfastError | None = None
 
     @property
@@ -53,18 +86,27 @@ class RunLease:
     def acquire(self) -> RunLease:
         """Acquire the lease, or raise `LeaseHeldError` if a live process has it."""
         storage = self._journal.storage
-        if isinstance(storage, Leasing):
-            self._lease = storage.take_lease(
-                self._run_id, this_process(), now=time.time(), ttl=self._seconds
+        granted = _granted.get()
+        if granted is not None and granted.lease.run_id == self._run_id:
+            self._grant, granted.on_lost = granted, self._lose
+            self._use(granted.lease)
+            if granted.lost is not None:
+                self._lose(granted.lost)
+        elif isinstance(storage, Leasing):
+            self._use(
+                storage.take_lease(self._run_id, this_process(), now=time.time(), ttl=self._seconds)
             )
-            self._journal.invalidate(self._run_id)
-            self._journal.epochs[self._run_id] = self._lease.epoch
             thread = threading.Thread(
                 target=self._renew, name=f"holdfast-lease-{self._run_id[:20]}", daemon=True
             )
             thread.start()
             self._thread = thread
         return self
+
+    def _use(self, lease: Lease) -> None:
+        self._lease = lease
+        self._journal.invalidate(self._run_id)
+        self._journal.epochs[self._run_id] = lease.epoch
 
     def release(self) -> None:
         """Stop renewing and release the lease."""
@@ -75,7 +117,9 @@ class RunLease:
         lease, self._lease = self._lease, None
         if lease is not None:
             storage = self._journal.storage
-            if isinstance(storage, Leasing) and self.lost is None:
+            if self._grant is not None:
+                self._grant.on_lost = None
+            elif isinstance(storage, Leasing) and self.lost is None:
                 storage.release_lease(lease)
             if self._journal.epochs.get(self._run_id) == lease.epoch:
                 del self._journal.epochs[self._run_id]

@@ -27,7 +27,7 @@ from holdfast.core.values import Nature
 from holdfast.errors import ConflictError, UsageError
 from holdfast.storage.base import RunInfo, Storage
 
-__all__ = ["OpenRun"]
+__all__ = ["OpenRun", "draft_at"]
 
 
 class OpenRun:
@@ -146,16 +146,14 @@ class OpenRun:
         With *whole*, as a keyframe: what lies before it need not be read to load it.
         """
         self.check_held()
-        values = dict(values)
-        natures = dict.fromkeys(values, Nature.LIVE)
-        draft = CheckpointDraft("", place, values, natures, self.lineage)
-        beside = msgspec.json.encode(extra) if extra else None
-        draft = msgspec.structs.replace(
-            draft,
+        draft = draft_at(
+            place,
+            values,
+            self.lineage,
+            extra=extra,
             fingerprint=fingerprint,
             schema=schema,
-            force_keyframe=whole,
-            extra=(lambda _: beside) if beside is not None else None,
+            whole=whole,
         )
         return self.manager.save_draft(draft, force=force or bool(notes), notes=notes)
 
@@ -184,3 +182,29 @@ class OpenRun:
         """Append *notes*; they are durable when this returns, cancelled or not."""
         sent = asyncio.ensure_future(asyncio.to_thread(self._append_now, notes))
         await await_uncancelled(sent)
+
+
+def draft_at(
+    place: Place,
+    values: Mapping[str, Any],
+    lineage: Lineage,
+    *,
+    extra: Mapping[str, Any] | None = None,
+    fingerprint: str | None = None,
+    schema: int | None = None,
+    whole: bool = False,
+) -> CheckpointDraft:
+    """*values* at *place* as a checkpoint to save, with *extra* beside them."""
+    values = dict(values)
+    beside = msgspec.json.encode(extra) if extra else None
+    return CheckpointDraft(
+        "",
+        place,
+        values,
+        dict.fromkeys(values, Nature.LIVE),
+        lineage,
+        fingerprint=fingerprint,
+        schema=schema,
+        force_keyframe=whole,
+        extra=(lambda _: beside) if beside is not None else None,
+    )

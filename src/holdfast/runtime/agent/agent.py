@@ -35,6 +35,7 @@ from holdfast.runtime.models import Model, open_model
 from holdfast.runtime.result import ModelSpent, Spent
 from holdfast.runtime.resume import module_that_makes
 from holdfast.runtime.stop import InterruptMode, StopRequests
+from holdfast.runtime.submit import AsyncRunHandle, QueueOptions, RunHandle
 from holdfast.runtime.tools import Tool, ToolLike, read_signature, read_tool
 from holdfast.runtime.watch import Event, EventStream, Listener, Observer, resolve_observers
 from holdfast.storage.base import Storage
@@ -155,10 +156,7 @@ class Agent:
         """
         self._check_idle()
         self._on_event = on_event
-        if self.state_manager is None and self._durable:
-            manager = await asyncio.to_thread(StateManager, hook_manager=self.hook_manager)
-            self.state_manager, self._owns_manager = manager, True
-            self.hook_manager = self.hook_manager or manager.hook_manager
+        await self._open_manager()
         start = await self._start(task, checkpoint, run_id)
         self.forwarded = ForwardedAnswers()
         if answer is not NOTHING or answers:
@@ -199,6 +197,55 @@ class Agent:
             )
 
         return EventStream(start)
+
+    async def start(
+        self,
+        task: str,
+        *,
+        run_id: str | None = None,
+        queue: str = "default",
+        priority: int = 0,
+        key: str | None = None,
+        delay: float | None = None,
+        idempotency_key: str | None = None,
+        entry_point: str | None = None,
+    ) -> AsyncRunHandle[None]:
+        """Queue a run for a worker, and give a handle; see `holdfast.workflow`'s ``start``.
+
+        *entry_point* names the agent where it is no variable of its module, or a function that
+        makes it: ``app:make_agent``. A worker executes one run at a time of an agent that is a
+        variable, and several of one that a function makes.
+        """
+        if not task:
+            raise UsageError("there is no task", hint="give one")
+        options = QueueOptions(
+            run_id=run_id,
+            queue=queue,
+            priority=priority,
+            key=key,
+            delay=delay,
+            idempotency_key=idempotency_key,
+            entry_point=entry_point,
+        )
+        await self._open_manager()
+        if self.state_manager is None:
+            raise UsageError(f"{self!r} saves nothing", hint="give storage=")
+        return AsyncRunHandle(await asyncio.to_thread(self._submit, task, options))
+
+    def _submit(self, task: str, options: QueueOptions) -> RunHandle[None]:
+        model = self._model or self._open_model()
+        cycles = Cycles(self, model, "", False)
+        graph = build_graph(self, cycles, self.state_manager, self.agent_id)
+        run_id = options.id_for(self.agent_id)
+        state = State.new(first_values(task, model.name), run_id=run_id, name=self.agent_id)
+        return graph.submit(state, options)
+
+    async def _open_manager(self) -> None:
+        """Open the configured storage, if the agent is durable and none was given."""
+        if self.state_manager is None and self._durable:
+            manager = await asyncio.to_thread(StateManager, hook_manager=self.hook_manager)
+            self.state_manager, self._owns_manager = manager, True
+            self.hook_manager = self.hook_manager or manager.hook_manager
 
     async def _autonomous_loop(self, task: str = "") -> AgentResult:
         """`run`, except that a text joins the agent's newest run if that is unfinished."""

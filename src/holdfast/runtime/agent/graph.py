@@ -41,7 +41,7 @@ class AgentGraph(StateGraph):
         super().__init__(dataclasses.replace(config, checkpoint=CheckpointConfig()))
         # Without triggers the run still has a beginning, an end and questions to save.
         self.config, self._manager, self._owns_manager = config, manager, False
-        self._known_as, self._module = agent, agent._module
+        self.found_as(agent, agent._module)
 
 
 @dataclasses.dataclass

@@ -24,6 +24,11 @@ class AgentRuns:
     def __init__(self, agent: BaseAutonomousAgent) -> None:
         self._agent = agent
 
+    @property
+    def agent(self) -> BaseAutonomousAgent:
+        """The agent, which executes one run at a time."""
+        return self._agent
+
     def over(self, manager: StateManager) -> AgentRuns:
         """Save through *manager*, which the caller closes."""
         self._agent.state_manager = manager  # no copy: its tools may be its methods

@@ -34,6 +34,8 @@ from holdfast.runtime.fleet.settings import ApprovalSettings, Callbacks, Limits,
 from holdfast.runtime.graph import CheckpointConfig, GraphConfig, StateGraph
 from holdfast.runtime.models import Model
 from holdfast.runtime.result import ModelSpent, RunResult
+from holdfast.runtime.resume import module_that_makes
+from holdfast.runtime.submit import AsyncRunHandle, QueueOptions
 from holdfast.runtime.tools import Approval, ApprovalHandler, ApprovalRequest, requests_in
 from holdfast.runtime.watch import Observer
 from holdfast.storage.base import Storage
@@ -136,6 +138,7 @@ class Fleet:
             name=name, observer=observer, checkpoint=checkpoint, max_iterations=1_000_000
         )
         graph = StateGraph(config, manager=self._manager)
+        graph.found_as(self, module_that_makes(self))
         add_nodes(graph, crew)
         self.name = name
         self._crew = crew
@@ -293,6 +296,36 @@ class Fleet:
             return await self._executed(run_id, forked_from=source)
         values = first_state(user_input, self._crew.team)
         return await self._executed(run_id, State.new(values, run_id=run_id, name=self.name))
+
+    async def start(
+        self,
+        user_input: str,
+        *,
+        run_id: str | None = None,
+        queue: str = "default",
+        priority: int = 0,
+        key: str | None = None,
+        delay: float | None = None,
+        idempotency_key: str | None = None,
+        entry_point: str | None = None,
+    ) -> AsyncRunHandle[None]:
+        """Queue a run for a worker, and give a handle; see `holdfast.workflow`'s ``start``."""
+        if not user_input:
+            raise UsageError("there is no task", hint="give one")
+        if not self.checkpointing:
+            raise UsageError(f"{self!r} saves nothing", hint="give storage=")
+        options = QueueOptions(
+            run_id=run_id,
+            queue=queue,
+            priority=priority,
+            key=key,
+            delay=delay,
+            idempotency_key=idempotency_key,
+            entry_point=entry_point,
+        )
+        values = first_state(user_input, self._crew.team)
+        state = State.new(values, run_id=options.id_for(self.name), name=self.name)
+        return AsyncRunHandle(await asyncio.to_thread(self._graph.submit, state, options))
 
     async def pending(self, workflow_id: str | None = None) -> list[ApprovalRequest]:
         """The approvals that a run, or every run of the storage, waits for."""

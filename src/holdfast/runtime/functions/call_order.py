@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 
 from holdfast.checkpoint.effects import CallContext, Recording, Spot
-from holdfast.errors import ShapeError
+from holdfast.errors import Drained, ShapeError
+from holdfast.runtime.stop import current_stop_scope
 
 __all__ = ["CallOrder", "Recorded"]
 
@@ -28,7 +29,10 @@ class Recorded:
 class CallOrder(CallContext):
     """Numbers the calls of a function, of a child, or of one branch of a `gather`."""
 
-    __slots__ = ("_count", "_prefix", "_recorded", "_recording", "awaited", "frees", "mark")
+    __slots__ = (
+        *("_count", "_prefix", "_recorded", "_recording", "_scope"),
+        *("awaited", "frees", "mark"),
+    )
 
     def __init__(
         self,
@@ -49,6 +53,7 @@ class CallOrder(CallContext):
         """True in an async function: waits are awaited."""
         self.frees = frees
         """True if a wait ends this execution instead of lasting."""
+        self._scope = current_stop_scope()
         self.mark = mark
         """Saves the run's status while it waits."""
 
@@ -80,7 +85,13 @@ class CallOrder(CallContext):
         self._count += 1
         position = f"{self._prefix}{self._count}"
         known = self._recorded.names.get(position)
-        if known is not None and known != _safe(name):
+        if known is None:
+            if self._scope is not None and self._scope.message is not None:
+                self._count -= 1
+                run_id = self._recording.run_id
+                why = self._scope.message
+                raise Drained(f"run {run_id!r} was asked to stop: {why}", run_id=run_id)
+        elif known != _safe(name):
             raise self._changed(position, repr(known), name)
         return position
 

@@ -7,6 +7,7 @@ import functools
 import inspect
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from holdfast.checkpoint.effects import (
@@ -25,10 +26,11 @@ from holdfast.checkpoint.manager import CheckpointManager, await_uncancelled, ma
 from holdfast.core.records import check_run_id
 from holdfast.errors import ShapeError, UsageError
 from holdfast.runtime.functions.call_order import CallOrder
-from holdfast.runtime.functions.execution import FunctionRun, look_up
+from holdfast.runtime.functions.execution import FunctionRun, check_begun, first_draft, look_up
 from holdfast.runtime.functions.typed import Typed
 from holdfast.runtime.result import RunResult
 from holdfast.runtime.resume import entry_point_of
+from holdfast.runtime.submit import AsyncRunHandle, QueueOptions, RunHandle, begin_queued
 from holdfast.storage.base import Storage
 
 __all__ = ["AsyncStep", "AsyncWorkflow", "Step", "Workflow", "step", "workflow"]
@@ -40,6 +42,8 @@ Target = CheckpointManager | Storage | str | None
 
 _OPTIONS = ("run_id", "storage", "wait", "lease_seconds")
 """Parameters of `Workflow.run` itself, which a workflow's function cannot have."""
+_START_OPTIONS = ("queue", "priority", "key", "delay", "idempotency_key")
+"""Parameters of `Workflow.start` itself, which a function that is queued cannot have."""
 
 
 # Steps
@@ -219,6 +223,25 @@ class _Definition(Generic[P, R]):
         )
         return execution, execution.open(arguments, self.entry_point)
 
+    def _submit(
+        self, args: Any, kwargs: Any, storage: Target, options: QueueOptions
+    ) -> RunHandle[Any]:
+        """Save the run with its arguments in a queue, and give a handle."""
+        taken = [name for name in _START_OPTIONS if name in self._typed.signature.parameters]
+        if taken:
+            raise UsageError(
+                f"workflow {self.name!r} has a parameter {taken[0]!r}, which start() takes itself",
+                hint="choose another name for it",
+            )
+        arguments = self._typed.bind(args, kwargs)
+        where = self.storage if storage is None else storage
+        run_id = options.id_for(self.name)
+        entry = self.entry_point
+        draft = first_draft(self.name, self.version, self._typed, run_id, arguments, entry)
+        if not begin_queued(where, draft, entry, self.version, options):
+            check_begun(self.name, self._typed, run_id, arguments, where)
+        return RunHandle(run_id, where, partial(_look, self))
+
     def _call(self, execution: FunctionRun) -> Any:
         """Call the function of the version that the run began with."""
         versions = _versions[self.name, self.function.__module__]
@@ -289,6 +312,35 @@ class Workflow(_Definition[P, R]):
         """
         arguments = self._typed.bind(args, kwargs)
         return self._execute(run_id, arguments, storage, lease_seconds, wait)
+
+    def start(
+        self,
+        *args: Any,
+        run_id: str | None = None,
+        storage: Target = None,
+        queue: str = "default",
+        priority: int = 0,
+        key: str | None = None,
+        delay: float | None = None,
+        idempotency_key: str | None = None,
+        **kwargs: Any,
+    ) -> RunHandle[R]:
+        """Queue the run for a worker, and give a handle to follow it. Nothing is executed here.
+
+        The run and its place in the *queue* are stored in one commit. Of the ready runs of a queue
+        those of higher *priority* start first; those of different *key* s take turns. *delay* is
+        the number of seconds before which it does not start. A second call with the same *run_id*
+        or *idempotency_key* gives a handle to the same run; other arguments are a `UsageError`.
+        """
+        options = QueueOptions(
+            run_id=run_id,
+            queue=queue,
+            priority=priority,
+            key=key,
+            delay=delay,
+            idempotency_key=idempotency_key,
+        )
+        return self._submit(args, kwargs, storage, options)
 
     def resume(
         self,
@@ -362,6 +414,30 @@ class AsyncWorkflow(_Definition[P, R]):
         arguments = self._typed.bind(args, kwargs)
         return await self._execute(run_id, arguments, storage, lease_seconds, wait)
 
+    async def start(
+        self,
+        *args: Any,
+        run_id: str | None = None,
+        storage: Target = None,
+        queue: str = "default",
+        priority: int = 0,
+        key: str | None = None,
+        delay: float | None = None,
+        idempotency_key: str | None = None,
+        **kwargs: Any,
+    ) -> AsyncRunHandle[R]:
+        """See `Workflow.start`."""
+        options = QueueOptions(
+            run_id=run_id,
+            queue=queue,
+            priority=priority,
+            key=key,
+            delay=delay,
+            idempotency_key=idempotency_key,
+        )
+        made = await asyncio.to_thread(self._submit, args, kwargs, storage, options)
+        return AsyncRunHandle(made)
+
     async def resume(
         self,
         run_id: str,
@@ -418,10 +494,14 @@ async def _in_thread(fn: Callable[..., T], *args: Any) -> T:
 def _looked_up(workflow: _Definition[Any, R], run_id: str, storage: Target) -> RunResult[R]:
     manager = manager_for(storage)
     try:
-        return look_up(workflow.name, workflow._typed, run_id, manager)
+        return _look(workflow, manager, run_id)
     finally:
         if manager is not storage:
             manager.close()
+
+
+def _look(workflow: _Definition[Any, R], manager: CheckpointManager, run_id: str) -> RunResult[R]:
+    return look_up(workflow.name, workflow._typed, run_id, manager)
 
 
 class _MakesWorkflow(Protocol):

@@ -19,19 +19,19 @@ from holdfast.checkpoint.effects import (
     open_notes,
     waiting_of,
 )
-from holdfast.checkpoint.journal import Note
-from holdfast.checkpoint.manager import CheckpointManager
-from holdfast.checkpoint.open_run import OpenRun
+from holdfast.checkpoint.journal import CheckpointDraft, Note
+from holdfast.checkpoint.manager import CheckpointManager, manager_for
+from holdfast.checkpoint.open_run import OpenRun, draft_at
 from holdfast.core.records import OPEN_FROM, Header
-from holdfast.core.state import Place, read_metadata
+from holdfast.core.state import Lineage, Place, read_metadata
 from holdfast.core.values import encode
-from holdfast.errors import EncodeError, Interrupted, NotFoundError, UsageError
+from holdfast.errors import Drained, EncodeError, Interrupted, NotFoundError, UsageError
 from holdfast.runtime.functions.call_order import CallOrder, Recorded
 from holdfast.runtime.functions.typed import Typed
 from holdfast.runtime.result import RunResult, Spent, spent_on
 from holdfast.storage.base import Storage
 
-__all__ = ["FunctionRun", "look_up"]
+__all__ = ["FunctionRun", "check_begun", "first_draft", "look_up"]
 
 _LONG = 64
 """Recorded calls from which on a checkpoint is a keyframe, so that they are read once only."""
@@ -116,11 +116,7 @@ class FunctionRun:
 
     def _begin(self, arguments: Mapping[str, Any]) -> None:
         self.arguments = arguments
-        self._values = {
-            "workflow": self._name,
-            "version": self.version,
-            "arguments": {name: self._storable(value) for name, value in arguments.items()},
-        }
+        self._values = _first_values(self._name, self.version, self._typed, arguments)
         self._save("routine", "running", {})
         found = self._opened.find()
         if found is None:
@@ -136,36 +132,8 @@ class FunctionRun:
             self._opened, recorded, awaited=self._awaited, frees=not self._wait, mark=self.mark
         )
 
-    def _storable(self, value: Any) -> Any:
-        try:
-            encode(value)
-            return value
-        except EncodeError:
-            plain = self._typed.write(value)
-            encode(plain)
-            return plain
-
     def _check(self, arguments: Mapping[str, Any] | None) -> None:
-        kept, run_id = self._values, self.run_id
-        if not {"workflow", "arguments", "version"} <= kept.keys():
-            raise UsageError(
-                f"run {run_id!r} is no workflow's", hint="resume it with what began it"
-            )
-        if kept["workflow"] != self._name:
-            raise UsageError(
-                f"run {run_id!r} is of workflow {kept['workflow']!r}, not of {self._name!r}",
-                hint="resume it with that one, or choose another run id",
-                run_id=run_id,
-            )
-        if arguments is None:
-            return
-        now = {name: self._storable(value) for name, value in arguments.items()}
-        if encode(now) != encode(dict(kept["arguments"])):
-            raise UsageError(
-                f"run {run_id!r} was begun with other arguments",
-                hint=f"{self._name}.resume({run_id!r}) continues it; a new run needs another id",
-                run_id=run_id,
-            )
+        _check_fits(self._name, self._typed, self.run_id, self._values, arguments)
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
@@ -186,7 +154,7 @@ class FunctionRun:
     def complete(self, value: Any) -> RunResult[Any]:
         """Save what the function returned."""
         try:
-            stored = self._storable(value)
+            stored = _storable(self._typed, value)
         except EncodeError as error:
             error.add_note(f"workflow {self._name} returned what cannot be stored")
             self.fail(error)
@@ -219,7 +187,9 @@ class FunctionRun:
 
     def fail(self, error: BaseException) -> None:
         """Save the failure; the call that led to it is made again by a resume."""
-        stopped = isinstance(error, KeyboardInterrupt | SystemExit | asyncio.CancelledError)
+        stopped = isinstance(
+            error, KeyboardInterrupt | SystemExit | asyncio.CancelledError | Drained
+        )
         kind, status = ("interrupt", "interrupted") if stopped else ("recovery", "failed")
         text = "" if stopped else failure_text(describe(error), self._opened.hook_manager)
         facts = {"error": type(error).__name__}
@@ -284,6 +254,89 @@ class FunctionRun:
             saved=self._saved,
             **facts,
         )
+
+
+def _first_values(
+    name: str, version: int, typed: Typed, arguments: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The state that a run of a workflow begins with."""
+    return {
+        "workflow": name,
+        "version": version,
+        "arguments": {key: _storable(typed, value) for key, value in arguments.items()},
+    }
+
+
+def _storable(typed: Typed, value: Any) -> Any:
+    try:
+        encode(value)
+        return value
+    except EncodeError:
+        plain = typed.write(value)
+        encode(plain)
+        return plain
+
+
+def _check_fits(
+    name: str,
+    typed: Typed,
+    run_id: str,
+    kept: Mapping[str, Any],
+    arguments: Mapping[str, Any] | None,
+) -> None:
+    """Raise a `UsageError` if the run is not of that workflow or began with other arguments."""
+    if not {"workflow", "arguments", "version"} <= kept.keys():
+        raise UsageError(f"run {run_id!r} is no workflow's", hint="resume it with what began it")
+    if kept["workflow"] != name:
+        raise UsageError(
+            f"run {run_id!r} is of workflow {kept['workflow']!r}, not of {name!r}",
+            hint="resume it with that one, or choose another run id",
+            run_id=run_id,
+        )
+    if arguments is None:
+        return
+    now = {key: _storable(typed, value) for key, value in arguments.items()}
+    if encode(now) != encode(dict(kept["arguments"])):
+        raise UsageError(
+            f"run {run_id!r} was begun with other arguments",
+            hint=f"{name}.resume({run_id!r}) continues it; a new run needs another id",
+            run_id=run_id,
+        )
+
+
+def first_draft(
+    name: str,
+    version: int,
+    typed: Typed,
+    run_id: str,
+    arguments: Mapping[str, Any],
+    entry_point: str,
+) -> CheckpointDraft:
+    """The first checkpoint of a run that another process is to execute."""
+    values = _first_values(name, version, typed, arguments)
+    place = Place(run_id=run_id, name=name, step=0, kind="routine", status="running")
+    extra = {"entry_point": entry_point}
+    return draft_at(place, values, Lineage(), extra=extra, schema=0)
+
+
+def check_begun(
+    name: str,
+    typed: Typed,
+    run_id: str,
+    arguments: Mapping[str, Any],
+    storage: CheckpointManager | Storage | str | None,
+) -> None:
+    """Raise a `UsageError` if the run that is there began in another way than asked for now."""
+    manager = manager_for(storage)
+    try:
+        run = manager.reader.run(run_id)
+        newest = manager.reader.newest(run) if run is not None else None
+        if newest is not None:
+            kept = manager.reader.load(newest).graph_state().to_dict()
+            _check_fits(name, typed, run_id, kept, arguments)
+    finally:
+        if manager is not storage:
+            manager.close()
 
 
 def look_up(

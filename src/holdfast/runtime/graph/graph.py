@@ -11,8 +11,10 @@ import os
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Self, TypeVar
 
+import msgspec
+
 from holdfast.checkpoint.effects import Waiting, read_since
-from holdfast.checkpoint.manager import StateManager
+from holdfast.checkpoint.manager import CheckpointManager, StateManager
 from holdfast.core.policy import Rules
 from holdfast.core.state import State
 from holdfast.errors import Drained, Interrupted, UsageError
@@ -21,7 +23,7 @@ from holdfast.runtime.graph.config import CheckpointConfig, GraphConfig, GraphOp
 from holdfast.runtime.graph.edges import Edge, Predicate
 from holdfast.runtime.graph.mermaid import draw
 from holdfast.runtime.graph.node_result import NodeFunction
-from holdfast.runtime.graph.runner import NOTHING, Resume, Runner
+from holdfast.runtime.graph.runner import NOTHING, Resume, Runner, first_draft
 from holdfast.runtime.graph.subgraph import run_nested
 from holdfast.runtime.result import RunResult, Spent, spent_on
 from holdfast.runtime.resume import (
@@ -31,8 +33,10 @@ from holdfast.runtime.resume import (
     explain,
     fork,
     module_of_caller,
+    no_run,
     part,
 )
+from holdfast.runtime.submit import AsyncRunHandle, QueueOptions, RunHandle, begin_queued
 from holdfast.runtime.watch import Event, EventStream, Observer, resolve_observers
 from holdfast.storage.base import Storage, open_storage
 from holdfast.storage.memory import MemoryStorage
@@ -99,6 +103,10 @@ class StateGraph:
         """The object that its module's variable holds, of which this may be a copy."""
 
     # Building
+
+    def found_as(self, owner: object, module: str) -> None:
+        """Record with its runs that *owner*, a variable of *module*, executes them."""
+        self._known_as, self._module, self._plan = owner, module, None
 
     @property
     def name(self) -> str:
@@ -284,6 +292,69 @@ class StateGraph:
         """`run` for scripts: with its own event loop, stopping on SIGINT and SIGTERM."""
         execution = self._execution(values, run_id, answer, answers, secrets, on_event)
         return _in_a_loop(execution.result(alone=True))
+
+    async def start(
+        self,
+        values: State | Mapping[str, Any] | None = None,
+        *,
+        run_id: str | None = None,
+        queue: str = "default",
+        priority: int = 0,
+        key: str | None = None,
+        delay: float | None = None,
+        idempotency_key: str | None = None,
+        entry_point: str | None = None,
+    ) -> AsyncRunHandle[None]:
+        """Queue a run for a worker, and give a handle; see `holdfast.workflow`'s ``start``."""
+        options = QueueOptions(
+            run_id=run_id,
+            queue=queue,
+            priority=priority,
+            key=key,
+            delay=delay,
+            idempotency_key=idempotency_key,
+            entry_point=entry_point,
+        )
+        return AsyncRunHandle(await asyncio.to_thread(self.submit, values, options))
+
+    def start_sync(
+        self,
+        values: State | Mapping[str, Any] | None = None,
+        *,
+        run_id: str | None = None,
+        queue: str = "default",
+        priority: int = 0,
+        key: str | None = None,
+        delay: float | None = None,
+        idempotency_key: str | None = None,
+        entry_point: str | None = None,
+    ) -> RunHandle[None]:
+        """`start` for scripts."""
+        options = QueueOptions(
+            run_id=run_id,
+            queue=queue,
+            priority=priority,
+            key=key,
+            delay=delay,
+            idempotency_key=idempotency_key,
+            entry_point=entry_point,
+        )
+        return self.submit(values, options)
+
+    def submit(
+        self, values: State | Mapping[str, Any] | None, options: QueueOptions
+    ) -> RunHandle[None]:
+        """Save the run's first state in a queue; blocking. `start` is for users."""
+        plan = self.plan()
+        manager = CheckpointManager.beside(self.manager)
+        state = values if isinstance(values, State) else None
+        run_id = state.run_id if state is not None else options.id_for(self.name)
+        state = _first_state(values, run_id)
+        state = state.placed(msgspec.structs.replace(state.place, name=state.name or self.name))
+        if options.entry_point is not None:
+            plan = msgspec.structs.replace(plan, entry_point=options.entry_point)
+        begin_queued(manager, first_draft(plan, state), plan.entry_point, plan.version, options)
+        return RunHandle(run_id, manager, _look)
 
     def stream(
         self,
@@ -586,7 +657,20 @@ class Execution:
         )
 
 
-def _recorded(manager: StateManager, run_id: str) -> Spent:
+def _look(manager: CheckpointManager, run_id: str) -> RunResult[None]:
+    """The result of a run that has ended."""
+    run = manager.reader.run(run_id)
+    newest = manager.reader.newest(run) if run is not None else None
+    if newest is None:
+        raise no_run(run_id)
+    spent = _recorded(manager, run_id)
+    state = manager.reader.load(newest).state()
+    return RunResult(
+        run_id=run_id, status=newest.status, state=state, step=newest.step, usage=spent
+    )
+
+
+def _recorded(manager: StateManager | CheckpointManager, run_id: str) -> Spent:
     """The cost of the effects that the journal of a run holds."""
     run = manager.reader.run(run_id)
     if run is None:

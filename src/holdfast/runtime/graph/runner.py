@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,15 +11,15 @@ from typing import Any
 import msgspec
 
 from holdfast.checkpoint.effects import Session, branch_note, check_form
-from holdfast.checkpoint.journal import Note
+from holdfast.checkpoint.journal import CheckpointDraft, Note
 from holdfast.checkpoint.manager import StateManager
 from holdfast.core.records import Header
-from holdfast.core.state import State, migrations
+from holdfast.core.state import Lineage, State, migrations
 from holdfast.errors import HoldfastError, NotFoundError, ShapeError, UsageError
 from holdfast.runtime.graph.compiled import Plan, difference
 from holdfast.runtime.graph.config import CheckpointConfig
 from holdfast.runtime.graph.loop import Loop
-from holdfast.runtime.graph.progress import Progress, read_progress
+from holdfast.runtime.graph.progress import Now, Progress, read_progress, write_progress
 from holdfast.runtime.resume import (
     Target,
     across_branches,
@@ -31,7 +32,7 @@ from holdfast.runtime.stop import StopRequests
 from holdfast.runtime.watch import Observer, emitter
 from holdfast.storage.base import RunInfo
 
-__all__ = ["NOTHING", "Resume", "Runner"]
+__all__ = ["NOTHING", "Resume", "Runner", "first_draft"]
 
 logger = logging.getLogger("holdfast.graph")
 
@@ -340,6 +341,24 @@ class Runner:
         emit("checkpoint.resume", facts)
         start = {"entry_point": progress.next, "exit_points": len(self._plan.exits)}
         emit("graph.start", {**start, "resumed": True})
+
+
+def first_draft(plan: Plan, state: State) -> CheckpointDraft:
+    """The first checkpoint of a run that another process is to execute."""
+    state = state.at(scope="", step=0, node=None, kind="routine", status="running")
+    values, natures = state.for_saving()
+    return CheckpointDraft(
+        plan.form,
+        state.place,
+        values,
+        natures,
+        Lineage(),
+        fingerprint=plan.fingerprint,
+        schema=plan.version,
+        extra=functools.partial(
+            write_progress, Now(next=plan.entry), [], 0, plan.shape, plan.entry_point
+        ),
+    )
 
 
 def _take_answers(session: Session, wanted: Resume) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from holdfast.runtime.stop.signals import on_signals
+from holdfast.runtime.stop.stop_scope import current_stop_scope
 
 __all__ = ["InterruptMode", "InterruptReason", "InterruptSource", "StopRequests"]
 
@@ -128,14 +129,19 @@ class StopRequests:
         """Turn signals and the end of *timeout* into requests while a run is executed."""
         self.reason = None
         self._loop = asyncio.get_running_loop()
+        scope = current_stop_scope()
         clock = None
         if timeout is not None:
             message = f"{timeout:g} s have passed"
             clock = self._loop.call_later(timeout, self.request, "timeout", message)
         try:
             with on_signals(self._on_signal, signals):
+                if scope is not None:
+                    scope.add(self._from_scope)
                 yield
         finally:
+            if scope is not None:
+                scope.remove(self._from_scope)
             if clock is not None:
                 clock.cancel()
             self._stop_timer()
@@ -151,6 +157,9 @@ class StopRequests:
                 yield
             finally:
                 outer.children.remove(self)
+
+    def _from_scope(self, message: str) -> None:
+        self.request("user", message)
 
     def _on_signal(self, number: int) -> None:
         self.request("signal", signal.Signals(number).name)

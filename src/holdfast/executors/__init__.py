@@ -1,0 +1,10 @@
+"""Executors: where and when runs are executed; the storage alone says what happened.
+
+Holds `drive`, the protocol, and the executors. What a run does belongs to `holdfast.runtime`.
+"""
+
+from __future__ import annotations
+
+from holdfast.lazy import attach
+
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -1,0 +1,150 @@
+"""`drive`: take a run, execute it as far as it goes, and let go of it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import ExitStack
+from typing import Any, Literal
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from holdfast.checkpoint.effects import Waiting
+from holdfast.checkpoint.leases import GrantedLease
+from holdfast.checkpoint.manager import CheckpointManager, StateManager
+from holdfast.errors import (
+    BudgetError,
+    ConflictError,
+    DataError,
+    Drained,
+    HoldfastError,
+    Interrupted,
+    LeaseHeldError,
+    NotFoundError,
+    ShapeError,
+    StorageError,
+    UsageError,
+)
+from holdfast.runtime.resume import load_resumable
+from holdfast.runtime.stop import StopScope
+from holdfast.storage.base import Storage
+
+__all__ = ["Driven", "drive"]
+
+Outcome = Literal["completed", "waiting", "interrupted", "failed", "unfit", "held", "lost"]
+
+
+class Driven(msgspec.Struct, frozen=True, kw_only=True):
+    """How far one `drive` brought a run."""
+
+    run_id: str
+    outcome: Outcome
+    """``completed``; ``waiting`` for an answer, an event or a time; ``interrupted`` because it was
+    asked to stop; ``failed`` with an error of its code; ``unfit`` if code or data must change
+    first; ``held`` by another process, so that nothing was done; ``lost`` to another process."""
+    due: float | None = None
+    """Of a run that waits: seconds since 1970 at which it is to be driven again."""
+    error: str = ""
+    seconds: float = 0.0
+
+
+def drive(
+    run_id: str,
+    *,
+    storage: Storage | str | None = None,
+    entry_point: str | None = None,
+    lease: GrantedLease | None = None,
+    stop: StopScope | None = None,
+) -> Driven:
+    """Execute a run until it completes, waits, fails or is stopped; blocking.
+
+    Takes the run's lease, continues after its last record, commits each step under the lease's
+    epoch, and releases it. So it may be called twice, late or by several processes at once: one
+    executes the run and the others return ``held``; one that was away for longer than its lease
+    is refused by the storage and returns ``lost``. The code is found by the *entry_point* that the
+    run recorded, unless one is given. A worker that has claimed the run hands in its *lease*.
+
+    It raises only what makes the storage unusable: `StorageError`.
+    """
+    began = time.monotonic()
+    with ExitStack() as stack:
+        if not isinstance(storage, Storage):
+            manager = stack.enter_context(CheckpointManager(storage))
+            storage = manager.storage
+        else:
+            manager = CheckpointManager(storage)
+        if lease is not None:
+            stack.enter_context(lease.used())
+        if stop is not None:
+            stack.enter_context(stop.entered())
+        outcome, facts = _attempt(run_id, storage, entry_point or _recorded(manager, run_id))
+    return Driven(run_id=run_id, outcome=outcome, seconds=time.monotonic() - began, **facts)
+
+
+def _attempt(run_id: str, storage: Storage, entry_point: str) -> tuple[Outcome, dict[str, Any]]:
+    try:
+        _resume(run_id, storage, entry_point)
+    except Interrupted as signal:
+        return "waiting", {"due": _due(signal.facts.get("waiting", ()))}
+    except Drained:
+        return "interrupted", {}
+    except LeaseHeldError as error:
+        return "held", {"error": str(error)}
+    except ConflictError as error:
+        return "lost", {"error": str(error)}
+    except (ShapeError, UsageError, DataError, BudgetError, NotFoundError) as error:
+        return "unfit", {"error": _text(error)}
+    except StorageError:
+        raise
+    except Exception as error:
+        return "failed", {"error": _text(error)}
+    return "completed", {}
+
+
+def _resume(run_id: str, storage: Storage, entry_point: str) -> None:
+    resumable = load_resumable(entry_point)
+    manager = StateManager(storage)
+    try:
+        with _turn_of(resumable):
+            resumable.over(manager).resume_sync(run_id)
+    finally:
+        manager.finish()
+
+
+_turns: WeakKeyDictionary[object, threading.Lock] = WeakKeyDictionary()
+_making = threading.Lock()
+
+
+def _turn_of(resumable: object) -> Any:
+    """A lock for an agent that is one object of its module: it executes one run at a time."""
+    agent = getattr(resumable, "agent", None)
+    if agent is None:
+        return threading.Lock()
+    with _making:
+        return _turns.setdefault(agent, threading.Lock())
+
+
+def _recorded(manager: CheckpointManager, run_id: str) -> str:
+    reader = manager.reader
+    run = reader.run(run_id)
+    newest = reader.newest(run) if run is not None else None
+    if newest is None:
+        raise NotFoundError(f"no run {run_id!r} to drive", run_id=run_id)
+    entry_point = reader.load(newest).extra.get("entry_point")
+    if not entry_point:
+        raise UsageError(
+            f"run {run_id!r} does not record which code executes it",
+            hint="begin it with start(), or give entry_point=",
+            run_id=run_id,
+        )
+    return str(entry_point)
+
+
+def _due(waiting: tuple[Waiting, ...]) -> float | None:
+    times = [one.until.timestamp() for one in waiting if one.until is not None]
+    return min(times, default=None)
+
+
+def _text(error: Exception) -> str:
+    return str(error) if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}"

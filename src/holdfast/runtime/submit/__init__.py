@@ -1,0 +1,10 @@
+"""Runs that are begun here and executed elsewhere: submissions, and handles to follow them.
+
+Holds what is written when a run is queued. Executing queued runs belongs to `holdfast.executors`.
+"""
+
+from __future__ import annotations
+
+from holdfast.lazy import attach
+
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

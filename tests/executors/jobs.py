@@ -1,0 +1,53 @@
+"""Workflows, graphs and agents that the tests of executors find by entry point."""
+
+from __future__ import annotations
+
+import holdfast
+from holdfast import StateGraph, step, workflow
+
+
+@step
+def double(number: int) -> int:
+    return 2 * number
+
+
+@workflow
+def doubled(numbers: list[int]) -> list[int]:
+    return [double(number) for number in numbers]
+
+
+@workflow
+async def doubled_async(numbers: list[int]) -> list[int]:
+    return [holdfast.step(abs)(number) for number in numbers]
+
+
+@workflow
+def rests(seconds: float) -> str:
+    double(1)
+    holdfast.sleep(seconds)
+    double(2)
+    return "rested"
+
+
+@workflow
+def asks() -> str:
+    return str(holdfast.wait_for("approval"))
+
+
+@workflow
+def fails() -> None:
+    double(1)
+    raise ValueError("no luck")
+
+
+def local_factory() -> StateGraph:
+    return counting
+
+
+counting = StateGraph("counting", storage="memory://")
+counting.add_node("up", lambda state: {"n": state["n"] + 1})
+counting.add_node("done", lambda state: None)
+counting.add_edge("up", "done", lambda state: state["n"] >= 3)
+counting.add_edge("up", "up")
+counting.set_entry_point("up")
+counting.set_exit_point("done")

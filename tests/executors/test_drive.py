@@ -1,0 +1,113 @@
+"""`drive` and `LocalExecutor`: runs that were begun with ``start`` and are executed elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.executors import jobs
+
+from holdfast import SQLiteStorage
+from holdfast.errors import UsageError
+from holdfast.executors import LocalExecutor, drive
+from holdfast.runtime.stop import StopScope
+from holdfast.storage.base import Leasing, this_process
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Iterator[SQLiteStorage]:
+    with SQLiteStorage(tmp_path / "runs.db") as storage:
+        yield storage
+
+
+def test_start_executes_nothing_and_drive_completes_it(storage: SQLiteStorage) -> None:
+    handle = jobs.doubled.start([1, 2], run_id="a", storage=storage)
+    assert handle.status() == "running"
+    assert [header.kind for header in storage_headers(storage, "a")] == ["queued", "routine"]
+    assert drive("a", storage=storage).outcome == "completed"
+    assert handle.result(timeout=0).value == [2, 4]
+    assert drive("a", storage=storage).outcome == "completed"
+
+
+def storage_headers(storage: SQLiteStorage, run_id: str) -> list[object]:
+    from holdfast import RecordQuery
+
+    return [*storage.headers(RecordQuery(run_id=run_id, notes=True))]
+
+
+def test_start_again_gives_the_same_run(storage: SQLiteStorage) -> None:
+    first = jobs.doubled.start([1], idempotency_key="order-7", storage=storage)
+    again = jobs.doubled.start([1], idempotency_key="order-7", storage=storage)
+    assert first.run_id == again.run_id
+    with pytest.raises(UsageError, match="other arguments"):
+        jobs.doubled.start([2], idempotency_key="order-7", storage=storage)
+
+
+def test_a_run_that_no_process_could_find_is_refused(storage: SQLiteStorage) -> None:
+    import holdfast
+
+    @holdfast.workflow
+    def inner() -> None: ...
+
+    with pytest.raises(UsageError, match="no worker could find it"):
+        inner.start(storage=storage)
+
+
+def test_drive_of_a_held_run_does_nothing(storage: SQLiteStorage) -> None:
+    jobs.doubled.start([1], run_id="a", storage=storage)
+    assert isinstance(storage, Leasing)
+    lease = storage.take_lease("a", this_process(), now=0.0, ttl=1e12)
+    assert drive("a", storage=storage).outcome == "held"
+    storage.release_lease(lease)
+    assert drive("a", storage=storage).outcome == "completed"
+
+
+def test_drive_frees_the_process_of_a_run_that_waits(storage: SQLiteStorage) -> None:
+    jobs.rests.start(3600, run_id="sleeper", storage=storage)
+    driven = drive("sleeper", storage=storage)
+    assert driven.outcome == "waiting"
+    assert driven.due is not None
+    handle = jobs.asks.start(run_id="asker", storage=storage)
+    driven = drive("asker", storage=storage)
+    assert (driven.outcome, driven.due) == ("waiting", None)
+    handle.answer("approval", "yes")
+    assert drive("asker", storage=storage).outcome == "completed"
+    assert handle.result(timeout=0).value == "yes"
+
+
+def test_drive_tells_failures_apart(storage: SQLiteStorage) -> None:
+    jobs.fails.start(run_id="bad", storage=storage)
+    driven = drive("bad", storage=storage)
+    assert driven.outcome == "failed"
+    assert "no luck" in driven.error
+
+
+def test_a_stopped_run_is_interrupted_and_continues(storage: SQLiteStorage) -> None:
+    jobs.doubled.start([1, 2], run_id="a", storage=storage)
+    scope = StopScope()
+    scope.stop("a deploy")
+    assert drive("a", storage=storage, stop=scope).outcome == "interrupted"
+    assert drive("a", storage=storage).outcome == "completed"
+
+
+def test_local_executor_drives_async_workflows_and_timers(storage: SQLiteStorage) -> None:
+    import asyncio
+
+    handle = asyncio.run(jobs.doubled_async.start([-1, -2], storage=storage))
+    sleeper = jobs.rests.start(1.1, run_id="sleeper", storage=storage)
+    with LocalExecutor(storage, concurrency=2) as executor:
+        executor.submit(handle.run_id)
+        executor.submit("sleeper")
+        assert asyncio.run(handle.result(timeout=30)).value == [1, 2]
+        assert sleeper.result(timeout=30).value == "rested"
+
+
+def test_a_graph_is_started_and_driven(tmp_path: Path) -> None:
+    from holdfast.checkpoint.manager import StateManager
+
+    with SQLiteStorage(tmp_path / "runs.db") as storage:
+        graph = jobs.counting.over(StateManager(storage))
+        handle = graph.start_sync({"n": 0}, run_id="g", entry_point="tests.executors.jobs:counting")
+        assert drive("g", storage=storage).outcome == "completed"
+        assert handle.result(timeout=0).state["n"] == 3
