@@ -76,7 +76,7 @@ lock: .venv/bin/uv ## pin the newest versions of all dependencies, with hashes
 	$(LOCK) pyproject.toml $(EXTRAS) --group dev -o requirements/dev.txt
 	$(LOCK) pyproject.toml $(EXTRAS) --group bench -o requirements/bench.txt
 	$(LOCK) pyproject.toml --extra langgraph --group peers -o requirements/peers.txt
-	$(LOCK) pyproject.toml --extra web --group browser -o requirements/browser.txt
+	$(LOCK) pyproject.toml --extra web --extra langgraph --group browser -o requirements/browser.txt
 	$(LOCK) pyproject.toml --extra postgres --extra ray --extra temporal --group engines -o requirements/engines.txt
 
 clean: ## remove the environments and everything that was built
