@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar, runtime_checkable
@@ -18,7 +18,7 @@ import msgspec
 from holdfast.core.records import Header, Lease, Owner, Record, check_run_id, gaps_between
 from holdfast.errors import ConflictError, NotFoundError, StorageUnavailableError, UsageError
 from holdfast.storage.process import is_dead, is_live, this_process
-from holdfast.storage.shared import Inspection, Repairable
+from holdfast.storage.shared import Inspection, Repairable, RunWatch, Subscription
 
 __all__ = [
     "Batch",
@@ -31,7 +31,10 @@ __all__ = [
     "Repairable",
     "RunInfo",
     "RunQuery",
+    "RunWatch",
     "Storage",
+    "Subscription",
+    "Watching",
     "about_run",
     "default_address",
     "is_dead",
@@ -342,6 +345,18 @@ class Leasing(Protocol):
 
     def lease_of(self, run_id: str) -> Lease | None:
         """The newest lease, expired or not; `.owner` is None once released."""
+
+
+@runtime_checkable
+class Watching(Protocol):
+    """A storage that notifies of changes; `RunWatch` polls where there is none."""
+
+    def subscribe(self, notify: Callable[[str | None], None]) -> Subscription:
+        """Call *notify* after each append of any process, until the subscription is closed.
+
+        It is called from another thread, with the id of the run, or None if any may have changed.
+        A notification may come twice or be lost with its connection: it is a reason to look.
+        """
 
 
 def about_run(query: RecordQuery, about: str, *, is_run: bool) -> RecordQuery:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from queue import Queue
 from uuid import uuid4
 
 import psycopg
@@ -195,6 +196,31 @@ def test_a_schema_of_an_earlier_version_is_upgraded_with_its_runs(
         assert len(list(storage.read("run"))) == 2
         with pytest.raises(errors.LeaseHeldError):
             storage.take_lease("run", BERT, now=time.time(), ttl=60)
+
+
+def test_a_subscription_survives_a_lost_connection_and_leaves_no_watcher(
+    server: Postgres, schema: str, storage: PostgresStorage
+) -> None:
+    heard: Queue[str | None] = Queue()
+    with (
+        CuttingProxy(server.connect) as proxy,
+        PostgresStorage(server.through(proxy.port), schema=schema) as cut,
+    ):
+        subscription = cut.subscribe(heard.put)
+        assert heard.get(timeout=30) is None
+        proxy.cut_all()
+        assert heard.get(timeout=30) is None  # connected again: any run may have changed
+        JournalWriter("run").save(storage)
+        assert heard.get(timeout=30) == "run"
+        subscription.close()
+    with psycopg.connect(server.url, autocommit=True) as db:
+        db.execute(f"UPDATE {schema}.watchers SET until = now() - interval '1 s'")
+        JournalWriter("unheard").save(storage)
+        subscription = storage.subscribe(heard.put)
+        assert heard.get(timeout=30) is None
+        subscription.close()
+        while db.execute(f"SELECT 1 FROM {schema}.watchers").fetchone():
+            time.sleep(0.01)
 
 
 def test_a_restarted_server_is_found_again(server: Postgres, schema: str) -> None:

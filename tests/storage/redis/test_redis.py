@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from queue import Queue
 from uuid import uuid4
 
 import pytest
@@ -18,7 +19,7 @@ from tests.cutting import MOMENTS, CuttingProxy
 from tests.servers import Redis, redis_program, valkey, valkey_program
 
 from holdfast import CheckpointManager, State, errors
-from holdfast.storage.base import Owner, RecordQuery, RunQuery
+from holdfast.storage.base import Owner, RecordQuery, RunQuery, RunWatch
 from holdfast.storage.redis import RedisStorage
 from holdfast.storage.redis.acknowledgements import Acknowledgements
 from holdfast.storage.redis.durability import Facts, decide
@@ -503,6 +504,41 @@ def test_scripts_that_the_server_forgot_are_sent_again(
         assert storage.append([writer.batch(), JournalWriter(uuid4().hex).batch()]) == [None] * 2
         raw.script_flush()
     assert len(list(storage.read("run"))) == 3
+
+
+def test_a_subscription_survives_a_lost_connection(
+    server: Redis, prefix: str, storage: RedisStorage
+) -> None:
+    heard: Queue[str | None] = Queue()
+    with (
+        CuttingProxy(server.connect) as proxy,
+        RedisStorage(server.through(proxy.port), prefix=prefix) as cut,
+    ):
+        subscription = cut.subscribe(heard.put)
+        assert heard.get(timeout=30) is None
+        proxy.cut_all()
+        assert heard.get(timeout=30) is None  # connected again: any run may have changed
+        JournalWriter("run").save(storage)
+        assert heard.get(timeout=30) == "run"
+        subscription.close()
+
+
+def test_a_user_who_may_not_publish_appends_and_polls(
+    server: Redis, prefix: str, raw: redis.Redis
+) -> None:
+    raw.execute_command(
+        *("ACL", "SETUSER", prefix, "on", ">secret", f"~{prefix}:*", "resetchannels"),
+        *("+@read", "+@write", "+@scripting", "+@connection", "+info", "+config|get", "+time"),
+    )
+    with (
+        CuttingProxy(server.connect) as proxy,
+        RedisStorage(f"redis://{prefix}:secret@127.0.0.1:{proxy.port}", prefix=prefix) as storage,
+        RunWatch(storage, "run", every=0.01) as watch,
+    ):
+        JournalWriter("run").save(storage)
+        assert watch.wait(30)
+        assert not watch.is_live
+    raw.execute_command("ACL", "DELUSER", prefix)
 
 
 def test_a_storage_survives_a_fork(storage: RedisStorage) -> None:

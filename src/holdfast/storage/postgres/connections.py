@@ -84,13 +84,14 @@ class Connections:
     def run_once(self, work: Callable[[psycopg.Connection], T]) -> T:
         """Give *work* a connection of its own, and fail at once if the server is away."""
         try:
-            with (
-                psycopg.connect(self._conninfo(), autocommit=True, prepare_threshold=None) as db,
-                self._deadlines.on(db, self._timeout),
-            ):
+            with self.connect() as db, self._deadlines.on(db, self._timeout):
                 return work(db)
         except psycopg.Error as error:
             raise self._translate(error) from error
+
+    def connect(self) -> psycopg.Connection:
+        """Open a connection outside of the pool."""
+        return psycopg.connect(self._conninfo(), autocommit=True, prepare_threshold=None)
 
     def check_open(self) -> None:
         """Raise a `UsageError` if the storage was closed."""

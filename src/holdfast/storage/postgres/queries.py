@@ -81,6 +81,11 @@ class Queries:
             " AND u.lease_until IS NOT DISTINCT FROM %(seen_until)s"
             " AND u.token IS NOT DISTINCT FROM %(seen_token)s RETURNING 1"
         )
+        self.announce = self.text(
+            "INSERT INTO {s}.watchers VALUES (%s, now() + make_interval(secs => %s))"
+            " ON CONFLICT (id) DO UPDATE SET until = excluded.until"
+        )
+        self.leave = self.text("DELETE FROM {s}.watchers WHERE id = %s OR until < now()")
         self.known = self.text(
             "SELECT run_id FROM {s}.runs WHERE ordinal IS NOT NULL ORDER BY ordinal"
         )

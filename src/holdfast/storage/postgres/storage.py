@@ -26,6 +26,7 @@ from holdfast.storage.base import (
     matches_run,
 )
 from holdfast.storage.postgres.connections import Connections
+from holdfast.storage.postgres.notifications import PostgresListener
 from holdfast.storage.postgres.queries import Listing, Queries
 from holdfast.storage.postgres.repair import inspect_run, rewrite_run
 from holdfast.storage.postgres.rows import (
@@ -36,10 +37,11 @@ from holdfast.storage.postgres.rows import (
     to_bytes,
     to_text,
 )
-from holdfast.storage.postgres.schema import create, missing_indexes
+from holdfast.storage.postgres.schema import channel_of, create, missing_indexes
 from holdfast.storage.shared import (
     Inspection,
     LeaseSlots,
+    Subscription,
     cannot_erase,
     decide_append,
     may_be_retry,
@@ -107,6 +109,7 @@ class PostgresStorage(LeaseSlots, Storage):
         except BaseException:
             self._db.close()
             raise
+        self._listener = PostgresListener(self._db, self._sql, channel_of(schema))
 
     def append(self, batches: Sequence[Batch]) -> list[ConflictError | None]:
         sealed = [(batch, batch.opened()) for batch in batches]
@@ -174,7 +177,11 @@ class PostgresStorage(LeaseSlots, Storage):
         return affected
 
     def close(self) -> None:
+        self._listener.close()
         self._db.close()
+
+    def subscribe(self, notify: Callable[[str | None], None]) -> Subscription:
+        return self._listener.subscribe(notify)
 
     def change_lease(
         self, run_id: str, change: Callable[[Lease | None], Lease | None]

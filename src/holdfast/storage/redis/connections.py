@@ -100,6 +100,13 @@ class ServerConnections:
         """A client for every server that takes writes."""
         return [self._server] if self._cluster is None else self._cluster.clients()
 
+    def own_client(self) -> Any:
+        """A client with connections of its own, outside of the pool."""
+        make: Any = redis.ConnectionPool
+        options = self._pool.connection_kwargs
+        pool = make(connection_class=self._pool.connection_class, **options)
+        return redis.Redis.from_pool(pool)
+
     def run(self, work: Callable[[], T]) -> T:
         """Do *work*, and repeat it while the server is away.
 

@@ -130,6 +130,9 @@ local function move_run(old, new)
     end
 end
 
+-- A user without the right to publish still appends; readers then poll.
+local function tell() redis.pcall('PUBLISH', idx .. 'changes', id) end
+
 local function put_head(head, old)
     local values = {}
     for _, field in ipairs(fields) do
@@ -285,6 +288,7 @@ local gone = {}
 for n = 0, hides - 1 do gone[n + 1] = ARGV[at + n] end
 if hides > 0 then hide(head, gone) end
 put_head(head, old)
+tell()
 return {1, changes}
 """)
 

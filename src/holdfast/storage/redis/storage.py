@@ -28,6 +28,7 @@ from holdfast.storage.redis.connections import ServerConnections
 from holdfast.storage.redis.durability import Facts, apply, read_facts
 from holdfast.storage.redis.indexes import Indexes
 from holdfast.storage.redis.keys import KeyNames, member_of, to_bytes, to_text
+from holdfast.storage.redis.notifications import RedisListener
 from holdfast.storage.redis.repair import (
     check_indexes,
     inspect_run,
@@ -61,6 +62,7 @@ from holdfast.storage.shared import (
     COMMON_KIND,
     Inspection,
     LeaseSlots,
+    Subscription,
     cannot_erase,
     decide_append,
     may_be_retry,
@@ -134,6 +136,7 @@ class RedisStorage(LeaseSlots, Storage):
         except BaseException:
             self._db.close()
             raise
+        self._listener = RedisListener(self._db, self._keys.index + b"changes")
 
     def append(self, batches: Sequence[Batch]) -> list[ConflictError | None]:
         sealed = [(batch, batch.opened()) for batch in batches]
@@ -214,7 +217,11 @@ class RedisStorage(LeaseSlots, Storage):
         return affected
 
     def close(self) -> None:
+        self._listener.close()
         self._db.close()
+
+    def subscribe(self, notify: Callable[[str | None], None]) -> Subscription:
+        return self._listener.subscribe(notify)
 
     def change_lease(
         self, run_id: str, change: Callable[[Lease | None], Lease | None]

@@ -21,3 +21,6 @@ from holdfast.storage.shared.repair import Repairable as Repairable
 from holdfast.storage.shared.repair import check_head as check_head
 from holdfast.storage.shared.repair import checked_run as checked_run
 from holdfast.storage.shared.repair import moment as moment
+from holdfast.storage.shared.watching import ChangeListener as ChangeListener
+from holdfast.storage.shared.watching import RunWatch as RunWatch
+from holdfast.storage.shared.watching import Subscription as Subscription

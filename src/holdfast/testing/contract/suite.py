@@ -1,4 +1,4 @@
-"""The contract of `Storage`, `Leasing` and `Repairable` as a test class: one test per promise.
+"""The contract of `Storage` and its abilities as a test class: one test per promise.
 
 ```python
 class TestMyStorage(StorageContract):
@@ -20,6 +20,7 @@ from holdfast.testing.contract.listing import FindPromises, ListPromises
 from holdfast.testing.contract.repairing import RepairPromises
 from holdfast.testing.contract.running import RunPromises
 from holdfast.testing.contract.sharing import SharingPromises
+from holdfast.testing.contract.watching import WatchPromises
 
 __all__ = ["StorageContract"]
 
@@ -34,6 +35,7 @@ class StorageContract(
     SharingPromises,
     LeasePromises,
     RepairPromises,
+    WatchPromises,
 ):
     """The tests that every medium passes. Subclass it and say how the medium is opened.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -61,21 +60,23 @@ def watch(
     Exits with 0 when it is completed, 20 when it is waiting, 1 when it failed or its process died.
     """
     from holdfast.checkpoint.inspect import status_of_run, timeline
+    from holdfast.storage.base import RunWatch
 
     manager = cli.manager
     found = cli.finder.run(run)
     moments, _ = timeline(manager.reader, manager.retention, found, limit=limit or 1)
     for moment in reversed(moments[:limit]):
         _emit(cli, moment)
-    while (status := status_of_run(cli.storage, found)) == "running":
-        time.sleep(interval)
-        now = manager.reader.run(found.run_id)
-        if now is None:
-            raise NotFoundError(f"run {found.run_id!r} was deleted", run_id=found.run_id)
-        if now.seq > found.seq:
-            for moment in _since(cli.manager, now, found.seq + 1):
-                _emit(cli, moment)
-        found = now
+    with RunWatch(cli.storage, found.run_id, every=interval) as changes:
+        while (status := status_of_run(cli.storage, found)) == "running":
+            changes.wait(interval)
+            now = manager.reader.run(found.run_id)
+            if now is None:
+                raise NotFoundError(f"run {found.run_id!r} was deleted", run_id=found.run_id)
+            if now.seq > found.seq:
+                for moment in _since(cli.manager, now, found.seq + 1):
+                    _emit(cli, moment)
+            found = now
     advice = f" ({how_to_resume(cli, found)})" if status in ("stale", "failed") else ""
     at = f" at step {found.step}{advice}"
     cli.say(Cell(found.run_id, "bold"), " ", status_cell(status), at)
