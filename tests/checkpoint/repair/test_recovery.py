@@ -509,7 +509,7 @@ def test_a_page_that_cannot_be_read_is_refused_and_repaired(tmp_path: Path, tabl
         )
     pages = pages_of(path, table)
     data = bytearray(path.read_bytes())
-    data[(pages[-1] - 1) * PAGE + 2000] ^= 1
+    data[pages[-1] * PAGE - 40] ^= 1  # the first row of a page lies at its end
     path.write_bytes(data)
     with CheckpointManager(f"sqlite:///{path}", on_corrupt="fallback") as manager:
         assert "page" in str(manager.repair(dry_run=True))
@@ -532,7 +532,7 @@ def test_pages_are_not_repaired_while_another_has_the_file_open(tmp_path: Path) 
         fill(manager)
     page = pages_of(path, "bodies")[-1]
     data = bytearray(path.read_bytes())
-    data[(page - 1) * PAGE + 2000] ^= 1
+    data[page * PAGE - 40] ^= 1
     path.write_bytes(data)
     with (
         CheckpointManager(f"sqlite:///{path}") as one,

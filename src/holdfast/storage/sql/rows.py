@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from holdfast.core.records import Header, Record, open_header, with_body
 from holdfast.errors import CorruptError
@@ -12,8 +13,10 @@ from holdfast.storage.shared import Head, misplaced, missing, run_info
 __all__ = ["bound_of", "head_of_row", "open_row", "record_of"]
 
 
-def open_row(run_id: str, seq: int, digest: bytes, text: bytes) -> Header:
+def open_row(run_id: str, seq: int, digest: Any, text: Any) -> Header:
     """The header of the record that the row claims to be."""
+    if not isinstance(digest, bytes) or not isinstance(text, bytes):
+        raise misplaced(run_id, seq)
     try:
         header = open_header(text, digest.hex())
     except CorruptError as error:
@@ -28,10 +31,10 @@ def open_row(run_id: str, seq: int, digest: bytes, text: bytes) -> Header:
     return header
 
 
-def record_of(run_id: str, seq: int, digest: bytes, text: bytes, body: bytes | None) -> Record:
+def record_of(run_id: str, seq: int, digest: Any, text: Any, body: Any) -> Record:
     """The record that the row claims to be."""
     header = open_row(run_id, seq, digest, text)
-    if body is None:
+    if not isinstance(body, bytes):
         raise CorruptError(
             f"the body of record {seq} of run {run_id!r} is missing", run_id=run_id, seq=seq
         )

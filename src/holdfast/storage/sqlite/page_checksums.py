@@ -9,6 +9,9 @@ and checked where the file is written and read. SQLite leaves these bytes alone
 What SQLite sees of these bytes is zero. It copies them, so a page that another tool wrote (one
 that opened the file after a crash and brought the log of the dead process in) has zero there as
 well: it is taken as it is, without a check.
+
+A page that does not match is an error for every query that needs it, unless all that it can hold
+proves itself: then only the damaged record is lost (see `containment`).
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from zlib import crc32
 
 import apsw
 
-__all__ = ["PAGE", "RESERVED", "checked_pages", "peek"]
+__all__ = ["PAGE", "RESERVED", "checked_pages", "peek", "strictly_checked_pages"]
 
 PAGE = 4096
 RESERVED = 4
@@ -31,13 +34,18 @@ _SMALLEST = 512
 
 def checked_pages() -> str:
     """The name under which SQLite knows this way to reach files; registers it at first use."""
-    return _registered().name
+    return _registered("holdfast-pages", _CheckedFile).name
+
+
+def strictly_checked_pages() -> str:
+    """The same for a reader that is to meet every page that does not match."""
+    return _registered("holdfast-pages-strict", _StrictFile).name
 
 
 @cache
-def _registered() -> _Pages:
+def _registered(name: str, file: type[_StrictFile]) -> _Pages:
     # SQLite knows it for as long as something here holds it.
-    return _Pages()
+    return _Pages(name, file)
 
 
 def peek(path: str, size: int) -> bytes:
@@ -54,20 +62,25 @@ def peek(path: str, size: int) -> bytes:
 
 
 class _Pages(apsw.VFS):
-    name = "holdfast-pages"
-
-    def __init__(self) -> None:
-        super().__init__(self.name, "", maxpathname=0)
+    def __init__(self, name: str, file: type[_StrictFile]) -> None:
+        super().__init__(name, "", maxpathname=0)
+        self.name = name
+        self._file = file
 
     def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> apsw.VFSFile:
-        file = _CheckedFile if flags[0] & apsw.SQLITE_OPEN_MAIN_DB else apsw.VFSFile
-        return file("", name, flags)
+        if not flags[0] & apsw.SQLITE_OPEN_MAIN_DB:
+            return apsw.VFSFile("", name, flags)
+        opened = self._file("", name, flags)
+        opened.path = name.filename() if isinstance(name, apsw.URIFilename) else str(name)
+        return opened
 
 
 _read = apsw.VFSFile.xRead
 
 
-class _CheckedFile(apsw.VFSFile):
+class _StrictFile(apsw.VFSFile):
+    path = ""
+
     def xRead(self, amount: int, offset: int) -> bytes:
         # SQLite calls this for every page it does not have in memory.
         if amount < _SMALLEST:
@@ -79,10 +92,15 @@ class _CheckedFile(apsw.VFSFile):
             raise apsw.CorruptError(f"there is no whole page at byte {offset}")
         content, stored = page[:-RESERVED], page[-RESERVED:]
         if stored != crc32(content, offset // PAGE).to_bytes(RESERVED, "big"):
-            if stored != _UNCHECKED:
-                raise apsw.CorruptError(f"page {offset // PAGE + 1} does not match its checksum")
-            return page[:amount]
+            if stored == _UNCHECKED:
+                return page[:amount]
+            number = offset // PAGE + 1
+            if not self._is_contained(number, content):
+                raise apsw.CorruptError(f"page {number} does not match its checksum")
         return (content + _UNCHECKED)[:amount]
+
+    def _is_contained(self, number: int, content: bytes) -> bool:
+        return False
 
     def xWrite(self, data: bytes, offset: int) -> None:
         if len(data) != PAGE:
@@ -90,3 +108,10 @@ class _CheckedFile(apsw.VFSFile):
         content = data[:-RESERVED]
         checksum = crc32(content, offset // PAGE).to_bytes(RESERVED, "big")
         super().xWrite(content + checksum, offset)
+
+
+class _CheckedFile(_StrictFile):
+    def _is_contained(self, number: int, content: bytes) -> bool:
+        from holdfast.storage.sqlite.containment import is_contained
+
+        return is_contained(self.path, number, content)

@@ -24,7 +24,7 @@ from holdfast.storage.base import Batch, Lease, RunQuery
 from holdfast.storage.io import write_file
 from holdfast.storage.shared import Head, Inspection, moment, rebuilt_head
 from holdfast.storage.sql import HIDDEN, NOTE, record_keys, record_of, state_of
-from holdfast.storage.sqlite.page_checksums import PAGE, checked_pages, peek
+from holdfast.storage.sqlite.page_checksums import PAGE, peek, strictly_checked_pages
 from holdfast.storage.sqlite.rows import lease_of, one, rows
 from holdfast.storage.sqlite.writes import insert_record, put_head
 
@@ -149,7 +149,7 @@ def _write_aside(quarantine: Path, run_id: str, aside: Sequence[tuple[Any, ...]]
 def bad_pages(path: Path) -> list[str]:
     """Problems that SQLite itself finds in the file."""
     # A new connection: one that is in use may remember pages from before they were damaged.
-    db = apsw.Connection(str(path), vfs=checked_pages())
+    db = apsw.Connection(str(path), vfs=strictly_checked_pages())
     try:
         found = rows(db, f"PRAGMA integrity_check({_FEW})", ())
     except (apsw.CorruptError, apsw.NotADBError) as error:

@@ -319,7 +319,7 @@ class SQLiteStorage(LeaseSlots, Storage):
             cursor = db.execute(_READ, (head.ordinal, first, end, size))
             for row in cursor:
                 page.append(row)
-                weight += len(row[3] or b"")
+                weight += len(row[3]) if isinstance(row[3], bytes) else 0
                 if weight > _PAGE_BYTES:
                     break
             cursor.close()
