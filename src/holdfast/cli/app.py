@@ -48,6 +48,7 @@ _COMMANDS = {
         "policy": "the rules that forget applies by default",
         "encrypt": "encrypt runs that are in the clear",
         "rotate-key": "encrypt runs with a new key",
+        "storage": "upgrade the tables of a storage; --check only looks",
     },
     "Move": {
         "export": "write a run to a file, as JSON or as a web page",

@@ -18,10 +18,19 @@ import msgspec
 from holdfast.core.records import Header, Lease, Owner, Record, check_run_id, gaps_between
 from holdfast.errors import ConflictError, NotFoundError, StorageUnavailableError, UsageError
 from holdfast.storage.process import is_dead, is_live, this_process
-from holdfast.storage.shared import Inspection, Repairable, RunWatch, Subscription
+from holdfast.storage.shared import (
+    Diagnosable,
+    Fact,
+    Inspection,
+    Repairable,
+    RunWatch,
+    Subscription,
+)
 
 __all__ = [
     "Batch",
+    "Diagnosable",
+    "Fact",
     "Inspection",
     "Lease",
     "Leasing",

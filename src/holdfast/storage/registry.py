@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from holdfast.config import DEFAULT_ADDRESS, VARIABLE, Config, read_config
 from holdfast.errors import CorruptError, HoldfastError, NotFoundError, StorageError, UsageError
@@ -52,7 +52,7 @@ def open_storage(address: str | Storage | None = None) -> Storage:
     - ``sqlite:///runs.db``, relative to the working directory; ``sqlite:////srv/runs.db``.
     - ``file:runs`` or ``file://./runs``, relative; ``file:///srv/runs``.
     - ``postgresql://user@host/database``, with libpq's options and ``schema=``, ``pool=``,
-      ``timeout=``, ``patience=``; needs the extra `postgres`.
+      ``timeout=``, ``patience=``, ``upgrade=``; needs the extra `postgres`.
     - ``redis://user@host:6379/0``, ``rediss://`` with TLS, ``valkey://``, ``redis+unix:///socket``,
       with ``prefix=``, ``durability=``, ``replicas=``, ``pool=``, ``timeout=``, ``patience=``;
       needs the extra `redis`.
@@ -244,9 +244,9 @@ def _open_postgres(url: StorageURL) -> Storage:
     """Our own options are taken out; all others are libpq's, and go to the server's driver."""
     from holdfast.storage.postgres import PostgresStorage
 
-    own = {"schema", "pool", "compress", "timeout", "patience"}
+    own = {"schema", "pool", "compress", "timeout", "patience", "upgrade"}
     rest = {key: value for key, value in url.options.items() if key not in own}
-    address = url.full.partition("?")[0] + (f"?{urlencode(rest)}" if rest else "")
+    address = url.full.partition("?")[0] + (f"?{urlencode(rest, quote_via=quote)}" if rest else "")
     try:
         return PostgresStorage(
             address,
@@ -255,12 +255,20 @@ def _open_postgres(url: StorageURL) -> Storage:
             timeout=float(url.options.get("timeout", "30")),
             patience=float(url.options.get("patience", "30")),
             compress=_compression_named(url.options.get("compress", "false")),
+            upgrade=_yes(url, "upgrade"),
         )
     except ValueError as error:
         raise UsageError(
             f"an option of {url} is no number: {error}",
             hint="pool takes a whole number; timeout and patience take seconds",
         ) from None
+
+
+def _yes(url: StorageURL, option: str) -> bool:
+    given = url.options.get(option, "true")
+    if given not in ("true", "false"):
+        raise UsageError(f"{option}={given} is not known", hint=f"give {option}=true or false")
+    return given == "true"
 
 
 def _open_redis(url: StorageURL) -> Storage:
@@ -271,7 +279,7 @@ def _open_redis(url: StorageURL) -> Storage:
     from holdfast.storage.redis import RedisStorage
 
     rest = {key: value for key, value in url.options.items() if key in driver}
-    address = url.full.partition("?")[0] + (f"?{urlencode(rest)}" if rest else "")
+    address = url.full.partition("?")[0] + (f"?{urlencode(rest, quote_via=quote)}" if rest else "")
     try:
         return RedisStorage(
             address,

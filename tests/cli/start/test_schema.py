@@ -37,6 +37,7 @@ CALLS = {
     "verify": "verify",
     "repair": "repair",
     "policy": "policy",
+    "storage": "storage upgrade",
     "export": "export crawl -o out.holdfast",
     "import": "import there.holdfast --as taken",
     "copy": "copy --to sqlite:///copy.db",

@@ -7,16 +7,19 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from queue import Queue
 from uuid import uuid4
 
 import psycopg
 import pytest
+from tests.cli.conftest import call
 from tests.cutting import MOMENTS, CuttingProxy, Moment
 from tests.servers import Postgres, postgres
 
+import holdfast
 from holdfast import CheckpointManager, State, errors
-from holdfast.storage.base import Owner, RecordQuery, RunQuery
+from holdfast.storage.base import Owner, RecordQuery, RunQuery, RunWatch
 from holdfast.storage.postgres import PostgresStorage
 from holdfast.storage.registry import open_storage
 from holdfast.testing import JournalWriter
@@ -191,6 +194,11 @@ def test_a_schema_of_an_earlier_version_is_upgraded_with_its_runs(
         db.execute(f"ALTER TABLE {schema}.runs DROP COLUMN token")
         db.execute(f"DROP TABLE {schema}.watchers")
         db.execute(f"UPDATE {schema}.version SET number = 1")
+    address = f"{server.url}&schema={schema}"
+    check = call("storage", "upgrade", "--check", "-s", address)
+    assert (check.code, "has format 1, and this Holdfast needs 2" in check.out) == (8, True)
+    assert call("storage", "upgrade", "-s", address, "--json").json()["upgraded"]
+    assert call("storage", "upgrade", "--check", "-s", address).code == 0
     with PostgresStorage(server.url, schema=schema) as storage:
         JournalWriter.after(storage, "run").save(storage)
         assert len(list(storage.read("run"))) == 2
@@ -221,6 +229,71 @@ def test_a_subscription_survives_a_lost_connection_and_leaves_no_watcher(
         subscription.close()
         while db.execute(f"SELECT 1 FROM {schema}.watchers").fetchone():
             time.sleep(0.01)
+
+
+def test_a_check_creates_no_schema(server: Postgres, schema: str) -> None:
+    found = call("storage", "upgrade", "--check", "-s", f"{server.url}&schema={schema}")
+    assert (found.code, "there is no schema" in found.out) == (8, True)
+    with psycopg.connect(server.url) as db:
+        assert not db.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", [schema]).fetchone()
+
+
+@pytest.fixture
+def worker(server: Postgres, storage: PostgresStorage, schema: str) -> Iterator[str]:
+    """The address of a role that has just the rights that the documentation grants."""
+    page = Path("docs/how-to/postgres.md").read_text("utf-8")
+    grants = page.partition("```sql\n")[2].partition("```")[0].replace("holdfast", schema)
+    role = f"w{uuid4().hex[:12]}"
+    with psycopg.connect(server.url, autocommit=True) as db:
+        db.execute(f"CREATE ROLE {role} LOGIN")
+        db.execute(grants.replace("worker", role))
+        yield f"{server.url.replace('postgres@', f'{role}@', 1)}&schema={schema}"
+        db.execute(f"DROP OWNED BY {role}")
+        db.execute(f"DROP ROLE {role}")
+
+
+def test_a_role_with_few_rights_can_do_all_that_a_worker_does(
+    server: Postgres, worker: str, schema: str
+) -> None:
+    with open_storage(worker) as storage, CheckpointManager(storage) as manager:
+        assert isinstance(storage, PostgresStorage)
+        with holdfast.run("run", storage=storage) as run:
+            run.checkpoint(done=1)
+        manager.delete_checkpoint(manager.list_checkpoints("run")[0].checkpoint_id)
+        assert all(manager.verify())
+        with RunWatch(storage, "other", every=0.01) as watch:
+            JournalWriter("other").save(storage)
+            assert watch.wait(30)
+        storage.delete("other")
+        assert not [fact for fact in storage.diagnose() if fact.problem]
+    with psycopg.connect(server.url, autocommit=True) as db:
+        db.execute(f"UPDATE {schema}.version SET number = 1")
+    with pytest.raises(errors.SchemaError, match="may not upgrade it") as refused:
+        open_storage(worker)
+    assert "as the owner of the schema" in refused.value.hint
+
+
+def test_doctor_tells_what_is_wrong_with_a_server_and_what_to_do(
+    server: Postgres, storage: PostgresStorage, schema: str, worker: str
+) -> None:
+    role = worker.partition("//")[2].partition("@")[0]
+    with psycopg.connect(server.url, autocommit=True) as db:
+        db.execute(f"DROP INDEX {schema}.runs_by_status")
+        db.execute(f"REVOKE DELETE ON {schema}.facets FROM {role}")
+    result = call("doctor", "--json", "-s", f"{worker}&options=-c%20synchronous_commit%3Doff")
+    assert result.code == 0
+    facts = {fact["name"]: fact for fact in result.json()["facts"]}
+    assert facts["server"]["value"].startswith("PostgreSQL ")
+    assert {"latency", "clock", "fsync", "full_page_writes", "connections"} <= facts.keys()
+    wrong = {name: fact["hint"] for name, fact in facts.items() if fact["problem"]}
+    assert wrong == {
+        "synchronous_commit": f"ALTER ROLE {role} SET synchronous_commit = on",
+        "indexes": "holdfast repair -s URL creates them",
+        "rights": f'GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA "{schema}"'
+        f' TO "{role}"',
+    }
+    assert storage.check_medium(repair=True) == ["index runs_by_status is missing"]
+    assert storage.check_medium(repair=False) == []
 
 
 def test_a_restarted_server_is_found_again(server: Postgres, schema: str) -> None:

@@ -15,6 +15,7 @@ from uuid import uuid4
 
 import pytest
 import redis
+from tests.cli.conftest import call
 from tests.cutting import MOMENTS, CuttingProxy
 from tests.servers import Redis, redis_program, valkey, valkey_program
 
@@ -539,6 +540,22 @@ def test_a_user_who_may_not_publish_appends_and_polls(
         assert watch.wait(30)
         assert not watch.is_live
     raw.execute_command("ACL", "DELUSER", prefix)
+
+
+def test_doctor_tells_what_is_wrong_with_a_server_and_what_to_do(
+    start: Callable[..., Redis],
+) -> None:
+    server = start("appendonly no", "maxmemory 900000000")
+    refused = call("doctor", "-s", server.url)
+    assert (refused.code, "CONFIG SET appendonly yes" in refused.out) == (10, True)
+    result = call("doctor", "--json", "-s", f"{server.url}?durability=relaxed")
+    facts = {fact["name"]: fact for fact in result.json()["facts"]}
+    assert facts["server"]["value"].startswith(("Valkey ", "Redis "))
+    assert facts["memory"]["value"].endswith(" of 900 MB, noeviction")
+    assert {"latency", "clock", "replicas", "encryption"} <= facts.keys()
+    wrong = {name: fact["hint"] for name, fact in facts.items() if fact["problem"]}
+    assert wrong.keys() == {"durability"}
+    assert wrong["durability"].startswith("CONFIG SET appendonly yes")
 
 
 def test_a_storage_survives_a_fork(storage: RedisStorage) -> None:

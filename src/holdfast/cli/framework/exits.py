@@ -34,6 +34,7 @@ __all__ = [
     "INTERRUPTED",
     "LIMIT",
     "NOT_FOUND",
+    "NO_LONGER_FITS",
     "NO_STORAGE",
     "PARTIAL",
     "PIPE_CLOSED",
@@ -46,6 +47,7 @@ __all__ = [
 ]
 
 FAILED, USAGE, PARTIAL, NOT_FOUND, CONFIRM, DAMAGED, LIMIT, WAITING = 1, 2, 3, 4, 6, 7, 9, 20
+NO_LONGER_FITS = 8
 NO_STORAGE = 10
 INTERRUPTED = 130
 PIPE_CLOSED = 141
@@ -63,8 +65,8 @@ _CODES: tuple[tuple[type[BaseException], int], ...] = (
     (errors.ConflictError, 5),
     (errors.StorageUnavailableError, 11),
     (errors.WrongKeyError, 12),
-    (errors.SchemaError, 8),
-    (errors.ShapeError, 8),
+    (errors.SchemaError, NO_LONGER_FITS),
+    (errors.ShapeError, NO_LONGER_FITS),
     (errors.DataError, DAMAGED),
     (errors.BudgetError, LIMIT),
     (errors.InDoubtError, WAITING),

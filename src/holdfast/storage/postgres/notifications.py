@@ -10,6 +10,7 @@ import psycopg
 from psycopg import sql
 
 from holdfast.storage.postgres.connections import Connections
+from holdfast.storage.postgres.diagnosis import is_direct
 from holdfast.storage.postgres.queries import Queries
 from holdfast.storage.postgres.rows import to_text
 from holdfast.storage.shared import ChangeListener
@@ -32,7 +33,7 @@ class PostgresListener(ChangeListener):
 
     def listen(self, stop: threading.Event) -> bool:
         with self._db.connect() as db:
-            if not _is_direct(db):
+            if not is_direct(db):
                 return False
             me = uuid4()
             try:
@@ -59,9 +60,3 @@ class PostgresListener(ChangeListener):
 
     def _announce(self, db: psycopg.Connection, me: object) -> None:
         db.execute(self._queries.announce, (me, _ANNOUNCED_FOR))
-
-
-def _is_direct(db: psycopg.Connection) -> bool:
-    """False behind a pooler, where the next statement may run on another connection."""
-    row = db.execute("SELECT pg_backend_pid()").fetchone()
-    return row is not None and row[0] == db.info.backend_pid

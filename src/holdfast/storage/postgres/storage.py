@@ -26,6 +26,7 @@ from holdfast.storage.base import (
     matches_run,
 )
 from holdfast.storage.postgres.connections import Connections
+from holdfast.storage.postgres.diagnosis import diagnose
 from holdfast.storage.postgres.notifications import PostgresListener
 from holdfast.storage.postgres.queries import Listing, Queries
 from holdfast.storage.postgres.repair import inspect_run, rewrite_run
@@ -37,8 +38,9 @@ from holdfast.storage.postgres.rows import (
     to_bytes,
     to_text,
 )
-from holdfast.storage.postgres.schema import channel_of, create, missing_indexes
+from holdfast.storage.postgres.schema import channel_of, create, create_index, missing_indexes
 from holdfast.storage.shared import (
+    Fact,
     Inspection,
     LeaseSlots,
     Subscription,
@@ -71,7 +73,8 @@ _LeaseRow = tuple[int, bytes | None, float, bytes | None, float]
 class PostgresStorage(LeaseSlots, Storage):
     """Keeps journals in the schema *schema* of the PostgreSQL database at *url*.
 
-    The schema is created if it is missing. Any number of processes and machines may use it at the
+    The schema is created if it is missing, and one of an older Holdfast is upgraded; without
+    *upgrade* both are refused. Any number of processes and machines may use it at the
     same time, also through a pooler in transaction mode; leases expire by the database's clock.
     *pool* is the most connections this process opens. A call waits *timeout* seconds for an
     answer; while the server is away, restarting or failing over, it is repeated for up to
@@ -89,6 +92,7 @@ class PostgresStorage(LeaseSlots, Storage):
         compress: bool | str = False,
         timeout: float = 30.0,
         patience: float = 30.0,
+        upgrade: bool = True,
         lease_clock: Literal["database", "caller"] = "database",
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -105,7 +109,7 @@ class PostgresStorage(LeaseSlots, Storage):
         self._sql = Queries(schema)
         self._db = Connections(url, size=pool, timeout=timeout, patience=patience)
         try:
-            self._db.run_once(partial(create, schema=schema))
+            self._db.run_once(partial(create, schema=schema, upgrade=upgrade))
         except BaseException:
             self._db.close()
             raise
@@ -201,10 +205,13 @@ class PostgresStorage(LeaseSlots, Storage):
         return None if row is None else self._held(run_id, row, self._clock())
 
     def check_medium(self, *, repair: bool) -> list[str]:
-        return [
-            f"index {name} is missing"
-            for name in self._db.run(partial(missing_indexes, schema=self._schema))
-        ]
+        lacking = self._db.run(partial(missing_indexes, schema=self._schema))
+        for name in lacking if repair else ():
+            self._db.run(partial(create_index, schema=self._schema, name=name))
+        return [f"index {name} is missing" for name in lacking]
+
+    def diagnose(self) -> list[Fact]:
+        return self._db.run_once(partial(diagnose, schema=self._schema))
 
     def known_runs(self) -> list[str]:
         return [to_text(run_id) for (run_id,) in self._all(self._sql.known, ())]

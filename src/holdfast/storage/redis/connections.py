@@ -55,6 +55,7 @@ _AWAY_WORDS = ("BUSY", "NOREPLICAS")
 """Errors, and first words of others, after which the same call may succeed."""
 _REFUSED = ("NOAUTH", "WRONGPASS", "NOPERM")
 _SCHEMES = {"valkey": "redis", "valkeys": "rediss", "redis+unix": "unix", "valkey+unix": "unix"}
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _PASSWORDS = ("REDISCLI_AUTH", "VALKEYCLI_AUTH")
 
 
@@ -99,6 +100,16 @@ class ServerConnections:
     def servers(self) -> list[Any]:
         """A client for every server that takes writes."""
         return [self._server] if self._cluster is None else self._cluster.clients()
+
+    @property
+    def is_encrypted(self) -> bool:
+        """True if connections use TLS."""
+        return issubclass(self._pool.connection_class, redis.SSLConnection)
+
+    @property
+    def is_local(self) -> bool:
+        """True if connections do not leave this machine."""
+        return self._pool.connection_kwargs.get("host", "localhost") in _LOOPBACK
 
     def own_client(self) -> Any:
         """A client with connections of its own, outside of the pool."""

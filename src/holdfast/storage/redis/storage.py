@@ -25,6 +25,7 @@ from holdfast.storage.base import (
     matches_run,
 )
 from holdfast.storage.redis.connections import ServerConnections
+from holdfast.storage.redis.diagnosis import diagnose
 from holdfast.storage.redis.durability import Facts, apply, read_facts
 from holdfast.storage.redis.indexes import Indexes
 from holdfast.storage.redis.keys import KeyNames, member_of, to_bytes, to_text
@@ -60,6 +61,7 @@ from holdfast.storage.redis.scripts import (
 )
 from holdfast.storage.shared import (
     COMMON_KIND,
+    Fact,
     Inspection,
     LeaseSlots,
     Subscription,
@@ -242,6 +244,11 @@ class RedisStorage(LeaseSlots, Storage):
 
     def check_medium(self, *, repair: bool) -> list[str]:
         return (rebuild_indexes if repair else check_indexes)(self._db, self._keys, self._indexes)
+
+    def diagnose(self) -> list[Fact]:
+        return self._db.run_once(
+            lambda: diagnose(self._db, self._read_facts(), replicas=self._db.awaited.replicas)
+        )
 
     def known_runs(self) -> list[str]:
         return known_runs(self._db, self._keys)

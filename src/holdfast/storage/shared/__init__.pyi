@@ -4,6 +4,9 @@ from holdfast.storage.shared.append_rules import may_be_retry as may_be_retry
 from holdfast.storage.shared.damage import misplaced as misplaced
 from holdfast.storage.shared.damage import missing as missing
 from holdfast.storage.shared.damage import passed_over as passed_over
+from holdfast.storage.shared.diagnosis import Diagnosable as Diagnosable
+from holdfast.storage.shared.diagnosis import Fact as Fact
+from holdfast.storage.shared.diagnosis import measure as measure
 from holdfast.storage.shared.facets import COMMON_KIND as COMMON_KIND
 from holdfast.storage.shared.facets import Facet as Facet
 from holdfast.storage.shared.facets import facets_in as facets_in

@@ -1,4 +1,4 @@
-"""Commands that maintain a storage: forget, prune, verify, repair, policy, encrypt, rotate-key."""
+"""Commands that maintain a storage: forget, prune, verify, repair, encrypt, upgrade, ..."""
 
 from __future__ import annotations
 

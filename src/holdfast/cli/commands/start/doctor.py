@@ -22,6 +22,7 @@ from holdfast.cli.framework import (
     help_for,
 )
 from holdfast.errors import HoldfastError
+from holdfast.storage.base import Fact
 
 __all__ = ["Doctor", "Medium", "Package", "Setting", "doctor"]
 
@@ -38,12 +39,16 @@ _PACKAGES = (
     ("agent-framework-core", "agent-framework"),
     ("pydantic-ai-slim", "llm"),
     ("xllamacpp", "local"),
+    ("psycopg", "postgres"),
+    ("redis", "redis"),
     ("opentelemetry-api", "otel"),
 )
 
 _GUARANTEES = {
     "sqlite": "survives crashes and power loss; many processes of one machine; leases",
     "file": "survives crashes and power loss; many processes; leases; readable with cat",
+    "postgresql": "a commit of the server; many machines; leases; notifies of changes",
+    "redis": "the server's append-only file; many machines; leases; notifies of changes",
     "resilient": "what the storages under it guarantee; works while one of them is unavailable",
     "memory": "nothing survives the process",
 }
@@ -85,11 +90,16 @@ class Doctor(Document, kw_only=True):
     storage: str
     reachable: bool
     problem: str
+    facts: list[Fact]
+    """What the server behind the storage says of itself; empty where there is none."""
 
 
 @command
 def doctor(cli: Cli) -> int:
-    """Report what is installed, what each storage guarantees, and the origin of each setting."""
+    """Report what is installed, what each storage guarantees, and the origin of each setting.
+
+    Of a server it reports version, latency, durability, clock, rights, and what is wrong.
+    """
     document = read_doctor(cli)
     cli.give(document, lambda: _text(document))
     return 0 if document.reachable else exits.NO_STORAGE
@@ -97,11 +107,14 @@ def doctor(cli: Cli) -> int:
 
 def read_doctor(cli: Cli) -> Doctor:
     """The installation and its settings."""
-    from holdfast.storage.base import RunQuery
+    from holdfast.storage.base import Diagnosable, RunQuery
 
     settings, problem = cli.settings, ""
+    facts: list[Fact] = []
     try:
         next(iter(cli.storage.runs(RunQuery(limit=1))), None)
+        if isinstance(cli.storage, Diagnosable):
+            facts = cli.storage.diagnose()
     except HoldfastError as error:
         problem = f"{error.message} ({help_for(error)})"
     named = {"retention": settings.retention, "graphs": settings.graphs}
@@ -117,6 +130,7 @@ def read_doctor(cli: Cli) -> Doctor:
         storage=cli.address,
         reachable=not problem,
         problem=problem,
+        facts=facts,
     )
 
 
@@ -177,5 +191,15 @@ def _text(document: Doctor) -> Iterator[object]:
         [[f"{one.scheme}:", one.guarantees] for one in document.storages],
     )
     yield ""
+    if document.facts:
+        columns = (Column("fact"), Column("value", gives=True), Column("what to do", gives=True))
+        yield Table(columns, [_fact_row(one) for one in document.facts])
+        yield ""
     word = Cell("ok", "green") if document.reachable else Cell(document.problem, "red")
     yield Line.of(f"{document.storage}: ", word)
+
+
+def _fact_row(fact: Fact) -> list[object]:
+    if not fact.problem:
+        return [fact.name, fact.value, ""]
+    return [fact.name, Cell(f"{fact.value}: {fact.problem}", "red"), Cell(fact.hint, "yellow")]

@@ -1,0 +1,72 @@
+"""`holdfast storage`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from holdfast.cli.framework import Argument, Cell, Cli, Document, Line, Option, command, exits
+from holdfast.errors import SchemaError, UsageError
+from holdfast.storage.addresses import StorageURL, has_scheme
+
+__all__ = ["StorageFormat", "storage"]
+
+_UPGRADABLE = ("postgres", "postgresql")
+
+
+class StorageFormat(Document, kw_only=True):
+    """``storage upgrade``"""
+
+    type: Literal["storage"] = "storage"
+    storage: str
+    upgraded: bool
+    up_to_date: bool
+    problem: str
+
+
+@command
+def storage(
+    cli: Cli,
+    action: Annotated[str, Argument(metavar="upgrade", help="What to do: upgrade it.")] = "upgrade",
+    check: Annotated[bool, Option("--check", help="Change nothing; say if it is needed.")] = False,
+) -> int:
+    """Bring the tables of a storage to the format of this Holdfast.
+
+    Processes of the version before continue to work meanwhile. With --check, exits with 8 if an
+    upgrade is needed.
+    """
+    if action != "upgrade":
+        raise UsageError(f"there is no storage {action!r}", hint="holdfast storage upgrade")
+    problem = _problem(cli)
+    needed = bool(problem) and not check
+    if needed:
+        _ = cli.storage  # opening it upgrades it
+    document = StorageFormat(
+        storage=cli.address,
+        upgraded=needed,
+        up_to_date=needed or not problem,
+        problem=problem if check else "",
+    )
+
+    def text() -> Iterator[object]:
+        word = "upgraded" if needed else document.problem or "up to date"
+        yield Line.of(f"{document.storage}: ", Cell(word, "red" if document.problem else "green"))
+
+    cli.give(document, text)
+    return exits.NO_LONGER_FITS if document.problem else 0
+
+
+def _problem(cli: Cli) -> str:
+    """Why an upgrade is needed; empty if it is not."""
+    from holdfast.storage.base import open_storage
+
+    address = cli.settings.storage.value
+    if not has_scheme(address) or StorageURL.parse(address).scheme not in _UPGRADABLE:
+        _ = cli.storage
+        return ""
+    join = "&" if "?" in address else "?"
+    try:
+        open_storage(f"{address}{join}upgrade=false").close()
+    except SchemaError as error:
+        return error.message
+    return ""
