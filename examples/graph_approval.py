@@ -7,8 +7,7 @@ import tempfile
 from typing import Any
 
 import holdfast
-from holdfast import CheckpointConfig, GraphConfig, State, StateGraph, effect, interrupt
-from holdfast.errors import Interrupted
+from holdfast import State, StateGraph, effect, interrupt
 
 
 async def draft(topic: str) -> str:
@@ -32,7 +31,7 @@ async def publish(state: State) -> dict[str, Any]:
 
 
 def build(store: str) -> StateGraph:
-    graph = StateGraph(GraphConfig(checkpoint=CheckpointConfig(store=store, interval=1)))
+    graph = StateGraph("article", storage=store)
     graph.add_node("write", write)
     graph.add_node("publish", publish)
     graph.add_node("end", lambda state: None)
@@ -48,10 +47,8 @@ async def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         store = f"sqlite:///{directory}/runs.db"
         async with build(store) as graph:
-            try:
-                await graph.execute(State.new({"topic": "kelp"}, run_id="article"))
-            except Interrupted as parked:
-                print(parked)
+            result = await graph.run({"topic": "kelp"}, run_id="article")
+            print("the run is", result.status)
         for waiting in holdfast.pending(storage=store):
             print("open:", waiting.question)
         async with build(store) as graph:  # another day, another process

@@ -22,7 +22,7 @@ def text_of(answer: Any) -> str:
 
 def test_runs_are_listed_with_status_steps_cost_forks_and_tags(page: Browser) -> None:
     text = text_of(page.get("/"))
-    for word in ("report-mon-kids", "fork of report-mon at step 3", "✕ failed", "◐ interrupted"):
+    for word in ("report-mon-kids", "fork of report-mon at step 3", "✕ failed", "◐ waiting"):
         assert word in text
     assert "$0.021" in text
     assert "#published" in text

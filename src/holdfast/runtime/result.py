@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Generic, Self, TypeVar
 
 import msgspec
 
-from holdfast.checkpoint.effects import Effect, Waiting
+from holdfast.checkpoint.effects import Effect, Waiting, read_since
+from holdfast.checkpoint.journal import Reader
 
-__all__ = ["ModelSpent", "RunResult", "Spent", "spent_on"]
+__all__ = ["GraphResult", "ModelSpent", "RunResult", "Spent", "spent_before", "spent_on"]
 
 T = TypeVar("T")
 
@@ -67,6 +68,15 @@ def spent_on(effects: Iterable[Effect]) -> Spent:
     )
 
 
+def spent_before(reader: Reader, run_id: str) -> Spent:
+    """The cost of the completed calls that the journal of a run holds."""
+    run = reader.run(run_id)
+    if run is None:
+        return Spent()
+    notes = read_since(reader, run_id, 0, run.seq)
+    return spent_on({n.content.id: n.content for n in notes if n.kind == "effect"}.values())
+
+
 class RunResult(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """The outcome of a run, or what it waits for. Failures are raised."""
 
@@ -92,3 +102,37 @@ class RunResult(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     def completed(self) -> bool:
         """True if the run has ended well."""
         return self.status == "completed"
+
+
+class GraphResult(RunResult[None], frozen=True, kw_only=True):
+    """The outcome of a graph's run. The keys of its state can be read from it directly.
+
+    ``result["answer"]`` is ``result.state["answer"]``; so are `get`, `in` and `keys`.
+    """
+
+    def __getitem__(self, key: str) -> Any:
+        """The value of *key* in the state."""
+        return self.state[key]
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The value of *key* in the state, or *default*."""
+        return self.state.get(key, default)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.state
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.state)
+
+    def __len__(self) -> int:
+        return len(self.state)
+
+    def keys(self) -> Iterable[str]:
+        """The keys of the state."""
+        keys: Iterable[str] = self.state.keys()
+        return keys
+
+    def to_dict(self) -> dict[str, Any]:
+        """The state as a dict."""
+        values: dict[str, Any] = self.state.to_dict()
+        return values

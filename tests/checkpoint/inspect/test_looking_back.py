@@ -8,14 +8,15 @@ from pathlib import Path
 import apsw
 import pytest
 
-from holdfast import CheckpointManager, Rules, State
+import holdfast
+from holdfast import CheckpointManager, MemoryStorage, Rules, State
 from holdfast.checkpoint.inspect.overview import fork_origins, is_live, status_of_run, summaries
 from holdfast.checkpoint.inspect.stats import Figures, quantiles
 from holdfast.checkpoint.inspect.timeline_entries import timeline
 from holdfast.checkpoint.repair.verification import verify_headers
 from holdfast.checkpoint.retention.bulk import forget, plan_forget, plan_freeing
 from holdfast.core.records.lease import Lease
-from holdfast.storage.base import this_process
+from holdfast.storage.base import RunQuery, this_process
 
 
 @pytest.fixture
@@ -160,3 +161,20 @@ def test_figures_count_every_checkpoint_once(manager: CheckpointManager) -> None
     assert {name: one.checkpoints for name, one in figures.by_run.items()} == {"a": 4, "b": 2}
     assert len(figures.steps) == 4 and figures.resumes == {}
     assert quantiles([3.0, 1.0, 2.0]) == (2.0, 3.0, 3.0)
+
+
+def test_a_run_that_ends_while_it_is_looked_at_is_not_stale() -> None:
+    class Ending(MemoryStorage):
+        """Lets the run end between the look at its head and the look at its lease."""
+
+        def lease_of(self, run_id: str) -> Lease | None:
+            if live.status == "running":
+                live.__exit__(None, None, None)
+            return super().lease_of(run_id)
+
+    storage = Ending()
+    live = holdfast.run("r", storage=storage).__enter__()
+    live.checkpoint(n=1)
+    (seen,) = storage.runs(RunQuery(run_id="r"))
+    assert seen.status == "running"
+    assert status_of_run(storage, seen) == "completed"

@@ -56,7 +56,7 @@ def test_no_row_of_runs_wraps(database: Path, columns: int) -> None:
     lines = spawn(database, "runs", columns=columns, NO_COLOR="1").read().splitlines()
     assert max(map(len, lines)) <= columns
     assert all(status in str(lines) for status in ("STATUS", "max_rounds_reached", "failed"))
-    assert [line.split()[0] for line in lines if "inter" in line] == ["report-wed"]
+    assert [line.split()[0] for line in lines if "waiting" in line] == ["report-wed"]
     piped = call("-s", f"sqlite:///{database}", "runs").out
     assert "…" not in piped and "0198c0de-" * 4 in piped and "s ago summarize" in piped
 

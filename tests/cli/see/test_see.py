@@ -33,7 +33,7 @@ def test_runs_lists_status_steps_size_cost_and_forks(on: Holdfast) -> None:
     ]
     assert [line.split()[0] for line in lines[1:6]] == FAMILY
     assert "report (fork of report-mon@3)  completed" in lines[1]
-    assert "interrupted      5" in lines[2] and "$0.021" in lines[2]
+    assert "waiting        5" in lines[2] and "$0.021" in lines[2]
     assert lines[4].endswith("$0.021      1")
     assert lines[-1] == "5 runs, $0.059"
 
@@ -267,14 +267,14 @@ def test_status_is_healthy_when_nothing_is_wrong(on: Holdfast) -> None:
     assert result.out.startswith("healthy")
     assert "1 waiting for a person" in result.out
     document = on("status", "--json").json()
-    assert document["runs"] == {"completed": 3, "interrupted": 1}
+    assert document["runs"] == {"completed": 3, "waiting": 1}
 
 
 def test_status_tells_of_a_run_that_failed(on: Holdfast) -> None:
     result = on("status")
     assert result.code == 1
     document = on("status", "--json").json()
-    assert document["runs"] == {"completed": 3, "failed": 1, "interrupted": 1}
+    assert document["runs"] == {"completed": 3, "failed": 1, "waiting": 1}
     assert [(one["kind"], one["run_id"]) for one in document["problems"]] == [
         ("failed", "report-tue")
     ]
@@ -391,7 +391,7 @@ def test_stats_counts_bytes_resumes_and_times(on: Holdfast, database: Path) -> N
     assert sum(kind["checkpoints"] for kind in document["by_kind"]) == document["checkpoints"]
     assert {run["name"] for run in document["by_run"]} == set(FAMILY)
     resumes = {one["cause"]: (one["tried"], one["succeeded"]) for one in document["resumes"]}
-    assert resumes == {"interrupt": (1, 1)}
+    assert resumes == {"wait": (1, 1)}
     assert {one["name"] for one in document["latency"]} == {"load, now", "between checkpoints"}
     assert "RESUMED AFTER" in on("stats").out
 
@@ -401,7 +401,7 @@ def test_stats_tells_resumes_that_failed(on: Holdfast, manager: CheckpointManage
         graph.over(StateManager(manager.storage)).resume_sync("report-tue")
     document = on("stats", "--json").json()
     failed = {one["cause"]: (one["tried"], one["failed"]) for one in document["resumes"]}
-    assert failed == {"interrupt": (1, 0), "failure": (1, 1)}
+    assert failed == {"wait": (1, 0), "failure": (1, 1)}
 
 
 def test_tree_shows_forks_below_what_they_came_from(on: Holdfast) -> None:

@@ -32,7 +32,7 @@ def test_the_demo_kills_a_job_and_leaves_runs_to_look_at(here: Path) -> None:
     assert "SIGKILL" in result.err
     listed = call("-s", document["storage"], "runs", "--json").json()["runs"]
     assert {run["run_id"] for run in listed} == set(document["runs"])
-    assert {run["status"] for run in listed} == {"completed", "failed", "interrupted"}
+    assert {run["status"] for run in listed} == {"completed", "failed", "waiting"}
     assert any(run["forked_from"] for run in listed)
     assert "It resumed at step" in call("demo").out  # again: its storage is created again
 

@@ -41,7 +41,7 @@ async def parked(shop: Shop, manager: StateManager) -> Any:
     assert (result.status, shop.charged) == ("waiting", [])
     assert result.waiting[0].question["approve"] == "charge"
     assert result.waiting[0].question["arguments"] == {"amount": 5}
-    assert (await manager.list_checkpoints("researcher"))[0].status == "interrupted"
+    assert (await manager.list_checkpoints("researcher"))[0].status == "waiting"
     return result
 
 

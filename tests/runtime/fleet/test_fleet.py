@@ -276,7 +276,7 @@ async def test_those_who_watch_are_told_of_plans_rounds_text_and_the_answer(db: 
     assert heard.of("fleet.round")[0]["usage"]["calls"] == 2
     assert heard.of("fleet.turn")[1]["instruction"] == "do part 2"
     assert heard.of("fleet.ledger")[0]["ledger"]["speaker"] == "researcher"
-    assert {one["speaker"] for one in heard.of("fleet.text")} == {"manager", "researcher", "coder"}
+    assert {one["speaker"] for one in heard.of("model.text")} == {"manager", "researcher", "coder"}
     assert heard.of("fleet.answer")[0]["text"] == "The answer after 2 rounds."
 
 
@@ -290,7 +290,7 @@ async def test_what_is_told_can_be_turned_off(db: str, caplog: pytest.LogCapture
         ) as fleet:
             await fleet.run("Go")
     told = set(heard.types())
-    assert not told & {"fleet.text", "fleet.ledger", "fleet.tool", "fleet.plan"}
+    assert not told & {"model.text", "fleet.ledger", "fleet.tool", "fleet.plan"}
     assert "fleet.round" in told and not caplog.records
 
 
@@ -342,3 +342,22 @@ async def test_every_run_has_an_id_of_its_own(db: str) -> None:
     async with Fleet(manager(1), team(), db) as fleet:
         first, second = await fleet.run("Go"), await fleet.run("Go")
     assert first.run_id != second.run_id and first.run_id.startswith("fleet_")
+
+
+async def test_a_stream_gives_the_events_and_the_result_tells_what_a_resume_saved() -> None:
+    review = PlanReview(require_human_approval=True)
+    async with Fleet(manager(1), team(), "memory://", plan_review=review) as fleet:
+        stream = fleet.stream("Go", run_id="boat")
+        events = [event async for event in stream]
+        assert [event.seq for event in events] == [*range(1, len(events) + 1)]
+        assert {"node.start", "model.text", "effect.complete"} <= {event.type for event in events}
+        (asked,) = [event for event in events if event.type == "run.waiting"]
+        assert [one["kind"] for one in asked.data["waiting"]] == ["question"]
+        waiting = stream.result
+        assert (waiting.status, waiting.run_id, waiting.saved.calls) == ("waiting", "boat", 0)
+        heard: list[str] = []
+        done = await fleet.answer("boat", True, on_event=lambda event: heard.append(event.type))
+        assert (done.status, done.waiting) == ("completed", ())
+        assert waiting.usage.calls == 2
+        assert done.saved.tokens == waiting.usage.tokens < done.usage.tokens
+        assert "fleet.answer" in heard

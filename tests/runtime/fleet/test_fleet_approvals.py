@@ -13,8 +13,8 @@ from tests.runtime.fleets import calls, last_of, ledger, manager, rounds_done
 from tests.runtime.graphs import Heard
 
 import holdfast
-from holdfast.errors import Interrupted, StepError, UsageError
-from holdfast.runtime.fleet.fleet import Fleet
+from holdfast.errors import StepError, UsageError
+from holdfast.runtime.fleet.fleet import Fleet, FleetResult
 from holdfast.runtime.fleet.participants import ModelParticipant
 from holdfast.runtime.fleet.settings import ApprovalSettings, PlanReview
 from holdfast.runtime.models.model import Message, Reply, ToolCall
@@ -65,10 +65,10 @@ def fleet_of(shell: Shell, store: str | None, log: Path | None = None, **more: A
     return Fleet(manager(2, judge=judge, log=log), {"coder": coder(shell, log)}, store, **more)
 
 
-async def parked(call: Any) -> Interrupted:
-    with pytest.raises(Interrupted) as caught:
-        await call
-    return caught.value
+async def parked(call: Any) -> FleetResult:
+    result: FleetResult = await call
+    assert result.status == "waiting" and result.waiting
+    return result
 
 
 async def test_a_tool_that_needs_approval_parks_the_run(store: str, tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ async def test_a_tool_that_needs_approval_parks_the_run(store: str, tmp_path: Pa
         assert (request.operation_type, request.operation) == ("code_execution", "run")
         assert (request.agent_name, request.details) == ("coder", {"command": "ls"})
         assert (request.expires_at - request.asked_at).total_seconds() == 300
-        assert shell.called == [] and fleet.state.status == "interrupted"
+        assert shell.called == [] and fleet.state.status == "waiting"
     async with fleet_of(shell, store, log) as fleet:  # another process, another day
         await parked(
             fleet.run(resume_from_checkpoint=(await fleet.list_checkpoints())[0]["checkpoint_id"])

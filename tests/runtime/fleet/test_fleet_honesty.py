@@ -12,7 +12,7 @@ from tests.runtime.fleets import ledger, manager, team
 from tests.runtime.graphs import Heard
 
 from holdfast import Fleet
-from holdfast.errors import Interrupted, LeaseHeldError, StepError, UsageError
+from holdfast.errors import LeaseHeldError, StepError, UsageError
 from holdfast.runtime.fleet.execution import Backoff
 from holdfast.runtime.fleet.participants import ModelParticipant
 from holdfast.runtime.fleet.settings import ApprovalSettings, Limits, PlanReview
@@ -74,8 +74,7 @@ async def test_a_run_out_of_time_asks_no_model_when_it_is_resumed() -> None:
 async def test_a_waiting_run_shows_what_it_has_used() -> None:
     review = PlanReview(require_human_approval=True)
     async with Fleet(manager(1), team(), "memory://", plan_review=review) as fleet:
-        with pytest.raises(Interrupted):
-            await fleet.run("Go")
+        assert (await fleet.run("Go")).status == "waiting"
         assert fleet.state is not None and fleet.state["usage"]["calls"] == 2
         result = await fleet.answer(str(fleet.workflow_id), True)
         assert result.usage["calls"] == 2 + 2 + 1 + 1
@@ -95,8 +94,7 @@ async def test_an_unreadable_ledger_says_why() -> None:
 async def test_a_rejected_plan_is_not_a_completed_run() -> None:
     review = PlanReview(require_human_approval=True)
     async with Fleet(manager(1), team(), "memory://", plan_review=review) as fleet:
-        with pytest.raises(Interrupted):
-            await fleet.run("Go")
+        assert (await fleet.run("Go")).status == "waiting"
         result = await fleet.answer(str(fleet.workflow_id), False)
     assert (result.status, result.error) == ("failed", "the plan was not approved")
     assert result.answer == "The plan was not approved."
@@ -164,8 +162,7 @@ async def test_an_edit_that_does_not_fit_is_refused_and_the_question_stays_open(
     approvals = ApprovalSettings(require_approval_for=("shell",))
     crew = {"researcher": shell_participant(called, {"command": "ls"})}
     async with Fleet(manager(1), crew, "memory://", approvals=approvals) as fleet:
-        with pytest.raises(Interrupted):
-            await fleet.run("Go")
+        assert (await fleet.run("Go")).status == "waiting"
         run_id = str(fleet.workflow_id)
         with pytest.raises(UsageError, match="does not fit"):
             await fleet.answer(run_id, Approval(True, {"command": "ls", "seconds": "soon"}))

@@ -48,7 +48,7 @@ async def test_what_was_decided_and_paid_for_stays(store: str) -> None:
         )
         shop.fails = False
         final = await graph.resume("r")
-        assert (final["bought"], shop.paid, final.metadata) == ("kelp", 1, {"by": "ann"})
+        assert (final["bought"], shop.paid, final.state.metadata) == ("kelp", 1, {"by": "ann"})
         assert all(await graph.manager.verify("r"))
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast import Event, MemoryStorage, RunResult, State, StateGraph, effect, interrupt
+from holdfast.checkpoint.inspect import status_of_run
 from holdfast.errors import StepError, UsageError
+from holdfast.storage.base import RunQuery
 
 
 def asking(storage: Any, calls: list[str]) -> StateGraph:
@@ -48,11 +51,42 @@ async def test_waiting_is_a_result_and_an_answer_completes_the_run() -> None:
     assert (again.status, again.state["said"], again.usage.calls) == ("completed", "yes", 1)
 
 
+async def test_a_resume_gives_the_same_result_and_reads_as_the_state() -> None:
+    calls: list[str] = []
+    storage = MemoryStorage()
+    waiting = await asking(storage, calls).run({"n": 1}, run_id="r")
+    assert waiting.status == waiting.state.status == "waiting"
+    again = await asking(storage, calls).resume("r")
+    assert (again.status, again.saved.calls, again["n"], "said" in again) == (
+        "waiting",
+        1,
+        1,
+        False,
+    )
+    done = await asking(storage, calls).resume("bill", answer="yes")  # by its name
+    assert isinstance(done, RunResult)
+    assert (done.run_id, done.status, done.get("said"), done.usage.dollars) == (
+        *("r", "completed", "yes", 0.5),
+    )
+    assert dict(done) == done.to_dict() == done.state.to_dict()
+    assert (len(done), [*done]) == (3, [*done.keys()])
+
+
+def test_runs_that_waited_before_the_status_was_stored_are_waiting() -> None:
+    storage = MemoryStorage()
+    asking(storage, []).run_sync({"n": 1}, run_id="r")
+    (run,) = storage.runs(RunQuery(run_id="r"))
+    old = msgspec.structs.replace(run, status="interrupted")
+    assert status_of_run(storage, old) == "waiting"
+    asking(storage, []).resume_sync("r", answer="yes")
+    assert status_of_run(storage, old) == "interrupted"
+
+
 def test_a_script_gets_the_same_result_and_events() -> None:
     seen: list[Event] = []
     result = asking(MemoryStorage(), []).run_sync(run_id="r", on_event=seen.append)
     assert result.status == "waiting"
-    assert {"node.start", "effect.complete", "run.interrupted"} <= {event.type for event in seen}
+    assert {"node.start", "effect.complete", "run.waiting"} <= {event.type for event in seen}
 
 
 async def test_a_failure_is_raised() -> None:

@@ -27,7 +27,7 @@ async def test_a_fork_goes_its_own_way_and_leaves_the_source(store: str) -> None
         forked = await graph.fork(saved[2].checkpoint_id, {"n": 10}, "other")
         assert (forked.run_id, forked["n"], forked.step) == ("other", 10, 2)
         final = await graph.resume("other")
-        assert (final["n"], final.step, final.node) == (10, 3, "done")
+        assert (final["n"], final.step, final.state.node) == (10, 3, "done")
         after = await graph.manager.history("r")
         assert [one.checkpoint for one in after] == [one.checkpoint for one in before]
         assert all(await graph.manager.verify())

@@ -71,7 +71,7 @@ async def test_a_failed_run_is_saved_as_failed_with_its_error(store: str) -> Non
         assert (newest.step, newest.kind, newest.status) == (3, "recovery", "failed")
         assert newest.metadata == {"error": "ValueError"}
         final = await graph.resume("r")
-        assert final.metadata == {}
+        assert final.state.metadata == {}
 
 
 async def test_a_damaged_checkpoint_stops_a_run_or_is_gone_back_from(
@@ -101,7 +101,7 @@ async def test_a_completed_run_gives_its_result_and_executes_nothing(store: str)
         executed = list(counting.executed)
         again = await graph.resume("r")
         assert again.to_dict() == first.to_dict() == {"n": 3, "done": True}
-        assert again == first and counting.executed == executed
+        assert again.state == first and counting.executed == executed
         assert (await graph.execute(State.new({}, run_id="r"))).to_dict() == first.to_dict()
 
 
@@ -147,7 +147,7 @@ async def test_the_stored_decision_is_followed(db: str) -> None:
     with pytest.raises(StepError):
         await graph.execute(State.new({}, run_id="r"))
     fails.append(False)
-    assert (await graph.resume("r")).node == "left"
+    assert (await graph.resume("r")).state.node == "left"
     assert seen == ["left", "left"]
 
 
@@ -168,7 +168,7 @@ async def test_no_edge_that_fits_is_an_error_and_resume_decides_again_without_th
             await graph.execute(State.new({"n": 1}, run_id="r"))
         assert caught.value.node == "a" and caught.value.state.step == 1
     wants[0] = 1
-    assert (await graph.resume("r")).node == "b"
+    assert (await graph.resume("r")).state.node == "b"
     assert executed == [1]
 
 
@@ -226,7 +226,7 @@ async def test_types_come_back_so_that_predicates_say_the_same(store: str) -> No
         await graph.execute(State.new({}, run_id="r"))
     fails.append(False)
     final = await graph.resume("r")
-    assert final.node == "c" and key_equals("n", 1)(final) and type(final["n"]) is int
+    assert final.state.node == "c" and key_equals("n", 1)(final.state) and type(final["n"]) is int
 
 
 async def test_resume_without_checkpointing_is_its_own_error() -> None:
@@ -394,7 +394,7 @@ class TestShape:
             with pytest.raises(StepError):
                 await graph.execute(State.new({}, run_id="r"))
         async with line(lambda state: None, lambda state: None, store=db, interval=1) as graph:
-            assert fails and (await graph.resume("r", force=True)).node == "node1"
+            assert fails and (await graph.resume("r", force=True)).state.node == "node1"
 
 
 async def test_a_store_by_name_is_shared_and_not_closed() -> None:

@@ -88,7 +88,7 @@ async def test_parts_of_nodes_and_effects_and_questions_are_told(db: str) -> Non
         *("chain.start", "step.start", "step.complete", "chain.complete"),
         *("parallel.start", "worker.start", "worker.complete", "parallel.complete"),
         *("route.evaluate", "route.select", "route.execute"),
-        *("effect.start", "effect.complete", "run.interrupted"),
+        *("effect.start", "effect.complete", "run.waiting"),
     } <= set(heard.types())
     assert heard.of("chain.complete")[0]["steps_completed"] == 1
     assert heard.of("parallel.start")[0]["item_count"] == 1

@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.checkpoint.retention import RetentionManager
 from holdfast.core.records import Lease
-from holdfast.storage.base import Leasing, RecordQuery, RunInfo, Storage, is_dead
+from holdfast.storage.base import Leasing, RecordQuery, RunInfo, RunQuery, Storage, is_dead
 
 __all__ = [
     "EffectCost",
@@ -99,11 +99,31 @@ def is_live(lease: Lease | None, now: float) -> bool:
 
 
 def status_of_run(storage: Storage, run: RunInfo) -> str:
-    """The run's status, or ``stale``. One that was never leased is believed to be running."""
+    """The run's status, or ``stale``. One that was never leased is believed to be running.
+
+    Runs that waited for an answer were once saved as ``interrupted``: they are ``waiting``.
+    """
+    if run.status == "interrupted" and _asks(storage, run.run_id):
+        return "waiting"
     if run.status != "running" or not isinstance(storage, Leasing):
         return run.status
     lease = storage.lease_of(run.run_id)
-    return run.status if lease is None or is_live(lease, time.time()) else "stale"
+    if lease is None or is_live(lease, time.time()):
+        return run.status
+    now = next(iter(storage.runs(RunQuery(run_id=run.run_id))), run)
+    if now.seq == run.seq:
+        return "stale"
+    return status_of_run(storage, now)  # it came further before its lease was looked at
+
+
+def _asks(storage: Storage, run_id: str) -> bool:
+    """Return whether the newest question of a run has no answer."""
+    newest = {
+        kind: max((header.seq for header in storage.headers(query)), default=0)
+        for kind in ("question", "answer")
+        for query in [RecordQuery(run_id=run_id, kind=kind, notes=True, limit=1)]
+    }
+    return newest["question"] > newest["answer"]
 
 
 def summaries(

@@ -20,7 +20,7 @@ from holdfast.cli.console.show import Watcher, ended
 from holdfast.cli.console.words import Command, Mistake, read_line
 from holdfast.cli.framework import Cell, Terminal, exits, short_id
 from holdfast.core.records import read_status
-from holdfast.errors import HoldfastError, Interrupted, UsageError
+from holdfast.errors import HoldfastError, UsageError
 from holdfast.runtime.fleet import Fleet, FleetResult, Settings, build_fleet, read_workflow
 from holdfast.storage.addresses import mask_url
 
@@ -104,7 +104,7 @@ class Console:
     async def _time_left(self) -> float | None:
         """Seconds until something that the run waits for is rejected; None if nothing will be."""
         state = self.fleet.state
-        if state is None or state.status != "interrupted" or not self.fleet.checkpointing:
+        if state is None or state.status != "waiting" or not self.fleet.checkpointing:
             return None
         ends = [
             one.expires_at
@@ -189,8 +189,6 @@ class Console:
             finally:
                 watching.cancel()
                 self._watcher.clear()
-        except Interrupted as waiting:
-            self._waiting(waiting)
         except asyncio.CancelledError:
             if self._watcher.broken:
                 raise BrokenPipeError from None
@@ -199,7 +197,10 @@ class Console:
             self.problem(str(error))
             self._stopped("failed")
         else:
-            self.show(*ended(result))
+            if result.status == "waiting":
+                self._waiting(result)
+            else:
+                self.show(*ended(result))
 
     async def _watch(self, task: asyncio.Future[FleetResult]) -> None:
         """Show that the run is busy, and end it if nothing reads its output."""
@@ -211,9 +212,9 @@ class Console:
             elif alive:
                 self._watcher.tick()
 
-    def _waiting(self, waiting: Interrupted) -> None:
-        self.show(Cell(f"run {waiting.run_id} waits for you:", "yellow"))
-        for one in waiting.facts.get("waiting", ()):
+    def _waiting(self, result: FleetResult) -> None:
+        self.show(Cell(f"run {result.run_id} waits for you:", "yellow"))
+        for one in result.waiting:
             self._commands.show_waiting(one)
         self.show(Cell("approve, approve edit, reject REASON, or later: pending", "dim"))
 

@@ -369,7 +369,7 @@ class Agent:
                 if veto:
                     raise VetoError(f"a hook refused the resume: {veto}", run_id=start.run_id)
                 self._resumed = True
-                state = await graph.resume(
+                state = await graph.resume_state(
                     start.run_id,
                     checkpoint_id=start.checkpoint_id,
                     answer=start.answer,
@@ -387,7 +387,7 @@ class Agent:
                 raise StepError(f"the agent failed: {ending.error}", node="cycle") from ending
             status = ending.status
         except Interrupted as signal:
-            waiting, status = getattr(signal, "waiting", ()), "interrupted"
+            waiting, status = getattr(signal, "waiting", ()), "waiting"
         except Drained:
             status = "interrupted"
         else:

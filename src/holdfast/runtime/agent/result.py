@@ -81,7 +81,7 @@ def result_of(
     answer = signature.read(raw) if signature is not None and raw is not None else raw
     return AgentResult(
         task=extra.get("task", ""),
-        status="waiting" if waiting else state.status,
+        status=state.status,
         answer=answer,
         value=answer,
         state=state,

@@ -6,7 +6,7 @@ import asyncio
 
 from holdfast.checkpoint.manager import StateManager
 from holdfast.core.records import Header
-from holdfast.errors import BudgetError, Drained, Interrupted, StepError, UsageError
+from holdfast.errors import BudgetError, StepError, UsageError
 from holdfast.runtime.agent.agent import BaseAutonomousAgent
 from holdfast.runtime.agent.graph import check_name
 from holdfast.runtime.agent.result import AgentResult
@@ -18,7 +18,7 @@ __all__ = ["AgentRuns"]
 class AgentRuns:
     """The runs of an agent with the methods that `holdfast resume` uses of a graph.
 
-    Where the agent returns no answer, an error is raised, as a graph would.
+    Where the agent fails or reaches a limit, an error is raised, as a graph would.
     """
 
     def __init__(self, agent: BaseAutonomousAgent) -> None:
@@ -41,16 +41,16 @@ class AgentRuns:
 
     def resume_sync(
         self, run_id: str, *, checkpoint_id: str | None = None, force: bool = False
-    ) -> Header:
-        """Continue the run, from its newest checkpoint or the one named; return the last one.
+    ) -> AgentResult:
+        """Continue the run, from its newest checkpoint or the one named.
 
         An agent's nodes always fit, so that *force* changes nothing.
         """
         header = self._target(run_id, checkpoint_id)
         result = asyncio.run(self._agent.run(checkpoint=header.id))
-        if result.status != "completed":
-            raise _told(result)
-        return self._target(run_id, None)
+        if result.status in ("completed", "waiting", "interrupted"):
+            return result
+        raise _told(result)
 
     @property
     def _manager(self) -> StateManager:
@@ -78,10 +78,6 @@ class AgentRuns:
 def _told(result: AgentResult) -> BaseException:
     """The exception that a graph would raise in place of this result."""
     run_id = result.run_id
-    if result.waiting:
-        return Interrupted(f"run {run_id!r} waits", run_id=run_id, waiting=result.waiting)
-    if result.status == "interrupted":
-        return Drained(f"run {run_id!r} was interrupted", run_id=run_id, node="", saved=True)
     if result.status == "failed":
         return StepError(f"the agent failed: {result.error}", node="cycle", run_id=run_id)
     return BudgetError(

@@ -9,13 +9,15 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from holdfast.checkpoint.effects import open_notes, resolve, waiting_of
+from holdfast.checkpoint.effects import Waiting, open_notes, resolve, waiting_of
 from holdfast.checkpoint.manager import StateManager
 from holdfast.core.state import State
-from holdfast.errors import HoldfastError, Interrupted, StepError, StorageError, UsageError
+from holdfast.errors import Drained, HoldfastError, Interrupted, StepError, StorageError, UsageError
 from holdfast.runtime.graph import EndRun, StateGraph
+from holdfast.runtime.result import Spent, spent_before
 from holdfast.runtime.resume import Saved
 from holdfast.runtime.tools import ApprovalHandler, ApprovalRequest, expired, requests_in
+from holdfast.runtime.watch import Event, Listener
 
 __all__ = ["Attempt", "Backoff", "Ended", "FleetExecution", "stored_state"]
 
@@ -83,6 +85,10 @@ class Ended(NamedTuple):
     attempts: tuple[Attempt, ...]
     error: str = ""
     """The reason that a run ended without an answer."""
+    waiting: tuple[Waiting, ...] = ()
+    """The approvals that the run waits for."""
+    saved: Spent = Spent()
+    """The cost of the calls that an earlier execution recorded."""
 
 
 class FleetExecution:
@@ -96,26 +102,43 @@ class FleetExecution:
         self._handler = handler
 
     async def run(
-        self, run_id: str, state: State | None, answers: Mapping[str, Any] | None
+        self,
+        run_id: str,
+        state: State | None,
+        answers: Mapping[str, Any] | None,
+        on_event: Callable[[Event], None] | None = None,
     ) -> Ended:
-        """Begin with *state*, or continue with *answers*, until the run ends or a limit does it.
+        """Begin with *state*, or continue with *answers*, until the run ends or waits.
 
-        Raises what makes the run wait, or fail for good.
+        Raises the failure of a run that no further attempt helps.
         """
+        graph, saved = self._graph, Spent()
+        if on_event is not None:
+            graph = graph.watched_by(Listener(on_event))
         attempts: list[Attempt] = []
+        if state is None:
+            saved = await asyncio.to_thread(spent_before, graph.manager.reader, run_id)
         answers = {**(answers or {}), **(await self._expired(run_id) if state is None else {})}
         while True:
             try:
                 if state is not None:
-                    final = await self._graph.execute(state)
+                    final = await graph.execute(state)
                 else:
-                    final = await self._graph.resume(run_id, answers=answers)
-                return Ended(final, tuple(attempts))
-            except Interrupted as waiting:
-                answers = await self._asked(run_id, waiting)
+                    final = await graph.resume_state(run_id, answers=answers)
+                return Ended(final, tuple(attempts), saved=saved)
+            except Interrupted as signal:
+                waiting = signal.facts.get("waiting", ())
+                said = await self._asked(run_id, waiting)
+                if said is None:
+                    stored = await stored_state(graph.manager, run_id)
+                    return Ended(stored, tuple(attempts), waiting=waiting, saved=saved)
+                answers = said
+            except Drained:
+                stored = await stored_state(graph.manager, run_id)
+                return Ended(stored, tuple(attempts), saved=saved)
             except EndRun as ending:
-                stored = await stored_state(self._graph.manager, run_id)
-                return Ended(stored, tuple(attempts), ending.error)
+                stored = await stored_state(graph.manager, run_id)
+                return Ended(stored, tuple(attempts), ending.error, saved=saved)
             except HoldfastError as error:
                 attempts.append(await self._waited(run_id, error, len(attempts)))
                 answers = {}
@@ -152,12 +175,12 @@ class FleetExecution:
 
         return await asyncio.to_thread(look)
 
-    async def _asked(self, run_id: str, waiting: Interrupted) -> dict[str, Any]:
-        """Ask people through the handler; raise *waiting* if there are no answers."""
+    async def _asked(self, run_id: str, waiting: Sequence[Waiting]) -> dict[str, Any] | None:
+        """Ask people through the handler; return answers for the run, None if there are none."""
         if self._handler is None:
-            raise waiting
+            return None
         answers: dict[str, Any] = {}
-        requests = requests_in(waiting.facts.get("waiting", ()))
+        requests = requests_in(waiting)
         for request in requests:
             left = None
             if request.expires_at is not None:
@@ -168,9 +191,7 @@ class FleetExecution:
                 answers |= expired([request], datetime.now(UTC))
                 continue
             answers[request.request_id] = msgspec.to_builtins(said)
-        if not answers:
-            raise waiting
-        return await self.distribute(run_id, requests, answers)
+        return await self.distribute(run_id, requests, answers) if answers else None
 
     async def distribute(
         self, run_id: str, requests: Sequence[ApprovalRequest], answers: dict[str, Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import os
-from collections.abc import Awaitable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Self
 
@@ -37,7 +37,7 @@ from holdfast.runtime.result import ModelSpent, RunResult
 from holdfast.runtime.resume import module_that_makes
 from holdfast.runtime.submit import AsyncRunHandle, QueueOptions
 from holdfast.runtime.tools import Approval, ApprovalHandler, ApprovalRequest, requests_in
-from holdfast.runtime.watch import Observer
+from holdfast.runtime.watch import Event, EventStream, Observer
 from holdfast.storage.base import Storage
 
 __all__ = ["Fleet", "FleetResult"]
@@ -46,8 +46,8 @@ __all__ = ["Fleet", "FleetResult"]
 class FleetResult(RunResult[str], frozen=True, kw_only=True):
     """The end of a fleet's run. `str` gives the answer, as does `value`.
 
-    The status is ``completed``, ``failed``, ``max_rounds_reached``, ``stalled`` or
-    ``budget_exhausted``.
+    The status is ``completed``, ``waiting``, ``interrupted``, ``failed``, ``max_rounds_reached``,
+    ``stalled`` or ``budget_exhausted``.
     """
 
     answer: str
@@ -260,6 +260,7 @@ class Fleet:
         resume_from_checkpoint: str | None = None,
         *,
         run_id: str | None = None,
+        on_event: Callable[[Event], None] | None = None,
     ) -> FleetResult:
         """Work on a task, or continue a run.
 
@@ -270,9 +271,12 @@ class Fleet:
         one, a fork continues: `FleetResult.run_id` and `forked_from` name both. A completed run
         otherwise returns its stored result.
 
-        Raises `StepError` if a participant or a model failed and `Interrupted` if the run waits
-        for an approval; both can be resumed. `LeaseHeldError`: a live process executes the run. A
-        limit is no error but a status of the result.
+        A run that waits for an approval is a result with status ``waiting``, and `answer`
+        continues it. A limit is a status of the result too. *on_event* is called with every event,
+        see `stream`.
+
+        Raises `StepError` if a participant or a model failed; the run can be resumed.
+        `LeaseHeldError`: a live process executes the run.
         """
         if run_id is not None:
             if resume_from_checkpoint is not None:
@@ -283,7 +287,7 @@ class Fleet:
         await self.cleanup()
         if resume_from_checkpoint is not None:
             run_id, source = await self._runs.prepare(resume_from_checkpoint, user_input)
-            return await self._executed(run_id, forked_from=source)
+            return await self._executed(run_id, forked_from=source, on_event=on_event)
         if not user_input:
             raise UsageError("there is no task", hint="give one, or resume_from_checkpoint=")
         run_id = run_id or self._next_id or self._runs.new_id()
@@ -293,9 +297,28 @@ class Fleet:
             if task not in ("", user_input):
                 raise other_task(run_id, task)
             run_id, source = await self._runs.prepare(newest.id, user_input)
-            return await self._executed(run_id, forked_from=source)
+            return await self._executed(run_id, forked_from=source, on_event=on_event)
         values = first_state(user_input, self._crew.team)
-        return await self._executed(run_id, State.new(values, run_id=run_id, name=self.name))
+        state = State.new(values, run_id=run_id, name=self.name)
+        return await self._executed(run_id, state, on_event=on_event)
+
+    def stream(
+        self,
+        user_input: str = "",
+        resume_from_checkpoint: str | None = None,
+        *,
+        run_id: str | None = None,
+    ) -> EventStream[FleetResult]:
+        """`run`, as the events that happen: ``async for event in fleet.stream(task)``.
+
+        ``model.text`` carries the text of the manager and the participants as it comes. See
+        `StateGraph.stream`.
+        """
+
+        def start(on_event: Callable[[Event], None]) -> Coroutine[Any, Any, FleetResult]:
+            return self.run(user_input, resume_from_checkpoint, run_id=run_id, on_event=on_event)
+
+        return EventStream(start)
 
     async def start(
         self,
@@ -333,7 +356,12 @@ class Fleet:
         return requests_in(await asyncio.to_thread(pending, workflow_id, storage=storage))
 
     async def answer(
-        self, workflow_id: str, approval: Approval | bool, *, request_id: str | None = None
+        self,
+        workflow_id: str,
+        approval: Approval | bool,
+        *,
+        request_id: str | None = None,
+        on_event: Callable[[Event], None] | None = None,
     ) -> FleetResult:
         """Answer what a run, or an agent in it, waits for, and continue the fleet's run.
 
@@ -351,7 +379,7 @@ class Fleet:
         run_id = newest.metadata.get("parent_run", workflow_id) if newest else workflow_id
         answers = {found[0].request_id: msgspec.to_builtins(approval)}
         answers = await self._execution.distribute(run_id, found, answers)
-        return await self._executed(run_id, answers=answers)
+        return await self._executed(run_id, answers=answers, on_event=on_event)
 
     async def _executed(
         self,
@@ -359,9 +387,10 @@ class Fleet:
         state: State | None = None,
         answers: Mapping[str, Any] | None = None,
         forked_from: str | None = None,
+        on_event: Callable[[Event], None] | None = None,
     ) -> FleetResult:
         try:
-            ended = await self._execution.run(run_id, state, answers)
+            ended = await self._execution.run(run_id, state, answers, on_event)
         except BaseException:
             await self._show(run_id)
             raise
@@ -380,6 +409,8 @@ class Fleet:
             checkpoint_id=self.current_checkpoint_id,
             attempts=ended.attempts,
             error=ended.error,
+            waiting=ended.waiting,
+            saved=ended.saved,
             forked_from=forked_from,
         )
 

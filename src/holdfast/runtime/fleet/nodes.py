@@ -317,14 +317,14 @@ class _Step:
     async def _ask(self, name: str, messages: Any) -> Reply:
         on_text = None
         if self._crew.callbacks.streaming_enabled:
-            on_text = lambda text: _emit("fleet.text", speaker="manager", text=text)  # noqa: E731
+            on_text = lambda text: _emit("model.text", speaker="manager", text=text)  # noqa: E731
         reply = await ask(self._crew.manager, messages, name=name, on_text=on_text)
         self._count(reply.usage)
         return reply
 
     def _emit_wanted(self, kind: str, **facts: Any) -> None:
         """Emit an event of a participant, if the callbacks want it."""
-        if kind == "fleet.text" and not self._crew.callbacks.streaming_enabled:
+        if kind == "model.text" and not self._crew.callbacks.streaming_enabled:
             return
         if kind == "fleet.tool":
             if not self._crew.callbacks.log_tool_calls:

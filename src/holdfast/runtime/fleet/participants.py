@@ -201,7 +201,7 @@ class ModelParticipant:
         specs = [tool.spec for tool in self.tools.values()]
         on_text = None
         if self._stream:
-            on_text = lambda text: assignment.tell("fleet.text", speaker=name, text=text)  # noqa: E731
+            on_text = lambda text: assignment.tell("model.text", speaker=name, text=text)  # noqa: E731
         if self._records or calls.bind:
             return await ask(self.model, said, name=name, tools=specs, on_text=on_text)
         return await self.model.respond(said, tools=specs, on_text=on_text)

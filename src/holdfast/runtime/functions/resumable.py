@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from holdfast.checkpoint.manager import CheckpointManager, StateManager
-from holdfast.errors import Interrupted, UsageError
+from holdfast.errors import UsageError
 from holdfast.runtime.functions.definition import AsyncWorkflow, Workflow
 from holdfast.runtime.result import RunResult
 from holdfast.runtime.resume import ResumePlan, explain
@@ -41,13 +41,11 @@ class FunctionRuns:
     def resume_sync(
         self, run_id: str, *, checkpoint_id: str | None = None, force: bool = False
     ) -> RunResult[Any]:
-        """Continue a run until it is completed, or raise `Interrupted` if it waits."""
+        """Continue a run until it is completed or waits."""
         if checkpoint_id is not None:
             raise UsageError(
                 "a workflow resumes after its last recorded call", hint="name the run alone"
             )
         made: Any = self._workflow.resume(run_id, storage=self._storage, wait=False)
         result: RunResult[Any] = asyncio.run(made) if asyncio.iscoroutine(made) else made
-        if result.status == "waiting":
-            raise Interrupted(f"run {run_id!r} waits", run_id=run_id, waiting=result.waiting)
         return result

@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
-from holdfast.checkpoint.effects import Waiting, read_since
+from holdfast.checkpoint.effects import Waiting
 from holdfast.checkpoint.manager import CheckpointManager, StateManager
 from holdfast.core.policy import Rules
 from holdfast.core.state import State
@@ -22,15 +22,16 @@ from holdfast.runtime.graph.compiled import Plan, Shape, problems
 from holdfast.runtime.graph.config import CheckpointConfig, GraphConfig, GraphOptions
 from holdfast.runtime.graph.edges import Edge, Predicate
 from holdfast.runtime.graph.mermaid import draw
-from holdfast.runtime.graph.node_result import NodeFunction
+from holdfast.runtime.graph.node_result import EndRun, NodeFunction
 from holdfast.runtime.graph.runner import NOTHING, Resume, Runner, first_draft
 from holdfast.runtime.graph.subgraph import run_nested
-from holdfast.runtime.result import RunResult, Spent, spent_on
+from holdfast.runtime.result import GraphResult, Spent, spent_before
 from holdfast.runtime.resume import (
     Parting,
     ResumePlan,
     entry_point_of,
     explain,
+    find_run,
     fork,
     module_of_caller,
     no_run,
@@ -267,7 +268,7 @@ class StateGraph:
         answers: Mapping[str, Any] | None = None,
         secrets: Mapping[str, Any] | None = None,
         on_event: Callable[[Event], None] | None = None,
-    ) -> RunResult[None]:
+    ) -> GraphResult:
         """Begin a run with *values*, or continue the run of that id; return how it ended.
 
         A run that waits for an answer is a result with status ``waiting``, one that was asked to
@@ -288,7 +289,7 @@ class StateGraph:
         answers: Mapping[str, Any] | None = None,
         secrets: Mapping[str, Any] | None = None,
         on_event: Callable[[Event], None] | None = None,
-    ) -> RunResult[None]:
+    ) -> GraphResult:
         """`run` for scripts: with its own event loop, stopping on SIGINT and SIGTERM."""
         execution = self._execution(values, run_id, answer, answers, secrets, on_event)
         return _in_a_loop(execution.result(alone=True))
@@ -364,13 +365,13 @@ class StateGraph:
         answer: Any = NOTHING,
         answers: Mapping[str, Any] | None = None,
         secrets: Mapping[str, Any] | None = None,
-    ) -> EventStream[RunResult[None]]:
+    ) -> EventStream[GraphResult]:
         """`run`, as the events that happen: ``async for event in graph.stream(...)``.
 
         Events have sequence numbers. After the last one, `result` of the stream is that of `run`.
         """
 
-        def start(on_event: Callable[[Event], None]) -> Coroutine[Any, Any, RunResult[None]]:
+        def start(on_event: Callable[[Event], None]) -> Coroutine[Any, Any, GraphResult]:
             return self.run(
                 values,
                 run_id=run_id,
@@ -408,12 +409,14 @@ class StateGraph:
     ) -> State:
         """Run from the entry point to an exit point and return the final state.
 
-        A run that is in the store already continues with the values that were saved; a completed
-        one returns its stored result. *secrets* are put on the state and are not stored.
+        It is `run` for a caller that wants the state itself. A run that is in the store already
+        continues with the values that were saved; a completed one returns its stored result.
+        *secrets* are put on the state and are not stored.
 
-        Raises `StepError` if a node or a decision failed, `BudgetError` at the limit of iterations,
-        `Interrupted` if the run waits for an answer, and `Drained` if it was asked to stop. All of
-        them can be resumed.
+        Raises `StepError` if a node or a decision failed and `BudgetError` at the limit of
+        iterations. Where `run` returns a result without a final state, it raises a signal:
+        `Interrupted` if the run waits, `Drained` if it was asked to stop. All of them can be
+        resumed.
         """
         return await self._execute(state, secrets, alone=False)
 
@@ -427,20 +430,36 @@ class StateGraph:
         answers: Mapping[str, Any] | None = None,
         secrets: Mapping[str, Any] | None = None,
         force: bool = False,
-    ) -> State:
+        on_event: Callable[[Event], None] | None = None,
+    ) -> GraphResult:
         """Continue a run after its newest checkpoint, with the node that was decided on then.
 
         *run_id* may be a name: then the newest unfinished run of that name continues. With
         *checkpoint_id* or *step* the run is rewound to that checkpoint, or to the newest one at or
         before that step; effects recorded after it are not repeated. *answer* answers the question
         that the run waits for, *answers* several, by their ids. A completed run returns its stored
-        result. Secrets are not stored: give them again.
+        result, one that waits again the status ``waiting``; see `run`. Secrets are not stored:
+        give them again.
 
         Raises `UsageError` if checkpointing is off, `NotFoundError` if there is no such run,
         `ShapeError` if the run is of another graph or the graph has changed (unless *force*), and
         `LeaseHeldError` if a live process executes the run.
         """
         wanted = Resume(run_id, checkpoint_id, step, answer, answers or {}, secrets or {}, force)
+        return await Execution(self, None, wanted, on_event).result(alone=False)
+
+    async def resume_state(
+        self,
+        run_id: str,
+        *,
+        checkpoint_id: str | None = None,
+        answer: Any = NOTHING,
+        answers: Mapping[str, Any] | None = None,
+        secrets: Mapping[str, Any] | None = None,
+        force: bool = False,
+    ) -> State:
+        """`resume` for what is built on graphs: the final state, or a signal as of `execute`."""
+        wanted = Resume(run_id, checkpoint_id, None, answer, answers or {}, secrets or {}, force)
         return await self._resume(wanted, alone=False)
 
     def execute_sync(
@@ -462,10 +481,11 @@ class StateGraph:
         answers: Mapping[str, Any] | None = None,
         secrets: Mapping[str, Any] | None = None,
         force: bool = False,
-    ) -> State:
+        on_event: Callable[[Event], None] | None = None,
+    ) -> GraphResult:
         """`resume` for scripts: with its own event loop, stopping on SIGINT and SIGTERM."""
         wanted = Resume(run_id, checkpoint_id, step, answer, answers or {}, secrets or {}, force)
-        return _in_a_loop(self._resume(wanted, alone=True))
+        return _in_a_loop(Execution(self, None, wanted, on_event).result(alone=True))
 
     async def checkpoint(
         self,
@@ -517,6 +537,12 @@ class StateGraph:
         """Return the same graph saving through *manager*, which the caller closes."""
         other = copy.copy(self)
         other._manager, other._owns_manager = manager, False
+        return other
+
+    def watched_by(self, observer: Observer) -> StateGraph:
+        """Return the same graph with one more observer."""
+        other = copy.copy(self)
+        other._observers = (*self._observers, observer)
         return other
 
     def explain_resume(self, run_id: str) -> ResumePlan:
@@ -601,17 +627,16 @@ def _first_state(values: State | Mapping[str, Any] | None, run_id: str | None) -
 
 
 class Execution:
-    """One `run` of a graph: counts what it spends, and gives its result."""
+    """One `run` or `resume` of a graph: counts what it spends, and gives its result."""
 
     def __init__(
         self,
         graph: StateGraph,
-        state: State,
+        state: State | None,
         wanted: Resume | None,
         on_event: Callable[[Event], None] | None,
     ) -> None:
-        self._graph = copy.copy(graph)
-        self._graph._observers = (*graph.observers, self)
+        self._graph = graph.watched_by(self)
         self._state = state
         self._wanted = wanted
         self._on_event = on_event
@@ -625,18 +650,23 @@ class Execution:
         if self._on_event is not None:
             self._on_event(event)
 
-    async def result(self, *, alone: bool) -> RunResult[None]:
+    async def result(self, *, alone: bool) -> GraphResult:
         """Execute, and return how the run ended."""
-        graph, run_id = self._graph, self._state.run_id
-        manager = graph._opened()
+        graph, wanted = self._graph, self._wanted
+        manager = graph.manager if wanted is not None else graph._opened()
+        run_id = self._state.run_id if self._state is not None else ""
+        if wanted is not None and manager is not None:
+            run_id = (await asyncio.to_thread(find_run, manager.reader, wanted.run_id)).run_id
+            wanted = msgspec.structs.replace(wanted, run_id=run_id)
         earlier = Spent()
         if manager is not None:
-            earlier = await asyncio.to_thread(_recorded, manager, run_id)
+            earlier = await asyncio.to_thread(spent_before, manager.reader, run_id)
         waiting: tuple[Waiting, ...] = ()
         state: State | None = None
+        error = ""
         try:
-            if self._wanted is not None:
-                state = await graph._resume(self._wanted, alone=alone)
+            if wanted is not None:
+                state = await graph._resume(wanted, alone=alone)
             else:
                 state = await graph._execute(self._state, None, alone=alone)
             status = "completed"
@@ -644,9 +674,12 @@ class Execution:
             status, waiting = "waiting", signal.facts.get("waiting", ())
         except Drained:
             status = "interrupted"
+        except EndRun as ending:
+            status, state, error = ending.status, ending.state, ending.error
         if state is None and manager is not None:
-            state = await manager.resume_from_latest(run_id)
-        return RunResult(
+            loaded = await manager.resume_from_latest(run_id)
+            state = loaded if isinstance(loaded, State) else None
+        return GraphResult(
             run_id=run_id,
             status=status,
             state=state,
@@ -654,29 +687,23 @@ class Execution:
             usage=earlier + self._spent,
             saved=earlier,
             waiting=waiting,
+            error=error,
         )
 
 
-def _look(manager: CheckpointManager, run_id: str) -> RunResult[None]:
+def _look(manager: CheckpointManager, run_id: str) -> GraphResult:
     """The result of a run that has ended."""
     run = manager.reader.run(run_id)
     newest = manager.reader.newest(run) if run is not None else None
     if newest is None:
         raise no_run(run_id)
-    spent = _recorded(manager, run_id)
-    state = manager.reader.load(newest).state()
-    return RunResult(
-        run_id=run_id, status=newest.status, state=state, step=newest.step, usage=spent
+    return GraphResult(
+        run_id=run_id,
+        status=newest.status,
+        state=manager.reader.load(newest).state(),
+        step=newest.step,
+        usage=spent_before(manager.reader, run_id),
     )
-
-
-def _recorded(manager: StateManager | CheckpointManager, run_id: str) -> Spent:
-    """The cost of the effects that the journal of a run holds."""
-    run = manager.reader.run(run_id)
-    if run is None:
-        return Spent()
-    notes = read_since(manager.reader, run_id, 0, run.seq)
-    return spent_on({n.content.id: n.content for n in notes if n.kind == "effect"}.values())
 
 
 def _check_name(name: object, what: str) -> None:

@@ -31,6 +31,7 @@ from holdfast.runtime.graph.node_result import (
     drained,
     placed,
     uncancel,
+    waiting_facts,
     waiting_signal,
 )
 from holdfast.runtime.graph.progress import Now, Progress, write_progress
@@ -329,12 +330,18 @@ class Loop:
         if isinstance(error, EndRun):
             await self._ended(error, state, node)
             return error
+        if isinstance(error, Interrupted):
+            await self._save_after(error, state, "interrupt", "waiting", node, begun=True)
+            if not root:
+                return error
+            signal = waiting_signal(session, error) if session is not None else error
+            if self._emit is not None:
+                self._emit("run.waiting", {"node": node, "waiting": waiting_facts(signal)})
+            return signal
         if not isinstance(error, Exception):
             await self._save_after(error, state, "interrupt", "interrupted", node, begun=True)
             if self._emit is not None:
                 self._emit("run.interrupted", {"node": node, "reason": type(error).__name__})
-            if root and session is not None and isinstance(error, Interrupted):
-                return waiting_signal(session, error)
             return error
         raised: Exception = error
         if not isinstance(error, PASS_THROUGH_ERRORS):

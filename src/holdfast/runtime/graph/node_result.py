@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from holdfast.checkpoint.effects import Session, waiting_of
+from holdfast.checkpoint.effects import Session, Waiting, waiting_of
 from holdfast.core.state import Place, State, read_metadata
 from holdfast.errors import (
     BudgetError,
@@ -31,6 +31,7 @@ __all__ = [
     "drained",
     "placed",
     "uncancel",
+    "waiting_facts",
     "waiting_signal",
 ]
 
@@ -101,6 +102,15 @@ def waiting_signal(session: Session, error: Interrupted) -> BaseException:
     return Interrupted(
         f"run {session.run_id!r} waits for: {what}", run_id=session.run_id, waiting=waiting
     )
+
+
+def waiting_facts(signal: BaseException) -> list[dict[str, Any]]:
+    """The open questions and effects of a waiting run, as an event tells them."""
+    waiting: Sequence[Waiting] = getattr(signal, "waiting", ())
+    return [
+        {"id": one.id, "kind": one.kind, "name": one.name, "question": one.question}
+        for one in waiting
+    ]
 
 
 def drained(run_id: str, node: str, *, saved: bool) -> Drained:

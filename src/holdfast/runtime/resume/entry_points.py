@@ -18,6 +18,7 @@ from holdfast.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from holdfast.checkpoint.manager import StateManager
+    from holdfast.runtime.result import RunResult
     from holdfast.runtime.resume.explanation import ResumePlan
 
 __all__ = [
@@ -33,18 +34,6 @@ _LIBRARIES = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib
 _FORM = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
-class Ended(Protocol):
-    """The result of a resume."""
-
-    @property
-    def status(self) -> str:
-        """Status of its last checkpoint."""
-
-    @property
-    def step(self) -> int:
-        """Step of its last checkpoint."""
-
-
 class Resumable(Protocol):
     """An object whose runs can be resumed by their ids."""
 
@@ -56,7 +45,7 @@ class Resumable(Protocol):
 
     def resume_sync(
         self, run_id: str, *, checkpoint_id: str | None = None, force: bool = False
-    ) -> Ended:
+    ) -> RunResult[Any]:
         """Continue a run, from its newest checkpoint or the one named, in its own event loop."""
 
 

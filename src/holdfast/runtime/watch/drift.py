@@ -24,6 +24,7 @@ from holdfast.core.policy import (
 from holdfast.core.state import State
 from holdfast.errors import Drained, DriftError, StepError, UsageError
 from holdfast.runtime.graph import Loop, StateGraph
+from holdfast.runtime.result import GraphResult
 from holdfast.runtime.resume import rewind_run
 from holdfast.runtime.watch.drift_history import (
     Action,
@@ -184,10 +185,10 @@ class DriftWatch:
     async def execute(self, graph: StateGraph, state: State | Mapping[str, Any]) -> State:
         """``graph.execute(state)`` with the policy applied. The graph must be observed by it."""
         made = state if isinstance(state, State) else State.new(state)
-        go_back = partial(graph.resume, made.run_id, secrets=made.secrets)
+        go_back = partial(graph.resume_state, made.run_id, secrets=made.secrets)
         return await self._guarded(graph, partial(graph.execute, made), go_back)
 
-    async def resume(self, graph: StateGraph, run_id: str) -> State:
+    async def resume(self, graph: StateGraph, run_id: str) -> GraphResult:
         """``graph.resume(run_id)`` with the policy applied."""
         go_back = partial(graph.resume, run_id)
         return await self._guarded(graph, go_back, go_back)
@@ -195,9 +196,9 @@ class DriftWatch:
     async def _guarded(
         self,
         graph: StateGraph,
-        start: Callable[[], Awaitable[State]],
-        go_back: Callable[..., Awaitable[State]],
-    ) -> State:
+        start: Callable[[], Awaitable[T]],
+        go_back: Callable[..., Awaitable[T]],
+    ) -> T:
         if self not in graph.observers:
             raise UsageError(
                 "the graph is not watched", hint="give the watch to it: GraphConfig(observer=watch)"

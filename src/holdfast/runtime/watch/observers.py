@@ -72,7 +72,14 @@ class Listener:
 
 _LOUD = frozenset(["run.failed", "run.interrupted", "lease.lost", "effect.in_doubt"])
 _PLAIN = frozenset(
-    ["graph.start", "graph.complete", "node.complete", "checkpoint.resume", "cycle.detected"]
+    [
+        "graph.start",
+        "graph.complete",
+        "node.complete",
+        "checkpoint.resume",
+        "cycle.detected",
+        "run.waiting",
+    ]
 )
 
 

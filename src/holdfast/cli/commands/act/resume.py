@@ -23,7 +23,7 @@ from holdfast.cli.framework import (
     recorded_entry,
     status_cell,
 )
-from holdfast.errors import Interrupted, UsageError
+from holdfast.errors import UsageError
 from holdfast.storage.base import RecordQuery
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from holdfast.storage.base import RunInfo
 
 __all__ = ["Resume", "resume"]
+
+Outcome = Literal["planned", "completed", "waiting", "ended"]
 
 
 class Resume(Document, kw_only=True):
@@ -44,7 +46,7 @@ class Resume(Document, kw_only=True):
     """The effect of the resume, as `explain_resume` describes it."""
     status: str
     step: int
-    outcome: Literal["planned", "completed", "waiting"]
+    outcome: Outcome
 
 
 @command
@@ -188,18 +190,22 @@ def _resume(
         return _waiting(cli, plan, said, where)
     # The output of nodes is no part of a document.
     aside = nullcontext() if cli.for_people else redirect_stdout(cli.terminal.stderr)
-    try:
-        with aside:
-            checkpoint_id = earlier.id if earlier is not None else None
-            state = graph.resume_sync(found.run_id, checkpoint_id=checkpoint_id, force=force)
-    except Interrupted:
+    with aside:
+        checkpoint_id = earlier.id if earlier is not None else None
+        result = graph.resume_sync(found.run_id, checkpoint_id=checkpoint_id, force=force)
+    if result.status == "waiting":
         return _waiting(cli, graph.explain_resume(found.run_id), said, where)
-    _give(cli, plan, said, where, state.status, state.step, "completed")
-    return 0
+    outcome: Outcome = "completed" if result.completed else "ended"
+    _give(cli, plan, said, where, result.status, result.step, outcome)
+    if result.status == "interrupted":
+        return exits.INTERRUPTED
+    if result.status == "failed":
+        return exits.FAILED
+    return 0 if result.completed else exits.LIMIT
 
 
 def _waiting(cli: Cli, plan: ResumePlan, said: str, where: str) -> int:
-    _give(cli, plan, said, where, "interrupted", plan.step, "waiting")
+    _give(cli, plan, said, where, "waiting", plan.step, "waiting")
     waits = (*plan.questions, *plan.in_doubt)
     for waiting in waits:
         how = f"holdfast answer {plan.run_id} VALUE"
@@ -219,7 +225,7 @@ def _give(
     where: str,
     status: str,
     step: int,
-    outcome: Literal["planned", "completed", "waiting"],
+    outcome: Outcome,
 ) -> None:
     document = Resume(
         run_id=plan.run_id,

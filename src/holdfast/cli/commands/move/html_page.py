@@ -21,7 +21,13 @@ __all__ = ["Page", "write_page"]
 
 _STATES_BYTES = 20 << 20
 """So much of states goes into a page; of older steps beyond that only the changes do."""
-_COLORS = {"completed": "ok", "failed": "bad", "interrupted": "wait", "running": "run"}
+_COLORS = {
+    "completed": "ok",
+    "failed": "bad",
+    "interrupted": "wait",
+    "waiting": "wait",
+    "running": "run",
+}
 
 
 class Page(NamedTuple):

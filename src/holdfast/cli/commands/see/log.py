@@ -201,7 +201,8 @@ def _row(moment: TimelineEntry) -> list[object]:
 
 def mark_words(header: Header, pinned: bool) -> Cell:
     """A checkpoint's kind and status where they are unusual, its pin and its tags."""
-    words = [header.kind] if header.kind not in ("routine", "final") else []
+    plain = ("routine", "final", "interrupt" if header.status == "waiting" else "")
+    words = [header.kind] if header.kind not in plain else []
     words += [header.status] if header.status not in ("running", "interrupted") else []
     words += ["pinned"] if pinned else []
     words += [f"#{tag}" for tag in header.tags]

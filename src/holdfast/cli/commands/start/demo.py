@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from holdfast.cli.demo.job import PAGES
 from holdfast.cli.framework import Cell, Cli, Document, Line, command, program
-from holdfast.errors import ConflictError, Interrupted, StepError
+from holdfast.errors import ConflictError, StepError
 
 if TYPE_CHECKING:
     from holdfast.checkpoint.manager import CheckpointManager
@@ -142,18 +142,15 @@ def make_runs(manager: CheckpointManager) -> None:
     """A completed, a failed, a waiting and a forked run of one graph."""
     from holdfast.checkpoint.manager import StateManager
     from holdfast.cli.demo.graph import graph as bare
-    from holdfast.core.state import State
     from holdfast.runtime.resume import edited
 
     saver = StateManager(manager.storage)
     graph = bare.over(saver)
-    with suppress(Interrupted):
-        graph.execute_sync(State.new({"topic": "kelp"}, run_id="report-mon"))
+    graph.run_sync({"topic": "kelp"}, run_id="report-mon")
     graph.resume_sync("report-mon", answer=True)
     with suppress(StepError):
-        graph.execute_sync(State.new({"topic": "lichen", "offline": True}, run_id="report-tue"))
-    with suppress(Interrupted):
-        graph.execute_sync(State.new({"topic": "lichen"}, run_id="report-wed"))
+        graph.run_sync({"topic": "lichen", "offline": True}, run_id="report-tue")
+    graph.run_sync({"topic": "lichen"}, run_id="report-wed")
     third = manager.list_checkpoints("report-mon", kind="routine")[-4]
     change = edited({"audience": "children"})
     manager.fork_from_checkpoint(third.checkpoint_id, "report-mon-kids", change=change)
