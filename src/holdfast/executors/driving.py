@@ -17,15 +17,14 @@ from holdfast.errors import (
     BudgetError,
     ConflictError,
     DataError,
-    Drained,
     HoldfastError,
-    Interrupted,
     LeaseHeldError,
     NotFoundError,
     ShapeError,
     StorageError,
     UsageError,
 )
+from holdfast.runtime.result import RunResult
 from holdfast.runtime.resume import load_resumable
 from holdfast.runtime.stop import StopScope
 from holdfast.storage.base import Storage
@@ -84,11 +83,7 @@ def drive(
 
 def _attempt(run_id: str, storage: Storage, entry_point: str) -> tuple[Outcome, dict[str, Any]]:
     try:
-        _resume(run_id, storage, entry_point)
-    except Interrupted as signal:
-        return "waiting", {"due": _due(signal.facts.get("waiting", ()))}
-    except Drained:
-        return "interrupted", {}
+        result = _resume(run_id, storage, entry_point)
     except LeaseHeldError as error:
         return "held", {"error": str(error)}
     except ConflictError as error:
@@ -99,15 +94,23 @@ def _attempt(run_id: str, storage: Storage, entry_point: str) -> tuple[Outcome, 
         raise
     except Exception as error:
         return "failed", {"error": _text(error)}
-    return "completed", {}
+    match result.status:
+        case "completed" | "interrupted" as ended:
+            return ended, {}
+        case "waiting":
+            return "waiting", {"due": _due(result.waiting)}
+        case "failed":
+            return "failed", {"error": result.error or ""}
+        case limit:
+            return "unfit", {"error": result.error or f"the run ended with status {limit}"}
 
 
-def _resume(run_id: str, storage: Storage, entry_point: str) -> None:
+def _resume(run_id: str, storage: Storage, entry_point: str) -> RunResult[Any]:
     resumable = load_resumable(entry_point)
     manager = StateManager(storage)
     try:
         with _turn_of(resumable):
-            resumable.over(manager).resume_sync(run_id)
+            return resumable.over(manager).resume_sync(run_id)
     finally:
         manager.finish()
 

@@ -165,11 +165,14 @@ class FunctionRun:
         return result
 
     def end_with(self, error: BaseException) -> RunResult[Any] | None:
-        """Save why the function ended; a result if it only waits, None if *error* is a failure."""
+        """Save why the function ended; a result if it can be resumed, None for a failure."""
         if self._opened.lost:
             return None
         if isinstance(error, Interrupted):
             return self._waiting()
+        if isinstance(error, Drained):
+            self.fail(error)
+            return self._result("interrupted")
         try:
             self.fail(error)
         except Exception as failure:  # whatever it is, it must not hide the user's error
