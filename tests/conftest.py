@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -46,6 +47,29 @@ def disk() -> Iterator[Path]:
     """A directory on a disk, for tests of speed and of programs, which memory may not run."""
     with tempfile.TemporaryDirectory(prefix="holdfast-", dir="/var/tmp") as made:
         yield Path(made)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
+    """Mounts a file system of so many KiB in memory; called again, gives it another size."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small file system needs root")
+    root = tmp_path / "small"
+
+    def mount(kib: int) -> Path:
+        option = "remount," if root.exists() else ""
+        root.mkdir(exist_ok=True)
+        command = ["mount", "-t", "tmpfs", "-o", f"{option}size={kib}k", "tmpfs", str(root)]
+        done = subprocess.run(command, capture_output=True, check=False)
+        if done.returncode and not option:
+            root.rmdir()
+            pytest.skip(f"a file system cannot be mounted here: {done.stderr.decode().strip()}")
+        assert done.returncode == 0, done.stderr
+        return root
+
+    yield mount
+    if root.is_mount():
+        subprocess.run(["umount", "--lazy", str(root)], check=True)
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from holdfast.checkpoint.manager import CheckpointManager, await_uncancelled, ma
 from holdfast.core.records import OPEN_FROM, Header
 from holdfast.core.state import Lineage, Place, State
 from holdfast.core.values import Nature
-from holdfast.errors import ConflictError, UsageError
+from holdfast.errors import ConflictError, StorageError, UsageError
 from holdfast.storage.base import RunInfo, Storage
 
 __all__ = ["OpenRun", "draft_at"]
@@ -177,6 +177,9 @@ class OpenRun:
             self.manager.append_notes(self.run_id, notes)
         except ConflictError as error:
             raise taken_over(self.run_id) from error
+        except StorageError as error:
+            if not self.ledger.postpone(notes, error):
+                raise
 
     async def _append(self, notes: Sequence[Note], wait: bool) -> None:
         """Append *notes*; they are durable when this returns, cancelled or not."""

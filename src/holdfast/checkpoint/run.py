@@ -305,7 +305,11 @@ class Run:
         assert opened is not None and context is not None
         ledger = opened.ledger
         done = status == "completed"
-        kept = () if done else self._carried(ledger.carried(failed=status == "failed"))
+
+        def past(note: Note) -> bool:
+            return done or self._is_past(note)
+
+        kept = ledger.carried(failed=status == "failed", past=past)
         facts = dict(metadata or {})
         loops = None if done else context.saved()
         if loops is not None:
@@ -326,14 +330,11 @@ class Run:
         if saved:
             self.checkpoint_id = saved
             opened.begin = None
-            ledger.settle(lambda note: done or self._is_past(note))
+            ledger.saved(past)
             self._past.clear()
         self._clock.saved(self.step, time.monotonic())
         self.status = status
         return saved
-
-    def _carried(self, notes: tuple[Note, ...]) -> tuple[Note, ...]:
-        return tuple(note for note in notes if not self._is_past(note))
 
     def _is_past(self, note: Note) -> bool:
         """True if a step that the next save completes has settled the note."""

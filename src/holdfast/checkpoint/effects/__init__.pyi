@@ -36,6 +36,7 @@ from holdfast.checkpoint.effects.ledger import Spot as Spot
 from holdfast.checkpoint.effects.ledger import Timer as Timer
 from holdfast.checkpoint.effects.ledger import branch_note as branch_note
 from holdfast.checkpoint.effects.ledger import in_doubt as in_doubt
+from holdfast.checkpoint.effects.ledger import past_step as past_step
 from holdfast.checkpoint.effects.ledger import read_line as read_line
 from holdfast.checkpoint.effects.ledger import read_notes as read_notes
 from holdfast.checkpoint.effects.ledger import read_since as read_since

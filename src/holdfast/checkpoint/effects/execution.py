@@ -16,7 +16,7 @@ from holdfast.checkpoint.leases import RunLease
 from holdfast.checkpoint.manager import CheckpointManager, StateManager, await_uncancelled
 from holdfast.core.records import Header, digest_of
 from holdfast.core.state import Lineage, State
-from holdfast.errors import ConflictError, HoldfastError, UsageError
+from holdfast.errors import ConflictError, HoldfastError, StorageError, UsageError
 from holdfast.storage.base import RecordQuery, RunInfo
 
 __all__ = [
@@ -139,7 +139,7 @@ class Session:
 
     async def _append(self, notes: Sequence[Note], wait: bool) -> None:
         self._check_held()
-        sent = asyncio.ensure_future(self._send(notes))
+        sent = asyncio.ensure_future(self._send(notes, tuple(self._behind)))
         if not wait:
             self._behind.append(sent)
             await asyncio.sleep(0)  # it is queued before anything that follows
@@ -147,12 +147,26 @@ class Session:
         await await_uncancelled(sent)
         await self._settle()
 
-    async def _send(self, notes: Sequence[Note]) -> None:
+    async def _send(self, notes: Sequence[Note], earlier: Sequence[asyncio.Task[None]]) -> None:
+        """Append *notes* once what was sent *earlier* is stored; if that failed, raise its error.
+
+        A record must not be stored without those it depends on, be it for want of room.
+        """
+        postponed: tuple[Note, ...] = ()
+        if earlier:
+            await asyncio.wait(earlier)
+            for task in earlier:
+                task.result()
+            postponed = self.ledger.deferred()
         try:
-            await self.manager.append_notes(self.run_id, notes)
+            await self.manager.append_notes(self.run_id, (*postponed, *notes))
         except ConflictError as error:
             self.lost = error
             raise self.taken_over() from error
+        except StorageError as error:
+            if not self.ledger.postpone((*postponed, *notes), error):
+                self.ledger.defer_again(postponed)
+                raise
 
     def _append_now(self, notes: Sequence[Note]) -> None:
         self._check_held()
@@ -161,6 +175,9 @@ class Session:
         except ConflictError as error:
             self.lost = error
             raise self.taken_over() from error
+        except StorageError as error:
+            if not self.ledger.postpone(notes, error):
+                raise
 
     async def _settle(self) -> None:
         """Wait for what was sent without waiting, and raise its errors."""

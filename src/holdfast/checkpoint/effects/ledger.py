@@ -14,7 +14,9 @@ import msgspec
 
 from holdfast.checkpoint.hooks import HookManager
 from holdfast.checkpoint.journal import Note, Reader
+from holdfast.checkpoint.operations import WARNED
 from holdfast.core.records import OPEN_FROM, Header
+from holdfast.errors import StorageError
 
 __all__ = [
     "BRANCH",
@@ -29,6 +31,7 @@ __all__ = [
     "Timer",
     "branch_note",
     "in_doubt",
+    "past_step",
     "read_line",
     "read_notes",
     "read_since",
@@ -151,6 +154,8 @@ class Ledger:
         self._append_now = append_now
         self._open: dict[tuple[str, str], Note] = {}
         self._deferred: list[Note] = []
+        self._carried: list[Note] = []
+        """Of the deferred notes, those that the checkpoint being saved carries."""
         self.given: dict[str, Any] = {}
         """Answers that came with this resume, by the question's id."""
         self.refused: Exception | None = None
@@ -190,21 +195,23 @@ class Ledger:
         Without *wait*, it is durable before anything that is written after it.
         """
         note = _note(entry, spot)
-        before, notes = self._put(note), self._with_deferred(note)
+        before, notes = self._put(note), (*self.deferred(), note)
         try:
             await self._append(notes, wait)
         except Exception:
             self._withdraw(note, before)
+            self.defer_again(notes[:-1])
             raise
 
     def write_now(self, entry: Entry, spot: Spot) -> None:
         """Append *entry* to the journal, blocking until it is durable."""
         note = _note(entry, spot)
-        before, notes = self._put(note), self._with_deferred(note)
+        before, notes = self._put(note), (*self.deferred(), note)
         try:
             self._append_now(notes)
         except Exception:
             self._withdraw(note, before)
+            self.defer_again(notes[:-1])
             raise
 
     def defer(self, entry: Entry, spot: Spot) -> None:
@@ -213,37 +220,51 @@ class Ledger:
         self._put(note)
         self._deferred.append(note)
 
-    def _with_deferred(self, note: Note) -> tuple[Note, ...]:
-        deferred, self._deferred = self._deferred, []
-        return (*deferred, note)
+    def defer_again(self, notes: Sequence[Note]) -> None:
+        """Write *notes*, which could not be stored, together with the next one."""
+        self._deferred[:0] = notes
+
+    def postpone(self, notes: Sequence[Note], error: StorageError) -> bool:
+        """Defer notes whose failure was only warned of; False if one of them must not wait.
+
+        An outcome may wait: without it, a crash leaves the call to its `in_doubt` policy. The
+        intent of a call, a question, an answer or a timer may not: what follows relies on it.
+        """
+        if not error.facts.get(WARNED) or not all(map(_may_wait, notes)):
+            return False
+        self.defer_again(notes)
+        return True
 
     def ask(self, question: Question, spot: Spot) -> None:
         """Have *question* written with the checkpoint that makes the run wait."""
         self._put(_note(question, spot))
 
-    def carried(self, *, failed: bool) -> tuple[Note, ...]:
-        """The notes that a checkpoint in the middle of a step carries along.
+    def carried(
+        self, *, failed: bool, past: Callable[[Note], bool] | None = None
+    ) -> tuple[Note, ...]:
+        """The notes that a checkpoint carries along: all that are not *past*.
 
-        After a failure, calls that ended with an exception are left out, to be made again.
+        After a failure, calls that ended with an exception are left out, to be made again. Call
+        `saved` when the checkpoint is stored.
         """
-        self._deferred.clear()
+        self._carried = list(self._deferred)
         return tuple(
             msgspec.structs.replace(note, metadata={})  # its cost is in the outcome's own record
             for note in self._open.values()
-            if not (failed and note.kind == "effect" and note.content.error is not None)
+            if not (past is not None and past(note))
+            and not (failed and note.kind == "effect" and note.content.error is not None)
         )
+
+    def saved(self, past: Callable[[Note], bool]) -> None:
+        """Settle what is *past* now that the checkpoint is stored."""
+        carried, self._carried = {id(note) for note in self._carried}, []
+        self._deferred = [note for note in self._deferred if id(note) not in carried]
+        self.settle(past)
 
     def deferred(self) -> tuple[Note, ...]:
         """The notes that wait to be written with the next one, which they are from now on."""
         deferred, self._deferred = self._deferred, []
         return tuple(deferred)
-
-    def clear(self, step: int | None) -> None:
-        """Settle the run's steps up to *step*, or all of them.
-
-        An effect that is in doubt stays until its outcome is known, unless the run has ended.
-        """
-        self.settle(lambda note: step is None or (_step_of(note) <= step and not in_doubt(note)))
 
     def settle(self, past: Callable[[Note], bool]) -> None:
         """Remove the notes that are *past*."""
@@ -289,6 +310,18 @@ def _spent(entry: Entry) -> dict[str, Any]:
     if not isinstance(entry, Effect) or not (entry.tokens or entry.dollars):
         return {}
     return {"spent": {"tokens": entry.tokens, "dollars": entry.dollars}}
+
+
+def past_step(step: int | None) -> Callable[[Note], bool]:
+    """True for the notes of steps up to *step*, or of all of them.
+
+    An effect that is in doubt stays until its outcome is known, unless the run has ended.
+    """
+    return lambda note: step is None or (_step_of(note) <= step and not in_doubt(note))
+
+
+def _may_wait(note: Note) -> bool:
+    return note.kind == "item" or (note.kind == "effect" and note.content.done)
 
 
 def _step_of(note: Note) -> int:

@@ -4,6 +4,7 @@ from holdfast.checkpoint.operations import read as read
 from holdfast.checkpoint.operations.delete import mark_note as mark_note
 from holdfast.checkpoint.operations.engine import Engine as Engine
 from holdfast.checkpoint.operations.engine import OnSaveFailure as OnSaveFailure
+from holdfast.checkpoint.operations.save import WARNED as WARNED
 from holdfast.checkpoint.operations.save import append_notes as append_notes
 from holdfast.checkpoint.operations.save import erase as erase
 from holdfast.checkpoint.operations.save import save_draft as save_draft

@@ -31,6 +31,7 @@ from holdfast.core.state import AgentState
 from holdfast.errors import ConflictError, HoldfastError, StorageError
 
 __all__ = [
+    "WARNED",
     "append_notes",
     "ask_hooks",
     "erase",
@@ -43,6 +44,8 @@ __all__ = [
 
 logger = logging.getLogger("holdfast.checkpoint")
 
+WARNED = "warned"
+"""Fact of the error of a note that was not stored, where failures are only warned of."""
 _RETRIES = 5
 _FIRST_PAUSE = 0.05
 
@@ -175,13 +178,15 @@ def _failed(engine: Engine, request: Request, error: HoldfastError) -> Steps[Out
     """Apply the policy for failed saves: raise, warn (None), or try again."""
     pause = _FIRST_PAUSE
     for attempt in range(_RETRIES + 1):
-        engine.metrics.save_failed()
+        if request.draft is not None:
+            engine.metrics.save_failed()
         if not isinstance(error, StorageError):
             raise error
         engine.retention.forget_all()  # what is visible now is not known
         if engine.on_save_failure == "warn":
-            logger.warning("run %s: a checkpoint was not saved: %s", request.run_id, error)
-            engine.save_missed(request.run_id)
+            if request.draft is not None:
+                engine.save_missed(request.run_id)
+                logger.warning("run %s: a checkpoint was not saved: %s", request.run_id, error)
             return None
         if engine.on_save_failure == "fail" or not error.retryable or attempt == _RETRIES:
             raise error
@@ -200,21 +205,21 @@ def _failed(engine: Engine, request: Request, error: HoldfastError) -> Steps[Out
 def append_notes(
     engine: Engine, run_id: str, notes: Sequence[Note], head: int | None = None
 ) -> Steps[None]:
-    """Append notes in one batch; a failure is raised whatever the policy for saves.
+    """Append notes in one batch, or raise; with ``warn``, the error says `WARNED`.
 
     With *head*, only if that is the run's newest record, else a `ConflictError`.
     """
     request = Request(run_id=run_id, notes=notes, head=head)
     try:
-        stored: Outcome | None = yield Commit(request)
-        if stored is not None and stored.error is not None:
+        stored: Outcome = yield Commit(request)
+        if stored.error is not None:
             raise stored.error
     except HoldfastError as error:
-        stored = yield from _failed(engine, request, error)
-    if stored is None:
-        raise StorageError(
-            f"run {run_id!r}: a {notes[0].kind} note could not be stored", run_id=run_id
-        )
+        if (yield from _failed(engine, request, error)) is None:
+            kind = notes[-1].kind
+            logger.warning("run %s: its newest %s was not stored: %s", run_id, kind, error)
+            error.facts[WARNED] = True
+            raise
 
 
 def _retain(engine: Engine, stored: Outcome) -> Steps[None]:

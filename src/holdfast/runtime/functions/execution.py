@@ -237,16 +237,18 @@ class FunctionRun:
             status=status,
             metadata=read_metadata({**metadata, **open_from}),
         )
-        ledger = self._opened.ledger
-        self._opened.save(
+        deferred = self._opened.ledger.deferred()
+        saved = self._opened.save(
             place,
             self._values,
-            notes=(*ledger.deferred(), *(notes or ())),
+            notes=(*deferred, *(notes or ())),
             extra={"entry_point": self._entry_point} | ({"error": error} if error else {}),
             force=True,
             schema=0,
             whole=place.step > _LONG,
         )
+        if not saved:
+            self._opened.ledger.defer_again(deferred)
 
     def _result(self, status: str, **facts: Any) -> RunResult[Any]:
         return RunResult(

@@ -10,7 +10,14 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from holdfast.checkpoint.effects import CURRENT_STEP, Emit, Session, StepContext, error_text
+from holdfast.checkpoint.effects import (
+    CURRENT_STEP,
+    Emit,
+    Session,
+    StepContext,
+    error_text,
+    past_step,
+)
 from holdfast.checkpoint.journal import Note
 from holdfast.core.policy import Clockwork, Triggers
 from holdfast.core.state import Lineage, Place, State
@@ -234,9 +241,9 @@ class Loop:
         if session is None:
             return ""
         notes, root = first, not self._scope
+        past = past_step(None if status == "completed" else state.step)
         if root:
-            session.ledger.clear(None if status == "completed" else state.step)
-            notes = (*first, *session.ledger.carried(failed=status == "failed"))
+            notes = (*first, *session.ledger.carried(failed=status == "failed", past=past))
         if kind != "routine":
             state = state.placed(placed(state.place, kind, status, error))
         if error:
@@ -260,6 +267,8 @@ class Loop:
             notes=notes,
         )
         if checkpoint_id:
+            if root:
+                session.ledger.saved(past)
             if root and session.scopes and not begun:
                 await session.end_scopes()
             self._in_journal = len(path)

@@ -97,9 +97,8 @@ class Reads:
         self, operation: str, run_id: str | None, look: Callable[[Storage], T]
     ) -> tuple[Replica, T]:
         """Ask the first storage that works, after damaged runs were made whole."""
-        start = 0
         if run_id is None:
-            self._replicas.settle_all()
+            _, start = self._replicas.settle_all()
         else:
             _, start = self.settled([run_id])
 

@@ -254,6 +254,7 @@ class Replicas:
         try:
             self._give(run_id, lead, replica, seq)
         except StorageError as error:
+            replica.behind.add(run_id)
             heads[replica.number] = error
 
     def _give(self, run_id: str, source: Replica, target: Replica, after: int) -> None:
@@ -283,10 +284,13 @@ class Replicas:
         self.tell("parked", one, run_id=run_id, error=error)
         return error
 
-    def settle_all(self) -> list[str]:
-        """See that no fallback has what an earlier storage lacks; the runs that are parked."""
+    def settle_all(self) -> tuple[list[str], int]:
+        """See that no fallback has what an earlier storage lacks.
+
+        Returns the runs that are parked, and the number of the first storage that answered.
+        """
         if self._all_settled:
-            return []
+            return [], 0
         parked: list[str] = []
         with self.lock:
             heads = [self._heads(replica) for replica in self.all]
@@ -297,8 +301,9 @@ class Replicas:
                         self.settle(run_id)
                     except ParkedError:
                         parked.append(run_id)
-            self._all_settled = all(found is not None for found in heads) and not parked
-        return parked
+            behind = any(replica.behind for replica in self.all[:-1])
+            self._all_settled = None not in heads and not parked and not behind
+        return parked, next((n for n, found in enumerate(heads) if found is not None), 0)
 
     def _heads(self, replica: Replica) -> dict[str, tuple[int, str]] | None:
         def look(storage: Storage) -> dict[str, tuple[int, str]]:

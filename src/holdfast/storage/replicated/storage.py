@@ -316,7 +316,7 @@ class ResilientStorage(Storage):
         self._check_open()
         with self._replicas.lock:
             self._replicas.unsettle()
-            parked = self._replicas.settle_all()
+            parked, _ = self._replicas.settle_all()
             primary, *others = self._replicas.all
             for run in self.runs(RunQuery()):
                 if run.run_id in parked:
@@ -384,10 +384,13 @@ class ResilientStorage(Storage):
             self._replicas.call(replica, "compact", lambda s: s.compact(), long=True)
 
     def close(self) -> None:
-        """Close all storages."""
+        """Close all storages; one that fails is told of, as what it acknowledged is stored."""
         self._closed = True
         for replica in self._replicas.all:
-            replica.close()
+            try:
+                replica.close()
+            except StorageError as error:
+                self._replicas.tell("behind", replica, "close", error=error)
 
     def _check_open(self) -> None:
         if self._closed:

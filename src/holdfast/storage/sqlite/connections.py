@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import errno
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
@@ -43,7 +44,8 @@ _SETTINGS = {
     # What was erased must be gone, a run's key above all.
     "secure_delete": "fast",
     "cache_size": -16_384,
-    "wal_autocheckpoint": _LOG_PAGES,
+    # `Pool.write` brings the log in itself: a commit that is stored must not fail for that.
+    "wal_autocheckpoint": 0,
     "journal_size_limit": _LOG_PAGES * PAGE,
 }
 _IDLE_READERS = 4
@@ -74,8 +76,8 @@ class Pool:
         self._file: tuple[int, int] | None = None
         self._log: tuple[int, int] | None = None
         """The log that the connections write to, once it is known."""
-        self._log_pages = _LOG_PAGES
-        """Pages after which the writer's log is brought in, as it was last set."""
+        self._log_pages = [0]
+        """Pages in the log after the writer's last commit."""
         self._looks_again = 0.0
         self._errors = _Errors(path, busy_timeout)
         self._renew_locks()
@@ -99,7 +101,7 @@ class Pool:
             _watched_for_forks().add(self)
 
     def _begin(self) -> None:
-        self._writer = self._connect()
+        self._writer = self._connect_writer()
         try:
             make_schema(self._writer, self._path)
             use_log(self._writer, self._path)
@@ -147,9 +149,6 @@ class Pool:
         try:
             with self._writing:
                 writer = self._open_writer()
-                if pages != self._log_pages:
-                    writer.wal_autocheckpoint(pages)
-                    self._log_pages = pages
                 try:
                     writer.execute("BEGIN IMMEDIATE")
                     result = work(writer)
@@ -162,11 +161,18 @@ class Pool:
                     if isinstance(error, apsw.ReadOnlyError | apsw.CantOpenError):
                         self._reconnect()
                     raise
+                if self._log_pages[0] >= pages:
+                    self._bring_log_in(writer)
                 return result
         except Exception as error:
             if (meaning := self._errors.meaning(error)) is not None:
                 raise meaning from error
             raise
+
+    def _bring_log_in(self, writer: apsw.Connection) -> None:
+        """Copy the log into the database; where that fails, the log keeps what was committed."""
+        with suppress(apsw.FullError, apsw.IOError, apsw.BusyError):
+            writer.wal_checkpoint()
 
     @contextmanager
     def maintaining(self) -> Iterator[apsw.Connection]:
@@ -190,12 +196,25 @@ class Pool:
             raise UsageError(f"the storage on {self._path} is closed", hint="open a new one")
 
     def close(self) -> None:
-        """Bring the log into the database, if no other process uses it, and let go of the file."""
+        """Bring the log into the database, if no other process uses it, and let go of the file.
+
+        Without room for that the log stays, and whoever opens the database next reads it.
+        """
         with self._errors, self._writing, self._state:
             self._closed = True
             self._state.wait_for(lambda: self._lent == 0)
             if self._pid == os.getpid():
-                self._disconnect()
+                with suppress(apsw.FullError):
+                    self._disconnect()
+
+    def close_at_exit(self) -> None:
+        """Close what no thread uses, quietly: the interpreter would print errors of it."""
+        if self._pid == os.getpid() and self._writing.acquire(blocking=False):
+            try:
+                with suppress(apsw.Error):
+                    self._disconnect()
+            finally:
+                self._writing.release()
 
     def _check(self) -> None:
         self.check_open()
@@ -231,7 +250,7 @@ class Pool:
         if time.monotonic() >= self._looks_again:
             self._look()
         if self._writer is None:
-            self._writer = self._connect()
+            self._writer = self._connect_writer()
         if self._writer.in_transaction:
             # An interrupt came before the block that would have ended it.
             self._writer.execute("ROLLBACK")
@@ -253,6 +272,16 @@ class Pool:
             if self._lent == 0:
                 self._state.notify_all()
 
+    def _connect_writer(self) -> apsw.Connection:
+        writer, pages = self._connect(), self._log_pages
+
+        def committed(_db: apsw.Connection, _name: str, count: int) -> int:
+            pages[0] = count
+            return apsw.SQLITE_OK
+
+        writer.set_wal_hook(committed)
+        return writer
+
     def _connect(self) -> apsw.Connection:
         connection = apsw.Connection(str(self._path), vfs=checked_pages())
         self._pid = os.getpid()
@@ -270,7 +299,6 @@ class Pool:
     def _disconnect(self) -> None:
         """Close all connections, the last of which leaves no log behind."""
         self._log = None
-        self._log_pages = _LOG_PAGES
         self._pid = None
         while self._idle:
             self._idle.pop().close()
@@ -386,6 +414,11 @@ def _watched_for_forks() -> WeakSet[Pool]:
             paused.pop().resume(in_child=in_child)
         _opening.release()
 
+    def at_exit() -> None:
+        for pool in list(pools):
+            pool.close_at_exit()
+
+    atexit.register(at_exit)
     os.register_at_fork(
         before=before,
         after_in_parent=lambda: after(in_child=False),
