@@ -111,3 +111,11 @@ def test_a_graph_is_started_and_driven(tmp_path: Path) -> None:
         handle = graph.start_sync({"n": 0}, run_id="g", entry_point="tests.executors.jobs:counting")
         assert drive("g", storage=storage).outcome == "completed"
         assert handle.result(timeout=0).state["n"] == 3
+
+
+def test_a_medium_without_queues_says_which_has_them(tmp_path: Path) -> None:
+    from holdfast import FilesystemStorage
+
+    storage = FilesystemStorage(tmp_path / "runs")
+    with pytest.raises(UsageError, match=r"keeps no queues.*PostgreSQL"):
+        jobs.doubled.start([1], storage=storage)

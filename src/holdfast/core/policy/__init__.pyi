@@ -24,6 +24,7 @@ from holdfast.core.policy.queues import after_death as after_death
 from holdfast.core.policy.queues import after_drive as after_drive
 from holdfast.core.policy.queues import allowed as allowed
 from holdfast.core.policy.queues import change_of as change_of
+from holdfast.core.policy.queues import choose as choose
 from holdfast.core.policy.queues import next_rank as next_rank
 from holdfast.core.policy.queues import order_of as order_of
 from holdfast.core.policy.queues import target_of as target_of

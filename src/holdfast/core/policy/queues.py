@@ -29,6 +29,7 @@ __all__ = [
     "after_drive",
     "allowed",
     "change_of",
+    "choose",
     "next_rank",
     "order_of",
     "target_of",
@@ -277,21 +278,43 @@ def next_rank(now: float, newest: float | None) -> float:
     return now if newest is None else max(now, newest + 1.0)
 
 
-def allowed(
-    settings: QueueSettings, *, running: int, recent: int, by_key: Mapping[str, int]
-) -> tuple[int | None, frozenset[str]]:
-    """How many more runs of a queue may start (None: any number), and the keys that are full.
+def choose(
+    candidates: Iterable[QueueEntry],
+    room: Mapping[str, int | None],
+    key_room: Mapping[tuple[str, str], int],
+    most: int,
+) -> list[QueueEntry]:
+    """Up to *most* of the *candidates*, in their order, as far as their queues have room.
 
-    *running* counts those that execute, *by_key* those of each key, *recent* the starts within the
-    last period.
+    *room* is that of each queue, None for any number; *key_room* that of keys in queues that limit
+    them.
+    """
+    left, left_of_key, chosen = dict(room), dict(key_room), list[QueueEntry]()
+    for entry in sorted(candidates, key=order_of):
+        if len(chosen) == most:
+            break
+        place = (entry.queue, entry.key)
+        free = left.get(entry.queue)
+        if (free is not None and free < 1) or left_of_key.get(place, 1) < 1:
+            continue
+        if free is not None:
+            left[entry.queue] = free - 1
+        if place in left_of_key:
+            left_of_key[place] -= 1
+        chosen.append(entry)
+    return chosen
+
+
+def allowed(settings: QueueSettings, *, running: int, recent: int) -> int | None:
+    """How many more runs of a queue may start; None for any number.
+
+    *running* counts those that execute, *recent* the starts within the last period.
+
+    >>> allowed(QueueSettings(concurrency=3, rate=10), running=1, recent=9)
+    1
     """
     if settings.paused:
-        return 0, frozenset()
-    left = [
-        limit - used
-        for limit, used in ((settings.concurrency, running), (settings.rate, recent))
-        if limit is not None
-    ]
-    most = settings.key_concurrency
-    full = frozenset(key for key, count in by_key.items() if most is not None and count >= most)
-    return (max(min(left), 0) if left else None), full
+        return 0
+    limits = ((settings.concurrency, running), (settings.rate, recent))
+    left = [limit - used for limit, used in limits if limit is not None]
+    return max(min(left), 0) if left else None

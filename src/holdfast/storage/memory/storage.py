@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
+import time
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from copy import copy
 from functools import partial
 from itertools import islice
+from typing import TypeVar
 
+from holdfast.core.policy import change_of
 from holdfast.core.records import Header, Record, open_header, open_record
 from holdfast.errors import ConflictError, CorruptError, UsageError
 from holdfast.storage.base import (
@@ -25,12 +28,16 @@ from holdfast.storage.base import (
     only_one,
 )
 from holdfast.storage.memory.index import Entry, Ids, RunIndex, Visible, remove, wants_status
+from holdfast.storage.memory.queue import MemoryQueues
 from holdfast.storage.shared import (
     Head,
     Inspection,
     LeaseSlots,
+    QueueSlots,
+    QueueTable,
     after_append,
     after_removal,
+    apply_change,
     cannot_erase,
     check_head,
     checked_run,
@@ -44,6 +51,8 @@ from holdfast.storage.shared import (
 )
 
 __all__ = ["MemoryStorage"]
+
+T = TypeVar("T")
 
 _SCAN = 1024
 """Records that a page may pass over before the lock is given back."""
@@ -63,7 +72,7 @@ class _Run:
         """The run before the rewrite under way."""
 
 
-class MemoryStorage(LeaseSlots, Storage):
+class MemoryStorage(LeaseSlots, QueueSlots, Storage):
     """Keeps journals in this process; they end with it. It can lease runs.
 
     What goes in and what comes out share nothing with what is kept, and every read checks the
@@ -84,6 +93,7 @@ class MemoryStorage(LeaseSlots, Storage):
         self._ids = Ids()
         self._run_index = RunIndex()
         self._leases: dict[str, Lease] = {}
+        self._queues = MemoryQueues(self._leases)
         self._last_place = 0
         self._last_ordinal = 0
         self._changing: _Run | None = None
@@ -176,6 +186,7 @@ class MemoryStorage(LeaseSlots, Storage):
         with self._lock:
             self._closed = True
             self._runs, self._by_ordinal, self._entries, self._leases = {}, {}, {}, {}
+            self._queues = MemoryQueues(self._leases)
             self._visible, self._ids, self._run_index = Visible(), Ids(), RunIndex()
 
     def change_lease(
@@ -192,6 +203,11 @@ class MemoryStorage(LeaseSlots, Storage):
         with self._lock:
             self._check_open()
             return self._leases.get(run_id)
+
+    def in_queues(self, work: Callable[[QueueTable], T]) -> T:
+        with self._lock:
+            self._check_open()
+            return work(self._queues)
 
     def check_medium(self, *, repair: bool) -> list[str]:
         return []
@@ -318,6 +334,9 @@ class MemoryStorage(LeaseSlots, Storage):
             return decision
         if decision == "store" and (records or run is not None):
             self._store(run or self._begin(records[0].header), records, set(batch.hide))
+            change = change_of(records)
+            if change is not None:
+                apply_change(self._queues, batch.run_id, change, now=time.time())
         return None
 
     def _begin(self, first: Header) -> _Run:
@@ -389,6 +408,7 @@ class MemoryStorage(LeaseSlots, Storage):
         del self._runs[run.head.run_id], self._by_ordinal[run.head.ordinal]
         self._take_out(run, set(run.seqs))
         self._run_index.move(run.head.ordinal, (run.head.name, run.head.status), None)
+        self._queues.put(run.head.run_id, None)
         self._changing = None
         return count
 

@@ -39,6 +39,7 @@ class Queries:
     def __init__(self, schema: str) -> None:
         self._schema = sql.Identifier(schema)
         self.append = self.text(f"SELECT {{s}}.append_v1({', '.join(['%s'] * 21)})")
+        self.append_queued = self.text(f"SELECT {{s}}.append_queued_v1({', '.join(['%s'] * 28)})")
         self.lock = self.text(
             "SELECT 1 FROM {s}.runs WHERE run_id = ANY(%s) ORDER BY run_id FOR UPDATE"
         )

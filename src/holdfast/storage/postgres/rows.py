@@ -10,6 +10,7 @@ from typing import Any
 from psycopg.types.multirange import Multirange
 from psycopg.types.range import Range
 
+from holdfast.core.policy import QueueChange
 from holdfast.core.records import Header, Record
 from holdfast.storage.base import Batch, RunInfo
 from holdfast.storage.shared import Head, after_append, first_head
@@ -17,6 +18,7 @@ from holdfast.storage.sql import HIDDEN, head_of_row, micros, record_keys, state
 
 __all__ = [
     "append_values",
+    "change_values",
     "head_at",
     "head_of",
     "insert_values",
@@ -120,6 +122,29 @@ def head_at(row: tuple[Any, ...]) -> Head:
         to_text(name),
         to_text(status),
         *row[8:11],
+    )
+
+
+def change_values(change: QueueChange) -> tuple[Any, ...]:
+    """The first arguments of `append_queued_v1`."""
+    given = change.submitted
+    if change.ended or given is None:
+        kinds = (
+            ("ended", change.ended),
+            ("dead", change.dead is not None),
+            ("cancelled", change.cancelled),
+            ("answered", change.answered),
+        )
+        kind = next(name for name, is_so in kinds if is_so)
+        return (kind, b"", b"", 0, b"", None, to_bytes(change.dead or ""))
+    return (
+        "queued",
+        to_bytes(given.queue),
+        to_bytes(given.target),
+        given.priority,
+        to_bytes(given.key),
+        given.due,
+        b"",
     )
 
 

@@ -16,7 +16,7 @@ from holdfast.errors import SchemaError, UsageError
 
 __all__ = ["VERSION", "channel_of", "create", "create_index", "missing_indexes", "version_of"]
 
-VERSION = 2
+VERSION = 3
 _OLDEST_SERVER = 140000
 
 _TABLES = """
@@ -80,13 +80,45 @@ _KEYS = {
     "runs_pkey": "ALTER TABLE {schema}.runs ADD PRIMARY KEY(run_id)",
     "records_pkey": "ALTER TABLE {schema}.records ADD PRIMARY KEY(ord)",
     "facets_pkey": "ALTER TABLE {schema}.facets ADD PRIMARY KEY(key, note, ord)",
+    "queues_pkey": "ALTER TABLE {schema}.queues ADD PRIMARY KEY(name)",
+}
+
+_QUEUE_INDEXES = {
+    "runs_ready": "CREATE INDEX runs_ready"
+    " ON {schema}.runs(queue, target, priority DESC, rank, ordinal) WHERE queue_state = 'ready'",
+    "runs_of_key": "CREATE INDEX runs_of_key"
+    " ON {schema}.runs(queue, queue_key, rank) WHERE queue_state = 'ready'",
+    "runs_due": "CREATE INDEX runs_due ON {schema}.runs(due) WHERE queue_state = 'waiting'",
+    "runs_queued": "CREATE INDEX runs_queued"
+    " ON {schema}.runs(queue, queue_state, priority DESC, rank) WHERE queue_state IS NOT NULL",
+    "runs_claimed": "CREATE INDEX runs_claimed"
+    " ON {schema}.runs(queue, queue_key) WHERE queue_state = 'running'",
 }
 
 _UPGRADES = {
     2: """
 ALTER TABLE {schema}.runs ADD COLUMN token bytea;
 CREATE UNLOGGED TABLE {schema}.watchers(id uuid PRIMARY KEY, until timestamptz NOT NULL);
+""",
+    3: """
+ALTER TABLE {schema}.runs
+    ADD queue bytea,
+    ADD target bytea,
+    ADD queue_state text,
+    ADD priority integer,
+    ADD queue_key bytea,
+    ADD rank double precision,
+    ADD due double precision,
+    ADD failures integer,
+    ADD reason bytea,
+    ADD woken boolean,
+    ADD cancelled boolean;
+CREATE TABLE {schema}.queues(
+    name bytea PRIMARY KEY, settings bytea NOT NULL,
+    starts double precision[] NOT NULL DEFAULT '{{}}'
+);
 """
+    + ";".join(_QUEUE_INDEXES.values()),
 }
 """Statements that bring the tables from the version before to this one.
 
@@ -218,6 +250,64 @@ BEGIN
     RETURN true;
 END $$;
 
+CREATE OR REPLACE FUNCTION {schema}.change_queue_v1(
+    p_run_id bytea, p_change text, p_queue bytea, p_target bytea, p_priority integer, p_key bytea,
+    p_due double precision, p_reason bytea
+) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    clock double precision := extract(epoch FROM clock_timestamp());
+    newest double precision;
+BEGIN
+    IF p_change = 'ended' THEN
+        UPDATE {schema}.runs SET queue_state = NULL
+        WHERE run_id = p_run_id AND queue_state IS NOT NULL;
+    ELSIF p_change = 'queued' THEN
+        SELECT max(rank) INTO newest FROM {schema}.runs
+        WHERE queue = p_queue AND queue_key = p_key AND queue_state = 'ready';
+        UPDATE {schema}.runs SET queue = p_queue, target = p_target, priority = p_priority,
+            queue_key = p_key, failures = 0, reason = '', woken = false, cancelled = false,
+            queue_state = CASE WHEN p_due > clock THEN 'waiting' ELSE 'ready' END,
+            due = CASE WHEN p_due > clock THEN p_due END, rank = greatest(clock, newest + 1)
+        WHERE run_id = p_run_id;
+    ELSIF p_change = 'dead' THEN
+        UPDATE {schema}.runs SET queue_state = 'dead', reason = p_reason, due = NULL
+        WHERE run_id = p_run_id AND queue_state IS NOT NULL;
+    ELSIF p_change = 'answered' THEN
+        UPDATE {schema}.runs SET woken = woken OR queue_state = 'running',
+            queue_state = CASE queue_state WHEN 'waiting' THEN 'ready' ELSE queue_state END,
+            rank = CASE queue_state WHEN 'waiting' THEN clock ELSE rank END,
+            due = CASE queue_state WHEN 'waiting' THEN NULL ELSE due END
+        WHERE run_id = p_run_id AND queue_state IN ('waiting', 'running');
+    ELSIF p_change = 'cancelled' THEN
+        UPDATE {schema}.runs SET cancelled = true,
+            queue_state = CASE queue_state WHEN 'running' THEN 'running' ELSE 'ready' END,
+            rank = CASE queue_state WHEN 'running' THEN rank ELSE clock END,
+            due = CASE queue_state WHEN 'running' THEN due END
+        WHERE run_id = p_run_id AND queue_state IN ('ready', 'waiting', 'dead', 'running');
+    END IF;
+END $$;
+
+CREATE OR REPLACE FUNCTION {schema}.append_queued_v1(
+    p_change text, p_queue bytea, p_target bytea, p_priority integer, p_key bytea,
+    p_due double precision, p_reason bytea,
+    p_run_id bytea, p_base bigint, p_prev bytea, p_epoch bigint, p_name bytea, p_status bytea,
+    p_latest bigint, p_checkpoints bigint, p_stored bigint, p_started timestamptz,
+    p_saved timestamptz, p_seq bigint[], p_state smallint[], p_at bigint[], p_digest bytea[],
+    p_header bytea[], p_body bytea[], p_facet_of integer[], p_facet bytea[],
+    p_erased int8multirange, p_hide bigint[]
+) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT {schema}.append_v1(p_run_id, p_base, p_prev, p_epoch, p_name, p_status, p_latest,
+        p_checkpoints, p_stored, p_started, p_saved, p_seq, p_state, p_at, p_digest, p_header,
+        p_body, p_facet_of, p_facet, p_erased, p_hide)
+    THEN
+        RETURN false;
+    END IF;
+    PERFORM {schema}.change_queue_v1(
+        p_run_id, p_change, p_queue, p_target, p_priority, p_key, p_due, p_reason);
+    RETURN true;
+END $$;
+
 CREATE OR REPLACE FUNCTION {schema}.drop_v1(p_run_id bytea, p_hide bigint[], p_erase bigint[])
 RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
@@ -275,9 +365,9 @@ BEGIN
     )
     SELECT count(*) INTO affected FROM gone;
     DELETE FROM {schema}.runs WHERE ordinal = place AND epoch = 0;
-    UPDATE {schema}.runs SET ordinal = NULL, name = '', status = 'running', seq = 0, digest = '',
-        latest = NULL, checkpoints = 0, stored = 0, started_at = NULL, saved_at = NULL,
-        erased = '{{}}'
+    UPDATE {schema}.runs SET queue_state = NULL, ordinal = NULL, name = '',
+        status = 'running', seq = 0, digest = '', latest = NULL, checkpoints = 0, stored = 0,
+        started_at = NULL, saved_at = NULL, erased = '{{}}'
     WHERE ordinal = place;
     RETURN affected;
 END $$;
@@ -364,14 +454,15 @@ def missing_indexes(db: psycopg.Connection, schema: str) -> list[str]:
         " JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = %s AND i.indisvalid",
         (schema,),
     ).fetchall()
-    return sorted({*_INDEXES, *_KEYS} - {name for (name,) in found})
+    wanted = {*_INDEXES, *_QUEUE_INDEXES, *_KEYS}
+    return sorted(wanted - {name for (name,) in found})
 
 
 def create_index(db: psycopg.Connection, schema: str, name: str) -> None:
     """Create an index that is missing, or is there and not valid."""
     with db.transaction():
         db.execute(_for(schema, f"DROP INDEX IF EXISTS {{schema}}.{name}"))
-        db.execute(_for(schema, (_INDEXES | _KEYS)[name]))
+        db.execute(_for(schema, (_INDEXES | _QUEUE_INDEXES | _KEYS)[name]))
 
 
 def channel_of(schema: str) -> str:

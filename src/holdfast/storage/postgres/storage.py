@@ -6,12 +6,13 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 from uuid import uuid4
 
 import msgspec
 import psycopg
 
+from holdfast.core.policy import change_of
 from holdfast.core.records import Header, Lease, Owner, Record
 from holdfast.errors import ConflictError, CorruptError, StorageUnavailableError, UsageError
 from holdfast.storage.base import (
@@ -29,9 +30,11 @@ from holdfast.storage.postgres.connections import Connections
 from holdfast.storage.postgres.diagnosis import diagnose
 from holdfast.storage.postgres.notifications import PostgresListener
 from holdfast.storage.postgres.queries import Listing, Queries
+from holdfast.storage.postgres.queue import PostgresQueues
 from holdfast.storage.postgres.repair import inspect_run, rewrite_run
 from holdfast.storage.postgres.rows import (
     append_values,
+    change_values,
     head_at,
     head_of,
     run_number,
@@ -43,6 +46,8 @@ from holdfast.storage.shared import (
     Fact,
     Inspection,
     LeaseSlots,
+    QueueSlots,
+    QueueTable,
     Subscription,
     cannot_erase,
     decide_append,
@@ -57,6 +62,8 @@ from holdfast.storage.sql import bound_of, id_key, id_range, open_row, record_of
 
 __all__ = ["PostgresStorage"]
 
+T = TypeVar("T")
+
 _PAGE = 256
 _NO_BOUND = 1 << 62
 _TRIES = 20
@@ -70,7 +77,23 @@ _LeaseRow = tuple[int, bytes | None, float, bytes | None, float]
 """Epoch, owner, end and token of a lease, and the time of the database."""
 
 
-class PostgresStorage(LeaseSlots, Storage):
+class _Append(msgspec.Struct, frozen=True):
+    """One call of a function that appends."""
+
+    run_id: bytes
+    sql: Any
+    values: tuple[Any, ...]
+
+
+def _append_call(sql: Queries, batch: Batch, records: list[Record]) -> _Append:
+    values, change = append_values(batch, records), change_of(records)
+    run_id = to_bytes(batch.run_id)
+    if change is None:
+        return _Append(run_id, sql.append, values)
+    return _Append(run_id, sql.append_queued, (*change_values(change), *values))
+
+
+class PostgresStorage(LeaseSlots, QueueSlots, Storage):
     """Keeps journals in the schema *schema* of the PostgreSQL database at *url*.
 
     The schema is created if it is missing, and one of an older Holdfast is upgraded; without
@@ -117,7 +140,7 @@ class PostgresStorage(LeaseSlots, Storage):
 
     def append(self, batches: Sequence[Batch]) -> list[ConflictError | None]:
         sealed = [(batch, batch.opened()) for batch in batches]
-        values = [append_values(batch, records) for batch, records in sealed]
+        values = [_append_call(self._sql, batch, records) for batch, records in sealed]
         stored = self._db.run(partial(self._append, values))
         return [
             None if done else self._explain(batch, records)
@@ -200,6 +223,13 @@ class PostgresStorage(LeaseSlots, Storage):
             f"the lease of run {run_id!r} changed {_TRIES} times meanwhile", run_id=run_id
         )
 
+    def in_queues(self, work: Callable[[QueueTable], T]) -> T:
+        def within(db: psycopg.Connection) -> T:
+            with db.transaction():
+                return work(PostgresQueues(db, self._sql))
+
+        return self._db.run(within)
+
     def lease_of(self, run_id: str) -> Lease | None:
         row = self._lease_row(run_id)
         return None if row is None else self._held(run_id, row, self._clock())
@@ -228,14 +258,14 @@ class PostgresStorage(LeaseSlots, Storage):
         self._db.run(work)
         return f"{self._schema}.quarantine"
 
-    def _append(self, values: list[tuple[Any, ...]], db: psycopg.Connection) -> list[bool]:
-        if len(values) == 1:
-            row = db.execute(self._sql.append, values[0], binary=True).fetchone()
+    def _append(self, calls: list[_Append], db: psycopg.Connection) -> list[bool]:
+        if len(calls) == 1:
+            row = db.execute(calls[0].sql, calls[0].values, binary=True).fetchone()
             return [bool(row and row[0])]
         with db.pipeline(), db.transaction():
             # In one order, so that two processes never wait for each other in a circle.
-            db.execute(self._sql.lock, (sorted({run_id for run_id, *_ in values}),))
-            cursors = [db.execute(self._sql.append, row) for row in values]
+            db.execute(self._sql.lock, (sorted({call.run_id for call in calls}),))
+            cursors = [db.execute(call.sql, call.values, binary=True) for call in calls]
         rows = [cursor.fetchone() for cursor in cursors]
         return [bool(row and row[0]) for row in rows]
 

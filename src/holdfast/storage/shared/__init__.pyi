@@ -19,6 +19,11 @@ from holdfast.storage.shared.heads import rebuilt_head as rebuilt_head
 from holdfast.storage.shared.heads import run_info as run_info
 from holdfast.storage.shared.leasing import LeaseSlots as LeaseSlots
 from holdfast.storage.shared.paging import paged as paged
+from holdfast.storage.shared.queue_slots import LeasedQueueTable as LeasedQueueTable
+from holdfast.storage.shared.queue_slots import QueueSlots as QueueSlots
+from holdfast.storage.shared.queue_slots import QueueTable as QueueTable
+from holdfast.storage.shared.queue_slots import apply_change as apply_change
+from holdfast.storage.shared.queue_slots import settled_entry as settled_entry
 from holdfast.storage.shared.repair import Inspection as Inspection
 from holdfast.storage.shared.repair import Repairable as Repairable
 from holdfast.storage.shared.repair import check_head as check_head

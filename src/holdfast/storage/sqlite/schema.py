@@ -16,7 +16,7 @@ __all__ = ["make_file", "make_schema", "refusal", "use_log"]
 
 _APPLICATION = 0x484F4C44
 """The application id in the file's header: HOLD."""
-_VERSION = 1
+_VERSION = 2
 _HEADER = 100
 _UNTOUCHED = "give another path; this file was left as it is"
 
@@ -58,6 +58,31 @@ CREATE TABLE leases(
     run_id TEXT PRIMARY KEY, epoch INTEGER NOT NULL, expires_at REAL NOT NULL, owner TEXT
 ) WITHOUT ROWID;
 """
+
+_UPGRADE = """
+CREATE TABLE entries(
+    run_id TEXT PRIMARY KEY,
+    queue TEXT NOT NULL,
+    target TEXT NOT NULL,
+    state TEXT NOT NULL,
+    priority INTEGER NOT NULL,
+    key TEXT NOT NULL,
+    rank REAL NOT NULL,
+    due REAL,
+    failures INTEGER NOT NULL,
+    reason TEXT NOT NULL,
+    woken INTEGER NOT NULL,
+    cancelled INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX entries_ready ON entries(queue, target, priority DESC, rank) WHERE state = 'ready';
+CREATE INDEX entries_of_key ON entries(queue, key, rank) WHERE state = 'ready';
+CREATE INDEX entries_due ON entries(due) WHERE state = 'waiting';
+CREATE INDEX entries_by_state ON entries(queue, state, key);
+CREATE TABLE queues(
+    name TEXT PRIMARY KEY, settings TEXT NOT NULL, starts TEXT NOT NULL DEFAULT '[]'
+) WITHOUT ROWID;
+"""
+"""Tables that came with version 2."""
 
 
 def make_file(path: Path) -> None:
@@ -106,6 +131,8 @@ def make_schema(writer: apsw.Connection, path: Path) -> None:
     if writer.pragma("application_id") != _APPLICATION:
         raise _foreign(path)
     version = writer.pragma("user_version")
+    if version == 1:
+        _upgrade(writer)
     if version > _VERSION:
         raise SchemaError(
             f"{path} was written by a newer Holdfast (format {version}, this one knows {_VERSION})",
@@ -131,7 +158,16 @@ def _create(writer: apsw.Connection) -> None:
     # Another process may have been faster.
     if writer.pragma("user_version") == 0:
         writer.execute(_SCHEMA)
+        writer.execute(_UPGRADE)
         writer.pragma("application_id", _APPLICATION)
+        writer.pragma("user_version", _VERSION)
+    writer.execute("COMMIT")
+
+
+def _upgrade(writer: apsw.Connection) -> None:
+    writer.execute("BEGIN IMMEDIATE")
+    if writer.pragma("user_version") == 1:  # another process may have been faster
+        writer.execute(_UPGRADE)
         writer.pragma("user_version", _VERSION)
     writer.execute("COMMIT")
 

@@ -7,11 +7,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import apsw
 
-from holdfast.core.records import Header, Record
+from holdfast.core.policy import QueueEntry
+from holdfast.core.records import Header, Owner, Record
 from holdfast.errors import ConflictError, CorruptError, UsageError
 from holdfast.storage.base import (
     Batch,
@@ -25,11 +26,14 @@ from holdfast.storage.base import (
     matches,
     matches_run,
 )
+from holdfast.storage.queueing import Claim, ClaimQuery, EntryQuery, StaleClaim
 from holdfast.storage.shared import (
     COMMON_KIND,
     Head,
     Inspection,
     LeaseSlots,
+    QueueSlots,
+    QueueTable,
     check_head,
     checked_run,
     misplaced,
@@ -47,6 +51,7 @@ from holdfast.storage.sql import (
 )
 from holdfast.storage.sqlite.connections import Pool
 from holdfast.storage.sqlite.index import Listing, listing
+from holdfast.storage.sqlite.queue import SQLiteQueues
 from holdfast.storage.sqlite.rows import (
     Values,
     head_of,
@@ -62,6 +67,8 @@ from holdfast.storage.sqlite.writes import append_batch, delete_run, drop, put_l
 
 __all__ = ["SQLiteStorage"]
 
+T = TypeVar("T")
+
 _PAGE_BYTES = 1 << 22
 _VACUUM = 256
 """Pages given back at once after an erasure; `compact` gives back all."""
@@ -74,7 +81,7 @@ _COMPRESSIONS: dict[bool | str, str | None] = {
 }
 
 
-class SQLiteStorage(LeaseSlots, Storage):
+class SQLiteStorage(LeaseSlots, QueueSlots, Storage):
     """Keeps journals in the SQLite file at *path*, which is made if it is missing.
 
     Threads, forks and other processes of the machine may use the file at the same time; it must
@@ -110,10 +117,12 @@ class SQLiteStorage(LeaseSlots, Storage):
 
     def append(self, batches: Sequence[Batch]) -> list[ConflictError | None]:
         sealed = [(batch, batch.opened()) for batch in batches]
-        return self._pool.write(
-            lambda db: [append_batch(db, batch, records) for batch, records in sealed],
-            len(sealed),
-        )
+
+        def work(db: apsw.Connection) -> list[ConflictError | None]:
+            queues = SQLiteQueues(db)
+            return [append_batch(db, batch, records, queues) for batch, records in sealed]
+
+        return self._pool.write(work, len(sealed))
 
     def read(
         self, run_id: str, *, first: int | None = None, last: int | None = None
@@ -193,6 +202,7 @@ class SQLiteStorage(LeaseSlots, Storage):
                 return 0
             if hide is None and erase is None:
                 affected = delete_run(db, found[0])
+                SQLiteQueues(db).put(run_id, None)
             else:
                 affected = drop(db, found[0], set(hide or ()), set(erase or ()))
             if erase or hide is None:
@@ -224,6 +234,29 @@ class SQLiteStorage(LeaseSlots, Storage):
     def lease_of(self, run_id: str) -> Lease | None:
         with self._pool.reading() as db:
             return lease_of(db, run_id)
+
+    def in_queues(self, work: Callable[[QueueTable], T]) -> T:
+        return self._pool.write(lambda db: work(SQLiteQueues(db)))
+
+    def claim(self, query: ClaimQuery, owner: Owner, *, now: float, ttl: float) -> list[Claim]:
+        with self._pool.reading() as db:  # most looks find nothing, and need not write
+            table = SQLiteQueues(db)
+            some = any(table.ready(queue, query.targets, (), 1) for queue in query.queues)
+            if not some and not table.due(now):
+                return []
+        return super().claim(query, owner, now=now, ttl=ttl)
+
+    def entries(self, query: EntryQuery) -> Iterator[QueueEntry]:
+        with self._pool.reading() as db:
+            return iter(SQLiteQueues(db).find(query))
+
+    def entry_of(self, run_id: str) -> QueueEntry | None:
+        with self._pool.reading() as db:
+            return SQLiteQueues(db).get(run_id)
+
+    def stale_claims(self, *, now: float) -> list[StaleClaim]:
+        with self._pool.snapshot() as db:
+            return SQLiteQueues(db).stale(now)
 
     @classmethod
     def salvage(cls, path: str | os.PathLike[str]) -> list[str]:

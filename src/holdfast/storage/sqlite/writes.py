@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
@@ -9,13 +10,16 @@ from typing import Any
 import apsw
 import msgspec
 
+from holdfast.core.policy import change_of
 from holdfast.core.records import Header, Record, ranges_of
 from holdfast.errors import ConflictError, CorruptError
 from holdfast.storage.base import Batch, Lease
 from holdfast.storage.shared import (
     Head,
+    QueueTable,
     after_append,
     after_removal,
+    apply_change,
     cannot_erase,
     decide_append,
     first_head,
@@ -29,8 +33,10 @@ __all__ = ["append_batch", "delete_run", "drop", "insert_record", "put_head", "p
 _ROWS = 500
 
 
-def append_batch(db: apsw.Connection, batch: Batch, records: list[Record]) -> ConflictError | None:
-    """Store one batch, or say why not and change nothing."""
+def append_batch(
+    db: apsw.Connection, batch: Batch, records: list[Record], queues: QueueTable
+) -> ConflictError | None:
+    """Store one batch with what it means for *queues*, or say why not and change nothing."""
     found = head_of(db, batch.run_id)
     head = None
     if found is not None:
@@ -63,6 +69,9 @@ def append_batch(db: apsw.Connection, batch: Batch, records: list[Record]) -> Co
             insert_record(db, head.ordinal, record, state_of(record.header))
         put_head(db, head, new)
         head = new
+        change = change_of(records)
+        if change is not None:
+            apply_change(queues, batch.run_id, change, now=time.time())
     if head is not None and batch.hide:
         _drop(db, head, set(batch.hide), set())
     return None

@@ -17,6 +17,7 @@ from holdfast.testing.contract.appending import AppendPromises
 from holdfast.testing.contract.deleting import DeletePromises, IsolationPromises
 from holdfast.testing.contract.leasing import LeasePromises
 from holdfast.testing.contract.listing import FindPromises, ListPromises
+from holdfast.testing.contract.queueing import QueuePromises
 from holdfast.testing.contract.repairing import RepairPromises
 from holdfast.testing.contract.running import RunPromises
 from holdfast.testing.contract.sharing import SharingPromises
@@ -34,6 +35,7 @@ class StorageContract(
     IsolationPromises,
     SharingPromises,
     LeasePromises,
+    QueuePromises,
     RepairPromises,
     WatchPromises,
 ):

@@ -1,0 +1,91 @@
+"""The ability of a storage to keep queues of runs and give them to workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol, runtime_checkable
+
+import msgspec
+
+from holdfast.core.policy import EntryState, QueueEntry, QueueInfo, QueueSettings
+from holdfast.core.records import Lease, Owner
+
+__all__ = ["Claim", "ClaimQuery", "EntryQuery", "Queueing", "StaleClaim"]
+
+
+class ClaimQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """The runs that a worker can take."""
+
+    queues: tuple[str, ...]
+    targets: tuple[str, ...]
+    """The code that it has: ``module:name@version``."""
+    limit: int = 1
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that was given to a worker, with its lease."""
+
+    entry: QueueEntry
+    lease: Lease
+
+
+class StaleClaim(Claim, frozen=True, kw_only=True):
+    """A run that is marked as running and whose lease may be dead."""
+
+    expired: bool
+
+
+class EntryQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """A filter for entries of queues. Every field narrows; None means any."""
+
+    queue: str | None = None
+    state: EntryState | None = None
+    cancelled: bool | None = None
+    """True: only those that someone asked to cancel."""
+    limit: int | None = None
+
+
+@runtime_checkable
+class Queueing(Protocol):
+    """A storage that keeps the entries of queued runs beside their journals.
+
+    Entries change with `Storage.append`, in its commit, as `holdfast.core.policy.after_change`
+    says; a deleted run has none.
+    """
+
+    def claim(self, query: ClaimQuery, owner: Owner, *, now: float, ttl: float) -> list[Claim]:
+        """Give *owner* the next ready runs with their leases, within the limits of their queues.
+
+        What is due becomes ready first. A run whose lease another process holds is passed over. No
+        two callers get the same run, and none waits for another.
+        """
+
+    def renew_claims(self, leases: Sequence[Lease], *, now: float, ttl: float) -> list[str]:
+        """Prolong leases that are still the newest; the ids of the runs of the others."""
+
+    def settle(
+        self, lease: Lease, entry: QueueEntry | None, *, now: float, expired: bool = False
+    ) -> bool:
+        """Store what becomes of a claimed run and release its lease, if that is the newest.
+
+        A run that is to wait and was answered meanwhile is ready. None removes the entry. With
+        *expired* nothing is done unless the lease has expired. Returns whether it was done.
+        """
+
+    def stale_claims(self, *, now: float) -> list[StaleClaim]:
+        """Runs that are marked as running, the ones without a live lease among them."""
+
+    def entry_of(self, run_id: str) -> QueueEntry | None:
+        """The entry of a run."""
+
+    def entries(self, query: EntryQuery) -> Iterator[QueueEntry]:
+        """Entries by queue and state, in the order in which ready ones start."""
+
+    def put_entries(self, entries: Iterable[tuple[str, QueueEntry | None]]) -> None:
+        """Replace entries by run id, to make the index again from the journal."""
+
+    def queues(self) -> list[QueueInfo]:
+        """The queues that have entries or settings, by name."""
+
+    def set_queue(self, name: str, settings: QueueSettings) -> None:
+        """Set the limits of a queue."""

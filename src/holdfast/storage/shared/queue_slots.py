@@ -1,0 +1,296 @@
+"""Queues on top of one table of entries, changed in transactions."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from holdfast.core.policy import (
+    QueueChange,
+    QueueEntry,
+    QueueInfo,
+    QueueSettings,
+    after_change,
+    allowed,
+    choose,
+    next_rank,
+)
+from holdfast.core.records import Lease, Owner, released, renewed, taken
+from holdfast.errors import ConflictError, LeaseHeldError
+from holdfast.storage.process import owner_is_dead
+from holdfast.storage.queueing import Claim, ClaimQuery, EntryQuery, StaleClaim
+
+__all__ = ["LeasedQueueTable", "QueueSlots", "QueueTable", "apply_change", "settled_entry"]
+
+T = TypeVar("T")
+
+
+class QueueTable(ABC):
+    """The entries of a medium within one transaction, which sees no other half done."""
+
+    @abstractmethod
+    def clock(self, now: float) -> float:
+        """The time by which the medium compares; *now* is the caller's."""
+
+    @abstractmethod
+    def promote(self, now: float) -> None:
+        """Make waiting entries ready that are due, ranked by when they were."""
+
+    @abstractmethod
+    def settings(self, queues: Sequence[str]) -> Mapping[str, QueueSettings]:
+        """The settings of those queues that have some.
+
+        Where others may start runs of a limited queue meanwhile, they wait for this transaction.
+        """
+
+    @abstractmethod
+    def set_settings(self, queue: str, settings: QueueSettings) -> None: ...
+
+    @abstractmethod
+    def running(self, queue: str) -> Mapping[str, int]:
+        """The number of running entries of a queue, by key."""
+
+    @abstractmethod
+    def starts(self, queue: str) -> list[float]:
+        """The times of the last starts, as `set_starts` kept them."""
+
+    @abstractmethod
+    def set_starts(self, queue: str, starts: list[float]) -> None: ...
+
+    @abstractmethod
+    def ready(
+        self, queue: str, targets: Sequence[str], full: Sequence[str], limit: int
+    ) -> list[QueueEntry]:
+        """The first ready entries of a queue for each target, without those of *full* keys."""
+
+    @abstractmethod
+    def take(
+        self, entries: Sequence[QueueEntry], owner: Owner, *, now: float, ttl: float
+    ) -> list[Claim]:
+        """Mark entries as running and take their leases.
+
+        An entry whose run another process holds waits until that lease may have ended.
+        """
+
+    @abstractmethod
+    def get(self, run_id: str) -> QueueEntry | None: ...
+
+    @abstractmethod
+    def put(self, run_id: str, entry: QueueEntry | None) -> None: ...
+
+    @abstractmethod
+    def newest_rank(self, queue: str, key: str) -> float | None:
+        """The highest rank of a key's ready entries."""
+
+    @abstractmethod
+    def find(self, query: EntryQuery) -> list[QueueEntry]: ...
+
+    @abstractmethod
+    def counts(self) -> Mapping[tuple[str, str], int]:
+        """The number of entries by queue and state."""
+
+    @abstractmethod
+    def renew(self, leases: Sequence[Lease], *, now: float, ttl: float) -> list[str]:
+        """See `Queueing.renew_claims`."""
+
+    @abstractmethod
+    def settle(self, lease: Lease, entry: QueueEntry | None, *, now: float, expired: bool) -> bool:
+        """See `Queueing.settle`."""
+
+    @abstractmethod
+    def stale(self, now: float) -> list[StaleClaim]:
+        """See `Queueing.stale_claims`."""
+
+
+class LeasedQueueTable(QueueTable):
+    """A table of a medium that no other transaction changes meanwhile, leases included."""
+
+    @abstractmethod
+    def lease(self, run_id: str) -> Lease | None: ...
+
+    @abstractmethod
+    def put_lease(self, lease: Lease) -> None: ...
+
+    def clock(self, now: float) -> float:
+        return now
+
+    def promote(self, now: float) -> None:
+        for entry in self.due(now):
+            rank = entry.due if entry.due is not None else now
+            ready = msgspec.structs.replace(entry, state="ready", rank=rank, due=None)
+            self.put(entry.run_id, ready)
+
+    @abstractmethod
+    def due(self, now: float) -> list[QueueEntry]:
+        """Some of the waiting entries that are due, the earliest first."""
+
+    def take(
+        self, entries: Sequence[QueueEntry], owner: Owner, *, now: float, ttl: float
+    ) -> list[Claim]:
+        claims: list[Claim] = []
+        for entry in entries:
+            held = self.lease(entry.run_id)
+            try:
+                dead = owner_is_dead(held)
+                lease = taken(held, entry.run_id, owner, now=now, ttl=ttl, owner_is_dead=dead)
+            except LeaseHeldError as error:
+                later = msgspec.structs.replace(entry, state="waiting", due=error.until)
+                self.put(entry.run_id, later)
+                continue
+            self.put_lease(lease)
+            running = msgspec.structs.replace(entry, state="running", woken=False)
+            self.put(entry.run_id, running)
+            claims.append(Claim(entry=running, lease=lease))
+        return claims
+
+    def renew(self, leases: Sequence[Lease], *, now: float, ttl: float) -> list[str]:
+        lost: list[str] = []
+        for lease in leases:
+            try:
+                self.put_lease(renewed(self.lease(lease.run_id), lease, now=now, ttl=ttl))
+            except ConflictError:
+                lost.append(lease.run_id)
+        return lost
+
+    def settle(self, lease: Lease, entry: QueueEntry | None, *, now: float, expired: bool) -> bool:
+        newest = self.lease(lease.run_id)
+        free = released(newest, lease)
+        if free is None or (expired and free.expires_at > now):
+            return False
+        self.put_lease(free)
+        held = self.get(lease.run_id)
+        if held is not None and held.state == "running":
+            self.put(lease.run_id, settled_entry(held, entry, now=now))
+        return True
+
+    def stale(self, now: float) -> list[StaleClaim]:
+        found: list[StaleClaim] = []
+        for entry in self.find(EntryQuery(state="running")):
+            lease = self.lease(entry.run_id)
+            if lease is not None:
+                gone = lease.owner is None or lease.expires_at <= now
+                found.append(StaleClaim(entry=entry, lease=lease, expired=gone))
+        return found
+
+
+class QueueSlots(ABC):
+    """The `Queueing` ability of a medium that has a `QueueTable`."""
+
+    @abstractmethod
+    def in_queues(self, work: Callable[[QueueTable], T]) -> T:
+        """Do *work* in one transaction."""
+
+    def renew_claims(self, leases: Sequence[Lease], *, now: float, ttl: float) -> list[str]:
+        return self.in_queues(lambda table: table.renew(leases, now=now, ttl=ttl))
+
+    def settle(
+        self, lease: Lease, entry: QueueEntry | None, *, now: float, expired: bool = False
+    ) -> bool:
+        return self.in_queues(lambda table: table.settle(lease, entry, now=now, expired=expired))
+
+    def stale_claims(self, *, now: float) -> list[StaleClaim]:
+        return self.in_queues(lambda table: table.stale(now))
+
+    def claim(self, query: ClaimQuery, owner: Owner, *, now: float, ttl: float) -> list[Claim]:
+        return self.in_queues(lambda table: _claim(table, query, owner, now=now, ttl=ttl))
+
+    def entry_of(self, run_id: str) -> QueueEntry | None:
+        return self.in_queues(lambda table: table.get(run_id))
+
+    def entries(self, query: EntryQuery) -> Iterator[QueueEntry]:
+        return iter(self.in_queues(lambda table: table.find(query)))
+
+    def put_entries(self, entries: Iterable[tuple[str, QueueEntry | None]]) -> None:
+        def work(table: QueueTable) -> None:
+            for run_id, entry in entries:
+                table.put(run_id, entry)
+
+        self.in_queues(work)
+
+    def queues(self) -> list[QueueInfo]:
+        def work(table: QueueTable) -> list[QueueInfo]:
+            counts, known = table.counts(), table.settings(())
+            names = sorted({queue for queue, _ in counts} | known.keys())
+            return [_info(name, known.get(name), counts) for name in names]
+
+        return self.in_queues(work)
+
+    def set_queue(self, name: str, settings: QueueSettings) -> None:
+        self.in_queues(lambda table: table.set_settings(name, settings))
+
+
+def _info(
+    name: str, settings: QueueSettings | None, counts: Mapping[tuple[str, str], int]
+) -> QueueInfo:
+    here = {state: count for (queue, state), count in counts.items() if queue == name}
+    return QueueInfo(name=name, settings=settings or QueueSettings(), **here)
+
+
+def _claim(
+    table: QueueTable, query: ClaimQuery, owner: Owner, *, now: float, ttl: float
+) -> list[Claim]:
+    time = table.clock(now)
+    table.promote(time)
+    settings = table.settings(query.queues)
+    room: dict[str, int | None] = {}
+    key_room: dict[tuple[str, str], int] = {}
+    starts: dict[str, list[float]] = {}
+    candidates: list[QueueEntry] = []
+    for queue in dict.fromkeys(query.queues):
+        limits = settings.get(queue)
+        full: list[str] = []
+        most = query.limit
+        if limits is not None and limits.limited:
+            by_key = table.running(queue)
+            since = time - limits.period
+            starts[queue] = [at for at in table.starts(queue) if at > since] if limits.rate else []
+            room[queue] = allowed(limits, running=sum(by_key.values()), recent=len(starts[queue]))
+            if room[queue] == 0:
+                continue
+            if limits.key_concurrency is not None:
+                free = {key: limits.key_concurrency - count for key, count in by_key.items()}
+                full = [key for key, left in free.items() if left < 1]
+        found = table.ready(queue, query.targets, full, most)
+        if limits is not None and limits.key_concurrency is not None:
+            for entry in found:
+                used = by_key.get(entry.key, 0)
+                key_room[queue, entry.key] = limits.key_concurrency - used
+        candidates += found
+    chosen = choose(candidates, room, key_room, query.limit)
+    if not chosen:
+        return []
+    claims = table.take(chosen, owner, now=now, ttl=ttl)
+    for queue, earlier in starts.items():
+        started = [time] * sum(claim.entry.queue == queue for claim in claims)
+        if started and settings[queue].rate:
+            table.set_starts(queue, [*earlier, *started])
+    return claims
+
+
+def apply_change(table: QueueTable, run_id: str, change: QueueChange, *, now: float) -> None:
+    """Change the entry of a run as the records that are stored with it say."""
+    entry = table.get(run_id)
+    given, rank = change.submitted, now
+    if given is not None:
+        rank = next_rank(now, table.newest_rank(given.queue, given.key))
+    changed = after_change(entry, change, run_id=run_id, rank=rank, now=now)
+    if changed != entry:
+        table.put(run_id, changed)
+
+
+def settled_entry(held: QueueEntry, entry: QueueEntry | None, *, now: float) -> QueueEntry | None:
+    """The entry to store for a claimed run, given what is stored now: *held*.
+
+    An answer or a cancellation that came meanwhile is not forgotten.
+    """
+    if entry is None:
+        return None
+    cancelled = held.cancelled and entry.state != "cancelled"
+    if (held.woken and entry.state == "waiting") or (cancelled and entry.state != "dead"):
+        return msgspec.structs.replace(
+            entry, state="ready", rank=now, due=None, woken=False, cancelled=held.cancelled
+        )
+    return msgspec.structs.replace(entry, woken=False, cancelled=held.cancelled)
