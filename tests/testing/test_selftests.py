@@ -157,7 +157,11 @@ def test_validation_notices_a_storage_that_acknowledges_what_it_does_not_keep(
     )
     (tmp_path / "sitecustomize.py").write_text(lying)
     code, output = call(
-        "validation", "sqlite:///runs.db", "--seed", "1", cwd=tmp_path, PYTHONPATH=str(tmp_path)
+        "validation",
+        "sqlite:///runs.db",
+        *("--rounds", "3", "--seed", "1"),
+        cwd=tmp_path,
+        PYTHONPATH=str(tmp_path),
     )
     assert code == 1
     assert "FAIL it survives being killed: step" in output

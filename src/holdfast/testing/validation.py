@@ -45,6 +45,8 @@ __all__ = ["main"]
 STEPS = 40
 SPOILT = 60
 ROOM = 256 << 10
+_SAVES_TO_FILL = 1_000
+"""Saves of at least 2,000 bytes, of which the room takes far fewer."""
 _VOLATILE = ("tmpfs", "ramfs", "devtmpfs")
 _SHARED = ("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "virtiofs")
 _FAST = 0.00005
@@ -82,7 +84,7 @@ def _fill(address: str, run_id: str) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (ROOM, hard))
         noise = random.Random(7)
         error: HoldfastError | None = None
-        while error is None and state.step < 10_000:
+        while error is None and state.step < _SAVES_TO_FILL:
             step = state.step + 1
             item = {**_item(step), "noise": noise.randbytes(2000).hex()}
             new = state.append("items", item).at(step=step)

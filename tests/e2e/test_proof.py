@@ -19,7 +19,7 @@ from proof.rows import Row, as_json, merged, passed
 from proof.rows import show as show_rows
 from proof.running import Collector, with_control
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 # DBOS is only in the environment of `make proof`.
 INSTALLED = [store for store in STORES if store.version]
 
