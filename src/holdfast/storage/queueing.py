@@ -19,6 +19,8 @@ class ClaimQuery(msgspec.Struct, frozen=True, kw_only=True):
     queues: tuple[str, ...]
     targets: tuple[str, ...]
     """The code that it has: ``module:name@version``."""
+    run_id: str | None = None
+    """Only this run, whatever is ahead of it in its queue."""
     limit: int = 1
 
 

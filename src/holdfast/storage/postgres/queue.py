@@ -46,7 +46,7 @@ SELECT r.* FROM unnest(%(targets)s::bytea[]) t(name) CROSS JOIN LATERAL (
 _TAKE = f"""
 UPDATE {{s}}.runs SET queue_state = 'running', woken = false, epoch = epoch + 1,
     owner = %(owner)s, lease_until = {_NOW} + %(ttl)s, token = NULL
-WHERE run_id = ANY(%(runs)s)
+WHERE run_id = ANY(%(runs)s) AND queue_state = 'ready'
     AND (owner IS NULL OR lease_until <= {_NOW} OR owner = ANY(%(dead)s))
 RETURNING epoch, {_COLUMNS}"""
 

@@ -239,7 +239,9 @@ def _claim(
     key_room: dict[tuple[str, str], int] = {}
     starts: dict[str, list[float]] = {}
     candidates: list[QueueEntry] = []
-    for queue in dict.fromkeys(query.queues):
+    named = _named(table, query)
+    queues = query.queues if query.run_id is None else tuple(one.queue for one in named)
+    for queue in dict.fromkeys(queues):
         limits = settings.get(queue)
         full: list[str] = []
         most = query.limit
@@ -253,7 +255,10 @@ def _claim(
             if limits.key_concurrency is not None:
                 free = {key: limits.key_concurrency - count for key, count in by_key.items()}
                 full = [key for key, left in free.items() if left < 1]
-        found = table.ready(queue, query.targets, full, most)
+        if query.run_id is None:
+            found = table.ready(queue, query.targets, full, most)
+        else:
+            found = [entry for entry in named if entry.key not in full]
         if limits is not None and limits.key_concurrency is not None:
             for entry in found:
                 used = by_key.get(entry.key, 0)
@@ -268,6 +273,15 @@ def _claim(
         if started and settings[queue].rate:
             table.set_starts(queue, [*earlier, *started])
     return claims
+
+
+def _named(table: QueueTable, query: ClaimQuery) -> list[QueueEntry]:
+    """The entry that *query* names, if it is ready and of a queue and a target that it wants."""
+    entry = table.get(query.run_id) if query.run_id is not None else None
+    if entry is None or entry.state != "ready":
+        return []
+    fits = entry.queue in query.queues and entry.target in query.targets
+    return [entry] if fits else []
 
 
 def apply_change(table: QueueTable, run_id: str, change: QueueChange, *, now: float) -> None:

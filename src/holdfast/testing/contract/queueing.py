@@ -95,6 +95,24 @@ class QueuePromises(Medium):
         assert claim(queue, targets=("app:other@1",)) == []
         assert [one.entry.run_id for one in claim(queue, targets=("app:work@1",))] == ["old"]
 
+    def test_a_run_is_claimed_by_its_id_within_the_limits(self, storage: Storage) -> None:
+        queue = self.queueing(storage)
+        submit(storage, "first")
+        submit(storage, "second")
+        submit(storage, "other", target="app:other@1")
+        submit(storage, "later", due=time.time() + 3600)
+
+        def ids(run_id: str) -> list[str]:
+            return [one.entry.run_id for one in claim(queue, run_id=run_id)]
+
+        assert ids("other") == ids("later") == ids("absent") == []
+        assert ids("second") == ["second"]
+        assert ids("second") == []
+        queue.set_queue("default", QueueSettings(concurrency=1))
+        assert ids("first") == []
+        queue.set_queue("default", QueueSettings(concurrency=2))
+        assert ids("first") == ["first"]
+
     def test_a_delayed_run_starts_when_it_is_due(self, storage: Storage) -> None:
         queue = self.queueing(storage)
         submit(storage, "later", due=time.time() + 3600)
@@ -249,9 +267,10 @@ def claim(
     *,
     queues: tuple[str, ...] = ("default",),
     targets: tuple[str, ...] = (_TARGET,),
+    run_id: str | None = None,
     limit: int = 2,
 ) -> list[Claim]:
-    query = ClaimQuery(queues=queues, targets=targets, limit=limit)
+    query = ClaimQuery(queues=queues, targets=targets, run_id=run_id, limit=limit)
     return queue.claim(query, this_process(), now=time.time(), ttl=60)
 
 
