@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import socket
@@ -24,6 +25,7 @@ _RAY_SETTINGS = {
     "RAY_DEDUP_LOGS": "0",
 }
 _STORE_BYTES = 80 << 20
+_numbers = itertools.count(1)
 
 
 class RayCluster:
@@ -56,12 +58,18 @@ class RayCluster:
         return self
 
     def add_node(self) -> None:
-        """Start one more node."""
+        """Start one more node, which is a host of its own."""
+        processes.become_host(f"node-{next(_numbers)}")
         self._nodes.append(self._cluster.add_node(num_cpus=2, object_store_memory=_STORE_BYTES))
 
     def node_processes(self, index: int) -> list[int]:
         """A node's raylet and everything that it started."""
         return processes.tree(*_pids(self._nodes[index]))
+
+    def every_process(self) -> list[int]:
+        """The head, the nodes and everything that they started."""
+        nodes = [*self._nodes, self._cluster.head_node]
+        return [pid for node in nodes for pid in processes.tree(*_pids(node))]
 
     def kill_node(self, index: int) -> None:
         """Kill a node's raylet and everything that it started, at once."""
@@ -73,8 +81,7 @@ class RayCluster:
         """Kill the head and all nodes at once."""
         import ray
 
-        nodes = [*self._nodes, self._cluster.head_node]
-        processes.kill([pid for node in nodes for pid in processes.tree(*_pids(node))])
+        processes.kill(self.every_process())
         ray.shutdown()
         self._cluster.shutdown()
         self._cluster, self._nodes = None, []

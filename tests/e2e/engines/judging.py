@@ -1,4 +1,4 @@
-"""Compares the journals with what the log of `tests.e2e.engines.counting` tells."""
+"""Compares the journals with what the log of `tests.executors.counting` tells."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
-from tests.e2e.engines.counting import STEPS, count
+from tests.executors.counting import STEPS, count
 
 from holdfast import RecordQuery, RunQuery, Storage
 

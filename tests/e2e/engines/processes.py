@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-_CLONE_NEWNET = 0x40000000
+_CLONE_NEWNET, _CLONE_NEWUTS = 0x40000000, 0x04000000
 _SIOCSIFFLAGS = 0x8914
 _UP_AND_RUNNING = 0x41
 
@@ -33,6 +33,18 @@ def leave_the_network() -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sh", b"lo", _UP_AND_RUNNING))
     return ""
+
+
+def become_host(name: str) -> None:
+    """Give what this thread starts from now on another host name, as another machine has.
+
+    A process knows that another one of its own host is dead. Of those on other hosts it must wait
+    for the leases to end.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(_CLONE_NEWUTS) != 0:
+        raise OSError(ctypes.get_errno(), "no namespace for a host name")
+    socket.sethostname(name)
 
 
 def clean_up_after(owner: int) -> subprocess.Popen[bytes]:

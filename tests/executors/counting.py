@@ -70,3 +70,13 @@ def fail(text: str) -> int:
     """A step, and a failure."""
     mix(1, 1)
     raise ValueError(text)
+
+
+@workflow
+def linger(steps: int) -> int:
+    """Many short steps, to be stopped between two of them."""
+    total = 0
+    for number in range(1, steps + 1):
+        total = mix(total, number)
+        time.sleep(0.05)
+    return total
