@@ -143,3 +143,182 @@ def test_another_browser_gets_a_link_of_its_own(page: Browser, manager: Checkpoi
     assert found is not None
     page.cookies.clear()
     assert page.get(found[1]).status_code == 200
+
+
+def by(manager: CheckpointManager, run_id: str) -> list[tuple[str, str]]:
+    """What the notes of a run say was done to it, and by whom."""
+    notes = [view_note(manager.reader, record) for record in manager.storage.read(run_id)]
+    found = [note.facts for note in notes if note.kind == "action"]
+    return [(facts["did"], facts["by"]) for facts in found]
+
+
+def test_a_fork_is_edited_by_fields(page: Browser, manager: CheckpointManager) -> None:
+    checkpoint = manager.list_checkpoints("report-mon")[3].checkpoint_id
+    form = page.get("/act/fork", params={"checkpoint": checkpoint}).text
+    assert 'name="k-topic" value="kelp"' in form
+    fields = {
+        "checkpoint": checkpoint,
+        "run_id": "twin",
+        "k-topic": "moss",
+        "k-questions": '["what?"]',
+    }
+    assert page.submit("/act/fork", **fields, edit='{"audience": "me"}').status_code == 303
+    state = manager.resume_from_latest("twin")
+    assert (state["topic"], [*state["questions"]], state["audience"]) == ("moss", ["what?"], "me")
+    ((did, who),) = by(manager, "twin")
+    assert did.startswith("forked it from report-mon@") and "topic" in did and who
+    bad = {**fields, "run_id": "bad", "k-questions": "what?"}
+    answer = page.submit("/act/fork", **bad)
+    assert answer.status_code == 400 and "is no JSON" in answer.text
+    assert manager.reader.run("bad") is None
+
+
+def test_a_fork_without_edits_is_the_same(page: Browser, manager: CheckpointManager) -> None:
+    checkpoint = manager.list_checkpoints("report-mon")[3].checkpoint_id
+    form = page.get("/act/fork", params={"checkpoint": checkpoint}).text
+    import html as escaping
+    import re
+
+    sent = {
+        escaping.unescape(name): escaping.unescape(value).replace("\n", "\r\n")
+        for name, value in re.findall(r'name="(k-[^"]+)"[^>]*>([^<]*)</textarea>', form)
+    }
+    assert sent
+    assert page.submit("/act/fork", checkpoint=checkpoint, run_id="same", **sent).status_code == 303
+    assert [did for did, _ in by(manager, "same")] == ["forked it from report-mon@4"]
+
+
+def test_forgetting_notes_who_did_it(page: Browser, manager: CheckpointManager) -> None:
+    assert page.submit("/act/forget", id="crawl", keep_last="5").status_code == 303
+    ((did, who),) = by(manager, "crawl")
+    assert did.startswith("dropped 116 checkpoints") and who
+
+
+@pytest.fixture
+def runner(manager: CheckpointManager, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A page that can resume; what it would start is noted instead."""
+    from starlette.testclient import TestClient
+    from tests.web.conftest import BASE
+
+    from holdfast.web.actions import resumes
+    from holdfast.web.application import build
+
+    started: list[list[str]] = []
+
+    class Process:
+        pid = 1
+
+        def __init__(self, words: list[str], **_: Any) -> None:
+            started.append(words[3:])
+
+        def poll(self) -> int:
+            return 0
+
+    monkeypatch.setattr(resumes.subprocess, "Popen", Process)
+    site = build(
+        manager,
+        auth=lambda _: "ada",
+        key=b"k",
+        hosts=["127.0.0.1"],
+        read_only=False,
+        address="sqlite:///runs.db",
+    )
+    with TestClient(site, base_url=BASE) as client:
+        client.__class__ = Browser
+        yield client, started
+
+
+def test_a_resume_says_which_steps_run_and_what_they_may_cost(
+    runner: Any, manager: CheckpointManager
+) -> None:
+    page, started = runner
+    text = text_of(page.get("/act/resume?id=report-tue"))
+    assert "step search runs first" in text
+    assert "step write runs next, if it goes as the other run did" in text
+    assert "step plan is not executed again" in text
+    assert "Estimated cost: $0.0" in text and "remaining steps cost in report-mon-kids" in text
+    assert "holdfast resume report-tue --yes" in text
+    assert "graph.resume_sync('report-tue')" in text
+    assert page.submit("/act/resume", id="report-tue").status_code == 303
+    assert by(manager, "report-tue") == [("resumed it", "ada")]
+    assert started == [
+        ["resume", "--yes", "--entry", "holdfast.cli.demo.graph:graph", "--", "report-tue"]
+    ]
+
+
+def test_a_resume_says_which_effects_are_returned_asked_and_repeated(
+    runner: Any, manager: CheckpointManager
+) -> None:
+    page, _ = runner
+    text = text_of(page.get("/act/resume?id=report-wed"))
+    assert "question approve@6 is waited for" in text
+
+
+def test_a_rewind_says_what_is_not_repeated(runner: Any, manager: CheckpointManager) -> None:
+    page, started = runner
+    earlier = next(one for one in manager.list_checkpoints("report-mon") if one.step == 3)
+    text = text_of(page.get("/act/rewind", params={"checkpoint": earlier.checkpoint_id}))
+    assert "would be rewound from step 6 to step 3" in text
+    assert "effect write@5 its recorded outcome is returned" in text
+    assert "holdfast resume report-mon@3 --yes" in text
+    done = page.submit("/act/rewind", checkpoint=earlier.checkpoint_id)
+    assert done.status_code == 303
+    assert by(manager, "report-mon") == [("rewound it to step 3", "ada")]
+    assert started[0][-1] == earlier.checkpoint_id
+
+
+def test_the_newest_checkpoint_is_not_rewound_to(runner: Any, manager: CheckpointManager) -> None:
+    page, _ = runner
+    latest = manager.latest("report-tue")
+    assert latest is not None
+    answer = page.get("/act/rewind", params={"checkpoint": latest.checkpoint_id})
+    assert "resume the run instead" in text_of(answer)
+    assert 'class="primary"' not in answer.text
+
+
+def test_a_damaged_run_is_repaired_from_the_page(
+    page: Browser, manager: CheckpointManager, tmp_path: Any
+) -> None:
+    import apsw
+
+    with apsw.Connection(str(tmp_path / "runs.db")) as db:
+        db.execute(
+            "UPDATE bodies SET body = zeroblob(9) WHERE ord = (SELECT r.ord FROM records r"
+            " JOIN runs u ON u.pk = r.run WHERE u.run_id = 'crawl' AND r.seq = 50)"
+        )
+    found = page.get("/act/verify?id=crawl")
+    assert "It is damaged" in text_of(found) and "/act/repair?id=crawl" in found.text
+    preview = page.get("/act/repair?id=crawl")
+    import re
+
+    seen = re.search(r'name="seen" value="(\w+)"', preview.text)
+    assert seen is not None
+    assert page.submit("/act/repair", id="crawl", seen="another").status_code == 409
+    assert page.submit("/act/repair", id="crawl", seen=seen[1]).status_code == 303
+    assert by(manager, "crawl")[0][0] == "repaired it"
+    assert "sound" in text_of(page.get("/act/verify?id=crawl"))
+    assert "Nothing is damaged" in text_of(page.get("/act/repair?id=crawl"))
+
+
+async def test_the_arguments_of_a_proposed_operation_can_be_edited(
+    manager: CheckpointManager, open_page: Open
+) -> None:
+    from holdfast.runtime.tools.approval import ask_approval
+
+    @holdfast.workflow
+    async def pay() -> str:
+        said = await ask_approval("pay", {"amount": 100, "to": "bob"})
+        return str(said.arguments)
+
+    await pay.run(run_id="pay", storage=manager)
+    page = open_page(manager)
+    text = page.get("/waiting").text
+    assert 'name="k-amount" value="100"' in text and "digest" in text
+    (one,) = [one for one in pending(storage=manager) if one.run_id == "pay"]
+    edit = {"id": "pay", "waiting": one.id, "how": "edit", "k-amount": "50", "k-to": "bob"}
+    assert '{"amount":50,"to":"bob"}' in text_of(page.get("/act/answer", params=edit))
+    assert page.submit("/act/answer", **edit).status_code == 303
+    assert newest_note(manager, "pay").value == {
+        "approved": True,
+        "arguments": {"amount": 50, "to": "bob"},
+    }

@@ -12,7 +12,7 @@ from tests.web.test_pages import text_of
 
 from holdfast import CheckpointManager
 from holdfast.integrations.langgraph import HoldfastSaver
-from holdfast.web.conversation import ChatTurn, read_turns
+from holdfast.web.views.conversation import ChatTurn, read_turns
 
 
 class Messages(TypedDict):

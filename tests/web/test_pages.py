@@ -235,3 +235,136 @@ def test_pages_stay_within_their_budgets(page: Browser) -> None:
 
     assert weight("/") < 60_000
     assert weight("/run?id=crawl") < 120_000
+
+
+def rows_of(text: str, caption: str) -> list[list[str]]:
+    """The cells of the table with that caption, or of the first table after that heading."""
+    body = text.partition(caption)[2].partition("<tbody>")[2].partition("</tbody>")[0]
+    cells = re.compile(r"<t[hd][^>]*>(.*?)</t[hd]>", re.S)
+    return [
+        [html.unescape(re.sub(r"<[^>]+>", "", one)).strip() for one in cells.findall(row)]
+        for row in body.split("</tr>")[:-1]
+    ]
+
+
+def test_the_graph_is_drawn_as_recorded_with_the_path_taken(page: Browser) -> None:
+    text = page.get("/run?id=report-mon&tab=graph").text
+    assert text.count('class="node visited') == 4
+    assert rows_of(text, "Nodes") == [
+        ["plan", "1", ""],
+        ["search", "3", ""],
+        ["write", "1", ""],
+        ["approve", "1", ""],
+    ]
+    assert ["search", "search", "more questions", "2"] in rows_of(text, "Edges")
+
+
+def test_the_graph_is_that_of_the_chosen_step(page: Browser) -> None:
+    text = page.get("/run?id=report-mon&tab=graph&step=2").text
+    assert rows_of(text, "Nodes") == [
+        ["plan", "1", ""],
+        ["search", "1", "next or last"],
+        ["write", "0", ""],
+        ["approve", "0", ""],
+    ]
+
+
+def test_of_a_run_without_a_graph_only_seen_transitions_are_drawn(page: Browser) -> None:
+    text = page.get("/run?id=crawl&tab=graph").text
+    assert "records no graph" in text
+    assert rows_of(text, "Transitions") == [["read", "read", "", "119"]]
+
+
+def test_a_graph_of_any_shape_is_drawn_within_its_picture(page: Browser) -> None:
+    from holdfast.web.views.graph_drawing import _draw, _Recorded
+
+    names = [f"node-{n}" for n in range(12)]
+    edges = [(a, b, "") for n, a in enumerate(names) for b in names[n % 5 :: 3]]
+    drawn = _draw(_Recorded(nodes=names, edges=edges, path=names, here=None), {})
+    assert len(drawn.edges) == len(edges)
+    for node in drawn.nodes:
+        assert node.x >= 0 and node.x + node.width <= drawn.width
+        assert node.y >= 0 and node.y + node.height <= drawn.height
+    places = {(node.x, node.y) for node in drawn.nodes}
+    assert len(places) == len(names)
+
+
+def test_the_timeline_compresses_pauses(page: Browser, manager: CheckpointManager) -> None:
+    from datetime import timedelta
+
+    import msgspec
+
+    from holdfast.checkpoint.inspect import timeline
+    from holdfast.web.views import draw_times, span
+
+    text = page.get("/run?id=report-mon&tab=timeline").text
+    assert len(rows_of(text, "The same as a table")) == 7
+    run = manager.reader.run("report-mon")
+    assert run is not None
+    entries, _ = timeline(manager.reader, manager.retention, run)
+    first = entries[-1].header.saved_at
+    moments = [0, 1, 2, 3, 4, 5, 1000, 1000 + 7200]
+    epochs = [1, 1, 1, 1, 1, 1, 1, 2]
+    moved = [
+        msgspec.structs.replace(
+            entry,
+            header=msgspec.structs.replace(
+                entry.header, saved_at=first + timedelta(seconds=at), epoch=epoch
+            ),
+        )
+        for entry, at, epoch in zip(reversed(entries), moments, epochs, strict=True)
+    ]
+    drawn = draw_times(moved[::-1])
+    assert drawn is not None
+    assert [bar.is_cut for bar in drawn.bars] == [False] * 5 + [True, False]
+    assert [span(seconds) for _, seconds in drawn.pauses] == ["2 h 0 min"]
+    assert drawn.bars[5].width < 5 * drawn.bars[0].width
+    assert all(a.x + a.width <= b.x for a, b in zip(drawn.bars, drawn.bars[1:], strict=False))
+
+
+def test_compare_names_the_first_divergence_effects_messages_and_cost(page: Browser) -> None:
+    text = page.get("/compare?a=report-mon&b=report-mon-kids").text
+    assert "They part at step 5: both ran write and left other values: /report." in text
+    effects = rows_of(text, "<h2>Effects")
+    assert [row[:2] for row in effects] == [["write@5", "different"], ["search@4", "same"]]
+    assert "4 messages in common" in text
+    costs = rows_of(text, "<h2>Cost")
+    assert next(row[:3] for row in costs if row[0] == "write") == ["write", "1", "1"]
+
+
+def test_compare_of_two_checkpoints_of_one_run(page: Browser) -> None:
+    text = text_of(page.get("/compare?a=report-mon@1&b=report-mon@3"))
+    assert "2 checkpoints lie between: search, search." in text
+    assert "only in To" in text
+
+
+def test_compare_of_runs_that_have_nothing_in_common(page: Browser) -> None:
+    text = text_of(page.get("/compare?a=crawl&b=report-tue"))
+    assert "They part at step" in text
+
+
+def test_storage_shows_kinds_and_growth(page: Browser) -> None:
+    text = page.get("/storage").text
+    kinds = {row[0] for row in rows_of(text, "<h2>By kind")}
+    assert {"routine checkpoint", "effect note", "fork checkpoint"} <= kinds
+    (hour,) = rows_of(text, "Growth")
+    assert hour[1] == "5"
+
+
+def test_health_shows_who_holds_a_run(manager: CheckpointManager, open_page: Open) -> None:
+    with holdfast.run("held", storage=manager) as run:
+        run.checkpoint(done=1)
+        text = open_page(manager).get("/health").text
+        assert rows_of(text, "Leases that are held")[0][0] == "held"
+
+
+def test_figures_are_counted_again_after_ten_seconds(manager: CheckpointManager) -> None:
+    from holdfast.web.views import Surveys
+
+    now = [0.0]
+    surveys = Surveys(manager, clock=lambda: now[0])
+    first = surveys.storage()
+    manager.delete_run("crawl")
+    assert surveys.storage() is first
+    now[0] = 11.0
+    assert surveys.storage().count == first.count - 1

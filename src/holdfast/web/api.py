@@ -14,8 +14,8 @@ from holdfast.cli.commands.see import RunList, read_checkpoint, read_diff, read_
 from holdfast.cli.commands.start import make_schemas
 from holdfast.cli.framework import raw
 from holdfast.errors import NotFoundError, UsageError
-from holdfast.web.run_list import PER_PAGE, Filter, read_runs
 from holdfast.web.site import Site, asked
+from holdfast.web.views import PER_PAGE, Filter, read_runs
 
 __all__ = ["Api"]
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from functools import partial
-from itertools import islice
 from typing import Any
 
 import msgspec
@@ -13,25 +11,32 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from holdfast.checkpoint.effects import Waiting, waiting_now
-from holdfast.checkpoint.inspect import Figures, fork_origins, status_of_run, view_note
+from holdfast.checkpoint.inspect import Figures, view_note
 from holdfast.checkpoint.repair import RunVerdict, verify_headers
-from holdfast.cli.commands.see import read_diff
 from holdfast.cli.framework import recorded_entry
-from holdfast.core.records import STATUSES, Header
+from holdfast.core.records import STATUSES
 from holdfast.errors import HoldfastError, NotFoundError
 from holdfast.runtime.resume import explain
-from holdfast.storage.base import RecordQuery, RunQuery
-from holdfast.web.conversation import read_turns
+from holdfast.storage.base import RunQuery
 from holdfast.web.rendering import pretty
-from holdfast.web.run_list import Filter, read_runs
-from holdfast.web.run_view import RunView, last_writers, read_run, state_at
 from holdfast.web.site import Site, asked
+from holdfast.web.views import (
+    Filter,
+    RunView,
+    compare,
+    draw_times,
+    graph_of,
+    last_writers,
+    read_run,
+    read_runs,
+    read_turns,
+    state_at,
+)
 
 __all__ = ["Pages"]
 
-TABS = ("conversation", "state", "effects", "cost", "events", "raw")
-_MOST_RUNS = 1000
-"""Runs that Storage and Health look at, the newest."""
+TABS = ("conversation", "state", "effects", "timeline", "graph", "cost", "events", "raw")
+_LISTED = 50
 _MOST_WAITING = 50
 """Questions, effects, events and timers of one page; those of one run stay together."""
 _MOST_STATE = 400_000
@@ -106,7 +111,15 @@ class Pages:
         self, view: RunView, tab: str, request: Request, text: bytes, turns: list[Any]
     ) -> dict[str, Any]:
         """The values that only one tab shows."""
-        shown: dict[str, Any] = {"turns": turns, "state": "", "hidden": 0, "blame": {}, "notes": []}
+        shown: dict[str, Any] = {
+            "turns": turns,
+            "state": "",
+            "hidden": 0,
+            "blame": {},
+            "notes": [],
+            "graph": graph_of(self._site.manager, view) if tab == "graph" else None,
+            "times": draw_times(view.entries) if tab == "timeline" else None,
+        }
         if tab == "raw" or (tab == "state" and asked(request, "shape") == "full"):
             whole = pretty(text) if text else ""
             shown |= {"state": whole[:_MOST_STATE], "hidden": max(0, len(whole) - _MOST_STATE)}
@@ -143,34 +156,11 @@ class Pages:
     def compare(self, request: Request) -> Response:
         """Compare two checkpoints."""
         a, b = asked(request, "a"), asked(request, "b")
-        document = None
-        divergence = ""
+        site, found = self._site, None
         if a and b:
-            one, two = self._site.finder.checkpoint(a), self._site.finder.checkpoint(b)
-            document = read_diff(self._site.manager, one, two)
-            divergence = self._divergence(one, two)
-        return self._site.page(
-            request, "compare.html", a=a or "", b=b or "", diff=document, divergence=divergence
-        )
-
-    def _divergence(self, one: Header, two: Header) -> str:
-        """The place where two runs part, in words."""
-        if one.run_id == two.run_id:
-            return ""
-        origins = fork_origins(self._site.manager.storage)
-        for a, b in ((one, two), (two, one)):
-            origin = origins.get(a.run_id)
-            if origin is not None and origin.run_id == b.run_id:
-                return f"{a.run_id} was forked from {b.run_id} at step {origin.step}."
-        for left, right in zip(self._nodes(one), self._nodes(two), strict=False):
-            if left != right:
-                return f"The first difference: {one.run_id} {left}, {two.run_id} {right}."
-        return "The nodes of both are the same, as far as both go."
-
-    def _nodes(self, header: Header) -> list[str]:
-        query = RecordQuery(run_id=header.run_id, scope="")
-        found = islice(self._site.manager.storage.headers(query), _MOST_RUNS)
-        return [f"step {one.step} {one.node or ''}".strip() for one in reversed([*found])]
+            one, two = site.finder.checkpoint(a), site.finder.checkpoint(b)
+            found = compare(site.manager, site.costs, one, two)
+        return site.page(request, "compare.html", a=a or "", b=b or "", found=found)
 
     def waiting(self, request: Request) -> Response:
         """List what runs wait for, those of the newest runs first."""
@@ -198,52 +188,28 @@ class Pages:
         )
 
     def storage(self, request: Request) -> Response:
-        """Show the bytes by name and by run."""
-        manager = self._site.manager
-        runs = list(manager.storage.runs(RunQuery(limit=_MOST_RUNS + 1)))
-        more, runs = len(runs) > _MOST_RUNS, runs[:_MOST_RUNS]
-        by_name: Counter[str] = Counter()
-        counts: Counter[str] = Counter()
-        for run in runs:
-            by_name[run.name] += run.stored
-            counts[run.name] += 1
-        total = sum(run.stored for run in runs)
-        return self._site.page(
-            request,
-            "storage.html",
-            runs=sorted(runs, key=lambda run: -run.stored)[:25],
-            names=by_name.most_common(25),
-            counts=counts,
-            total=total,
-            checkpoints=sum(run.checkpoints for run in runs),
-            count=len(runs),
-            more=more,
-            rules=self._site.rules,
-        )
+        """Show the bytes by name, run, kind and time."""
+        survey = self._site.surveys.storage()
+        return self._site.page(request, "storage.html", survey=survey, rules=self._site.rules)
 
     def health(self, request: Request) -> Response:
-        """Show what is wrong: failures, stale runs, resumes, damage."""
-        manager = self._site.manager
-        runs = list(manager.storage.runs(RunQuery(limit=_MOST_RUNS + 1)))
-        more, runs = len(runs) > _MOST_RUNS, runs[:_MOST_RUNS]
-        now = [(run, status_of_run(manager.storage, run)) for run in runs]
-        wrong = [(run, status) for run, status in now if status in ("failed", "stale")]
+        """Show what is wrong: failures, stale runs, leases, resumes, damage."""
+        reader = self._site.manager.reader
+        survey = self._site.surveys.health()
         checked: list[RunVerdict] = []
         if asked(request, "verify"):
-            checked = [verify_headers(manager.reader, run) for run in runs]
+            checked = [verify_headers(reader, run) for run in survey.runs]
         figures = None
         if asked(request, "resumes"):
             figures = Figures()
-            for run in runs:
-                figures.take(manager.reader, run)
+            for run in survey.runs:
+                _tried(partial(figures.take, reader, run))
         return self._site.page(
             request,
             "health.html",
-            counts=Counter(status for _, status in now),
-            wrong=wrong[:50],
-            hidden=max(0, len(wrong) - 50),
-            more=more,
-            count=len(runs),
+            survey=survey,
+            wrong=survey.wrong[:_LISTED],
+            hidden=max(0, len(survey.wrong) - _LISTED),
             checked=checked,
             damaged=[one for one in checked if not one],
             resumes=sorted(figures.resumes.items()) if figures else None,

@@ -17,6 +17,8 @@ from starlette.responses import HTMLResponse, Response
 
 from holdfast.cli.framework import ago, change_words, counted, cut, money, size, value_text
 from holdfast.core.values import decode, encode
+from holdfast.web.forms import fields_of
+from holdfast.web.views import span
 
 __all__ = ["Assets", "Renderer", "pretty"]
 
@@ -80,6 +82,10 @@ class Renderer:
             value=_shown,
             brief=value_text,
             words=partial(change_words, width=60),
+            span=span,
+            fields=fields_of,
+            moment=lambda seconds: datetime.fromtimestamp(seconds, UTC),
+            digest=lambda value: hashlib.sha256(encode(value)).hexdigest()[:12],
         )
 
     def page(
@@ -96,6 +102,7 @@ class Renderer:
         text = self._env.get_template(template).render(
             **{**self._facts, **values},
             url=url,
+            root=root,
             asset=lambda name: f"{root}/static/{self._assets.version}/{name}",
             form_token=visitor.form_token if visitor else "",
             user=visitor.name if visitor else "",

@@ -15,7 +15,7 @@ from holdfast.core.policy import Rules
 from holdfast.errors import ConflictError, HoldfastError, NotFoundError, UsageError
 from holdfast.storage.base import RecordQuery
 from holdfast.web.rendering import Renderer
-from holdfast.web.run_view import Costs
+from holdfast.web.views import Costs, Surveys
 
 __all__ = ["Site", "asked"]
 
@@ -35,6 +35,7 @@ class Site:
         self.manager = manager
         self.finder = Finder(manager)
         self.costs = Costs(manager)
+        self.surveys = Surveys(manager)
         self.page = renderer.page
         self.read_only = read_only
         self.rules = rules

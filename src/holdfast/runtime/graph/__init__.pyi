@@ -1,4 +1,5 @@
 from holdfast.runtime.graph.compiled import Plan as Plan
+from holdfast.runtime.graph.compiled import Shape as Shape
 from holdfast.runtime.graph.compiled import difference as difference
 from holdfast.runtime.graph.config import CheckpointConfig as CheckpointConfig
 from holdfast.runtime.graph.config import GraphConfig as GraphConfig

@@ -29,9 +29,9 @@ from holdfast.storage.base import RecordQuery
 if TYPE_CHECKING:
     from holdfast.core.records import Header
     from holdfast.runtime.resume import Resumable, ResumePlan
-    from holdfast.storage.base import RunInfo
+    from holdfast.storage.base import RunInfo, Storage
 
-__all__ = ["Resume", "resume"]
+__all__ = ["Resume", "resume", "rewind_text"]
 
 Outcome = Literal["planned", "completed", "waiting", "ended"]
 
@@ -135,19 +135,21 @@ def _explain(cli: Cli, found: RunInfo, where: str, earlier: Header | None) -> in
 
 def _say(cli: Cli, plan: ResumePlan, earlier: Header | None, *, now: bool) -> str:
     """Print what happens, or would happen; gives the text."""
-    text = plan.tell(now=now) if earlier is None else _rewind_text(cli, plan, earlier, now=now)
+    text = (
+        plan.tell(now=now) if earlier is None else rewind_text(cli.storage, plan, earlier, now=now)
+    )
     for line in text.splitlines():
         cli.say(line)
     return text
 
 
-def _rewind_text(cli: Cli, plan: ResumePlan, earlier: Header, *, now: bool) -> str:
+def rewind_text(storage: Storage, plan: ResumePlan, earlier: Header, *, now: bool) -> str:
     """The meaning of resuming from a checkpoint that is not the newest."""
     run, step = f"run {plan.run_id}", earlier.step
     if earlier.status == "completed":
         none = "nothing runs" if now else "nothing would run"
         return f"{run} was completed at that checkpoint, of step {step}: {none}"
-    origin = _common_ancestor(cli, plan.checkpoint_id, earlier)
+    origin = _common_ancestor(storage, plan.checkpoint_id, earlier)
     if origin is not None and origin.id == earlier.id:
         return (
             f"{run} {'is' if now else 'would be'} rewound from step {plan.step}"
@@ -162,13 +164,13 @@ def _rewind_text(cli: Cli, plan: ResumePlan, earlier: Header, *, now: bool) -> s
     )
 
 
-def _common_ancestor(cli: Cli, newest: str, earlier: Header) -> Header | None:
+def _common_ancestor(storage: Storage, newest: str, earlier: Header) -> Header | None:
     """The newest checkpoint on the run's path that is not after *earlier*.
 
     None if checkpoints between the two were dropped.
     """
     query = RecordQuery(run_id=earlier.run_id, scope="")
-    kept = {header.id: header for header in cli.storage.headers(query)}
+    kept = {header.id: header for header in storage.headers(query)}
     passed = kept.get(newest)
     while passed is not None and passed.seq > earlier.seq:
         passed = kept.get(passed.parent or "")

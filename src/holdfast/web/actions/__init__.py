@@ -1,0 +1,10 @@
+"""Actions of the page: each states what it will do, is confirmed once, and notes who did it.
+
+What only reads belongs to `web.views`; what an action does belongs to `checkpoint` and `runtime`.
+"""
+
+from __future__ import annotations
+
+from holdfast.lazy import attach
+
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

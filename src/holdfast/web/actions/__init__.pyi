@@ -1,0 +1,1 @@
+from holdfast.web.actions.handler import Actions as Actions

@@ -1,0 +1,102 @@
+"""The action that settles what a run waits for."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import msgspec
+
+from holdfast.checkpoint.effects import Waiting, answer, check_fits, pending
+from holdfast.cli.framework import read_value
+from holdfast.errors import NotFoundError, UsageError
+from holdfast.web.actions.plan import ActionPlan, page_of
+from holdfast.web.forms import PREFIX, Given, read_changes
+from holdfast.web.site import Site
+
+
+class AnswerAction:
+    """Answers a question, sends an event, or states the outcome of an effect in doubt."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    def ask(self, given: Given) -> ActionPlan:
+        one, how = self._wanted(given), given.get("how", "")
+        outcome = _outcome(one, given)
+        said = f"holdfast.answer({one.run_id!r}, {one.id!r}, "
+        command = ["holdfast", "answer", one.run_id]
+        if "value" in outcome:
+            text = msgspec.json.encode(outcome["value"]).decode()
+            python, words = f"{said}{outcome['value']!r})", [text, "--id", one.id]
+            what = f"The answer to {one.id} is recorded as {text}."
+        elif "error" in outcome:
+            error = outcome["error"]
+            python, words = f"{said}error={error!r})", ["--error", error, "--id", one.id]
+            what = f"The effect {one.id} is recorded as failed with {error!r}."
+        else:
+            python, words = f"{said}repeat=True)", ["--repeat", "--id", one.id]
+            what = f"The effect {one.id} is recorded as not done: a resume calls it again."
+        return ActionPlan(
+            title=f"{how.capitalize()} {one.id} of {one.run_id}",
+            what=[what, "Nothing is executed now: a resume continues with it."],
+            command=shlex.join([*command, *words]),
+            python=python,
+            button=how.capitalize(),
+            hidden={
+                name: text
+                for name, text in given.items()
+                if name in ("id", "waiting", "how", "value") or name.startswith(PREFIX)
+            },
+            back="/waiting",
+        )
+
+    def do(self, given: Given, who: str) -> str:
+        one = self._wanted(given)
+        outcome = _outcome(one, given)
+        answer(one.run_id, one.id, **outcome, by=who, storage=self._site.manager)
+        return page_of(one.run_id)
+
+    def _wanted(self, given: Given) -> Waiting:
+        run_id, id = given.get("id", ""), given.get("waiting", "")
+        for one in pending(run_id, storage=self._site.manager):
+            if one.id == id:
+                return one
+        raise NotFoundError(
+            f"run {run_id!r} does not wait for {id!r} any more",
+            hint="someone may have answered, or its process runs again",
+        )
+
+
+def _outcome(one: Waiting, given: Given) -> dict[str, Any]:
+    """The arguments of `holdfast.answer` that a form stands for."""
+    how, text = given.get("how", ""), given.get("value", "")
+    if one.kind == "effect":
+        if how == "repeat":
+            return {"repeat": True}
+        if how == "failed":
+            return {"error": text or "it failed"}
+        if how == "happened":
+            return {"value": read_value(text)}
+        raise UsageError(f"an effect has no outcome {how!r}", hint="happened, failed or repeat")
+    if one.kind == "timer":
+        raise UsageError(f"{one.id} waits for a time", hint="it ends by itself")
+    if how == "approve":
+        value: Any = True
+    elif how == "edit":
+        arguments = one.question["arguments"] if _proposes(one) else {}
+        edited = {**arguments, **read_changes(arguments, given)}
+        value = {"approved": True, "arguments": edited}
+    elif how == "reject":
+        value = {"approved": False, "reason": text} if text else False
+    elif how == "answer":
+        value = read_value(text)
+    else:
+        raise UsageError(f"there is no answer {how!r}", hint="approve, edit, reject or answer")
+    check_fits(one.id, value, one.schema)
+    return {"value": value}
+
+
+def _proposes(one: Waiting) -> bool:
+    """True if the question proposes an operation whose arguments can be edited."""
+    return isinstance(one.question, dict) and isinstance(one.question.get("arguments"), dict)

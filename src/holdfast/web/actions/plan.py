@@ -1,0 +1,73 @@
+"""Plans of actions: what will happen, the same as a command, and the form that confirms it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+from urllib.parse import urlencode
+
+import msgspec
+
+from holdfast.checkpoint.journal import Note
+from holdfast.core.records import Header
+from holdfast.errors import NotFoundError
+from holdfast.storage.base import RunInfo
+from holdfast.web.forms import Field, Given
+from holdfast.web.site import Site
+
+
+class ActionPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """A preview of an action."""
+
+    title: str
+    what: list[str]
+    command: str
+    python: str
+    button: str = ""
+    """The text that confirms; none if there is nothing to confirm."""
+    hidden: dict[str, str] = {}
+    fields: list[Field] = []
+    table: list[tuple[str, ...]] = []
+    heads: tuple[str, ...] = ()
+    left_out: int = 0
+    problem: str = ""
+    """The reason why it cannot be done; there is no button then."""
+    previews: bool = False
+    """True if the fields are sent to the page itself first, to see what they change."""
+    back: str = ""
+    """The address of the page that the action belongs to."""
+    next: tuple[str, str] | None = None
+    """The address and the text of an action that follows from this one."""
+
+
+class Action(Protocol):
+    """One action."""
+
+    def ask(self, given: Given) -> ActionPlan:
+        """State what will happen; nothing is changed."""
+
+    def do(self, given: Given, who: str) -> str:
+        """Do it in the name of *who*, and return the address that shows the outcome."""
+
+
+def page_of(run_id: str, at: int | None = None) -> str:
+    """The address of a run, with a record chosen."""
+    return f"/run?{urlencode({'id': run_id} | ({'at': at} if at is not None else {}))}"
+
+
+def run_in(site: Site, given: Given) -> RunInfo:
+    """The run that a form or an address names."""
+    run = site.manager.reader.run(given.get("id", ""))
+    if run is None:
+        raise NotFoundError(f"there is no run {given.get('id', '')!r}")
+    return run
+
+
+def checkpoint_in(site: Site, given: Given) -> Header:
+    """The checkpoint that a form or an address names."""
+    return site.finder.checkpoint(given.get("checkpoint", ""))
+
+
+def note_action(site: Site, run_id: str, did: str, who: str, step: int = 0) -> None:
+    """Record in the run's journal who did something to it."""
+    note = Note(kind="action", content={}, step=step, metadata={"did": did, "by": who})
+    site.manager.append_notes(run_id, (note,))
