@@ -110,7 +110,7 @@ class Files:
             for line in lines:
                 its, left = left[: len(line.parts)], left[len(line.parts) :]
                 parts = tuple(_part(one) for one in its if one is not None)
-                data += pack([Line(line.fields, parts).text()], self._codec)
+                data += pack(Line(line.fields, parts), self._codec)
             (self._directory / path.relative_to(self._sound)).write_bytes(data)
 
 

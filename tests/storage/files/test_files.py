@@ -511,13 +511,16 @@ class TestDamage:
             assert caught.value.path == f"bad/{path.name}"
             assert caught.value.offset == starts[2]
             for call in (
-                lambda: list(storage.runs(RunQuery(run_id="bad"))),
                 lambda: storage.find("none"),
                 lambda: seqs(storage, "bad"),
             ):
                 with pytest.raises(CorruptError):
                     call()
-            # Listings of all records leave the damaged run out: a deletion may be what is damaged.
+            # What is newest is known, and each checkpoint that is not lost.
+            assert [run.seq for run in storage.runs(RunQuery(run_id="bad"))] == [5]
+            found = storage.head_and_newest("bad")
+            assert found is not None and found[1] is not None and found[1].seq == 5
+            # Listings of all records leave the damaged run out.
             assert [run.run_id for run in storage.runs(RunQuery())] == ["good", "bad"]
             listed = [(h.run_id, h.seq) for h in storage.headers(RecordQuery())]
             assert listed == [("good", n) for n in (5, 4, 3, 2, 1)]

@@ -20,7 +20,7 @@ from __future__ import annotations
 import base64
 import binascii
 import zlib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Literal
 
@@ -31,6 +31,7 @@ from holdfast.core.records import Record, merge_ranges, open_record
 from holdfast.errors import CorruptError
 
 __all__ = [
+    "CHAIN",
     "PACK",
     "Codec",
     "Fields",
@@ -39,6 +40,7 @@ __all__ = [
     "lines_of",
     "members",
     "pack",
+    "pack_chains",
     "parse",
     "thin",
 ]
@@ -47,6 +49,8 @@ Codec = Literal["", "gzip", "zstd"]
 
 PACK = 1 << 20
 """Lines are packed together up to about this many bytes, the most that one read has to unpack."""
+CHAIN = 128
+"""The most lines of several chains of deltas that are packed together."""
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -88,6 +92,8 @@ class Fields(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The time of the run's first record, on its first line."""
     hide: tuple[int, ...] = ()
     """Seqs that are no longer visible."""
+    hid: tuple[int, ...] | None = None
+    """The same of the line before it, should that be damaged; None where it is not known."""
     erased: tuple[tuple[int, int], ...] = ()
     """First and last of the seqs that stood among this line's, or on lines that are gone."""
     moved: bool = False
@@ -189,25 +195,38 @@ _MARKS: dict[Codec, bytes] = {
 _LENGTH = 8
 
 
-def pack(lines: Iterable[bytes], codec: Codec) -> bytes:
-    """The lines as they are written to a file of this codec, as few members as `PACK` allows."""
-    if not codec:
-        return b"".join(lines)
-    packed: list[bytes] = []
-    group: list[bytes] = []
+def pack(line: Line, codec: Codec) -> bytes:
+    """A line as it is written to a file of this codec."""
+    return _member(line.text(), codec)
+
+
+def pack_chains(chains: Iterable[Sequence[Line]], codec: Codec) -> bytes:
+    """Lines packed together, given in chains, each from a line with a keyframe to the next.
+
+    A damaged member costs all that is in it, so one holds no more than a chain of deltas, or
+    several short ones. The first line of the next member tells what it hid.
+    """
+    packed: list[list[Line]] = [[]]
     size = 0
-    for line in lines:
-        if group and size + len(line) > PACK:
-            packed.append(_member(b"".join(group), codec))
-            group, size = [], 0
-        group.append(line)
-        size += len(line)
-    if group:
-        packed.append(_member(b"".join(group), codec))
-    return b"".join(packed)
+    for chain in chains:
+        fits = len(packed[-1]) + len(chain) <= CHAIN
+        for line in chain:
+            weight = len(line.text())
+            if packed[-1] and (not codec or size + weight > PACK or not fits):
+                hid = sorted({seq for one in packed[-1] for seq in one.fields.hide})
+                fields = msgspec.structs.replace(line.fields, hid=tuple(hid))
+                packed.append([])
+                size = 0
+                line = Line(fields, line.parts)  # noqa: PLW2901
+            fits = True
+            packed[-1].append(line)
+            size += weight
+    return b"".join(_member(b"".join(one.text() for one in group), codec) for group in packed)
 
 
 def _member(text: bytes, codec: Codec) -> bytes:
+    if not codec:
+        return text
     if codec == "gzip":
         deflate = zlib.compressobj(6, zlib.DEFLATED, -zlib.MAX_WBITS)
         body = deflate.compress(text) + deflate.flush()
@@ -295,6 +314,7 @@ def thin(lines: Iterable[tuple[Line, tuple[int, ...]]], erase: Collection[int]) 
             began=0 if kept else first.began,
             started=None if kept else first.started,
             hide=tuple(hide),
+            hid=None if kept else first.hid,
             erased=tuple(merge_ranges(erased)),
             moved=line.fields.moved,
         )

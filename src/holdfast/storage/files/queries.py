@@ -56,7 +56,7 @@ def find(journals: Sequence[Journal], id_prefix: str) -> list[Header]:
 
     A run that is damaged might have held another, which matters unless the very id is found.
     """
-    sound = [journal for journal in journals if not journal.damages]
+    sound = [journal for journal in journals if journal.is_certain]
     found = _newest_of(sound, id_prefix, exact=True)
     if not found:
         for journal in journals:
@@ -96,11 +96,13 @@ def heads(journals: Iterable[Journal], query: RunQuery) -> Iterator[RunInfo | Co
     for journal in sorted(journals, key=attrgetter("ordinal"), reverse=True):
         if query.before is not None and journal.ordinal >= query.before:
             continue
-        if journal.damages and narrow:
-            yield journal.corrupt(journal.damages[0])
-            return
-        if journal.damages:
-            passed_over(journal.run_id, journal.corrupt(journal.damages[0]))
+        try:
+            journal.check_newest("")
+        except CorruptError as error:
+            if narrow:
+                yield error
+                return
+            passed_over(journal.run_id, error)
         info = journal.info()
         if matches_run(info, query):
             yield info

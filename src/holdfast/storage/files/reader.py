@@ -28,7 +28,7 @@ from holdfast.core.records import Record, medium_name, open_header
 from holdfast.errors import CorruptError
 from holdfast.storage.files.dirfd import READ_ONLY, Folder, read_at, sync, write_at
 from holdfast.storage.files.leases import leases_left_behind
-from holdfast.storage.files.lines import Codec, Line, lines_of, members, pack, parse, thin
+from holdfast.storage.files.lines import Codec, Line, lines_of, members, pack_chains, parse, thin
 from holdfast.storage.files.names import Listing, RunFile, file_name, left_behind
 from holdfast.storage.files.run_index import Entry, Journal, Segment
 
@@ -36,6 +36,8 @@ __all__ = ["JournalFiles", "stat_of"]
 
 _LOCKS, _HEADS, _DELETING = ".locks", ".heads", ".deleting"
 _STRIPES = 64
+_HEAD = 4000
+"""Bytes of a head up to which it names what the newest commit hid."""
 
 
 def stat_of(fd: int) -> tuple[int, int, int]:
@@ -168,11 +170,18 @@ class JournalFiles:
         """Write a segment anew, packed, without the records at *erase*. The run is held."""
         journal.check()
         lines = []
+        keyframes: set[str] = set()
         for text in self._lines(root, segment, 0, segment.end):
             line = parse(text)
-            seqs = tuple(open_header(part.text, part.digest).seq for part in line.parts)
-            lines.append((line, seqs))
-        data = pack([line.text() for line in thin(lines, erase)], segment.codec)
+            headers = [open_header(part.text, part.digest) for part in line.parts]
+            keyframes.update(header.digest for header in headers if header.frame == "key")
+            lines.append((line, tuple(header.seq for header in headers)))
+        chains: list[list[Line]] = [[]]
+        for line in thin(lines, erase):
+            if any(part.digest in keyframes for part in line.parts):
+                chains.append([])
+            chains[-1].append(line)
+        data = pack_chains(chains, segment.codec)
         self.forget(journal.medium)
         with root.folder(segment.folder) as folder:
             folder.put(segment.file, data)
@@ -256,21 +265,31 @@ class JournalFiles:
             heads.open(journal.medium, flags) as fd,
         ):
             run_id = journal.run_id.encode("utf-8", "surrogatepass").hex().encode()
-            write_at(fd, b"%b %08x\n%b\n" % (told, zlib.crc32(told), run_id), 0)
+            hid = b",".join(b"%d" % seq for seq in journal.hides)
+            lines = b"%b %08x\n%b\n" % (told, zlib.crc32(told), run_id)
+            if len(hid) < _HEAD:
+                lines += b"%08x %b\n" % (zlib.crc32(told + hid), hid)
+            else:
+                lines += b"-\n"
+            write_at(fd, lines, 0)
         self.written.add(journal.medium)
 
-    def _acknowledged(self, root: Folder, medium: str) -> int:
+    def _acknowledged(self, root: Folder, medium: str) -> tuple[int, tuple[int, ...] | None]:
+        """The newest commit that was acknowledged, 0 if none is known, and the seqs it hid."""
         with suppress(FileNotFoundError), root.folder(_HEADS) as heads:
-            line, _, _ = (heads.read(medium) or b"").partition(b"\n")
-            commit, _, told = line.partition(b" ")
+            lines = [*(heads.read(medium) or b"").split(b"\n"), b"", b""]
+            commit, _, told = lines[0].partition(b" ")
             if commit.isdigit() and told == b"%08x" % zlib.crc32(commit):
-                return int(commit)
-        return 0
+                check, _, hid = lines[2].partition(b" ")
+                known = check == b"%08x" % zlib.crc32(commit + hid)
+                hides = tuple(int(seq) for seq in hid.split(b",") if seq) if known else None
+                return int(commit), hides
+        return 0, None
 
     def is_missing(self, root: Folder, medium: str) -> bool:
         """True if a run that is held was acknowledged, not deleted, but has no file any more."""
         return (
-            self._acknowledged(root, medium) > 0
+            self._acknowledged(root, medium)[0] > 0
             and not self._deleted(root, medium)
             and self.journal(root, medium, locked=True) is None
         )
@@ -281,7 +300,7 @@ class JournalFiles:
         Only under the lock is it known: a run may begin or be deleted while it is looked for.
         """
         journal = self.journal(root, medium)
-        if journal is not None or not self._acknowledged(root, medium):
+        if journal is not None or not self._acknowledged(root, medium)[0]:
             return journal, False
         with self.lock_to_read(root, medium):
             missing = self.is_missing(root, medium)
@@ -300,8 +319,8 @@ class JournalFiles:
 
     def _run_id(self, root: Folder, medium: str) -> str:
         """The id of a run as its head has it; its name on the medium if that is damaged."""
-        with suppress(FileNotFoundError, ValueError), root.folder(_HEADS) as heads:
-            _, _, run_id = (heads.read(medium) or b"").strip().partition(b"\n")
+        with suppress(FileNotFoundError, ValueError, IndexError), root.folder(_HEADS) as heads:
+            run_id = (heads.read(medium) or b"").split(b"\n")[1]
             told = bytes.fromhex(run_id.decode()).decode("utf-8", "surrogatepass")
             if medium_name(told) == medium:
                 return told
@@ -404,7 +423,7 @@ class JournalFiles:
             journal.segments.append(segment)
             journal.read(segment, data, stat)
             journal.end_of(segment, last=file is files[-1])
-        journal.check_head(acknowledged)
+        journal.check_head(*acknowledged)
         return journal
 
 

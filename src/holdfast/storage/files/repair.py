@@ -82,7 +82,7 @@ def rebuild(
         new.segments.append(segment)
         data = []
         for line in lines:
-            data.append(pack([line.text()], files.codec))
+            data.append(pack(line, files.codec))
             new.read(segment, data[-1], (0, 0, 0))
         with root.folder(folder, create=True) as opened:
             opened.put(name, b"".join(data))

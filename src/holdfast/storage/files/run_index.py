@@ -20,7 +20,17 @@ from holdfast.core.records import (
 )
 from holdfast.errors import ConflictError, CorruptError
 from holdfast.storage.base import Batch, RunInfo
-from holdfast.storage.files.lines import PACK, Codec, Fields, Line, Part, lines_of, members, parse
+from holdfast.storage.files.lines import (
+    CHAIN,
+    PACK,
+    Codec,
+    Fields,
+    Line,
+    Part,
+    lines_of,
+    members,
+    parse,
+)
 from holdfast.storage.shared import Head, decide_append, run_info
 
 __all__ = ["Entry", "Journal", "Key", "Segment"]
@@ -37,6 +47,7 @@ class Segment(msgspec.Struct, eq=False):
     end: int = 0
     """The end of its last complete member."""
     members: int = 0
+    lines: int = 0
     text: int = 0
     """Bytes of its lines, unpacked."""
 
@@ -69,6 +80,8 @@ class Damage(msgspec.Struct, frozen=True):
     seq: int
     """The first that it may have held."""
     hint: str = ""
+    contained: bool = False
+    """True if only records are lost: all that it may have hidden is known."""
 
 
 Span = tuple[int, int]
@@ -102,6 +115,8 @@ class Journal:
         """True if the last line says that the run continues in another directory."""
         self.broken = False
         """True if the end cannot be read, so that the newest record is not known."""
+        self.hides: list[int] = []
+        """The seqs that the lines of the last member hide."""
 
     @property
     def torn(self) -> bool:
@@ -124,8 +139,11 @@ class Journal:
             if text is None:
                 self._damaged("a compressed member cannot be read", segment, base + start)
                 continue
+            self.hides = []
             segment.text += len(text)
-            for number, line in enumerate(lines_of(text)):
+            lines = lines_of(text)
+            segment.lines += len(lines)
+            for number, line in enumerate(lines):
                 place = BodyPlace(segment, base + start, base + end, number, 0)
                 before = self.seq
                 try:
@@ -142,9 +160,11 @@ class Journal:
         if segment.end == 0 or (segment.stat[1] > segment.end and not last):
             self._damaged("a file ends before its last line does", segment, segment.end)
 
-    def check_head(self, commit: int) -> None:
-        """Compare with the newest commit that was acknowledged."""
-        if self.commit < commit:
+    def check_head(self, commit: int, hid: tuple[int, ...] | None) -> None:
+        """Compare with the newest commit that was acknowledged, and what it hid."""
+        if self.commit < commit and self.broken:
+            self._contain(hid, self.damages[-1].file)
+        elif self.commit < commit:
             newest = self.segments[-1]
             # A copy that was made while the run was being saved looks like this as well.
             hint = f"bring the file back; if this is a copy, .heads/{self.medium} can be removed"
@@ -160,7 +180,9 @@ class Journal:
         spans = sorted([*fields.erased, *((h.seq, h.seq) for h in headers)])
         # After something that cannot be read, what a line must follow is not known.
         wrong = "" if self.broken else self._misplaced(line, headers, spans)
-        self.broken = False
+        if self.broken:
+            self._contain(fields.hid, f"{place.segment.folder}/{place.segment.file}")
+        self.broken = self.broken and not spans  # a line without records tells of no seq
         self.commit = max(self.commit, fields.commit)
         self.ordinal = fields.began or self.ordinal
         self.started = fields.started or self.started
@@ -172,6 +194,7 @@ class Journal:
             self.seq = spans[-1][1]
             self.digest = self.entries[self.seq].header.digest if self.seq in self.entries else ""
         self._hide(fields.hide)
+        self.hides += fields.hide
         return wrong
 
     def corrupt(self, damage: Damage) -> CorruptError:
@@ -190,6 +213,21 @@ class Journal:
         """Raise the `CorruptError` that keeps the run from being listed, if there is one."""
         if self.damages:
             raise self.corrupt(self.damages[0])
+
+    def check_newest(self, scope: str) -> None:
+        """Raise a `CorruptError` unless the newest checkpoint of a scope is surely known."""
+        for damage in self.damages:
+            if not damage.contained:
+                raise self.corrupt(damage)
+        newest = self.newest(scope) if self.damages else None
+        lost = self.lost(newest.seq + 1 if newest else 1, None) if self.damages else None
+        if lost is not None:
+            raise self.loss(lost)
+
+    @property
+    def is_certain(self) -> bool:
+        """True if all that is not lost is known, and whether it is visible."""
+        return all(damage.contained for damage in self.damages)
 
     def lost(self, first: int, last: int | None) -> int | None:
         """The first seq from *first* to *last*, or to the end, that damage has taken."""
@@ -279,6 +317,7 @@ class Journal:
             began=self.ordinal if begins else 0,
             started=records[0].header.saved_at if begins else None,
             hide=tuple(sorted(hidden)),
+            hid=None if begins else tuple(sorted(set(self.hides))),
             erased=tuple(erased),
             moved=moved,
         )
@@ -289,7 +328,8 @@ class Journal:
         return [
             segment
             for segment in (self.segments if last else self.segments[:-1])
-            if segment.codec and segment.members > 2 * segment.text // PACK + 1
+            if segment.codec
+            and segment.members > 2 * (segment.text // PACK + segment.lines // CHAIN) + 1
         ]
 
     def key_of(self, entry: Entry) -> Key:
@@ -376,6 +416,13 @@ class Journal:
         """Note something at the end of what is known that cannot be read."""
         self._note(why, segment, offset, self.seq + 1, hint)
         self.broken = True
+
+    def _contain(self, hid: tuple[int, ...] | None, file: str) -> None:
+        """Take in what the damaged line before hid, as it is told beside it."""
+        damage = self.damages[-1] if self.damages else None
+        if hid is not None and damage is not None and damage.file == file:
+            self._hide(hid)
+            self.damages[-1] = msgspec.structs.replace(damage, contained=True)
 
     def _note(self, why: str, segment: Segment, offset: int, seq: int, hint: str = "") -> None:
         file = f"{segment.folder}/{segment.file}"

@@ -129,7 +129,7 @@ class FilesystemStorage(LeaseSlots, Storage):
     def head_and_newest(self, run_id: str, scope: str = "") -> tuple[RunInfo, Header | None] | None:
         with self._reading() as root:
             for journal in self._journals(root, run_id):
-                journal.check()
+                journal.check_newest(scope)
                 newest = journal.newest(scope)
                 return journal.info(), newest and copy_of(newest)
         return None
@@ -365,7 +365,8 @@ class FilesystemStorage(LeaseSlots, Storage):
         return islice((copy_of(header) for _, header in found), query.limit)
 
     def _delete(self, root: Folder, journal: Journal, hide: set[int], erase: set[int]) -> int:
-        journal.check()
+        if erase or not journal.is_certain:
+            journal.check()
         erase &= journal.entries.keys()
         if journal.seq in erase:
             raise cannot_erase(journal.run_id, journal.seq)

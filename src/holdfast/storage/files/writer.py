@@ -67,7 +67,7 @@ class Writer:
                 self._extend(segment, line)
                 return
         self._sync()
-        self._files.create(self._root, journal, folder, pack([line.text()], codec))
+        self._files.create(self._root, journal, folder, pack(line, codec))
 
     def confirm(self) -> None:
         """Make sure of what is there already: it may be of a write that was not acknowledged."""
@@ -99,7 +99,7 @@ class Writer:
             self._files.acknowledge(self._root, self._journal)
 
     def _extend(self, segment: Segment, line: Line) -> None:
-        data = pack([line.text()], segment.codec)
+        data = pack(line, segment.codec)
         fd = self._opened(segment)
         write_at(fd, data, segment.end)
         self._journal.read(segment, data, stat_of(fd))
