@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import holdfast
 from holdfast import StateGraph, step, workflow
 
@@ -51,3 +53,18 @@ counting.add_edge("up", "done", lambda state: state["n"] >= 3)
 counting.add_edge("up", "up")
 counting.set_entry_point("up")
 counting.set_exit_point("done")
+
+
+slow_steps: list[int] = []
+
+
+@step
+def slow_step(number: int) -> int:
+    slow_steps.append(number)
+    time.sleep(0.01)
+    return number
+
+
+@workflow
+def slow(steps: int) -> int:
+    return sum(slow_step(number) for number in range(steps))

@@ -89,5 +89,8 @@ class Queueing(Protocol):
     def queues(self) -> list[QueueInfo]:
         """The queues that have entries or settings, by name."""
 
+    def settings_of(self, name: str) -> QueueSettings:
+        """The limits of a queue."""
+
     def set_queue(self, name: str, settings: QueueSettings) -> None:
         """Set the limits of a queue."""

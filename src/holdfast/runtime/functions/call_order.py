@@ -82,18 +82,21 @@ class CallOrder(CallContext):
         return f"{_safe(name)}@{position}"
 
     def _next(self, name: str) -> str:
-        self._count += 1
-        position = f"{self._prefix}{self._count}"
+        position = f"{self._prefix}{self._count + 1}"
         known = self._recorded.names.get(position)
         if known is None:
-            if self._scope is not None and self._scope.message is not None:
-                self._count -= 1
-                run_id = self._recording.run_id
-                why = self._scope.message
-                raise Drained(f"run {run_id!r} was asked to stop: {why}", run_id=run_id)
+            self.check_stop()
         elif known != _safe(name):
             raise self._changed(position, repr(known), name)
+        self._count += 1
         return position
+
+    def check_stop(self) -> None:
+        """Raise `Drained` if the run was asked to stop."""
+        if self._scope is not None and self._scope.message is not None:
+            run_id = self._recording.run_id
+            why = self._scope.message
+            raise Drained(f"run {run_id!r} was asked to stop: {why}", run_id=run_id)
 
     def _changed(self, position: str, was: str, name: str) -> ShapeError:
         run_id = self._recording.run_id

@@ -202,6 +202,11 @@ class _Definition(Generic[P, R]):
         """``module:name``, by which another process finds the workflow; empty if it cannot."""
         return entry_point_of(self, self.function.__module__)
 
+    @property
+    def versions(self) -> tuple[int, ...]:
+        """The versions of the workflow that its module defines, of which runs can be resumed."""
+        return tuple(sorted(_versions[self.name, self.function.__module__]))
+
     def _start(
         self,
         run_id: str | None,

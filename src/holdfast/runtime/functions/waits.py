@@ -123,6 +123,8 @@ class _Wait:
                 break
             short = left is not None and left < _SHORT
             if self._frees and not short:
+                if isinstance(self.context, CallOrder):
+                    self.context.check_stop()
                 raise self._waits()
             if not marked and not short:
                 yield _Mark("waiting")

@@ -218,6 +218,9 @@ class QueueSlots(ABC):
 
         return self.in_queues(work)
 
+    def settings_of(self, name: str) -> QueueSettings:
+        return self.in_queues(lambda table: table.settings((name,)).get(name, QueueSettings()))
+
     def set_queue(self, name: str, settings: QueueSettings) -> None:
         self.in_queues(lambda table: table.set_settings(name, settings))
 

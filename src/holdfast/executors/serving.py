@@ -1,0 +1,91 @@
+"""The code that a worker serves: entry points with the versions that are there."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable
+
+import msgspec
+
+from holdfast.core.policy import target_of
+from holdfast.errors import NotFoundError, UsageError
+from holdfast.runtime.agent import Agent
+from holdfast.runtime.fleet import Fleet
+from holdfast.runtime.functions import AsyncWorkflow, Workflow
+from holdfast.runtime.graph import StateGraph
+from holdfast.runtime.resume import load_object, load_resumable
+
+__all__ = ["Served", "served_by"]
+
+
+class Served(msgspec.Struct, frozen=True):
+    """An entry point and a version of it that this process can execute."""
+
+    entry_point: str
+    version: int
+
+    @property
+    def target(self) -> str:
+        """The name by which entries of queues ask for it."""
+        return target_of(self.entry_point, self.version)
+
+
+def served_by(names: Iterable[str]) -> list[Served]:
+    """What modules, or objects named ``module:name``, can execute; imports them.
+
+    Of a module these are the workflows, graphs, agents and fleets that are its variables. An object
+    may also be a function that makes one.
+    """
+    found: dict[Served, None] = {}
+    for name in names:
+        some = _of_object(name) if ":" in name else _of_module(name)
+        if not some:
+            raise UsageError(
+                f"{name} has no workflow, graph, agent or fleet", hint="name one: module:name"
+            )
+        found |= dict.fromkeys(some)
+    return [*found]
+
+
+def _of_module(name: str) -> list[Served]:
+    try:
+        module = importlib.import_module(name)
+    except ImportError as error:
+        raise NotFoundError(
+            f"module {name} cannot be imported: {error}",
+            hint="call this in a directory from which it can be imported",
+        ) from error
+    return [
+        one
+        for variable, value in [*vars(module).items()]
+        if isinstance(value, Workflow | AsyncWorkflow | StateGraph | Agent | Fleet)
+        for one in _versions(value, f"{name}:{variable}")
+    ]
+
+
+def _of_object(name: str) -> list[Served]:
+    found = load_object(name)
+    if found is None:
+        raise NotFoundError(f"there is no {name}", hint="write module:name")
+    if isinstance(found, Workflow | AsyncWorkflow | StateGraph | Agent | Fleet):
+        return _versions(found, name)
+    made = load_resumable(name)
+    version = made.config.version if isinstance(made, StateGraph) else _AGENT_VERSION
+    return [Served(name, version)]
+
+
+_AGENT_VERSION = 0
+"""The version of an agent's graph: its nodes always fit."""
+
+
+def _versions(found: object, name: str) -> list[Served]:
+    """The versions of an object, under the name given and the one that its runs record."""
+    if isinstance(found, Workflow | AsyncWorkflow):
+        names = dict.fromkeys((name, found.entry_point or name))
+        return [Served(one, version) for one in names for version in found.versions]
+    if isinstance(found, Fleet):
+        found = found.graph
+    if isinstance(found, StateGraph):
+        names = dict.fromkeys((name, found.plan().entry_point or name))
+        return [Served(one, found.config.version) for one in names]
+    return [Served(name, _AGENT_VERSION)]

@@ -1,0 +1,314 @@
+"""The worker: claims ready runs, drives them, and looks after those of dead workers."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import msgspec
+
+from holdfast.checkpoint.journal import Note
+from holdfast.checkpoint.leases import LEASE_SECONDS, GrantedLease
+from holdfast.checkpoint.manager import CheckpointManager
+from holdfast.core.policy import (
+    DEAD,
+    QueueEntry,
+    QueueSettings,
+    after_death,
+    after_drive,
+)
+from holdfast.errors import ConflictError, HoldfastError, StorageError, UsageError
+from holdfast.executors.driving import Driven, drive
+from holdfast.executors.serving import Served
+from holdfast.executors.worker_metrics import WorkerMetrics
+from holdfast.runtime.stop import StopScope
+from holdfast.storage.base import Storage, is_dead, this_process
+from holdfast.storage.queueing import Claim, ClaimQuery, EntryQuery, Queueing, StaleClaim
+
+__all__ = ["Log", "Worker"]
+
+Log = Callable[[str, dict[str, Any]], None]
+"""Called with the name of each event and its facts."""
+
+_POLL = 0.5
+"""Seconds between two looks for ready runs, on average, while there are none."""
+_LOOKS_FOR_CANCELLED = 1.0
+_CANCELLED = "it was cancelled"
+
+
+class _Active(msgspec.Struct):
+    """A run that a thread of this worker executes."""
+
+    claim: Claim
+    grant: GrantedLease
+    scope: StopScope
+
+
+class Worker:
+    """Executes queued runs of *served* code in threads, *concurrency* at a time.
+
+    Any number of workers may share a storage. Claims, leases and limits are the storage's, so that
+    a worker may be started, stopped, killed or frozen at any time: what it held is found by others
+    once its lease has ended, at once if it died on their host. Leases are renewed by one thread,
+    however long a step takes.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        served: Sequence[Served],
+        *,
+        queues: Sequence[str] = ("default",),
+        concurrency: int = 8,
+        lease_seconds: float = LEASE_SECONDS,
+        log: Log | None = None,
+    ) -> None:
+        if not isinstance(storage, Queueing):
+            raise UsageError(
+                f"a {type(storage).__name__} keeps no queues",
+                hint="PostgreSQL keeps them for many machines, SQLite for the processes of one",
+            )
+        if not served:
+            raise UsageError("there is nothing to serve", hint="name modules or module:name")
+        if concurrency < 1 or lease_seconds <= 0:
+            raise UsageError("concurrency and lease_seconds must be positive")
+        self.metrics = WorkerMetrics()
+        self._storage = storage
+        self._queue: Queueing = storage
+        self._manager = CheckpointManager(storage)
+        self._queues = tuple(queues)
+        self._targets = tuple(one.target for one in served)
+        self._concurrency = concurrency
+        self._lease_seconds = lease_seconds
+        self._log: Log = log or (lambda event, facts: None)
+        self._owner = this_process()
+        self._active: dict[str, _Active] = {}
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._stopping = threading.Event()
+        self._ended = threading.Event()
+        self._beat = time.monotonic()
+
+    def run(self, *, until_idle: bool = False) -> None:
+        """Work until `stop` is called; with *until_idle*, until no run is ready or executed.
+
+        Returns when every run that was begun has been let go.
+        """
+        self._tell("worker.start", queues=self._queues, serves=self._targets)
+        renewing = threading.Thread(target=self._renew, name="holdfast-leases", daemon=True)
+        renewing.start()
+        pool = ThreadPoolExecutor(self._concurrency, thread_name_prefix="holdfast-run")
+        try:
+            self._loop(pool, until_idle=until_idle)
+            while self._active:
+                self._wake.wait(_POLL)
+                self._wake.clear()
+        finally:
+            self._ended.set()
+            renewing.join()
+            pool.shutdown(wait=False, cancel_futures=True)
+            self._tell("worker.stop", left=len(self._active))
+
+    def stop(self, reason: str = "the worker is stopping") -> None:
+        """Claim nothing more and stop every run at its next step; from any thread or signal."""
+        self._stopping.set()
+        for active in [*self._active.values()]:
+            active.scope.stop(reason)
+        self._wake.set()
+
+    @property
+    def is_healthy(self) -> bool:
+        """True while the worker looks for runs, or is full."""
+        return time.monotonic() - self._beat < max(30.0, 3 * self._lease_seconds)
+
+    @property
+    def active(self) -> int:
+        """The number of runs that it executes."""
+        return len(self._active)
+
+    # Claiming
+
+    def _loop(self, pool: ThreadPoolExecutor, *, until_idle: bool) -> None:
+        sweep_at = cancel_at = 0.0
+        pause = _POLL
+        while not self._stopping.is_set():
+            found = 0
+            try:
+                now = time.monotonic()
+                if now >= sweep_at:
+                    self._sweep()
+                    sweep_at = now + self._lease_seconds / 3 * random.uniform(0.8, 1.2)
+                if now >= cancel_at:
+                    self._stop_cancelled()
+                    cancel_at = now + _LOOKS_FOR_CANCELLED
+                found = self._claim(pool)
+                self._beat = time.monotonic()
+                pause = _POLL
+            except StorageError as error:
+                self._tell("storage.error", error=str(error))
+                pause = min(2 * pause, 10.0)
+            if until_idle and not found and not self._active:
+                return
+            self._wake.wait(pause * random.uniform(0.5, 1.5))
+            self._wake.clear()
+
+    def _claim(self, pool: ThreadPoolExecutor) -> int:
+        free = self._concurrency - len(self._active)
+        if free < 1:
+            return 0
+        query = ClaimQuery(queues=self._queues, targets=self._targets, limit=free)
+        claims = self._queue.claim(query, self._owner, now=time.time(), ttl=self._lease_seconds)
+        for claim in claims:
+            active = _Active(claim, GrantedLease(claim.lease), StopScope())
+            if claim.entry.cancelled:
+                active.scope.stop(_CANCELLED)
+            if self._stopping.is_set():
+                active.scope.stop("the worker is stopping")
+            with self._lock:
+                self._active[claim.entry.run_id] = active
+            self.metrics.count("claimed")
+            pool.submit(self._execute, active)
+        return len(claims)
+
+    def _execute(self, active: _Active) -> None:
+        entry = active.claim.entry
+        facts = {"run_id": entry.run_id, "target": entry.target, "epoch": active.claim.lease.epoch}
+        self._tell("run.start", **facts, queue=entry.queue)
+        try:
+            driven = drive(
+                entry.run_id,
+                storage=self._storage,
+                entry_point=entry.target.rpartition("@")[0],
+                lease=active.grant,
+                stop=active.scope,
+            )
+            state = self._settle(active, driven)
+            told = {"seconds": round(driven.seconds, 6), "state": state}
+            if driven.error:
+                told["error"] = driven.error
+            self.metrics.driven(driven.outcome, driven.seconds)
+            self._tell(f"run.{driven.outcome}", **facts, **told)
+        except StorageError as error:
+            # The lease may still be ours: whoever finds the run first continues it.
+            self.metrics.count("storage_errors")
+            self._tell("run.storage_error", **facts, error=str(error))
+            self._give_back(active)
+        except BaseException as error:
+            self.metrics.count("failed")
+            self._tell("run.error", **facts, error=f"{type(error).__name__}: {error}")
+            self._give_back(active)
+        finally:
+            with self._lock:
+                self._active.pop(entry.run_id, None)
+            self._wake.set()
+
+    def _settle(self, active: _Active, driven: Driven) -> str:
+        """Store what becomes of the run; the state that its entry has then."""
+        entry, now = active.claim.entry, time.time()
+        if driven.outcome == "lost" or driven.outcome == "held":
+            return driven.outcome
+        if driven.outcome == "completed":
+            self._queue.settle(active.claim.lease, None, now=now)
+            return "completed"
+        if active.scope.message == _CANCELLED:
+            entry = msgspec.structs.replace(entry, cancelled=True)
+        settings = QueueSettings()
+        if driven.outcome == "failed":
+            settings = self._queue.settings_of(entry.queue)
+        after = after_drive(
+            entry, driven.outcome, settings, now=now, due=driven.due, reason=driven.error
+        )
+        if self._queue.settle(active.claim.lease, after, now=now) and after.state == "dead":
+            self._bury(after)
+        return after.state
+
+    def _give_back(self, active: _Active) -> None:
+        entry = active.claim.entry
+        after = after_drive(entry, "interrupted", QueueSettings(), now=time.time())
+        try:
+            self._queue.settle(active.claim.lease, after, now=time.time())
+        except HoldfastError as error:
+            self._tell("run.kept", run_id=entry.run_id, error=str(error))
+
+    def _bury(self, entry: QueueEntry) -> None:
+        """Record in the journal that the run is a dead letter."""
+        self.metrics.count("dead")
+        note = Note(kind=DEAD, content={}, metadata={"reason": entry.reason})
+        try:
+            self._manager.append_notes(entry.run_id, (note,))
+        except ConflictError as error:
+            self._tell("run.not_buried", run_id=entry.run_id, error=str(error))
+        self._tell("run.dead", run_id=entry.run_id, reason=entry.reason)
+
+    # Looking after others
+
+    def _sweep(self) -> None:
+        """Take back the runs of workers that died or were away for longer than their leases."""
+        for stale in self._queue.stale_claims(now=time.time()):
+            owner = stale.lease.owner
+            if owner is not None and owner == self._owner:
+                if stale.entry.run_id not in self._active:
+                    # A claim whose answer was lost.
+                    self._take_back(stale, ours=True)
+            elif stale.expired or (owner is not None and is_dead(owner)):
+                self._take_back(stale, ours=False)
+
+    def _take_back(self, stale: StaleClaim, *, ours: bool) -> None:
+        now, entry = time.time(), stale.entry
+        if ours:
+            after = after_drive(entry, "interrupted", QueueSettings(), now=now)
+        else:
+            after = after_death(entry, self._queue.settings_of(entry.queue), now=now)
+        if self._queue.settle(stale.lease, after, now=now, expired=stale.expired):
+            self.metrics.count("taken_back")
+            epoch = stale.lease.epoch
+            self._tell("run.taken_back", run_id=entry.run_id, epoch=epoch, state=after.state)
+            if after.state == "dead":
+                self._bury(after)
+
+    def _stop_cancelled(self) -> None:
+        if not self._active:
+            return
+        for entry in self._queue.entries(EntryQuery(state="running", cancelled=True)):
+            active = self._active.get(entry.run_id)
+            if active is not None:
+                active.scope.stop(_CANCELLED)
+
+    def _renew(self) -> None:
+        while not self._ended.wait(self._lease_seconds / 3):
+            held = [active.grant for active in [*self._active.values()]]
+            if not held:
+                continue
+            began = time.time()
+            try:
+                lost = self._queue.renew_claims(
+                    [grant.lease for grant in held], now=began, ttl=self._lease_seconds
+                )
+            except HoldfastError as error:
+                self._tell("leases.not_renewed", error=str(error))
+                for grant in held:
+                    if time.time() > grant.lease.expires_at:
+                        grant.lose(error)
+                continue
+            for grant in held:
+                lease = grant.lease
+                if lease.run_id in lost:
+                    self._lose(grant)
+                else:
+                    until = began + self._lease_seconds
+                    grant.lease = msgspec.structs.replace(lease, expires_at=until)
+
+    def _lose(self, grant: GrantedLease) -> None:
+        run_id = grant.lease.run_id
+        if run_id in self._active:  # it may have been settled meanwhile
+            self._tell("lease.lost", run_id=run_id, epoch=grant.lease.epoch)
+            grant.lose(
+                ConflictError(f"run {run_id!r} was taken over by another worker", run_id=run_id)
+            )
+
+    def _tell(self, event: str, **facts: Any) -> None:
+        self._log(event, facts)

@@ -1,0 +1,141 @@
+"""`Worker`: claims, drives, waits, fails, cancels and takes back, in one process."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from tests.executors import jobs
+
+from holdfast import SQLiteStorage
+from holdfast.core.policy import QueueSettings
+from holdfast.errors import RunError, UsageError
+from holdfast.executors import Served, Worker, served_by
+from holdfast.storage.base import this_process
+from holdfast.storage.queueing import ClaimQuery
+
+HERE = "tests.executors.jobs"
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Iterator[SQLiteStorage]:
+    with SQLiteStorage(tmp_path / "runs.db") as storage:
+        yield storage
+
+
+def worker(storage: Any, events: list[tuple[str, dict[str, Any]]] | None = None) -> Worker:
+    log = None if events is None else (lambda event, facts: events.append((event, facts)))
+    return Worker(storage, served_by([HERE]), concurrency=4, log=log)
+
+
+class Running:
+    """A worker in a thread."""
+
+    def __init__(self, one: Worker) -> None:
+        self.one = one
+        self._thread = threading.Thread(target=one.run)
+
+    def __enter__(self) -> Worker:
+        self._thread.start()
+        return self.one
+
+    def __exit__(self, *_: object) -> None:
+        self.one.stop()
+        self._thread.join(30)
+        assert not self._thread.is_alive()
+
+
+def test_a_worker_completes_what_is_queued(storage: SQLiteStorage) -> None:
+    handles = [jobs.doubled.start([n], storage=storage) for n in range(10)]
+    events: list[tuple[str, dict[str, Any]]] = []
+    worker(storage, events).run(until_idle=True)
+    assert [handle.result(timeout=0).value for handle in handles] == [[2 * n] for n in range(10)]
+    assert storage.queues() == []
+    assert [name for name, _ in events].count("run.completed") == 10
+    leases = [storage.lease_of(handle.run_id) for handle in handles]
+    assert all(lease is not None and lease.owner is None for lease in leases)
+
+
+def test_a_waiting_run_holds_no_worker_and_continues_when_due(storage: SQLiteStorage) -> None:
+    handle = jobs.rests.start(1.2, storage=storage)
+    worker(storage).run(until_idle=True)
+    entry = storage.entry_of(handle.run_id)
+    assert entry is not None and entry.state == "waiting" and entry.due is not None
+    with Running(worker(storage)):
+        assert handle.result(timeout=30).value == "rested"
+
+
+def test_an_answer_wakes_a_waiting_run(storage: SQLiteStorage) -> None:
+    handle = jobs.asks.start(storage=storage)
+    with Running(worker(storage)):
+        until(lambda: handle.status() == "waiting")
+        handle.answer("approval", "yes")
+        assert handle.result(timeout=30).value == "yes"
+
+
+def until(holds: Any) -> None:
+    deadline = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_failing_run_becomes_a_dead_letter_with_its_reason(storage: SQLiteStorage) -> None:
+    storage.set_queue("default", QueueSettings(attempts=2))
+    handle = jobs.fails.start(storage=storage)
+    events: list[tuple[str, dict[str, Any]]] = []
+    with Running(worker(storage, events)), pytest.raises(RunError, match=r"dead letter.*no luck"):
+        handle.result(timeout=30)
+    entry = storage.entry_of(handle.run_id)
+    assert entry is not None and (entry.state, entry.failures) == ("dead", 2)
+    assert [name for name, _ in events].count("run.failed") == 2
+
+
+def test_a_run_that_waits_is_cancelled(storage: SQLiteStorage) -> None:
+    handle = jobs.rests.start(3600, storage=storage)
+    with Running(worker(storage)):
+        until(lambda: handle.status() == "waiting")
+        handle.cancel(by="anna")
+        with pytest.raises(RunError, match="was cancelled"):
+            handle.result(timeout=30)
+    assert handle.status() == "interrupted"
+    entry = storage.entry_of(handle.run_id)
+    assert entry is not None and entry.state == "cancelled"
+
+
+def test_the_runs_of_a_dead_worker_are_taken_back(storage: SQLiteStorage) -> None:
+    handle = jobs.doubled.start([4], storage=storage)
+    gone = msgspec.structs.replace(this_process(), pid=1, started="never")
+    query = ClaimQuery(queues=("default",), targets=(f"{HERE}:doubled@1",))
+    assert len(storage.claim(query, gone, now=time.time(), ttl=3600)) == 1
+    worker(storage).run(until_idle=True)
+    assert handle.result(timeout=0).value == [8]
+    lease = storage.lease_of(handle.run_id)
+    assert lease is not None and lease.epoch == 2
+
+
+def test_a_worker_gets_only_versions_that_it_serves(storage: SQLiteStorage) -> None:
+    handle = jobs.doubled.start([1], storage=storage)
+    Worker(storage, [Served(f"{HERE}:doubled", 2)]).run(until_idle=True)
+    assert storage.entry_of(handle.run_id) is not None
+    Worker(storage, served_by([f"{HERE}:doubled"])).run(until_idle=True)
+    assert handle.result(timeout=0).value == [2]
+
+
+def test_what_cannot_be_served_is_refused() -> None:
+    with pytest.raises(UsageError, match="has no workflow"):
+        served_by(["string"])
+
+
+def test_a_stopped_worker_lets_go_of_its_runs_between_two_steps(storage: SQLiteStorage) -> None:
+    handle = jobs.slow.start(1000, storage=storage)
+    with Running(worker(storage)):
+        until(lambda: len(jobs.slow_steps) > 3)
+    assert handle.status() == "interrupted"
+    entry = storage.entry_of(handle.run_id)
+    assert entry is not None and (entry.state, entry.failures) == ("ready", 0)
