@@ -11,7 +11,7 @@ EXTRAS = $(addprefix --extra ,$(filter-out ray temporal,$(shell $(BIN)/python -c
 	'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"])')))
 # A command and the package that it comes in.
 SYSTEM := strace:strace mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs zsh:zsh fish:fish \
-	redis-server:redis-server
+	redis-server:redis-server pgbouncer:pgbouncer
 BROWSER := chromium:chromium
 
 PARALLEL := -q -n 2 --dist worksteal

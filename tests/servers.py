@@ -21,9 +21,11 @@ from pathlib import Path
 from typing import Any
 
 __all__ = [
+    "PgBouncer",
     "Postgres",
     "Redis",
     "RedisCluster",
+    "pgbouncer_program",
     "postgres",
     "redis_program",
     "redis_server",
@@ -125,6 +127,79 @@ class Postgres:
         except psycopg.OperationalError:
             return False
         return True
+
+
+class PgBouncer:
+    """PgBouncer in transaction mode in front of a PostgreSQL server, on loopback."""
+
+    def __init__(self, server: Postgres, directory: Path, *, size: int = 4) -> None:
+        self._directory = directory
+        self._process: subprocess.Popen[bytes] | None = None
+        (self.port,) = _free_ports(1)
+        directory.mkdir(parents=True, exist_ok=True)
+        users = directory / "users.txt"
+        users.write_text('"postgres" ""\n')
+        lines = (
+            "[databases]",
+            f"postgres = host={server.directory} port={server.port or 5432} dbname=postgres",
+            "[pgbouncer]",
+            "listen_addr = 127.0.0.1",
+            f"listen_port = {self.port}",
+            "unix_socket_dir =",
+            "auth_type = trust",
+            f"auth_file = {users}",
+            "pool_mode = transaction",
+            f"default_pool_size = {size}",
+            "max_client_conn = 200",
+            "server_login_retry = 1",
+            "ignore_startup_parameters = extra_float_digits",
+        )
+        self._config = directory / "pgbouncer.ini"
+        self._config.write_text("\n".join(lines) + "\n")
+
+    @property
+    def url(self) -> str:
+        return f"postgresql://postgres@127.0.0.1:{self.port}/postgres?sslmode=disable"
+
+    def start(self) -> PgBouncer:
+        program = pgbouncer_program()
+        assert program is not None
+        as_user: dict[str, Any] = {}
+        user = _postgres_programs()[1]
+        if user is not None:  # it refuses to run as root
+            for path in (self._directory, *self._directory.iterdir()):
+                os.chown(path, user.pw_uid, user.pw_gid)
+            as_user = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+        with (self._directory / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [program, self._config], stdout=log, stderr=log, cwd="/", **as_user
+            )
+        atexit.register(self.stop)
+        give_up = time.monotonic() + 30
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), 5).close()
+            except OSError:
+                if self._process.poll() is not None or time.monotonic() > give_up:
+                    raise RuntimeError((self._directory / "log").read_text()) from None
+                time.sleep(0.01)
+            else:
+                return self
+
+    def kill(self) -> None:
+        """End it with SIGKILL, and start it again."""
+        self.stop()
+        self.start()
+
+    def stop(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+
+def pgbouncer_program() -> str | None:
+    """The PgBouncer that the system has, if any."""
+    return shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 
 
 @cache
