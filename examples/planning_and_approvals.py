@@ -62,17 +62,17 @@ async def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         store = f"sqlite:///{directory}/runs.db"
         agent = build(store)
-        parked = await agent.run("Buy a diving lamp")
-        print(parked.status, "at cycle", parked.cycles_used + 1)
-        show(parked.plan)
+        waiting_run = await agent.run("Buy a diving lamp")
+        print(waiting_run.status, "at cycle", waiting_run.cycles_used + 1)
+        show(waiting_run.plan)
         assert agent.state_manager is not None
         await agent.state_manager.close()
 
         # Anyone can look at what waits, in another process and on another day.
-        (waiting,) = holdfast.pending(parked.run_id, storage=store)
+        (waiting,) = holdfast.pending(waiting_run.run_id, storage=store)
         print("approve?", waiting.question)
         answer = {"approved": True, "arguments": {"item": "diving lamp", "price": 80}}
-        holdfast.resolve(parked.run_id, waiting.id, answer, storage=store)
+        holdfast.resolve(waiting_run.run_id, waiting.id, answer, storage=store)
 
         agent = build(store)
         result = await agent.run()

@@ -7,7 +7,7 @@ HoldfastError                 facts as attributes, a message, a hint, the cause
   NotFoundError               no such run, checkpoint or storage        (also LookupError)
   ConflictError               someone wrote first: reload, decide again
     LeaseHeldError            a live process holds the run
-    ParkedError               the copies of a run have gone different ways
+    DivergedError             the copies of a run have gone different ways
   StorageError                the medium failed; `.retryable` says whether trying again may help
     StorageFullError          no room left
     StorageUnavailableError   it cannot be reached or is busy
@@ -49,6 +49,7 @@ __all__ = [
     "CorruptError",
     "DataError",
     "DecodeError",
+    "DivergedError",
     "Drained",
     "DriftError",
     "EncodeError",
@@ -58,7 +59,6 @@ __all__ = [
     "LeaseHeldError",
     "MissingExtraError",
     "NotFoundError",
-    "ParkedError",
     "RunError",
     "SchemaError",
     "ShapeError",
@@ -127,10 +127,10 @@ class LeaseHeldError(ConflictError):
     hint = "wait for it to end, or stop that process"
 
 
-class ParkedError(ConflictError):
+class DivergedError(ConflictError):
     """The copies of a run have gone different ways; `.storages` names two that disagree."""
 
-    hint = "nothing is appended until unpark(run_id, keep=...) of the storage says which one counts"
+    hint = "call keep_copy(run_id, keep=...) of the storage to choose the copy that counts"
 
 
 class StorageError(HoldfastError):
@@ -159,7 +159,7 @@ class CorruptError(DataError):
     """A stored record is damaged, missing or out of place."""
 
     hint = (
-        "verify() lists the damage, repair() puts it aside; on_corrupt='fallback' goes on"
+        "verify() lists the damage, repair() puts it aside; on_corrupt='fallback' resumes"
         " from the last good checkpoint"
     )
 
@@ -205,7 +205,7 @@ class BudgetError(RunError):
 class DriftError(RunError):
     """Drift was found, and the policy is to stop; `.report` says what was seen."""
 
-    hint = "the state at this point is saved; see what went wrong before going on"
+    hint = "the state at this point is saved; find the cause before you resume"
 
 
 class InDoubtError(RunError):

@@ -18,7 +18,7 @@ class LoopProgress(msgspec.Struct, omit_defaults=True):
 
     done: int = 0
     digest: str = ""
-    """Of the completed items."""
+    """Digest of the completed items."""
     item: Body | None = None
     """The item in progress."""
 

@@ -20,9 +20,9 @@ from holdfast.storage.base import RecordQuery
 __all__ = ["PAGE", "Found", "Reading", "joined", "pages"]
 
 PAGE = 16
-"""So many checkpoints of a listing are read at once."""
+"""Checkpoints of a listing that are read at once."""
 _SCOPES = 64
-"""Of so many scopes the checkpoint that was saved or read last is kept as text."""
+"""Scopes whose checkpoint, saved or read last, is kept as text."""
 _LIGHT = 1 << 16
 """Those before it are kept as well while they hold no more than so many bytes of their own."""
 

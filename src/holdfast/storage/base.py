@@ -384,7 +384,7 @@ def only_one(found: Mapping[tuple[str, str], T], before: str | None) -> T:
     """The one place that `RecordQuery.before` names, of those *found* by run and scope."""
     if not found:
         raise NotFoundError(
-            f"there is no record {before!r} to go on from",
+            f"there is no record {before!r} to continue from",
             hint="list again from the start",
             id=before,
         )

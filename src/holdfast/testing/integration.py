@@ -1,4 +1,4 @@
-"""From end to end, on this installation: real processes that are killed and go on.
+"""From end to end, on this installation: real processes that are killed and resume.
 
 ```console
 $ python -m holdfast.testing.integration
@@ -41,7 +41,7 @@ KEY = "5a" * 32
 
 
 def _note(calls: Path, what: int) -> None:
-    """Do something that cannot be taken back, as far as this test is concerned."""
+    """Do something that cannot be undone, as far as this test is concerned."""
     with calls.open("a") as file:
         file.write(f"{what}\n")
         file.flush()
@@ -110,7 +110,7 @@ def _start(which: str, address: str, calls: Path, lines: int | None) -> None:
     killed_after(module, ["--child", which, address, str(calls)], address, lines)
 
 
-def _goes_on(which: str, address: str, calls: Path) -> str:
+def _resumes(which: str, address: str, calls: Path) -> str:
     """Kill it twice, let it end, and count what it did."""
     for lines in (3, 4, None):
         _start(which, address, calls, lines)
@@ -145,7 +145,7 @@ def _one_process(address: str, calls: Path) -> str:
             with durable("held", storage=address):
                 require(False, "two at once have it")
         except LeaseHeldError as error:
-            return f"the other is told who: {error.message}"
+            return f"the other learns who: {error.message}"
     return ""
 
 
@@ -158,7 +158,7 @@ def _no_overwriting(address: str, calls: Path) -> str:
             two.save_checkpoint(second.set("n", 2).at(step=1))
         except ConflictError:
             require(two.resume_from_latest("shared")["n"] == 1, "the first was overwritten")
-            return "the second writer is told to load again"
+            return "the second writer must load again"
     require(False, "the second writer was not told")
     return ""
 
@@ -188,11 +188,11 @@ def _encrypted(address: str, calls: Path) -> str:
 
 
 _PROMISES: dict[str, Callable[[str, Path], str]] = {
-    "a loop that is killed goes on with the next step": partial(_goes_on, "loop"),
-    "a graph that is killed goes on, and repeats no recorded effect": partial(_goes_on, "graph"),
+    "a loop that is killed resumes at the next step": partial(_resumes, "loop"),
+    "a graph that is killed resumes, and repeats no recorded effect": partial(_resumes, "graph"),
     "an operation that is killed is found and rolled back": _rolls_back,
     "one process has a run": _one_process,
-    "nobody overwrites another": _no_overwriting,
+    "no writer overwrites another": _no_overwriting,
     "a run goes to a file and back": _travels,
     "what is encrypted cannot be read": _encrypted,
 }

@@ -166,7 +166,7 @@ def test_what_nobody_approves_in_time_is_rejected_at_the_prompt(place: Path) -> 
     terminal.send("Do the shell thing\r")
     terminal.until("waits for you")
     terminal.until("the time to approve it is over")
-    terminal.until("refused: nobody answered in time")
+    terminal.until("refused: no answer came in time")
     terminal.until("completed in 3 rounds")
     terminal.prompt()
     terminal.child.close(force=True)

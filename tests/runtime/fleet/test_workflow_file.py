@@ -368,7 +368,7 @@ async def test_approval_timeout_seconds_and_auto_reject_on_timeout(
     call = ran(path, tools={"shell": shell}, approval_handler=never)
     if rejects:
         fleet, _ = await call
-        assert "refused: nobody answered in time" in str(last_of(fleet, "coder"))
+        assert "refused: no answer came in time" in str(last_of(fleet, "coder"))
     else:
         _, result = await call
         assert result.status == "waiting"

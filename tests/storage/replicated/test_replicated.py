@@ -27,8 +27,8 @@ from holdfast.core.records.record import Record
 from holdfast.errors import (
     ConflictError,
     CorruptError,
+    DivergedError,
     LeaseHeldError,
-    ParkedError,
     StorageError,
     StorageUnavailableError,
     UsageError,
@@ -385,18 +385,18 @@ def test_a_run_that_went_two_ways_is_parked_and_neither_side_is_lost(setup: Setu
     mine, theirs = both_go_on(setup)
     for _ in range(2):
         (refused,) = setup.storage.append([JournalWriter.after(setup.storage, "run").batch(1)])
-        assert isinstance(refused, ParkedError)
-        assert "unpark" in str(refused)
+        assert isinstance(refused, DivergedError)
+        assert "keep_copy" in str(refused)
         assert refused.run_id == "run"
         assert "primary" in refused.storages[0] and "fallback" in refused.storages[1]
-    assert "parked" in setup.kinds()
+    assert "diverged" in setup.kinds()
     one, two = setup.storage.storages
     assert (digests(one)[1:], digests(two)[1:]) == (theirs, mine)
     assert [run.run_id for run in setup.storage.runs(RunQuery())] == ["run"]
     again = setup.reopen()
     (refused,) = again.append([JournalWriter.after(again, "run").batch(1)])
-    assert isinstance(refused, ParkedError)
-    with pytest.raises(ParkedError):
+    assert isinstance(refused, DivergedError)
+    with pytest.raises(DivergedError):
         again.take_lease("run", ANNA, now=0, ttl=30)
 
 
@@ -405,14 +405,14 @@ def test_other_runs_go_on_while_one_is_parked(setup: Setup) -> None:
     late = JournalWriter.after(setup.storage, "run").batch(1)
     results = setup.storage.append([JournalWriter("other").batch(1), late])
     assert results[0] is None
-    assert isinstance(results[1], ParkedError)
+    assert isinstance(results[1], DivergedError)
 
 
 @pytest.mark.parametrize("keep", [0, 1])
 def test_a_parked_run_goes_on_when_it_is_said_which_copy_counts(setup: Setup, keep: int) -> None:
     sides = both_go_on(setup)
     wanted = sides[1 - keep]
-    (kept,) = setup.storage.unpark("run", keep=keep)
+    (kept,) = setup.storage.keep_copy("run", keep=keep)
     other = setup.storage.storages[1 - keep]
     assert [digests(s)[1:] for s in setup.storage.storages] == [wanted, wanted]
     assert any(sides[keep][0].encode() in path.read_bytes() for path in Path(kept).iterdir())
@@ -420,7 +420,7 @@ def test_a_parked_run_goes_on_when_it_is_said_which_copy_counts(setup: Setup, ke
     JournalWriter.after(setup.storage, "run").save(setup.storage)
     assert digests(setup.storage)[1:-1] == wanted
     with pytest.raises(UsageError):
-        setup.storage.unpark("run", keep=7)
+        setup.storage.keep_copy("run", keep=7)
 
 
 def test_a_manager_is_told_of_a_parked_run(setup: Setup) -> None:
@@ -719,7 +719,7 @@ def test_what_was_saved_under_an_older_lease_is_not_brought_back_under_a_newer(
             taken = elsewhere.take_lease("run", BERT, now=31, ttl=30)
     setup.wait()
     late = writer.batch(1, epoch=lease.epoch)
-    assert isinstance(setup.storage.append([late])[0], ParkedError)
+    assert isinstance(setup.storage.append([late])[0], DivergedError)
     primary, fallback = setup.storage.storages
     assert (seqs(primary), seqs(fallback)) == ([1], [1, 2])
     assert primary.lease_of("run") == taken  # type: ignore[attr-defined]
@@ -881,16 +881,16 @@ def test_whatever_fails_in_whatever_order_nothing_that_was_acknowledged_is_lost(
     schedule = Schedule(setup, random.Random(seed))
     for _ in range(60):
         schedule.step()
-    parked = schedule.end()
+    diverged = schedule.end()
     storage = schedule.processes[0]
     one, two = storage.storages
     for run_id, wanted in schedule.acknowledged.items():
         there = [set(digests(copy, run_id)) for copy in (one, two)]
         assert wanted <= there[0] | there[1], f"seed {seed}: an acknowledged record is lost"
-        if run_id not in parked:
-            assert wanted <= there[0] == there[1], f"seed {seed}: {parked}"
-    for run_id in parked:
-        storage.unpark(run_id, keep=seed % 2)
+        if run_id not in diverged:
+            assert wanted <= there[0] == there[1], f"seed {seed}: {diverged}"
+    for run_id in diverged:
+        storage.keep_copy(run_id, keep=seed % 2)
         assert digests(one, run_id) == digests(two, run_id)
     assert storage.sync() == []
     schedule.close()

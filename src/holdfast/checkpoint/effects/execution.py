@@ -260,7 +260,7 @@ class Session:
         if notes:
             run = run or self._reader.run(self.run_id)
             assert run is not None
-            # A run that was taken back does its parts again, and none of its effects.
+            # A run that was rewound repeats its parts, and none of its effects.
             back = self.floor == run.seq
             line = read_line(self._reader, header, run.seq)
             self.ledger.take(note for note in line.notes if not (back and note.kind == "item"))

@@ -155,7 +155,7 @@ class Ledger:
         self._open: dict[tuple[str, str], Note] = {}
         self._deferred: list[Note] = []
         self._carried: list[Note] = []
-        """Of the deferred notes, those that the checkpoint being saved carries."""
+        """Deferred notes that the checkpoint being saved carries."""
         self.given: dict[str, Any] = {}
         """Answers that came with this resume, by the question's id."""
         self.refused: Exception | None = None

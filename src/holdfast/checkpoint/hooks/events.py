@@ -6,7 +6,7 @@ when it succeeded) also ``checkpoint_id`` and ``duration_ms``; of a save or load
 and ``stored`` (bytes, as in a record's header). The status of a resume is that which the run was
 found with. A fork tells ``new_run_id`` beside what it is made from. A prune has no step and no
 status, but ``run_ids`` and, after the fact, ``removed`` (checkpoints) and ``freed`` (bytes). A
-repair, told of after the fact only, has ``problems`` and ``actions``, lists of text, and the
+repair, which fires after the fact only, has ``problems`` and ``actions``, lists of text, and the
 ``checkpoint_id`` that is the newest now.
 """
 

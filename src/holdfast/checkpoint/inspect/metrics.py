@@ -128,7 +128,7 @@ class Metrics:
             self._forgotten.add(checkpoints)
 
     def freed(self, stored: int) -> None:
-        """So many stored bytes of what was pruned were given back."""
+        """Count stored bytes that a prune freed."""
         with self._lock:
             self._freed.add(stored)
 

@@ -36,7 +36,7 @@ def migrate_run(manager: CheckpointManager, run: RunInfo, *, dry_run: bool) -> M
     """Save the newest state of *run* once more, in the newest version that `migrations` knows.
 
     What the run waits for, and what it has done of its open step, stays open. One that is held, or
-    that nothing leads on for, is left as it is and told of as stuck.
+    that nothing leads on for, is left as it is and reported as stuck.
     """
     reader = manager.reader
     newest = reader.newest(run)

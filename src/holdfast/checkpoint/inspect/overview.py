@@ -129,7 +129,7 @@ def _asks(storage: Storage, run_id: str) -> bool:
 def summaries(
     retention: RetentionManager, storage: Storage, runs: Iterable[RunInfo]
 ) -> list[RunSummary]:
-    """These runs, each with what is to be told of it."""
+    """These runs, each with its facts."""
     chosen = list(runs)
     origins = fork_origins(storage)
     forks = Counter(origin.run_id for origin in origins.values())

@@ -38,7 +38,7 @@ class NoteView(msgspec.Struct, frozen=True, kw_only=True):
     id: str = ""
     name: str = ""
     state: str = ""
-    """Of an effect: ``done``, ``failed``, ``in doubt`` or ``repeat``."""
+    """State of an effect: ``done``, ``failed``, ``in doubt`` or ``repeat``."""
     value: Any = None
     """An effect's outcome, a question or an answer."""
     error: str = ""

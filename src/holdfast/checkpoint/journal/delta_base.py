@@ -30,7 +30,7 @@ class DeltaBase(msgspec.Struct, frozen=True):
     deltas: int
     """The number of deltas since the keyframe, this one included."""
     lineage: Lineage | None = None
-    """That of the state which was saved as it."""
+    """Lineage of the state that was saved."""
 
 
 class Cursor(msgspec.Struct):

@@ -25,9 +25,9 @@ class Triggers:
     """
 
     frequency: int | None = None
-    """So many steps after the last save."""
+    """Steps after the last save."""
     interval: float | None = None
-    """So many seconds after the last save."""
+    """Seconds after the last save."""
     predicate: Callable[[Any], bool] | None = None
     """Fires when the function returns True for the state."""
     nodes: Collection[str] = ()

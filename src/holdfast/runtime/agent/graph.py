@@ -81,7 +81,7 @@ def build_graph(
         graph.add_node("plan", cycles.plan)
         graph.add_edge("plan", "cycle")
     graph.add_edge("cycle", "finish", _answered, name="answered")
-    graph.add_edge("cycle", "cycle", name="go on")
+    graph.add_edge("cycle", "cycle", name="continue")
     graph.set_entry_point("plan" if agent.config.planning_enabled else "cycle")
     graph.set_exit_point("finish")
     return graph

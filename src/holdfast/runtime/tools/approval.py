@@ -29,7 +29,7 @@ __all__ = [
 
 PLAN_REVIEW = "plan_review"
 """Operation type of a plan that is up for review."""
-TIMED_OUT = "nobody answered in time"
+TIMED_OUT = "no answer came in time"
 """Reason of an automatic rejection on timeout."""
 
 

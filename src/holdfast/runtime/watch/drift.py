@@ -47,7 +47,7 @@ class DriftWatch:
     *progress* reads from the state how far the run has come, *action* what its last step did; by
     default `last_action` or, for other graphs, the node and what it changed.
 
-    *policy* is ``warn``: the drift is logged, and the other observers told of ``drift.found``; or
+    *policy* is ``warn``: the drift is logged and sent to the other observers as ``drift.found``; or
     ``restore`` or ``stop``: the run ends as if it had been asked to stop, saved and tagged
     ``drift``. `execute`, `resume` or `guard`, if it was started through one of them, then goes
     back to the last good checkpoint or raises a `DriftError`. Findings that only warn never do

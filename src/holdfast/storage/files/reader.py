@@ -57,7 +57,7 @@ class JournalFiles:
         self.written: set[str] = set()
         """The runs that were appended to."""
         self.suspect: set[str] = set()
-        """The runs whose last write failed and could not be taken back."""
+        """The runs whose last write failed and could not be undone."""
         self._notice = notice
         self._noticed: set[tuple[str, int]] = set()
         self._listing = Listing()

@@ -22,7 +22,7 @@ __all__ = ["Writer"]
 class Writer:
     """Appends to a run that is held. What was put lasts once its block is left without an error.
 
-    After an error none of it counts, and as much as the system allows is taken back.
+    After an error none of it counts, and the writer undoes as much as the system allows.
     """
 
     def __init__(self, files: JournalFiles, root: Folder, journal: Journal) -> None:

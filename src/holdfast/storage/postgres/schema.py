@@ -466,7 +466,7 @@ def create_index(db: psycopg.Connection, schema: str, name: str) -> None:
 
 
 def channel_of(schema: str) -> str:
-    """The channel of NOTIFY on which changes of runs are told."""
+    """The channel on which NOTIFY announces changes of runs."""
     return f"holdfast_{hashlib.sha256(schema.encode()).hexdigest()[:16]}"
 
 

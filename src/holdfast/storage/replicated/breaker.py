@@ -18,7 +18,7 @@ class BreakerRules(msgspec.Struct, frozen=True, kw_only=True):
     """The rules by which a breaker opens, and for how long."""
 
     failures: int = 3
-    """So many calls that fail one after another open it."""
+    """Failed calls in a row that open the breaker."""
     pause: float = 5.0
     """Seconds until one call is let through to see whether it works again."""
     factor: float = 2.0

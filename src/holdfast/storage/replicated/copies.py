@@ -90,7 +90,7 @@ class Whole(msgspec.Struct, frozen=True):
     records: list[Record]
     hidden: set[int]
     head: int
-    """That of the run which they are to take the place of."""
+    """Run that the copies replace."""
 
     def put(self, storage: Storage, run_id: str) -> str:
         """Make the run in *storage* what this is; says where what else it held is kept."""

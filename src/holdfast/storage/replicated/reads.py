@@ -11,7 +11,7 @@ from holdfast.core.records import Record
 from holdfast.errors import (
     ConflictError,
     CorruptError,
-    ParkedError,
+    DivergedError,
     StorageError,
     StorageUnavailableError,
 )
@@ -35,24 +35,24 @@ class Reads:
 
         Of several runs, a damaged one must not stand in the way of the rest.
         """
-        parked: dict[str, ConflictError] = {}
+        diverged: dict[str, ConflictError] = {}
         start = 0
         for run_id in sorted(runs):
             try:
                 start = max(start, self._replicas.settle(run_id))
-            except ParkedError as error:
-                parked[run_id] = error
+            except DivergedError as error:
+                diverged[run_id] = error
             except CorruptError as error:
                 if has_failed(error) or len(runs) == 1:
                     raise
-                parked[run_id] = ConflictError(
+                diverged[run_id] = ConflictError(
                     f"run {run_id!r} is damaged: {error.message}",
                     hint=error.hint,
                     run_id=run_id,
                     seq=error.facts.get("seq"),
                     head=None,
                 )
-        return parked, start
+        return diverged, start
 
     def first(
         self, operation: str, call: Callable[[Replica], T], start: int = 0

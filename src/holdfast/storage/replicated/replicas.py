@@ -13,8 +13,8 @@ import msgspec
 from holdfast.errors import (
     ConflictError,
     CorruptError,
+    DivergedError,
     HoldfastError,
-    ParkedError,
     StorageError,
     StorageUnavailableError,
 )
@@ -40,7 +40,7 @@ T = TypeVar("T")
 _LONGER = 30
 """Factor by which a call that moves a whole run may take longer."""
 Opener = Callable[[], Storage]
-EventKind = Literal["retry", "failover", "behind", "heal", "parked", "recovered"]
+EventKind = Literal["retry", "failover", "behind", "heal", "diverged", "recovered"]
 
 
 class StorageEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,8 +48,8 @@ class StorageEvent(msgspec.Struct, frozen=True, kw_only=True):
 
     `retry`: a call is made again. `failover`: another storage takes the place of the first.
     `behind`: a copy could not be brought up to date. `heal`: a damaged run was made whole from a
-    copy. `parked`: two copies of a run disagree. `recovered`: a storage works again, and was given
-    what it had missed.
+    copy. `diverged`: two copies of a run disagree. `recovered`: a storage works again, and was
+    given what it had missed.
     """
 
     kind: EventKind
@@ -201,7 +201,7 @@ class Replicas:
     def settle(self, run_id: str) -> int:
         """See that the copies of a run fit; the number of the first storage that is up to date.
 
-        What an earlier storage lacks it is given first. Copies that disagree are a `ParkedError`.
+        What an earlier storage lacks it is given first. Copies that disagree are a `DivergedError`.
         """
         if run_id in self._settled:
             return 0
@@ -248,7 +248,7 @@ class Replicas:
         if seq and not self.call(
             lead, "compare", lambda storage: goes_on(storage, run_id, seq, digest)
         ):
-            raise self._parked(run_id, replica, lead, seq, newest.seq)
+            raise self._divergence(run_id, replica, lead, seq, newest.seq)
         if replica.number > lead.number:
             return
         try:
@@ -263,7 +263,7 @@ class Replicas:
             target, "bring back", lambda to: bring_up(source.storage, to, run_id, after), long=True
         )
         if conflict is not None:
-            raise self._parked(run_id, target, source, conflict.head, after + copied)
+            raise self._divergence(run_id, target, source, conflict.head, after + copied)
         if after:
             self.call(
                 target, "bring back", lambda to: hide_alike(to, source.storage, run_id, after)
@@ -271,8 +271,8 @@ class Replicas:
         target.behind.discard(run_id)
         self.tell("recovered", target, "bring back", run_id=run_id, records=copied)
 
-    def _parked(self, run_id: str, one: Replica, two: Replica, a: int, b: int) -> ParkedError:
-        error = ParkedError(
+    def _divergence(self, run_id: str, one: Replica, two: Replica, a: int, b: int) -> DivergedError:
+        error = DivergedError(
             f"run {run_id!r} has gone one way in the {one}, to record {a}, and another in the"
             f" {two}, to record {b}",
             run_id=run_id,
@@ -281,17 +281,17 @@ class Replicas:
             storages=(str(one), str(two)),
         )
         self.unsettle(run_id)
-        self.tell("parked", one, run_id=run_id, error=error)
+        self.tell("diverged", one, run_id=run_id, error=error)
         return error
 
     def settle_all(self) -> tuple[list[str], int]:
         """See that no fallback has what an earlier storage lacks.
 
-        Returns the runs that are parked, and the number of the first storage that answered.
+        Returns the runs that have diverged, and the number of the first storage that answered.
         """
         if self._all_settled:
             return [], 0
-        parked: list[str] = []
+        diverged: list[str] = []
         with self.lock:
             heads = [self._heads(replica) for replica in self.all]
             for run_id in dict.fromkeys(run_id for found in heads for run_id in found or ()):
@@ -299,11 +299,11 @@ class Replicas:
                 if any(later[0] >= known[0][0] and later != known[0] for later in known[1:]):
                     try:
                         self.settle(run_id)
-                    except ParkedError:
-                        parked.append(run_id)
+                    except DivergedError:
+                        diverged.append(run_id)
             behind = any(replica.behind for replica in self.all[:-1])
-            self._all_settled = None not in heads and not parked and not behind
-        return parked, next((n for n, found in enumerate(heads) if found is not None), 0)
+            self._all_settled = None not in heads and not diverged and not behind
+        return diverged, next((n for n, found in enumerate(heads) if found is not None), 0)
 
     def _heads(self, replica: Replica) -> dict[str, tuple[int, str]] | None:
         def look(storage: Storage) -> dict[str, tuple[int, str]]:
@@ -345,7 +345,7 @@ class Replicas:
             source, "copy", lambda storage: goes_on(storage, run_id, head.seq, head.digest)
         ):
             copy.behind.add(run_id)
-            self._parked(run_id, copy, source, head.seq, head.seq)
+            self._divergence(run_id, copy, source, head.seq, head.seq)
             return False
         _, conflict = self.call(
             copy, "copy", lambda to: bring_up(source.storage, to, run_id, after), long=True
@@ -397,19 +397,19 @@ class Replicas:
     def keep(self, replica: Replica, run_id: str) -> list[str]:
         """Make every other copy what this one is; says where what they had else is kept."""
         with self.lock:
-            records = self.call(replica, "unpark", lambda s: list(s.read(run_id)), long=True)
-            shown = self.call(replica, "unpark", lambda s: visible(s, run_id))
+            records = self.call(replica, "keep_copy", lambda s: list(s.read(run_id)), long=True)
+            shown = self.call(replica, "keep_copy", lambda s: visible(s, run_id))
             hidden = {record.header.seq for record in records} - shown
             kept: list[str] = []
             for other in self.all:
                 if other is replica:
                     continue
                 inspection = self.call(
-                    other, "unpark", lambda s: repairable(s).inspect(run_id), long=True
+                    other, "keep_copy", lambda s: repairable(s).inspect(run_id), long=True
                 )
                 if inspection is not None:
                     put = partial(Whole(records, hidden, inspection.head).put, run_id=run_id)
-                    kept.append(self.call(other, "unpark", put, long=True))
+                    kept.append(self.call(other, "keep_copy", put, long=True))
                 else:
                     self.catch_up(replica, other, run_id)
                 other.behind.discard(run_id)

@@ -48,8 +48,8 @@ class ResilientStorage(Storage):
     What is saved goes to the primary, then to the others. While the primary fails, after *retry*,
     the first fallback that works takes its place; it has the run, so seqs and digests continue
     unbroken. A primary that is back is given what it missed, in order, before anything else is
-    done with the run. If both have new records the run is parked: every append to it is a
-    `ParkedError` until `unpark` says which copy counts. What is damaged in one storage is made
+    done with the run. If both have new records the run has diverged: every append to it is a
+    `DivergedError` until `keep_copy` says which copy counts. What is damaged in one storage is made
     whole from another.
 
     Leases are the primary's alone. While it fails none can be taken or renewed, and who holds one
@@ -106,9 +106,9 @@ class ResilientStorage(Storage):
     def append(self, batches: Sequence[Batch]) -> list[ConflictError | None]:
         self._check_open()
         with self._replicas.lock:
-            parked, start = self._reads.settled({batch.run_id for batch in batches})
-            results: list[ConflictError | None] = [parked.get(b.run_id) for b in batches]
-            numbers = [n for n, batch in enumerate(batches) if batch.run_id not in parked]
+            diverged, start = self._reads.settled({batch.run_id for batch in batches})
+            results: list[ConflictError | None] = [diverged.get(b.run_id) for b in batches]
+            numbers = [n for n, batch in enumerate(batches) if batch.run_id not in diverged]
             sent = [batches[n] for n in numbers]
 
             def append(replica: Replica) -> list[ConflictError | None]:
@@ -141,7 +141,7 @@ class ResilientStorage(Storage):
             if newest < wanted and not first.erased:
                 raise StorageUnavailableError(
                     f"the {replica} has run {run_id!r} up to record {newest} only, not {wanted}",
-                    hint="it can go on when the storage that has the rest is back",
+                    hint="wait until the storage that has the rest is back",
                     run_id=run_id,
                 )
 
@@ -309,23 +309,23 @@ class ResilientStorage(Storage):
     # Making them agree, and whole
 
     def sync(self) -> list[str]:
-        """Bring every copy of every run up to date, both ways; the ids of runs that are parked.
+        """Bring every copy of every run up to date, both ways; the ids of runs that have diverged.
 
         It is for a fallback that is new, or after a failure when nothing is being saved.
         """
         self._check_open()
         with self._replicas.lock:
             self._replicas.unsettle()
-            parked, _ = self._replicas.settle_all()
+            diverged, _ = self._replicas.settle_all()
             primary, *others = self._replicas.all
             for run in self.runs(RunQuery()):
-                if run.run_id in parked:
+                if run.run_id in diverged:
                     continue
                 if not all(self._replicas.catch_up(primary, one, run.run_id) for one in others):
-                    parked.append(run.run_id)
-            return parked
+                    diverged.append(run.run_id)
+            return diverged
 
-    def unpark(self, run_id: str, *, keep: int = 0) -> list[str]:
+    def keep_copy(self, run_id: str, *, keep: int = 0) -> list[str]:
         """Let the copy in storage number *keep*, 0 being the primary, count from now on.
 
         The other copies are made what it is. What they held is put aside where it was, and returned
@@ -384,7 +384,7 @@ class ResilientStorage(Storage):
             self._replicas.call(replica, "compact", lambda s: s.compact(), long=True)
 
     def close(self) -> None:
-        """Close all storages; one that fails is told of, as what it acknowledged is stored."""
+        """Close all storages; log one that fails: what it acknowledged is stored."""
         self._closed = True
         for replica in self._replicas.all:
             try:
