@@ -196,7 +196,7 @@ def test_a_state_without_a_name_has_the_version_of_its_runs_name(
     code.knows(V1)
     manager = CheckpointManager(storage)
     manager.save_checkpoint(State.new({"total": 1}, run_id="r", name="order"))
-    CheckpointManager(storage).save_checkpoint(State.new({"total": 2}, run_id="r").at(step=1))
+    manager.save_checkpoint(State.new({"total": 2}, run_id="r").at(step=1))
     assert schemas(storage) == [1, 1]
     assert CheckpointManager(storage).resume_from_latest("r")["total"] == 2
 

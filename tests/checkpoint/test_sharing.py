@@ -177,6 +177,30 @@ def test_marks_from_outside_do_not_mind_that_the_run_goes_on(open_manager: Open)
     assert all(running.verify())
 
 
+def test_of_two_that_begin_a_run_at_once_the_second_conflicts(open_manager: Open) -> None:
+    one, two = open_manager(), open_manager()
+    first = State.new({"by": "one"}, run_id="job").at(step=1)
+    one.save_checkpoint(first)
+    for _ in range(2):
+        with pytest.raises(ConflictError, match="was not loaded from it") as told:
+            two.save_checkpoint(State.new({"by": "two"}, run_id="job").at(step=1))
+        assert "resume_from_latest('job')" in told.value.hint
+    one.save_checkpoint(first.set("more", 1).at(step=2))
+    loaded = two.resume_from_latest("job")
+    assert isinstance(loaded, State) and loaded["more"] == 1
+    two.save_checkpoint(loaded.set("by", "two").at(step=3))
+
+
+def test_a_state_made_anew_for_each_save_continues_the_run_of_its_manager(
+    open_manager: Open,
+) -> None:
+    manager = open_manager()
+    for step in range(1, 4):
+        manager.save_checkpoint(State.new({"n": step}, run_id="job").at(step=step))
+        manager.engine.journal.invalidate("job")  # as after a failure
+    assert [one.step for one in manager.list_checkpoints("job")] == [3, 2, 1]
+
+
 def test_one_who_marks_a_run_still_cannot_save_an_old_state_of_it(open_manager: Open) -> None:
     one, other = open_manager(), open_manager()
     save(one, 1)
@@ -361,11 +385,27 @@ def test_resuming_by_name_passes_over_runs_that_retention_emptied(open_manager: 
     manager = open_manager(retention_count=2)
     manager.save_checkpoint(State.new({"n": 1}, run_id="first", name="job"))
     first = manager.resume_from_latest("first")
-    manager.save_checkpoint(State.new({"n": 2}, run_id="second", name="job"))
+    second = State.new({"n": 2}, run_id="second", name="job")
+    manager.save_checkpoint(second.at(status="completed"))
     for step in (1, 2):
         manager.save_checkpoint(first.at(step=step))
     assert manager.list_checkpoints("second") == []
     assert manager.resume_from_latest("job").run_id == "first"
+
+
+def test_counted_by_name_an_unfinished_run_keeps_its_newest_checkpoint(open_manager: Open) -> None:
+    """With or without a lease: an own loop, a killed process, a script that saves itself."""
+    manager = open_manager(retention_count=2)
+    slow = State.new({"paid": 1}, run_id="slow", name="order")
+    manager.save_checkpoint(slow.at(step=1))
+    manager.save_checkpoint(slow.at(step=2))
+    busy = State.new({}, run_id="busy", name="order")
+    for step in range(100):
+        manager.save_checkpoint(busy.set("n", step).at(step=step))
+    assert [one.step for one in manager.list_checkpoints("slow")] == [2]
+    assert manager.cleanup_old_checkpoints("order") == 0
+    loaded = manager.resume_from_latest("slow")
+    assert isinstance(loaded, State) and loaded["paid"] == 1
 
 
 def test_runs_of_a_name_are_cleaned_up_in_the_order_of_their_saves(open_manager: Open) -> None:

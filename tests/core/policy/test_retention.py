@@ -563,7 +563,7 @@ GROUPED = [
     ("group_by", "expected"),
     [
         ("run", "b2 b1 a5 a4 x2 x1 y2 y1"),
-        ("name", "b2 b1 x2 x1 y2 y1"),  # the newest of the name is never removed
+        ("name", "b2 b1 a5 x2 x1 y2 y1"),  # run a is not completed
         ("all", "b2 b1 a5 x2 y2"),
     ],
 )

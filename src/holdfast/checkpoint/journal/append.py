@@ -79,6 +79,8 @@ class Journal:
         self._clock = clock
         self._redacting = redacting
         self._cursors: OrderedDict[str, Cursor] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str], str] = OrderedDict()
+        """The newest checkpoint that was saved or loaded here, by run and scope."""
         self._unconfirmed = UnconfirmedAppends(storage)
         self._lock = threading.RLock()
 
@@ -110,6 +112,7 @@ class Journal:
                     draft = request.draft
                     if draft is not None and outcome.error is None and outcome.header is not None:
                         draft.lineage.checkpoint_id = outcome.header.id
+                        self._know(outcome.header)
                         if draft.on_stored is not None:
                             draft.on_stored()
             except BaseException:
@@ -283,7 +286,15 @@ class Journal:
         if branching is None:
             base = cursor.bases.get(scope)
             if base is None or draft.lineage.checkpoint_id not in (None, base.header.id):
-                base = find_base(cursor, draft, self.reader, self._unconfirmed, group.unsent)
+                base = find_base(
+                    cursor,
+                    draft,
+                    self.reader,
+                    self._unconfirmed,
+                    group.unsent,
+                    known_id=self._known.get((place.run_id, scope)),
+                    held=place.run_id in self.epochs,
+                )
             reused = draft.id is not None
         else:
             place, reused = branching.place(cursor, draft, self.reader)
@@ -452,6 +463,13 @@ class Journal:
             self._cursors.popitem(last=False)
         return cursor
 
+    def _know(self, header: Header) -> None:
+        key = header.run_id, header.scope
+        self._known[key] = header.id
+        self._known.move_to_end(key)
+        if len(self._known) > _RUNS_REMEMBERED:
+            self._known.popitem(last=False)
+
     def resume_from(
         self, loaded: Loaded, state: Saveable | None, run: RunInfo | None = None
     ) -> None:
@@ -469,6 +487,7 @@ class Journal:
             if cursor is None or cursor.digest != run.digest or cursor.conflict is not None:
                 cursor = self._remember(run.run_id, Cursor(run.seq, run.digest, run.name, {}))
             cursor.bases[loaded.header.scope] = delta_base_of(loaded, state)
+            self._know(loaded.header)
 
     def end_scopes(self, run_id: str, scopes: Iterable[str]) -> None:
         """Forget the last checkpoints of scopes that have ended."""

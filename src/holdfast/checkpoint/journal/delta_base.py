@@ -55,11 +55,15 @@ def find_base(
     reader: Reader,
     unconfirmed: UnconfirmedAppends,
     unsent: AbstractSet[str],
+    *,
+    known_id: str | None,
+    held: bool,
 ) -> DeltaBase | None:
     """Find the checkpoint that the draft's state came from; None if its scope has none.
 
     *unsent* are the digests of records that are prepared and not appended yet. A state that came
-    from an older checkpoint than the newest is a `ConflictError`.
+    from an older checkpoint than the newest is a `ConflictError`. So is one that came from none,
+    unless the newest has *known_id*, which this process saved or loaded, or the run is *held*.
     """
     wanted, scope = draft.lineage.checkpoint_id, draft.place.scope
     known = cursor.bases.get(scope)
@@ -83,7 +87,22 @@ def find_base(
         older = reader.storage.find(wanted or "")
         if any(header.run_id == newest.run_id for header in older):
             raise _continued(cursor, newest)
-    return delta_base_of(reader.load(newest), None)
+    base = delta_base_of(reader.load(newest), None)
+    if wanted is None and not held and newest.id != known_id:
+        raise _exists(cursor, newest)
+    return base
+
+
+def _exists(cursor: Cursor, newest: Header) -> ConflictError:
+    return ConflictError(
+        f"run {newest.run_id!r} has a checkpoint of step {newest.step}, and the state to save was"
+        " not loaded from it",
+        hint=f"resume_from_latest({newest.run_id!r}) gives the state to continue from; for other"
+        " work, use another run id",
+        run_id=newest.run_id,
+        seq=cursor.seq + 1,
+        head=newest.seq,
+    )
 
 
 def _continued(cursor: Cursor, newest: Header) -> ConflictError:

@@ -136,8 +136,8 @@ _Match = tuple[int, str]
 def newest_keys(newest_first: Iterable[Header], group_by: str) -> Iterator[Key]:
     """The newest checkpoint of each run and scope or, counted by name, of each name and scope.
 
-    Counted by name, those of every run that was begun under a lease and is not completed are
-    among them: it can still be resumed.
+    Counted by name, those of every run that is not completed are among them: it can still be
+    resumed.
     """
     ordered = list(newest_first)
     statuses = _statuses_of_runs(ordered) if group_by == "name" else {}
@@ -145,7 +145,7 @@ def newest_keys(newest_first: Iterable[Header], group_by: str) -> Iterator[Key]:
     for header in ordered:
         group = _group_of(header, "run" if group_by == "all" else group_by)
         own = ("unfinished", header.run_id, header.scope)
-        unfinished = header.epoch > 0 and statuses.get(header.run_id, "completed") != "completed"
+        unfinished = statuses.get(header.run_id, "completed") != "completed"
         if group not in seen or (unfinished and own not in seen):
             yield header.run_id, header.seq
         seen |= {group, own}
