@@ -139,3 +139,53 @@ def test_a_stopped_worker_lets_go_of_its_runs_between_two_steps(storage: SQLiteS
     assert handle.status() == "interrupted"
     entry = storage.entry_of(handle.run_id)
     assert entry is not None and (entry.state, entry.failures) == ("ready", 0)
+
+
+def test_an_offered_run_is_claimed_before_others(storage: SQLiteStorage) -> None:
+    handles = [jobs.doubled.start([n], storage=storage) for n in range(3)]
+    begun: list[str] = []
+
+    def log(event: str, facts: dict[str, Any]) -> None:
+        if event == "run.start":
+            begun.append(facts["run_id"])
+
+    one = Worker(storage, served_by([HERE]), concurrency=1, log=log)
+    one.offer("absent")
+    one.offer(handles[2].run_id)
+    one.run(until_idle=True)
+    one.run(until_idle=True)
+    assert sorted(begun) == sorted(handle.run_id for handle in handles)
+    assert begun.index(handles[2].run_id) <= 1
+
+
+def test_a_worker_without_claims_executes_what_it_takes(storage: SQLiteStorage) -> None:
+    handles = [jobs.doubled.start([n], storage=storage) for n in range(2)]
+    one = Worker(storage, served_by([HERE]), claims=False)
+    with Running(one):
+        assert one.ready(10) == [handle.run_id for handle in handles]
+        assert one.take(handles[1].run_id) == "completed"
+        assert one.take(handles[1].run_id) == "held"
+        assert one.ready(10) == [handles[0].run_id]
+    assert handles[0].status() == "running"
+
+
+def test_a_sweep_leaves_alone_what_is_being_taken(
+    storage: SQLiteStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle = jobs.doubled.start([1], storage=storage)
+    events: list[tuple[str, dict[str, Any]]] = []
+    one = worker(storage, events)
+    claim = storage.claim
+    sweeps: list[threading.Thread] = []
+
+    def claim_and_be_swept(*args: Any, **kwargs: Any) -> Any:
+        claims = claim(*args, **kwargs)
+        sweeps.append(threading.Thread(target=one._sweep))
+        sweeps[0].start()
+        sweeps[0].join(0.5)
+        return claims
+
+    monkeypatch.setattr(storage, "claim", claim_and_be_swept)
+    assert one.take(handle.run_id) == "completed"
+    sweeps[0].join(30)
+    assert "run.taken_back" not in [name for name, _ in events]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -37,6 +38,7 @@ Log = Callable[[str, dict[str, Any]], None]
 _POLL = 0.5
 """Seconds between two looks for ready runs, on average, while there are none."""
 _LOOKS_FOR_CANCELLED = 1.0
+_MOST_OFFERED = 10_000
 _CANCELLED = "it was cancelled"
 
 
@@ -54,7 +56,7 @@ class Worker:
     Any number of workers may share a storage. Claims, leases and limits are the storage's, so that
     a worker may be started, stopped, killed or frozen at any time: what it held is found by others
     once its lease has ended, at once if it died on their host. Leases are renewed by one thread,
-    however long a step takes.
+    however long a step takes. Without *claims* it executes only what `take` is called with.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class Worker:
         concurrency: int = 8,
         lease_seconds: float = LEASE_SECONDS,
         log: Log | None = None,
+        claims: bool = True,
     ) -> None:
         if not isinstance(storage, Queueing):
             raise UsageError(
@@ -85,9 +88,13 @@ class Worker:
         self._concurrency = concurrency
         self._lease_seconds = lease_seconds
         self._log: Log = log or (lambda event, facts: None)
+        self._claims = claims
+        self._offered: deque[str] = deque(maxlen=_MOST_OFFERED)
         self._owner = this_process()
         self._active: dict[str, _Active] = {}
         self._lock = threading.Lock()
+        self._claiming = threading.Lock()
+        """Held from a claim until its run is active, so that a sweep does not take it for lost."""
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._ended = threading.Event()
@@ -120,6 +127,28 @@ class Worker:
             active.scope.stop(reason)
         self._wake.set()
 
+    def offer(self, run_id: str) -> None:
+        """Claim this run before others, if a thread is free soon; from any thread. Only a hint."""
+        self._offered.append(run_id)
+        self._wake.set()
+
+    def take(self, run_id: str) -> str:
+        """Claim this run and execute it in this thread; the outcome, ``held`` without a claim."""
+        with self._claiming:
+            begun = [self._begin(claim) for claim in self._ask(1, run_id)]
+        return self._execute(begun[0]) if begun else "held"
+
+    def cancel(self, run_id: str) -> None:
+        """Stop this run at its next step, if it is executed here; no worker continues it."""
+        active = self._active.get(run_id)
+        if active is not None:
+            active.scope.stop(_CANCELLED)
+
+    def ready(self, limit: int) -> list[str]:
+        """The ids of runs that it could take next."""
+        query = ClaimQuery(queues=self._queues, targets=self._targets, limit=limit)
+        return [entry.run_id for entry in self._queue.ready(query, now=time.time())]
+
     @property
     def is_healthy(self) -> bool:
         """True while the worker looks for runs, or is full."""
@@ -145,7 +174,7 @@ class Worker:
                 if now >= cancel_at:
                     self._stop_cancelled()
                     cancel_at = now + _LOOKS_FOR_CANCELLED
-                found = self._claim(pool)
+                found = self._claim(pool) if self._claims else 0
                 self._beat = time.monotonic()
                 pause = _POLL
             except StorageError as error:
@@ -160,21 +189,33 @@ class Worker:
         free = self._concurrency - len(self._active)
         if free < 1:
             return 0
-        query = ClaimQuery(queues=self._queues, targets=self._targets, limit=free)
-        claims = self._queue.claim(query, self._owner, now=time.time(), ttl=self._lease_seconds)
+        offered = [self._offered.popleft() for _ in range(min(free, len(self._offered)))]
+        found = sum(self._start(pool, 1, run_id) for run_id in offered)
+        return found + self._start(pool, free - found)
+
+    def _start(self, pool: ThreadPoolExecutor, limit: int, run_id: str | None = None) -> int:
+        claims = self._ask(limit, run_id) if limit else []
         for claim in claims:
-            active = _Active(claim, GrantedLease(claim.lease), StopScope())
-            if claim.entry.cancelled:
-                active.scope.stop(_CANCELLED)
-            if self._stopping.is_set():
-                active.scope.stop("the worker is stopping")
-            with self._lock:
-                self._active[claim.entry.run_id] = active
-            self.metrics.count("claimed")
-            pool.submit(self._execute, active)
+            pool.submit(self._execute, self._begin(claim))
         return len(claims)
 
-    def _execute(self, active: _Active) -> None:
+    def _ask(self, limit: int, run_id: str | None = None) -> list[Claim]:
+        query = ClaimQuery(queues=self._queues, targets=self._targets, run_id=run_id, limit=limit)
+        return self._queue.claim(query, self._owner, now=time.time(), ttl=self._lease_seconds)
+
+    def _begin(self, claim: Claim) -> _Active:
+        """Count a claimed run as active, from when on its lease is renewed."""
+        active = _Active(claim, GrantedLease(claim.lease), StopScope())
+        if claim.entry.cancelled:
+            active.scope.stop(_CANCELLED)
+        if self._stopping.is_set():
+            active.scope.stop("the worker is stopping")
+        with self._lock:
+            self._active[claim.entry.run_id] = active
+        self.metrics.count("claimed")
+        return active
+
+    def _execute(self, active: _Active) -> str:
         entry = active.claim.entry
         facts = {"run_id": entry.run_id, "target": entry.target, "epoch": active.claim.lease.epoch}
         self._tell("run.start", **facts, queue=entry.queue)
@@ -192,15 +233,18 @@ class Worker:
                 told["error"] = driven.error
             self.metrics.driven(driven.outcome, driven.seconds)
             self._tell(f"run.{driven.outcome}", **facts, **told)
+            return driven.outcome
         except StorageError as error:
             # The lease may still be ours: whoever finds the run first continues it.
             self.metrics.count("storage_errors")
             self._tell("run.storage_error", **facts, error=str(error))
             self._give_back(active)
+            return "storage_error"
         except BaseException as error:
             self.metrics.count("failed")
             self._tell("run.error", **facts, error=f"{type(error).__name__}: {error}")
             self._give_back(active)
+            return "error"
         finally:
             with self._lock:
                 self._active.pop(entry.run_id, None)
@@ -248,6 +292,10 @@ class Worker:
 
     def _sweep(self) -> None:
         """Take back the runs of workers that died or were away for longer than their leases."""
+        with self._claiming:
+            self._take_back_stale()
+
+    def _take_back_stale(self) -> None:
         for stale in self._queue.stale_claims(now=time.time()):
             owner = stale.lease.owner
             if owner is not None and owner == self._owner:

@@ -62,6 +62,9 @@ class Queueing(Protocol):
         two callers get the same run, and none waits for another.
         """
 
+    def ready(self, query: ClaimQuery, *, now: float) -> list[QueueEntry]:
+        """The next ready runs of each queue, whatever its limits; nothing is taken."""
+
     def renew_claims(self, leases: Sequence[Lease], *, now: float, ttl: float) -> list[str]:
         """Prolong leases that are still the newest; the ids of the runs of the others."""
 

@@ -17,6 +17,7 @@ from holdfast.core.policy import (
     allowed,
     choose,
     next_rank,
+    order_of,
 )
 from holdfast.core.records import Lease, Owner, released, renewed, taken
 from holdfast.errors import ConflictError, LeaseHeldError
@@ -197,6 +198,9 @@ class QueueSlots(ABC):
     def claim(self, query: ClaimQuery, owner: Owner, *, now: float, ttl: float) -> list[Claim]:
         return self.in_queues(lambda table: _claim(table, query, owner, now=now, ttl=ttl))
 
+    def ready(self, query: ClaimQuery, *, now: float) -> list[QueueEntry]:
+        return self.in_queues(lambda table: _ready(table, query, now=now))
+
     def entry_of(self, run_id: str) -> QueueEntry | None:
         return self.in_queues(lambda table: table.get(run_id))
 
@@ -276,6 +280,16 @@ def _claim(
         if started and settings[queue].rate:
             table.set_starts(queue, [*earlier, *started])
     return claims
+
+
+def _ready(table: QueueTable, query: ClaimQuery, *, now: float) -> list[QueueEntry]:
+    table.promote(table.clock(now))
+    found = [
+        entry
+        for queue in dict.fromkeys(query.queues)
+        for entry in table.ready(queue, query.targets, (), query.limit)
+    ]
+    return sorted(found, key=order_of)[: query.limit]
 
 
 def _named(table: QueueTable, query: ClaimQuery) -> list[QueueEntry]:

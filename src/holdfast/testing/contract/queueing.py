@@ -113,6 +113,18 @@ class QueuePromises(Medium):
         queue.set_queue("default", QueueSettings(concurrency=2))
         assert ids("first") == ["first"]
 
+    def test_ready_runs_are_listed_and_not_taken(self, storage: Storage) -> None:
+        queue = self.queueing(storage)
+        submit(storage, "due", due=time.time() - 1)
+        submit(storage, "later", due=time.time() + 3600)
+        submit(storage, "other", target="app:other@1")
+        query = ClaimQuery(queues=("default", "none"), targets=(_TARGET,), limit=2)
+        for _ in range(2):
+            listed = queue.ready(query, now=time.time())
+            assert [entry.run_id for entry in listed] == ["due"]
+        assert len(claim(queue)) == 1
+        assert queue.ready(query, now=time.time()) == []
+
     def test_a_delayed_run_starts_when_it_is_due(self, storage: Storage) -> None:
         queue = self.queueing(storage)
         submit(storage, "later", due=time.time() + 3600)
