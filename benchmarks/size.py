@@ -15,6 +15,18 @@ __all__ = ["STEPS", "journal_sizes", "measure"]
 STEPS = 1000
 
 
+def redundant_size(directory: Path, steps: int = STEPS) -> float:
+    """Measure bytes / content, closed, with a second copy of every record."""
+    messages = [message(number) for number in range(steps)]
+    with CheckpointManager(f"sqlite:///{directory}/runs.db?redundancy=1") as manager:
+        state = State.new({"messages": []}, run_id="run")
+        for step, item in enumerate(messages, 1):
+            state = state.append("messages", item).at(step=step)
+            manager.save_checkpoint(state)
+    size = sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
+    return size / content_of(messages)
+
+
 def journal_sizes(path: Path, steps: int = STEPS, check_every: int = 1) -> tuple[float, float, int]:
     """Measure bytes / content, open and closed, and count the states that load wrongly.
 
@@ -51,6 +63,7 @@ def measure(directory: Path) -> Iterator[Line]:
         f"{what}, open, log included", opened, 3.5, peers={name: p[0] for name, p in peers.items()}
     )
     yield Line(f"of all {STEPS:,} states, wrongly loaded", wrong, 0, unit="")
+    yield Line(f"{what}, closed, with redundancy=1", redundant_size(directory / "redundant"), 4)
 
 
 def _peer_sizes(directory: Path) -> dict[str, tuple[str, str]]:

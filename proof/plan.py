@@ -42,6 +42,11 @@ PROOFS: dict[str, Proof] = {
         "damage to what is stored is detected, or changes nothing",
         ("tests/crash/test_damage.py",),
     ),
+    "records": Proof(
+        "a damaged record costs at most 128 checkpoints, never the run; with a copy, none",
+        ("tests/crash/test_damaged_records.py",),
+        control=False,
+    ),
     "writers": Proof(
         "of processes that save to one run at once, one wins each place",
         ("tests/crash/test_writers.py",),

@@ -491,3 +491,22 @@ def test_a_manager_on_the_default_storage_leaves_one_that_is_shared_open(
             manager.save_checkpoint(State.new({"n": 1}, run_id=run_id))
     runs = get_checkpoint_store("shared-by-default").runs(RunQuery())
     assert [run.run_id for run in runs] == ["two", "one"]
+
+
+@pytest.mark.parametrize("address", ["sqlite:///{}/runs.db", "file:{}/runs"])
+def test_redundancy_heals_a_run_whose_files_are_gone(address: str, tmp_path: Path) -> None:
+    address = f"{address.format(tmp_path)}?redundancy=1"
+    with CheckpointManager(address) as manager:
+        saved = manager.save_checkpoint(State.new({"n": 1}, run_id="run"))
+    for path in [*tmp_path.glob("runs.db"), *tmp_path.glob("runs/_/*")]:
+        path.unlink()
+    with CheckpointManager(address) as manager:
+        assert manager.resume_from_latest("run")["n"] == 1
+        assert manager.load_checkpoint(saved)["n"] == 1
+        assert all(manager.verify())
+
+
+@pytest.mark.parametrize("address", ["memory://?redundancy=1", "file:runs?redundancy=2"])
+def test_redundancy_that_there_is_not_is_refused(address: str) -> None:
+    with pytest.raises(UsageError, match="redundancy"):
+        open_storage(address)

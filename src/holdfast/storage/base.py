@@ -210,6 +210,8 @@ class Storage(ABC):
 
     body_compression: str | None = None
     """Compression of bodies before they come here; None if the medium compresses."""
+    redundancy: int = 0
+    """The number of second copies of every record, from which a damaged one is made whole."""
 
     @abstractmethod
     def append(self, batches: Sequence[Batch]) -> list[ConflictError | None]:

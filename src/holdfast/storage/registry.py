@@ -57,6 +57,8 @@ def open_storage(address: str | Storage | None = None) -> Storage:
       with ``prefix=``, ``durability=``, ``replicas=``, ``pool=``, ``timeout=``, ``patience=``;
       needs the extra `redis`.
     - All of them take ``?compress=gzip``, ``zstd`` or ``false``; SQLite's default is ``zstd``.
+      ``redundancy=1`` keeps a second, compressed copy of every record beside the first: a damaged
+      record is made whole from it, and costs nothing.
     - ``resilient:sqlite:///runs.db|file:copy``: a `ResilientStorage` over these, the primary first.
     - a name given to `register_checkpoint_store`, or a scheme that an installed package brings.
     - None: the environment variable HOLDFAST_STORAGE, else ``storage`` of the nearest
@@ -330,7 +332,49 @@ _SCHEMES: dict[str, Callable[[StorageURL], Storage]] = {
 }
 
 
+def _open_redundant(url: StorageURL, scheme: str) -> Storage:
+    """The storage and a second copy of it beside it, as one."""
+    told = url.options["redundancy"]
+    rest = {key: value for key, value in url.options.items() if key != "redundancy"}
+    plain = StorageURL(url.scheme, url.host, url.path, rest, url.full)
+    if told == "0":
+        return _SCHEMES[scheme](plain)
+    if told != "1" or scheme not in _BESIDE:
+        raise UsageError(
+            f"redundancy={told} is not known to {url.scheme}: storages",
+            hint=f"it is 0 or 1, with {', '.join(sorted(_BESIDE))}",
+            option="redundancy",
+        )
+    options, path = {**rest, "compress": "zstd"}, url.path
+    match scheme:
+        case "sqlite":
+            copy = StorageURL("file", None, f"{path.removeprefix('/')}.copy", options, url.full)
+        case "file":
+            copy = StorageURL("file", url.host, f"{path.rstrip('/')}/.copy", options, url.full)
+        case _:
+            option = "schema" if scheme == "postgresql" else "prefix"
+            options[option] = f"{rest.get(option, 'holdfast')}_copy"
+            copy = StorageURL(url.scheme, url.host, path, options, url.full)
+    from holdfast.storage.replicated import ResilientStorage, Retry
+
+    storage = ResilientStorage(
+        _SCHEMES[scheme](plain),
+        _SCHEMES[_BESIDE[scheme]](copy),
+        # A disk of this machine is not watched by a thread for each call.
+        retry=Retry(deadline=None) if _BESIDE[scheme] == "file" else None,
+    )
+    storage.redundancy = 1
+    return storage
+
+
+_BESIDE = {"sqlite": "file", "file": "file", "postgresql": "postgresql", "redis": "redis"}
+"""The schemes that can keep a second copy, and that of the copy."""
+
+
 def _open_url(url: StorageURL) -> Storage:
+    scheme = _ALIASES.get(url.scheme, url.scheme)
+    if "redundancy" in url.options and scheme in _SCHEMES:
+        return _open_redundant(url, scheme)
     opener = _SCHEMES.get(_ALIASES.get(url.scheme, url.scheme))
     if opener is not None:
         return opener(url)

@@ -23,7 +23,7 @@ from holdfast.checkpoint.journal.unconfirmed import UnconfirmedAppends
 from holdfast.core.records import Header, Record, new_id, seal
 from holdfast.core.state import Place, migrations
 from holdfast.core.values import changes, whole
-from holdfast.errors import ConflictError, EncodeError, HoldfastError
+from holdfast.errors import ConflictError, CorruptError, EncodeError, HoldfastError
 from holdfast.storage.base import Batch, RunInfo, Storage
 
 __all__ = ["Journal"]
@@ -37,6 +37,8 @@ _SHORT_CHAIN = 8192
 """A chain of deltas that weighs no more than this may grow, however small the state."""
 _MOST_DELTAS = 128
 """The deltas after which a keyframe is due: a damaged record costs no more checkpoints."""
+_MOST_WITH_COPIES = 512
+"""The same where every record has a second copy: a damaged one costs nothing."""
 _MARKS = frozenset(["pin", "release", "tag"])
 """Notes about a checkpoint, which stay true whatever is written in between.
 
@@ -82,6 +84,7 @@ class Journal:
         self._known: OrderedDict[tuple[str, str], str] = OrderedDict()
         """The newest checkpoint that was saved or loaded here, by run and scope."""
         self._unconfirmed = UnconfirmedAppends(storage)
+        self._most_deltas = _MOST_WITH_COPIES if storage.redundancy else _MOST_DELTAS
         self._lock = threading.RLock()
 
     def renew_lock(self) -> None:
@@ -313,7 +316,9 @@ class Journal:
                 cursor.bases[scope] = delta
                 return
             weight = delta.chain_weight + max(len(patch or b""), LIGHTEST_DELTA)
-            if _keyframe_is_due(delta, weight) or self.reader.is_damaged(place.run_id):
+            if _keyframe_is_due(delta, weight, self._most_deltas) or self.reader.is_damaged(
+                place.run_id
+            ):
                 delta = None
         if delta is None:
             state, made = whole(values, draft.natures)
@@ -480,7 +485,11 @@ class Journal:
         next save is a branch, whatever has been saved since.
         """
         with self._lock:
-            run = run or self.reader.run(loaded.header.run_id)
+            try:
+                run = run or self.reader.run(loaded.header.run_id)
+            except CorruptError:
+                self.invalidate(loaded.header.run_id)  # its end is damaged; the next save says so
+                return
             if run is None:
                 return
             cursor = self._cursors.get(run.run_id)
@@ -513,9 +522,9 @@ class Journal:
             self._sealer.forget_key(run_id)
 
 
-def _keyframe_is_due(last: DeltaBase, weight: int) -> bool:
+def _keyframe_is_due(last: DeltaBase, weight: int, most: int) -> bool:
     """Return whether a chain that ends with *last* is long enough; *weight* is with the next."""
-    if last.deltas >= _MOST_DELTAS - 1:
+    if last.deltas >= most - 1:
         return True
     return weight > _SHORT_CHAIN and weight > _KEYFRAME_FACTOR * last.key_weight
 

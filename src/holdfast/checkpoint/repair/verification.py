@@ -10,7 +10,7 @@ from holdfast.checkpoint.crypto import Sealer, is_clear
 from holdfast.checkpoint.journal import Reader, read_body
 from holdfast.core.records import Chain, Header, Range, Record, covers, read_prune_note
 from holdfast.core.values import Rebuilt, encode
-from holdfast.errors import HoldfastError
+from holdfast.errors import CorruptError, HoldfastError
 from holdfast.storage.base import RecordQuery, RunInfo
 
 __all__ = ["RunVerdict", "state_text", "verify_headers", "verify_run"]
@@ -42,7 +42,7 @@ def verify_run(reader: Reader, run: RunInfo) -> RunVerdict:
     for _ in range(_TRIES):
         walk = _Walk(reader, run)
         problems = walk.problems()
-        now = reader.run(run.run_id) if problems else run
+        now = _run_now(reader, run) if problems else run
         if now is None:
             return RunVerdict(run.run_id, walk.count, ())  # deleted meanwhile
         if now.seq == run.seq:
@@ -55,6 +55,14 @@ def verify_run(reader: Reader, run: RunInfo) -> RunVerdict:
     if problems:
         known.note_damage(run.run_id)
     return RunVerdict(run.run_id, walk.count, tuple(problems))
+
+
+def _run_now(reader: Reader, run: RunInfo) -> RunInfo | None:
+    """The head of a run that has problems; the known one if its end is damaged."""
+    try:
+        return reader.run(run.run_id)
+    except CorruptError:
+        return run
 
 
 def verify_headers(reader: Reader, run: RunInfo) -> RunVerdict:
@@ -162,7 +170,10 @@ class _Walk:
             for gap in chain.unexplained(self._announced)
             if not covers(gone, gap.first, gap.last)
         )
-        return [*found, *self._sizes(), *self._lookups()]
+        try:
+            return [*found, *self._sizes(), *self._lookups()]
+        except HoldfastError as error:
+            return [*found, error.message]
 
     def _is_left_over(self, header: Header, gone: list[Range]) -> bool:
         """True if a checkpoint is hidden and a prune has removed its base or itself."""

@@ -234,10 +234,12 @@ class FilesystemStorage(LeaseSlots, Storage):
         with self._writing() as root, self._files.lock(root, medium_name(run_id)):
             medium = medium_name(run_id)
             journal = self._files.journal(root, medium, locked=True)
-            if journal is None and not opened and self._files.is_missing(root, medium):
+            if journal is None and self._files.is_missing(root, medium):
                 check_head(run_id, head, 0)
-                self._files.drop_head(root, medium)
-                return "nowhere: there was nothing left of it"
+                if not opened:
+                    self._files.drop_head(root, medium)
+                    return "nowhere: there was nothing left of it"
+                journal = Journal(medium, self._files.new_ordinal(root))
             if journal is None:
                 raise UsageError(f"there is no run {run_id!r} to rewrite", run_id=run_id)
             check_head(run_id, head, journal.seq + journal.broken)
