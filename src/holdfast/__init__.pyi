@@ -27,6 +27,7 @@ from holdfast.checkpoint.transfer import ImportLimits as ImportLimits
 from holdfast.core.policy import DriftReport as DriftReport
 from holdfast.core.policy import Finding as Finding
 from holdfast.core.policy import Observation as Observation
+from holdfast.core.policy import RetryPolicy as RetryPolicy
 from holdfast.core.policy import Rules as Rules
 from holdfast.core.policy import default_detectors as default_detectors
 from holdfast.core.policy import plan_prune as plan_prune

@@ -1,6 +1,6 @@
 """Payments in `holdfast.run`, blocking and async, and in a workflow, under SIGKILL.
 
-400 kills for each door and policy with HOLDFAST_FULL=1.
+1,000 kills for each door and policy with HOLDFAST_FULL=1.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 from tests.crash.bank import Bank
 from tests.crash.media import times
 
-KILLS = times(3, 400)
+KILLS = times(3, 1_000)
 PAYMENTS = 30
 
 
@@ -87,3 +87,23 @@ def test_a_long_workflow_executes_a_step_again_only_if_it_was_in_flight(
     assert repeated <= made
     assert made > kills // 2
     finding(f"SIGKILL in a workflow of {steps:,} steps", made, f"{repeated:,} in flight repeated")
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("door", ["step", "node", "tool"])
+def test_a_kill_loses_no_failed_attempt_and_repeats_no_payment(
+    tmp_path: Path, door: str, finding: Callable[..., None]
+) -> None:
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "tests.crash.attempts", str(tmp_path), door),
+            *(str(times(3, 100)), door),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=3000,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout.splitlines()[-1])
+    finding(f"SIGKILL between the attempts of a {door}", told["kills"], f"{told['runs']:,} runs")

@@ -6,6 +6,7 @@ from holdfast.checkpoint.effects.effect_call import args_digest as args_digest
 from holdfast.checkpoint.effects.effect_call import check_policy as check_policy
 from holdfast.checkpoint.effects.effect_call import effect as effect
 from holdfast.checkpoint.effects.effect_call import effect_behind as effect_behind
+from holdfast.checkpoint.effects.effect_call import effect_by as effect_by
 from holdfast.checkpoint.effects.effect_call import perform as perform
 from holdfast.checkpoint.effects.effect_call import perform_now as perform_now
 from holdfast.checkpoint.effects.error_text import TO_A_MODEL as TO_A_MODEL
@@ -25,6 +26,7 @@ from holdfast.checkpoint.effects.execution import check_form as check_form
 from holdfast.checkpoint.effects.execution import idempotency_key as idempotency_key
 from holdfast.checkpoint.effects.execution import place_name as place_name
 from holdfast.checkpoint.effects.execution import taken_over as taken_over
+from holdfast.checkpoint.effects.gate import passing as passing
 from holdfast.checkpoint.effects.ledger import BRANCH as BRANCH
 from holdfast.checkpoint.effects.ledger import Answer as Answer
 from holdfast.checkpoint.effects.ledger import Effect as Effect

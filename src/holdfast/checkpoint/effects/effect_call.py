@@ -21,9 +21,11 @@ import msgspec
 from holdfast.checkpoint.effects.error_text import describe as error_line
 from holdfast.checkpoint.effects.error_text import failure_text
 from holdfast.checkpoint.effects.execution import CallContext, call_context, idempotency_key
+from holdfast.checkpoint.effects.gate import passing, passing_now
 from holdfast.checkpoint.effects.ledger import Effect, Recording
 from holdfast.checkpoint.effects.recorded_error import read_error, write_error
 from holdfast.checkpoint.hooks import HookManager
+from holdfast.core.policy import RetryPolicy
 from holdfast.core.records import digest_of
 from holdfast.core.values import decode, encode
 from holdfast.errors import EncodeError, InDoubtError, Interrupted, ShapeError, UsageError
@@ -37,6 +39,7 @@ __all__ = [
     "check_policy",
     "effect",
     "effect_behind",
+    "effect_by",
     "perform",
     "perform_now",
 ]
@@ -45,9 +48,6 @@ T = TypeVar("T")
 
 InDoubt = Literal["retry", "probe", "ask", "fail"]
 _POLICIES = ("retry", "probe", "ask", "fail")
-_NOT_RETRIED = (TypeError, NameError, AttributeError, NotImplementedError, AssertionError)
-"""Mistakes in the code: the next attempt would end the same way."""
-_LONGEST_PAUSE = 60.0
 
 Usage = Callable[[Any], Mapping[str, float]]
 """Reads ``{"tokens": ..., "dollars": ...}`` from what an effect returned."""
@@ -108,13 +108,43 @@ async def effect_behind(
     The outcome is durable before anything that the run writes later. So no effect begins that
     depends on an outcome which might be lost; a crash before that calls *fn* again.
     """
+    policy = CallPolicy(name=name, in_doubt=check_policy(name, "retry", None))
+    return await effect_by(policy, fn, *args, **kwargs)
+
+
+async def effect_by(
+    policy: CallPolicy, fn: Callable[..., Awaitable[T] | T], *args: Any, **kwargs: Any
+) -> T:
+    """`effect` by a *policy*; one that may be called again does not wait as `effect_behind`."""
     context = call_context()
     recording = context.recording if context is not None else None
     if context is None or recording is None:
-        return await effect(name, fn, *args, in_doubt="retry", outside_ok=True, **kwargs)
-    made = CallPolicy(name=name, in_doubt=check_policy(name, "retry", None))
-    call = EffectCall(context, recording, made)
-    return await perform(call, None, fn, args, kwargs, wait=False)  # type: ignore[no-any-return]
+        return await _unrecorded(policy, fn, args, kwargs)  # type: ignore[no-any-return]
+    call = EffectCall(context, recording, policy)
+    wait = policy.in_doubt != "retry"
+    return await perform(call, None, fn, args, kwargs, wait=wait)  # type: ignore[no-any-return]
+
+
+async def _unrecorded(
+    policy: CallPolicy, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Call *fn* by the *policy* where nothing is recorded."""
+    attempts, key, failures = policy.attempts, str(uuid.uuid4()), 0
+    while True:
+        try:
+            return await _attempt(fn, args, kwargs, key, attempts)
+        except _TimedOut:
+            error: Exception = TimeoutError(f"{policy.name} took over {attempts.timeout} s")
+        except Exception as raised:
+            error = raised
+        pause = attempts.pause_after(failures, error)
+        if pause is None:
+            value = NotImplemented if policy.settle is None else policy.settle(error)
+            if value is NotImplemented:
+                raise error
+            return value
+        failures += 1
+        await asyncio.sleep(pause)
 
 
 class _Write(msgspec.Struct, frozen=True):
@@ -148,11 +178,10 @@ class CallPolicy(msgspec.Struct, frozen=True, kw_only=True):
     in_doubt: InDoubt = "ask"
     probe: Callable[[str], Any] | None = None
     usage: Usage | None = None
-    retries: int = 0
-    """Attempts after the first one."""
-    backoff: float = 0.0
-    """Seconds before the second attempt; twice as many before each one after that."""
-    timeout: float | None = None
+    attempts: RetryPolicy = RetryPolicy()
+    settle: Callable[[Exception], Any] | None = None
+    """Makes the exception of the last attempt an outcome that is returned; `NotImplemented` if
+    it is to be raised."""
     write: Callable[[Any], Any] | None = None
     """Makes an outcome that cannot be stored one that can."""
     read: Callable[[Any], Any] | None = None
@@ -165,14 +194,13 @@ class EffectCall:
     def __init__(self, context: CallContext, recording: Recording, policy: CallPolicy) -> None:
         self.ledger = recording.ledger
         self.probe = policy.probe
-        self.timeout = policy.timeout
+        self.attempts = policy.attempts
         self._context = context
         self._recording = recording
         self._name = policy.name
         self._policy = policy.in_doubt
         self._usage = policy.usage
-        self._retries = policy.retries
-        self._backoff = policy.backoff
+        self._settle = policy.settle
         self._write = policy.write
         self._read = policy.read
         self._key: str | None = None
@@ -251,7 +279,7 @@ class EffectCall:
     def _made(self, entry: Effect) -> _Actions:
         self._say("effect.start", entry)
         started = time.perf_counter()
-        for attempt in range(self._retries + 1):
+        while True:
             try:
                 value = yield _Call(entry.key)
                 break
@@ -264,17 +292,31 @@ class EffectCall:
                 if found is not None:
                     value = found
                     break
-                if attempt == self._retries:
-                    error: Exception = TimeoutError(f"{entry.name} took over {self.timeout} s")
-                    yield from self._failed(entry, error, started)
-                    raise error from late
-            except Exception as error:
-                if attempt == self._retries or isinstance(error, _NOT_RETRIED):
-                    yield from self._failed(entry, error, started)
-                    raise
-            yield _Pause(min(self._backoff * 2**attempt, _LONGEST_PAUSE))
+                error: Exception = TimeoutError(f"{entry.name} took over {self.attempts.timeout} s")
+                error.__cause__ = late
+            except Exception as raised:
+                error = raised
+            pause = self.attempts.pause_after(entry.failures, error)
+            if pause is None:
+                value = NotImplemented if self._settle is None else self._settle(error)
+                if value is not NotImplemented:
+                    break
+                yield from self._failed(entry, error, started)
+                raise error
+            entry = yield from self._try_again(entry, error, pause)
         yield from self._record(entry, value, time.perf_counter() - started)
         return value
+
+    def _try_again(self, entry: Effect, error: Exception, pause: float) -> _Actions:
+        """Record that an attempt failed, and wait; a process that dies meanwhile loses no count."""
+        entry = msgspec.structs.replace(entry, failures=entry.failures + 1, repeat=True)
+        yield _Write(entry)
+        self._say("effect.retry", entry, error=type(error).__name__, wait=pause)
+        yield _Pause(pause)
+        entry = msgspec.structs.replace(entry, repeat=False, began=_now())
+        if self._policy != "retry":
+            yield _Write(entry)
+        return entry
 
     def _failed(self, entry: Effect, error: Exception, started: float) -> _Actions:
         hooks = self._recording.hook_manager
@@ -328,9 +370,10 @@ class EffectCall:
         _came_from(error, known.id)
         raise error
 
-    def _say(self, kind: str, entry: Effect) -> None:
+    def _say(self, kind: str, entry: Effect, **facts: Any) -> None:
         if self._context.emit is not None:
             data: dict[str, Any] = {"effect": entry.id, "name": entry.name, "node": self.spot.node}
+            data |= facts
             if kind in ("effect.complete", "effect.reused"):
                 data |= {
                     "error": entry.error[0] if entry.error else None,
@@ -361,7 +404,7 @@ async def perform(
                     durable = wait or not action.outcome
                     await call.ledger.write(action.entry, call.spot, wait=durable)
                 elif type(action) is _Call:
-                    result = await _limited(_call(fn, args, kwargs, action.key), call.timeout)
+                    result = await _attempt(fn, args, kwargs, action.key, call.attempts)
                 elif type(action) is _Probe:
                     assert call.probe is not None
                     result = call.probe(action.key)
@@ -394,7 +437,7 @@ def perform_now(
                 if type(action) is _Write:
                     call.ledger.write_now(action.entry, call.spot)
                 elif type(action) is _Call:
-                    result = _call_now(fn, args, kwargs, action.key, call.timeout)
+                    result = _attempt_now(fn, args, kwargs, action.key, call.attempts)
                 elif type(action) is _Probe:
                     assert call.probe is not None
                     result = call.probe(action.key)
@@ -438,17 +481,23 @@ def _warn_outside(name: str) -> None:
         )
 
 
-async def _limited(made: Awaitable[T], seconds: float | None) -> T:
-    if seconds is None:
-        return await made
-    limit = asyncio.timeout(seconds)
-    try:
-        async with limit:
-            return await made
-    except TimeoutError as error:
-        if limit.expired():
-            raise _TimedOut from error
-        raise
+async def _attempt(
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    key: str,
+    attempts: RetryPolicy,
+) -> Any:
+    if attempts.concurrency is None and attempts.timeout is None:
+        return await _call(fn, args, kwargs, key)
+    async with passing(attempts):
+        try:
+            async with asyncio.timeout(attempts.timeout) as limit:
+                return await _call(fn, args, kwargs, key)
+        except TimeoutError as error:
+            if limit.expired():
+                raise _TimedOut from error
+            raise
 
 
 async def _call(
@@ -462,17 +511,20 @@ async def _call(
     return await result if inspect.isawaitable(result) else result
 
 
-def _call_now(
+def _attempt_now(
     fn: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     key: str,
-    seconds: float | None,
+    attempts: RetryPolicy,
 ) -> Any:
     kwargs = _with_key(fn, kwargs, key)
-    if seconds is None:
+    if attempts.concurrency is None and attempts.timeout is None:
         return fn(*args, **kwargs)
-    return _call_in_thread(lambda: fn(*args, **kwargs), seconds)
+    with passing_now(attempts):
+        if attempts.timeout is None:
+            return fn(*args, **kwargs)
+        return _call_in_thread(lambda: fn(*args, **kwargs), attempts.timeout)
 
 
 def _call_in_thread(call: Callable[[], Any], seconds: float) -> Any:

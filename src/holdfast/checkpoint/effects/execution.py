@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
+import msgspec
+
 from holdfast.checkpoint.effects.hidden_keys import hide_secrets
 from holdfast.checkpoint.effects.ledger import Effect, Ledger, Recording, Spot, read_line
 from holdfast.checkpoint.hooks import HookManager
@@ -228,6 +230,19 @@ class Session:
             self.lost = error
             raise self.taken_over() from error
 
+    async def permit(self, here: StepContext) -> None:
+        """Permit one more attempt of each call of the current step that raised."""
+        inside = here.at(here.node)
+        for note in self.ledger.effects():
+            entry: Effect = note.content
+            own = note.scope == here.scope and note.step == here.step
+            nested = note.scope.startswith((f"{inside}/", f"{inside}.")) or note.scope == inside
+            if entry.error is not None and (own or nested):
+                again = msgspec.structs.replace(
+                    entry, done=False, repeat=True, error=None, raised=None, failures=0
+                )
+                await self.ledger.write(again, Spot(note.scope, note.step, note.node or ""))
+
     async def end_scopes(self) -> None:
         """The steps with nested scopes are completed; where old checkpoints go, theirs go too."""
         scopes, self.scopes = self.scopes, set()
@@ -400,7 +415,7 @@ class StepContext(CallContext):
 
     def position(self, name: str, key: str | None = None) -> str:
         """The next position of that name in this step: ``charge@4``, then ``charge@4.1``."""
-        stem = self._at(name)
+        stem = self.at(name)
         if key is not None:
             return f"{stem}[{key}]"
         counts = self.counts
@@ -412,11 +427,12 @@ class StepContext(CallContext):
 
     def child(self) -> str:
         """The scope of the next part of this step that has steps of its own."""
-        stem = self._at(self.node)
+        stem = self.at(self.node)
         self.children += 1
         return stem if self.children == 1 else f"{stem}.{self.children - 1}"
 
-    def _at(self, name: str) -> str:
+    def at(self, name: str) -> str:
+        """The first position of that name in this step."""
         stem = place_name(name, self.step)
         return f"{self.scope}/{stem}" if self.scope else stem
 

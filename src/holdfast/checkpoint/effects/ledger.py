@@ -52,6 +52,8 @@ class Effect(msgspec.Struct, kw_only=True, omit_defaults=True):
     policy: str = "ask"
     began: str = ""
     done: bool = False
+    failures: int = 0
+    """Attempts that failed before this one."""
     repeat: bool = False
     """The call did not happen, and one more attempt is permitted."""
     value: msgspec.Raw = msgspec.Raw()

@@ -1,5 +1,9 @@
 from holdfast.core.policy.answer_schema import describe_schema as describe_schema
 from holdfast.core.policy.answer_schema import validate_answer as validate_answer
+from holdfast.core.policy.attempts import RetryPolicy as RetryPolicy
+from holdfast.core.policy.attempts import may_help as may_help
+from holdfast.core.policy.attempts import read_policy as read_policy
+from holdfast.core.policy.attempts import refuse_options as refuse_options
 from holdfast.core.policy.drift import Detector as Detector
 from holdfast.core.policy.drift import DriftMonitor as DriftMonitor
 from holdfast.core.policy.drift import DriftPolicy as DriftPolicy

@@ -11,8 +11,9 @@ import msgspec
 
 from holdfast.checkpoint.effects import Waiting, open_notes, resolve, waiting_of
 from holdfast.checkpoint.manager import StateManager
+from holdfast.core.policy import may_help
 from holdfast.core.state import State
-from holdfast.errors import Drained, HoldfastError, Interrupted, StepError, StorageError, UsageError
+from holdfast.errors import Drained, HoldfastError, Interrupted, UsageError
 from holdfast.runtime.graph import EndRun, StateGraph
 from holdfast.runtime.result import Spent, spent_before
 from holdfast.runtime.resume import Saved
@@ -20,18 +21,6 @@ from holdfast.runtime.tools import ApprovalHandler, ApprovalRequest, expired, re
 from holdfast.runtime.watch import Event, Listener
 
 __all__ = ["Attempt", "Backoff", "Ended", "FleetExecution", "stored_state"]
-
-_BUGS = (
-    TypeError,
-    AttributeError,
-    NameError,
-    LookupError,
-    ArithmeticError,
-    AssertionError,
-    ImportError,
-    NotImplementedError,
-)
-"""Errors of the program itself, which another attempt does not avoid."""
 
 
 class Backoff(msgspec.Struct, frozen=True, kw_only=True):
@@ -204,14 +193,6 @@ class FleetExecution:
                 where = (request.workflow_id, request.request_id, said)
                 await asyncio.to_thread(resolve, *where, storage=storage)
         return answers
-
-
-def may_help(error: HoldfastError) -> bool:
-    """Return whether another attempt may help: not where the program or its data are wrong."""
-    cause = error.__cause__ if isinstance(error, StepError) else error
-    if isinstance(cause, StorageError):
-        return cause.retryable
-    return isinstance(error, StepError) and not isinstance(cause, (HoldfastError, *_BUGS))
 
 
 async def stored_state(manager: StateManager, run_id: str) -> State:

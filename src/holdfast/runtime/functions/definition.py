@@ -23,6 +23,7 @@ from holdfast.checkpoint.effects import (
 )
 from holdfast.checkpoint.leases import LEASE_SECONDS
 from holdfast.checkpoint.manager import CheckpointManager, await_uncancelled, manager_for
+from holdfast.core.policy import RetryPolicy, read_policy, refuse_options
 from holdfast.core.records import check_run_id
 from holdfast.errors import ShapeError, UsageError
 from holdfast.runtime.functions.call_order import CallOrder
@@ -44,6 +45,9 @@ _OPTIONS = ("run_id", "storage", "wait", "lease_seconds")
 """Parameters of `Workflow.run` itself, which a workflow's function cannot have."""
 _START_OPTIONS = ("queue", "priority", "key", "delay", "idempotency_key")
 """Parameters of `Workflow.start` itself, which a function that is queued cannot have."""
+_STEP_OPTIONS = (
+    *("name", "retries", "backoff", "timeout", "concurrency", "policy", "in_doubt", "probe"),
+)
 
 
 # Steps
@@ -111,9 +115,11 @@ def step(function: Callable[P, R], /) -> Step[P, R]: ...
 def step(
     *,
     name: str | None = None,
-    retries: int = 0,
-    backoff: float = 1.0,
+    retries: int | None = None,
+    backoff: float | None = None,
     timeout: float | None = None,
+    concurrency: int | None = None,
+    policy: RetryPolicy | None = None,
     in_doubt: InDoubt | None = None,
     probe: Callable[[str], Any] | None = None,
 ) -> _MakesStep: ...
@@ -122,20 +128,22 @@ def step(
     /,
     *,
     name: str | None = None,
-    retries: int = 0,
-    backoff: float = 1.0,
+    retries: int | None = None,
+    backoff: float | None = None,
     timeout: float | None = None,
+    concurrency: int | None = None,
+    policy: RetryPolicy | None = None,
     in_doubt: InDoubt | None = None,
     probe: Callable[[str], Any] | None = None,
+    **unknown: Any,
 ) -> Any:
     """Make a function a step: in a run its outcome is recorded, and not computed again.
 
-    An attempt that raises is followed by up to *retries* more, *backoff* seconds after the first
-    one and twice as long after each of the next, all with one idempotency key; mistakes in the
-    code (`TypeError`, `NameError`, ...) are not tried again. *timeout* limits each attempt, in
-    seconds; whether one that took longer happened is not known, so *in_doubt* decides. That is
-    also for a process that died during the call; see `holdfast.effect`. Outside a run it is a
-    plain call.
+    *retries*, *backoff*, *timeout* and *concurrency* are those of a `RetryPolicy`, which may be
+    given as *policy* instead. All attempts have one idempotency key, and failed ones are recorded.
+    Whether an attempt that took longer than *timeout* happened is not known, so *in_doubt* decides.
+    That is also for a process that died during the call; see `holdfast.effect`. Outside a run it
+    is a plain call.
 
     >>> @step(retries=3, in_doubt="retry")
     ... def double(number: int) -> int:
@@ -143,34 +151,25 @@ def step(
     >>> double(4)
     8
     """
-    _check_number("retries", retries, whole=True)
-    _check_number("backoff", backoff)
-    if timeout is not None:
-        _check_number("timeout", timeout)
+    refuse_options("step", unknown, _STEP_OPTIONS)
+    fields = {"retries": retries, "backoff": backoff, "timeout": timeout}
+    attempts = read_policy(policy, {**fields, "concurrency": concurrency})
 
     def make(function: Callable[..., Any]) -> Any:
         called = name or str(getattr(function, "__name__", ""))
         typed = Typed(function)
-        policy = CallPolicy(
+        rules = CallPolicy(
             name=called,
             in_doubt=check_policy(called, in_doubt, probe),
             probe=probe,
-            retries=retries,
-            backoff=backoff,
-            timeout=timeout,
+            attempts=attempts,
             write=typed.write,
             read=typed.read,
         )
         kind: Any = AsyncStep if inspect.iscoroutinefunction(function) else Step
-        return kind(function, policy)
+        return kind(function, rules)
 
     return make if function is None else make(function)
-
-
-def _check_number(name: str, value: Any, *, whole: bool = False) -> None:
-    kinds = (int,) if whole else (int, float)
-    if isinstance(value, bool) or not isinstance(value, kinds) or value < 0:
-        raise UsageError(f"{name} is {value!r}", hint="give a number from 0")
 
 
 # Workflows
@@ -535,6 +534,7 @@ def workflow(
     name: str | None = None,
     version: int = 1,
     storage: Target = None,
+    **unknown: Any,
 ) -> Any:
     """Make a function durable: started with `run`, it resumes after its last recorded call.
 
@@ -550,7 +550,9 @@ def workflow(
     >>> nightly.run(["a", "b"], run_id="nightly-11-16", storage="memory://").value
     'A B'
     """
-    _check_number("version", version, whole=True)
+    refuse_options("workflow", unknown, ("name", "version", "storage"))
+    if type(version) is not int or version < 0:
+        raise UsageError(f"version is {version!r}", hint="give a whole number from 0")
 
     def make(function: Callable[..., Any]) -> Any:
         called = name or str(getattr(function, "__name__", ""))

@@ -210,7 +210,7 @@ class FunctionRun:
             entry: Effect = note.content
             if entry.id in raised or (made and entry.error is not None):
                 again = msgspec.structs.replace(
-                    entry, done=False, repeat=True, error=None, raised=None
+                    entry, done=False, repeat=True, error=None, raised=None, failures=0
                 )
                 made.append(msgspec.structs.replace(note, content=again, metadata={}))
         return made

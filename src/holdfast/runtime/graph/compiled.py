@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.core.policy import RetryPolicy
 from holdfast.core.records import digest_of
 from holdfast.errors import ShapeError
 from holdfast.runtime.graph.edges import Edge
@@ -36,6 +37,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     nodes: Mapping[str, NodeFunction]
+    policies: Mapping[str, RetryPolicy]
     edges: Mapping[str, Sequence[Edge]]
     entry: str
     exits: frozenset[str]

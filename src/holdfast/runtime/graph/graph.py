@@ -15,9 +15,10 @@ import msgspec
 
 from holdfast.checkpoint.effects import Waiting
 from holdfast.checkpoint.manager import CheckpointManager, StateManager
-from holdfast.core.policy import Rules
+from holdfast.core.policy import RetryPolicy, Rules, read_policy
 from holdfast.core.state import State
 from holdfast.errors import Drained, Interrupted, UsageError
+from holdfast.runtime.checks import is_async
 from holdfast.runtime.graph.compiled import Plan, Shape, problems
 from holdfast.runtime.graph.config import CheckpointConfig, GraphConfig, GraphOptions
 from holdfast.runtime.graph.edges import Edge, Predicate
@@ -95,6 +96,7 @@ class StateGraph:
             self._manager = _manager_for(checkpoint)
         self._nodes: dict[str, NodeFunction] = {}
         self._nested: dict[str, StateGraph] = {}
+        self._policies: dict[str, RetryPolicy] = {}
         self._edges: list[Edge] = []
         self._entry: str | None = None
         self._exits: list[str] = []
@@ -135,13 +137,30 @@ class StateGraph:
             self._manager = _manager_for(self.config.checkpoint)
         return self._manager
 
-    def add_node(self, name: str, node: NodeFunction | StateGraph, *, thread: bool = False) -> None:
+    def add_node(
+        self,
+        name: str,
+        node: NodeFunction | StateGraph,
+        *,
+        thread: bool = False,
+        retries: int | None = None,
+        backoff: float | None = None,
+        timeout: float | None = None,
+        concurrency: int | None = None,
+        policy: RetryPolicy | None = None,
+    ) -> None:
         """Add a node: a function of the state, async or plain, or another graph.
 
         It returns a state, a mapping of the keys that change, or None. A plain function runs on
         the event loop's thread; with *thread*, on another one, for code that blocks.
+
+        *retries*, *backoff*, *timeout* and *concurrency* are those of a `RetryPolicy`, which may be
+        given as *policy* instead. An attempt begins the node again; what it recorded is not
+        repeated, and failed attempts are saved, so that a resume does not begin to count again.
         """
         _check_name(name, "a node's name")
+        fields = {"retries": retries, "backoff": backoff, "timeout": timeout}
+        attempts = read_policy(policy, {**fields, "concurrency": concurrency})
         if name in self._nodes:
             raise UsageError(f"there is a node {name!r} already", hint="choose another name")
         if isinstance(node, StateGraph):
@@ -154,7 +173,14 @@ class StateGraph:
         else:
             if thread and inspect.iscoroutinefunction(node):
                 raise UsageError(f"node {name!r} is async, and needs no thread")
+            if attempts.timeout is not None and not is_async(node):
+                raise UsageError(
+                    f"node {name!r} is a plain function, which cannot be stopped",
+                    hint="make it async, or call a @holdfast.step with timeout= in it",
+                )
             self._nodes[name] = functools.partial(_in_a_thread, node) if thread else node
+        if attempts.retries or attempts.timeout or attempts.concurrency:
+            self._policies[name] = attempts
         self._plan = None
 
     def add_edge(
@@ -233,6 +259,7 @@ class StateGraph:
             self._plan = Plan(
                 name=self.name,
                 nodes=dict(self._nodes),
+                policies=dict(self._policies),
                 edges=edges,
                 entry=self._entry,
                 exits=frozenset(self._exits),

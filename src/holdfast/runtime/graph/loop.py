@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from holdfast.checkpoint.effects import (
     CURRENT_STEP,
     Emit,
@@ -17,10 +19,11 @@ from holdfast.checkpoint.effects import (
     StepContext,
     error_text,
     past_step,
+    passing,
 )
 from holdfast.checkpoint.journal import Note
-from holdfast.core.policy import Clockwork, Triggers
-from holdfast.core.state import Lineage, Place, State
+from holdfast.core.policy import Clockwork, RetryPolicy, Triggers
+from holdfast.core.state import Lineage, Place, State, read_metadata
 from holdfast.errors import (
     BudgetError,
     ConflictError,
@@ -49,6 +52,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Loop"]
 
+_LONGEST_REST = 0.2
+"""Seconds after which a wait looks whether the run was asked to stop."""
 _AGAIN = "resume the run to execute the node again"
 _NOT_AGAIN = "fix it and resume: the completed node is not executed again"
 
@@ -80,6 +85,8 @@ class Loop:
         self._path: list[str] = []
         self._in_journal = 0
         self._began = 0.0
+        self._failures = 0
+        """Failed attempts of the current node."""
         self._before = frozenset(plan.before) if session is not None else frozenset()
         self._straight = plan.straight() if emit is None else {}
 
@@ -105,6 +112,7 @@ class Loop:
 
     def _continue(self, progress: Progress, lineage: Lineage) -> None:
         self._path = progress.path
+        self._failures = progress.failures
         self._in_journal = len(progress.path)
         self._began = time.monotonic() - progress.elapsed
         self._lineage = lineage
@@ -142,18 +150,30 @@ class Loop:
                 await self._save(state, "pre_operation", "running", current)
             if visits is not None:
                 self._entering(current, state, visits)
-            here.enter(step + 1, current)
-            self.leaves = {}
-            try:
-                result = plan.nodes[current](state)
-                if type(result) is not State and inspect.isawaitable(result):
-                    result = await result
-                made = applied(state, result, current)
-            except BaseException as error:
-                stopped = await self._stopped(error, state, current)
-                if stopped is error:
-                    raise
-                raise stopped from error
+            made: State | None = None
+            wait: float | None = None
+            while made is None:
+                here.enter(step + 1, current)
+                self.leaves = {}
+                try:
+                    if wait is not None:
+                        await self._rest(wait, state.run_id, current)
+                    if current in plan.policies:
+                        result = await self._limited(plan.policies[current], current, state)
+                    else:
+                        result = plan.nodes[current](state)
+                        if type(result) is not State and inspect.isawaitable(result):
+                            result = await result
+                    made = applied(state, result, current)
+                except BaseException as error:
+                    wait = self._pause_after(error, current)
+                    if wait is not None and await self._failure_kept(error, state, here, wait):
+                        continue
+                    stopped = await self._stopped(error, state, current)
+                    if stopped is error:
+                        raise
+                    raise stopped from error
+            self._failures = 0
             step += 1
             path.append(current)
             put = made.place
@@ -182,6 +202,62 @@ class Loop:
                 raise await self._undecided(state, what, error, current) from error
             if due:
                 await self._save(state, "routine", "running", current)
+
+    # Attempts
+
+    async def _limited(self, policy: RetryPolicy, node: str, state: State) -> Any:
+        """Execute *node* as its policy allows."""
+        async with passing(policy):
+            try:
+                async with asyncio.timeout(policy.timeout) as limit:
+                    result = self._plan.nodes[node](state)
+                    return await result if inspect.isawaitable(result) else result
+            except TimeoutError:
+                if not limit.expired():
+                    raise
+                raise TimeoutError(f"node {node!r} took over {policy.timeout} s") from None
+
+    def _pause_after(self, error: BaseException, node: str) -> float | None:
+        """Seconds before the next attempt of *node*; None if there is none."""
+        policy = self._plan.policies.get(node)
+        if policy is None or not isinstance(error, Exception):
+            return None
+        lost = self._session is not None and self._session.lost is not None
+        if lost or isinstance(error, (EndRun, *PASS_THROUGH_ERRORS)):
+            return None
+        return policy.pause_after(self._failures, error)
+
+    async def _failure_kept(
+        self, error: BaseException, state: State, here: StepContext, wait: float
+    ) -> bool:
+        """Save that an attempt failed; the calls in it that raised are made again.
+
+        False if that cannot be saved.
+        """
+        self._failures += 1
+        session = self._session
+        facts = {"error": type(error).__name__, "attempt": self._failures}
+        if session is not None:
+            session.resumed = True  # graphs in the node continue after their newest checkpoints
+            metadata = read_metadata({**state.place.metadata, **facts})
+            marked = state.placed(msgspec.structs.replace(state.place, metadata=metadata))
+            try:
+                await session.permit(here)
+                await self._save(marked, "recovery", "running", here.node, begun=True)
+            except HoldfastError as problem:
+                error.add_note(f"holdfast: the failed attempt was not saved: {problem}")
+                return False
+        if self._emit is not None:
+            self._emit("node.retry", {"node": here.node, **facts, "wait": wait})
+        return True
+
+    async def _rest(self, seconds: float, run_id: str, node: str) -> None:
+        """Wait before an attempt, or until the run is asked to stop."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0 and self.stop.reason is None:
+            await asyncio.sleep(min(left, _LONGEST_REST))
+        if self.stop.reason is not None:
+            raise drained(run_id, node, saved=self._session is not None)
 
     # Deciding
 
@@ -254,6 +330,7 @@ class Loop:
             floor=session.floor,
             branch=session.branch,
             error=error,
+            failures=0 if status == "failed" else self._failures,
         )
         plan, path = self._plan, self._path
         checkpoint_id = await session.save(

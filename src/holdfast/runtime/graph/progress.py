@@ -24,6 +24,8 @@ class Now(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Seq after which the run began to repeat recorded steps; 0 if it never did."""
     error: str = ""
     """Text of the failure that ended the run."""
+    failures: int = 0
+    """Failed attempts of the next node."""
 
 
 class Progress(Now, kw_only=True, omit_defaults=True):

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, TypeVar
 
-from holdfast.checkpoint.effects import TO_A_MODEL, effect, effect_behind, failure_here
+from holdfast.checkpoint.effects import TO_A_MODEL, CallPolicy, effect_by, failure_here
+from holdfast.core.policy import may_help
 from holdfast.core.values import encode, register_type
 from holdfast.errors import EncodeError, RunError, UsageError
 from holdfast.runtime.graph import PASS_THROUGH_ERRORS
@@ -30,6 +31,25 @@ class ToolFailure:
 
 
 register_type(ToolFailure, TOOL_FAILED_NAME)
+
+
+class _Passing(ToolFailure):
+    """A failure that another attempt may avoid; the journal holds a `ToolFailure`."""
+
+
+class _AttemptFailed(Exception):
+    def __init__(self, failure: ToolFailure) -> None:
+        super().__init__(failure.error)
+        self.failure = failure
+
+
+def _last(error: Exception) -> Any:
+    """The outcome of a tool after its last attempt, if the tool itself failed."""
+    if isinstance(error, _AttemptFailed):
+        return ToolFailure(error.failure.error)
+    if isinstance(error, TimeoutError):
+        return ToolFailure(failure_here(error, TO_A_MODEL))
+    return NotImplemented
 
 
 class ToolCalls:
@@ -83,13 +103,16 @@ class ToolCalls:
 
     async def _recorded(self, tool: Tool, arguments: dict[str, Any]) -> Any:
         async def call(arguments: dict[str, Any], idempotency_key: str) -> Any:
-            return await self.perform(tool, arguments, idempotency_key)
+            outcome = await self.perform(tool, arguments, idempotency_key)
+            if isinstance(outcome, _Passing):
+                raise _AttemptFailed(outcome)
+            return outcome
 
-        name = self.effect_name(tool)
+        policy = CallPolicy(
+            name=self.effect_name(tool), in_doubt=tool.in_doubt, attempts=tool.policy, settle=_last
+        )
         try:
-            if tool.in_doubt == "retry":
-                return await effect_behind(name, call, arguments)
-            return await effect(name, call, arguments)
+            return await effect_by(policy, call, arguments)
         except RunError as error:
             if isinstance(error, PASS_THROUGH_ERRORS):
                 raise
@@ -135,7 +158,8 @@ async def _together(calls: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
 
 def tool_failure(error: Exception) -> ToolFailure:
     """The outcome of a tool that raised *error*."""
-    return ToolFailure(failure_here(error, TO_A_MODEL))
+    kind = _Passing if may_help(error) else ToolFailure
+    return kind(failure_here(error, TO_A_MODEL))
 
 
 def storable(result: Any) -> Any:

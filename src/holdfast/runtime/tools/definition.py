@@ -12,6 +12,7 @@ from typing import Any, TypeAlias, TypeVar, overload
 import msgspec
 
 from holdfast.checkpoint.effects import InDoubt
+from holdfast.core.policy import RetryPolicy, read_policy, refuse_options
 from holdfast.errors import UsageError
 from holdfast.runtime.models import ToolSpec
 
@@ -22,6 +23,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 _ABOUT = re.compile(r"^\s*(\w+)\s*(?:\([^)]*\))?\s*:\s*(\S.*)$")
 _MARK = "__holdfast_tool__"
+_OPTIONS = (
+    *("name", "read_only", "idempotent", "approval", "checkpoint_before"),
+    *("retries", "backoff", "timeout", "concurrency", "policy"),
+)
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +43,8 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     idempotent: bool = False
     approval: bool = False
     checkpoint_before: bool = False
+    policy: RetryPolicy = RetryPolicy()
+    """Attempts, time limit and concurrency of its calls."""
     agent: Any = None
     """The agent that it calls, if it is one."""
 
@@ -96,6 +103,11 @@ def tool(
     idempotent: bool = False,
     approval: bool = False,
     checkpoint_before: bool = False,
+    retries: int | None = None,
+    backoff: float | None = None,
+    timeout: float | None = None,
+    concurrency: int | None = None,
+    policy: RetryPolicy | None = None,
 ) -> Callable[[F], F]: ...
 def tool(
     fn: F | None = None,
@@ -105,6 +117,12 @@ def tool(
     idempotent: bool = False,
     approval: bool = False,
     checkpoint_before: bool = False,
+    retries: int | None = None,
+    backoff: float | None = None,
+    timeout: float | None = None,
+    concurrency: int | None = None,
+    policy: RetryPolicy | None = None,
+    **unknown: Any,
 ) -> F | Callable[[F], F]:
     """Mark a function as a tool, with the properties of a call.
 
@@ -113,6 +131,8 @@ def tool(
       the run waits until `holdfast.resolve` says what happened.
     - *approval*: a person is asked before each call.
     - *checkpoint_before*: the run is saved before each call, with kind ``pre_operation``.
+    - *retries*, *backoff*, *timeout* and *concurrency* are those of a `RetryPolicy`, which may be
+      given as *policy* instead. A call that takes longer than *timeout* is in doubt.
 
     A function that takes an ``idempotency_key`` receives that of its place in the run.
 
@@ -124,6 +144,10 @@ def tool(
     ['query']
     """
 
+    refuse_options("tool", unknown, _OPTIONS)
+    fields = {"retries": retries, "backoff": backoff, "timeout": timeout}
+    attempts = read_policy(policy, {**fields, "concurrency": concurrency})
+
     def mark(function: F) -> F:
         made = _make(
             function,
@@ -132,6 +156,7 @@ def tool(
             idempotent=idempotent,
             approval=approval,
             checkpoint_before=checkpoint_before,
+            policy=attempts,
         )
         setattr(function, _MARK, made)
         return function
@@ -152,7 +177,7 @@ def read_tool(given: ToolLike) -> Tool:
     return _make(given, name=getattr(given, "__name__", ""))
 
 
-def _make(function: Callable[..., Any], *, name: str, **kind: bool) -> Tool:
+def _make(function: Callable[..., Any], *, name: str, **kind: Any) -> Tool:
     check_tool_name(name)
     description, about = _documented(function)
     parameters = _parameters(function, name)
