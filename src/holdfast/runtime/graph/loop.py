@@ -18,8 +18,8 @@ from holdfast.checkpoint.effects import (
     Session,
     StepContext,
     error_text,
-    past_step,
     passing,
+    past_step,
 )
 from holdfast.checkpoint.journal import Note
 from holdfast.core.policy import Clockwork, RetryPolicy, Triggers
