@@ -25,6 +25,8 @@ __all__ = [
     "Postgres",
     "Redis",
     "RedisCluster",
+    "free_port",
+    "owned_by_postgres",
     "pgbouncer_program",
     "postgres",
     "redis_program",
@@ -39,15 +41,12 @@ class Postgres:
     """A PostgreSQL server with its own directory, reachable by a Unix socket.
 
     It ends with the process that started it, or with the process *owner*. *settings* are lines of
-    its configuration; *port* is one on loopback, where it listens too.
+    its configuration.
     """
 
-    def __init__(
-        self, directory: Path, *settings: str, owner: int | None = None, port: int = 0
-    ) -> None:
+    def __init__(self, directory: Path, *settings: str, owner: int | None = None) -> None:
         self.directory = directory
         self.data = directory / "data"
-        self.port = port
         self._owner = owner
         self._settings = settings
         self._process: subprocess.Popen[bytes] | None = None
@@ -86,10 +85,8 @@ class Postgres:
                 )
                 with (self.data / "postgresql.conf").open("a") as config:
                     config.write("\n".join((*lines, *self._settings)))
-            host = "127.0.0.1" if self.port else ""
-            listening = ("-c", f"listen_addresses={host}", "-c", f"port={self.port or 5432}")
             self._process = subprocess.Popen(
-                [programs / "postgres", "-D", self.data, *listening],
+                [programs / "postgres", "-D", self.data, "-c", "listen_addresses="],
                 start_new_session=self._owner is not None,
                 **output,
             )
@@ -112,18 +109,21 @@ class Postgres:
     def stop(self) -> None:
         if self._process is None or self._process.poll() is not None:
             return
+        os.kill(self._process.pid, signal.SIGSTOP)  # it starts no more children
         children = _children(self._process.pid)
         self._process.kill()
         for one in children:
             with suppress(ProcessLookupError):
                 os.kill(one, signal.SIGKILL)
         self._process.wait()
+        while any(_is_running(one) for one in children):  # they still hold its memory
+            time.sleep(0.001)
 
     def answers(self) -> bool:
         import psycopg
 
         try:
-            psycopg.connect(f"{self.url}&port={self.port or 5432}", connect_timeout=10).close()
+            psycopg.connect(self.url, connect_timeout=10).close()
         except psycopg.OperationalError:
             return False
         return True
@@ -132,27 +132,29 @@ class Postgres:
 class PgBouncer:
     """PgBouncer in transaction mode in front of a PostgreSQL server, on loopback."""
 
-    def __init__(self, server: Postgres, directory: Path, *, size: int = 4) -> None:
+    def __init__(
+        self, server: Postgres, directory: Path, *settings: str, size: int = 4, users: str = ""
+    ) -> None:
         self._directory = directory
         self._process: subprocess.Popen[bytes] | None = None
         (self.port,) = _free_ports(1)
         directory.mkdir(parents=True, exist_ok=True)
-        users = directory / "users.txt"
-        users.write_text('"postgres" ""\n')
+        known = directory / "users.txt"
+        known.write_text(users or '"postgres" ""\n')
         lines = (
             "[databases]",
-            f"postgres = host={server.directory} port={server.port or 5432} dbname=postgres",
+            f"postgres = host={server.directory} dbname=postgres user=postgres",
             "[pgbouncer]",
             "listen_addr = 127.0.0.1",
             f"listen_port = {self.port}",
             "unix_socket_dir =",
-            "auth_type = trust",
-            f"auth_file = {users}",
+            f"auth_type = {'scram-sha-256' if users else 'trust'}",
+            f"auth_file = {known}",
             "pool_mode = transaction",
             f"default_pool_size = {size}",
             "max_client_conn = 200",
             "server_login_retry = 1",
-            "ignore_startup_parameters = extra_float_digits",
+            *settings,
         )
         self._config = directory / "pgbouncer.ini"
         self._config.write_text("\n".join(lines) + "\n")
@@ -197,6 +199,18 @@ class PgBouncer:
             self._process.wait()
 
 
+def owned_by_postgres(path: Path) -> None:
+    """Give a file to the user that runs the server, if that is not this one."""
+    user = _postgres_programs()[1]
+    if user is not None:
+        os.chown(path, user.pw_uid, user.pw_gid)
+
+
+def free_port() -> int:
+    """A port on loopback that nothing uses now."""
+    return _free_ports(1)[0]
+
+
 def pgbouncer_program() -> str | None:
     """The PgBouncer that the system has, if any."""
     return shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
@@ -226,6 +240,13 @@ def _connected(path: str) -> socket.socket:
         end.close()
         raise
     return end
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
 
 
 def _children(pid: int) -> list[int]:

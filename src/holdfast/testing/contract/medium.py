@@ -25,6 +25,8 @@ class Medium(ABC):
     """True if the storage implements `Leasing`."""
     repairs: bool = True
     """True if the storage implements `Repairable`."""
+    notifies: bool = True
+    """False if notifications of a `Watching` storage do not arrive, as behind a pooler."""
 
     @abstractmethod
     def open(self, directory: Path) -> Storage:

@@ -42,5 +42,6 @@ class StorageContract(
     """The tests that every medium passes. Subclass it and say how the medium is opened.
 
     `survives = False` is for a medium that ends with its storage, `leases = False` and
-    `repairs = False` for one without `Leasing` or `Repairable`. `clean` removes what a test stored.
+    `repairs = False` for one without `Leasing` or `Repairable`, `notifies = False` for one whose
+    notifications do not arrive. `clean` removes what a test stored.
     """
