@@ -37,6 +37,8 @@ from holdfast.core.state import StateSnapshot as StateSnapshot
 from holdfast.core.state import migrations as migrations
 from holdfast.core.values import register_type as register_type
 from holdfast.errors import HoldfastError as HoldfastError
+from holdfast.executors import queues as queues
+from holdfast.executors import schedule as schedule
 from holdfast.runtime.agent import Agent as Agent
 from holdfast.runtime.agent import AgentConfig as AgentConfig
 from holdfast.runtime.agent import AgentResult as AgentResult

@@ -39,6 +39,8 @@ _COMMANDS = {
         "approve": "answer yes to the question a run waits for",
         "reject": "answer no to the question a run waits for",
         "answer": "answer a question, or state an effect's outcome",
+        "worker": "execute queued runs until it is stopped",
+        "queue": "see, limit, pause and requeue queued runs",
     },
     "Keep": {
         "forget": "drop checkpoints by rules; shows why each stays",

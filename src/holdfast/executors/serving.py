@@ -9,13 +9,14 @@ import msgspec
 
 from holdfast.core.policy import target_of
 from holdfast.errors import NotFoundError, UsageError
+from holdfast.executors.schedules import Schedule
 from holdfast.runtime.agent import Agent
 from holdfast.runtime.fleet import Fleet
 from holdfast.runtime.functions import AsyncWorkflow, Workflow
 from holdfast.runtime.graph import StateGraph
 from holdfast.runtime.resume import load_object, load_resumable
 
-__all__ = ["Served", "served_by"]
+__all__ = ["Served", "schedules_in", "served_by"]
 
 
 class Served(msgspec.Struct, frozen=True):
@@ -45,6 +46,13 @@ def served_by(names: Iterable[str]) -> list[Served]:
             )
         found |= dict.fromkeys(some)
     return [*found]
+
+
+def schedules_in(names: Iterable[str]) -> list[Schedule]:
+    """The schedules that are variables of modules, those of ``module:name`` included."""
+    modules = dict.fromkeys(name.partition(":")[0] for name in names)
+    found = (value for name in modules for value in vars(importlib.import_module(name)).values())
+    return [*dict.fromkeys(value for value in found if isinstance(value, Schedule))]
 
 
 def _of_module(name: str) -> list[Served]:

@@ -24,6 +24,7 @@ from holdfast.core.policy import (
 )
 from holdfast.errors import ConflictError, HoldfastError, StorageError, UsageError
 from holdfast.executors.driving import Driven, drive
+from holdfast.executors.schedules import Schedule
 from holdfast.executors.serving import Served
 from holdfast.executors.worker_metrics import WorkerMetrics
 from holdfast.runtime.stop import StopScope
@@ -67,6 +68,7 @@ class Worker:
         queues: Sequence[str] = ("default",),
         concurrency: int = 8,
         lease_seconds: float = LEASE_SECONDS,
+        schedules: Sequence[Schedule] = (),
         log: Log | None = None,
         claims: bool = True,
     ) -> None:
@@ -87,6 +89,7 @@ class Worker:
         self._targets = tuple(one.target for one in served)
         self._concurrency = concurrency
         self._lease_seconds = lease_seconds
+        self._schedules = tuple(schedules)
         self._log: Log = log or (lambda event, facts: None)
         self._claims = claims
         self._offered: deque[str] = deque(maxlen=_MOST_OFFERED)
@@ -162,7 +165,7 @@ class Worker:
     # Claiming
 
     def _loop(self, pool: ThreadPoolExecutor, *, until_idle: bool) -> None:
-        sweep_at = cancel_at = 0.0
+        sweep_at = cancel_at = fire_at = 0.0
         pause = _POLL
         while not self._stopping.is_set():
             found = 0
@@ -174,6 +177,8 @@ class Worker:
                 if now >= cancel_at:
                     self._stop_cancelled()
                     cancel_at = now + _LOOKS_FOR_CANCELLED
+                if self._schedules and time.time() >= fire_at:
+                    fire_at = self._fire()
                 found = self._claim(pool) if self._claims else 0
                 self._beat = time.monotonic()
                 pause = _POLL
@@ -184,6 +189,16 @@ class Worker:
                 return
             self._wake.wait(pause * random.uniform(0.5, 1.5))
             self._wake.clear()
+
+    def _fire(self) -> float:
+        """Begin the runs that schedules name for now; the time of the next ones."""
+        for one in self._schedules:
+            try:
+                for run_id in one.fire(self._manager):
+                    self._tell("schedule.fired", schedule=one.name, run_id=run_id)
+            except UsageError as error:
+                self._tell("schedule.error", schedule=one.name, error=str(error))
+        return min(one.next().timestamp() for one in self._schedules)
 
     def _claim(self, pool: ThreadPoolExecutor) -> int:
         free = self._concurrency - len(self._active)

@@ -42,6 +42,7 @@ CALLS = {
     "import": "import there.holdfast --as taken",
     "copy": "copy --to sqlite:///copy.db",
     "migrate": "migrate -n",
+    "queue": "queue",
     "init": "init",
     "doctor": "doctor",
     "completion": "completion bash",
@@ -56,6 +57,7 @@ ELSEWHERE = {
     "schema",
     "help",
     "ui",
+    "worker",
 }
 """Commands whose JSON is checked in tests of their own."""
 TABLE = Path(__file__).with_name("documents.txt")

@@ -1,0 +1,299 @@
+"""`holdfast queue`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Annotated, Any, ClassVar, Literal
+
+import msgspec
+
+from holdfast.cli.framework import (
+    Argument,
+    Cell,
+    Cli,
+    Column,
+    Document,
+    Line,
+    Option,
+    Table,
+    command,
+    when,
+)
+from holdfast.core.policy import QueueEntry, QueueInfo, QueueSettings
+from holdfast.errors import NotFoundError, UsageError
+from holdfast.storage.addresses import nearest
+
+__all__ = ["QueueDocument", "QueueList", "Requeued", "queue"]
+
+
+class QueueRun(msgspec.Struct, kw_only=True):
+    """A queued run."""
+
+    run_id: str
+    queue: str
+    target: str
+    state: str
+    priority: int
+    key: str
+    due: datetime | None
+    failures: int
+    reason: str
+    cancelled: bool
+
+    @classmethod
+    def of(cls, entry: QueueEntry) -> QueueRun:
+        """The entry as documents hold it."""
+        facts = {name: getattr(entry, name) for name in cls.__struct_fields__}
+        due = None if entry.due is None else datetime.fromtimestamp(entry.due, UTC)
+        return cls(**{**facts, "due": due})
+
+
+class QueueList(Document, kw_only=True):
+    """``queue``"""
+
+    items: ClassVar[str] = "queues"
+    row: ClassVar[str] = "queue"
+    type: Literal["queues"] = "queues"
+    queues: list[QueueInfo]
+
+
+class QueueDocument(Document, kw_only=True):
+    """``queue show``, ``queue dead``, ``queue pause``, ``queue resume``, ``queue limit``"""
+
+    items: ClassVar[str] = "runs"
+    row: ClassVar[str] = "queued-run"
+    type: Literal["queue"] = "queue"
+    queue: str
+    """Its name; empty for all."""
+    settings: QueueSettings
+    runs: list[QueueRun]
+
+
+class Requeued(Document, kw_only=True):
+    """``queue requeue``, ``queue rebuild``"""
+
+    type: Literal["requeued"] = "requeued"
+    runs: list[str]
+    entries: int
+
+
+_LISTED = 100
+
+
+@command
+def queue(
+    cli: Cli,
+    action: Annotated[
+        str,
+        Argument(
+            metavar="ACTION",
+            help="list, show, dead, pause, resume, limit, requeue or rebuild.",
+        ),
+    ] = "list",
+    names: Annotated[
+        list[str] | None, Argument(metavar="NAME", help="A queue; for requeue, runs.")
+    ] = None,
+    state: Annotated[
+        str | None, Option(metavar="STATE", help="Only runs that are so: ready, waiting, ...")
+    ] = None,
+    limit: Annotated[int, Option("-n", "--limit", metavar="N", help="How many runs.", min=1)] = (
+        _LISTED
+    ),
+    concurrency: Annotated[
+        int | None, Option(metavar="N", help="Runs at a time; 0 for any number.", min=0)
+    ] = None,
+    key_concurrency: Annotated[
+        int | None, Option(metavar="N", help="Runs of a key at a time; 0 for any.", min=0)
+    ] = None,
+    rate: Annotated[
+        str | None, Option(metavar="N/SECONDS", help="Starts in a time, as in 100/60; 0 for any.")
+    ] = None,
+    attempts: Annotated[
+        int | None, Option(metavar="N", help="Failures until a run is a dead letter.", min=1)
+    ] = None,
+    all_dead: Annotated[bool, Option("--dead", help="requeue: all dead letters.")] = False,
+) -> None:
+    """See and steer the queues of runs.
+
+    show NAME lists the runs of a queue, dead the dead letters with their reasons. pause NAME
+    starts nothing more of it, resume NAME does again. limit NAME sets how much of it runs.
+    requeue RUN queues dead letters and cancelled runs again. rebuild makes the index again from
+    the journals.
+    """
+    actions: dict[str, Callable[[], None]] = {
+        "list": lambda: _list(cli),
+        "show": lambda: _show(cli, _one(action, names), state, limit),
+        "dead": lambda: _show(cli, names[0] if names else "", "dead", limit),
+        "pause": lambda: _change(cli, _one(action, names), paused=True),
+        "resume": lambda: _change(cli, _one(action, names), paused=False),
+        "limit": lambda: _change(
+            cli, _one(action, names), **_limits(concurrency, key_concurrency, rate, attempts)
+        ),
+        "requeue": lambda: _requeue(cli, names or [], all_dead=all_dead),
+        "rebuild": lambda: _rebuild(cli),
+    }
+    if action not in actions:
+        raise UsageError(
+            f"there is no queue {action!r}", hint=f"{nearest(action, actions)}holdfast queue --help"
+        )
+    actions[action]()
+
+
+def _one(action: str, names: list[str] | None) -> str:
+    if not names or len(names) != 1:
+        raise UsageError(f"queue {action} is for one queue", hint=f"holdfast queue {action} NAME")
+    return names[0]
+
+
+def _limits(
+    concurrency: int | None, key_concurrency: int | None, rate: str | None, attempts: int | None
+) -> dict[str, Any]:
+    given: dict[str, Any] = {}
+    for name, value in (("concurrency", concurrency), ("key_concurrency", key_concurrency)):
+        if value is not None:
+            given[name] = value or None
+    if rate is not None:
+        count, _, seconds = rate.partition("/")
+        try:
+            given["rate"] = int(count) or None
+            given["period"] = float(seconds or 60)
+        except ValueError:
+            raise UsageError(f"--rate is {rate!r}", hint="give N/SECONDS, as in 100/60") from None
+    if attempts is not None:
+        given["attempts"] = attempts
+    if not given:
+        raise UsageError("there is no limit to set", hint="give --concurrency, --rate or others")
+    return given
+
+
+def _list(cli: Cli) -> None:
+    from holdfast.executors import queues
+
+    found = queues(cli.manager)
+
+    def text() -> Iterator[object]:
+        columns = (
+            Column("queue", gives=True, rank=3),
+            *(Column(name) for name in ("ready", "running", "waiting", "dead", "cancelled")),
+            Column("limits", gives=True),
+        )
+        rows = [
+            [
+                Cell(one.name, "bold"),
+                *(str(getattr(one, name)) for name in ("ready", "running", "waiting")),
+                Cell(str(one.dead), "red" if one.dead else "dim"),
+                str(one.cancelled),
+                _limit_text(one.settings),
+            ]
+            for one in found
+        ]
+        if rows:
+            yield Table(columns, rows)
+
+    cli.give(QueueList(queues=found), text)
+    if cli.for_people and not found:
+        cli.say("there are no queues")
+
+
+def _limit_text(settings: QueueSettings) -> str:
+    told = ["paused"] if settings.paused else []
+    if settings.concurrency is not None:
+        told.append(f"{settings.concurrency} at a time")
+    if settings.key_concurrency is not None:
+        told.append(f"{settings.key_concurrency} of a key")
+    if settings.rate is not None:
+        told.append(f"{settings.rate} in {settings.period:g} s")
+    return ", ".join(told)
+
+
+def _show(cli: Cli, name: str, state: str | None, limit: int) -> None:
+    from holdfast.executors import queue_entries, queues
+
+    states = ("ready", "waiting", "running", "dead", "cancelled")
+    if state is not None and state not in states:
+        raise UsageError(f"there is no state {state!r}", hint=", ".join(states))
+    known = {one.name: one.settings for one in queues(cli.manager)}
+    if name and name not in known:
+        raise NotFoundError(
+            f"there is no queue {name!r}", hint=f"{nearest(name, known)}holdfast queue lists them"
+        )
+    wanted: Any = state
+    found = queue_entries(name or None, state=wanted, limit=limit, storage=cli.manager)
+    document = QueueDocument(
+        queue=name,
+        settings=known.get(name, QueueSettings()),
+        runs=[QueueRun.of(entry) for entry in found],
+    )
+    cli.give(document, lambda: _entries(document))
+    if cli.for_people and not found:
+        cli.say("no run is there")
+
+
+def _entries(document: QueueDocument) -> Iterator[object]:
+    if limits := _limit_text(document.settings):
+        yield Line.of(Cell(document.queue, "bold"), f": {limits}")
+    if not document.runs:
+        return
+    columns = (
+        Column("run", gives=True, rank=3),
+        Column("state"),
+        Column("code", gives=True, rank=1),
+        Column("priority"),
+        Column("key", gives=True),
+        Column("failures"),
+        Column("due"),
+        Column("reason", gives=True, enough=24),
+    )
+    rows = [
+        [
+            Cell(one.run_id, "bold"),
+            Cell(one.state, "red" if one.state == "dead" else ""),
+            one.target,
+            str(one.priority),
+            one.key,
+            str(one.failures),
+            when(one.due) if one.due is not None else "",
+            one.reason,
+        ]
+        for one in document.runs
+    ]
+    yield Table(columns, rows)
+
+
+def _change(cli: Cli, name: str, **changes: Any) -> None:
+    from holdfast.executors import queues, set_queue
+
+    known = {one.name: one.settings for one in queues(cli.manager)}
+    settings = QueueSettings(
+        **{**msgspec.structs.asdict(known.get(name, QueueSettings())), **changes}
+    )
+    set_queue(name, settings, storage=cli.manager)
+    document = QueueDocument(queue=name, settings=settings, runs=[])
+
+    def text() -> Iterator[object]:
+        yield Line.of(Cell(name, "bold"), f": {_limit_text(settings) or 'no limits'}")
+
+    cli.give(document, text)
+
+
+def _requeue(cli: Cli, runs: list[str], *, all_dead: bool) -> None:
+    from holdfast.executors import queue_entries, requeue
+
+    if all_dead:
+        dead = queue_entries(state="dead", storage=cli.manager)
+        runs = [*dict.fromkeys([*runs, *(entry.run_id for entry in dead)])]
+    elif not runs:
+        raise UsageError("no run is named", hint="holdfast queue requeue RUN, or --dead")
+    for run_id in runs:
+        requeue(run_id, storage=cli.manager)
+    document = Requeued(runs=runs, entries=len(runs))
+    cli.give(document, lambda: [Line.of("requeued ", Cell(run_id, "bold")) for run_id in runs])
+
+
+def _rebuild(cli: Cli) -> None:
+    from holdfast.executors import rebuild_queues
+
+    count = rebuild_queues(cli.manager)
+    document = Requeued(runs=[], entries=count)
+    cli.give(document, lambda: [f"{count} queued runs"])

@@ -1,0 +1,116 @@
+"""Queues as people see and steer them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import msgspec
+
+from holdfast.checkpoint.journal import Note
+from holdfast.checkpoint.manager import CheckpointManager, manager_for
+from holdfast.core.policy import (
+    QUEUED,
+    EntryState,
+    QueueEntry,
+    QueueInfo,
+    QueueSettings,
+    Submission,
+    after_change,
+    change_of,
+)
+from holdfast.errors import NotFoundError, UsageError
+from holdfast.storage.base import RecordQuery, Storage
+from holdfast.storage.queueing import EntryQuery, Queueing
+
+__all__ = ["queue_entries", "queues", "rebuild_queues", "requeue", "set_queue"]
+
+Target = CheckpointManager | Storage | str | None
+
+
+def queues(storage: Target = None) -> list[QueueInfo]:
+    """The queues of a storage, each with its limits and the number of its runs by state.
+
+    >>> queues("memory://")
+    []
+    """
+    with _opened(storage) as (_, kept):
+        return kept.queues()
+
+
+def queue_entries(
+    queue: str | None = None,
+    *,
+    state: EntryState | None = None,
+    limit: int | None = None,
+    storage: Target = None,
+) -> list[QueueEntry]:
+    """The runs of a queue, or of all, in the order in which ready ones start."""
+    with _opened(storage) as (_, kept):
+        return [*kept.entries(EntryQuery(queue=queue, state=state, limit=limit))]
+
+
+def set_queue(queue: str, settings: QueueSettings, *, storage: Target = None) -> None:
+    """Set the limits of a queue; runs that execute are left alone."""
+    if not queue:
+        raise UsageError("the queue has no name", hint="give one")
+    with _opened(storage) as (_, kept):
+        kept.set_queue(queue, settings)
+
+
+def requeue(run_id: str, *, storage: Target = None) -> None:
+    """Queue a dead letter, or a cancelled or waiting run, to be continued at once."""
+    with _opened(storage) as (manager, kept):
+        entry = kept.entry_of(run_id)
+        if entry is None:
+            raise NotFoundError(
+                f"run {run_id!r} is in no queue", hint="holdfast queue lists them", run_id=run_id
+            )
+        if entry.state in ("ready", "running"):
+            raise UsageError(f"run {run_id!r} is {entry.state} already", run_id=run_id)
+        again = Submission(
+            queue=entry.queue, target=entry.target, priority=entry.priority, key=entry.key
+        )
+        note = Note(kind=QUEUED, content={}, metadata={QUEUED: msgspec.to_builtins(again)})
+        manager.append_notes(run_id, (note,))
+
+
+def rebuild_queues(storage: Target = None) -> int:
+    """Make the entries of all queued runs again from their journals; returns how many there are.
+
+    Runs that wait for a time or an answer become ready, and wait again once a worker looks at
+    them. Failures are counted from zero. No worker may run meanwhile.
+    """
+    with _opened(storage) as (manager, kept):
+        made: dict[str, QueueEntry | None] = {}
+        for header in manager.storage.headers(RecordQuery(kind=QUEUED, notes=True)):
+            if header.run_id not in made:
+                made[header.run_id] = _entry_from(manager.storage, header.run_id)
+        kept.put_entries(made.items())
+        return sum(entry is not None for entry in made.values())
+
+
+def _entry_from(storage: Storage, run_id: str) -> QueueEntry | None:
+    """The entry that the journal of a run leads to, if no worker has touched it since."""
+    entry: QueueEntry | None = None
+    for record in storage.read(run_id):
+        change, at = change_of((record,)), record.header.saved_at.timestamp()
+        if change is not None:
+            entry = after_change(entry, change, run_id=run_id, rank=at, now=time.time())
+    return entry
+
+
+@contextmanager
+def _opened(storage: Target) -> Iterator[tuple[CheckpointManager, Queueing]]:
+    manager = manager_for(storage)
+    try:
+        if not isinstance(manager.storage, Queueing):
+            raise UsageError(
+                f"a {type(manager.storage).__name__} keeps no queues",
+                hint="PostgreSQL keeps them for many machines, SQLite for the processes of one",
+            )
+        yield manager, manager.storage
+    finally:
+        if manager is not storage:
+            manager.close()

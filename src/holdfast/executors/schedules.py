@@ -1,0 +1,184 @@
+"""Schedules: runs that begin at times that a cron expression names."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import Any, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from holdfast.checkpoint.journal import CheckpointDraft, Note
+from holdfast.checkpoint.manager import CheckpointManager
+from holdfast.checkpoint.open_run import draft_at
+from holdfast.checkpoint.operations import save_draft
+from holdfast.core.records import Header, check_run_id
+from holdfast.core.state import Lineage, Place
+from holdfast.errors import ConflictError, MissingExtraError, UsageError
+from holdfast.runtime.functions import AsyncWorkflow, Workflow
+from holdfast.storage.base import RecordQuery
+
+__all__ = ["Schedule", "schedule"]
+
+_FIRED = "fired"
+"""The kind of the note that keeps the newest slot that was begun."""
+_MOST = 100
+"""Missed slots that are begun at once, at most."""
+
+
+class Schedule:
+    """Begins a run of a workflow at every time that *cron* names; made by `holdfast.schedule`."""
+
+    def __init__(
+        self,
+        cron: str,
+        workflow: Workflow[Any, Any] | AsyncWorkflow[Any, Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        name: str,
+        queue: str,
+        priority: int,
+        missed: Literal["skip", "last", "all"],
+        timezone: str,
+    ) -> None:
+        if missed not in ("skip", "last", "all"):
+            raise UsageError(f"missed is {missed!r}", hint='give "skip", "last" or "all"')
+        self.name = check_run_id(name)
+        self.cron = cron
+        self.workflow = workflow
+        self.missed = missed
+        self._args = args
+        self._kwargs = kwargs
+        self._queue = queue
+        self._priority = priority
+        try:
+            self._zone = ZoneInfo(timezone)
+        except (ZoneInfoNotFoundError, ValueError) as error:
+            raise UsageError(f"there is no time zone {timezone!r}: {error}") from None
+        next(self._slots(datetime.now(UTC)), None)  # a wrong expression is refused here
+
+    @property
+    def run_id(self) -> str:
+        """The run that keeps what the schedule has begun."""
+        return f"schedule:{self.name}"
+
+    def slot_id(self, slot: datetime) -> str:
+        """The id of the run that belongs to a slot; the same in every process."""
+        return f"{self.name}@{slot.astimezone(UTC):%Y-%m-%dT%H:%MZ}"
+
+    def fire(self, manager: CheckpointManager, *, now: datetime | None = None) -> list[str]:
+        """Begin the runs that are due; gives their ids, begun here or by another process.
+
+        Slots from before the schedule was first seen are not due.
+        """
+        now = now or datetime.now(UTC)
+        since = self._since(manager, now)
+        due = [*islice(self._due(since, now), _MOST)]
+        if not due:
+            return []
+        wanted = {"all": due, "last": due[-1:], "skip": _fresh(due, now)}[self.missed]
+        for slot in wanted:
+            self._start(manager, slot)
+        manager.append_notes(self.run_id, (_fired(due[-1]),))
+        return [self.slot_id(slot) for slot in wanted]
+
+    def next(self, now: datetime | None = None) -> datetime:
+        """The next time at which a run begins."""
+        return next(self._slots(now or datetime.now(UTC)))
+
+    def _start(self, manager: CheckpointManager, slot: datetime) -> None:
+        started: Any = self.workflow.start(
+            *self._args,
+            run_id=self.slot_id(slot),
+            storage=manager,
+            queue=self._queue,
+            priority=self._priority,
+            **self._kwargs,
+        )
+        if asyncio.iscoroutine(started):
+            asyncio.run(started)
+
+    def _since(self, manager: CheckpointManager, now: datetime) -> datetime:
+        """The newest slot that was begun, or when the schedule was first seen."""
+        query = RecordQuery(run_id=self.run_id, kind=_FIRED, notes=True, limit=1)
+        newest: Header | None = next(iter(manager.storage.headers(query)), None)
+        if newest is not None:
+            return datetime.fromtimestamp(float(newest.metadata[_FIRED]), UTC)
+        draft, seen = self._first_draft(), (_fired(now),)
+        try:
+            manager.perform(save_draft(manager.engine, draft, force=True, notes=seen, new_run=True))
+        except ConflictError:
+            return self._since(manager, now)
+        return now
+
+    def _first_draft(self) -> CheckpointDraft:
+        place = Place(run_id=self.run_id, name=self.name, status="waiting")
+        values = {"cron": self.cron, "workflow": self.workflow.entry_point}
+        return draft_at(place, values, Lineage(), schema=0)
+
+    def _due(self, since: datetime, now: datetime) -> Iterator[datetime]:
+        for slot in self._slots(since):
+            if slot > now:
+                return
+            yield slot
+
+    def _slots(self, after: datetime) -> Iterator[datetime]:
+        try:
+            from cronsim import CronSim, CronSimError
+        except ImportError as error:
+            raise MissingExtraError(
+                "schedules need cronsim", hint="pip install 'holdfast[schedule]'"
+            ) from error
+        try:
+            return iter(CronSim(self.cron, after.astimezone(self._zone)))
+        except CronSimError as error:
+            raise UsageError(
+                f"{self.cron!r} is no cron expression: {error}",
+                hint='minute, hour, day, month, weekday: "0 3 * * *" is every night at 3',
+            ) from error
+
+    def __repr__(self) -> str:
+        return f"<Schedule {self.name} {self.cron!r}>"
+
+
+def _fired(slot: datetime) -> Note:
+    return Note(kind=_FIRED, content={}, metadata={_FIRED: slot.timestamp()})
+
+
+def _fresh(due: list[datetime], now: datetime) -> list[datetime]:
+    """The last slot, unless it is more than a minute ago: then no worker was there."""
+    return [slot for slot in due[-1:] if now - slot <= timedelta(seconds=60)]
+
+
+def schedule(
+    cron: str,
+    workflow: Workflow[Any, Any] | AsyncWorkflow[Any, Any],
+    *args: Any,
+    name: str | None = None,
+    queue: str = "default",
+    priority: int = 0,
+    missed: Literal["skip", "last", "all"] = "last",
+    timezone: str = "UTC",
+    **kwargs: Any,
+) -> Schedule:
+    """Declare that *workflow* begins at every time that *cron* names.
+
+    Keep it in a variable of a module that workers serve: each of them begins what is due, and the
+    run's id follows from the time, so that there is one run for each however many workers there
+    are. After a time without workers, *missed* says what begins: the ``last`` slot, ``all`` of
+    them (100 at most), or none (``skip``). The name of the schedule is the workflow's unless
+    *name* is given; *timezone* is that of the expression.
+    """
+    return Schedule(
+        cron,
+        workflow,
+        args,
+        kwargs,
+        name=name or workflow.name,
+        queue=queue,
+        priority=priority,
+        missed=missed,
+        timezone=timezone,
+    )

@@ -1,0 +1,121 @@
+"""`holdfast worker` and `holdfast queue`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import call
+from tests.executors import jobs
+
+from holdfast import SQLiteStorage
+from holdfast.checkpoint.journal import Note
+from holdfast.checkpoint.manager import CheckpointManager
+from holdfast.core.policy import DEAD, QueueSettings
+from holdfast.storage.queueing import EntryQuery
+
+ROOT = Path(__file__).parents[3]
+JOBS = "tests.executors.jobs"
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'runs.db'}"
+
+
+@pytest.fixture
+def storage(url: str) -> SQLiteStorage:
+    return SQLiteStorage(url.removeprefix("sqlite:///"))
+
+
+def kill(storage: SQLiteStorage, run_id: str) -> None:
+    note = Note(kind=DEAD, content={}, metadata={"reason": "no luck"})
+    CheckpointManager(storage).append_notes(run_id, (note,))
+
+
+def test_queue_lists_shows_and_requeues(url: str, storage: SQLiteStorage) -> None:
+    jobs.doubled.start([1], run_id="a", storage=storage, queue="mail", key="anna")
+    jobs.doubled.start([2], run_id="b", storage=storage)
+    kill(storage, "b")
+    listed = call("queue", "-s", url, "--json").json()
+    assert [(one["name"], one["ready"], one["dead"]) for one in listed["queues"]] == [
+        ("default", 0, 1),
+        ("mail", 1, 0),
+    ]
+    shown = call("queue", "show", "mail", "-s", url, "--json").json()
+    assert [(one["run_id"], one["key"], one["target"]) for one in shown["runs"]] == [
+        ("a", "anna", f"{JOBS}:doubled@1")
+    ]
+    dead = call("queue", "dead", "-s", url, "--json").json()
+    assert [(one["run_id"], one["reason"]) for one in dead["runs"]] == [("b", "no luck")]
+    assert "no luck" in call("queue", "dead", "-s", url).out
+    assert call("queue", "requeue", "--dead", "-s", url, "--json").json()["runs"] == ["b"]
+    entry = storage.entry_of("b")
+    assert entry is not None and entry.state == "ready"
+    again = call("queue", "requeue", "b", "-s", url)
+    assert (again.code, "ready already" in again.err) == (2, True)
+
+
+def test_queue_pauses_and_limits(url: str, storage: SQLiteStorage) -> None:
+    call("queue", "limit", "mail", "--concurrency", "2", "--rate", "100/60", "-s", url)
+    call("queue", "pause", "mail", "-s", url)
+    paused = QueueSettings(concurrency=2, rate=100, period=60, paused=True)
+    assert storage.settings_of("mail") == paused
+    told = call("queue", "resume", "mail", "-s", url).out
+    assert "2 at a time, 100 in 60 s" in told
+    call("queue", "limit", "mail", "--rate", "0", "-s", url)
+    assert storage.settings_of("mail") == QueueSettings(concurrency=2, period=60)
+    assert call("queue", "limit", "mail", "-s", url).code == 2
+    assert call("queue", "paus", "mail", "-s", url).code == 2
+    assert call("queue", "show", "gone", "-s", url).code == 4
+
+
+def test_queues_are_made_again_from_the_journal(url: str, storage: SQLiteStorage) -> None:
+    jobs.doubled.start([1], run_id="a", storage=storage, queue="mail", priority=4)
+    jobs.doubled.start([1], run_id="b", storage=storage)
+    kill(storage, "b")
+    before = [*storage.entries(EntryQuery())]
+    storage.put_entries((entry.run_id, None) for entry in before)
+    assert call("queue", "rebuild", "-s", url, "--json").json()["entries"] == 2
+    after = [*storage.entries(EntryQuery())]
+    facts = [[(e.run_id, e.state, e.queue, e.priority) for e in found] for found in (before, after)]
+    assert facts[0] == facts[1]
+
+
+def test_a_worker_process_serves_metrics_and_drains_on_sigterm(
+    url: str, storage: SQLiteStorage
+) -> None:
+    handle = jobs.slow.start(100_000, storage=storage)
+    quick = jobs.doubled.start([3], storage=storage, queue="mail")
+    command = [sys.executable, "-m", "holdfast", "worker", JOBS, "-s", url]
+    with subprocess.Popen(
+        [*command, "--queues", "default,mail", "--listen", "127.0.0.1:0"],
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        events = (json.loads(line) for line in process.stdout)
+        address = next(one["facts"]["address"] for one in events if one["event"] == "worker.listen")
+        assert quick.result(timeout=60).value == [6]
+        with urllib.request.urlopen(f"http://{address}/healthz", timeout=10) as page:
+            assert page.read() == b"ok\n"
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as page:
+            metrics = page.read().decode()
+        assert 'holdfast_worker_runs_total{outcome="completed"} 1' in metrics
+        assert "holdfast_worker_active 1" in metrics
+        process.send_signal(signal.SIGTERM)
+        rest = [one["event"] for one in events]
+        assert process.wait(timeout=60) == 0
+        assert rest[-1] == "worker.stop"
+        assert "run.interrupted" in rest
+    assert handle.status() == "interrupted"
+    entry = storage.entry_of(handle.run_id)
+    assert entry is not None and entry.state == "ready"
