@@ -19,9 +19,9 @@ from typing import Any
 
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
-import holdfast
-from holdfast import CheckpointManager
-from holdfast.cli.commands.start import make_runs
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from docs.page_runs import fill, fill_frameworks
 
 IMAGES = Path(__file__).parent / "images"
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
@@ -51,6 +51,16 @@ SCREENS = {
     "repair": "/act/repair?id=report-mon",
     "verify": "/act/verify?id=report-mon",
     "health": "/health?verify=1&resumes=1",
+    "thread": "/run?id=tides-brest",
+    "thread-graph": "/run?id=tides-brest&tab=graph",
+    "fleet": "/run?id=sales-fleet",
+    "fleet-timeline": "/run?id=sales-fleet&tab=timeline",
+    "fleet-graph": "/run?id=sales-fleet&tab=graph",
+    "agents": "/run?id=clerk-nov",
+    "agents-effects": "/run?id=clerk-nov&tab=effects",
+    "raw": "/run?id=report-mon&tab=raw",
+    "full": "/run?id=report-mon&tab=state&shape=full",
+    "event": "/event?id=report-mon&seq=2",
     "missing": "/run?id=nothing",
 }
 SHAPES: dict[str, dict[str, Any]] = {
@@ -60,27 +70,6 @@ SHAPES: dict[str, dict[str, Any]] = {
 }
 SHOWN = {"run": "desktop", "waiting": "desktop", "compare": "dark", "runs": "desktop"}
 """The screens that the documentation shows."""
-
-
-def fill(address: str) -> None:
-    """Make runs of every kind, one of them long, one with an effect in doubt."""
-    with CheckpointManager(address) as manager:
-        with holdfast.run("crawl", storage=manager) as run:
-            for page in range(1, 121):
-                run.checkpoint(node="read", pages=page, last=f"page-{page}.html")
-        make_runs(manager)
-
-
-def leave_in_doubt(address: str) -> None:
-    """Kill a process in the middle of an effect."""
-    code = (
-        "import os, holdfast\n"
-        "def charge(): os._exit(9)\n"
-        f"with holdfast.run('payment-81', storage={address!r}) as run:\n"
-        "    run.checkpoint(node='cart', order=81)\n"
-        "    run.call(charge)\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=False)
 
 
 @contextmanager
@@ -122,7 +111,7 @@ def main(directory: Path | None) -> None:
     with tempfile.TemporaryDirectory() as place, contextlib.chdir(place):
         address = "sqlite:///runs.db"
         fill(address)
-        leave_in_doubt(address)
+        fill_frameworks(address)
         for shape, options in SHAPES.items():
             with served(address) as (_, link), chromium() as browser:
                 page = sign_in(browser.new_context(**options), link)

@@ -88,12 +88,50 @@ async def test_the_stream_of_a_run_resumes_after_the_last_record_seen(
     assert json.loads(seen[0]["data"])["run_id"] == "report-mon"
 
 
-async def test_the_stream_of_a_storage_tells_of_a_new_record(manager: CheckpointManager) -> None:
+async def test_the_stream_of_a_storage_tells_of_every_new_record(
+    manager: CheckpointManager,
+) -> None:
     live = Live(manager)
     first = Connection({}, None, 1)
     (now,) = await first.read(await live.storage(first))  # type: ignore[arg-type]
-    with holdfast.run("another", storage=manager) as run:
-        run.checkpoint(done=1)
-    second = Connection({}, now["id"], 1)
-    (then,) = await second.read(await live.storage(second))  # type: ignore[arg-type]
-    assert json.loads(then["data"])["run_id"] == "another"
+    for name in ("one", "two"):
+        with holdfast.run(name, storage=manager) as run:
+            run.checkpoint(done=1)
+    second = Connection({}, now["id"], 4)
+    then = await second.read(await live.storage(second))  # type: ignore[arg-type]
+    told = [json.loads(one["data"]) for one in then]
+    assert [(one["run_id"], one["seq"]) for one in told] == [
+        ("one", 1),
+        ("one", 2),
+        ("two", 1),
+        ("two", 2),
+    ]
+
+
+async def test_many_streams_ask_the_storage_as_often_as_one(
+    manager: CheckpointManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import asyncio
+
+    asked: list[object] = []
+    real = type(manager.storage).headers
+    monkeypatch.setattr("holdfast.web.live._EVERY", 0.01)
+    monkeypatch.setattr(
+        type(manager.storage),
+        "headers",
+        lambda self, query: (asked.append(query), real(self, query))[1],
+    )
+    live = Live(manager)
+    readers = []
+    for _ in range(50):
+        one = Connection({"after": "newest"}, None, 1_000_000)
+        readers.append(asyncio.create_task(one.read(await live.storage(one))))  # type: ignore[arg-type]
+    while len(asked) < 51 + 20:  # each stream once, then the one task that asks for all
+        await asyncio.sleep(0.001)
+    before = len(asked)
+    for _ in range(20):
+        await asyncio.sleep(0.01)
+    assert len(asked) - before <= 40
+    for task in readers:
+        task.cancel()
+    await asyncio.gather(*readers, return_exceptions=True)

@@ -1,7 +1,8 @@
 """Live updates as server-sent events.
 
-The id of an event is the seq of the record it tells of, so a browser that reconnects states the
-last one it saw and misses none. The storage is asked twice a second: that works on every medium.
+The id of an event is that of the record it tells of: its seq in the stream of a run, its own id in
+that of the storage. A browser that reconnects states the last one it saw and misses none. One task
+asks the storage, however many are connected: that works on every medium.
 """
 
 from __future__ import annotations
@@ -9,7 +10,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from itertools import takewhile
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import msgspec
 from starlette.concurrency import run_in_threadpool
@@ -17,12 +21,15 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from holdfast.checkpoint.manager import CheckpointManager
-from holdfast.errors import NotFoundError
+from holdfast.core.records import Header
+from holdfast.errors import HoldfastError, NotFoundError
 from holdfast.storage.base import RecordQuery
 
 __all__ = ["Live"]
 
-_EVERY = 0.5
+_EVERY = 0.25
+_CONNECTED = 2.0
+"""Seconds after which a stream without news looks whether its client is still there."""
 _ALIVE = 15.0
 _AT_ONCE = 500
 _HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
@@ -34,6 +41,7 @@ class Live:
 
     def __init__(self, manager: CheckpointManager) -> None:
         self._manager = manager
+        self._hubs: WeakKeyDictionary[asyncio.AbstractEventLoop, _Hub] = WeakKeyDictionary()
 
     async def run(self, request: Request) -> Response:
         """Stream the records of a run after the one that was seen last."""
@@ -43,11 +51,17 @@ class Live:
             raise NotFoundError(f"there is no run {run_id!r}", run_id=run_id)
         last = _seen(request)
         seen = int(last) if last.isdecimal() else run.seq
-        return _respond(request, lambda after: self._records(run_id, int(after)), str(seen))
+        return self._respond(request, lambda after: self._records(run_id, int(after)), str(seen))
 
     async def storage(self, request: Request) -> Response:
-        """Stream a change of any run: the newest record of the storage."""
-        return _respond(request, self._newest, _seen(request))
+        """Stream the records of all runs after the one that was seen last."""
+        return self._respond(request, lambda after: _since(self._manager, after), _seen(request))
+
+    def _respond(self, request: Request, look: Callable[[str], list[Event]], last: str) -> Response:
+        loop = asyncio.get_running_loop()
+        hub = self._hubs.setdefault(loop, _Hub(self._manager))
+        stream = _events(request, hub, look, last)
+        return StreamingResponse(stream, media_type="text/event-stream", headers=_HEADERS)
 
     def _records(self, run_id: str, after: int) -> list[Event]:
         run = self._manager.reader.run(run_id)
@@ -55,48 +69,92 @@ class Live:
             return []
         last = min(run.seq, after + _AT_ONCE)
         return [
-            (str(header.seq), _told(header))
+            (str(record.header.seq), _told(record.header))
             for record in self._manager.storage.read(run_id, first=after + 1, last=last)
-            for header in [record.header]
         ]
 
-    def _newest(self, seen: str) -> list[Event]:
+
+def _since(manager: CheckpointManager, seen: str) -> list[Event]:
+    """The newest records of the storage after the one that was seen, oldest first."""
+    limit = _AT_ONCE if seen else 1
+    newest = manager.storage.headers(RecordQuery(limit=limit, notes=True))
+    found = [*takewhile(lambda header: header.id != seen, newest)]
+    return [(header.id, _told(header)) for header in reversed(found)]
+
+
+class _Hub:
+    """Asks the storage for news while someone listens, and wakes all who do."""
+
+    def __init__(self, manager: CheckpointManager) -> None:
+        self._manager = manager
+        self._listeners = 0
+        self._news = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> _Hub:
+        self._listeners += 1
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._ask())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._listeners -= 1
+        if not self._listeners and self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    @property
+    def news(self) -> asyncio.Event:
+        """Set at the next change."""
+        return self._news
+
+    async def _ask(self) -> None:
+        last: str | None = None
+        while True:
+            newest = last
+            with suppress(HoldfastError):  # the next look may succeed
+                newest = await run_in_threadpool(self._newest)
+            if newest != last:
+                news, self._news = self._news, asyncio.Event()
+                news.set()
+                last = newest
+            await asyncio.sleep(_EVERY)
+
+    def _newest(self) -> str:
         query = RecordQuery(limit=1, notes=True)
-        return [
-            (header.id, _told(header))
-            for header in self._manager.storage.headers(query)
-            if header.id != seen
-        ]
+        return next((header.id for header in self._manager.storage.headers(query)), "")
 
 
 def _seen(request: Request) -> str:
     return request.headers.get("last-event-id") or request.query_params.get("after", "")
 
 
-def _told(header: Any) -> dict[str, Any]:
+def _told(header: Header) -> dict[str, Any]:
     names = ("run_id", "seq", "step", "node", "kind", "frame", "status")
     return {name: getattr(header, name) for name in names}
 
 
-def _respond(request: Request, look: Callable[[str], list[Event]], last: str) -> Response:
-    return StreamingResponse(
-        _events(request, look, last), media_type="text/event-stream", headers=_HEADERS
-    )
-
-
 async def _events(
-    request: Request, look: Callable[[str], list[Event]], last: str
+    request: Request, hub: _Hub, look: Callable[[str], list[Event]], last: str
 ) -> AsyncIterator[str]:
     yield "retry: 1000\n\n"
     said = time.monotonic()
-    while not await request.is_disconnected():
-        found = await run_in_threadpool(look, last)
-        for last, told in found:
-            yield f"id: {last}\nevent: record\ndata: {msgspec.json.encode(told).decode()}\n\n"
-        now = time.monotonic()
-        if found:
-            said = now
-        elif now - said > _ALIVE:
-            yield ": alive\n\n"
-            said = now
-        await asyncio.sleep(_EVERY)
+    async with hub:
+        while not await request.is_disconnected():
+            news = hub.news
+            found = await run_in_threadpool(look, last)
+            for last, told in found:
+                yield f"id: {last}\nevent: record\ndata: {msgspec.json.encode(told).decode()}\n\n"
+            while not news.is_set():
+                now = time.monotonic()
+                if found:
+                    said, found = now, []
+                elif now - said > _ALIVE:
+                    yield ": alive\n\n"
+                    said = now
+                try:
+                    async with asyncio.timeout(_CONNECTED):
+                        await news.wait()
+                except TimeoutError:
+                    if await request.is_disconnected():
+                        return

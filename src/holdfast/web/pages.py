@@ -73,6 +73,7 @@ class Pages:
     def run(self, request: Request) -> Response:
         """Show one run, with one of its steps."""
         site = self._site
+        after = site.newest_record()
         nested = bool(asked(request, "nested"))
         view = read_run(
             site.manager,
@@ -92,6 +93,7 @@ class Pages:
         return site.page(
             request,
             "run.html",
+            after=after,
             view=view,
             head=header,
             nested=nested,

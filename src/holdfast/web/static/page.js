@@ -2,8 +2,12 @@
 const main = document.getElementById("main");
 const live = document.getElementById("live");
 const help = document.getElementById("help");
+let worker = null;
 let stream = null;
 let seen = "";
+let waiting = null;
+let missed = false;
+let refreshed = 0;
 let swapping = 0;
 
 const typing = () => document.activeElement?.matches("input:not([type=range]), textarea, select");
@@ -23,7 +27,7 @@ async function show(address, { push = false } = {}) {
   const scroll = main.querySelector(".steps")?.scrollTop ?? 0;
   const opened = main.querySelector("details")?.open;
   main.replaceChildren(...fresh.childNodes);
-  main.dataset.live = fresh.dataset.live ?? "";
+  main.dataset.after = fresh.dataset.after ?? "";
   document.title = next.title;
   if (push) history.replaceState(null, "", address);
   const steps = main.querySelector(".steps");
@@ -42,25 +46,49 @@ function enhance() {
   for (const button of main.querySelectorAll(".scrub .plain")) button.hidden = true;
 }
 
-// A hidden tab holds no connection: browsers allow six to one server.
+// All tabs of a browser share one connection; without SharedWorker a tab has its own while visible.
+function heard({ state, record, last }) {
+  if (state === "open") live.textContent = "Live.";
+  if (state === "lost") live.textContent = "Connecting again…";
+  if (record ? concerns(record) : last && last !== main.dataset.after) stale();
+}
+
+function concerns(record) {
+  const run = main.dataset.run;
+  return !run || record.run_id === run || record.run_id.startsWith(`${run}.`);
+}
+
+// At once after a pause, then at most once a second: many tabs must not keep the server busy.
+function stale() {
+  clearTimeout(waiting);
+  const pause = Math.max(100, refreshed + 1000 - Date.now());
+  waiting = setTimeout(() => (document.hidden ? (missed = true) : refresh()), pause);
+}
+
 function connect() {
-  stream?.close();
-  stream = null;
-  if (!main.dataset.live || document.hidden) return;
-  const address = new URL(main.dataset.live, location.href);
-  if (seen) address.searchParams.set("after", seen);
-  stream = new EventSource(address);
-  stream.onopen = () => (live.textContent = "Live.");
-  stream.onerror = () => (live.textContent = "Connecting again…");
-  let waiting = null;
-  stream.addEventListener("record", (event) => {
-    seen = event.lastEventId;
-    clearTimeout(waiting);
-    waiting = setTimeout(refresh, 100);
-  });
+  if (!main.dataset.live) return;
+  const address = new URL(main.dataset.live, location.href).href;
+  if (window.SharedWorker) {
+    worker ??= new SharedWorker(new URL("live.js", import.meta.url)).port;
+    worker.onmessage = ({ data }) => heard(data);
+    worker.postMessage({ address, after: main.dataset.after });
+  } else if (document.hidden) {
+    stream?.close();
+    stream = null;
+  } else if (!stream) {
+    stream = new EventSource(`${address}?after=${encodeURIComponent(seen || main.dataset.after)}`);
+    stream.onopen = () => heard({ state: "open" });
+    stream.onerror = () => heard({ state: "lost" });
+    stream.addEventListener("record", (event) => {
+      seen = event.lastEventId;
+      heard({ record: JSON.parse(event.data) });
+    });
+  }
 }
 
 function refresh() {
+  missed = false;
+  refreshed = Date.now();
   if (typing() || filled()) live.textContent = "There is news: reload to see it.";
   else show(location.href).catch(() => {});
 }
@@ -124,6 +152,11 @@ document.addEventListener("input", (event) => {
 document.getElementById("keys").hidden = false;
 document.getElementById("keys").addEventListener("click", () => help.showModal());
 addEventListener("popstate", () => show(location.href));
-document.addEventListener("visibilitychange", connect);
+document.addEventListener("visibilitychange", () => {
+  if (!window.SharedWorker) connect();
+  if (!document.hidden && missed) refresh();
+});
+addEventListener("pagehide", () => worker?.postMessage({ leaves: true }));
+addEventListener("pageshow", (event) => event.persisted && connect());
 enhance();
 connect();

@@ -32,6 +32,8 @@ _NEWER = 6
 _BLAMED = 500
 """Checkpoints that the search for writers looks back."""
 _RUNS_KNOWN = 64
+_CHILDREN = 200
+"""Records of runs inside a run that are looked at."""
 
 
 class Spending(msgspec.Struct, frozen=True):
@@ -59,6 +61,10 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     """The runs that were forked from a checkpoint, by its id."""
     follows: bool
     """True if no step was asked for: the page shows the newest."""
+    parent: str
+    """The run that this one is inside of, if any."""
+    children: list[str]
+    """The runs of agents inside this one, the newest first."""
 
 
 def read_run(
@@ -98,7 +104,18 @@ def read_run(
         older=older,
         forks=_forks(manager, run_id),
         follows=at is None,
+        parent=_text(headers[0].metadata.get("parent_run")),
+        children=_children(manager, run_id),
     )
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _children(manager: CheckpointManager, run_id: str) -> list[str]:
+    query = RecordQuery(metadata={"parent_run": run_id}, limit=_CHILDREN)
+    return [*dict.fromkeys(header.run_id for header in manager.storage.headers(query))]
 
 
 def _forks(manager: CheckpointManager, run_id: str) -> dict[str, list[str]]:

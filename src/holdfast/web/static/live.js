@@ -1,0 +1,46 @@
+// One connection for all tabs of a browser: a SharedWorker that tells each tab of new records.
+const tabs = new Set();
+let source = null;
+let state = "";
+let last = "";
+
+function tell(message) {
+  for (const tab of tabs) tab.postMessage(message);
+}
+
+function open(address) {
+  const from = new URL(address, location.href);
+  if (last) from.searchParams.set("after", last);
+  source = new EventSource(from);
+  source.onopen = () => tell({ state: (state = "open") });
+  source.onerror = () => {
+    tell({ state: (state = "lost") });
+    if (source?.readyState !== EventSource.CLOSED) return; // it connects again by itself
+    source = null;
+    setTimeout(() => tabs.size && !source && open(address), 2000);
+  };
+  source.addEventListener("record", (event) => {
+    last = event.lastEventId;
+    tell({ record: JSON.parse(event.data), last });
+  });
+}
+
+onconnect = (event) => {
+  const tab = event.ports[0];
+  tabs.add(tab);
+  tab.onmessage = ({ data }) => {
+    if (data.leaves) {
+      tabs.delete(tab);
+      if (tabs.size) return;
+      source?.close();
+      source = null;
+      return;
+    }
+    tabs.add(tab);
+    if (!source) {
+      last = last || data.after;
+      open(data.address);
+    }
+    tab.postMessage({ state, last, count: tabs.size });
+  };
+};

@@ -1,0 +1,96 @@
+"""Every screen on every kind of run: accessible, within the window, within its budget."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from docs.page_runs import make_long
+from docs.page_screens import SCREENS, SHAPES, served, sign_in
+from playwright.sync_api import Browser, Page, expect
+
+import holdfast.web
+
+ASSETS = Path(holdfast.web.__file__).parent / "static"
+
+
+@pytest.fixture(scope="module", params=SHAPES)
+def page(request: Any, browser: Browser, cookies: list[Any]) -> Iterator[Page]:
+    """A browser as a desktop, a phone, and dark."""
+    context = browser.new_context(**SHAPES[request.param])
+    context.add_cookies(cookies)
+    yield context.new_page()
+    context.close()
+
+
+def check(page: Page) -> None:
+    """Fail on a violation of accessibility, and on a page wider than its window."""
+    found = Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+
+
+@pytest.mark.parametrize("name", SCREENS)
+def test_no_screen_violates_accessibility_or_overflows(page: Page, base: str, name: str) -> None:
+    page.goto(base + SCREENS[name])
+    check(page)
+
+
+@pytest.fixture(scope="module")
+def long(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Page, str]]:
+    """A page on a run of ten thousand checkpoints."""
+    address = f"sqlite:///{tmp_path_factory.mktemp('long')}/long.db"
+    make_long(address)
+    with served(address) as (_, link):
+        yield sign_in(browser.new_context(), link), link.partition("/?")[0]
+
+
+LONG = (
+    *("/", "/storage", "/health?verify=1", "/waiting", "/compare?a=long@10&b=long"),
+    *("/run?id=long", "/run?id=long&step=5000", "/run?id=long&tab=state&shape=blame"),
+    *("/run?id=long&tab=timeline&step=777", "/run?id=long&tab=graph", "/run?id=long&tab=events"),
+    *("/act/rewind?checkpoint=long@9990", "/act/fork?checkpoint=long@3"),
+)
+
+
+@pytest.mark.parametrize("path", LONG)
+def test_every_screen_opens_on_a_run_of_ten_thousand_checkpoints(
+    long: tuple[Page, str], path: str
+) -> None:
+    page, base = long
+    page.goto(base + path)
+    expect(page.get_by_role("heading", level=1)).to_be_visible()
+    check(page)
+    if path.startswith("/run"):
+        assert page.locator(".list > li").count() <= 52
+
+
+def test_pages_and_assets_stay_within_their_budgets(open_page: Any, base: str) -> None:
+    """60 kB for the first page, 120 kB for a run, compressed; 1 MB for all assets."""
+    page: Page = open_page("/")
+
+    def weight(path: str) -> int:
+        text = page.request.get(base + path).text()
+        assets = {*re.findall(r'(?:href|src)="(/static/[^"]+)"', text)}
+        bodies = [text.encode(), *(page.request.get(base + one).body() for one in assets)]
+        return sum(len(gzip.compress(body)) for body in bodies) + len(
+            gzip.compress((ASSETS / "live.js").read_bytes())
+        )
+
+    assert weight("/") <= 60_000
+    assert max(weight(path) for path in SCREENS.values()) <= 120_000
+    assert sum(file.stat().st_size for file in ASSETS.iterdir()) <= 1_000_000
+
+
+def test_nothing_is_loaded_from_elsewhere(open_page: Any, base: str) -> None:
+    page: Page = open_page("/")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    for path in ("/", "/run?id=report-mon&tab=graph", "/waiting", "/storage"):
+        page.goto(base + path)
+    assert asked and all(url.startswith(base) for url in asked)
