@@ -1,7 +1,8 @@
-"""The promises of every executor, held to by the one of this process."""
+"""The promises of every executor, held to by the threads of this process and by a worker."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,12 +10,10 @@ import pytest
 from tests.executors.contract import ExecutorContract
 
 from holdfast import SQLiteStorage
-from holdfast.executors import LocalExecutor
+from holdfast.executors import LocalExecutor, Worker, served_by
 
 
-class TestLocalExecutor(ExecutorContract):
-    sweeps = False
-
+class OnSQLite(ExecutorContract):
     @pytest.fixture
     def storage(self, tmp_path: Path) -> Iterator[SQLiteStorage]:
         with SQLiteStorage(tmp_path / "runs.db") as storage:
@@ -25,7 +24,39 @@ class TestLocalExecutor(ExecutorContract):
         monkeypatch.setenv("HOLDFAST_TEST_LOG", str(tmp_path / "executions"))
         return tmp_path / "executions"
 
+
+class TestLocalExecutor(OnSQLite):
+    sweeps = False
+
     @pytest.fixture
     def executor(self, storage: SQLiteStorage, log: Path) -> Iterator[LocalExecutor]:
         with LocalExecutor(storage, concurrency=2) as executor:
             yield executor
+
+
+class WorkerHints:
+    """A worker as an executor: what is submitted is offered to it."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+
+    def submit(self, run_id: str) -> None:
+        self._worker.offer(run_id)
+
+    def cancel(self, run_id: str) -> None:
+        self._worker.cancel(run_id)
+
+    def close(self, timeout: float | None = None) -> None:
+        self._worker.stop()
+
+
+class TestWorker(OnSQLite):
+    @pytest.fixture
+    def executor(self, storage: SQLiteStorage, log: Path) -> Iterator[WorkerHints]:
+        worker = Worker(storage, served_by(["tests.executors.counting"]), concurrency=2)
+        thread = threading.Thread(target=worker.run)
+        thread.start()
+        yield WorkerHints(worker)
+        worker.stop()
+        thread.join(60)
+        assert not thread.is_alive()

@@ -7,10 +7,14 @@ from holdfast.executors.queue_control import queues as queues
 from holdfast.executors.queue_control import rebuild_queues as rebuild_queues
 from holdfast.executors.queue_control import requeue as requeue
 from holdfast.executors.queue_control import set_queue as set_queue
+from holdfast.executors.ray import RayExecutor as RayExecutor
+from holdfast.executors.ray import RayWorkerInfo as RayWorkerInfo
 from holdfast.executors.schedules import Schedule as Schedule
 from holdfast.executors.schedules import schedule as schedule
 from holdfast.executors.serving import Served as Served
 from holdfast.executors.serving import schedules_in as schedules_in
 from holdfast.executors.serving import served_by as served_by
+from holdfast.executors.temporal import TemporalExecutor as TemporalExecutor
+from holdfast.executors.temporal import TemporalWorker as TemporalWorker
 from holdfast.executors.worker import Worker as Worker
 from holdfast.executors.worker_metrics import serve_metrics as serve_metrics
