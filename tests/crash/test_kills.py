@@ -35,36 +35,42 @@ def lived(child: Child, chance: random.Random) -> list[list[Any]]:
     return [*heard, *child.hear_all()]
 
 
+def kill_and_check(
+    medium: str, directory: Path, server: ForkServer, kills: int, chance: random.Random
+) -> int:
+    """Kill workers again and again, and check what they told; the saves that they told of."""
+    acknowledged = 0
+    for life in range(kills):
+        if life % LIVES == 0:
+            told, place = Told(), directory / str(life)
+            place.mkdir()
+        with server.start("tests.crash.workload:work", medium, str(place), life) as child:
+            told.hear(lived(child, chance))
+        thorough = life % LIVES == LIVES - 1 or life == kills - 1
+        told.check(medium, place, thorough=thorough)
+        if thorough:
+            acknowledged += len(told.acknowledged)
+            shutil.rmtree(place)
+    return acknowledged
+
+
 @pytest.mark.parametrize("medium", (*DURABLE, *SERVERS))
 def test_a_kill_at_any_moment_loses_nothing_and_leaves_nothing(
     medium: str, tmp_path: Path, server: ForkServer, finding: Callable[..., None]
 ) -> None:
-    chance = random.Random(medium)
-    acknowledged = 0
-    for life in range(KILLS):
-        if life % LIVES == 0:
-            told, directory = Told(), tmp_path / str(life)
-            directory.mkdir()
-        with server.start("tests.crash.workload:work", medium, str(directory), life) as child:
-            told.hear(lived(child, chance))
-        thorough = life % LIVES == LIVES - 1 or life == KILLS - 1
-        told.check(medium, directory, thorough=thorough)
-        if thorough:
-            acknowledged += len(told.acknowledged)
-            shutil.rmtree(directory)
+    acknowledged = kill_and_check(medium, tmp_path, server, KILLS, random.Random(medium))
     finding(f"SIGKILL, {medium}", KILLS, f"{acknowledged:,} saves acknowledged, 0 lost")
     assert acknowledged > KILLS
 
 
-@pytest.mark.parametrize("medium", (*DURABLE, *SERVERS))
-def test_a_killed_loop_that_is_started_again_at_once_goes_on(
-    medium: str, tmp_path: Path, server: ForkServer, finding: Callable[..., None]
-) -> None:
-    chance = random.Random(medium)
-    target, arguments = "tests.crash.workload:loop", (medium, str(tmp_path))
+def kill_and_resume(
+    medium: str, directory: Path, server: ForkServer, tries: int, chance: random.Random
+) -> tuple[list[float], int]:
+    """Kill a loop and start it again; the seconds until each began, and the last step."""
+    target, arguments = "tests.crash.workload:loop", (medium, str(directory))
     low = high = 0
     waits = []
-    for attempt in range(1, max(5, min(KILLS // 5, 1_000)) + 1):
+    for attempt in range(1, tries + 1):
         started = time.perf_counter()
         with server.start(target, *arguments) as child:
             began = child.hear(1)
@@ -79,8 +85,17 @@ def test_a_killed_loop_that_is_started_again_at_once_goes_on(
                 raise AssertionError(told)
         low = max([step, *(line[1] for line in told if line[0] == "saved")])
         high = max([step, *(line[1] for line in told if line[0] == "save")])
-        open_medium(medium, tmp_path).close()
-        assert strays(tmp_path) == []
+        open_medium(medium, directory).close()
+        assert strays(directory) == []
+    return waits, low
+
+
+@pytest.mark.parametrize("medium", (*DURABLE, *SERVERS))
+def test_a_killed_loop_that_is_started_again_at_once_goes_on(
+    medium: str, tmp_path: Path, server: ForkServer, finding: Callable[..., None]
+) -> None:
+    tries = max(5, min(KILLS // 5, 1_000))
+    waits, low = kill_and_resume(medium, tmp_path, server, tries, random.Random(medium))
     finding(
         f"SIGKILL and started again at once, {medium}",
         len(waits),

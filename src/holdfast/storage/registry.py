@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 _GROUP = "holdfast.storages"
-_LATER = ("az", "cosmos", "gs", "s3")
+_LATER = ("az", "cosmos", "gs")
 _ALIASES = {
     "postgres": "postgresql",
     **dict.fromkeys(("rediss", "redis+unix", "valkey", "valkeys", "valkey+unix"), "redis"),
@@ -56,7 +56,10 @@ def open_storage(address: str | Storage | None = None) -> Storage:
     - ``redis://user@host:6379/0``, ``rediss://`` with TLS, ``valkey://``, ``redis+unix:///socket``,
       with ``prefix=``, ``durability=``, ``replicas=``, ``pool=``, ``timeout=``, ``patience=``;
       needs the extra `redis`.
-    - All of them take ``?compress=gzip``, ``zstd`` or ``false``; SQLite's default is ``zstd``.
+    - ``s3://bucket/prefix``, with ``endpoint=``, ``region=``, ``timeout=``, ``patience=``; needs
+      the extra `objects`.
+    - All of them take ``?compress=gzip``, ``zstd`` or ``false``; the default of SQLite and
+      of object stores is ``zstd``.
       ``redundancy=1`` keeps a second, compressed copy of every record beside the first: a damaged
       record is made whole from it, and costs nothing.
     - ``resilient:sqlite:///runs.db|file:copy``: a `ResilientStorage` over these, the primary first.
@@ -300,6 +303,25 @@ def _open_redis(url: StorageURL) -> Storage:
         ) from None
 
 
+def _open_objects(url: StorageURL) -> Storage:
+    url.check_options("endpoint", "region", "compress", "timeout", "patience")
+    from holdfast.storage.objects import ObjectStorage
+
+    try:
+        return ObjectStorage(
+            f"{url.scheme}://{url.host or ''}{url.path}",
+            compress=_compression_named(url.options.get("compress", "zstd")),
+            endpoint=url.options.get("endpoint"),
+            region=url.options.get("region"),
+            timeout=float(url.options.get("timeout", "30")),
+            patience=float(url.options.get("patience", "30")),
+        )
+    except ValueError as error:
+        raise UsageError(
+            f"an option of {url} is no number: {error}", hint="timeout and patience take seconds"
+        ) from None
+
+
 def _open_resilient(url: StorageURL) -> Storage:
     """The addresses stand one after another, each as it would stand alone."""
     parts = url.full.partition(":")[2].split("|")
@@ -328,6 +350,7 @@ _SCHEMES: dict[str, Callable[[StorageURL], Storage]] = {
     "postgresql": _open_postgres,
     "redis": _open_redis,
     "resilient": _open_resilient,
+    "s3": _open_objects,
     "sqlite": _open_sqlite,
 }
 

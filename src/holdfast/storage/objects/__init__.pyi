@@ -1,0 +1,1 @@
+from holdfast.storage.objects.storage import ObjectStorage as ObjectStorage

@@ -1,0 +1,151 @@
+"""Reading one run: its rows newest first, its records oldest first, a page at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+
+from holdfast.core.records import Header, Record, medium_name, subtract_ranges
+from holdfast.errors import CorruptError, StorageUnavailableError
+from holdfast.storage.objects.log_view import LogView
+from holdfast.storage.objects.packs import Packs, StaleView
+from holdfast.storage.objects.run_log import RunLogs
+from holdfast.storage.objects.segments import LogRow, PackRef, header_of, record_of
+from holdfast.storage.shared import misplaced, missing
+
+__all__ = ["LogReader"]
+
+_PAGE = 256
+_PAGE_BYTES = 4 << 20
+_TRIES = 20
+
+
+class LogReader:
+    """Reads runs; between two pages it holds nothing."""
+
+    def __init__(self, logs: RunLogs, packs: Packs) -> None:
+        self._logs = logs
+        self._packs = packs
+
+    def rows(
+        self, run_id: str, below: int | None = None, *, fresh: bool = True, hidden: bool = False
+    ) -> Iterator[LogRow]:
+        """The visible rows of a run before *below*, newest first; with *hidden* all of them."""
+        while True:
+            rows, below = self._page_down(run_id, below, fresh, hidden)
+            yield from rows
+            if below is None:
+                return
+            fresh = False
+
+    def newest(self, view: LogView, scope: str) -> Header | None:
+        """The newest visible checkpoint of a scope."""
+        if view.head is None:
+            return None
+        for row in self._packs.rows_down(view, view.head.seq + 1):
+            if not row.note and row.seq not in view.hidden:
+                header = header_of(view.run_id, row)
+                if header.scope == scope:
+                    return header
+        return None
+
+    def records(self, run_id: str, first: int, last: int | None) -> Iterator[Record]:
+        """The records of a run, digests checked; one that is missing is a `CorruptError`."""
+        before: Header | None = None
+        following: int | None = first
+        fresh = True
+        while following is not None:
+            page, following = self._page_up(run_id, following, last, fresh)
+            for row, body in page:
+                record = record_of(run_id, row, body)
+                header = record.header
+                if before and header.seq == before.seq + 1 and header.prev != before.digest:
+                    raise misplaced(run_id, header.seq)
+                before = header
+                yield record
+            fresh = False
+
+    def _page_down(
+        self, run_id: str, below: int | None, fresh: bool, hidden: bool
+    ) -> tuple[list[LogRow], int | None]:
+        for _ in range(_TRIES):
+            try:
+                with self._logs.lock(run_id):
+                    view = self._logs.view(run_id, fresh=fresh)
+                    if view.head is None:
+                        return [], None
+                    bound = view.head.seq + 1 if below is None else below
+                    rows: list[LogRow] = []
+                    for number, row in enumerate(self._packs.rows_down(view, bound), 1):
+                        if hidden or row.seq not in view.hidden:
+                            rows.append(row)
+                        if number == _PAGE:
+                            return rows, row.seq
+                    return rows, None
+            except StaleView:
+                self._logs.forget(medium_name(run_id))
+        raise _restless(run_id)
+
+    def _page_up(
+        self, run_id: str, first: int, last: int | None, fresh: bool
+    ) -> tuple[list[tuple[LogRow, bytes | None]], int | None]:
+        for _ in range(_TRIES):
+            try:
+                with self._logs.lock(run_id):
+                    view = self._logs.view(run_id, fresh=fresh)
+                    if view.head is None:
+                        return [], None
+                    end = view.head.seq if last is None else min(last, view.head.seq)
+                    rows, following = self._window(view, first, end)
+                    return self._with_bodies(view, rows), following
+            except StaleView:
+                self._logs.forget(medium_name(run_id))
+        raise _restless(run_id)
+
+    def _window(
+        self, view: LogView, first: int, end: int
+    ) -> tuple[list[tuple[LogRow, PackRef | None]], int | None]:
+        rows: list[tuple[LogRow, PackRef | None]] = []
+        size = 0
+        for row, pack in self._packs.rows_up(view, first, end):
+            if rows and (len(rows) == _PAGE or size + row.size > _PAGE_BYTES):
+                return rows, first
+            _check_gap(view, first, row.seq - 1)
+            rows.append((row, pack))
+            size += row.size
+            first = row.seq + 1
+        _check_gap(view, first, end)
+        return rows, None
+
+    def _with_bodies(
+        self, view: LogView, rows: list[tuple[LogRow, PackRef | None]]
+    ) -> list[tuple[LogRow, bytes | None]]:
+        found: list[tuple[LogRow, bytes | None]] = []
+        for _, group in groupby(rows, key=lambda pair: pair[1] and pair[1].key):
+            part = list(group)
+            pack = part[0][1]
+            wanted = [row for row, _ in part]
+            bodies = view.bodies if pack is None else self._packs.bodies(pack, wanted)
+            found += [(row, bodies.get(row.seq)) for row in wanted]
+        return found
+
+
+def _check_gap(view: LogView, first: int, last: int) -> None:
+    if first <= last:
+        for seq, _ in subtract_ranges([(first, last)], view.erased):
+            raise missing(view.run_id, seq)
+
+
+def _restless(run_id: str) -> StorageUnavailableError:
+    return StorageUnavailableError(
+        f"the objects of run {run_id!r} change faster than they can be read", run_id=run_id
+    )
+
+
+def damaged(run_id: str) -> CorruptError:
+    """The error for a run whose newest change cannot be read."""
+    return CorruptError(
+        f"the newest object of run {run_id!r} is damaged",
+        hint="run: holdfast repair",
+        run_id=run_id,
+    )

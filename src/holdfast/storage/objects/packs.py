@@ -1,0 +1,370 @@
+"""Packs: what a log holds, gathered into few objects, and what is not needed any more deleted."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import timedelta
+from heapq import heapify, heappop, heappush
+
+from holdfast.core.records import ranges_of
+from holdfast.storage.objects.bucket import Bucket
+from holdfast.storage.objects.log_view import LogView, entry_key, pos_of, ref_of
+from holdfast.storage.objects.run_log import RunLogs
+from holdfast.storage.objects.segments import (
+    LogEntry,
+    LogRow,
+    PackRef,
+    body_places,
+    decode,
+    encode,
+    header_of,
+)
+
+__all__ = ["Packs"]
+
+GRACE = timedelta(hours=1)
+"""The age, by the store's clock, from which on objects of a log are deleted; see `TRUST`."""
+LOOSE = 32
+"""Changes after which a log gets a base."""
+_FAN = 8
+"""Packs of one size that are merged into a larger one."""
+_MOST_PACK = 32 << 20
+_WHOLE = 2 << 20
+_WHOLE_BYTES = 16 << 20
+"""An object up to this size is read whole, where its bodies are wanted."""
+_REPEATED = 1 << 20
+_BASES = 256
+_SWEEP = 10_000
+_INDEX_ROWS = 200_000
+
+
+class StaleView(Exception):
+    """An object was deleted since the view was taken; it has to be taken anew."""
+
+
+class Packs:
+    """Reads older records of runs, and keeps the number of their objects small."""
+
+    def __init__(self, bucket: Bucket, logs: RunLogs) -> None:
+        self._bucket = bucket
+        self._logs = logs
+        self._lock = threading.Lock()
+        self._indexes: OrderedDict[str, list[LogRow]] = OrderedDict()
+        self._held = 0
+        self._whole: OrderedDict[str, bytes] = OrderedDict()
+
+    def rows_up(
+        self, view: LogView, first: int, last: int
+    ) -> Iterator[tuple[LogRow, PackRef | None]]:
+        """The rows from *first* to *last*, oldest first, each with its pack; None: in the view.
+
+        The packs of a reader that wants bodies are read whole where they are small.
+        """
+        near = [pack for pack in view.packs if pack.first <= last and pack.last >= first]
+        queue: list[tuple[int, int, int]] = [(pack.first, n, -1) for n, pack in enumerate(near)]
+        heapify(queue)
+        opened: dict[int, list[LogRow]] = {}
+        inline = sorted(seq for seq in view.rows if first <= seq <= last)
+        place = 0
+        while queue or place < len(inline):
+            if place < len(inline) and (not queue or inline[place] <= queue[0][0]):
+                row, pack = view.rows[inline[place]], view.large.get(view.rows[inline[place]].pos)
+                place += 1
+            else:
+                _, number, at = heappop(queue)
+                if at < 0:
+                    opened[number] = [
+                        row
+                        for row in self.rows_in(near[number], whole=True)
+                        if first <= row.seq <= last and not view.is_erased(row.seq)
+                    ]
+                rows = opened[number]
+                if at + 1 < len(rows):
+                    heappush(queue, (rows[at + 1].seq, number, at + 1))
+                if at < 0:
+                    continue
+                row, pack = rows[at], near[number]
+            if row.seq >= first:
+                yield row, pack
+                first = row.seq + 1
+
+    def rows_down(self, view: LogView, below: int) -> Iterator[LogRow]:
+        """The rows before *below*, newest first, hidden ones included."""
+        near = [pack for pack in view.packs if pack.first < below]
+        queue: list[tuple[int, int, int]] = [(-pack.last, n, -1) for n, pack in enumerate(near)]
+        heapify(queue)
+        opened: dict[int, list[LogRow]] = {}
+        inline = sorted((seq for seq in view.rows if seq < below), reverse=True)
+        place = 0
+        while queue or place < len(inline):
+            if place < len(inline) and (not queue or inline[place] >= -queue[0][0]):
+                row = view.rows[inline[place]]
+                place += 1
+            else:
+                _, number, at = heappop(queue)
+                if at < 0:
+                    opened[number] = [
+                        row
+                        for row in reversed(self.rows_in(near[number]))
+                        if row.seq < below and not view.is_erased(row.seq)
+                    ]
+                rows = opened[number]
+                if at + 1 < len(rows):
+                    heappush(queue, (-rows[at + 1].seq, number, at + 1))
+                if at < 0:
+                    continue
+                row = rows[at]
+            if row.seq < below:
+                yield row
+                below = row.seq
+
+    def rows_at(self, view: LogView, seqs: Collection[int]) -> dict[int, LogRow]:
+        """The rows at these seqs, where there are any."""
+        found = {seq: view.rows[seq] for seq in seqs if seq in view.rows}
+        left = {seq for seq in seqs if seq not in found and not view.is_erased(seq)}
+        for pack in view.packs:
+            if any(pack.first <= seq <= pack.last for seq in left):
+                found |= {row.seq: row for row in self.rows_in(pack) if row.seq in left}
+        return dict(sorted(found.items()))
+
+    def rows_in(self, pack: PackRef, *, whole: bool = False) -> list[LogRow]:
+        """The rows of a pack, which never changes."""
+        with self._lock:
+            rows = self._indexes.get(pack.key)
+            if rows is not None:
+                self._indexes.move_to_end(pack.key)
+                return rows
+        whole = whole and pack.size <= _WHOLE
+        data = self._bucket.get_range(pack.key, 0, pack.size if whole else pack.index)
+        if not data:
+            raise StaleView
+        if whole:
+            self._remember_whole(pack.key, data)
+        return self._remember(pack.key, decode(data).entry.rows)
+
+    def bodies(self, pack: PackRef, wanted: Sequence[LogRow]) -> dict[int, bytes]:
+        """The bodies of some rows of a pack that follow each other: at most one request."""
+        places = body_places(self.rows_in(pack), pack.index)
+        start = places[wanted[0].seq]
+        end = places[wanted[-1].seq] + wanted[-1].size
+        with self._lock:
+            held = self._whole.get(pack.key)
+        if held is not None:
+            data: bytes | None = held[start:end]
+        else:
+            data = self._bucket.get_range(pack.key, start, end) if end > start else b""
+        if data is None:
+            raise StaleView
+        return {
+            row.seq: data[places[row.seq] - start : places[row.seq] - start + row.size]
+            for row in wanted
+        }
+
+    def _remember(self, key: str, rows: list[LogRow]) -> list[LogRow]:
+        with self._lock:
+            if key not in self._indexes:
+                self._indexes[key] = rows
+                self._held += len(rows)
+            while self._held > _INDEX_ROWS and len(self._indexes) > 1:
+                self._held -= len(self._indexes.popitem(last=False)[1])
+        return rows
+
+    def _remember_whole(self, key: str, data: bytes) -> None:
+        with self._lock:
+            self._whole[key] = data
+            while sum(map(len, self._whole.values())) > _WHOLE_BYTES and len(self._whole) > 1:
+                self._whole.popitem(last=False)
+
+    def is_due(self, view: LogView) -> bool:
+        """True if the log of a run has so many changes that it should get a base."""
+        return view.loose >= LOOSE
+
+    def pack(self, view: LogView, *, erased: Collection[int] = ()) -> bool:
+        """Give the log a base; False if another change came first.
+
+        The base repeats what the newest checkpoint needs, so that a resume reads it alone. With
+        *erased*, no object that the base names holds a record at one of these seqs.
+        """
+        if view.head is None:
+            return self._write_base(view, [], [])
+        packs, inline, gone = self._gathered(view, erased)
+        packs, merged = self._merged(view, packs)
+        before = set(view.packs)
+        if not self._write_base(view, packs, inline):
+            self._bucket.delete(p.key for p in packs if p not in before and _is_own(p))
+            return False
+        self._bucket.delete(pack.key for pack in (*gone, *merged) if _is_own(pack))
+        if merged or erased:
+            self.sweep(view)
+        return True
+
+    def _gathered(
+        self, view: LogView, erased: Collection[int]
+    ) -> tuple[list[PackRef], list[int], list[PackRef]]:
+        """The packs of a new base, the seqs it holds itself, and packs that it replaces."""
+        packs = [*view.packs, *view.large.values()]
+        gone: list[PackRef] = []
+        if erased:
+            packs, gone = self._scrubbed(view, packs, erased)
+        own = [seq for seq in view.rows if seq in view.bodies]
+        based = [seq for seq in view.based_rows if seq in view.rows]
+        inline = {seq for seq in own if view.rows[seq].pos > view.base}
+        if based and set(view.based_rows).isdisjoint(erased):
+            rows = [view.rows[seq] for seq in based]
+            packs.append(ref_of(entry_key(view.name, view.base), rows, *view.based, 0))
+        else:
+            inline.update(based)
+        packs.sort(key=lambda pack: pack.last)
+        return packs, sorted({*inline, *self._chain(view)}), gone
+
+    def _chain(self, view: LogView) -> list[int]:
+        """The seqs that the newest checkpoint needs, if they are few bytes and in the view."""
+        if view.newest is None or view.newest.seq not in view.rows:
+            return []
+        header = header_of(view.run_id, view.newest)
+        first = header.key_seq or header.seq
+        chain = [seq for seq in view.bodies if seq >= first]
+        light = sum(view.rows[seq].size for seq in chain) <= _REPEATED
+        return chain if light else []
+
+    def _write_base(self, view: LogView, packs: Sequence[PackRef], inline: Sequence[int]) -> bool:
+        entry = LogEntry(
+            view.run_id,
+            view.pos + 1,
+            max(time.time_ns(), view.at + 1),
+            os.urandom(8),
+            view.epoch,
+            view.pos + 1,
+            view.head,
+            view.newest,
+            [view.rows[seq] for seq in inline],
+            ranges_of(sorted(view.hidden)),
+            view.erased,
+            list(packs),
+            [*view.bases, *([view.base] if view.base else [])][-_BASES:],
+        )
+        bodies = {seq: view.bodies[seq] for seq in inline}
+        return self._logs.write(view, entry, bodies)
+
+    def _merged(self, view: LogView, packs: list[PackRef]) -> tuple[list[PackRef], list[PackRef]]:
+        """The packs, the newest ones of one size merged if there are many; and those merged."""
+        merged: list[PackRef] = []
+        for level in range(8):
+            tail = [pack for pack in packs if pack.level == level]
+            if len(tail) < _FAN or sum(pack.size for pack in tail) > _MOST_PACK:
+                continue
+            whole = self.join(view, tail, level + 1)
+            at = packs.index(tail[0])
+            packs = [pack for pack in packs if pack not in tail]
+            packs[at:at] = [whole] if whole else []
+            merged += tail
+        packs.sort(key=lambda pack: pack.last)
+        return packs, merged
+
+    def join(
+        self, view: LogView, packs: Sequence[PackRef], level: int, erased: Collection[int] = ()
+    ) -> PackRef | None:
+        """Write the records of some packs as one; None if none is left of them."""
+        rows: dict[int, LogRow] = {}
+        bodies: dict[int, bytes] = {}
+        for data in self._bucket.together(self._bucket.get, [pack.key for pack in packs]):
+            if not data:
+                raise StaleView
+            segment = decode(data)
+            for row in segment.entry.rows:
+                if not view.is_erased(row.seq) and row.seq not in erased:
+                    rows[row.seq] = row
+                    bodies[row.seq] = segment.bodies[row.seq]
+        return self.store(view, [rows[seq] for seq in sorted(rows)], bodies, level)
+
+    def store(
+        self, view: LogView, rows: Sequence[LogRow], bodies: Mapping[int, bytes], level: int
+    ) -> PackRef | None:
+        """Store a pack of these rows under a name of its own; None for no rows."""
+        if not rows:
+            return None
+        key = f"data/{view.name}/{os.urandom(12).hex()}"
+        entry = LogEntry(view.run_id, 0, 0, b"", 0, 0, None, None, list(rows), [], [])
+        data, index = encode(entry, bodies)
+        self._bucket.put(key, data)
+        return ref_of(key, rows, len(data), index, level)
+
+    def _scrubbed(
+        self, view: LogView, packs: Sequence[PackRef], erased: Collection[int]
+    ) -> tuple[list[PackRef], list[PackRef]]:
+        """The packs without erased records, and those that were written anew for it."""
+        kept: list[PackRef] = []
+        gone: list[PackRef] = []
+        for pack in packs:
+            if not self._holds(pack, erased):
+                kept.append(pack)
+                continue
+            gone.append(pack)
+            anew = self.join(view, [pack], max(pack.level, 1), erased)
+            if anew is not None:
+                kept.append(anew)
+        return kept, gone
+
+    def _holds(self, pack: PackRef, seqs: Collection[int]) -> bool:
+        near = [seq for seq in seqs if pack.first <= seq <= pack.last]
+        return bool(near) and not {row.seq for row in self.rows_in(pack)}.isdisjoint(near)
+
+    def scrub(self, view: LogView, places: Collection[int]) -> None:
+        """Empty the objects at some positions of a log, and those of all former bases.
+
+        They are emptied and not deleted: their names have to stay taken for a while.
+        """
+        left = {pos_of(one.key) for one in self._bucket.each(f"log/{view.name}")}
+        named = {pack.key for pack in view.packs}
+        keys = [
+            entry_key(view.name, pos)
+            for pos in left & {*places, *view.bases}
+            if pos < view.base and entry_key(view.name, pos) not in named
+        ]
+        self._bucket.together(lambda key: self._bucket.put(key, b""), keys)
+
+    def sweep(self, view: LogView) -> None:
+        """Delete the objects of a log that its base has replaced, once they are old enough."""
+        named = {pack.key for pack in view.packs}
+        latest = None
+        old: list[str] = []
+        for one in self._bucket.each(f"log/{view.name}"):
+            latest = latest or one.changed
+            is_past = pos_of(one.key) < view.base and one.key not in named
+            if is_past and latest - one.changed > GRACE:
+                old.append(one.key)
+            if len(old) >= _SWEEP:
+                break
+        self._bucket.delete(old)
+
+    def sweep_data(self, view: LogView) -> None:
+        """Delete packs that a crash left behind, and that no base names."""
+        named = {pack.key for pack in view.packs}
+        listed = list(self._bucket.each(f"data/{view.name}"))
+        latest = max((one.changed for one in listed), default=None)
+        if latest is not None:
+            self._bucket.delete(
+                one.key for one in listed if one.key not in named and latest - one.changed > GRACE
+            )
+
+    def drop(self, view: LogView) -> None:
+        """Remove all that a deleted run has left, but for the end of its log."""
+        self._bucket.delete([one.key for one in self._bucket.each(f"data/{view.name}")])
+        self.drop_log(view)
+
+    def drop_log(self, view: LogView) -> None:
+        """Delete or empty all objects of a log before its base."""
+        left = [one for one in self._bucket.each(f"log/{view.name}") if pos_of(one.key) < view.base]
+        latest = max((one.changed for one in left), default=None)
+        self._bucket.delete(one.key for one in left if latest and latest - one.changed > GRACE)
+        young = [one.key for one in left if one.size and latest and latest - one.changed <= GRACE]
+        self._bucket.together(lambda key: self._bucket.put(key, b""), young)
+
+
+def _is_own(pack: PackRef) -> bool:
+    """True for an object that is no part of a log."""
+    return pack.key.startswith("data/")

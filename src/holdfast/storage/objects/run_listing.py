@@ -1,0 +1,202 @@
+"""Listings over all runs: the index of runs, then the newest object of each that is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from heapq import heapify, heappop, heapreplace
+
+from holdfast.core.records import Header, medium_name
+from holdfast.errors import CorruptError
+from holdfast.storage.base import RecordQuery, RunInfo, RunQuery, matches, matches_run, only_one
+from holdfast.storage.objects.bucket import Bucket
+from holdfast.storage.objects.log_reader import LogReader, damaged
+from holdfast.storage.objects.run_log import RunLogs
+from holdfast.storage.objects.run_names import NamedRun, RunNames
+from holdfast.storage.objects.segments import LogEntry, LogRow, header_of
+from holdfast.storage.shared import passed_over, run_info
+
+__all__ = ["NEWEST", "RunListing", "wants"]
+
+NEWEST = (1 << 63) - 1
+"""Higher than any ordinal."""
+
+_Key = tuple[int, int, int]
+"""The order of records between runs: time of commit, ordinal of the run, seq."""
+
+
+class RunListing:
+    """Answers what is asked of many runs at once."""
+
+    def __init__(self, bucket: Bucket, logs: RunLogs, index: RunNames, reading: LogReader) -> None:
+        self._bucket = bucket
+        self._logs = logs
+        self._index = index
+        self._reading = reading
+
+    def tips(self, *, with_damaged: bool = False) -> list[LogEntry]:
+        """The newest entries of all runs, the newest run first.
+
+        Of a damaged run it is the newest that can be read, if *with_damaged*.
+        """
+        found = []
+        for one, tip, whole in self._known(self._index.all()):
+            if not whole and not with_damaged:
+                passed_over(tip.run_id, damaged(tip.run_id))
+            elif tip.head is not None and tip.head.ordinal == one.ordinal:
+                found.append(tip)
+        return found
+
+    def info(self, run_id: str) -> RunInfo | None:
+        """The head of a run as callers see it; None if there is no run."""
+        name = medium_name(run_id)
+        tips = self._logs.tips([name])
+        tip = tips.get(name)
+        if tip is None and self._logs.newest_pos(name):
+            raise damaged(run_id)
+        return None if tip is None or tip.head is None else _info(tip)
+
+    def infos(self, query: RunQuery, bound: int, size: int) -> tuple[list[RunInfo], int | None]:
+        """The wanted ones of the *size* newest runs below *bound*, and the bound of the next."""
+        indexed = self._index.below(bound, size)
+        found = []
+        for one, tip, whole in self._known(indexed):
+            if tip.head is None or tip.head.ordinal != one.ordinal:
+                continue
+            if not whole and query.name == tip.head.name:
+                raise damaged(tip.run_id)
+            info = _info(tip)
+            if wants(query, info):
+                found.append(info)
+        return found, indexed[-1].ordinal if len(indexed) == size else None
+
+    def _known(self, indexed: list[NamedRun]) -> Iterator[tuple[NamedRun, LogEntry, bool]]:
+        """The runs of a part of the index with their newest entries, and whether it is whole."""
+        tips = self._logs.tips([one.name for one in indexed])
+        for one in indexed:
+            tip = tips.get(one.name)
+            if tip is not None:
+                yield one, tip, True
+            elif (older := self._logs.last_whole(one.name)) is not None:
+                yield one, older, False
+
+    def headers(self, query: RecordQuery) -> Iterator[Header]:
+        """The visible headers of all runs that *query* wants, newest first."""
+        bound = None if query.before is None else self.bound(query)
+        streams = [_Stream(self._reading, tip, query, bound) for tip in self.tips()]
+        heapify(streams)
+        while streams:
+            header = streams[0].take()
+            if streams[0].is_at_end:
+                heappop(streams)
+            else:
+                heapreplace(streams, streams[0])
+            if header is not None:
+                yield header
+
+    def find(self, prefix: str) -> list[Header]:
+        """The visible checkpoints whose id starts so, newest first; an exact id only its own."""
+
+        def with_id(tip: LogEntry) -> list[tuple[_Key, Header]]:
+            newest: dict[tuple[str, str], tuple[_Key, Header]] = {}
+            try:
+                for key, header in self._rows(
+                    tip, lambda row: not row.note and row.id.startswith(prefix)
+                ):
+                    newest.setdefault((header.id, header.scope), (key, header))
+            except CorruptError as error:
+                passed_over(tip.run_id, error)
+            return list(newest.values())
+
+        parts = self._bucket.apart(with_id, self.tips())
+        found = sorted((pair for part in parts for pair in part), key=_place, reverse=True)
+        exact = [header for _, header in found if header.id == prefix]
+        return exact or [header for _, header in found]
+
+    def bound(self, query: RecordQuery) -> _Key:
+        """The place of the record that *query* calls `before`."""
+        found: dict[tuple[str, str], _Key] = {}
+        if query.run_id is None:
+            tips = self.tips()
+        else:
+            tips = list(self._logs.tips([medium_name(query.run_id)]).values())
+        for tip in tips:
+            for key, header in self._rows(tip, lambda row: row.id == query.before, hidden=True):
+                if query.name in (None, header.name) and query.scope in (None, header.scope):
+                    found.setdefault((header.run_id, header.scope), key)
+        return only_one(found, query.before)
+
+    def _rows(
+        self, tip: LogEntry, wanted: Callable[[LogRow], bool], *, hidden: bool = False
+    ) -> Iterator[tuple[_Key, Header]]:
+        if tip.head is None:
+            return
+        for row in self._reading.rows(tip.run_id, fresh=self._is_behind(tip), hidden=hidden):
+            if wanted(row):
+                yield (row.at, tip.head.ordinal, row.seq), header_of(tip.run_id, row)
+
+    def _is_behind(self, tip: LogEntry) -> bool:
+        """True if what is remembered of a run is older than *tip*."""
+        return self._logs.remembered(tip.run_id) < tip.pos
+
+
+class _Stream:
+    """The headers of one run that a query wants, read only once they are next."""
+
+    def __init__(
+        self, reading: LogReader, tip: LogEntry, query: RecordQuery, bound: _Key | None
+    ) -> None:
+        assert tip.head is not None
+        self._reading = reading
+        self._run_id = tip.run_id
+        self._ordinal = tip.head.ordinal
+        self._query = query
+        self._bound = bound
+        self._rows: Iterator[LogRow] | None = None
+        self._next: LogRow | None = None
+        self.key: _Key = (tip.at, tip.head.ordinal, tip.head.seq)
+        """The place of the next header, or of what may come before it."""
+        self.is_at_end = False
+
+    def __lt__(self, other: _Stream) -> bool:
+        return self.key > other.key
+
+    def take(self) -> Header | None:
+        """The header at the place of this stream, which moves on; None if none is wanted there."""
+        row = self._next
+        if self._rows is None:
+            self._rows = self._reading.rows(self._run_id, self.key[2] + 1)
+        try:
+            header = None if row is None else header_of(self._run_id, row)
+        except CorruptError as error:
+            passed_over(self._run_id, error)
+            header = None
+        try:
+            self._advance(self._rows)
+        except CorruptError as error:
+            passed_over(self._run_id, error)
+            self.is_at_end = True
+        return header if header is not None and matches(header, self._query) else None
+
+    def _advance(self, rows: Iterator[LogRow]) -> None:
+        for row in rows:
+            key = (row.at, self._ordinal, row.seq)
+            below = self._bound is None or key < self._bound
+            if below and (self._query.notes or not row.note):
+                self._next, self.key = row, key
+                return
+        self.is_at_end = True
+
+
+def wants(query: RunQuery, info: RunInfo) -> bool:
+    """True if *query* wants this run; its `limit` is left to the caller."""
+    return matches_run(info, query) and (query.before is None or info.ordinal < query.before)
+
+
+def _info(tip: LogEntry) -> RunInfo:
+    assert tip.head is not None
+    newest = None if tip.newest is None else header_of(tip.run_id, tip.newest)
+    return run_info(tip.head, newest)
+
+
+def _place(pair: tuple[_Key, Header]) -> _Key:
+    return pair[0]

@@ -1,0 +1,185 @@
+"""Objects of a run as bytes: entries of its log, and packs of older records.
+
+An object is a short preamble, its facts and the texts of its headers, then all bodies. So facts
+and headers can be read without the bodies, and a damaged body costs its own record only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from holdfast.core.records import Header, Range, Record, open_header, with_body
+from holdfast.errors import CorruptError
+from holdfast.storage.shared import Head, misplaced
+
+__all__ = [
+    "DecodedObject",
+    "LogEntry",
+    "LogRow",
+    "PackRef",
+    "body_places",
+    "decode",
+    "encode",
+    "header_of",
+    "index_size",
+    "record_of",
+    "row_of",
+]
+
+_MAGIC = b"HFO1"
+_PREAMBLE = struct.Struct(">4sI16s")
+
+
+class LogRow(msgspec.Struct, frozen=True, array_like=True):
+    """A record without its body."""
+
+    seq: int
+    pos: int
+    """The position in the log at which it was appended."""
+    at: int
+    """The time of its commit, in nanoseconds; higher than that of any earlier commit."""
+    id: str
+    note: bool
+    digest: bytes
+    text: bytes
+    size: int
+    """Bytes of its body."""
+
+
+class PackRef(msgspec.Struct, frozen=True, array_like=True):
+    """An object that holds records from before a base of the log."""
+
+    key: str
+    first: int
+    last: int
+    """The seqs of its first and last record."""
+    size: int
+    index: int
+    """Bytes up to its first body."""
+    level: int
+
+
+class LogEntry(msgspec.Struct, frozen=True, array_like=True):
+    """The facts of an object: a change of the run, and its state after the change."""
+
+    run_id: str
+    pos: int
+    """Its position in the log, from 1 on; 0 for a pack that is no part of the log."""
+    at: int
+    nonce: bytes
+    """Random: tells the writer's own entry from an equal one of another."""
+    epoch: int
+    base: int
+    """The newest position, its own maybe, that holds the whole state and not only a change."""
+    head: Head | None
+    """None if there is no run: not begun, or deleted."""
+    newest: LogRow | None
+    """The newest visible checkpoint of the run itself."""
+    rows: list[LogRow]
+    hidden: list[Range]
+    """Seqs that the change hides; in a base all that are hidden."""
+    erased: list[Range]
+    packs: list[PackRef] = []
+    """In a base, the objects that hold all older records, oldest first."""
+    bases: list[int] = []
+    """In a base, the positions of those before it."""
+
+
+class DecodedObject(msgspec.Struct, frozen=True):
+    """An object read back: its facts, and its bodies as far as they were read."""
+
+    entry: LogEntry
+    index: int
+    """Bytes up to its first body."""
+    bodies: dict[int, bytes]
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(LogEntry)
+
+
+def encode(entry: LogEntry, bodies: Mapping[int, bytes]) -> tuple[bytes, int]:
+    """The bytes of an object, and how many of them come before its first body."""
+    facts = _encoder.encode(entry)
+    preamble = _PREAMBLE.pack(_MAGIC, len(facts), hashlib.sha256(facts).digest()[:16])
+    data = b"".join((preamble, facts, *(bodies[row.seq] for row in entry.rows)))
+    return data, len(preamble) + len(facts)
+
+
+def index_size(data: bytes) -> int:
+    """The bytes up to the first body of an object that begins with *data*."""
+    if len(data) < _PREAMBLE.size or data[:4] != _MAGIC:
+        raise CorruptError("an object does not begin like one of Holdfast's")
+    return _PREAMBLE.size + int(_PREAMBLE.unpack_from(data)[1])
+
+
+def decode(data: bytes, *, lenient: bool = False) -> DecodedObject:
+    """The object whose bytes, or first bytes, these are; else a `CorruptError`.
+
+    With *lenient* an object whose facts do not fit their digest is read as far as possible: each
+    of its records still has to be proved by its own digest.
+    """
+    index = index_size(data)
+    facts = data[_PREAMBLE.size : index]
+    whole = hashlib.sha256(facts).digest()[:16] == _PREAMBLE.unpack_from(data)[2]
+    if not whole and not lenient:
+        raise CorruptError("the facts of an object do not match their digest")
+    try:
+        entry = _decoder.decode(facts)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise CorruptError("the facts of an object cannot be read") from error
+    bodies: dict[int, bytes] = {}
+    place = index
+    for row in entry.rows:
+        if place + row.size > len(data):
+            break
+        bodies[row.seq] = data[place : place + row.size]
+        place += row.size
+    return DecodedObject(entry, index, bodies)
+
+
+def body_places(rows: Iterable[LogRow], index: int) -> dict[int, int]:
+    """Where the body of each record begins in an object, by seq."""
+    places = {}
+    for row in rows:
+        places[row.seq] = index
+        index += row.size
+    return places
+
+
+def row_of(record: Record, pos: int, at: int) -> LogRow:
+    """The row of a record that is appended at this position and time."""
+    header = record.header
+    digest = bytes.fromhex(header.digest)
+    note = header.frame == "note"
+    return LogRow(header.seq, pos, at, header.id, note, digest, record.text, len(record.body))
+
+
+def header_of(run_id: str, row: LogRow) -> Header:
+    """The header of the record that a row claims to be."""
+    try:
+        header = open_header(row.text, row.digest.hex())
+    except CorruptError as error:
+        raise CorruptError(
+            f"record {row.seq} of run {run_id!r} is damaged: {error.message}",
+            hint=error.hint,
+            run_id=run_id,
+            seq=row.seq,
+        ) from error
+    if (header.run_id, header.seq) != (run_id, row.seq):
+        raise misplaced(run_id, row.seq)
+    return header
+
+
+def record_of(run_id: str, row: LogRow, body: bytes | None) -> Record:
+    """The record that a row and a body claim to be."""
+    header = header_of(run_id, row)
+    if body is None:
+        raise CorruptError(
+            f"the body of record {row.seq} of run {run_id!r} is missing", run_id=run_id, seq=row.seq
+        )
+    return with_body(header, row.text, body)

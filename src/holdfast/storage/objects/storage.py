@@ -1,0 +1,348 @@
+"""Journals in an object store: the medium for machines that share nothing but a bucket."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
+from itertools import islice
+from typing import TypeVar
+
+from holdfast.core.records import Header, Lease, Record, medium_name
+from holdfast.errors import (
+    ConflictError,
+    CorruptError,
+    StorageError,
+    StorageUnavailableError,
+    UsageError,
+)
+from holdfast.storage.base import (
+    Batch,
+    Page,
+    RecordQuery,
+    RunInfo,
+    RunQuery,
+    Storage,
+    about_run,
+    logger,
+    matches,
+)
+from holdfast.storage.objects.appending import Append, drop_records
+from holdfast.storage.objects.bucket import Bucket
+from holdfast.storage.objects.conditions import check_conditions
+from holdfast.storage.objects.diagnosis import diagnose
+from holdfast.storage.objects.leases import LeaseObjects
+from holdfast.storage.objects.log_reader import LogReader
+from holdfast.storage.objects.log_view import LogView
+from holdfast.storage.objects.packs import Packs, StaleView
+from holdfast.storage.objects.repair import check_index, inspect_run, rewrite_run
+from holdfast.storage.objects.run_listing import NEWEST, RunListing, wants
+from holdfast.storage.objects.run_log import LogChange, RunLogs
+from holdfast.storage.objects.run_names import RunNames
+from holdfast.storage.objects.segments import LogRow, header_of
+from holdfast.storage.shared import Fact, Inspection, LeaseSlots, paged, run_info
+
+__all__ = ["ObjectStorage"]
+
+T = TypeVar("T")
+
+_SCHEMES = ("s3", "gs", "az")
+_TRIES = 20
+_COMPRESSIONS: dict[bool | str, str | None] = {
+    **{False: None, True: "zstd"},
+    **{"gzip": "gzip", "zstd": "zstd"},
+}
+
+
+class ObjectStorage(LeaseSlots, Storage):
+    """Keeps journals in the bucket at *url*, ``s3://bucket/prefix``, ``gs://…`` or ``az://…``.
+
+    Credentials come from the environment, as the tools of each store take them. A store that
+    ignores the conditions of writes is refused. Leases expire by the clocks of the processes that
+    take them; a stale writer is refused whatever the clocks say. A request waits *timeout* seconds
+    for its answer; while the store is away or busy it is repeated for up to *patience* seconds.
+    Opening is not: it fails at once. *compress* ("zstd", "gzip" or False) compresses bodies before
+    they are sent. *endpoint* and *region* override those of the environment.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        compress: bool | str = "zstd",
+        endpoint: str | None = None,
+        region: str | None = None,
+        timeout: float = 30.0,
+        patience: float = 30.0,
+    ) -> None:
+        scheme, mark, rest = url.partition("://")
+        name, _, prefix = rest.partition("/")
+        if scheme not in _SCHEMES or not mark or not name or "?" in rest or "@" in name:
+            raise UsageError(
+                "the address of an object store is s3://bucket/prefix, gs:// or az://",
+                hint="credentials come from the environment, never from the address",
+            )
+        if timeout <= 0 or patience < 0:
+            raise UsageError("timeout must be positive, and patience not negative")
+        if compress not in _COMPRESSIONS:
+            raise UsageError(f"compress is {compress!r}", hint='give False, True, "gzip" or "zstd"')
+        self.body_compression = _COMPRESSIONS[compress]
+        self._bucket = Bucket(
+            scheme,
+            name,
+            prefix.strip("/"),
+            endpoint=endpoint,
+            region=region,
+            timeout=timeout,
+            patience=patience,
+        )
+        try:
+            self._bucket.once(lambda: check_conditions(self._bucket))
+        except BaseException:
+            self._bucket.close()
+            raise
+        self._logs = RunLogs(self._bucket)
+        self._packs = Packs(self._bucket, self._logs)
+        self._index = RunNames(self._bucket)
+        self._leases = LeaseObjects(self._bucket)
+        self._reading = LogReader(self._logs, self._packs)
+        self._listing = RunListing(self._bucket, self._logs, self._index, self._reading)
+
+    def append(self, batches: Sequence[Batch]) -> list[ConflictError | None]:
+        self._bucket.check_open()
+        by_run: dict[str, list[tuple[int, Batch, list[Record]]]] = {}
+        for number, batch in enumerate(batches):
+            by_run.setdefault(batch.run_id, []).append((number, batch, batch.opened()))
+        runs = [Append(run_id, parts) for run_id, parts in by_run.items()]
+        beginning = [run for run in runs if run.may_begin]
+        for run, ordinal in zip(beginning, self._new_ordinals(beginning), strict=True):
+            run.ordinal = ordinal
+        results: list[ConflictError | None] = [None] * len(batches)
+        for found in self._bucket.apart(self._append, runs):
+            for number, result in found:
+                results[number] = result
+        return results
+
+    def read(
+        self, run_id: str, *, first: int | None = None, last: int | None = None
+    ) -> Iterator[Record]:
+        self._bucket.check_open()
+        return self._reading.records(run_id, max(first or 1, 1), last)
+
+    def headers(self, query: RecordQuery) -> Iterator[Header]:
+        self._bucket.check_open()
+        if query.limit == 0:
+            return iter(())
+        if query.run_id is None:
+            return islice(self._listing.headers(query), query.limit)
+        return islice(self._headers_of(query.run_id, query), query.limit)
+
+    def find(self, id_prefix: str) -> list[Header]:
+        self._bucket.check_open()
+        return self._listing.find(id_prefix)
+
+    def runs(self, query: RunQuery) -> Iterator[RunInfo]:
+        self._bucket.check_open()
+        if query.run_id is not None:
+            info = self._listing.info(query.run_id)
+            return islice((one for one in [info] if one and wants(query, one)), query.limit)
+        fetch = partial(self._listing.infos, query)
+        start = NEWEST if query.before is None else query.before
+        return islice(paged(fetch, start, limit=query.limit), query.limit)
+
+    def head_and_newest(self, run_id: str, scope: str = "") -> tuple[RunInfo, Header | None] | None:
+        with self._logs.lock(run_id):
+            view = self._logs.view(run_id)
+            if view.head is None:
+                return None
+            own = None if view.newest is None else header_of(run_id, view.newest)
+            newest = self._reading.newest(view, scope) if scope else own
+            return run_info(view.head, own), newest
+
+    def page(
+        self, query: RecordQuery, *, about: str | None = None, notes: Collection[str] = ()
+    ) -> Page:
+        if about is not None:
+            query = about_run(query, about, is_run=self._listing.info(about) is not None)
+        headers = tuple(self.headers(query))
+        found: list[Header] = []
+        for run_id in sorted({header.run_id for header in headers} if notes else ()):
+            rows = self._reading.rows(run_id, fresh=False)
+            opened = [header_of(run_id, row) for row in rows if row.note]
+            found += [header for header in reversed(opened) if header.kind in notes]
+        return Page(headers, tuple(found))
+
+    def delete(
+        self, run_id: str, *, hide: Sequence[int] | None = None, erase: Sequence[int] | None = None
+    ) -> int:
+        self._bucket.check_open()
+        if hide is None and erase is None:
+            return self._delete_run(run_id)
+        erased = set(erase or ())
+        hidden = set(hide or ()) - erased
+        gone: list[LogRow] = []
+        affected = 0
+
+        def plan(view: LogView, fresh: bool) -> LogChange | None:
+            nonlocal affected
+            change, affected = drop_records(self._packs, view, hidden, erased, gone)
+            return change
+
+        self._again(run_id, lambda: self._logs.change(run_id, plan))
+        if gone:
+            self._erase(run_id, gone)
+        return affected
+
+    def compact(self) -> None:
+        """Pack every run, and delete the objects that are not needed any more."""
+        for tip in self._listing.tips():
+            with self._logs.lock(tip.run_id):
+                self._again(tip.run_id, partial(self._compact, tip.run_id))
+
+    def close(self) -> None:
+        self._bucket.close()
+
+    def change_lease(
+        self, run_id: str, change: Callable[[Lease | None], Lease | None]
+    ) -> Lease | None:
+        held, lease = self._leases.change(run_id, change)
+        if lease is not None and lease.epoch > (held.epoch if held else 0):
+            self._fence(run_id, lease.epoch)
+        return lease
+
+    def lease_of(self, run_id: str) -> Lease | None:
+        return self._leases.read(run_id)
+
+    def check_medium(self, *, repair: bool) -> list[str]:
+        return check_index(self._bucket, self._logs, self._index, repair=repair)
+
+    def diagnose(self) -> list[Fact]:
+        return self._bucket.once(lambda: diagnose(self._bucket))
+
+    def known_runs(self) -> list[str]:
+        return [tip.run_id for tip in reversed(self._listing.tips(with_damaged=True))]
+
+    def inspect(self, run_id: str) -> Inspection | None:
+        self._bucket.check_open()
+        return inspect_run(self._bucket, run_id)[0]
+
+    def rewrite(
+        self, run_id: str, records: Sequence[Record], hidden: Collection[int], *, head: int
+    ) -> str:
+        with self._logs.lock(run_id):
+            self._logs.forget(medium_name(run_id))
+            where, ordinal = rewrite_run(
+                self._bucket, self._logs, self._packs, run_id, records, hidden, head
+            )
+        if not records and ordinal:
+            self._index.remove(ordinal, medium_name(run_id))
+        return where
+
+    def _new_ordinals(self, runs: Sequence[Append]) -> list[int]:
+        if not runs:
+            return []
+        ordinals = self._index.ordinals(len(runs))
+        pairs = list(zip(ordinals, runs, strict=True))
+        self._bucket.together(
+            lambda one: self._index.add(one[0], medium_name(one[1].run_id)), pairs
+        )
+        return ordinals
+
+    def _append(self, run: Append) -> list[tuple[int, ConflictError | None]]:
+        try:
+            view = self._again(run.run_id, lambda: self._change(run))
+        except CorruptError as error:
+            # Raised, it would fail the batches of all other runs as well.
+            return run.refused(error)
+        if run.ordinal and (view.head is None or view.head.ordinal != run.ordinal):
+            self._index.remove(run.ordinal, medium_name(run.run_id))
+        if self._packs.is_due(view):
+            self._pack(view)
+        return run.results
+
+    def _change(self, run: Append) -> LogView:
+        return self._logs.change(
+            run.run_id, lambda view, fresh: run.decide(self._packs, view, fresh), fresh=False
+        )
+
+    def _pack(self, view: LogView) -> None:
+        """Pack a run. A failure costs a later reader some requests, and no record."""
+        try:
+            with self._logs.lock(view.run_id):
+                self._packs.pack(view)
+        except (StorageError, CorruptError, StaleView) as error:
+            self._logs.forget(view.name)
+            logger.warning("run %r was not packed: %s", view.run_id, error)
+
+    def _fence(self, run_id: str, epoch: int) -> None:
+        """Make the lease known to the log, so that whoever holds an older one collides."""
+
+        def plan(view: LogView, fresh: bool) -> LogChange | None:
+            if view.epoch >= epoch:
+                return None
+            return LogChange(head=view.head, newest=view.newest, epoch=epoch)
+
+        self._logs.change(run_id, plan, fresh=False)
+
+    def _erase(self, run_id: str, gone: Sequence[LogRow]) -> None:
+        """Remove the bytes of erased records from every object that holds them."""
+        seqs, places = {row.seq for row in gone}, {row.pos for row in gone}
+
+        def work() -> None:
+            with self._logs.lock(run_id):
+                for _ in range(_TRIES):
+                    view = self._logs.view(run_id)
+                    if self._packs.pack(view, erased=seqs):
+                        self._packs.scrub(view, places)
+                        return
+
+        self._again(run_id, work)
+
+    def _delete_run(self, run_id: str) -> int:
+        affected, ordinal = 0, 0
+
+        def plan(view: LogView, fresh: bool) -> LogChange | None:
+            nonlocal affected, ordinal
+            if view.head is None:
+                return None
+            gaps = sum(last - first + 1 for first, last in view.erased)
+            affected, ordinal = view.head.seq - gaps, view.head.ordinal
+            return LogChange(head=None, newest=None, resets=True)
+
+        with self._logs.lock(run_id):
+            view = self._logs.change(run_id, plan)
+            if affected:
+                self._index.remove(ordinal, view.name)
+                self._packs.drop(view)
+        return affected
+
+    def _headers_of(self, run_id: str, query: RecordQuery) -> Iterator[Header]:
+        below = None if query.before is None else self._listing.bound(query)[2]
+        for row in self._reading.rows(run_id, below):
+            if query.notes or not row.note:
+                header = header_of(run_id, row)
+                if matches(header, query):
+                    yield header
+
+    def _compact(self, run_id: str) -> None:
+        view = self._logs.view(run_id)
+        left = {
+            row.seq
+            for pack in view.packs
+            for row in self._packs.rows_in(pack)
+            if view.is_erased(row.seq)
+        }
+        if (view.loose > 1 or left) and not self._packs.pack(view, erased=left):
+            return
+        self._packs.sweep(view)
+        self._packs.sweep_data(view)
+
+    def _again(self, run_id: str, work: Callable[[], T]) -> T:
+        """Do *work*, and again whenever an object was deleted while it was needed."""
+        for _ in range(_TRIES):
+            try:
+                return work()
+            except StaleView:
+                self._logs.forget(medium_name(run_id))
+        raise StorageUnavailableError(
+            f"the objects of run {run_id!r} change faster than they can be read", run_id=run_id
+        )
