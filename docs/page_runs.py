@@ -10,9 +10,13 @@ import sys
 from collections.abc import Sequence
 from typing import Annotated, Any, TypedDict
 
+import msgspec
+
 import holdfast
 from holdfast import Agent, AgentConfig, CheckpointManager, Fleet
 from holdfast.cli.commands.start import make_runs
+from holdfast.core.policy import QueueSettings
+from holdfast.executors import set_queue
 from holdfast.runtime.models import Reply, ToolCall
 from holdfast.runtime.tools import tool
 from holdfast.testing.scripted import ScriptedModel
@@ -31,8 +35,9 @@ def fill(address: str) -> None:
 
 
 def fill_frameworks(address: str) -> None:
-    """Make a LangGraph thread, a fleet, and an agent with a sub-agent that asks for approval."""
+    """Make a LangGraph thread, a fleet, queued runs, and an agent whose sub-agent asks."""
     make_thread(address)
+    make_queue(address)
     asyncio.run(make_fleet(address))
     asyncio.run(make_agents(address))
 
@@ -88,6 +93,35 @@ def make_thread(address: str) -> None:
     thread: Any = {"configurable": {"thread_id": "tides-brest"}}
     for question in ("When is high tide in Brest?", "And tomorrow?"):
         graph.invoke({"messages": [HumanMessage(question)]}, thread)
+
+
+@holdfast.workflow
+def nightly(page: int) -> int:
+    """The run that is queued."""
+    return page
+
+
+def make_queue(address: str) -> None:
+    """Queue runs, one of which is a dead letter."""
+    for number in range(1, 5):
+        nightly.start(
+            number,
+            run_id=f"nightly-{number}",
+            storage=address,
+            queue="nightly",
+            priority=number % 2,
+            key=f"customer-{number % 3}",
+        )
+    set_queue("nightly", QueueSettings(concurrency=4, rate=100), storage=address)
+    with CheckpointManager(address) as manager:
+        storage: Any = manager.storage
+        failed = msgspec.structs.replace(
+            storage.entry_of("nightly-3"),
+            state="dead",
+            failures=5,
+            reason="ConnectionError: api.example is not reachable",
+        )
+        storage.put_entries([("nightly-3", failed)])
 
 
 async def make_fleet(address: str) -> None:

@@ -43,6 +43,7 @@ SCREENS = {
     "waiting": "/waiting",
     "approve": "/act/answer?id=report-wed&waiting=approve%406&how=approve",
     "compare": "/compare?a=report-mon&b=report-mon-kids",
+    "queues": "/queues",
     "storage": "/storage",
     "forget": "/act/forget?id=crawl&keep_last=5",
     "resume": "/act/resume?id=report-tue",

@@ -9,13 +9,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from holdfast.checkpoint.effects import pending
-from holdfast.cli.commands.act import Pending
+from holdfast.cli.commands.act import Pending, QueueList
 from holdfast.cli.commands.see import RunList, read_checkpoint, read_diff, read_log
 from holdfast.cli.commands.start import make_schemas
 from holdfast.cli.framework import raw
 from holdfast.errors import NotFoundError, UsageError
 from holdfast.web.site import Site, asked
-from holdfast.web.views import PER_PAGE, Filter, read_runs
+from holdfast.web.views import PER_PAGE, Filter, read_queues, read_runs
 
 __all__ = ["Api"]
 
@@ -26,6 +26,7 @@ _PATHS = {
     "/api/show": "show",
     "/api/diff": "diff",
     "/api/pending": "pending",
+    "/api/queues": "queues",
 }
 
 
@@ -77,6 +78,11 @@ class Api:
                 pending=[msgspec.structs.replace(one, question=raw(one.question)) for one in found]
             )
         )
+
+    def queues(self, request: Request) -> Response:
+        """``queues``; empty where the storage keeps none."""
+        view = read_queues(self._site.manager, None, None)
+        return _json(QueueList(queues=view.queues if view is not None else []))
 
     def schema(self, request: Request) -> Response:
         """The addresses of documents, and the JSON Schema of each."""

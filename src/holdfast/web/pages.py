@@ -15,7 +15,7 @@ from holdfast.checkpoint.inspect import Figures, view_note
 from holdfast.checkpoint.repair import RunVerdict, verify_headers
 from holdfast.cli.framework import recorded_entry
 from holdfast.core.records import STATUSES
-from holdfast.errors import HoldfastError, NotFoundError
+from holdfast.errors import HoldfastError, NotFoundError, UsageError
 from holdfast.runtime.resume import explain
 from holdfast.storage.base import RunQuery
 from holdfast.web.rendering import pretty
@@ -27,6 +27,7 @@ from holdfast.web.views import (
     draw_times,
     graph_of,
     last_writers,
+    read_queues,
     read_run,
     read_runs,
     read_turns,
@@ -187,6 +188,17 @@ class Pages:
             after=after,
             following=last if more else None,
             before=before,
+        )
+
+    def queues(self, request: Request) -> Response:
+        """Show the queues, the workers, and the queued runs."""
+        after = self._site.newest_record()
+        queue, state = asked(request, "queue"), asked(request, "state")
+        if state not in (None, "ready", "running", "waiting", "dead", "cancelled"):
+            raise UsageError(f"there is no state {state!r}")
+        view = read_queues(self._site.manager, queue, state)
+        return self._site.page(
+            request, "queues.html", view=view, queue=queue or "", state=state or "", after=after
         )
 
     def storage(self, request: Request) -> Response:

@@ -18,7 +18,7 @@ from starlette.responses import HTMLResponse, Response
 from holdfast.cli.framework import ago, change_words, counted, cut, money, size, value_text
 from holdfast.core.values import decode, encode
 from holdfast.web.forms import fields_of
-from holdfast.web.views import span
+from holdfast.web.views import owner_words, span
 
 __all__ = ["Assets", "Renderer", "pretty"]
 
@@ -84,6 +84,7 @@ class Renderer:
             words=partial(change_words, width=60),
             span=span,
             fields=fields_of,
+            owner=owner_words,
             moment=lambda seconds: datetime.fromtimestamp(seconds, UTC),
             digest=lambda value: hashlib.sha256(encode(value)).hexdigest()[:12],
         )

@@ -17,6 +17,7 @@ from holdfast.web.actions.answers import AnswerAction
 from holdfast.web.actions.forks import ForkAction
 from holdfast.web.actions.marks import PinAction, TagAction
 from holdfast.web.actions.plan import Action, ActionPlan, run_in
+from holdfast.web.actions.queues import PauseAction, RequeueAction
 from holdfast.web.actions.repairs import RepairAction, VerifyAction
 from holdfast.web.actions.resumes import ResumeAction, ResumeProcesses, RewindAction
 from holdfast.web.actions.retention import ForgetAction
@@ -44,6 +45,8 @@ class Actions:
             "verify": VerifyAction(site),
             "repair": RepairAction(site),
             "resume": resume,
+            "pause": PauseAction(site),
+            "requeue": RequeueAction(site),
             "demo": DemoAction(site),
         }
 

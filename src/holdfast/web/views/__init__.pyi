@@ -4,6 +4,9 @@ from holdfast.web.views.conversation import ChatTurn as ChatTurn
 from holdfast.web.views.conversation import read_turns as read_turns
 from holdfast.web.views.graph_drawing import GraphDrawing as GraphDrawing
 from holdfast.web.views.graph_drawing import graph_of as graph_of
+from holdfast.web.views.queue_view import QueueView as QueueView
+from holdfast.web.views.queue_view import owner_words as owner_words
+from holdfast.web.views.queue_view import read_queues as read_queues
 from holdfast.web.views.run_list import PER_PAGE as PER_PAGE
 from holdfast.web.views.run_list import Filter as Filter
 from holdfast.web.views.run_list import RunPage as RunPage

@@ -1,0 +1,93 @@
+"""Queues and workers on the page."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from tests.web.conftest import Browser, Open
+from tests.web.test_actions import by
+from tests.web.test_pages import rows_of, text_of
+
+import holdfast
+from holdfast import CheckpointManager
+from holdfast.executors import queue_entries, queues
+from holdfast.storage.queueing import Queueing
+
+
+@holdfast.workflow
+def nightly(page: int) -> int:
+    return page
+
+
+@pytest.fixture
+def queued(manager: CheckpointManager, open_page: Open) -> Browser:
+    """Two runs of one queue, one of them a dead letter."""
+    for number in (1, 2):
+        nightly.start(number, run_id=f"night-{number}", storage=manager, queue="nights")
+    storage = manager.storage
+    assert isinstance(storage, Queueing)
+    entry = storage.entry_of("night-2")
+    assert entry is not None
+    dead = msgspec.structs.replace(entry, state="dead", failures=5, reason="<script>no net")
+    storage.put_entries([("night-2", dead)])
+    return open_page(manager)
+
+
+def test_queues_show_their_runs_by_state(queued: Browser) -> None:
+    text = queued.get("/queues").text
+    assert rows_of(text, "<h2>Queues")[0][:5] == ["nights", "1", "0", "0", "1"]
+    assert "No worker executes a run now" in text
+    (dead,) = rows_of(queued.get("/queues?queue=nights&state=dead").text, "<h2>Runs")
+    assert dead[0].startswith("night-2") and dead[-1] == "<script>no net"
+    assert queued.get("/queues?state=x").status_code == 400
+    (listed,) = queued.get("/api/queues").json()["queues"]
+    assert (listed["name"], listed["ready"], listed["dead"]) == ("nights", 1, 1)
+
+
+def test_a_run_that_is_executed_names_its_worker(
+    queued: Browser, manager: CheckpointManager
+) -> None:
+    from holdfast.storage.base import Leasing, this_process
+    from holdfast.storage.queueing import ClaimQuery
+
+    storage = manager.storage
+    assert isinstance(storage, Queueing) and isinstance(storage, Leasing)
+    (ready,) = queue_entries(state="ready", storage=manager)
+    query = ClaimQuery(queues=("nights",), targets=(ready.target,))
+    (claim,) = storage.claim(query, this_process(), now=1e10, ttl=60)
+    (row,) = rows_of(queued.get("/queues").text, "<h2>Workers")
+    assert row[0].startswith("process ") and row[2] == "night-1"
+    storage.release_lease(claim.lease)
+
+
+def test_a_queue_is_paused_and_resumed(queued: Browser, manager: CheckpointManager) -> None:
+    text = text_of(queued.get("/act/pause?queue=nights"))
+    assert "Workers start no more" in text and "holdfast queue pause nights" in text
+    assert queued.submit("/act/pause", queue="nights", paused="1").status_code == 303
+    assert queues(manager)[0].settings.paused
+    assert "paused" in text_of(queued.get("/queues"))
+    assert "holdfast queue resume nights" in text_of(queued.get("/act/pause?queue=nights"))
+    assert queued.submit("/act/pause", queue="nights", paused="").status_code == 303
+    assert not queues(manager)[0].settings.paused
+    assert queued.get("/act/pause?queue=none").status_code == 404
+
+
+def test_a_dead_letter_is_queued_again_with_who(
+    queued: Browser, manager: CheckpointManager
+) -> None:
+    assert "It failed 5 times" in text_of(queued.get("/act/requeue?id=night-2"))
+    assert "is ready already" in text_of(queued.get("/act/requeue?id=night-1"))
+    assert queued.submit("/act/requeue", id="night-2").status_code == 303
+    assert [one.state for one in queue_entries(storage=manager)] == ["ready", "ready"]
+    assert by(manager, "night-2")[0][0] == "queued it again"
+
+
+def test_a_storage_without_queues_says_which_keep_them(open_page: Open, tmp_path: object) -> None:
+    with CheckpointManager(f"file:{tmp_path}/files") as manager:
+        page = open_page(manager)
+        assert "keeps no queues" in text_of(page.get("/queues"))
+        assert page.get("/api/queues").json()["queues"] == []
+
+
+def test_queues_that_are_empty_say_how_to_begin(page: Browser) -> None:
+    assert "holdfast worker app:main" in text_of(page.get("/queues"))
