@@ -35,7 +35,7 @@ class MemoryQueues(LeasedQueueTable):
             if entry.state == "waiting" and entry.due is not None and entry.due <= now
         ]
 
-    def settings(self, queues: Sequence[str]) -> Mapping[str, QueueSettings]:
+    def settings(self, queue: str | None = None) -> Mapping[str, QueueSettings]:
         return self._settings
 
     def set_settings(self, queue: str, settings: QueueSettings) -> None:

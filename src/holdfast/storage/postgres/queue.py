@@ -94,23 +94,29 @@ class PostgresQueues(QueueTable):
     def clock(self, now: float) -> float:
         return float(self._all(f"SELECT {_NOW}")[0][0])
 
-    def promote(self, now: float) -> None:
-        self._do(_PROMOTE)
+    def promote(self, now: float, queues: Sequence[str]) -> Mapping[str, QueueSettings]:
+        with self._db.pipeline():
+            self._do(_PROMOTE)
+            found = self._db.execute(
+                self._queries.text(
+                    "SELECT name, settings FROM {s}.queues WHERE name = ANY(%s) AND limited"
+                    " ORDER BY name FOR UPDATE"
+                ),
+                ([to_bytes(queue) for queue in queues],),
+                binary=True,
+            )
+        return _read_settings(found.fetchall())
 
-    def settings(self, queues: Sequence[str]) -> Mapping[str, QueueSettings]:
-        wanted = [to_bytes(queue) for queue in queues]
-        where = "WHERE name = ANY(%s) ORDER BY name FOR UPDATE" if wanted else ""
-        values = (wanted,) if wanted else ()
-        found = self._all(f"SELECT name, settings FROM {{s}}.queues {where}", values)
-        return {
-            to_text(name): msgspec.json.decode(text, type=QueueSettings) for name, text in found
-        }
+    def settings(self, queue: str | None = None) -> Mapping[str, QueueSettings]:
+        where, values = ("", ()) if queue is None else ("WHERE name = %s", (to_bytes(queue),))
+        return _read_settings(self._all(f"SELECT name, settings FROM {{s}}.queues {where}", values))
 
     def set_settings(self, queue: str, settings: QueueSettings) -> None:
         self._do(
-            "INSERT INTO {s}.queues(name, settings) VALUES (%s, %s)"
-            " ON CONFLICT (name) DO UPDATE SET settings = excluded.settings",
-            (to_bytes(queue), msgspec.json.encode(settings)),
+            "INSERT INTO {s}.queues(name, settings, limited) VALUES (%s, %s, %s)"
+            " ON CONFLICT (name) DO UPDATE SET settings = excluded.settings,"
+            " limited = excluded.limited",
+            (to_bytes(queue), msgspec.json.encode(settings), settings.limited),
         )
 
     def running(self, queue: str) -> Mapping[str, int]:
@@ -143,16 +149,18 @@ class PostgresQueues(QueueTable):
         self, entries: Sequence[QueueEntry], owner: Owner, *, now: float, ttl: float
     ) -> list[Claim]:
         runs = [to_bytes(entry.run_id) for entry in entries]
-        held = self._all(
-            "SELECT DISTINCT owner FROM {s}.runs WHERE run_id = ANY(%s) AND owner IS NOT NULL",
-            (runs,),
-        )
-        dead = [one for (one,) in held if is_dead(msgspec.json.decode(one, type=Owner))]
-        values = {"owner": msgspec.json.encode(owner), "ttl": ttl, "runs": runs, "dead": dead}
+        values = {"owner": msgspec.json.encode(owner), "ttl": ttl, "runs": runs, "dead": []}
         taken = {row[1]: row for row in self._all(_TAKE, values)}
         left = [run for run in runs if run not in taken]
         if left:
-            self._do(_DEFER, (left,))
+            held = self._all(
+                "SELECT DISTINCT owner FROM {s}.runs WHERE run_id = ANY(%s) AND owner IS NOT NULL",
+                (left,),
+            )
+            dead = [one for (one,) in held if is_dead(msgspec.json.decode(one, type=Owner))]
+            values |= {"runs": left, "dead": dead}
+            taken |= {row[1]: row for row in self._all(_TAKE, values)}
+            self._do(_DEFER, ([run for run in left if run not in taken],))
         return [
             Claim(
                 entry=_entry(taken[run][1:]),
@@ -256,6 +264,10 @@ class PostgresQueues(QueueTable):
     def _all(self, statement: str, values: Any = ()) -> list[Any]:
         cursor = self._db.execute(self._queries.text(statement), values, binary=True)
         return cursor.fetchall()
+
+
+def _read_settings(found: Sequence[Any]) -> Mapping[str, QueueSettings]:
+    return {to_text(name): msgspec.json.decode(text, type=QueueSettings) for name, text in found}
 
 
 def _entry(row: Sequence[Any]) -> QueueEntry:

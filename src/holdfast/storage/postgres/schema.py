@@ -114,7 +114,7 @@ ALTER TABLE {schema}.runs
     ADD woken boolean,
     ADD cancelled boolean;
 CREATE TABLE {schema}.queues(
-    name bytea PRIMARY KEY, settings bytea NOT NULL,
+    name bytea PRIMARY KEY, settings bytea NOT NULL, limited boolean NOT NULL,
     starts double precision[] NOT NULL DEFAULT '{{}}'
 );
 """

@@ -37,15 +37,15 @@ class QueueTable(ABC):
         """The time by which the medium compares; *now* is the caller's."""
 
     @abstractmethod
-    def promote(self, now: float) -> None:
-        """Make waiting entries ready that are due, ranked by when they were."""
+    def promote(self, now: float, queues: Sequence[str]) -> Mapping[str, QueueSettings]:
+        """Make waiting entries ready that are due; the settings of the limited queues of these.
+
+        Whoever else starts runs of those waits for this transaction.
+        """
 
     @abstractmethod
-    def settings(self, queues: Sequence[str]) -> Mapping[str, QueueSettings]:
-        """The settings of those queues that have some.
-
-        Where others may start runs of a limited queue meanwhile, they wait for this transaction.
-        """
+    def settings(self, queue: str | None = None) -> Mapping[str, QueueSettings]:
+        """The settings of all queues that have some, or of one."""
 
     @abstractmethod
     def set_settings(self, queue: str, settings: QueueSettings) -> None: ...
@@ -118,11 +118,12 @@ class LeasedQueueTable(QueueTable):
     def clock(self, now: float) -> float:
         return now
 
-    def promote(self, now: float) -> None:
+    def promote(self, now: float, queues: Sequence[str]) -> Mapping[str, QueueSettings]:
         for entry in self.due(now):
             rank = entry.due if entry.due is not None else now
             ready = msgspec.structs.replace(entry, state="ready", rank=rank, due=None)
             self.put(entry.run_id, ready)
+        return {name: one for name, one in self.settings().items() if one.limited}
 
     @abstractmethod
     def due(self, now: float) -> list[QueueEntry]:
@@ -216,14 +217,14 @@ class QueueSlots(ABC):
 
     def queues(self) -> list[QueueInfo]:
         def work(table: QueueTable) -> list[QueueInfo]:
-            counts, known = table.counts(), table.settings(())
+            counts, known = table.counts(), table.settings()
             names = sorted({queue for queue, _ in counts} | known.keys())
             return [_info(name, known.get(name), counts) for name in names]
 
         return self.in_queues(work)
 
     def settings_of(self, name: str) -> QueueSettings:
-        return self.in_queues(lambda table: table.settings((name,)).get(name, QueueSettings()))
+        return self.in_queues(lambda table: table.settings(name).get(name, QueueSettings()))
 
     def set_queue(self, name: str, settings: QueueSettings) -> None:
         self.in_queues(lambda table: table.set_settings(name, settings))
@@ -239,9 +240,8 @@ def _info(
 def _claim(
     table: QueueTable, query: ClaimQuery, owner: Owner, *, now: float, ttl: float
 ) -> list[Claim]:
-    time = table.clock(now)
-    table.promote(time)
-    settings = table.settings(query.queues)
+    settings = table.promote(now, query.queues)
+    time = table.clock(now) if settings else now
     room: dict[str, int | None] = {}
     key_room: dict[tuple[str, str], int] = {}
     starts: dict[str, list[float]] = {}
@@ -252,7 +252,7 @@ def _claim(
         limits = settings.get(queue)
         full: list[str] = []
         most = query.limit
-        if limits is not None and limits.limited:
+        if limits is not None:
             by_key = table.running(queue)
             since = time - limits.period
             starts[queue] = [at for at in table.starts(queue) if at > since] if limits.rate else []
@@ -283,7 +283,7 @@ def _claim(
 
 
 def _ready(table: QueueTable, query: ClaimQuery, *, now: float) -> list[QueueEntry]:
-    table.promote(table.clock(now))
+    table.promote(now, query.queues)
     found = [
         entry
         for queue in dict.fromkeys(query.queues)

@@ -42,7 +42,7 @@ class SQLiteQueues(LeasedQueueTable):
     def due(self, now: float) -> list[QueueEntry]:
         return self._find(f"state = 'waiting' AND due <= ? ORDER BY due LIMIT {_AT_ONCE}", (now,))
 
-    def settings(self, queues: Sequence[str]) -> Mapping[str, QueueSettings]:
+    def settings(self, queue: str | None = None) -> Mapping[str, QueueSettings]:
         found = rows(self._db, "SELECT name, settings FROM queues", ())
         return {name: msgspec.json.decode(text, type=QueueSettings) for name, text in found}
 
