@@ -12,9 +12,9 @@ import json
 import logging
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import FastAPI, HTTPException
+from fastapi import FastAPI, Header, HTTPException
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 
@@ -131,18 +131,17 @@ async def poll(run_id: str) -> dict[str, Any]:
 
 
 @app.get("/reports/{run_id}/events")
-async def stream(run_id: str) -> StreamingResponse:
-    """Server-sent events, one for each change, until the run is completed, failed or waiting."""
+async def stream(run_id: str, last_event_id: Annotated[int, Header()] = 0) -> StreamingResponse:
+    """Server-sent events from the journal, until the run is completed, failed or waiting.
+
+    A browser that reconnects, to this server or another, names the last event that it saw.
+    """
     await look_up(run_id)
 
     async def events() -> AsyncIterator[str]:
-        last: dict[str, Any] = {}
-        while last.get("status") not in AT_REST:
-            now = await look_up(run_id)
-            if now != last:
-                yield f"data: {json.dumps(now)}\n\n"
-                last = now
-            await asyncio.sleep(0.05)
+        async for event in holdfast.events(run_id, since=last_event_id, follow=True):
+            data = json.dumps({"type": event.type, **event.data})
+            yield f"id: {event.seq}\ndata: {data}\n\n"
 
     return StreamingResponse(events(), media_type="text/event-stream")
 

@@ -90,6 +90,8 @@ from holdfast.runtime.tools import tool as tool
 from holdfast.runtime.watch import DriftWatch as DriftWatch
 from holdfast.runtime.watch import Event as Event
 from holdfast.runtime.watch import Observer as Observer
+from holdfast.runtime.watch import emit as emit
+from holdfast.runtime.watch import events as events
 from holdfast.runtime.watch import look_back as look_back
 from holdfast.runtime.watch import register_observer as register_observer
 from holdfast.storage.base import RecordQuery as RecordQuery

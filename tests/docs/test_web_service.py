@@ -59,18 +59,31 @@ def until(client: httpx.Client, *statuses: str) -> dict[str, Any]:
         time.sleep(0.02)
 
 
+def told(client: httpx.Client, last: int) -> list[tuple[int, dict[str, Any]]]:
+    """The events after the one with the id *last*, to the end of the stream."""
+    seen: list[tuple[int, dict[str, Any]]] = []
+    headers = {"last-event-id": str(last)}
+    with client.stream("GET", f"{RUN}/events", headers=headers) as events:
+        for line in events.iter_lines():
+            if line.startswith("id: "):
+                last = int(line.removeprefix("id: "))
+            elif line.startswith("data: "):
+                seen.append((last, json.loads(line.removeprefix("data: "))))
+    return seen
+
+
 def test_a_report_is_started_streamed_and_approved_over_http(tmp_path: Path) -> None:
     with server(tmp_path) as (_, client):
         assert client.get(RUN).status_code == 404
         assert client.post(RUN, json={"topic": "kelp"}).status_code == 202
         assert client.post(RUN, json={}).status_code == 422
         until(client)
-        seen = []
-        with client.stream("GET", f"{RUN}/events") as events:
-            for line in events.iter_lines():
-                if line.startswith("data: "):
-                    seen.append(json.loads(line.removeprefix("data: ")))
-        assert seen[-1]["status"] == "waiting" and seen[-1]["waiting"] == ["approval"]
+        seen = told(client, 0)
+        written = [event for _, event in seen if event["type"] == "effect.complete"]
+        assert [event["name"] for event in written] == ["write"] * 3
+        assert seen[-1][1]["type"] == "run.waiting"
+        half = seen[len(seen) // 2][0]
+        assert told(client, half) == [one for one in seen if one[0] > half]  # reconnected
         assert client.post(f"{RUN}/approval", json={"editor": "Ann"}).status_code == 202
         done = until(client, "completed")
         assert done["value"] == "summary of kelp, body of kelp, sources of kelp; approved by Ann"

@@ -68,6 +68,10 @@ class OpenRun:
         """True if another process has taken the run over."""
         return self._lease.lost is not None
 
+    def stored_head(self) -> int:
+        """The newest record of the run that is known to be stored."""
+        return self.manager.engine.journal.stored_head(self.run_id)
+
     def open(self) -> None:
         """Take the run, or raise `LeaseHeldError`."""
         try:

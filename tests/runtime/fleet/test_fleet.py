@@ -349,7 +349,7 @@ async def test_a_stream_gives_the_events_and_the_result_tells_what_a_resume_save
     async with Fleet(manager(1), team(), "memory://", plan_review=review) as fleet:
         stream = fleet.stream("Go", run_id="boat")
         events = [event async for event in stream]
-        assert [event.seq for event in events] == [*range(1, len(events) + 1)]
+        assert [event.seq for event in events] == sorted(event.seq for event in events)
         assert {"node.start", "model.text", "effect.complete"} <= {event.type for event in events}
         (asked,) = [event for event in events if event.type == "run.waiting"]
         assert [one["kind"] for one in asked.data["waiting"]] == ["question"]

@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
+import holdfast
 from holdfast import Event, MemoryStorage, RunResult, State, StateGraph, effect, interrupt
 from holdfast.checkpoint.inspect import status_of_run
-from holdfast.errors import StepError, UsageError
+from holdfast.errors import NotFoundError, StepError, UsageError
 from holdfast.storage.base import RunQuery
 
 
@@ -120,15 +121,86 @@ async def test_wrong_arguments_are_refused() -> None:
 
 
 async def test_a_stream_numbers_its_events_and_gives_them_again() -> None:
-    stream = asking(MemoryStorage(), []).stream({"n": 1}, run_id="r")
+    storage = MemoryStorage()
+    stream = asking(storage, []).stream({"n": 1}, run_id="r")
     with pytest.raises(UsageError, match="not ended"):
         stream.result  # noqa: B018
     events = [event async for event in stream]
-    assert [event.seq for event in events] == [*range(1, len(events) + 1)]
+    numbers = [event.seq for event in events]
+    (run,) = storage.runs(RunQuery(run_id="r"))
+    assert numbers == sorted(numbers) and numbers[-1] == run.seq
     assert stream.result.status == "waiting"
-    assert [event async for event in stream.since(2)] == events[2:]
+    assert [event async for event in stream.since(2)] == [one for one in events if one.seq > 2]
     with pytest.raises(UsageError, match="being read"):
         aiter(stream)
+
+
+async def test_another_process_gives_the_recorded_events_after_a_number() -> None:
+    storage = MemoryStorage()
+    live = [event async for event in asking(storage, []).stream({"n": 1}, run_id="r")]
+    seen = next(event for event in live if event.type == "effect.complete")
+    assert (seen.data["tokens"], seen.data["dollars"]) == (7, 0.5)
+    told = [*holdfast.events("r", storage=storage)]
+    (same,) = [event for event in told if event.type == "effect.complete"]
+    assert (same.seq, same.data["effect"], same.data["dollars"]) == (
+        *(seen.seq, seen.data["effect"], 0.5),
+    )
+    later = [event async for event in holdfast.events("r", since=seen.seq, storage=storage)]
+    assert later == [event for event in told if event.seq > seen.seq]
+    assert [event.type for event in later if event.type.startswith("run.")] == [
+        *("run.waiting", "run.asked"),
+    ]
+    assert [*holdfast.events("r", since=told[-1].seq, storage=storage)] == []
+    with pytest.raises(NotFoundError):
+        [*holdfast.events("other", storage=storage)]
+    with pytest.raises(UsageError, match="since is -1"):
+        holdfast.events("r", since=-1)
+
+
+async def test_events_are_followed_until_the_run_is_at_rest() -> None:
+    storage, go = MemoryStorage(), asyncio.Event()
+
+    async def first(state: State) -> None:
+        await effect("look", lambda: 1, in_doubt="retry")
+
+    async def second(state: State) -> None:
+        await go.wait()
+
+    graph = StateGraph("two", storage=storage)
+    graph.add_node("first", first)
+    graph.add_node("second", second)
+    graph.add_edge("first", "second")
+    graph.set_entry_point("first")
+    graph.set_exit_point("second")
+    running = asyncio.create_task(graph.run(run_id="r"))
+    while not [*storage.runs(RunQuery(run_id="r"))]:
+        await asyncio.sleep(0.001)
+    types: list[str] = []
+    async for event in holdfast.events("r", follow=True, storage=storage):
+        types.append(event.type)
+        if event.type == "effect.complete":
+            go.set()
+    assert types[-1] == "run.completed"
+    assert (await running).completed
+
+
+async def test_a_stream_keeps_so_many_events_and_says_what_it_skipped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("holdfast.runtime.watch.stream._KEPT", 10)
+
+    def chatter(state: State) -> None:
+        for number in range(100):
+            holdfast.emit("model.text", text=str(number))
+
+    graph = StateGraph("chat", storage=MemoryStorage())
+    graph.add_node("chatter", chatter)
+    graph.set_entry_point("chatter")
+    graph.set_exit_point("chatter")
+    events = [event async for event in graph.stream(run_id="r")]
+    assert sum(event.data["events"] for event in events if event.type == "stream.skipped") > 80
+    assert "graph.complete" in {event.type for event in events}
+    assert len(events) < 40
 
 
 async def test_leaving_a_stream_stops_the_run_which_can_be_continued() -> None:

@@ -97,6 +97,10 @@ class Session:
         """The hooks of the run's manager."""
         return self.manager.hook_manager
 
+    def stored_head(self) -> int:
+        """The newest record of the run that is known to be stored."""
+        return self._journal.stored_head(self.run_id)
+
     async def open(self) -> None:
         """Take the run, or raise `LeaseHeldError`. The current task is cancelled if it is lost."""
         task = asyncio.current_task()

@@ -111,6 +111,10 @@ class Journal:
                     for owner, conflict in zip(group.owners, results, strict=True):
                         if conflict is not None:
                             outcomes[owner] = self._settle(requests[owner], conflict, group)
+                    for batch in group.batches:
+                        cursor = self._cursors.get(batch.run_id)
+                        if cursor is not None:
+                            cursor.stored = cursor.seq
                 for request, outcome in zip(requests, outcomes, strict=True):
                     draft = request.draft
                     if draft is not None and outcome.error is None and outcome.header is not None:
@@ -497,6 +501,11 @@ class Journal:
                 cursor = self._remember(run.run_id, Cursor(run.seq, run.digest, run.name, {}))
             cursor.bases[loaded.header.scope] = delta_base_of(loaded, state)
             self._know(loaded.header)
+
+    def stored_head(self, run_id: str) -> int:
+        """The newest record of a run that is known here to be stored; 0 if none is."""
+        cursor = self._cursors.get(run_id)
+        return cursor.stored or cursor.seq if cursor is not None else 0
 
     def end_scopes(self, run_id: str, scopes: Iterable[str]) -> None:
         """Forget the last checkpoints of scopes that have ended."""

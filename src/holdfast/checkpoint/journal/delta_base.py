@@ -43,10 +43,12 @@ class Cursor(msgspec.Struct):
     conflict: ConflictError | None = None
     branches: dict[str, Any] = {}
     """The memory of a `Branching`, by scope."""
+    stored: int = 0
+    """The newest record that is known to be stored."""
 
     def copy(self) -> Cursor:
         bases, branches = dict(self.bases), dict(self.branches)
-        return Cursor(self.seq, self.digest, self.name, bases, self.conflict, branches)
+        return Cursor(self.seq, self.digest, self.name, bases, self.conflict, branches, self.stored)
 
 
 def find_base(

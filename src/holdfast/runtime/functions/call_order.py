@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 
-from holdfast.checkpoint.effects import CallContext, Recording, Spot
+from holdfast.checkpoint.effects import CallContext, Emit, Recording, Spot
 from holdfast.errors import Drained, ShapeError
 from holdfast.runtime.stop import current_stop_scope
 
@@ -43,8 +43,9 @@ class CallOrder(CallContext):
         frees: bool,
         mark: Callable[[str], None],
         prefix: str = "",
+        emit: Emit | None = None,
     ) -> None:
-        super().__init__(None)
+        super().__init__(emit)
         self._recording = recording
         self._recorded = recorded
         self._prefix = prefix
@@ -145,6 +146,7 @@ class CallOrder(CallContext):
             frees=self.frees,
             mark=self.mark,
             prefix=prefix,
+            emit=self.emit,
         )
 
 

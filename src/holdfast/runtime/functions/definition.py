@@ -32,6 +32,7 @@ from holdfast.runtime.functions.typed import Typed
 from holdfast.runtime.result import RunResult
 from holdfast.runtime.resume import entry_point_of
 from holdfast.runtime.submit import AsyncRunHandle, QueueOptions, RunHandle, begin_queued
+from holdfast.runtime.watch import Event, EventStream
 from holdfast.storage.base import Storage
 
 __all__ = ["AsyncStep", "AsyncWorkflow", "Step", "Workflow", "step", "workflow"]
@@ -41,7 +42,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 Target = CheckpointManager | Storage | str | None
 
-_OPTIONS = ("run_id", "storage", "wait", "lease_seconds")
+_OPTIONS = ("run_id", "storage", "wait", "lease_seconds", "on_event")
 """Parameters of `Workflow.run` itself, which a workflow's function cannot have."""
 _START_OPTIONS = ("queue", "priority", "key", "delay", "idempotency_key")
 """Parameters of `Workflow.start` itself, which a function that is queued cannot have."""
@@ -214,6 +215,7 @@ class _Definition(Generic[P, R]):
         lease_seconds: float,
         wait: bool,
         awaited: bool,
+        on_event: Callable[[Event], None] | None,
     ) -> tuple[FunctionRun, RunResult[Any] | None]:
         execution = FunctionRun(
             self.name,
@@ -224,6 +226,7 @@ class _Definition(Generic[P, R]):
             lease_seconds=lease_seconds,
             wait=wait,
             awaited=awaited,
+            on_event=on_event,
         )
         return execution, execution.open(arguments, self.entry_point)
 
@@ -306,16 +309,18 @@ class Workflow(_Definition[P, R]):
         storage: Target = None,
         wait: bool = True,
         lease_seconds: float = LEASE_SECONDS,
+        on_event: Callable[[Event], None] | None = None,
         **kwargs: Any,
     ) -> RunResult[R]:
         """Begin the run, or continue it if it was begun before with the same arguments.
 
         The result of a completed run is returned again. Without *wait*, a run that comes to a
         `holdfast.sleep` or `wait_for` is left `waiting`. What the function raises is raised here,
-        the run being saved as failed: `resume` makes the call that failed again.
+        the run being saved as failed: `resume` makes the call that failed again. *on_event* is
+        called with every event, see `stream`.
         """
         arguments = self._typed.bind(args, kwargs)
-        return self._execute(run_id, arguments, storage, lease_seconds, wait)
+        return self._execute(run_id, arguments, storage, lease_seconds, wait, on_event)
 
     def start(
         self,
@@ -346,6 +351,25 @@ class Workflow(_Definition[P, R]):
         )
         return self._submit(args, kwargs, storage, options)
 
+    def stream(
+        self,
+        *args: Any,
+        run_id: str | None = None,
+        storage: Target = None,
+        wait: bool = True,
+        **kwargs: Any,
+    ) -> EventStream[RunResult[R]]:
+        """`run`, as the events that happen: ``async for event in nightly.stream(pages)``.
+
+        The function runs on a thread of its own. See `StateGraph.stream`.
+        """
+        options: dict[str, Any] = {"run_id": run_id, "storage": storage, "wait": wait}
+
+        def start(on_event: Callable[[Event], None]) -> Coroutine[Any, Any, RunResult[R]]:
+            return asyncio.to_thread(self.run, *args, on_event=on_event, **options, **kwargs)
+
+        return EventStream(start)
+
     def resume(
         self,
         run_id: str,
@@ -353,9 +377,10 @@ class Workflow(_Definition[P, R]):
         storage: Target = None,
         wait: bool = True,
         lease_seconds: float = LEASE_SECONDS,
+        on_event: Callable[[Event], None] | None = None,
     ) -> RunResult[R]:
         """Continue a run with the arguments that it was begun with."""
-        return self._execute(run_id, None, storage, lease_seconds, wait)
+        return self._execute(run_id, None, storage, lease_seconds, wait, on_event)
 
     def result(self, run_id: str, *, storage: Target = None) -> RunResult[R]:
         """Look a run up without executing anything."""
@@ -368,8 +393,11 @@ class Workflow(_Definition[P, R]):
         storage: Target,
         lease_seconds: float,
         wait: bool,
+        on_event: Callable[[Event], None] | None,
     ) -> RunResult[R]:
-        execution, done = self._start(run_id, arguments, storage, lease_seconds, wait, False)
+        execution, done = self._start(
+            run_id, arguments, storage, lease_seconds, wait, False, on_event
+        )
         if done is not None:
             return done
         try:
@@ -412,11 +440,12 @@ class AsyncWorkflow(_Definition[P, R]):
         storage: Target = None,
         wait: bool = True,
         lease_seconds: float = LEASE_SECONDS,
+        on_event: Callable[[Event], None] | None = None,
         **kwargs: Any,
     ) -> RunResult[R]:
         """See `Workflow.run`."""
         arguments = self._typed.bind(args, kwargs)
-        return await self._execute(run_id, arguments, storage, lease_seconds, wait)
+        return await self._execute(run_id, arguments, storage, lease_seconds, wait, on_event)
 
     async def start(
         self,
@@ -442,6 +471,22 @@ class AsyncWorkflow(_Definition[P, R]):
         made = await asyncio.to_thread(self._submit, args, kwargs, storage, options)
         return AsyncRunHandle(made)
 
+    def stream(
+        self,
+        *args: Any,
+        run_id: str | None = None,
+        storage: Target = None,
+        wait: bool = True,
+        **kwargs: Any,
+    ) -> EventStream[RunResult[R]]:
+        """`run`, as the events that happen: ``async for event in nightly.stream(pages)``."""
+        options: dict[str, Any] = {"run_id": run_id, "storage": storage, "wait": wait}
+
+        def start(on_event: Callable[[Event], None]) -> Coroutine[Any, Any, RunResult[R]]:
+            return self.run(*args, on_event=on_event, **options, **kwargs)
+
+        return EventStream(start)
+
     async def resume(
         self,
         run_id: str,
@@ -449,9 +494,10 @@ class AsyncWorkflow(_Definition[P, R]):
         storage: Target = None,
         wait: bool = True,
         lease_seconds: float = LEASE_SECONDS,
+        on_event: Callable[[Event], None] | None = None,
     ) -> RunResult[R]:
         """See `Workflow.resume`."""
-        return await self._execute(run_id, None, storage, lease_seconds, wait)
+        return await self._execute(run_id, None, storage, lease_seconds, wait, on_event)
 
     async def result(self, run_id: str, *, storage: Target = None) -> RunResult[R]:
         """See `Workflow.result`."""
@@ -465,11 +511,13 @@ class AsyncWorkflow(_Definition[P, R]):
         storage: Target,
         lease_seconds: float,
         wait: bool,
+        on_event: Callable[[Event], None] | None,
     ) -> RunResult[R]:
         started: list[tuple[FunctionRun, RunResult[Any] | None]] = []
 
         def start() -> None:
-            started.append(self._start(run_id, arguments, storage, lease_seconds, wait, True))
+            made = self._start(run_id, arguments, storage, lease_seconds, wait, True, on_event)
+            started.append(made)
 
         try:
             await _in_thread(start)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -29,6 +29,7 @@ from holdfast.errors import Drained, EncodeError, Interrupted, NotFoundError, Us
 from holdfast.runtime.functions.call_order import CallOrder, Recorded
 from holdfast.runtime.functions.typed import Typed
 from holdfast.runtime.result import RunResult, Spent, spent_on
+from holdfast.runtime.watch import Event, Listener, emitter
 from holdfast.storage.base import Storage
 
 __all__ = ["FunctionRun", "check_begun", "first_draft", "look_up"]
@@ -52,6 +53,7 @@ class FunctionRun:
         lease_seconds: float,
         wait: bool,
         awaited: bool,
+        on_event: Callable[[Event], None] | None = None,
     ) -> None:
         self.version = version
         self.arguments: Mapping[str, Any] = {}
@@ -60,6 +62,8 @@ class FunctionRun:
         self._wait = wait
         self._awaited = awaited
         self._opened = OpenRun(run_id, storage, lease_seconds)
+        observers = (Listener(on_event),) if on_event is not None else ()
+        self._emit = emitter(observers, name, {"run_id": run_id}, self._opened.stored_head)
         self._entry_point = ""
         self._first = 0
         self._saved = Spent()
@@ -129,7 +133,12 @@ class FunctionRun:
 
     def _ordered(self, recorded: Recorded) -> CallOrder:
         return CallOrder(
-            self._opened, recorded, awaited=self._awaited, frees=not self._wait, mark=self.mark
+            self._opened,
+            recorded,
+            awaited=self._awaited,
+            frees=not self._wait,
+            mark=self.mark,
+            emit=self._emit,
         )
 
     def _check(self, arguments: Mapping[str, Any] | None) -> None:
@@ -162,6 +171,7 @@ class FunctionRun:
         self._values["result"] = stored
         result = self._result("completed", value=value)
         self._save("final", "completed", {"usage": msgspec.to_builtins(result.usage)})
+        self._say("run.completed", step=result.step)
         return result
 
     def end_with(self, error: BaseException) -> RunResult[Any] | None:
@@ -186,7 +196,13 @@ class FunctionRun:
         asked = [note for note in ledger.waiting() if note.kind == "question"]
         self._save("interrupt", "waiting", {}, notes=asked)
         waiting = tuple(waiting_of(self.run_id, note) for note in ledger.waiting())
+        told = [{"id": one.id, "kind": one.kind, "name": one.name} for one in waiting]
+        self._say("run.waiting", waiting=told)
         return self._result("waiting", waiting=waiting)
+
+    def _say(self, kind: str, **facts: Any) -> None:
+        if self._emit is not None:
+            self._emit(kind, facts)
 
     def fail(self, error: BaseException) -> None:
         """Save the failure; the call that led to it is made again by a resume."""
@@ -197,6 +213,7 @@ class FunctionRun:
         text = "" if stopped else failure_text(describe(error), self._opened.hook_manager)
         facts = {"error": type(error).__name__}
         self._save(kind, status, facts, notes=self._permissions(error), error=text)
+        self._say(f"run.{status}", **facts)
 
     def _permissions(self, error: BaseException) -> list[Note]:
         """Notes that permit one more attempt of the failed calls that *error* came from.

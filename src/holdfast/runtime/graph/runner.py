@@ -182,7 +182,10 @@ class Runner:
             emit("lease.released" if session.lost is None else "lease.lost", {})
 
     def _emit(self, run_id: str) -> Any:
-        return emitter(self._observers, self._plan.name, {"run_id": run_id})
+        head = None
+        if self._manager is not None:
+            head = functools.partial(self._manager.engine.journal.stored_head, run_id)
+        return emitter(self._observers, self._plan.name, {"run_id": run_id}, head)
 
     # Begin and continue
 

@@ -43,7 +43,8 @@ async def run_nested(graph: StateGraph, state: State) -> State:
 
 def _nested_emit(graph: StateGraph, here: StepContext, scope: str) -> Emit | None:
     if graph.observers:
-        return emitter(graph.observers, graph.name, {"scope": scope})
+        head = here.session.stored_head if here.session is not None else None
+        return emitter(graph.observers, graph.name, {"scope": scope}, head)
     outer = here.emit
     if outer is None:
         return None

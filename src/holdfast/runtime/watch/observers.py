@@ -38,7 +38,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     timestamp: datetime
     data: Mapping[str, Any]
     seq: int = 0
-    """Its number in a stream, from 1; 0 elsewhere."""
+    """The newest record of its run when it happened; 0 before there is one. `holdfast.events`
+    gives the recorded events after it, in any process."""
 
 
 @runtime_checkable
@@ -157,13 +158,27 @@ def resolve_observers(given: str | Observer | Sequence[str | Observer]) -> tuple
     return tuple(one for one in made if not isinstance(one, NoopObserver))
 
 
-def emitter(observers: Sequence[Observer], source: str, facts: Mapping[str, Any]) -> Emit | None:
-    """A function that sends events with *facts* to *observers*; None if there are none."""
+def emitter(
+    observers: Sequence[Observer],
+    source: str,
+    facts: Mapping[str, Any],
+    head: Callable[[], int] | None = None,
+) -> Emit | None:
+    """A function that sends events with *facts* to *observers*; None if there are none.
+
+    *head* tells the newest record of the run.
+    """
     if not observers:
         return None
 
     def emit(kind: str, data: Mapping[str, Any]) -> None:
-        event = Event(type=kind, source=source, timestamp=datetime.now(UTC), data={**facts, **data})
+        event = Event(
+            type=kind,
+            source=source,
+            timestamp=datetime.now(UTC),
+            data={**facts, **data},
+            seq=head() if head is not None else 0,
+        )
         for observer in observers:
             try:
                 observer.on_event(event)

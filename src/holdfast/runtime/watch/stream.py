@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine
+from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
-
-import msgspec
 
 from holdfast.errors import UsageError
 from holdfast.runtime.watch.observers import Event
@@ -15,14 +15,21 @@ __all__ = ["EventStream"]
 
 T = TypeVar("T")
 
+_KEPT = 4096
+"""Events that are kept for readers that are slow or come back."""
+
 
 class EventStream(Generic[T]):
-    """Executes a run and gives its events, numbered from 1 in `seq`, then its result.
+    """Executes a run and gives its events, then its result.
+
+    The `seq` of an event is the newest record of the run when it happened: the same number in
+    every process. `since` gives the events after a number again, for a client that lost its
+    connection; `holdfast.events` does so in another process, from the journal. The last 4,096
+    events are kept; a reader that falls behind gets one ``stream.skipped`` in place of the others.
 
     The execution begins with the first event that is asked for, and is cancelled if the iteration
     is left early: the run can be resumed. What the execution raises is raised after its last
-    event. All events are kept: `since` gives those after a number again, for a client that lost
-    its connection.
+    event.
 
     >>> import asyncio
     >>> from holdfast import StateGraph
@@ -39,7 +46,9 @@ class EventStream(Generic[T]):
 
     def __init__(self, start: Callable[[Callable[[Event], None]], Coroutine[Any, Any, T]]) -> None:
         self._start = start
-        self._events: list[Event] = []
+        self._kept: deque[Event] = deque(maxlen=_KEPT)
+        self._count = 0
+        """Events so far; those before the kept ones are gone."""
         self._added = asyncio.Event()
         self._task: asyncio.Task[T] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -52,12 +61,13 @@ class EventStream(Generic[T]):
         return self._task.result()
 
     def _take(self, event: Event) -> None:
-        """Number an event; from any thread."""
+        """Keep an event; from any thread."""
         assert self._loop is not None
         self._loop.call_soon_threadsafe(self._add, event)
 
     def _add(self, event: Event) -> None:
-        self._events.append(msgspec.structs.replace(event, seq=len(self._events) + 1))
+        self._kept.append(event)
+        self._count += 1
         self._added.set()
 
     def __aiter__(self) -> AsyncIterator[Event]:
@@ -70,7 +80,7 @@ class EventStream(Generic[T]):
         self._task = asyncio.create_task(self._start(self._take))
         self._task.add_done_callback(lambda task: self._added.set())
         try:
-            async for event in self.since(0):
+            async for event in self._from(0):
                 yield event
             self._task.result()
         finally:
@@ -79,15 +89,36 @@ class EventStream(Generic[T]):
                 await asyncio.wait([self._task])
 
     async def since(self, seq: int) -> AsyncIterator[Event]:
-        """The events after number *seq*, and then those that follow, to the end."""
+        """The events that happened after record *seq*, and then those that follow, to the end."""
+        first = self._count - len(self._kept)
+        early = next((at for at, event in enumerate(self._kept) if event.seq > seq), None)
+        async for event in self._from(first + early if early is not None else self._count):
+            yield event
+
+    async def _from(self, number: int) -> AsyncIterator[Event]:
+        """The events from the one with that number on, which counts from 0."""
         while True:
-            while seq < len(self._events):
-                seq += 1
-                yield self._events[seq - 1]
+            while number < self._count:
+                gone = self._count - len(self._kept) - number
+                if gone > 0:
+                    yield _skipped(self._kept[0], gone)
+                    number += gone
+                yield self._kept[number - (self._count - len(self._kept))]
+                number += 1
             if self._task is None or self._task.done():
                 await asyncio.sleep(0)  # events that the end has overtaken
-                if seq >= len(self._events):
+                if number >= self._count:
                     return
                 continue
             self._added.clear()
             await self._added.wait()
+
+
+def _skipped(following: Event, count: int) -> Event:
+    return Event(
+        type="stream.skipped",
+        source=following.source,
+        timestamp=datetime.now(UTC),
+        data={"events": count},
+        seq=following.seq,
+    )
