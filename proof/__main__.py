@@ -13,7 +13,13 @@ import sys
 from proof.plan import PROOFS
 
 _PEERS = "peers"
-_VARIABLES = {"kills": "HOLDFAST_KILLS", "cuts": "HOLDFAST_CUTS", "pauses": "HOLDFAST_PAUSES"}
+_VARIABLES = {
+    "kills": "HOLDFAST_KILLS",
+    "cuts": "HOLDFAST_CUTS",
+    "pauses": "HOLDFAST_PAUSES",
+    "trials": "HOLDFAST_TRIALS",
+    "interrupts": "HOLDFAST_INTERRUPTS",
+}
 
 
 def main(arguments: list[str]) -> int:

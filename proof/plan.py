@@ -64,6 +64,15 @@ PROOFS: dict[str, Proof] = {
         ),
         control=False,
     ),
+    "random": Proof(
+        "graphs made by chance repeat no recorded call, whatever stops them, and end alike",
+        ("tests/crash/test_random_graphs.py",),
+    ),
+    "interrupts": Proof(
+        "Ctrl-C at any moment ends the loop of the README, and the next start continues",
+        ("tests/crash/test_interrupts.py",),
+        control=False,
+    ),
     "machine": Proof(
         "all calls in any order do what a simple model says, crashes and new keys included",
         ("tests/machine/test_machine.py",),

@@ -1,0 +1,1 @@
+"""Random graphs whose processes are killed, stopped and cancelled, judged by an outside file."""

@@ -1,0 +1,51 @@
+"""Graphs made by chance repeat no recorded call and end in the same state, whatever stops them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from proof.graphs.trial import try_out
+from tests.crash.media import FULL, times
+
+TRIALS = times(4, 1_000, "HOLDFAST_TRIALS")
+
+pytestmark = pytest.mark.timeout(14_400 if FULL else 600)
+
+
+def test_recorded_calls_are_not_repeated_and_final_states_are_equal(
+    tmp_path: Path, finding: Callable[..., None]
+) -> None:
+    faults: Counter[str] = Counter()
+    calls = asked = 0
+    wrong: list[str] = []
+    for seed in range(TRIALS):
+        directory = tmp_path / str(seed)
+        directory.mkdir()
+        seen = try_out(seed, directory)
+        faults += seen.faults
+        calls, asked = calls + seen.calls, asked + seen.asked
+        wrong += seen.wrong
+    del faults["none"]
+    finding(
+        "graphs made by chance, stopped in every way",
+        TRIALS,
+        f"{calls:,} calls, {faults.total():,} faults, a person asked {asked:,} times; "
+        f"{len(wrong)} recorded calls repeated, unasked repeats, other final states",
+    )
+    assert wrong == []
+    assert calls > TRIALS and faults.total() > TRIALS
+
+
+def test_calls_that_are_not_recorded_are_seen_to_be_repeated(
+    tmp_path: Path, finding: Callable[..., None]
+) -> None:
+    noticed = 0
+    for seed in range(2):
+        directory = tmp_path / str(seed)
+        directory.mkdir()
+        noticed += bool(try_out(seed, directory, forgetful=True).wrong)
+    finding("graphs whose calls are not recorded", 2, f"{noticed} noticed", control=True)
+    assert noticed >= 1
