@@ -22,7 +22,7 @@ from benchmarks.prose import prose
 from benchmarks.report import Line
 from benchmarks.workload import files_size
 
-__all__ = ["measure", "sizes"]
+__all__ = ["LangGraphRun", "faster", "measure", "messages_of", "sizes", "turns"]
 
 STEPS = 1000
 _LAST = 100
@@ -30,7 +30,7 @@ _PROCESSES = 7
 _MB = 1_000_000
 
 
-class _Run:
+class LangGraphRun:
     """One thread of one saver, and the times of its puts."""
 
     def __init__(self, saver: Any) -> None:
@@ -67,7 +67,8 @@ class _Run:
         return list(self.saver.list({"configurable": config}, limit=10))
 
 
-def _messages(count: int) -> list[Any]:
+def messages_of(count: int) -> list[Any]:
+    """So many messages of 1,000 characters, by a person and a model in turns."""
     from langchain_core.messages import AIMessage, HumanMessage
 
     kinds: Any = (HumanMessage, AIMessage)
@@ -78,13 +79,13 @@ def sizes(directory: Path, steps: int = STEPS) -> dict[str, int]:
     """Bytes of our database after *steps* steps, plain and compressed."""
     from holdfast.integrations.langgraph.saver import HoldfastSaver
 
-    messages = _messages(steps)
+    messages = messages_of(steps)
     found = {}
     for compress in ("", "zstd"):
         path = directory / f"ours-{compress or 'plain'}.db"
         address = f"sqlite:///{path}" + (f"?compress={compress}" if compress else "")
         with HoldfastSaver(address) as saver:
-            run = _Run(saver)
+            run = LangGraphRun(saver)
             for number in range(steps):
                 run.step(number, messages[: number + 1])
         found[compress or "plain"] = files_size(path)
@@ -97,31 +98,31 @@ def measure(directory: Path) -> Iterator[Line]:
 
     from holdfast.integrations.langgraph.saver import HoldfastSaver
 
-    messages = _messages(STEPS)
+    messages = messages_of(STEPS)
     with ExitStack() as stack:
         theirs = stack.enter_context(SqliteSaver.from_conn_string(str(directory / "theirs.db")))
         ours = stack.enter_context(HoldfastSaver(f"sqlite:///{directory}/ours.db"))
-        runs = [_Run(theirs), _Run(ours)]
+        runs = [LangGraphRun(theirs), LangGraphRun(ours)]
         for number in range(STEPS):
             for run in runs:
                 run.step(number, messages[: number + 1])
         for run in runs:
             assert run.latest().checkpoint["channel_values"]["messages"] == messages
         puts = [median(run.puts[-_LAST:]) for run in runs]
-        yield _faster(f"put, the last {_LAST} of {STEPS:,} steps", puts, 4)
-        yield _faster("get_tuple, newest", _turns([run.latest for run in runs], 31), 2)
+        yield faster(f"put, the last {_LAST} of {STEPS:,} steps", puts, 4)
+        yield faster("get_tuple, newest", turns([run.latest for run in runs], 31), 2)
         opened = [
             partial(SqliteSaver.from_conn_string, str(directory / "theirs.db")),
             partial(HoldfastSaver, f"sqlite:///{directory}/ours.db"),
         ]
-        again = [partial(_anew, one, _Run.latest) for one in opened]
-        yield _faster("get_tuple, newest, first thing in a new saver", _turns(again, 31), 1)
+        again = [partial(_anew, one, LangGraphRun.latest) for one in opened]
+        yield faster("get_tuple, newest, first thing in a new saver", turns(again, 31), 1)
         for ns in (True, False):
             calls = [partial(run.listed, ns) for run in runs]
             what = f"list(limit=10), {'with' if ns else 'without'} a namespace"
-            yield _faster(what, _turns(calls, 7), 10)
-        again = [partial(_anew, one, partial(_Run.listed, ns=True)) for one in opened]
-        yield _faster("list(limit=10), first thing in a new saver", _turns(again, 7))
+            yield faster(what, turns(calls, 7), 10)
+        again = [partial(_anew, one, partial(LangGraphRun.listed, ns=True)) for one in opened]
+        yield faster("list(limit=10), first thing in a new saver", turns(again, 7))
     yield from _new_processes(directory)
     size = files_size(directory / "theirs.db")
     for name, found in sizes(directory).items():
@@ -156,7 +157,7 @@ def _new_processes(directory: Path) -> Iterator[Line]:
     # The best of each: other work of the machine can only add.
     for index, what in enumerate(("open and get_tuple", "the whole process, imports included")):
         best = [min(times[index] for times in took[name]) for name in opened]
-        yield _faster(f"first load in a new process, {what}", best, 1)
+        yield faster(f"first load in a new process, {what}", best, 1)
 
 
 _FIRST_LOAD = """
@@ -171,18 +172,19 @@ assert len(found.checkpoint["channel_values"]["messages"]) == 1000
 """
 
 
-def _anew(opening: Callable[[], Any], call: Callable[[_Run], Any]) -> Any:
+def _anew(opening: Callable[[], Any], call: Callable[[LangGraphRun], Any]) -> Any:
     with opening() as saver:
-        return call(_Run(saver))
+        return call(LangGraphRun(saver))
 
 
-def _faster(what: str, times: list[float], limit: float | None = None) -> Line:
+def faster(what: str, times: list[float], limit: float | None = None) -> Line:
+    """The line for two times, theirs and ours."""
     theirs, ours = times
     note = f"{theirs * 1e3:.2f} ms to {ours * 1e3:.2f} ms"
     return Line(f"{what}: times faster", theirs / ours, limit, at_least=True, note=note)
 
 
-def _turns(calls: list[Callable[[], Any]], times: int) -> list[float]:
+def turns(calls: list[Callable[[], Any]], times: int) -> list[float]:
     """Median seconds of each call; the calls take turns."""
     took: list[list[float]] = [[] for _ in calls]
     for _ in range(times):

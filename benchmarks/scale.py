@@ -16,7 +16,7 @@ from holdfast.checkpoint.journal.requests import Request
 from holdfast.core.state.state import Lineage
 from holdfast.storage.base import Storage
 
-__all__ = ["measure"]
+__all__ = ["Work", "fill", "measure"]
 
 _FEW, _MANY = 100, 100_000
 _TURNS = 120
@@ -32,8 +32,8 @@ def measure(directory: Path) -> Iterator[Line]:
         stores = {count: _open(medium, directory, count) for count in (_FEW, _MANY)}
         managers = {count: CheckpointManager(storage) for count, storage in stores.items()}
         for count, manager in managers.items():
-            _fill(manager, count)
-        work = {count: _Work(manager) for count, manager in managers.items()}
+            fill(manager, count)
+        work = {count: Work(manager) for count, manager in managers.items()}
         for turn in range(_TURNS):
             for count in (_FEW, _MANY) if turn % 2 else (_MANY, _FEW):
                 for name, call in work[count].calls().items():
@@ -54,7 +54,7 @@ def _open(medium: str, directory: Path, count: int) -> Storage:
     return MemoryStorage() if medium == "memory" else SQLiteStorage(directory / f"{count}.db")
 
 
-def _fill(manager: CheckpointManager, count: int) -> None:
+def fill(manager: CheckpointManager, count: int) -> None:
     """Store half of the checkpoints in one long run and the rest in runs of ten, of two names."""
     journal = manager.engine.journal
     requests: list[Request] = []
@@ -79,7 +79,7 @@ def _request(state: State) -> Request:
     return Request(run_id=state.run_id, draft=draft)
 
 
-class _Work:
+class Work:
     """The calls timed on one storage. Each read uses a new manager with empty caches."""
 
     def __init__(self, manager: CheckpointManager) -> None:
@@ -87,8 +87,11 @@ class _Work:
         self._state: State = manager.resume_from_latest("long")
 
     def calls(self) -> dict[str, Callable[[], Any]]:
+        return {"save": self._save, **self.reads()}
+
+    def reads(self) -> dict[str, Callable[[], Any]]:
+        """The calls that store nothing."""
         return {
-            "save": self._save,
             "latest": lambda: self._new().latest("long"),
             f"page of {_PAGE} of one run": lambda: self._new().list_checkpoints(
                 "long", limit=_PAGE

@@ -58,8 +58,7 @@ def open_storage(address: str | Storage | None = None) -> Storage:
       needs the extra `redis`.
     - ``s3://bucket/prefix``, with ``endpoint=``, ``region=``, ``timeout=``, ``patience=``; needs
       the extra `objects`.
-    - All of them take ``?compress=gzip``, ``zstd`` or ``false``; the default of SQLite and
-      of object stores is ``zstd``.
+    - All of them take ``?compress=gzip``, ``zstd`` or ``false``; only files are plain by default.
       ``redundancy=1`` keeps a second, compressed copy of every record beside the first: a damaged
       record is made whole from it, and costs nothing.
     - ``resilient:sqlite:///runs.db|file:copy``: a `ResilientStorage` over these, the primary first.
@@ -259,7 +258,7 @@ def _open_postgres(url: StorageURL) -> Storage:
             pool=int(url.options.get("pool", "4")),
             timeout=float(url.options.get("timeout", "30")),
             patience=float(url.options.get("patience", "30")),
-            compress=_compression_named(url.options.get("compress", "false")),
+            compress=_compression_named(url.options.get("compress", "zstd")),
             upgrade=_yes(url, "upgrade"),
         )
     except ValueError as error:
@@ -294,7 +293,7 @@ def _open_redis(url: StorageURL) -> Storage:
             pool=int(url.options.get("pool", "4")),
             timeout=float(url.options.get("timeout", "30")),
             patience=float(url.options.get("patience", "30")),
-            compress=_compression_named(url.options.get("compress", "false")),
+            compress=_compression_named(url.options.get("compress", "zstd")),
         )
     except ValueError as error:
         raise UsageError(

@@ -112,7 +112,7 @@ class PostgresStorage(LeaseSlots, QueueSlots, Storage):
         *,
         schema: str = "holdfast",
         pool: int = 4,
-        compress: bool | str = False,
+        compress: bool | str = "zstd",
         timeout: float = 30.0,
         patience: float = 30.0,
         upgrade: bool = True,

@@ -109,7 +109,7 @@ class RedisStorage(LeaseSlots, Storage):
         durability: Literal["disk", "relaxed"] = "disk",
         replicas: int = 0,
         pool: int = 4,
-        compress: bool | str = False,
+        compress: bool | str = "zstd",
         timeout: float = 30.0,
         patience: float = 30.0,
         lease_clock: Literal["server", "caller"] = "server",
