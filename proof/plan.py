@@ -42,6 +42,11 @@ PROOFS: dict[str, Proof] = {
         "damage to what is stored is detected, or changes nothing",
         ("tests/crash/test_damage.py",),
     ),
+    "groups": Proof(
+        "a checkpoint of a group holds all of its members or is not there, killed at any append",
+        ("tests/crash/test_group_kills.py",),
+        control=False,
+    ),
     "records": Proof(
         "a damaged record costs at most 128 checkpoints, never the run; with a copy, none",
         ("tests/crash/test_damaged_records.py",),

@@ -6,6 +6,9 @@ from holdfast.checkpoint.effects import interrupt as interrupt
 from holdfast.checkpoint.effects import pending as pending
 from holdfast.checkpoint.effects import reject as reject
 from holdfast.checkpoint.effects import resolve as resolve
+from holdfast.checkpoint.groups import Group as Group
+from holdfast.checkpoint.groups import group as group
+from holdfast.checkpoint.groups import import_group as import_group
 from holdfast.checkpoint.hooks import HookContext as HookContext
 from holdfast.checkpoint.hooks import HookEvent as HookEvent
 from holdfast.checkpoint.hooks import HookManager as HookManager

@@ -35,6 +35,7 @@ _COMMANDS = {
         "fork": "start a new run from any checkpoint",
         "tag": "add tags to a checkpoint, or remove some",
         "pin": "keep a checkpoint whatever the rules say",
+        "group": "checkpoint, compare and fork several runs as one",
         "pending": "what runs wait for",
         "approve": "answer yes to the question a run waits for",
         "reject": "answer no to the question a run waits for",

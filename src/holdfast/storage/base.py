@@ -28,6 +28,7 @@ from holdfast.storage.shared import (
 )
 
 __all__ = [
+    "Atomic",
     "Batch",
     "Diagnosable",
     "Fact",
@@ -367,6 +368,17 @@ class Watching(Protocol):
 
         It is called from another thread, with the id of the run, or None if any may have changed.
         A notification may come twice or be lost with its connection: it is a reason to look.
+        """
+
+
+@runtime_checkable
+class Atomic(Protocol):
+    """A storage that can store batches of several runs together or not at all."""
+
+    def append_all(self, batches: Sequence[Batch]) -> list[ConflictError | None]:
+        """Store all of the batches in one commit or, if one of them conflicts, none.
+
+        Each is of another run. Where any is a `ConflictError`, the others were not stored either.
         """
 
 

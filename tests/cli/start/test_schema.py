@@ -28,6 +28,7 @@ CALLS = {
     "fork": "fork crawl@2",
     "tag": "tag crawl x",
     "pin": "pin crawl",
+    "group": "group checkpoint crew crawl",
     "pending": "pending",
     "approve": "approve report-wed",
     "reject": "reject report-wed",

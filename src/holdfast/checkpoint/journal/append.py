@@ -24,7 +24,7 @@ from holdfast.core.records import Header, Record, new_id, seal
 from holdfast.core.state import Place, migrations
 from holdfast.core.values import changes, whole
 from holdfast.errors import ConflictError, CorruptError, EncodeError, HoldfastError
-from holdfast.storage.base import Batch, RunInfo, Storage
+from holdfast.storage.base import Atomic, Batch, RunInfo, Storage
 
 __all__ = ["Journal"]
 
@@ -92,10 +92,12 @@ class Journal:
         self._lock = threading.RLock()
         self._cursors.clear()
 
-    def commit(self, requests: Sequence[Request]) -> list[Outcome]:
+    def commit(self, requests: Sequence[Request], *, together: bool = False) -> list[Outcome]:
         """Carry out the requests in one append; each succeeds or fails alone.
 
-        A `StorageError` is raised: nothing was acknowledged, and all may be tried again.
+        With *together* all succeed or none: where the storage is not `Atomic`, what it stored is
+        hidden again. A `StorageError` is raised: nothing was acknowledged, and all may be tried
+        again.
         """
         with self._lock:
             group = _Group()
@@ -103,7 +105,13 @@ class Journal:
             try:
                 for owner, request in enumerate(requests):
                     outcomes.append(self._prepare(request, group, owner))
-                if group.batches:
+                if together:
+                    refused = self._append_together(group, outcomes)
+                    if refused is not None:
+                        for request in requests:
+                            self.invalidate(request.run_id)
+                        return [Outcome(error=refused) for _ in requests]
+                elif group.batches:
                     results = self.storage.append(group.batches)
                     group.unsent.clear()
                     for run_id in group.keyframes:
@@ -129,6 +137,24 @@ class Journal:
                     self.invalidate(request.run_id)
                 raise
             return outcomes
+
+    def _append_together(self, group: _Group, outcomes: list[Outcome]) -> HoldfastError | None:
+        """Append all that was prepared, or nothing; gives what stood in the way."""
+        for outcome in outcomes:
+            if outcome.error is not None:
+                return outcome.error
+        if isinstance(self.storage, Atomic):
+            results = self.storage.append_all(group.batches)
+        else:
+            results = self.storage.append(group.batches)
+        group.unsent.clear()
+        refused = next((conflict for conflict in results if conflict is not None), None)
+        if refused is not None and not isinstance(self.storage, Atomic):
+            for batch, conflict in zip(group.batches, results, strict=True):
+                if conflict is None:
+                    seqs = [record.header.seq for record in batch.records]
+                    self.storage.delete(batch.run_id, hide=seqs)
+        return refused
 
     def _settle(self, request: Request, conflict: ConflictError, group: _Group) -> Outcome:
         """Take back what was prepared for a refused request, and try it again if it may be."""
@@ -243,6 +269,9 @@ class Journal:
                 self._checkpoint(cursor, draft, request, group, records, outcome, hide)
             if request.head is not None and request.head < cursor.seq:
                 raise _moved_on(run_id, request.head, cursor.seq)
+            if request.notes_for is not None and outcome.header is not None:
+                notes = (*request.notes, *request.notes_for(outcome.header))
+                request = msgspec.structs.replace(request, notes=notes)
             if request.notes:
                 self._notes(cursor, request, group, records)
             if request.erases:

@@ -37,6 +37,8 @@ class Request(msgspec.Struct, kw_only=True):
     """Write the checkpoint even if nothing changed."""
     notes: Sequence[Note] = ()
     """Written after the checkpoint."""
+    notes_for: Callable[[Header], Sequence[Note]] | None = None
+    """Given the checkpoint, returns further notes that are written after it."""
     hide: Callable[[Header], Mapping[str, Sequence[int]]] | None = None
     """Given the checkpoint, returns the seqs, by run, that are hidden in the same commit."""
     head: int | None = None

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from copy import copy
 from functools import partial
 from itertools import islice
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from holdfast.core.policy import change_of
 from holdfast.core.records import Header, Record, open_header, open_record
@@ -104,6 +104,15 @@ class MemoryStorage(LeaseSlots, QueueSlots, Storage):
         checked = [(batch, batch.opened()) for batch in batches]
         with self._lock:
             self._check_open()
+            return [self._append(batch, records) for batch, records in checked]
+
+    def append_all(self, batches: Sequence[Batch]) -> list[ConflictError | None]:
+        checked = [(batch, batch.opened()) for batch in batches]
+        with self._lock:
+            self._check_open()
+            decisions = [self._decide(batch, records) for batch, records in checked]
+            if any(isinstance(decision, ConflictError) for decision in decisions):
+                return [one if isinstance(one, ConflictError) else None for one in decisions]
             return [self._append(batch, records) for batch, records in checked]
 
     def read(
@@ -317,12 +326,14 @@ class MemoryStorage(LeaseSlots, QueueSlots, Storage):
         self._by_ordinal = {run.head.ordinal: run for run in runs}
         self._visible, self._ids, self._run_index = visible, ids, run_index
 
-    def _append(self, batch: Batch, records: list[Record]) -> ConflictError | None:
+    def _decide(
+        self, batch: Batch, records: list[Record]
+    ) -> Literal["store", "stored"] | ConflictError:
         run = self._runs.get(batch.run_id)
         lease = self._leases.get(batch.run_id)
         entries = run.entries if run else {}
         there = [entries[r.header.seq].header for r in records if r.header.seq in entries]
-        decision = decide_append(
+        return decide_append(
             batch,
             records,
             seq=run.head.seq if run else 0,
@@ -330,6 +341,10 @@ class MemoryStorage(LeaseSlots, QueueSlots, Storage):
             epoch=lease.epoch if lease else 0,
             stored=((header.seq, header.digest) for header in there),
         )
+
+    def _append(self, batch: Batch, records: list[Record]) -> ConflictError | None:
+        run = self._runs.get(batch.run_id)
+        decision = self._decide(batch, records)
         if isinstance(decision, ConflictError):
             return decision
         if decision == "store" and (records or run is not None):

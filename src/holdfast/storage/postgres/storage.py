@@ -147,6 +147,18 @@ class PostgresStorage(LeaseSlots, QueueSlots, Storage):
             for (batch, records), done in zip(sealed, stored, strict=True)
         ]
 
+    def append_all(self, batches: Sequence[Batch]) -> list[ConflictError | None]:
+        sealed = [(batch, batch.opened()) for batch in batches]
+        values = [_append_call(self._sql, batch, records) for batch, records in sealed]
+        for _ in range(_TRIES):
+            if all(self._db.run(partial(self._append_all, values))):
+                return [None] * len(sealed)
+            decided = [self._decide(batch, records) for batch, records in sealed]
+            results = [one if isinstance(one, ConflictError) else None for one in decided]
+            if any(results) or "store" not in decided:  # all stored: an attempt had succeeded
+                return results
+        raise StorageUnavailableError("the runs changed whenever they were looked at")
+
     def read(
         self, run_id: str, *, first: int | None = None, last: int | None = None
     ) -> Iterator[Record]:
@@ -258,6 +270,17 @@ class PostgresStorage(LeaseSlots, QueueSlots, Storage):
         self._db.run(work)
         return f"{self._schema}.quarantine"
 
+    def _append_all(self, calls: list[_Append], db: psycopg.Connection) -> list[bool]:
+        stored: list[bool] = []
+        with db.transaction():
+            db.execute(self._sql.lock, (sorted({call.run_id for call in calls}),))
+            for call in calls:
+                row = db.execute(call.sql, call.values, binary=True).fetchone()
+                stored.append(bool(row and row[0]))
+            if not all(stored):
+                raise psycopg.Rollback
+        return stored
+
     def _append(self, calls: list[_Append], db: psycopg.Connection) -> list[bool]:
         if len(calls) == 1:
             row = db.execute(calls[0].sql, calls[0].values, binary=True).fetchone()
@@ -271,6 +294,14 @@ class PostgresStorage(LeaseSlots, QueueSlots, Storage):
 
     def _explain(self, batch: Batch, records: list[Record]) -> ConflictError | None:
         """Tell a retry that had succeeded from a conflict; nothing was stored just now."""
+        decision = self._decide(batch, records)
+        if decision == "store":  # it would do now: what stood in its way is gone
+            return self.append([batch])[0]
+        return None if decision == "stored" else decision
+
+    def _decide(
+        self, batch: Batch, records: list[Record]
+    ) -> Literal["store", "stored"] | ConflictError:
         run = to_bytes(batch.run_id)
         found = self._all(self._sql.head, (run,))
         seq, digest, epoch = found[0] if found else (0, b"", 0)
@@ -278,12 +309,9 @@ class PostgresStorage(LeaseSlots, QueueSlots, Storage):
         if may_be_retry(records, seq):
             bounds = (run, records[0].header.seq, records[-1].header.seq)
             stored = [(at, dig.hex()) for at, dig in self._all(self._sql.digests, bounds)]
-        decision = decide_append(
+        return decide_append(
             batch, records, seq=seq, digest=digest.hex(), epoch=epoch, stored=stored
         )
-        if decision == "store":  # it would do now: what stood in its way is gone
-            return self.append([batch])[0]
-        return None if decision == "stored" else decision
 
     def _read(self, run_id: str, page: list[Any], seq: int, last: int | None) -> Iterator[Record]:
         prev: str | None = None

@@ -81,6 +81,14 @@ _COMPRESSIONS: dict[bool | str, str | None] = {
 }
 
 
+class _RefusedError(Exception):
+    """Undoes a transaction in which a batch conflicted."""
+
+    def __init__(self, results: list[ConflictError | None]) -> None:
+        super().__init__()
+        self.results = results
+
+
 class SQLiteStorage(LeaseSlots, QueueSlots, Storage):
     """Keeps journals in the SQLite file at *path*, which is made if it is missing.
 
@@ -123,6 +131,21 @@ class SQLiteStorage(LeaseSlots, QueueSlots, Storage):
             return [append_batch(db, batch, records, queues) for batch, records in sealed]
 
         return self._pool.write(work, len(sealed))
+
+    def append_all(self, batches: Sequence[Batch]) -> list[ConflictError | None]:
+        sealed = [(batch, batch.opened()) for batch in batches]
+
+        def work(db: apsw.Connection) -> list[ConflictError | None]:
+            queues = SQLiteQueues(db)
+            results = [append_batch(db, batch, records, queues) for batch, records in sealed]
+            if any(results):
+                raise _RefusedError(results)
+            return results
+
+        try:
+            return self._pool.write(work, len(sealed))
+        except _RefusedError as refused:
+            return refused.results
 
     def read(
         self, run_id: str, *, first: int | None = None, last: int | None = None

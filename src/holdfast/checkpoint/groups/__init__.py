@@ -1,0 +1,10 @@
+"""Groups of runs: one checkpoint of all members, restored, forked and pruned together.
+
+The runs themselves, and what executes them, belong elsewhere.
+"""
+
+from __future__ import annotations
+
+from holdfast.lazy import attach
+
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

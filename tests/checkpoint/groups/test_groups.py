@@ -1,0 +1,259 @@
+"""Groups: one checkpoint of all members, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.crash.media import open_medium
+
+import holdfast
+from holdfast import AgentState, CheckpointManager, Group, MemoryStorage, Rules, State
+from holdfast.errors import ConflictError, CorruptError, NotFoundError, UsageError
+from holdfast.storage.base import Batch, Storage
+
+MEDIA = ("memory", "sqlite", "file", "resilient")
+
+
+@pytest.fixture(params=MEDIA)
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Storage]:
+    with open_one(request.param, tmp_path) as opened:
+        yield opened
+
+
+def open_one(medium: str, directory: Path) -> Storage:
+    if medium == "memory":
+        return MemoryStorage()
+    if medium == "resilient":
+        return holdfast.open_storage(f"sqlite:///{directory}/runs.db?redundancy=1")
+    return open_medium(medium, directory)
+
+
+@pytest.fixture
+def manager(storage: Storage) -> CheckpointManager:
+    return CheckpointManager(storage)
+
+
+def save(manager: CheckpointManager, run_id: str, step: int, **place: Any) -> State:
+    state = manager.resume_from_latest(run_id) or State.new({}, run_id=run_id, name="agent")
+    state = state.set("n", step).at(step=step, **place)
+    manager.save_checkpoint(state)
+    return state
+
+
+def steps(states: dict[str, Any]) -> dict[str, int]:
+    return {run_id: state.step for run_id, state in states.items()}
+
+
+def test_a_checkpoint_of_a_group_is_restored_as_a_whole(manager: CheckpointManager) -> None:
+    for run_id in ("a", "b"):
+        save(manager, run_id, 1)
+    crew = holdfast.group("crew", ["a", "b"], storage=manager)
+    first = crew.checkpoint()
+    save(manager, "a", 2)
+    second = crew.checkpoint()
+    save(manager, "b", 5)
+    assert [one.number for one in crew.checkpoints()] == [2, 1]
+    assert steps(crew.restore()) == {"a": 2, "b": 1}
+    assert steps(crew.restore(first.id)) == {"a": 1, "b": 1}
+    assert crew.latest() == second
+    assert steps(holdfast.group("crew", storage=manager).restore()) == {"a": 2, "b": 1}
+
+
+def test_states_are_saved_with_it_in_one_commit(manager: CheckpointManager) -> None:
+    save(manager, "a", 1)
+    crew = holdfast.group("crew", ["a", "b"], storage=manager)
+    a = manager.resume_from_latest("a").set("n", 2).at(step=2)
+    agent = AgentState(agent_id="writer", run_id="b", step_number=4)
+    taken = crew.checkpoint([a, agent])
+    assert {one.run_id: one.step for one in taken.members} == {"a": 2, "b": 4}
+    assert agent.checkpoint_id == taken.members[1].checkpoint_id
+    restored = crew.restore(taken.id)
+    assert restored["a"]["n"] == 2
+    assert restored["b"].step_number == 4
+    agent.step_number = 5
+    manager.save_checkpoint(agent)
+    assert manager.resume_from_latest("b").step_number == 5
+    assert all(manager.verify())
+
+
+def test_if_one_member_cannot_be_saved_none_is(storage: Storage) -> None:
+    manager, other = CheckpointManager(storage), CheckpointManager(storage)
+    a, b = save(manager, "a", 1), save(manager, "b", 1)
+    save(other, "b", 9)
+    crew = holdfast.group("crew", ["a", "b"], storage=manager)
+    with pytest.raises(ConflictError):
+        crew.checkpoint([a.set("n", 2).at(step=2), b.set("n", 2).at(step=2)])
+    assert crew.checkpoints() == []
+    fresh = CheckpointManager(storage)
+    assert fresh.resume_from_latest("a").step == 1
+    assert fresh.resume_from_latest("b").step == 9
+    assert holdfast.group("crew", ["a", "b"], storage=fresh).checkpoint().number == 1
+
+
+class Failing:
+    """Fails at the append of that number."""
+
+    def __init__(self, storage: Storage, number: int) -> None:
+        self.storage, self.left = storage, number
+        for name in ("append", "append_all"):
+            if hasattr(storage, name):
+                setattr(storage, name, self.counted(getattr(storage, name)))
+
+    def counted(self, call: Any) -> Any:
+        def append(batches: list[Batch]) -> Any:
+            self.left -= 1
+            if self.left == 0:
+                raise KeyboardInterrupt
+            return call(batches)
+
+        return append
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.parametrize("medium", ["sqlite", "file"])
+def test_what_is_half_taken_is_taken_back(medium: str, number: int, tmp_path: Path) -> None:
+    with open_one(medium, tmp_path) as storage:
+        manager = CheckpointManager(storage)
+        states = [save(manager, run_id, 1) for run_id in ("a", "b")]
+        crew = holdfast.group("crew", ["a", "b"], storage=manager)
+        Failing(storage, number)
+        try:
+            crew.checkpoint([state.set("n", 2).at(step=2) for state in states])
+            done = True
+        except KeyboardInterrupt:
+            done = False
+    with open_one(medium, tmp_path) as storage:
+        manager = CheckpointManager(storage)
+        crew = holdfast.group("crew", ["a", "b"], storage=manager)
+        assert len(crew.checkpoints()) == done
+        expected = {"a": 2, "b": 2} if done else {"a": 1, "b": 1}
+        assert {run: manager.resume_from_latest(run).step for run in "ab"} == expected
+        assert steps_of(crew) == expected
+
+
+def steps_of(crew: Group) -> dict[str, int | None]:
+    return {one.run_id: one.step for one in crew.status()}
+
+
+def test_a_member_that_is_missing_or_behind_is_named(manager: CheckpointManager) -> None:
+    save(manager, "a", 7)
+    crew = holdfast.group("crew", ["a", "b"], storage=manager)
+    with pytest.raises(NotFoundError, match="'b'"):
+        crew.checkpoint()
+    save(manager, "b", 3)
+    with pytest.raises(ConflictError, match="'b' did not reach step 5"):
+        crew.checkpoint(at_step=5)
+    assert crew.checkpoints() == []
+    crew.checkpoint()
+    save(manager, "a", 8)
+    assert [(one.run_id, one.status) for one in crew.status()] == [("a", "ahead"), ("b", "current")]
+    newest = manager.latest("b")
+    assert newest is not None
+    manager.delete_run("b")
+    assert [(one.run_id, one.status) for one in crew.status()] == [("a", "ahead"), ("b", "missing")]
+    with pytest.raises(NotFoundError, match="'b'"):
+        crew.restore()
+    save(manager, "b", 1)
+    assert crew.status()[1].status == "behind"
+
+
+def test_retention_of_the_members_keeps_what_the_group_needs(storage: Storage) -> None:
+    manager = CheckpointManager(storage, retention=Rules(keep_last=1))
+    for run_id in ("a", "b"):
+        save(manager, run_id, 1)
+    crew = holdfast.group("crew", ["a", "b"], storage=manager.storage)
+    first = crew.checkpoint()
+    for step in range(2, 6):
+        save(manager, "a", step)
+    second = crew.checkpoint()
+    save(manager, "a", 6)
+    assert steps(crew.restore(first.id)) == {"a": 1, "b": 1}
+    crew.pin(first.id)
+    assert crew.prune(keep=1) == []
+    crew.unpin(first.id)
+    assert [one.id for one in crew.prune(keep=1)] == [first.id]
+    save(manager, "a", 7)
+    assert [e.step for e in manager.list_checkpoints("a")] == [7, 5]
+    assert steps(crew.restore()) == {"a": 5, "b": 1}
+    assert crew.latest() == second
+
+
+def test_what_someone_else_pinned_stays_pinned(manager: CheckpointManager) -> None:
+    save(manager, "a", 1)
+    crew = holdfast.group("crew", ["a"], storage=manager)
+    taken = crew.checkpoint()
+    manager.pin(taken.members[0].checkpoint_id)
+    crew.delete(taken.id)
+    assert manager.retention.marks("a").pinned
+
+
+def test_a_group_is_forked_as_a_whole(manager: CheckpointManager) -> None:
+    for run_id in ("a", "b"):
+        save(manager, run_id, 1)
+    crew = holdfast.group("crew", ["a", "b"], storage=manager)
+    with pytest.raises(NotFoundError, match="holdfast group checkpoint crew"):
+        crew.fork("try")
+    taken = crew.checkpoint()
+    # An earlier attempt was interrupted after the first fork.
+    manager.fork_from_checkpoint(taken.members[0].checkpoint_id, "a-try")
+    other = crew.fork("try")
+    assert steps(other.restore()) == {"a-try": 1, "b-try": 1}
+    with pytest.raises(UsageError, match="already"):
+        crew.fork("try")
+
+
+def test_a_group_is_exported_and_imported_as_a_whole(
+    manager: CheckpointManager, tmp_path: Path
+) -> None:
+    for run_id in ("a", "b"):
+        save(manager, run_id, 1)
+    crew = holdfast.group("crew", ["a", "b"], storage=manager)
+    crew.checkpoint()
+    crew.export(tmp_path / "crew.zip")
+    with pytest.raises(UsageError, match="exists"):
+        crew.export(tmp_path / "crew.zip")
+    there = CheckpointManager("memory://")
+    assert steps(holdfast.import_group(tmp_path / "crew.zip", storage=there).restore()) == {
+        "a": 1,
+        "b": 1,
+    }
+    taken = CheckpointManager("memory://")
+    save(taken, "b", 9)
+    with pytest.raises(UsageError, match="'b'"):
+        holdfast.import_group(tmp_path / "crew.zip", storage=taken)
+    assert taken.reader.run("a") is None
+    (tmp_path / "bad.zip").write_bytes(b"PK")
+    with pytest.raises(CorruptError):
+        holdfast.import_group(tmp_path / "bad.zip", storage=there)
+
+
+def test_agents_of_several_storages_are_refused() -> None:
+    one, two = MemoryStorage(), MemoryStorage()
+    agents = [
+        SimpleNamespace(agent_id=name, state_manager=SimpleNamespace(storage=storage))
+        for name, storage in (("a", one), ("b", two))
+    ]
+    with pytest.raises(UsageError, match="cannot be atomic"):
+        holdfast.group("crew", agents)
+    with pytest.raises(UsageError, match="cannot be atomic"):
+        holdfast.group("crew", agents[:1], storage=two)
+    crew = holdfast.group("crew", agents[:1])
+    assert crew.manager.storage is one
+
+
+def test_a_name_stands_for_its_newest_run(manager: CheckpointManager) -> None:
+    save(manager, "a-1", 1)
+    save(manager, "a-2", 2)
+    taken = holdfast.group("crew", ["agent"], storage=manager).checkpoint()
+    assert [one.run_id for one in taken.members] == ["a-2"]
+
+
+def test_a_group_without_members_is_refused(manager: CheckpointManager) -> None:
+    with pytest.raises(UsageError, match="no members"):
+        holdfast.group("crew", storage=manager).checkpoint()
+    with pytest.raises(UsageError, match="is no member"):
+        holdfast.group("crew", [3], storage=manager)
