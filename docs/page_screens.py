@@ -69,6 +69,8 @@ SHAPES: dict[str, dict[str, Any]] = {
     "phone": {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2},
     "dark": {"viewport": {"width": 1280, "height": 800}, "color_scheme": "dark"},
 }
+PATIENCE = 120_000
+"""Milliseconds."""
 SHOWN = {"run": "desktop", "waiting": "desktop", "compare": "dark", "runs": "desktop"}
 """The screens that the documentation shows."""
 
@@ -98,6 +100,13 @@ def chromium() -> Iterator[Browser]:
         browser.close()
 
 
+def new_context(browser: Browser, **options: Any) -> BrowserContext:
+    """A browser of its own, that waits long enough on a busy machine."""
+    context = browser.new_context(**options)
+    context.set_default_timeout(PATIENCE)
+    return context
+
+
 def sign_in(context: BrowserContext, link: str) -> Page:
     """Open the link, so that the context has the cookie."""
     page = context.new_page()
@@ -115,7 +124,7 @@ def main(directory: Path | None) -> None:
         fill_frameworks(address)
         for shape, options in SHAPES.items():
             with served(address) as (_, link), chromium() as browser:
-                page = sign_in(browser.new_context(**options), link)
+                page = sign_in(new_context(browser, **options), link)
                 base = link.partition("/?")[0]
                 for name, path in SCREENS.items():
                     if directory is not None or SHOWN.get(name) == shape:

@@ -116,6 +116,9 @@ def test_an_export_can_be_imported(
     assert manager.import_run(file, "copy") == "copy"
     assert manager.resume_from_latest("copy")["topic"] == "kelp"
     assert page.get("/export?id=report-mon&form=json").json()[0]["run_id"] == "report-mon"
+    file = page.get("/export?id=report-mon&form=html")
+    assert file.headers["content-disposition"] == 'attachment; filename="run.html"'
+    assert "<script" not in file.text and "brown alga" in file.text
 
 
 def test_resume_needs_the_address_of_the_storage(page: Browser) -> None:

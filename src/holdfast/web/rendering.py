@@ -20,7 +20,7 @@ from holdfast.core.values import decode, encode
 from holdfast.web.forms import fields_of
 from holdfast.web.views import owner_words, span
 
-__all__ = ["Assets", "Renderer", "pretty"]
+__all__ = ["Assets", "Renderer", "make_environment", "pretty"]
 
 _HERE = Path(__file__).parent
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
@@ -64,30 +64,7 @@ class Renderer:
         """*facts* are what every template knows, such as the storage's address."""
         self._assets = assets
         self._facts = facts
-        self._env = Environment(
-            loader=FileSystemLoader(_HERE / "templates"),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        self._env.filters.update(
-            ago=ago,
-            clock=_clock,
-            counted=counted,
-            cut=cut,
-            money=money,
-            size=size,
-            symbol=lambda status: _SYMBOLS.get(status, "•"),
-            value=_shown,
-            brief=value_text,
-            words=partial(change_words, width=60),
-            span=span,
-            fields=fields_of,
-            owner=owner_words,
-            moment=lambda seconds: datetime.fromtimestamp(seconds, UTC),
-            digest=lambda value: hashlib.sha256(encode(value)).hexdigest()[:12],
-        )
+        self._env = make_environment()
 
     def page(
         self, request: Request, template: str, *, status: int = 200, **values: Any
@@ -110,6 +87,35 @@ class Renderer:
             here=request.url.path.removeprefix(root),
         )
         return HTMLResponse(text, status)
+
+
+def make_environment() -> Environment:
+    """The templates, with the filters that they use; every value is escaped."""
+    env = Environment(
+        loader=FileSystemLoader(_HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    env.filters.update(
+        ago=ago,
+        clock=_clock,
+        counted=counted,
+        cut=cut,
+        money=money,
+        size=size,
+        symbol=lambda status: _SYMBOLS.get(status, "•"),
+        value=_shown,
+        brief=value_text,
+        words=partial(change_words, width=60),
+        span=span,
+        fields=fields_of,
+        owner=owner_words,
+        moment=lambda seconds: datetime.fromtimestamp(seconds, UTC),
+        digest=lambda value: hashlib.sha256(encode(value)).hexdigest()[:12],
+    )
+    return env
 
 
 def _clock(moment: datetime) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import Holdfast, call
 
+import holdfast
 from holdfast import CheckpointManager, State
 from holdfast.core.state.migration import Migrations, migrations
 
@@ -96,11 +97,23 @@ def test_a_page_holds_timeline_states_and_diffs_and_fetches_nothing(on: Holdfast
     reader.feed(page)
     assert reader.outside == []
     assert not {"script", "link", "img", "iframe", "object"} & set(reader.tags)
-    assert reader.tags.count("circle") == reader.tags.count("section") == 8
-    assert reader.tags.count("summary") == 8  # a state each
+    assert page.count('class="detail panel') == page.count("<summary>State") == 8
+    assert page.count('class="slot') == 7  # from each checkpoint to the next
+    assert page.count('class="node visited') == 4
     assert "kelp is a brown alga" in reader.text and "$0.011" in reader.text
-    assert "url(" not in page and "http" not in page.replace("http-equiv", "")
-    assert "default-src 'none'" in page
+    assert "url(" not in page.replace("url(#arrow)", "")
+    assert "http" not in page.replace("http-equiv", "")
+    assert "default-src 'none'; style-src 'sha256-" in page
+
+
+def test_a_page_of_a_long_run_is_in_pages(on: Holdfast, manager: CheckpointManager) -> None:
+    with holdfast.run("long", storage=manager) as run:
+        for n in range(120):
+            run.checkpoint(node="read", n=n)
+    page = on("export", "long", "--html").out
+    assert page.count('class="split page') == 3
+    assert page.count('class="detail panel') == 121
+    assert page.count('href="#p') == 3
 
 
 def test_what_is_stored_is_text_on_a_page(on: Holdfast, manager: CheckpointManager) -> None:

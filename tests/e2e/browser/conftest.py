@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 from docs.page_runs import fill, fill_frameworks
-from docs.page_screens import chromium, served, sign_in
-from playwright.sync_api import Browser, BrowserContext, Page
+from docs.page_screens import PATIENCE, chromium, new_context, served, sign_in
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+
+expect.set_options(timeout=PATIENCE)
 
 
 @pytest.fixture(scope="session")
@@ -50,7 +52,7 @@ def base(site: str) -> str:
 
 @pytest.fixture(scope="module")
 def cookies(site: str, browser: Browser) -> list[Any]:
-    context = browser.new_context()
+    context = new_context(browser)
     sign_in(context, site)
     return context.cookies()
 
@@ -65,7 +67,7 @@ def open_page(base: str, browser: Browser, cookies: list[Any]) -> Iterator[Open]
     errors: list[str] = []
 
     def open(path: str, **options: Any) -> Page:
-        context = browser.new_context(**options)
+        context = new_context(browser, **options)
         contexts.append(context)
         context.add_cookies(cookies)
         page = context.new_page()

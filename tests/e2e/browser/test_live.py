@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from docs.page_screens import served, sign_in
+from docs.page_screens import new_context, served, sign_in
 from playwright.sync_api import Browser, Page, expect
 
 import holdfast
@@ -59,7 +59,7 @@ def test_a_resume_from_the_page_continues_the_run_and_notes_who(
     page: Page = open_page("/act/resume?id=report-wed")
     expect(page.locator("main")).to_contain_text("would continue after step 5")
     page.get_by_role("button", name="Resume").click()
-    expect(page.locator(".bar .status")).to_contain_text("completed", timeout=60_000)
+    expect(page.locator(".bar .status")).to_contain_text("completed")
     page.get_by_role("link", name="events").click()
     expect(page.locator(".detail")).to_contain_text("resumed it")
     with CheckpointManager(storage) as manager:
@@ -75,8 +75,8 @@ def test_a_rewind_from_the_page_makes_an_earlier_checkpoint_the_head(
     expect(page.locator("main")).to_contain_text("would be rewound from step 6 to step 3")
     page.get_by_role("button", name="Rewind").click()
     page.get_by_role("link", name="events").click()
-    expect(page.locator(".detail")).to_contain_text("rewound it to step 3", timeout=60_000)
-    expect(page.locator(".list .row")).not_to_have_count(8, timeout=60_000)
+    expect(page.locator(".detail")).to_contain_text("rewound it to step 3")
+    expect(page.locator(".list .row")).not_to_have_count(8)
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def watched(browser: Browser, tmp_path: Path) -> Any:
     address = f"sqlite:///{tmp_path}/runs.db"
     with holdfast.run("watched", storage=address) as run:
         run.checkpoint(node="first", n=1)
-        context = browser.new_context()
+        context = new_context(browser)
         yield address, run, context
         context.close()
 
@@ -109,7 +109,7 @@ def test_a_page_continues_without_a_gap_when_its_server_is_killed(watched: Any) 
         for tab in (page, other):
             tab.bring_to_front()
             steps = tab.locator(".list .what b")
-            expect(steps).to_have_text(["back", "while-away", "first"], timeout=60_000)
+            expect(steps).to_have_text(["back", "while-away", "first"])
 
 
 def test_fifty_tabs_share_one_connection_and_the_server_stays_below_one_core(

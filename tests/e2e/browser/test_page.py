@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from docs.page_screens import served, sign_in
+from docs.page_screens import new_context, served, sign_in
 from playwright.sync_api import Browser, expect
 
 import holdfast
@@ -73,10 +73,10 @@ def test_the_demonstration_is_loaded_into_an_empty_storage(
     address = f"sqlite:///{tmp_path}/empty.db"
     CheckpointManager(address).close()
     with served(address) as (_, link):
-        page = sign_in(browser.new_context(), link)
+        page = sign_in(new_context(browser), link)
         expect(page.get_by_role("heading", level=1)).to_have_text("No runs yet")
         page.get_by_role("button", name="Load the demonstration").click()
-        expect(page.locator("tbody tr")).to_have_count(4, timeout=20_000)
+        expect(page.locator("tbody tr")).to_have_count(4)
         page.context.close()
 
 

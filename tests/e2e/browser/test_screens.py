@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from docs.page_runs import make_long
-from docs.page_screens import SCREENS, SHAPES, served, sign_in
+from docs.page_screens import SCREENS, SHAPES, new_context, served, sign_in
 from playwright.sync_api import Browser, Page, expect
 
 import holdfast.web
@@ -22,7 +22,7 @@ ASSETS = Path(holdfast.web.__file__).parent / "static"
 @pytest.fixture(scope="module", params=SHAPES)
 def page(request: Any, browser: Browser, cookies: list[Any]) -> Iterator[Page]:
     """A browser as a desktop, a phone, and dark."""
-    context = browser.new_context(**SHAPES[request.param])
+    context = new_context(browser, **SHAPES[request.param])
     context.add_cookies(cookies)
     yield context.new_page()
     context.close()
@@ -47,7 +47,7 @@ def long(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     address = f"sqlite:///{tmp_path_factory.mktemp('long')}/long.db"
     make_long(address)
     with served(address) as (_, link):
-        yield sign_in(browser.new_context(), link), link.partition("/?")[0]
+        yield sign_in(new_context(browser), link), link.partition("/?")[0]
 
 
 LONG = (

@@ -23,6 +23,7 @@ from holdfast.web.actions.resumes import ResumeAction, ResumeProcesses, RewindAc
 from holdfast.web.actions.retention import ForgetAction
 from holdfast.web.forms import Given
 from holdfast.web.sessions import Sessions
+from holdfast.web.single_file import run_file
 from holdfast.web.site import Site
 
 _FORMS = {"html": "text/html", "json": "application/json", "holdfast": "application/octet-stream"}
@@ -86,7 +87,11 @@ class Actions:
             return Response(text, media_type=_FORMS[form], headers={"content-disposition": name})
         directory = tempfile.TemporaryDirectory()
         path = Path(directory.name) / f"run.{form}"
-        self._site.manager.export_run(run.run_id, path)
+        if form == "html":
+            with path.open("w", encoding="utf-8") as file:
+                file.writelines(run_file(self._site.manager, run))
+        else:
+            self._site.manager.export_run(run.run_id, path)
         return FileResponse(
             path,
             media_type=_FORMS[form],

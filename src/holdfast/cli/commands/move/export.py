@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterable, Iterator
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -74,7 +73,7 @@ def export(
         raise UsageError("--redact and --decrypt are for .holdfast files", hint="leave them out")
     if html or cli.json:
         form: Any = "html" if html else "json"
-        texts = [_page(cli, found)] if html else _json(cli, found, style)
+        texts = _page(cli, found) if html else _json(cli, found, style)
         if output is None:
             for text in texts:
                 cli.terminal.stdout.write(text)
@@ -133,26 +132,10 @@ def _json(cli: Cli, run: RunInfo, style: Any) -> Iterator[str]:
         yield f"{line}\n"
 
 
-def _page(cli: Cli, run: RunInfo) -> str:
-    from holdfast.checkpoint.inspect import status_of_run, timeline
-    from holdfast.checkpoint.repair import state_text
-    from holdfast.cli.commands.move.html_page import Page, states_within, write_page
+def _page(cli: Cli, run: RunInfo) -> Iterator[str]:
+    from holdfast.web import run_file
 
-    manager = cli.manager
-    moments, after = timeline(manager.reader, manager.retention, run)
-    moments.reverse()
-    newest_first = reversed(range(len(moments)))
-    texts = ((at, state_text(manager.reader.load(moments[at].header).texts)) for at in newest_first)
-    page = Page(
-        run_id=run.run_id,
-        name=run.name,
-        status=status_of_run(cli.storage, run),
-        moments=moments,
-        states=states_within(texts, len(moments)),
-        after=after,
-        made=f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z}",
-    )
-    return write_page(page)
+    return run_file(cli.manager, run)
 
 
 def _check_free(path: Path, *, overwrite: bool) -> None:

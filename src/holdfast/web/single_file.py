@@ -1,0 +1,103 @@
+"""A run as one file: the same page, with all its steps, that needs nothing else.
+
+There is no script in it and nothing is fetched. Steps are in pages of fifty, of which one is shown
+at a time, so that a run of ten thousand checkpoints opens.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+from markupsafe import Markup
+
+from holdfast.checkpoint.inspect import TimelineEntry, entries_from, summaries
+from holdfast.checkpoint.manager import CheckpointManager
+from holdfast.core.records import Header
+from holdfast.errors import HoldfastError, NotFoundError
+from holdfast.storage.base import RecordQuery, RunInfo
+from holdfast.web.rendering import make_environment, pretty
+from holdfast.web.views import draw_times, graph_of, read_run, read_turns, state_at
+
+__all__ = ["run_file"]
+
+_PER_PAGE = 50
+_STATES = 200
+_STATES_BYTES = 20 << 20
+"""States that are written in full, of the newest steps; of older ones only the changes are."""
+_CONTROLS = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if code not in (9, 10, 13)}
+
+
+class _Style(NamedTuple):
+    text: Markup
+    digest: str
+
+
+def run_file(manager: CheckpointManager, run: RunInfo) -> Iterator[str]:
+    """The file, part by part."""
+    headers = list(manager.storage.headers(RecordQuery(run_id=run.run_id, scope="")))
+    if not headers:
+        raise NotFoundError(f"run {run.run_id!r} has no checkpoint", run_id=run.run_id)
+    view = read_run(manager, run.run_id, at=None, step=None, nested=False)
+    pages = [headers[at : at + _PER_PAGE] for at in range(0, len(headers), _PER_PAGE)]
+    made = f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z}"
+    module: Any = make_environment().get_template("file.html").make_module()
+    yield _text(
+        module.head(
+            run=summaries(manager.retention, manager.storage, [run])[0],
+            style=_style(),
+            graph=graph_of(manager, view),
+            times=draw_times(view.entries),
+            pages=[(at + 1, page[0].step, page[-1].step) for at, page in enumerate(pages)],
+            after=view.after,
+            made=made,
+        )
+    )
+    states = _states(manager, headers)
+    turns = read_turns(msgspec.json.decode(state_at(manager, headers[0])))
+    for at, page in enumerate(pages):
+        older = pages[at + 1][0].seq if at + 1 < len(pages) else 0
+        entries = _entries(manager, run, page, older)
+        panels = [(entry, next(states, None)) for entry in entries]
+        yield _text(module.page(number=at + 1, panels=panels, turns=turns))
+    yield _text(module.tail(made=made))
+
+
+def _entries(
+    manager: CheckpointManager, run: RunInfo, page: Sequence[Header], older: int
+) -> list[TimelineEntry]:
+    """The steps of a page, newest first."""
+    upto = msgspec.structs.replace(run, seq=page[0].seq)
+    entries, _ = entries_from(manager.reader, manager.retention, upto, older + 1, page)
+    return entries[::-1]
+
+
+def _states(manager: CheckpointManager, headers: Sequence[Header]) -> Iterator[str | None]:
+    """The newest states as text, as far as there is room."""
+    left = _STATES_BYTES
+    for header in headers[:_STATES]:
+        try:
+            text = state_at(manager, header)
+        except HoldfastError as error:
+            yield str(error)
+            continue
+        left -= len(text)
+        if left < 0:
+            return
+        yield pretty(text)
+
+
+def _style() -> _Style:
+    text = (Path(__file__).parent / "static" / "page.css").read_text("utf-8")
+    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    return _Style(Markup(text), digest)  # our own file
+
+
+def _text(part: object) -> str:
+    """The part without control characters, which a terminal would obey."""
+    return str(part).translate(_CONTROLS)
