@@ -12,9 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from tests.shelf import Shelf
 
+import holdfast
 from holdfast import CheckpointManager, State
-from holdfast.errors import HoldfastError, NotFoundError, UsageError
+from holdfast.errors import HoldfastError, NotFoundError, StorageError, UsageError
 from holdfast.storage import registry
 from holdfast.storage.base import RunQuery, Storage
 from holdfast.storage.files.storage import FilesystemStorage
@@ -510,3 +512,48 @@ def test_redundancy_heals_a_run_whose_files_are_gone(address: str, tmp_path: Pat
 def test_redundancy_that_there_is_not_is_refused(address: str) -> None:
     with pytest.raises(UsageError, match="redundancy"):
         open_storage(address)
+
+
+def test_a_store_with_four_methods_is_registered_and_keeps_whole_runs(tmp_path: Path) -> None:
+    paid: list[str] = []
+    register_checkpoint_store("shelf", Shelf(tmp_path))
+
+    def work(fail: bool) -> None:
+        with holdfast.run("r", storage="shelf") as run:
+            for item in run.each(["a", "b"]):
+                run.effect("pay", paid.append, item)
+                if fail and item == "b":
+                    raise ConnectionError("no network")
+
+    with pytest.raises(ConnectionError):
+        work(fail=True)
+    assert Shelf(tmp_path).list() == ["r"]
+    register_checkpoint_store("shelf", lambda: Shelf(tmp_path))  # another process
+    work(fail=False)
+    assert paid == ["a", "b"]
+    with CheckpointManager("shelf") as manager:
+        assert [one for one in manager.verify() if one.problems] == []
+        manager.delete_run("r")
+    assert Shelf(tmp_path).list() == []
+
+
+def test_a_failed_save_of_a_store_is_told_and_not_acknowledged(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path)
+    register_checkpoint_store("shelf", shelf)
+    with CheckpointManager("shelf") as manager:
+        state = State.new({"n": 1}, run_id="r")
+        manager.save_checkpoint(state)
+        shelf.fails = 1
+        with pytest.raises(StorageError, match="save of Shelf failed"):
+            manager.save_checkpoint(state.set("n", 2))
+        manager.save_checkpoint(state.set("n", 2))
+    register_checkpoint_store("shelf", Shelf(tmp_path))
+    with CheckpointManager("shelf") as manager:
+        found = manager.resume_from_latest("r")
+        assert found is not None and found["n"] == 2
+    (tmp_path / "other.json").write_text('{"run_id": "x", "values": {}}')
+    with pytest.raises(StorageError, match="load of Shelf failed"):
+        register_checkpoint_store("shelf", Shelf(tmp_path))
+        open_storage("shelf")
+    with pytest.raises(UsageError, match="save, load, delete and list"):
+        register_checkpoint_store("shelf", object())  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 from urllib.parse import quote, urlencode
 
 from holdfast.config import DEFAULT_ADDRESS, VARIABLE, Config, read_config
@@ -23,6 +23,8 @@ from holdfast.storage.base import Storage
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
+
+    from holdfast.storage.memory import StateStore
 
 __all__ = [
     "DEFAULT_ADDRESS",
@@ -120,10 +122,13 @@ def _open(address: str) -> Storage:
     return get_checkpoint_store(address)
 
 
-def register_checkpoint_store(name: str, storage: Storage | Callable[[], Storage]) -> None:
+def register_checkpoint_store(
+    name: str, storage: Storage | StateStore | Callable[[], Storage | StateStore]
+) -> None:
     """Make *storage* known as *name*; an earlier one of that name is replaced, not closed.
 
-    A factory is called when the name is first used, and once.
+    A factory is called when the name is first used, and once. An object with the four methods of a
+    `StateStore` (save, load, delete, list) is taken too, see `StateStoreStorage`.
 
     >>> from holdfast.storage.memory import MemoryStorage
     >>> register_checkpoint_store("scratch", MemoryStorage)
@@ -136,9 +141,11 @@ def register_checkpoint_store(name: str, storage: Storage | Callable[[], Storage
         raise UsageError("the name of a storage must not be empty")
     if ":" in name:
         raise UsageError(f"{mask_url(name)!r} reads as a URL", hint="choose a name without a colon")
-    if not isinstance(storage, Storage) and not callable(storage):
+    if not isinstance(storage, Storage) and not callable(storage) and not _is_store(storage):
         raise UsageError(
-            f"{name!r} must be a Storage or a function that makes one, not {type(storage).__name__}"
+            f"{name!r} must be a Storage or a function that makes one, not"
+            f" {type(storage).__name__}",
+            hint="an object with the methods save, load, delete and list is taken too",
         )
     entry = _Named(name, storage)
     with _lock:
@@ -167,16 +174,28 @@ def checkpoint_stores() -> tuple[str, ...]:
 class _Named:
     """A registered storage, or one to be made on first use."""
 
-    def __init__(self, name: str, storage: Storage | Callable[[], Storage]) -> None:
+    def __init__(
+        self, name: str, storage: Storage | StateStore | Callable[[], Storage | StateStore]
+    ) -> None:
         self._name = name
         self._storage = storage
         self._lock = threading.RLock()
 
     def open(self) -> Storage:
         with self._lock:
-            if not isinstance(self._storage, Storage):
-                self._storage = _checked(self._storage(), f"the factory of {self._name!r}")
-            return self._storage
+            made = self._storage
+            if not isinstance(made, Storage):
+                if not _is_store(made):
+                    made = made()  # type: ignore[operator]
+                self._storage = made = _checked(made, f"the factory of {self._name!r}")
+            return made
+
+
+def _is_store(thing: object) -> bool:
+    from holdfast.storage.memory import StateStore
+
+    made = not isinstance(thing, type) and not isinstance(thing, Storage)
+    return made and isinstance(thing, StateStore)
 
 
 def _memory() -> Storage:
@@ -426,7 +445,11 @@ def _open_plugin(plugin: EntryPoint, url: StorageURL) -> Storage:
     return _checked(factory(url), f"the storage {plugin.name}:")
 
 
-def _checked(storage: Storage, who: str) -> Storage:
+def _checked(storage: Any, who: str) -> Storage:
+    if _is_store(storage):
+        from holdfast.storage.memory import StateStoreStorage
+
+        return StateStoreStorage(storage)
     if not isinstance(storage, Storage):
         raise UsageError(f"{who} gave a {type(storage).__name__}, which is not a Storage")
     return storage

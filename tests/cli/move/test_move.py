@@ -207,3 +207,18 @@ def test_what_a_run_waits_for_is_still_open_after_it_was_migrated(
     no_migrations._by_name.clear()
     shown = on("resume", "report-wed", "--yes", "--dry-run", "--json").json()
     assert re.search("after step 5 with node 'approve'", shown["plan"])
+
+
+def test_a_directory_of_another_systems_checkpoint_files_is_imported(tmp_path: Path) -> None:
+    files, db = tmp_path / "checkpoints", f"sqlite:///{tmp_path}/runs.db"
+    files.mkdir()
+    for step in (1, 2):
+        saved = {"checkpoint_id": f"ckpt_{step}", "agent_id": "researcher", "step_number": step}
+        saved["timestamp"] = f"2026-11-16T10:0{step}:00"
+        (files / f"ckpt_{step}.jsonl").write_text(json.dumps(saved))
+    done = call("-s", db, "import", str(files), "--json")
+    assert (done.code, done.json()["run_id"], done.json()["checkpoints"]) == (0, "researcher", 2)
+    assert call("-s", db, "import", str(files)).code == 5
+    assert "--as names one run" in call("-s", db, "import", str(files), "--as", "x").err
+    (files / "bad.json").write_text("{")
+    assert call("-s", f"sqlite:///{tmp_path}/b.db", "import", str(files)).code == 7

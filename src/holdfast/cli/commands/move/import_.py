@@ -34,7 +34,13 @@ class Imported(Document, kw_only=True):
 @command
 def import_(
     cli: Cli,
-    files: Annotated[list[Path], Argument(metavar="FILE", help="Written by export.")],
+    files: Annotated[
+        list[Path],
+        Argument(
+            metavar="FILE",
+            help="Written by export; or a directory of Kaizen's or AgenticFleet's files.",
+        ),
+    ],
     run_id: Annotated[
         str | None, Option("--as", metavar="RUN", help="Another id for the run.")
     ] = None,
@@ -48,7 +54,9 @@ def import_(
 ) -> None:
     """Import runs that were exported. Files are not trusted: each is checked before it is stored.
 
-    A run is imported whole or not at all. If interrupted, call it again with --skip-existing.
+    A run is imported whole or not at all. If interrupted, call it again with --skip-existing. A
+    directory is one of Kaizen (.jsonl, .jsonl.gz) or AgenticFleet (.json): each agent or workflow
+    in it becomes a run.
     """
     if run_id is not None and len(files) > 1:
         raise UsageError("--as names one run, and several files are given")
@@ -58,6 +66,10 @@ def import_(
     limits = UNLIMITED if trust else LIMITS
     with cli.progress("importing", len(files)) as advance:
         for path in files:
+            if path.is_dir():
+                _import_directory(cli, path, run_id)
+                advance()
+                continue
             try:
                 new = manager.import_run(path, run_id, encryption_key=key_file, limits=limits)
             except ConflictError as error:
@@ -73,9 +85,21 @@ def import_(
                 advance()
             info = manager.reader.run(new)
             assert info is not None
-            document = Imported(run_id=new, path=str(path), checkpoints=info.checkpoints)
-            line = Line.of(
-                Cell(new, "bold"),
-                Cell(f"  {counted(info.checkpoints, 'checkpoint')} from {path}", "dim"),
-            )
-            cli.stream(document, partial(list, [line]))
+            _say(cli, new, info.checkpoints, path)
+
+
+def _import_directory(cli: Cli, path: Path, run_id: str | None) -> None:
+    from holdfast.integrations.checkpoint_files import import_checkpoint_files
+
+    if run_id is not None:
+        raise UsageError("--as names one run, and a directory is given")
+    for run in import_checkpoint_files(path, cli.open()):
+        _say(cli, run.run_id, run.checkpoints, path)
+
+
+def _say(cli: Cli, run_id: str, checkpoints: int, path: Path) -> None:
+    document = Imported(run_id=run_id, path=str(path), checkpoints=checkpoints)
+    line = Line.of(
+        Cell(run_id, "bold"), Cell(f"  {counted(checkpoints, 'checkpoint')} from {path}", "dim")
+    )
+    cli.stream(document, partial(list, [line]))
