@@ -69,7 +69,7 @@ def group(
     if action in ("show", "import", "prune") and given:
         raise UsageError(f"{action} takes no {given[0]!r}", hint=f"holdfast group {action} GROUP")
     if action == "import":
-        chosen = import_group(name, storage=cli.manager)
+        chosen = import_group(name, storage=cli.open())
     else:
         members = given if action == "checkpoint" else ()
         chosen = open_group(name, members, storage=cli.manager)
