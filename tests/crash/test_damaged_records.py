@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Callable, Iterator
+from hashlib import sha512
 from pathlib import Path
 
 import apsw
@@ -40,7 +41,9 @@ class Stored:
         with CheckpointManager(self.address(self.whole)) as manager:
             state = State.new({"log": []}, run_id="run", name="job")
             for step in range(1, STEPS + 1):
-                state = state.append("log", f"{step} " + "x" * 200).at(step=step)
+                state = state.append("log", f"{step} {sha512(b'%d' % step).hexdigest()}").at(
+                    step=step
+                )
                 self.ids.append(manager.save_checkpoint(state))
             manager.storage.compact()
             self.records = list(manager.storage.read("run"))
@@ -77,6 +80,7 @@ class Stored:
             # Compressed states may begin alike, and long ones are spread over pages.
             ends = range(len(part), 40, -40)
             pieces = [part, *(part[end - 40 : end] for end in ends)]
+            pieces.append(record.text)
             piece = next(piece for piece in pieces if data.count(piece) == 1)
             return data.index(piece) + len(piece) // 2
         start, end = self.members[seq]
