@@ -32,7 +32,7 @@ def _tell(event: str, number: int) -> None:
         os.close(log)
 
 
-@step
+@step(in_doubt="retry")
 def mix(total: int, number: int) -> int:
     """Continue a sum that depends on every step and their order."""
     _tell("begin", number)

@@ -1,0 +1,77 @@
+"""Worker processes over PostgreSQL under faults, judged by a synced log outside of it.
+
+Workers are killed one by one and all at once, frozen for longer than their leases and woken, and
+the server is killed and started again. No run is lost, no step is left out, epochs never fall, and
+no more steps are repeated than were in flight at a fault.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from tests.crash.media import times
+from tests.executors.fleet_of_workers import (
+    Workers,
+    chance,
+    submit,
+    until_done,
+    until_taken_over,
+)
+from tests.servers import Postgres
+
+from holdfast.storage.postgres import PostgresStorage
+
+RUNS = times(40, 2_000, "HOLDFAST_WORKER_RUNS")
+FAULTS = times(2, 12)
+LEASE = 3.0
+PATIENCE = 1800.0
+
+
+@pytest.mark.timeout(3600)
+def test_workers_lose_and_repeat_nothing(tmp_path: Path) -> None:
+    server = Postgres(tmp_path / "server").start()
+    picks = chance(18)
+    with PostgresStorage(server.url, patience=60) as storage:
+        seeds = submit(storage, RUNS)
+        workers = Workers(
+            f"{server.url}&patience=60", tmp_path / "log", number=4, lease=LEASE, pause=0.05
+        )
+        try:
+            until_begun(workers)
+            frozen = False
+            for number in range(FAULTS):
+                frozen = freeze(workers, picks.randrange(4)) or frozen
+                workers.kill(picks.randrange(4))
+                if number % 2:
+                    workers.log.note_fault(one.pid for one in workers.processes)
+                    server.kill()
+                if number % 3 == 2:
+                    workers.kill(0, 1, 2, 3)
+                time.sleep(picks.uniform(0.5, 2.0))
+            until_done(storage, PATIENCE)
+            verdict = workers.log.judge(storage, seeds)
+            fenced = workers.told("run.lost")
+        finally:
+            workers.close()
+            server.stop()
+        print(f"\n{verdict}; {fenced} drives were fenced")
+        assert verdict.runs == RUNS
+        assert not frozen or fenced >= 1
+
+
+def until_begun(workers: Workers) -> None:
+    deadline = time.monotonic() + 120
+    while len({line.pid for line in workers.log.lines()}) < 4:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def freeze(workers: Workers, index: int) -> bool:
+    """Freeze a worker until its lease has ended and another has its runs, then wake it."""
+    held = workers.freeze(index)
+    try:
+        return held > 0 and until_taken_over(workers, index, 60)
+    finally:
+        workers.wake(index)
