@@ -30,8 +30,9 @@ PATIENCE = 1800.0
 
 
 @pytest.mark.timeout(3600)
-def test_workers_lose_and_repeat_nothing(tmp_path: Path) -> None:
-    server = Postgres(tmp_path / "server").start()
+def test_workers_lose_and_repeat_nothing(tmp_path: Path, home: Path) -> None:
+    home.chmod(0o755)
+    server = Postgres(home / "server").start()
     picks = chance(18)
     with PostgresStorage(server.url, patience=60) as storage:
         seeds = submit(storage, RUNS)

@@ -1,0 +1,69 @@
+"""DBOS doing the work of `benchmarks.workers`: queued workflows of no-op steps on PostgreSQL."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import Any
+
+import psycopg
+from dbos import DBOS, Queue, SetWorkflowID
+
+from benchmarks.worker_jobs import STEPS
+from benchmarks.workers import _rate
+
+RUNS = int(os.environ.get("BENCH_RUNS", "0"))
+queue = Queue("bench", worker_concurrency=8, polling_interval_sec=0.1)
+
+
+@DBOS.step()
+def nothing(number: int) -> dict[str, bool]:
+    return {"ok": True}
+
+
+@DBOS.workflow()
+def no_op() -> int:
+    for number in range(STEPS):
+        nothing(number)
+    return STEPS
+
+
+def main(role: str) -> None:
+    url = os.environ["BENCH_URL"]
+    config: Any = {
+        "name": "bench",
+        "system_database_url": url.replace("postgresql://", "postgresql+psycopg://"),
+        "run_admin_server": False,
+        "log_level": "ERROR",
+        "executor_id": f"{role}-{os.getpid()}",
+        "application_version": "1",
+    }
+    if role == "left":
+        print(json.dumps({"rate": _rate(lambda: left(url), RUNS * STEPS)}))
+        return
+    DBOS(config=config)
+    if role == "submit":
+        DBOS.listen_queues([])
+    DBOS.launch()
+    if role == "submit":
+        for number in range(RUNS):
+            with SetWorkflowID(f"run{number}"):
+                queue.enqueue(no_op)
+        DBOS.destroy()
+        return
+    while True:
+        time.sleep(1)
+
+
+def left(url: str) -> float:
+    with psycopg.connect(url, autocommit=True) as db:
+        row = db.execute(
+            "SELECT count(*) FROM dbos.workflow_status WHERE status IN ('ENQUEUED', 'PENDING')"
+        ).fetchone()
+    return (row[0] if row else 0) / RUNS
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
