@@ -238,9 +238,10 @@ def _line(source: DrawnNode, target: DrawnNode) -> tuple[str, float, float]:
         curve = f"M {sx:.0f} {down:.0f} C {sx:.0f} {middle:.0f}, {tx:.0f} {middle:.0f},"
         return f"{curve} {tx:.0f} {up:.0f}", (sx + tx) / 2, middle
     if steps > 1:  # past the rows between, on the left
-        side = min(source.x, target.x) - 1.6 * _EDGE
+        side = min(source.x, target.x) - (0.7 + 0.4 * min(steps, 4)) * _EDGE
         curve = _curve(source.x, middle_s, side, middle_s, middle_t)
-        return f"{curve} {target.x:.0f} {middle_t:.0f}", side + 16, (middle_s + middle_t) / 2
+        place = side + 0.25 * (min(source.x, target.x) - side)
+        return f"{curve} {target.x:.0f} {middle_t:.0f}", place, (middle_s + middle_t) / 2
     side = max(right_s, right_t) + 1.6 * _EDGE
     curve = _curve(right_s, middle_s, side, middle_s, middle_t)
     return f"{curve} {right_t + 2:.0f} {middle_t:.0f}", side - 12, (middle_s + middle_t) / 2

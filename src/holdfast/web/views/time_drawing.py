@@ -68,7 +68,8 @@ def draw_times(entries: Sequence[TimelineEntry]) -> TimeDrawing | None:
     worked = sorted(s for s, pause in zip(spans, resumed, strict=True) if not pause and s > 0)
     longest = 4 * worked[len(worked) * 3 // 4] if worked else 1.0
     units = [0.0 if pause else min(s, longest) for s, pause in zip(spans, resumed, strict=True)]
-    scale = (_WIDE - _LEFT - 20) / (sum(units) or 1.0)
+    room = max(200.0, _WIDE - _LEFT - 24 - (_GAP + 1) * sum(resumed) - len(units))
+    scale = room / (sum(units) or 1.0)
     names = [one.node or one.kind for one in ordered[1:]]
     lanes = [*dict.fromkeys(names)]
     if len(lanes) > _MOST_LANES:
