@@ -9,18 +9,19 @@ from pathlib import Path
 import pytest
 from langgraph.checkpoint.conformance import checkpointer_test, validate
 from langgraph.checkpoint.conformance.capabilities import Capability
-from tests.servers import postgres
+from tests.servers import postgres, valkey
 
 from holdfast.integrations.langgraph import HoldfastSaver
 
 
-@pytest.mark.parametrize("medium", ["memory", "file", "sqlite", "postgresql"])
+@pytest.mark.parametrize("medium", ["memory", "file", "sqlite", "postgresql", "redis"])
 async def test_every_capability_passes_every_test(medium: str, tmp_path: Path) -> None:
     addresses = {
         "memory": "memory://",
         "file": f"file://{tmp_path}/files",
         "sqlite": f"sqlite:///{tmp_path}/threads.db",
         "postgresql": f"{postgres().url}&schema=conformance_{os.getpid()}",
+        "redis": f"{valkey().url}?prefix=conformance-{os.getpid()}",
     }
 
     @checkpointer_test(name=f"HoldfastSaver-{medium}")

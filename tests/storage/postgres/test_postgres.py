@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -97,15 +98,37 @@ def test_a_lease_expires_by_the_clock_of_the_database(
         assert other.take_lease("run", BERT, now=ahead(), ttl=60).epoch == held.epoch + 1
 
 
-def test_a_stale_epoch_is_refused_in_the_commit_of_the_append(storage: PostgresStorage) -> None:
-    """The writer wakes after the takeover, before the new owner has appended anything."""
+def _wake_after_takeover(storage: PostgresStorage) -> errors.ConflictError | None:
+    """A writer wakes after the takeover, before the new owner has appended; its answer."""
     writer = JournalWriter()
     old = storage.take_lease("run", ANNA, now=time.time(), ttl=-1)
     assert storage.append([writer.batch(epoch=old.epoch)]) == [None]
-    new = storage.take_lease("run", BERT, now=time.time(), ttl=60)
-    refused = storage.append([writer.batch(epoch=old.epoch)])[0]
+    assert storage.take_lease("run", BERT, now=time.time(), ttl=60).epoch == old.epoch + 1
+    return storage.append([writer.batch(epoch=old.epoch)])[0]
+
+
+def test_a_stale_epoch_is_refused_in_the_commit_of_the_append(storage: PostgresStorage) -> None:
+    refused = _wake_after_takeover(storage)
     assert isinstance(refused, errors.ConflictError)
-    assert f"epoch {old.epoch} was followed by {new.epoch}" in str(refused)
+    assert "epoch 1 was followed by 2" in str(refused)
+    assert [info.seq for info in storage.runs(RunQuery())] == [1]
+
+
+def test_without_the_fence_a_stale_writer_would_append(
+    server: Postgres, schema: str, storage: PostgresStorage
+) -> None:
+    """A control of the test above."""
+    with psycopg.connect(server.url, autocommit=True) as db:
+        found = db.execute(
+            "SELECT pg_get_functiondef(oid) FROM pg_proc WHERE proname LIKE 'append_v%%'"
+            " AND pronamespace = %s::regnamespace",
+            [schema],
+        ).fetchall()
+        for (text,) in found:
+            unfenced = re.sub(r"u?\.?epoch <= coalesce\(p_epoch, u?\.?epoch\)", "true", text)
+            assert unfenced != text
+            db.execute(unfenced.encode())
+    assert _wake_after_takeover(storage) is None
 
 
 def test_an_append_whose_answer_was_lost_is_settled_by_its_digests(

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from hashlib import sha1
 from pathlib import Path
 from queue import Queue
 from uuid import uuid4
@@ -21,9 +22,10 @@ from tests.servers import Redis, redis_program, valkey, valkey_program
 
 from holdfast import CheckpointManager, State, errors
 from holdfast.storage.base import Owner, RecordQuery, RunQuery, RunWatch
-from holdfast.storage.redis import RedisStorage
+from holdfast.storage.redis import RedisStorage, scripts
 from holdfast.storage.redis.acknowledgements import Acknowledgements
 from holdfast.storage.redis.durability import Facts, decide
+from holdfast.storage.redis.scripts import Script
 from holdfast.storage.registry import open_storage
 from holdfast.testing import JournalWriter
 
@@ -253,16 +255,32 @@ def test_a_lease_expires_by_the_clock_of_the_server(
         assert other.take_lease("run", BERT, now=ahead(), ttl=60).epoch == held.epoch + 1
 
 
-def test_a_stale_epoch_is_refused_in_the_step_of_the_append(storage: RedisStorage) -> None:
-    """The writer wakes after the takeover, before the new owner has appended anything."""
+def _wake_after_takeover(storage: RedisStorage) -> errors.ConflictError | None:
+    """A writer wakes after the takeover, before the new owner has appended; its answer."""
     writer = JournalWriter()
     old = storage.take_lease("run", ANNA, now=time.time(), ttl=-1)
     assert storage.append([writer.batch(epoch=old.epoch)]) == [None]
-    new = storage.take_lease("run", BERT, now=time.time(), ttl=60)
-    refused = storage.append([writer.batch(epoch=old.epoch)])[0]
+    assert storage.take_lease("run", BERT, now=time.time(), ttl=60).epoch == old.epoch + 1
+    return storage.append([writer.batch(epoch=old.epoch)])[0]
+
+
+def test_a_stale_epoch_is_refused_in_the_step_of_the_append(storage: RedisStorage) -> None:
+    refused = _wake_after_takeover(storage)
     assert isinstance(refused, errors.ConflictError)
-    assert f"epoch {old.epoch} was followed by {new.epoch}" in str(refused)
+    assert "epoch 1 was followed by 2" in str(refused)
     assert [info.seq for info in storage.runs(RunQuery())] == [1]
+
+
+def test_without_the_fence_a_stale_writer_would_append(
+    storage: RedisStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A control of the test above."""
+    unfenced = Script(scripts.APPEND.text.removeprefix(scripts._COMMON))
+    unfenced.text = unfenced.text.replace("tonumber(epoch) < newest", "false")
+    assert unfenced.text != scripts.APPEND.text
+    unfenced.digest = sha1(unfenced.text.encode()).hexdigest()
+    monkeypatch.setattr("holdfast.storage.redis.storage.APPEND", unfenced)
+    assert _wake_after_takeover(storage) is None
 
 
 def test_a_lease_whose_answer_was_lost_is_held(server: Redis, prefix: str) -> None:

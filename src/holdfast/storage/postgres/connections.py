@@ -39,6 +39,7 @@ __all__ = ["Connections"]
 T = TypeVar("T")
 
 _CONNECT_SECONDS = 10
+_POOL_SECONDS = 2
 _CANCEL_SECONDS = 2
 _FIRST_WAIT, _LONGEST_WAIT = 0.05, 1.0
 _UNREACHABLE = ("08", "57P", "53300", "25006", "40001", "40P01", "55P03")
@@ -110,7 +111,9 @@ class Connections:
     @contextmanager
     def _connection(self) -> Iterator[psycopg.Connection]:
         pool = self._open_pool()
-        with pool.connection(timeout=_CONNECT_SECONDS) as db, self._deadlines.on(db, self._timeout):
+        # A pool connects in the background, so a call that may not be repeated waits a little too.
+        wait = min(_CONNECT_SECONDS, max(self._patience, _POOL_SECONDS))
+        with pool.connection(timeout=wait) as db, self._deadlines.on(db, self._timeout):
             yield db
 
     def _open_pool(self) -> ConnectionPool:
