@@ -141,10 +141,10 @@ def _value_seeds() -> list[bytes]:
 
 def _record_seeds() -> list[bytes]:
     records = chain([body_of(b'{"a":[1,{"b":"c"}]}'), body_of(b'{"a":"d"}')])
-    line = Line(Fields(commit=1, after=0), tuple(Part.of(record) for record in records)).text()
+    line = Line(Fields(commit=1, after=0), tuple(Part.of(record) for record in records))
     text = body_of(b'{"a":"%b"}' % (b"b" * 300))
     return [
-        *(pack([line, line], codec) for codec in _CODECS),
+        *(pack(line, codec) * 2 for codec in _CODECS),
         *(record.text + b"\n" + record.body for record in records),
         b'{"state":{"a":[1]},"patch":[{"op":"add","path":"/a/-","value":2}]}',
         compress(text, "gzip"),

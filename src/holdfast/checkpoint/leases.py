@@ -11,8 +11,8 @@ from contextvars import ContextVar
 
 from holdfast.checkpoint.journal import Journal
 from holdfast.core.records import Lease
-from holdfast.errors import ConflictError, HoldfastError
-from holdfast.storage.base import Leasing, this_process
+from holdfast.errors import ConflictError, HoldfastError, StorageError
+from holdfast.storage.base import Leasing, abandon, this_process
 
 __all__ = ["LEASE_SECONDS", "GrantedLease", "RunLease"]
 
@@ -120,7 +120,12 @@ class RunLease:
             if self._grant is not None:
                 self._grant.on_lost = None
             elif isinstance(storage, Leasing) and self.lost is None:
-                storage.release_lease(lease)
+                try:
+                    storage.release_lease(lease)
+                except StorageError as error:
+                    # A full medium takes no release; the lease expires, or ends with the process.
+                    abandon(lease)
+                    logger.warning("run %s: its lease was not released: %s", self._run_id, error)
             if self._journal.epochs.get(self._run_id) == lease.epoch:
                 del self._journal.epochs[self._run_id]
 

@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.core.records import Header, Lease, Owner, Record, check_run_id, gaps_between
 from holdfast.errors import ConflictError, NotFoundError, StorageUnavailableError, UsageError
-from holdfast.storage.process import is_dead, is_live, this_process
+from holdfast.storage.process import abandon, is_dead, is_live, this_process
 from holdfast.storage.shared import (
     Diagnosable,
     Fact,
@@ -45,6 +45,7 @@ __all__ = [
     "Storage",
     "Subscription",
     "Watching",
+    "abandon",
     "about_run",
     "default_address",
     "is_dead",

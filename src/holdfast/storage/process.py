@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import socket
+from collections import OrderedDict
 from functools import cache
 from pathlib import Path
 
 from holdfast.core.records import Lease, Owner
 
-__all__ = ["is_dead", "is_live", "owner_is_dead", "this_process"]
+__all__ = ["abandon", "is_dead", "is_live", "owner_is_dead", "this_process"]
 
 _PROC = Path("/proc")
+_MOST_ABANDONED = 1024
+_abandoned: OrderedDict[tuple[str, int, float], None] = OrderedDict()
 
 
 def this_process() -> Owner:
@@ -35,16 +38,27 @@ def is_dead(owner: Owner) -> bool:
     return _started(owner.pid) != owner.started
 
 
+def abandon(lease: Lease) -> None:
+    """Note that this process no longer uses a lease, which it could not release."""
+    _abandoned[lease.run_id, lease.epoch, lease.expires_at] = None
+    while len(_abandoned) > _MOST_ABANDONED:
+        _abandoned.popitem(last=False)
+
+
 def owner_is_dead(lease: Lease | None) -> bool:
-    """True if a lease's owner is known to have ended."""
-    return lease is not None and lease.owner is not None and is_dead(lease.owner)
+    """True if a lease's owner is known to have ended, or to have abandoned the lease."""
+    if lease is None or lease.owner is None:
+        return False
+    if (lease.run_id, lease.epoch, lease.expires_at) in _abandoned:
+        return lease.owner.pid == os.getpid()
+    return is_dead(lease.owner)
 
 
 def is_live(lease: Lease | None, now: float) -> bool:
     """Return True if a process not known to have ended holds *lease* at *now*."""
     if lease is None or lease.owner is None or lease.expires_at <= now:
         return False
-    return not is_dead(lease.owner)
+    return not owner_is_dead(lease)
 
 
 @cache

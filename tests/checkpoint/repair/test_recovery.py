@@ -468,7 +468,7 @@ def test_a_run_that_changed_its_name_and_compression_is_mended(tmp_path: Path, s
     ):
         with FilesystemStorage(tmp_path, compress=compress) as storage:
             place = msgspec.structs.replace(state.place, name=name, step=n + 1)
-            state = State.new({"log": [*range(n + 1)]}, run_id="run").placed(place)
+            state = state.set("log", [*range(n + 1)]).placed(place)
             CheckpointManager(storage).save_checkpoint(state)
     with FilesystemStorage(tmp_path) as storage:
         damage(storage, "run", seq)
@@ -543,7 +543,7 @@ def test_pages_are_not_repaired_while_another_has_the_file_open(tmp_path: Path) 
             one.repair()
 
 
-@pytest.mark.parametrize("fault", ["its first page", "its end"])
+@pytest.mark.parametrize("fault", ["its first page", "its tables", "its end"])
 def test_a_file_that_cannot_be_opened_is_salvaged(tmp_path: Path, fault: str) -> None:
     path = tmp_path / "runs.db"
     with CheckpointManager(f"sqlite:///{path}") as manager:
@@ -552,6 +552,8 @@ def test_a_file_that_cannot_be_opened_is_salvaged(tmp_path: Path, fault: str) ->
     data = bytearray(path.read_bytes())
     if fault == "its end":
         del data[-2 * PAGE :]
+    elif fault == "its tables":
+        data[data.index(b"CREATE TABLE records(") + 15] ^= 1
     else:
         data[2000] ^= 1
     path.write_bytes(data)

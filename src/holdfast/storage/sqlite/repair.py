@@ -11,7 +11,7 @@ import base64
 import os
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -169,8 +169,8 @@ def salvage(path: Path, open_new: type[SQLiteStorage]) -> list[str]:
     _remove(fresh)
     db = _open_alone(path)
     try:
-        with _padded(path) as source, open_new(fresh) as target:
-            pages = _Pages(source or db)
+        with open_new(fresh) as target, _legible(path, db, fresh) as source:
+            pages = _Pages(source)
             count = _bring_over(pages, target)
             told = list(_shortened(pages, target))
         if not count:
@@ -231,30 +231,48 @@ def _open_alone(path: Path) -> apsw.Connection:
 
 
 @contextmanager
-def _padded(path: Path) -> Iterator[apsw.Connection | None]:
-    """A copy of a file that lost its end, as long as it was; None if it has its end.
+def _legible(path: Path, db: apsw.Connection, fresh: Path) -> Iterator[apsw.Connection]:
+    """The damaged file, or a copy of it with its full length and with the schema of *fresh*.
 
-    SQLite reads no part of a file that is shorter than it says it is.
+    SQLite reads no part of a file that is shorter than it says it is, nor of one whose schema it
+    cannot parse.
     """
     header = peek(str(path), _HEADER)
     size = int.from_bytes(header[_PAGES_AT : _PAGES_AT + 4]) * PAGE
-    if len(header) < _HEADER or path.stat().st_size >= size:
-        yield None
+    is_short = len(header) == _HEADER and path.stat().st_size < size
+    with closing(apsw.Connection(str(fresh), flags=apsw.SQLITE_OPEN_READONLY)) as new:
+        schema = _schema(new)
+    if not is_short and _schema(db) == schema:
+        yield db
         return
-    padded = path.with_name(f"{path.name}.padded")
-    _remove(padded)
+    copy = path.with_name(f"{path.name}.copy")
+    _remove(copy)
     try:
         for suffix in ("", "-wal"):
             if os.path.exists(f"{path}{suffix}"):
-                shutil.copyfile(f"{path}{suffix}", f"{padded}{suffix}")
-        os.truncate(padded, size)
-        db = apsw.Connection(str(padded))
-        try:
-            yield db
-        finally:
-            db.close(force=True)
+                shutil.copyfile(f"{path}{suffix}", f"{copy}{suffix}")
+        if is_short:
+            os.truncate(copy, size)
+        # The second connection parses what the first one wrote.
+        with closing(apsw.Connection(str(copy))) as first, suppress(apsw.Error):
+            if _schema(first) != schema:
+                first.executemany(
+                    "UPDATE sqlite_schema SET type = ?2, name = ?3, tbl_name = ?4, sql = ?5"
+                    " WHERE rowid = ?1",
+                    schema,
+                )
+        with closing(apsw.Connection(str(copy))) as second:
+            yield second
     finally:
-        _remove(padded)
+        _remove(copy)
+
+
+def _schema(db: apsw.Connection) -> list[tuple[Any, ...]]:
+    """The rows that say what tables and indexes there are, but for their places."""
+    db.pragma("writable_schema", True)  # lets a row be read whose text is damaged
+    with suppress(apsw.Error, UnicodeDecodeError):
+        return rows(db, "SELECT rowid, type, name, tbl_name, sql FROM sqlite_schema", ())
+    return []
 
 
 class _Pages:
