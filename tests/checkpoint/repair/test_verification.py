@@ -9,6 +9,7 @@ import pytest
 from tests.checkpoint.conftest import MEDIA
 
 from holdfast import CheckpointManager, Rules, State, Storage
+from holdfast.checkpoint.repair import verification
 from holdfast.core.records import Record
 
 
@@ -50,6 +51,43 @@ def test_a_run_that_is_pruned_while_it_is_verified_is_not_accused(
     (verdict,) = verifier.verify("r")
     assert verdict, verdict.problems
     assert calls[0] > 1, "the run was not disturbed, so nothing was shown"
+
+
+def test_a_run_that_is_pruned_during_every_walk_is_not_accused(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saver = CheckpointManager(storage, retention=Rules(keep_last=3))
+    save(saver, 1, 12)
+    verifier = CheckpointManager(storage)
+    read = verifier.reader.records
+    walks = [0]
+
+    def interrupted(run_id: str, first: int, last: int) -> Iterator[Record]:
+        if first == 1 and walks[0] < 12:
+            walks[0] += 1
+            yield from [*read(run_id, 1, last)][:2]
+            save(saver, 20 * walks[0], 20 * walks[0] + 20)
+            saver.cleanup_old_checkpoints("r")
+            yield from read(run_id, first + 2, last)
+        else:
+            yield from read(run_id, first, last)
+
+    monkeypatch.setattr(verifier.reader, "records", interrupted)
+    # The prunes that explain it are pruned themselves.
+    monkeypatch.setattr(verification, "_pruned", lambda *_: [])
+    (verdict,) = verifier.verify("r")
+    assert verdict, verdict.problems
+    assert walks[0] == 12
+
+
+def test_a_run_whose_file_is_gone_is_told_of(tmp_path: Path) -> None:
+    with MEDIA["file"](tmp_path) as storage:
+        save(CheckpointManager(storage), 1, 4)
+        (file,) = tmp_path.rglob("*.jsonl")
+        file.unlink()
+    with MEDIA["file"](tmp_path) as storage:
+        (verdict,) = CheckpointManager(storage).verify()
+        assert verdict.run_id == "r" and "are missing" in verdict.problems[0]
 
 
 def test_damage_beside_a_prune_is_still_found(tmp_path: Path) -> None:

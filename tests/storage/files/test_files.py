@@ -785,6 +785,29 @@ class TestDeleting:
                 storage.delete("run")
             assert seqs(other) == []
 
+    def test_opening_leaves_the_note_of_a_deletion_that_is_being_written(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.fill(tmp_path)
+        rename = os.rename
+
+        def renamed(source: str, target: str, **options: Any) -> None:
+            if source == ".run.tmp":  # another process opens the storage just now
+                opened = threading.Thread(target=lambda: FilesystemStorage(tmp_path).close())
+                opened.start()
+                opened.join(0.3)
+                waiting.append(opened)
+            rename(source, target, **options)
+
+        waiting: list[threading.Thread] = []
+        with FilesystemStorage(tmp_path) as storage:
+            monkeypatch.setattr(os, "rename", renamed)
+            assert storage.delete("run") == 2
+            assert seqs(storage) == []
+        for thread in waiting:
+            thread.join()
+        assert len(waiting) == 1
+
 
 def _interrupted(folder: Folder, name: str) -> None:
     raise KeyboardInterrupt

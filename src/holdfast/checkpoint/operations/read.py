@@ -11,7 +11,7 @@ from holdfast.checkpoint.inspect import changes as views
 from holdfast.checkpoint.operations.engine import Engine
 from holdfast.checkpoint.operations.save import tell_repairs
 from holdfast.checkpoint.operations.steps import Steps, Work
-from holdfast.checkpoint.repair import RepairReport, RunVerdict, verify_run
+from holdfast.checkpoint.repair import RepairReport, RunVerdict, verify_missing, verify_run
 from holdfast.core.records import Header, check_run_id, read_status
 from holdfast.errors import UsageError
 from holdfast.storage.base import RecordQuery
@@ -103,8 +103,9 @@ def verify(engine: Engine, name_or_run_id: str | None) -> Steps[list[RunVerdict]
     """Recompute the digests of one run, the runs of a name, or all."""
 
     def work() -> list[RunVerdict]:
-        runs = engine.reader.known_runs(name_or_run_id)
-        return [verify_run(engine.reader, run) for run in runs]
+        reader = engine.reader
+        found = [verify_run(reader, run) for run in reader.known_runs(name_or_run_id)]
+        return found if name_or_run_id is not None else [*found, *verify_missing(reader)]
 
     verdicts: list[RunVerdict] = yield Work(work)
     for _ in range(sum(len(verdict.problems) for verdict in verdicts)):

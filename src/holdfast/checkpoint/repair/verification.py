@@ -11,11 +11,12 @@ from holdfast.checkpoint.journal import Reader, read_body
 from holdfast.core.records import Chain, Header, Range, Record, covers, read_prune_note
 from holdfast.core.values import Rebuilt, encode
 from holdfast.errors import CorruptError, HoldfastError
-from holdfast.storage.base import RecordQuery, RunInfo
+from holdfast.storage.base import RecordQuery, Repairable, RunInfo, RunQuery
 
-__all__ = ["RunVerdict", "state_text", "verify_headers", "verify_run"]
+__all__ = ["RunVerdict", "state_text", "verify_headers", "verify_missing", "verify_run"]
 
-_TRIES = 5
+_TRIES = 100
+"""Walks over a run that moves on and is pruned during each of them."""
 _UNREADABLE = (HoldfastError, msgspec.MsgspecError, LookupError, ValueError, TypeError)
 
 
@@ -39,6 +40,7 @@ def verify_run(reader: Reader, run: RunInfo) -> RunVerdict:
     known = reader
     if reader.sealer.keys is not None and is_clear(reader.storage, run.run_id):
         reader = Reader(reader.storage, Sealer(reader.storage))
+    before: list[str] = []
     for _ in range(_TRIES):
         walk = _Walk(reader, run)
         problems = walk.problems()
@@ -49,9 +51,10 @@ def verify_run(reader: Reader, run: RunInfo) -> RunVerdict:
             break
         pruned = _pruned(reader, run.run_id, run.seq + 1, now.seq)
         problems = walk.problems(pruned)
-        if not problems:
+        if not problems or problems == before:
             break
-        run = now  # records vanished while they were read: damage is still there next time
+        # Records vanished while they were read, perhaps: damage is the same next time.
+        run, before = now, problems
     if problems:
         known.note_damage(run.run_id)
     return RunVerdict(run.run_id, walk.count, tuple(problems))
@@ -85,6 +88,21 @@ def verify_headers(reader: Reader, run: RunInfo) -> RunVerdict:
     except HoldfastError as error:
         problems.append(error.message)
     return RunVerdict(run.run_id, count, tuple(problems))
+
+
+def verify_missing(reader: Reader) -> list[RunVerdict]:
+    """Verdicts on runs that the storage knows of and cannot list: their files are gone."""
+    storage = reader.storage
+    if not isinstance(storage, Repairable):
+        return []
+    known = storage.known_runs()
+    listed = {run.run_id for run in storage.runs(RunQuery())}
+    found = [storage.inspect(run_id) for run_id in known if run_id not in listed]
+    return [
+        RunVerdict(one.run_id, len(one.records), one.problems)
+        for one in found
+        if one is not None and one.problems
+    ]
 
 
 def state_text(texts: Mapping[str, bytes]) -> bytes:

@@ -26,7 +26,7 @@ from contextlib import ExitStack, contextmanager, nullcontext, suppress
 
 from holdfast.core.records import Record, medium_name, open_header
 from holdfast.errors import CorruptError
-from holdfast.storage.files.dirfd import READ_ONLY, Folder, read_at, sync, write_at
+from holdfast.storage.files.dirfd import READ_ONLY, Folder, read_at, sync, temporary, write_at
 from holdfast.storage.files.leases import leases_left_behind
 from holdfast.storage.files.lines import Codec, Line, lines_of, members, pack_chains, parse, thin
 from holdfast.storage.files.names import Listing, RunFile, file_name, left_behind
@@ -128,11 +128,16 @@ class JournalFiles:
         deleted: list[str] = []
         with suppress(FileNotFoundError), root.folder(_DELETING) as notes:
             deleted = notes.names()
-        for medium in deleted:
-            with self.lock_to_read(root, medium) as held:
+        unfinished: list[tuple[str, str, str]] = []
+        for name in deleted:
+            medium = name.removeprefix(".").removesuffix(".tmp")
+            if name == temporary(medium):
+                unfinished.append((_DELETING, name, medium))
+                continue
+            with self.lock_to_read(root, name) as held:
                 if held:
-                    self._finish_deletion(root, medium)
-        for folder, name, medium in [*left_behind(root), *leases_left_behind(root)]:
+                    self._finish_deletion(root, name)
+        for folder, name, medium in [*unfinished, *left_behind(root), *leases_left_behind(root)]:
             with self.lock_to_read(root, medium) as held:
                 if held:
                     with suppress(FileNotFoundError), root.folder(folder) as opened:

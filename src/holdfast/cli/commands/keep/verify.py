@@ -57,7 +57,7 @@ def verify(
 
 def verify_runs(cli: Cli, names: list[str] | None, *, read_data: bool) -> Verify:
     """Check the runs that are named, or all."""
-    from holdfast.checkpoint.repair import verify_headers, verify_run
+    from holdfast.checkpoint.repair import verify_headers, verify_missing, verify_run
 
     look = verify_run if read_data else verify_headers
     verdicts: list[RunVerdict] = []
@@ -72,6 +72,10 @@ def verify_runs(cli: Cli, names: list[str] | None, *, read_data: bool) -> Verify
         for run in chosen:
             verdicts.append(look(cli.manager.reader, run))
             advance()
+    if not names:
+        known = {one.run_id for one in verdicts}
+        missing = verify_missing(cli.manager.reader)
+        verdicts += [one for one in missing if one.run_id not in known]
     return Verify(read_data=read_data, sound=all(verdicts), runs=verdicts)
 
 

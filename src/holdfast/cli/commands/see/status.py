@@ -85,6 +85,7 @@ def status(cli: Cli) -> int:
 def read_status(cli: Cli) -> Status:
     """The health of the storage and its runs."""
     from holdfast.checkpoint.effects import pending
+    from holdfast.checkpoint.repair import verify_missing
     from holdfast.storage.base import RunQuery
 
     problems: list[Problem] = []
@@ -94,6 +95,8 @@ def read_status(cli: Cli) -> Status:
         for run in cli.storage.runs(RunQuery()):
             counts[_look_at(cli, run, problems)] += 1
         problems += _missed(cli)
+        for verdict in verify_missing(cli.manager.reader):
+            problems += [_damage(verdict.run_id, text) for text in verdict.problems]
         waiting = len(pending(storage=cli.manager))
     except DataError as error:
         damage = _damage(str(error.facts.get("run_id", "")), error.message)
