@@ -9,7 +9,7 @@ import pytest
 from tests.cli.conftest import call
 
 import holdfast
-from holdfast import StateManager, answer
+from holdfast import CheckpointManager, StateManager, answer
 from holdfast.errors import UsageError
 from holdfast.runtime.resume import load_resumable
 
@@ -92,3 +92,49 @@ def test_a_dry_run_of_a_workflow_imports_nothing_and_names_what_it_waits_for(
     publish.resume("r", storage=db)
     dry = call("-s", db, "resume", "r", "--dry-run")
     assert "run r is completed at step 1: nothing would run" in dry.err
+
+
+calls: list[str] = []
+
+
+@holdfast.step(in_doubt="retry")
+def visit(page: str) -> str:
+    calls.append(page)
+    return page.upper()
+
+
+@holdfast.workflow
+def tour(pages: list[str]) -> str:
+    first = [visit(page) for page in pages]
+    who = holdfast.wait_for("guide")
+    return "".join([*first, visit(str(who))])
+
+
+@pytest.mark.parametrize("medium", ["sqlite", "file"])
+def test_a_fork_continues_from_the_point_where_it_was_forked(tmp_path: Path, medium: str) -> None:
+    calls.clear()
+    db = f"sqlite:///{tmp_path}/runs.db" if medium == "sqlite" else f"file://{tmp_path}/runs"
+    assert tour.run(["a", "b"], run_id="r", storage=db, wait=False).status == "waiting"
+    with CheckpointManager(db) as manager:
+        waiting = manager.latest("r")
+        assert waiting is not None
+        manager.fork_from_checkpoint(waiting.checkpoint_id, "early")
+    answer("r", "guide", "c", storage=db)
+    assert tour.resume("r", storage=db).value == "ABC"
+    assert calls == ["a", "b", "c"]
+    forked = tour.result("early", storage=db)
+    assert (forked.status, [one.name for one in forked.waiting]) == ("interrupted", ["guide"])
+    answer("early", "guide", "d", storage=db)
+    done = tour.resume("early", storage=db)
+    assert (done.value, calls) == ("ABD", ["a", "b", "c", "d"])
+    assert done.saved.calls == 2
+    with CheckpointManager(db) as manager:
+        begun = manager.list_checkpoints("r")[-1]
+        manager.fork_from_checkpoint(begun.checkpoint_id, "anew")
+        newest = manager.latest("r")
+        assert newest is not None and newest.status == "completed"
+        manager.fork_from_checkpoint(newest.checkpoint_id, "whole")
+    assert tour.resume("whole", storage=db).value == "ABC"
+    assert calls == ["a", "b", "c", "d"]
+    answered = tour.resume("anew", storage=db, wait=False)
+    assert (answered.status, calls[4:]) == ("waiting", ["a", "b"])

@@ -12,7 +12,15 @@ import msgspec
 
 from holdfast.checkpoint.hooks import HookEvent
 from holdfast.checkpoint.inspect import resume_cause
-from holdfast.checkpoint.journal import CheckpointDraft, Loaded, Saveable, draft_of, texts_of
+from holdfast.checkpoint.journal import (
+    CheckpointDraft,
+    Loaded,
+    Note,
+    Reader,
+    Saveable,
+    draft_of,
+    texts_of,
+)
 from holdfast.checkpoint.operations.engine import Engine
 from holdfast.checkpoint.operations.save import (
     ask_hooks,
@@ -109,7 +117,11 @@ def fork(
     run_id: str | None = None,
     change: Callable[[Loaded, CheckpointDraft], CheckpointDraft] | None = None,
 ) -> Steps[Saveable]:
-    """Begin a new run with the state of that checkpoint, or what *change* makes of it."""
+    """Begin a new run with the state of that checkpoint, or what *change* makes of it.
+
+    The recorded calls of a durable function are its progress: a fork has those that its checkpoint
+    has and, if that is the newest, those that came after it.
+    """
     new_id = str(uuid.uuid4()) if run_id is None else check_run_id(run_id)
     header: Header = yield Work(lambda: engine.reader.resolve(checkpoint_id))
     started = time.perf_counter()
@@ -119,9 +131,14 @@ def fork(
     draft = _forked(loaded, new_id)
     if change is not None:
         draft = change(loaded, draft)
+    notes: list[Note] = []
+    if draft.values.keys() >= _WORKFLOW:
+        notes = yield Work(lambda: _calls_until(engine.reader, header))
+        place = msgspec.structs.replace(draft.place, status="interrupted")
+        draft = msgspec.structs.replace(draft, place=place)
     draft, shown = yield from ask_hooks(engine, draft)
     try:
-        first = yield from save_draft(engine, draft, shown, asked=True, new_run=True)
+        first = yield from save_draft(engine, draft, shown, asked=True, new_run=True, notes=notes)
     except ConflictError as error:
         raise UsageError(
             f"there is a run {new_id!r} already", hint="fork to another run_id"
@@ -136,6 +153,20 @@ def fork(
     data |= {"state": made, "duration_ms": (time.perf_counter() - started) * 1000}
     yield from fire(engine, HookEvent.POST_FORK, header.name, data)
     return made
+
+
+def _calls_until(reader: Reader, header: Header) -> list[Note]:
+    """The calls, answers and timers that a workflow had recorded by a checkpoint."""
+    from holdfast.checkpoint.effects import read_notes, read_since
+
+    if header.status == "completed":  # which needs none of them any more, and names none
+        notes = read_since(reader, header.run_id, 0, header.seq)
+    else:
+        found = reader.head_and_newest(header.run_id)
+        newest = found is not None and found[1] is not None and found[1].id == header.id
+        head = found[0].seq if found is not None and newest else header.seq
+        notes = read_notes(reader, header, head)
+    return [*{(note.kind, note.content.id): note for note in notes}.values()]
 
 
 def _forked(loaded: Loaded, run_id: str) -> CheckpointDraft:
@@ -169,5 +200,7 @@ def _progress(header: Header) -> dict[str, Any]:
     return {key: header.metadata[key] for key in _PROGRESS if key in header.metadata}
 
 
+_WORKFLOW = {"workflow", "version", "arguments"}
+"""Values that the state of a durable function's run has."""
 _PROGRESS = ("each", "round", "current_round")
 """Metadata that counts what a run has done."""

@@ -50,7 +50,8 @@ def fork(
 ) -> None:
     """Start a new run with the state of a checkpoint. The source stays as it is.
 
-    The fork inherits no effects: it calls whatever it needs again.
+    The fork of a graph or an agent inherits no effects: it calls whatever it needs again. That of
+    a workflow has the calls that were recorded by then.
     """
     edit = read_pairs("--set", set or ())
     document = fork_from(cli.manager, cli.finder.checkpoint(checkpoint), edit, run_id)
