@@ -7,7 +7,7 @@ import uuid
 from pathlib import Path
 
 import pytest
-from tests.executors.counting import STEPS, ask, count, fail, linger, rest
+from tests.executors.counting import STEPS, ask, count, expected, fail, linger, rest
 
 from holdfast import Storage
 from holdfast.executors import Executor
@@ -31,7 +31,7 @@ class ExecutorContract:
     ) -> None:
         handle = count.start(7, run_id=run_id, storage=storage)
         executor.submit(run_id)
-        assert handle.result(PATIENCE).value == count.function(7)
+        assert handle.result(PATIENCE).value == expected(7)
 
     def test_a_doubled_submission_executes_nothing_twice(
         self, executor: Executor, storage: Storage, run_id: str, log: Path
@@ -49,7 +49,7 @@ class ExecutorContract:
         if not self.sweeps:
             pytest.skip("it executes what it is given")
         handle = count.start(9, run_id=run_id, storage=storage)
-        assert handle.result(PATIENCE).value == count.function(9)
+        assert handle.result(PATIENCE).value == expected(9)
 
     def test_a_run_that_sleeps_continues_when_it_is_due(
         self, executor: Executor, storage: Storage, run_id: str, log: Path

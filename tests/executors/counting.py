@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from functools import reduce
 from typing import Any
 
 from holdfast import sleep, step, wait_for, workflow
@@ -38,7 +39,16 @@ def mix(total: int, number: int) -> int:
     _tell("begin", number)
     time.sleep(float(os.environ.get("HOLDFAST_TEST_PAUSE", "0")))
     _tell("end", number)
+    return _mixed(total, number)
+
+
+def _mixed(total: int, number: int) -> int:
     return (total * 31 + number) % 1_000_003
+
+
+def expected(seed: int) -> int:
+    """The value that `count` comes to."""
+    return reduce(_mixed, range(1, STEPS + 1), seed)
 
 
 @workflow

@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.checkpoint.leases import LEASE_SECONDS
 from holdfast.errors import MissingExtraError, UsageError
-from holdfast.executors.serving import served_by
+from holdfast.executors.serving import schedules_in, served_by
 from holdfast.executors.worker import Worker
 from holdfast.storage.registry import open_storage
 
@@ -189,6 +189,8 @@ class RayWorker:
             queues=queues,
             concurrency=concurrency,
             lease_seconds=lease_seconds,
+            schedules=schedules_in(serves),
+            log=lambda event, facts: logger.info("%s %s", event, facts),
         )
         self._thread = threading.Thread(target=self._run, name="holdfast-worker", daemon=True)
         self._thread.start()

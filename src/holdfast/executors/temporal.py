@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from holdfast.checkpoint.leases import LEASE_SECONDS
 from holdfast.errors import MissingExtraError, UsageError
-from holdfast.executors.serving import served_by
+from holdfast.executors.serving import schedules_in, served_by
 from holdfast.executors.worker import Worker
 from holdfast.executors.worker_metrics import WorkerMetrics
 from holdfast.storage.base import Storage
@@ -225,6 +225,8 @@ class TemporalWorker:
             queues=queues,
             concurrency=concurrency,
             lease_seconds=lease_seconds,
+            schedules=schedules_in(serves),
+            log=lambda event, facts: logger.info("%s %s", event, facts),
             claims=False,
         )
         self._concurrency = concurrency

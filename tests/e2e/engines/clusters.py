@@ -9,6 +9,8 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +23,12 @@ _RAY_SETTINGS = {
     "RAY_health_check_period_ms": "1000",
     "RAY_health_check_timeout_ms": "5000",
     "RAY_health_check_failure_threshold": "3",
+    "RAY_raylet_start_wait_time_s": "120",
     # Log lines of actors are not copied to the driver's output.
     "RAY_DEDUP_LOGS": "0",
 }
 _STORE_BYTES = 80 << 20
+_TRIES = 5
 _numbers = itertools.count(1)
 
 
@@ -48,10 +52,11 @@ class RayCluster:
         """Start the head and the nodes."""
         from ray.cluster_utils import Cluster
 
-        shared = {"object_store_memory": _STORE_BYTES, "include_dashboard": False}
-        self._cluster = Cluster(
-            initialize_head=True,
-            head_node_args={**shared, "num_cpus": 0},
+        self._cluster = Cluster()
+        _patiently(
+            lambda: self._cluster.add_node(
+                num_cpus=0, object_store_memory=_STORE_BYTES, include_dashboard=False
+            )
         )
         for _ in range(self._wanted):
             self.add_node()
@@ -60,7 +65,8 @@ class RayCluster:
     def add_node(self) -> None:
         """Start one more node, which is a host of its own."""
         processes.become_host(f"node-{next(_numbers)}")
-        self._nodes.append(self._cluster.add_node(num_cpus=2, object_store_memory=_STORE_BYTES))
+        start = partial(self._cluster.add_node, num_cpus=2, object_store_memory=_STORE_BYTES)
+        self._nodes.append(_patiently(start))
 
     def node_processes(self, index: int) -> list[int]:
         """A node's raylet and everything that it started."""
@@ -68,7 +74,7 @@ class RayCluster:
 
     def every_process(self) -> list[int]:
         """The head, the nodes and everything that they started."""
-        nodes = [*self._nodes, self._cluster.head_node]
+        nodes = [node for node in (*self._nodes, self._cluster.head_node) if node is not None]
         return [pid for node in nodes for pid in processes.tree(*_pids(node))]
 
     def kill_node(self, index: int) -> None:
@@ -91,6 +97,18 @@ class RayCluster:
         if self._cluster is not None:
             self.kill()
         shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def _patiently(start: Callable[[], Any]) -> Any:
+    """Start a node; on a busy machine it may be late for a limit of 30 s that Ray has."""
+    for _ in range(_TRIES - 1):
+        before = set(processes.started())
+        try:
+            return start()
+        except Exception as error:
+            print(f"a Ray node did not start: {error}", file=sys.stderr)
+            processes.kill(set(processes.started()) - before)
+    return start()
 
 
 def _pids(node: Any) -> list[int]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
-from tests.executors.counting import STEPS, count
+from tests.executors.counting import STEPS, count, expected
 
 from holdfast import RecordQuery, RunQuery, Storage
 
@@ -21,6 +21,11 @@ class Line(msgspec.Struct, frozen=True, array_like=True):
     number: int
     epoch: int
     pid: int
+
+    @property
+    def is_last(self) -> bool:
+        """True for the end of a run's last step."""
+        return self.event == "end" and self.number == STEPS
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -63,7 +68,7 @@ class Log:
         """
         newest = {line.run_id: line for line in self.lines()}
         stopped = set(pids)
-        found = sum(line.pid in stopped for line in newest.values() if not _over(line))
+        found = sum(line.pid in stopped for line in newest.values() if not line.is_last)
         self.in_flight += found
         return found
 
@@ -92,10 +97,6 @@ class Log:
         return verdict
 
 
-def _over(line: Line) -> bool:
-    return line.event == "end" and line.number == STEPS
-
-
 def _check_ends(storage: Storage, seeds: dict[str, int]) -> None:
     runs = {run.run_id: run for run in storage.runs(RunQuery())}
     lost = seeds.keys() - runs.keys()
@@ -103,7 +104,7 @@ def _check_ends(storage: Storage, seeds: dict[str, int]) -> None:
     for run_id, seed in seeds.items():
         assert runs[run_id].status == "completed", runs[run_id]
         found = count.result(run_id, storage=storage)
-        assert found.value == count.function(seed), (run_id, found)
+        assert found.value == expected(seed), (run_id, found)
         assert found.step == STEPS, (run_id, found)
 
 

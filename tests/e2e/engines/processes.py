@@ -90,6 +90,14 @@ def tree(*roots: int) -> list[int]:
     return [pid for pid in found if Path(f"/proc/{pid}").exists()]
 
 
+def is_live(pid: int) -> bool:
+    """True if a process is there and has not ended, its parent having looked or not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
 def send(pids: Iterable[int], number: signal.Signals) -> None:
     """Send a signal to processes, of which some may have ended."""
     for pid in pids:
