@@ -1,0 +1,17 @@
+"""A workflow that workers execute: `nightly.start(...)` queues a run, `holdfast worker` runs it."""
+
+from __future__ import annotations
+
+import holdfast
+
+
+@holdfast.step(retries=3, in_doubt="retry")
+def summarize(page: str) -> str:
+    """Stands for a call to a model."""
+    return page.title()
+
+
+@holdfast.workflow
+def nightly(pages: list[str]) -> str:
+    """Each page is one step: a worker that dies costs at most the page it was at."""
+    return "\n".join(summarize(page) for page in pages)
