@@ -9,13 +9,12 @@ import time
 from typing import Any
 
 import psycopg
-from dbos import DBOS, Queue, SetWorkflowID
+from dbos import DBOS, SetWorkflowID
 
 from benchmarks.worker_jobs import STEPS
 from benchmarks.workers import _rate
 
 RUNS = int(os.environ.get("BENCH_RUNS", "0"))
-queue = Queue("bench", worker_concurrency=8, polling_interval_sec=0.1)
 
 
 @DBOS.step()
@@ -44,13 +43,13 @@ def main(role: str) -> None:
         print(json.dumps({"rate": _rate(lambda: left(url), RUNS * STEPS)}))
         return
     DBOS(config=config)
-    if role == "submit":
-        DBOS.listen_queues([])
+    DBOS.listen_queues(["bench"] if role == "work" else [])
     DBOS.launch()
+    DBOS.register_queue("bench", worker_concurrency=8, polling_interval_sec=0.1)
     if role == "submit":
         for number in range(RUNS):
             with SetWorkflowID(f"run{number}"):
-                queue.enqueue(no_op)
+                DBOS.enqueue_workflow("bench", no_op)
         DBOS.destroy()
         return
     while True:

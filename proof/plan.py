@@ -52,6 +52,10 @@ PROOFS: dict[str, Proof] = {
         ("tests/crash/test_damaged_records.py",),
         control=False,
     ),
+    "workers": Proof(
+        "workers killed, frozen and woken lose no run and repeat only steps that were in flight",
+        ("tests/executors/test_worker_faults.py", "tests/executors/test_fencing.py"),
+    ),
     "writers": Proof(
         "of processes that save to one run at once, one wins each place",
         ("tests/crash/test_writers.py",),

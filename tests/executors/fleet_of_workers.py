@@ -106,7 +106,7 @@ def until_taken_over(workers: Workers, index: int, patience: float) -> bool:
             for line in lines
         ):
             return True
-        time.sleep(0.1)
+        time.sleep(0.5)  # the log may be long
     return False
 
 

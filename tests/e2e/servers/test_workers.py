@@ -43,6 +43,7 @@ def test_workers_lose_and_repeat_nothing(tmp_path: Path, home: Path) -> None:
             until_begun(workers)
             frozen = False
             for number in range(FAULTS):
+                until_left(storage, RUNS * (1 - number / (FAULTS + 1)))
                 frozen = freeze(workers, picks.randrange(4)) or frozen
                 workers.kill(picks.randrange(4))
                 if number % 2:
@@ -67,6 +68,14 @@ def until_begun(workers: Workers) -> None:
     while len({line.pid for line in workers.log.lines()}) < 4:
         assert time.monotonic() < deadline
         time.sleep(0.1)
+
+
+def until_left(storage: PostgresStorage, number: float) -> None:
+    """Wait until at most so many runs are not completed, so that faults come throughout."""
+    deadline = time.monotonic() + PATIENCE
+    while sum(info.ready + info.running for info in storage.queues()) > number:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
 
 
 def freeze(workers: Workers, index: int) -> bool:
