@@ -37,7 +37,7 @@ coverage: .venv/ready ## run the tests of the engine and print their branch cove
 	@$(BIN)/pytest $(PARALLEL) -m "not figures" --cov --cov-report= $(addprefix tests/,$(COVERED))
 	@$(BIN)/coverage report
 
-e2e: .venv/ready .venv-browser/ready .venv-engines/ready system ## run the tests on a real model, real engines and in a real browser
+e2e: .venv/ready .venv-browser/ready .venv-engines/ready build/node/ready system ## run the tests on a real model, real engines and in a real browser
 	@$(BIN)/pytest tests/e2e --ignore=tests/e2e/browser --ignore=tests/e2e/engines
 	@.venv-engines/bin/pytest tests/e2e/engines
 	@$(MAKE) -s system SYSTEM="$(BROWSER)"
@@ -94,6 +94,16 @@ system:
 		fi; \
 		echo "$$name is not installed: the tests that need it will be skipped"; \
 	done
+
+# Servers that are programs of Node; without npm their tests are skipped.
+build/node/ready: tests/e2e/node/package.json tests/e2e/node/package-lock.json
+	@mkdir -p build/node && cp $^ build/node
+	@if command -v npm >/dev/null; then \
+		npm ci --prefix build/node --no-audit --no-fund --loglevel=error; \
+	else \
+		echo "npm is not installed: the tests that need it will be skipped"; \
+	fi
+	@touch $@
 
 .venv/bin/uv: requirements/bootstrap.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \

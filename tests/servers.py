@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import atexit
+import base64
 import fcntl
+import hashlib
+import hmac
 import json
 import os
 import shlex
@@ -14,21 +17,26 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from email.utils import formatdate
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 __all__ = [
+    "Azurite",
     "PgBouncer",
     "Postgres",
     "Redis",
     "RedisCluster",
     "SeaweedFS",
+    "azurite",
     "free_port",
+    "node_modules",
     "owned_by_postgres",
     "pgbouncer_program",
     "postgres",
@@ -551,6 +559,101 @@ class SeaweedFS:
         return True
 
 
+class Azurite:
+    """Microsoft's emulator of Azure Blob Storage on loopback, and one container in it.
+
+    A kill of the server loses what it has not saved yet, so that tests kill its clients only.
+    """
+
+    account = "devstoreaccount1"
+    container = "runs"
+
+    def __init__(self, directory: Path, *, owner: int) -> None:
+        self.directory = directory
+        self._owner = owner
+        directory.mkdir(parents=True, exist_ok=True)
+        port = directory / "port"
+        if not port.exists():
+            port.write_text(str(_free_ports(1)[0]))
+        self.port = int(port.read_text())
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def key(self) -> str:
+        """The public key of the emulator's only account."""
+        return base64.b64encode(hashlib.sha512(b"azurite of the tests").digest()).decode()
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.port}/{self.account}"
+
+    def environment(self) -> dict[str, str]:
+        """The variables by which a client reaches it."""
+        return {
+            "AZURE_STORAGE_ACCOUNT_NAME": self.account,
+            "AZURE_STORAGE_ACCOUNT_KEY": self.key,
+            "AZURE_STORAGE_ENDPOINT": self.endpoint,
+        }
+
+    def start(self) -> Azurite:
+        """Start the server, wait until it answers, and make the container."""
+        node = shutil.which("node")
+        assert node is not None
+        with (self.directory / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    node,
+                    str(node_modules() / "azurite/dist/src/blob/main.js"),
+                    *("--blobHost", "127.0.0.1", "--blobPort", str(self.port)),
+                    *("--location", str(self.directory), "--silent"),
+                    *("--disableTelemetry", "--skipApiVersionCheck"),
+                ],
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env={**os.environ, "AZURITE_ACCOUNTS": f"{self.account}:{self.key}"},
+            )
+        _end_with(self._owner, self._process.pid, node, self.directory)
+        give_up = time.monotonic() + 120
+        while not self.answers():
+            if self._process.poll() is not None or time.monotonic() > give_up:
+                raise RuntimeError((self.directory / "log").read_text()[-4000:])
+            time.sleep(0.1)
+        self._make_container()
+        return self
+
+    def answers(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self.port)):
+                return True
+        except OSError:
+            return False
+
+    def _make_container(self) -> None:
+        date, version = formatdate(usegmt=True), "2021-12-02"
+        signed = (
+            "PUT" + "\n" * 12 + f"x-ms-date:{date}\nx-ms-version:{version}\n"
+            f"/{self.account}/{self.account}/{self.container}\nrestype:container"
+        )
+        made = hmac.digest(base64.b64decode(self.key), signed.encode(), "sha256")
+        request = urllib.request.Request(
+            f"{self.endpoint}/{self.container}?restype=container",
+            method="PUT",
+            headers={
+                "x-ms-date": date,
+                "x-ms-version": version,
+                "Authorization": f"SharedKey {self.account}:{base64.b64encode(made).decode()}",
+            },
+        )
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            assert answer.status == 201
+
+
+def node_modules() -> Path:
+    """The packages that `make e2e` installs for servers which are programs of Node."""
+    return Path(__file__).parents[1] / "build/node/node_modules"
+
+
 def _end_with(owner: int, pid: int, program: str, directory: Path) -> None:
     """Have a server killed and its directory removed when the process *owner* has ended."""
     lives = f'[ "$(readlink /proc/{pid}/exe)" = "{Path(program).resolve()}" ]'
@@ -622,6 +725,15 @@ def seaweedfs() -> SeaweedFS:
     directory = Path(f"{_SHARED}-seaweedfs")
     with _only_one(directory):
         found = SeaweedFS(directory, owner=_OWNER)
+        return found if found.answers() else found.start()
+
+
+@cache
+def azurite() -> Azurite:
+    """The emulator of Azure Blob Storage that all tests of this run share."""
+    directory = Path(f"{_SHARED}-azurite")
+    with _only_one(directory):
+        found = Azurite(directory, owner=_OWNER)
         return found if found.answers() else found.start()
 
 

@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 _GROUP = "holdfast.storages"
-_LATER = ("az", "cosmos", "gs")
+_LATER = ("cosmos",)
 _ALIASES = {
     "postgres": "postgresql",
     **dict.fromkeys(("rediss", "redis+unix", "valkey", "valkeys", "valkey+unix"), "redis"),
@@ -58,8 +58,8 @@ def open_storage(address: str | Storage | None = None) -> Storage:
     - ``redis://user@host:6379/0``, ``rediss://`` with TLS, ``valkey://``, ``redis+unix:///socket``,
       with ``prefix=``, ``durability=``, ``replicas=``, ``pool=``, ``timeout=``, ``patience=``;
       needs the extra `redis`.
-    - ``s3://bucket/prefix``, with ``endpoint=``, ``region=``, ``timeout=``, ``patience=``; needs
-      the extra `objects`.
+    - ``s3://bucket/prefix``, ``gs://bucket/prefix``, ``az://container/prefix``, with
+      ``endpoint=``, ``region=``, ``timeout=``, ``patience=``; needs the extra `objects`.
     - All of them take ``?compress=gzip``, ``zstd`` or ``false``; only files are plain by default.
       ``redundancy=1`` keeps a second, compressed copy of every record beside the first: a damaged
       record is made whole from it, and costs nothing.
@@ -363,7 +363,9 @@ def _open_if_there(address: str) -> Storage | Callable[[], Storage]:
 
 _COMPRESS: dict[str, bool | str] = {"false": False, "true": True, "gzip": "gzip", "zstd": "zstd"}
 _SCHEMES: dict[str, Callable[[StorageURL], Storage]] = {
+    "az": _open_objects,
     "file": _open_file,
+    "gs": _open_objects,
     "memory": _open_memory,
     "postgresql": _open_postgres,
     "redis": _open_redis,

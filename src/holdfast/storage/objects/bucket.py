@@ -54,7 +54,7 @@ _PAGE = 1000
 """Keys that a store lists with one request."""
 _FIRST_WAIT, _LONGEST_WAIT = 0.05, 2.0
 _AWAY = ("status code: 5", "status code: 429", "status code: 408", "status code: 409")
-_FULL = ("507", "QuotaExceeded", "InsufficientStorage", "EntityTooLarge")
+_FULL = ("status code: 507", "QuotaExceeded", "InsufficientStorage", "EntityTooLarge")
 
 
 class StoredObject(msgspec.Struct, frozen=True):
@@ -101,6 +101,10 @@ class Bucket:
         if endpoint is not None:
             options[_OPTION[scheme]] = endpoint
         if region is not None:
+            if scheme != "s3":
+                raise UsageError(
+                    f"{scheme}: storages have no region", hint="leave region= out", option="region"
+                )
             options["region"] = region
         names = _ENDPOINTS[scheme]
         given = endpoint or next(filter(None, map(os.environ.get, names)), "")

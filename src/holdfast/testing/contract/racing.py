@@ -29,11 +29,19 @@ def race(storage: Storage, run_id: str, who: str, *, until: int) -> list[int]:
 
 
 def race_in_processes(
-    source: Path, medium: str, directory: Path, *, run_id: str, processes: int, until: int
+    source: Path,
+    medium: str,
+    directory: Path,
+    *,
+    run_id: str,
+    processes: int,
+    until: int,
+    wait: float = _WAIT,
 ) -> list[list[int]]:
     """`race` in that many processes, started together; what each of them won.
 
-    Each opens *directory* as the class *medium* of the file *source* does.
+    Each opens *directory* as the class *medium* of the file *source* does. They have *wait*
+    seconds.
     """
     # The child finds the test module by its file, as pytest may have imported it under any name.
     command = [sys.executable, "-m", __name__, str(source), medium, str(directory), run_id]
@@ -60,7 +68,7 @@ def race_in_processes(
             assert child.stdin is not None
             child.stdin.write("go\n")
             child.stdin.flush()
-        return [json.loads(child.communicate(timeout=_WAIT)[0]) for child in children]
+        return [json.loads(child.communicate(timeout=wait)[0]) for child in children]
 
 
 def _main(source: str, medium: str, directory: str, run_id: str, until: str, who: str) -> None:
