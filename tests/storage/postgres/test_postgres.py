@@ -14,6 +14,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from psycopg import sql
 from tests.cli.conftest import call
 from tests.cutting import MOMENTS, CuttingProxy, Moment
 from tests.servers import Postgres, postgres
@@ -319,6 +320,30 @@ def test_doctor_tells_what_is_wrong_with_a_server_and_what_to_do(
     }
     assert storage.check_medium(repair=True) == ["index runs_by_status is missing"]
     assert storage.check_medium(repair=False) == []
+
+
+@pytest.mark.parametrize("analyzed", [False, True])
+def test_a_page_of_a_long_run_reads_no_more_than_the_page(
+    server: Postgres, schema: str, storage: PostgresStorage, analyzed: bool
+) -> None:
+    """Whatever the planner believes of a run: it walks the index and sorts nothing."""
+    storage.append([JournalWriter(f"short-{n}").batch() for n in range(200)])
+    writer = JournalWriter("long")
+    storage.append([writer.batch(1000) for _ in range(3)])
+    with psycopg.connect(server.url, autocommit=True) as db:
+        if analyzed:
+            db.execute(f"ANALYZE {schema}.records")
+        for query in (
+            RecordQuery(run_id="long"),
+            RecordQuery(run_id="long", scope=""),
+            RecordQuery(run_id="long", notes=True),
+        ):
+            plan = storage._sql.listing(query)
+            values = {**plan.values, "bound": 1 << 62, "size": 20}
+            rows = db.execute(sql.SQL("EXPLAIN ") + plan.sql, values).fetchall()
+            text = "\n".join(row[0] for row in rows)
+            assert "Index Scan Backward using records_of_run" in text
+            assert "Sort" not in text
 
 
 def test_a_restarted_server_is_found_again(server: Postgres, schema: str) -> None:

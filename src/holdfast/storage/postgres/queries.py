@@ -15,7 +15,7 @@ from holdfast.core.records import OPEN_FROM
 from holdfast.storage.base import RecordQuery, RunQuery
 from holdfast.storage.postgres.rows import run_number, to_bytes
 from holdfast.storage.shared import COMMON_KIND
-from holdfast.storage.sql import HIDDEN, NOTE, kind_key, micros, query_keys
+from holdfast.storage.sql import HIDDEN, NESTED, NOTE, kind_key, micros, query_keys
 
 __all__ = ["Listing", "Queries"]
 
@@ -99,11 +99,9 @@ class Queries:
         """List what *query* wants, and perhaps more: rows are still compared with it."""
         number = None if query.run_id is None else run_number(query.run_id)
         keys = query_keys(query, number)
-        mask = HIDDEN if query.notes else HIDDEN | NOTE
-        where = [f"r.state & {mask} = 0"]
+        where = [_visible(HIDDEN if query.notes else HIDDEN | NOTE)]
         values: dict[str, Any] = {}
         if query.run_id is not None:
-            where.append("u.run_id = %(run)s")
             values["run"] = to_bytes(query.run_id)
         if query.since is not None:
             where.append("r.at >= %(since)s")
@@ -116,26 +114,40 @@ class Queries:
         if keys:
             where.append("r.facets @> %(keys)s")
             values["keys"] = keys
+        if first is None and query.run_id is not None:
+            return self._of_run(query, where, values)
+        source, place = "{s}.records r", "r.ord"
         if first is not None:
             values["key"] = first
             notes = "0, 1" if query.notes else "0"
-            source = "{s}.facets f JOIN {s}.records r ON r.ord = f.ord"
-            where += ["f.key = %(key)s", f"f.note IN ({notes})", "f.ord < %(bound)s"]
-            order = place = "f.ord"
-        elif query.run_id is not None:
-            source, order, place = "{s}.records r", "r.seq", "r.seq"
-            where.append("r.seq < %(bound)s")
-            if query.scope == "" and not query.notes:
-                where += ["r.state = 0", "r.seq <= u.latest"]
-        else:
-            source, order, place = "{s}.records r", "r.ord", "r.ord"
-            where.append("r.ord < %(bound)s")
+            source, place = "{s}.facets f JOIN {s}.records r ON r.ord = f.ord", "f.ord"
+            where += ["f.key = %(key)s", f"f.note IN ({notes})"]
+            where += ["u.run_id = %(run)s"] * (query.run_id is not None)
         statement = (
             f"SELECT {place}, r.seq, r.digest, u.run_id, r.header"
             f" FROM {source} JOIN {{s}}.runs u ON u.ordinal = r.run"
-            f" WHERE {' AND '.join(where)} ORDER BY {order} DESC LIMIT %(size)s"
+            f" WHERE {' AND '.join(where)} AND {place} < %(bound)s"
+            f" ORDER BY {place} DESC LIMIT %(size)s"
         )
-        return Listing(self.text(statement), values, by_seq=order == "r.seq")
+        return Listing(self.text(statement), values, by_seq=False)
+
+    def _of_run(self, query: RecordQuery, where: list[str], values: dict[str, Any]) -> Listing:
+        """List records of one run by seq.
+
+        Rows are compared as pairs, so that the planner expects many and walks the index from the
+        bound on, however few records it believes a run to have.
+        """
+        last = "%(bound)s"
+        if query.scope == "" and not query.notes:
+            where = [*where[1:], _visible(HIDDEN | NOTE | NESTED)]
+            last = f"least({last}, (SELECT coalesce(latest, 0) + 1 FROM {_OF_RUN}))"
+        statement = (
+            "SELECT r.seq, r.seq, r.digest, %(run)s::bytea, r.header FROM {s}.records r"
+            f" WHERE (r.run, r.seq) < ((SELECT ordinal FROM {_OF_RUN}), {last})"
+            f" AND (r.run, r.seq) >= ((SELECT ordinal FROM {_OF_RUN}), 0)"
+            f" AND {' AND '.join(where)} ORDER BY r.run DESC, r.seq DESC LIMIT %(size)s"
+        )
+        return Listing(self.text(statement), values, by_seq=True)
 
     def runs(self, query: RunQuery) -> tuple[sql.Composed, dict[str, Any]]:
         """List runs, a page of *size* below the ordinal *bound*."""
@@ -163,6 +175,11 @@ class Queries:
         return [kind_key(run_number(run_id), kind) for run_id in run_ids for kind in kinds]
 
 
+def _visible(mask: int) -> str:
+    """A test that no bit of *mask* is set, of which the planner expects that most rows pass it."""
+    return f"CASE WHEN r.state & {mask} = 0 THEN true ELSE false END"
+
+
 def _is_rare(query: RecordQuery) -> bool:
     """Return True if a facet selects fewer records than the run has."""
     rare_scope = bool(query.scope) and not query.notes
@@ -176,6 +193,8 @@ FROM {s}.runs u
     LEFT JOIN {s}.records h ON h.run = u.ordinal AND h.seq = u.seq
     LEFT JOIN {s}.records c ON c.run = u.ordinal AND c.seq = u.latest"""
 
+_OF_RUN = "{s}.runs WHERE run_id = %(run)s"
+
 _READ = f"""
 SELECT u.seq, u.erased, r.seq, r.digest, r.header, r.body
 FROM {{s}}.runs u LEFT JOIN LATERAL (
@@ -183,9 +202,9 @@ FROM {{s}}.runs u LEFT JOIN LATERAL (
         SELECT seq, digest, header, body,
             sum(length(body)) OVER (ORDER BY seq) - length(body) AS before
         FROM (
-            SELECT * FROM {{s}}.records WHERE run = u.ordinal
-                AND seq BETWEEN %(first)s AND least(coalesce(%(last)s, u.seq), u.seq)
-            ORDER BY seq LIMIT %(size)s
+            SELECT * FROM {{s}}.records WHERE (run, seq) >= (u.ordinal, %(first)s)
+                AND (run, seq) <= (u.ordinal, least(coalesce(%(last)s, u.seq), u.seq))
+            ORDER BY run, seq LIMIT %(size)s
         ) page
     ) sized WHERE before < {_BYTES}
 ) r ON true

@@ -1,4 +1,5 @@
 from holdfast.storage.sql.keys import HIDDEN as HIDDEN
+from holdfast.storage.sql.keys import NESTED as NESTED
 from holdfast.storage.sql.keys import NOTE as NOTE
 from holdfast.storage.sql.keys import id_key as id_key
 from holdfast.storage.sql.keys import id_range as id_range
