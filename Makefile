@@ -64,7 +64,7 @@ docs: .venv/ready ## build the documentation, strictly, into build/site
 
 # A clock decides here, so each figure has several tries. Less: make bench BENCH="size graph"
 bench: .venv/ready .venv-bench/ready system ## measure, beside other libraries doing the same work
-	@$(BIN)/pytest -q -m figures --reruns 2
+	@$(BIN)/pytest -q -m figures --ignore=tests/e2e --reruns 2
 	@.venv-bench/bin/python -m benchmarks $(BENCH)
 
 # The full figures take hours; less: make proof PROOF="kills power --most 100"

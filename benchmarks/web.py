@@ -24,12 +24,14 @@ _ROWS = 25
 _ROUNDS = 40
 _LISTS = (
     *("/", "/?name=bench", "/?search=run-0000", "/api/runs", "/waiting", "/api/pending"),
-    *("/storage", "/health"),
+    *("/storage", "/health", "/queues"),
 )
 _PAGES = (
     "/run?id=run-0000",
     "/run?id=run-0000&step=50&tab=state",
     "/run?id=run-0000&tab=state&shape=blame",
+    "/run?id=run-0000&tab=timeline",
+    "/run?id=run-0000&tab=graph",
     "/compare?a=run-0000@10&b=run-0000",
     "/api/log?run=run-0000",
 )

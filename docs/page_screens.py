@@ -71,7 +71,14 @@ SHAPES: dict[str, dict[str, Any]] = {
 }
 PATIENCE = 120_000
 """Milliseconds."""
-SHOWN = {"run": "desktop", "waiting": "desktop", "compare": "dark", "runs": "desktop"}
+SHOWN = {
+    "runs": "desktop",
+    "run": "desktop",
+    "graph": "desktop",
+    "waiting": "desktop",
+    "compare": "dark",
+    "resume": "desktop",
+}
 """The screens that the documentation shows."""
 
 

@@ -248,7 +248,12 @@ def test_script_in_state_tool_output_tag_run_id_and_error_is_text(hostile: Brows
     ]
     pages += [f"{run}&tab={tab}" for tab in ("conversation", "state", "effects", "cost", "events")]
     pages += [f"{run}&tab=raw", f"{run}&tab=state&shape=full", f"{run}&tab=state&shape=blame"]
-    pages += [f"/act/verify?id={quote(SCRIPT)}", f"/act/forget?id={quote(SCRIPT)}"]
+    pages += [f"{run}&tab=timeline", f"{run}&tab=graph", "/queues", "/run?id=failing&tab=graph"]
+    pages += [
+        f"/act/{action}?id={quote(SCRIPT)}"
+        for action in ("verify", "forget", "repair", "resume", "requeue")
+    ]
+    pages += [f"/act/{action}?checkpoint={quote(SCRIPT)}" for action in ("fork", "rewind", "tag")]
     pages += [f"/compare?a={quote(SCRIPT)}&b=failing", f"/run?id={quote('<script>x')}"]
     pages += [f"/?search={quote(SCRIPT)}", f"/?name={quote(SCRIPT)}"]
     shown = 0
@@ -259,6 +264,28 @@ def test_script_in_state_tool_output_tag_run_id_and_error_is_text(hostile: Brows
         assert not re.search(r"<script>|<img src=x| onerror=alert\(1\)>", answer.text), path
         shown += "&lt;script&gt;" in answer.text
     assert shown > len(pages) / 2
+
+
+def test_a_file_is_not_named_after_the_run_and_runs_nothing(hostile: Browser) -> None:
+    from urllib.parse import quote
+
+    for form in ("holdfast", "json", "html"):
+        answer = hostile.get(f"/export?id={quote(SCRIPT)}&form={form}")
+        assert answer.headers["content-disposition"] == f'attachment; filename="run.{form}"'
+        assert answer.headers["x-content-type-options"] == "nosniff"
+    assert not re.search(r"<script|<img| onerror=alert\(1\)>", answer.text)
+    assert "&lt;script&gt;" in answer.text
+
+
+def test_who_did_it_is_text_too(manager: CheckpointManager) -> None:
+    from holdfast.web import app
+
+    site = app(manager, auth=lambda _: SCRIPT)
+    with TestClient(site, base_url=BASE) as client:
+        client.__class__ = Browser
+        assert client.submit("/act/forget", id="crawl", keep_last="5").status_code == 303  # type: ignore[attr-defined]
+        text = client.get("/run?id=crawl&tab=events").text
+    assert "&lt;script&gt;alert(1)" in text and "<script>alert" not in text
 
 
 def test_json_is_never_html(hostile: Browser) -> None:

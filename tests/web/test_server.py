@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +20,8 @@ from typing import Any
 import httpx
 import pytest
 from tests.cli.conftest import call
+
+from holdfast import CheckpointManager, pending
 
 
 @contextmanager
@@ -111,3 +116,74 @@ def test_a_misspelt_storage_is_not_created(tmp_path: Path) -> None:
     result = call("-s", f"sqlite:///{tmp_path}/typo.db", "ui")
     assert result.code == 10
     assert not (tmp_path / "typo.db").exists()
+
+
+@pytest.mark.figures
+def test_an_approval_is_told_to_other_browsers_and_the_command_within_a_second(
+    made: Path, tmp_path: Path
+) -> None:
+    storage = shutil.copy(made, tmp_path / "runs.db")
+    with served(storage, tmp_path) as (_, link), httpx.Client(follow_redirects=True) as browser:
+        page = link.partition("?")[0]
+        token = re.search(r'form_token" value="(\w+)"', browser.get(link).text)
+        assert token is not None
+        fields = {"id": "report-wed", "waiting": "approve@6", "how": "approve"}
+        told: list[float] = []
+
+        def listen() -> None:
+            with browser.stream("GET", f"{page}api/changes?after=x") as answer:
+                for line in answer.iter_lines():
+                    if '"kind":"answer"' in line and '"report-wed"' in line:
+                        told.append(time.monotonic())
+                        return
+
+        listener = threading.Thread(target=listen)
+        listener.start()
+        began = time.monotonic()
+        answer = browser.post(
+            f"{page}act/answer",
+            data={"form_token": token[1], **fields},
+            headers={"origin": page.rstrip("/")},
+        )
+        assert answer.status_code == 200
+        listener.join(30)
+        with CheckpointManager(f"sqlite:///{storage}") as manager:
+            assert pending(storage=manager) == []
+    assert told and told[0] - began < 1.0
+
+
+def send(port: int, request: bytes, *, whole: bool = True) -> Any:
+    """A connection that sends bytes as they are; with *whole*, the answer."""
+    connection = socket.create_connection(("127.0.0.1", port))
+    connection.sendall(request)
+    if not whole:
+        return connection
+    with connection:
+        return connection.makefile("rb").read(200_000)
+
+
+@pytest.mark.parametrize(
+    "path", ["/static/x/../../server.py", "/static/x/..%2f..%2fserver.py", "/../../../etc/passwd"]
+)
+def test_a_path_that_leads_out_is_not_found_as_it_is_sent(
+    made: Path, tmp_path: Path, path: str
+) -> None:
+    with served(made, tmp_path) as (_, link):
+        port = int(link.partition("/?")[0].rpartition(":")[2])
+        head = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n"
+        said = send(port, head.encode())
+    assert said.split(b" ", 2)[1] in (b"401", b"404")
+    assert b"import" not in said and b"root:" not in said
+
+
+def test_slow_clients_do_not_keep_others_out(made: Path, tmp_path: Path) -> None:
+    with served(made, tmp_path) as (_, link):
+        port = int(link.partition("/?")[0].rpartition(":")[2])
+        head = b"GET / HTTP/1.1\r\nHost: 127.0.0.1"  # and never the rest
+        slow = [send(port, head, whole=False) for _ in range(50)]
+        body = b"POST /act/fork HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n\r\nx"
+        slow += [send(port, body, whole=False) for _ in range(50)]
+        with httpx.Client(follow_redirects=True, timeout=60) as browser:
+            assert "report-mon" in browser.get(link).text
+        for connection in slow:
+            connection.close()
