@@ -53,6 +53,7 @@ def workers(trial: Trial, temporal_server: TemporalServer) -> Iterator[Workers]:
     made.stop()
 
 
+@pytest.mark.timeout(3600)
 def test_no_run_is_lost_whatever_dies(
     trial: Trial,
     temporal_server: TemporalServer,
