@@ -539,6 +539,32 @@ async def test_what_a_node_left_running_writes_nothing_once_the_run_is_let_go(
         assert [one.id for one in pending("r", storage=db)] == ["late@1"]
 
 
+async def test_a_timeout_that_a_node_handles_leaves_its_call_in_doubt(
+    db: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    seen: list[list[str]] = []
+
+    async def pay(state: State) -> None:
+        try:
+            async with asyncio.timeout(0.01):
+                await effect("charge", asyncio.Event().wait)
+        except TimeoutError:
+            pass
+
+    async def fails(state: State) -> None:
+        if not seen:
+            seen.append([])
+            raise ConnectionError
+
+    async with line(pay, fails, store=db, interval=1, preserve=True) as graph:
+        with pytest.raises(StepError):
+            await graph.execute(State.new({}, run_id="r"))
+        assert [one.id for one in pending("r", storage=db)] == ["charge@1"]
+        with caplog.at_level("WARNING", "holdfast"):
+            await graph.resume("r")
+    assert "run r is completed, and it is not known whether charge@1 happened" in caplog.text
+
+
 def test_an_entry_knows_its_defaults() -> None:
     entry = Effect(id="a@1", name="a", key="k")
     assert not entry.done and entry.policy == "ask"

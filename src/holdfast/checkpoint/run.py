@@ -330,7 +330,7 @@ class Run:
         if saved:
             self.checkpoint_id = saved
             opened.begin = None
-            ledger.saved(past)
+            ledger.saved(past, self.run_id)
             self._past.clear()
         self._clock.saved(self.step, time.monotonic())
         self.status = status

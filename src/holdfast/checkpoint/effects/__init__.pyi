@@ -43,6 +43,7 @@ from holdfast.checkpoint.effects.ledger import read_line as read_line
 from holdfast.checkpoint.effects.ledger import read_notes as read_notes
 from holdfast.checkpoint.effects.ledger import read_since as read_since
 from holdfast.checkpoint.effects.ledger import spans_to as spans_to
+from holdfast.checkpoint.effects.ledger import warn_in_doubt as warn_in_doubt
 from holdfast.checkpoint.effects.questions import interrupt as interrupt
 from holdfast.checkpoint.effects.waiting import Waiting as Waiting
 from holdfast.checkpoint.effects.waiting import answer as answer

@@ -7,6 +7,7 @@ its metadata (`OPEN_FROM`) after which record they begin.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -36,7 +37,10 @@ __all__ = [
     "read_notes",
     "read_since",
     "spans_to",
+    "warn_in_doubt",
 ]
+
+logger = logging.getLogger("holdfast.checkpoint")
 
 
 class Effect(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -257,8 +261,9 @@ class Ledger:
             and not (failed and note.kind == "effect" and note.content.error is not None)
         )
 
-    def saved(self, past: Callable[[Note], bool]) -> None:
+    def saved(self, past: Callable[[Note], bool], run_id: str) -> None:
         """Settle what is *past* now that the checkpoint is stored."""
+        warn_in_doubt(run_id, filter(past, self._open.values()))
         carried, self._carried = {id(note) for note in self._carried}, []
         self._deferred = [note for note in self._deferred if id(note) not in carried]
         self.settle(past)
@@ -320,6 +325,18 @@ def past_step(step: int | None) -> Callable[[Note], bool]:
     An effect that is in doubt stays until its outcome is known, unless the run has ended.
     """
     return lambda note: step is None or (_step_of(note) <= step and not in_doubt(note))
+
+
+def warn_in_doubt(run_id: str, settled: Iterable[Note]) -> None:
+    """Log the effects that a completed run leaves in doubt: its code handled a timeout, say."""
+    ids = [note.content.id for note in settled if in_doubt(note)]
+    if ids:
+        logger.warning(
+            "run %s is completed, and it is not known whether %s happened (holdfast log %s)",
+            run_id,
+            ", ".join(ids),
+            run_id,
+        )
 
 
 def _may_wait(note: Note) -> bool:

@@ -18,6 +18,7 @@ from holdfast.checkpoint.effects import (
     failure_text,
     open_notes,
     waiting_of,
+    warn_in_doubt,
 )
 from holdfast.checkpoint.journal import CheckpointDraft, Note
 from holdfast.checkpoint.manager import CheckpointManager, manager_for
@@ -266,6 +267,8 @@ class FunctionRun:
         )
         if not saved:
             self._opened.ledger.defer_again(deferred)
+        elif status == "completed":
+            warn_in_doubt(self.run_id, self._opened.ledger.notes())
 
     def _result(self, status: str, **facts: Any) -> RunResult[Any]:
         return RunResult(

@@ -345,7 +345,7 @@ class Loop:
         )
         if checkpoint_id:
             if root:
-                session.ledger.saved(past)
+                session.ledger.saved(past, session.run_id)
             if root and session.scopes and not begun:
                 await session.end_scopes()
             self._in_journal = len(path)
