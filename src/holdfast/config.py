@@ -29,7 +29,12 @@ __all__ = ["DEFAULT_ADDRESS", "FILE_NAME", "VARIABLE", "Config", "read_config"]
 DEFAULT_ADDRESS = "sqlite:///.holdfast/holdfast.db"
 FILE_NAME = "holdfast.toml"
 VARIABLE = "HOLDFAST_STORAGE"
-_KEYS = ("storage", "retention", "graphs")
+_KEYS = {
+    "storage": (str, "a string"),
+    "retention": (dict, "a table"),
+    "graphs": (dict, "a table"),
+    "redact": (bool, "true or false"),
+}
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -41,6 +46,8 @@ class Config(NamedTuple):
     """The address as it is written, relative to the file."""
     retention: Mapping[str, Any] = _NOTHING
     graphs: Mapping[str, Any] = _NOTHING
+    redact: bool = False
+    """The command and `holdfast.answer` take secrets out of what they write."""
 
 
 def read_config(directory: Path) -> Config:
@@ -66,7 +73,7 @@ def _read(file: Path) -> dict[str, Any]:
             raise UsageError(
                 f"{file} has no key {key!r}", hint=f"{meant}there are: {', '.join(_KEYS)}"
             )
-        if not isinstance(value, str if key == "storage" else dict):
-            kind = "a string" if key == "storage" else "a table"
-            raise UsageError(f"{file}: {key} must be {kind}")
+        kind, name = _KEYS[key]
+        if not isinstance(value, kind):
+            raise UsageError(f"{file}: {key} must be {name}")
     return read

@@ -30,6 +30,7 @@ from holdfast import (
     process_parallel,
     tool,
 )
+from holdfast.cli.app import main
 from holdfast.core.policy import Redactor, make_rules, redact_text
 from holdfast.core.values import decode, encode
 from holdfast.errors import HoldfastError, Interrupted, VetoError
@@ -340,3 +341,29 @@ def test_values_of_every_type_are_redacted_in_their_text() -> None:
     assert made["schema"] == value["schema"]
     unchanged = encode({"a": (1, b"x")})
     assert redact_text(unchanged, lambda tree: redactor.redact(tree)[0]) is unchanged
+
+
+@pytest.mark.parametrize("door", ["python", "command"])
+def test_an_answer_by_address_is_redacted_if_the_settings_say_so(
+    door: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"sqlite:///{tmp_path}/runs.db"
+    (tmp_path / "holdfast.toml").write_text(f'storage = "{url}"\nredact = true\n')
+    monkeypatch.chdir(tmp_path)
+
+    async def asks(state: State) -> dict[str, Any]:
+        return {"said": await interrupt("the key?")}
+
+    config = CheckpointConfig(store=url, interval=1, preserve=True)
+    graph = StateGraph(GraphConfig(name="g", checkpoint=config))
+    graph.add_node("asks", asks)
+    graph.set_entry_point("asks")
+    graph.set_exit_point("asks")
+    assert graph.run_sync({}, run_id="r").status == "waiting"
+    (waiting,) = holdfast.pending("r")
+    if door == "python":
+        holdfast.answer("r", waiting.id, f"it is {SHAPED}")
+    else:
+        assert main(["answer", "r", f"it is {SHAPED}"]) == 0
+    assert holdfast.pending("r") == []
+    assert_clean(url, tmp_path)

@@ -30,6 +30,7 @@ class Settings(NamedTuple):
     storage: Value
     retention: Value
     graphs: Value
+    redact: bool
     file: Path | None
 
     def rules(self) -> Rules:
@@ -54,6 +55,7 @@ def load_settings(option: str | None, environ: Mapping[str, str], directory: Pat
         storage,
         Value(dict(config.retention), file if config.retention else "default"),
         Value(dict(config.graphs), file if config.graphs else "default"),
+        config.redact,
         config.file,
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -18,8 +19,10 @@ from holdfast.checkpoint.effects.ledger import (
     Timer,
     read_notes,
 )
+from holdfast.checkpoint.hooks import redacting_hooks
 from holdfast.checkpoint.journal import Note, Reader
 from holdfast.checkpoint.manager import CheckpointManager, manager_for
+from holdfast.config import read_config
 from holdfast.core.policy import describe_schema, validate_answer
 from holdfast.core.records import check_free
 from holdfast.core.values import decode, encode
@@ -156,7 +159,7 @@ def answer(
     """
     if (value is not _NOTHING) + (error is not None) + repeat != 1:
         raise UsageError("give one of a value, error= and repeat=True")
-    manager = manager_for(storage)
+    manager = storage if isinstance(storage, CheckpointManager) else _configured(storage)
     try:
         reader = manager.reader
         for _ in range(_TRIES):
@@ -182,6 +185,12 @@ def answer(
     finally:
         if manager is not storage:
             manager.close()
+
+
+def _configured(storage: Storage | str | None) -> CheckpointManager:
+    """A manager that takes secrets out if `holdfast.toml` says so."""
+    redact = read_config(Path.cwd()).redact
+    return CheckpointManager(storage, hook_manager=redacting_hooks() if redact else None)
 
 
 def _by(name: str) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from holdfast.checkpoint.hooks.events import HookContext, HookEvent, HookPriority, HookResult
+from holdfast.checkpoint.hooks.manager import HookManager
 from holdfast.checkpoint.inspect import Metrics, resume_cause
 from holdfast.core.policy import KEYS, PATTERNS, Redactor, make_rules
 from holdfast.core.state import AgentState, State
@@ -27,7 +28,7 @@ from holdfast.errors import MissingExtraError
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
-__all__ = ["LoggingHook", "MetricsHook", "RedactionHook", "TracingHook"]
+__all__ = ["LoggingHook", "MetricsHook", "RedactionHook", "TracingHook", "redacting_hooks"]
 
 _WORDS = {
     HookEvent.POST_CHECKPOINT_SAVE: "save",
@@ -231,3 +232,10 @@ class RedactionHook:
 
 def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     return {key: new[key] for key in new if key not in old or new[key] is not old[key]}
+
+
+def redacting_hooks() -> HookManager:
+    """Hooks that only take secrets out."""
+    hooks = HookManager()
+    hooks.register_hook(RedactionHook())
+    return hooks

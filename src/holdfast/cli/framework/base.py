@@ -91,8 +91,11 @@ class Cli:
 
     def open(self, **options: Any) -> CheckpointManager:
         """A manager over the storage, which is created if it does not exist."""
+        from holdfast.checkpoint.hooks import redacting_hooks
         from holdfast.checkpoint.manager import CheckpointManager
 
+        if self.settings.redact:
+            options.setdefault("hook_manager", redacting_hooks())
         manager = CheckpointManager(self.settings.storage.value, **options)
         return self._stack.enter_context(manager)
 
