@@ -194,3 +194,15 @@ def test_validation_says_in_a_line_that_nothing_can_be_written_there(tmp_path: P
 def test_validation_tries_the_default_storage_if_none_is_given(tmp_path: Path) -> None:
     code, output = call("validation", "--rounds", "1", cwd=tmp_path, HOLDFAST_STORAGE="memory://")
     assert code == 0 and output.startswith("memory://")
+
+
+def test_a_storage_that_cannot_be_reached_is_told_in_one_line() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "holdfast.testing.validation", "postgres://127.0.0.1:1/none"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr and len(done.stderr.splitlines()) == 1

@@ -180,7 +180,7 @@ class OpenRun:
         try:
             self.manager.append_notes(self.run_id, notes)
         except ConflictError as error:
-            raise taken_over(self.run_id) from error
+            raise taken_over(self.run_id, error) from error
         except StorageError as error:
             if not self.ledger.postpone(notes, error):
                 raise

@@ -29,7 +29,7 @@ from typing import Any
 from holdfast.checkpoint.manager import CheckpointManager
 from holdfast.checkpoint.run import run as durable
 from holdfast.core.state import State
-from holdfast.errors import ConflictError, HoldfastError, StorageError, UsageError
+from holdfast.errors import ConflictError, HoldfastError, StorageError
 from holdfast.storage.registry import default_address, mask_url
 from holdfast.testing.selftest import (
     Failed,
@@ -332,12 +332,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.getLogger("holdfast").addHandler(logging.NullHandler())
     try:
         with scratch_in(given.url) as scratch:
+            scratch.open().close()  # what cannot be reached is told once
             shown = mask_url(given.url)
             print(f"{shown}, in a scratch area of its own, --seed {seed}", flush=True)
             for promise, check in _promises(scratch, given.rounds, seed).items():
                 verdicts.check(promise, check)
             print(f"A power cut, which was not tried: {_power(scratch)}.")
-    except UsageError as error:
+    except HoldfastError as error:
         print(error, file=sys.stderr)
         return 2
     return verdicts.sum_up()

@@ -196,3 +196,24 @@ async def test_automatic_resume_does_not_repeat_a_bug(error: Exception, attempts
 def test_wrong_limits_are_refused_by_name(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=f"^{next(iter(wrong))} is "):
         Limits(**wrong)
+
+
+async def test_wrong_arguments_are_refused_by_name() -> None:
+    for days in (-5, 0, "5"):
+        with pytest.raises(UsageError, match=f"cleanup_after_days is {days!r}"):
+            Fleet(manager(1), team(), "memory://", cleanup_after_days=days)  # type: ignore[arg-type]
+    async with Fleet(manager(1), team(), "memory://") as fleet:
+        with pytest.raises(UsageError, match="the metadata is 'text'"):
+            await fleet.create_checkpoint("text")  # type: ignore[arg-type]
+
+
+async def test_a_failure_names_the_participant_and_the_run() -> None:
+    async def fail(instruction: str) -> str:
+        raise ConnectionError("no network")
+
+    crew = dict.fromkeys(team(), fail)
+    async with Fleet(manager(1), crew, "memory://") as fleet:
+        with pytest.raises(
+            StepError, match=r"node 'round', participant '\w+', failed in run 'boat'"
+        ):
+            await fleet.run("Go", run_id="boat")

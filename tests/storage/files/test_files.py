@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import zstandard
 
+import holdfast
 from holdfast.errors import (
     ConflictError,
     CorruptError,
@@ -934,3 +935,16 @@ def test_opening_does_not_mind_a_directory_that_another_process_removes(
     monkeypatch.setattr(Folder, "folder", folder)
     with FilesystemStorage(tmp_path) as storage:
         assert seqs(storage) == [1]
+
+
+def test_a_run_whose_directory_was_moved_away_is_not_taken_over(tmp_path: Path) -> None:
+    url = f"file://{tmp_path}/runs"
+    with (
+        pytest.raises(ConflictError, match="no longer in the storage") as caught,
+        holdfast.run("r", storage=url) as run,
+    ):
+        run.call(len, "a")
+        (tmp_path / "runs").rename(tmp_path / "moved")
+        run.call(len, "b")
+    assert "moved away" in caught.value.hint
+    assert "taken over" not in str(caught.value)

@@ -38,8 +38,10 @@ __all__ = [
 Emit = Callable[[str, Mapping[str, Any]], None]
 
 
-def taken_over(run_id: str) -> ConflictError:
-    """The error of a process whose lease another one has taken."""
+def taken_over(run_id: str, cause: BaseException | None = None) -> ConflictError:
+    """The error of a process whose lease another one has taken, or whose run is gone."""
+    if isinstance(cause, ConflictError) and cause.facts.get("head") == 0:
+        return ConflictError(cause.message, hint=cause.hint, run_id=run_id)
     return ConflictError(
         f"run {run_id!r} was taken over by another process",
         hint="this process was away for longer than the lease; the other one continues the run",
@@ -131,7 +133,7 @@ class Session:
 
     def taken_over(self) -> ConflictError:
         """The error of a process whose lease another one has taken."""
-        return taken_over(self.run_id)
+        return taken_over(self.run_id, self.lost)
 
     def _check_held(self) -> None:
         if self.lost is not None:
@@ -340,7 +342,8 @@ class CallContext(ABC):
         """The next call's id, its recorded entry if there is one, and its idempotency key."""
         recording = self.recording
         assert recording is not None
-        place = self.place(name, hide_secrets(key, recording.hook_manager))
+        hidden = None if key is None else hide_secrets(key, recording.hook_manager)
+        place = self.place(name, hidden)
         ledger = recording.ledger
         attempt, stem = 0, place
         while key is not None and (place, None, "") in self.failed:
@@ -357,7 +360,7 @@ class CallContext(ABC):
         if failed:
             self.failed[entry.name, key, entry.args] = entry.key
             self.failed[entry.id, None, ""] = entry.key
-        else:
+        elif self.failed:
             self.failed.pop((entry.name, key, entry.args), None)
 
     def say(self, kind: str, **data: Any) -> None:

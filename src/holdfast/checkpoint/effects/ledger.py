@@ -119,6 +119,7 @@ _KINDS: dict[str, type[Any]] = {
     "answer": Answer,
     "timer": Timer,
 }
+_DECODE = {name: msgspec.json.Decoder(kind).decode for name, kind in _KINDS.items()}
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 
 
@@ -394,6 +395,8 @@ def read_line(reader: Reader, after: Header, head: int) -> Line:
     """Read the open notes of a checkpoint up to *head*, the run's newest record."""
     first = after.metadata.get(OPEN_FROM, after.seq)
     found, branches = _read(reader, after.run_id, first, head)
+    if not branches:
+        return Line([note for _, note in found], 0, head, [])
     for end in (head, *(note.metadata["until"] for note in reversed(branches))):
         spans = spans_to(branches, end)
         if any(after.seq in span for span in spans):
@@ -429,7 +432,7 @@ def _read(
         if header.kind == BRANCH:
             branches.append(header)
         elif header.kind in _KINDS:
-            content = msgspec.json.decode(reader.sealer.open(record), type=_KINDS[header.kind])
+            content = _DECODE[header.kind](reader.sealer.open(record))
             note = Note(
                 kind=header.kind,
                 content=content,

@@ -127,6 +127,10 @@ class Fleet:
                 raise UsageError("storage= and checkpoint_storage= are given", hint="give one")
             checkpoint_storage = storage
         saves = checkpoint_storage is not None
+        if cleanup_after_days is not None and not _is_count(cleanup_after_days):
+            raise UsageError(
+                f"cleanup_after_days is {cleanup_after_days!r}", hint="give a number of days from 1"
+            )
         keep = None if cleanup_after_days is None else timedelta(days=cleanup_after_days)
         rules = retention or Rules()
         if keep is not None and rules.max_age is None:
@@ -434,6 +438,10 @@ class Fleet:
 
         Every round is saved anyway; this marks a moment with *metadata*.
         """
+        if metadata is not None and not isinstance(metadata, Mapping):
+            raise UsageError(
+                f"the metadata is {metadata!r}", hint="give a mapping, such as {'note': 'draft'}"
+            )
         if not self.checkpointing:
             return None
         if self._next_id is not None:
@@ -514,6 +522,10 @@ class Fleet:
 
     def __repr__(self) -> str:
         return f"<Fleet {self.name} of {', '.join(self.participants)}>"
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value > 0
 
 
 class _Done:

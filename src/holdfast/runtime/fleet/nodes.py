@@ -265,6 +265,9 @@ class _Step:
         told = {"role": "user", "content": text}
         _emit("fleet.turn", round=number, speaker=name, instruction=ledger.instruction)
         started = time.monotonic()
+        here = CURRENT_STEP.get()
+        if here is not None:
+            here.outer.doing = f"participant {name!r}"
         turn = await participant.work(
             Assignment(
                 fleet=state.name,
@@ -276,6 +279,8 @@ class _Step:
                 spend=self._count,
             )
         )
+        if here is not None:
+            here.outer.doing = ""
         for usage in turn.usages:
             self._count(usage)
         entry = {

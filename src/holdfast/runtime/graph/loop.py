@@ -78,6 +78,8 @@ class Loop:
         self.triggers = triggers
         self.leaves: Mapping[str, Any] = {}
         """Values that the current node adds to the checkpoint saved if it does not complete."""
+        self.doing = ""
+        """The part of the current node that is at work, for the message of a failure."""
         self.state: State | None = None
         """The newest state, for observers."""
         self._clock: Clockwork | None = None
@@ -154,7 +156,7 @@ class Loop:
             wait: float | None = None
             while made is None:
                 here.enter(step + 1, current)
-                self.leaves = {}
+                self.leaves, self.doing = {}, ""
                 try:
                     if wait is not None:
                         await self._rest(wait, state.run_id, current)
@@ -431,7 +433,8 @@ class Loop:
             return error
         raised: Exception = error
         if not isinstance(error, PASS_THROUGH_ERRORS):
-            what = f"node {node!r} failed in run {state.run_id!r}: {error_text.shown(error)}"
+            part = f", {self.doing}," if self.doing else ""
+            what = f"node {node!r}{part} failed in run {state.run_id!r}: {error_text.shown(error)}"
             raised = self._step_error(what, state, node, _AGAIN, error)
         if not isinstance(error, ConflictError):
             text = error_text.describe(error)

@@ -31,6 +31,7 @@ from holdfast.storage.files.leases import leases_left_behind
 from holdfast.storage.files.lines import Codec, Line, lines_of, members, pack_chains, parse, thin
 from holdfast.storage.files.names import Listing, RunFile, file_name, left_behind
 from holdfast.storage.files.run_index import Entry, Journal, Segment
+from holdfast.storage.shared import about_record
 
 __all__ = ["JournalFiles", "stat_of"]
 
@@ -437,7 +438,7 @@ def _damaged(entry: Entry, error: CorruptError | IndexError) -> CorruptError:
     path = f"{place.segment.folder}/{place.segment.file}"
     why = error.message if isinstance(error, CorruptError) else "its line is gone"
     return CorruptError(
-        f"record {header.seq} of run {header.run_id!r}: {why}: {path} at byte {place.start}",
+        f"{about_record(header.run_id, header.seq, why)}: {path} at byte {place.start}",
         run_id=header.run_id,
         seq=header.seq,
         id=header.id,

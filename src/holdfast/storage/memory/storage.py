@@ -35,6 +35,7 @@ from holdfast.storage.shared import (
     LeaseSlots,
     QueueSlots,
     QueueTable,
+    about_record,
     after_append,
     after_removal,
     apply_change,
@@ -239,7 +240,7 @@ class MemoryStorage(LeaseSlots, QueueSlots, Storage):
                 header = _opened(entry)
                 records.append(open_record(entry.text, header.digest, entry.body))
             except CorruptError as error:
-                problems.append(f"record {entry.header.seq} of run {run_id!r}: {error.message}")
+                problems.append(about_record(run_id, entry.header.seq, error.message))
         return Inspection(
             run_id=run_id,
             records=tuple(records),

@@ -48,6 +48,14 @@ def decide_append(
         why = f"epoch {batch.epoch} was followed by {epoch}"
     else:
         return "store"
+    if first is not None and not seq:
+        return ConflictError(
+            f"run {batch.run_id!r} is no longer in the storage: it ends before record {first.seq}",
+            hint="it was deleted, or its directory moved away; the records before are elsewhere",
+            run_id=batch.run_id,
+            seq=first.seq,
+            head=0,
+        )
     return ConflictError(
         f"run {batch.run_id!r}: {why}",
         run_id=batch.run_id,

@@ -6,9 +6,21 @@ import logging
 
 from holdfast.errors import CorruptError
 
-__all__ = ["misplaced", "missing", "passed_over"]
+__all__ = ["about_record", "misplaced", "missing", "passed_over"]
 
 logger = logging.getLogger("holdfast.storage")
+
+
+def about_record(run_id: str, seq: int, problem: str) -> str:
+    """*problem* with the record that it is of, which is named once.
+
+    >>> about_record("r", 5, "the body of record 5 of run 'r' does not match its digest")
+    "the body of record 5 of run 'r' does not match its digest"
+    >>> about_record("r", 5, "its line is gone")
+    "record 5 of run 'r': its line is gone"
+    """
+    named = f"record {seq} of run {run_id!r}"
+    return problem if named in problem else f"{named}: {problem}"
 
 
 def missing(run_id: str, seq: int) -> CorruptError:
