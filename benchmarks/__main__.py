@@ -23,7 +23,7 @@ from benchmarks.workload import fsync_time
 _NAMES = (
     *("size", "speed", "scale", "group_commit", "compression", "retention", "graph", "agent"),
     *("functions", "workers"),
-    *("cli", "langgraph", "walks", "web", "servers"),
+    *("cli", "langgraph", "loads", "walks", "web", "servers"),
 )
 _TRIES = 3
 

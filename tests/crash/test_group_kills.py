@@ -30,7 +30,7 @@ def server() -> Iterator[ForkServer]:
 def test_all_members_are_in_it_or_none(
     medium: str, server: ForkServer, tmp_path: Path, finding: Callable[..., None]
 ) -> None:
-    kills = times(8, 500)
+    kills = times(6, 500)
     for kill in range(kills):
         number, stored = 1 + kill % APPENDS, kill // APPENDS % 2 == 1
         told = (medium, str(tmp_path), number, stored)

@@ -112,6 +112,7 @@ def _replace(
         engine.storage.delete(run_id, erase=seqs)
         engine.journal.invalidate(run_id)
         engine.reader.sealer.forget_key(run_id)
+        engine.reader.forget_states()
 
     yield Work(erase)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
@@ -26,6 +27,8 @@ _LOOKS = 100
 _NEAR = 256
 """The distance to the head up to which all records after a checkpoint are read and checked."""
 _DAMAGED_REMEMBERED = 1024
+_CACHED_BYTES = 16 << 20
+"""Bytes of the states that were read lately and are kept."""
 LIGHTEST_DELTA = 512
 """The least weight of a delta: reading a record costs something, however little it holds."""
 
@@ -88,6 +91,11 @@ class Loaded(msgspec.Struct, frozen=True):
         """Bytes of the state as JSON text."""
         return self.header.size
 
+    @property
+    def weight(self) -> int:
+        """Bytes that it takes in memory, about."""
+        return self.header.size + sum(map(len, self.extras)) + 1024
+
 
 class Reader:
     """Finds checkpoints in a storage and rebuilds their states."""
@@ -98,6 +106,9 @@ class Reader:
         self.recover: Callable[[CorruptError], bool] | None = None
         """Repairs a damaged run; True if it can be read again."""
         self._damaged_runs: OrderedDict[str, None] = OrderedDict()
+        self._loaded: OrderedDict[str, Loaded] = OrderedDict()
+        """States that were read lately, by the digests of their records."""
+        self._loaded_bytes = 0
 
     def note_damage(self, run_id: str) -> None:
         """Remember that a run is damaged, until its next keyframe."""
@@ -222,7 +233,7 @@ class Reader:
             if found is None or found[1] is None:
                 return found
             try:
-                self.load(found[1])
+                self.load(found[1], again=True)
                 return found
             except CorruptError:
                 if not self._moved(found[0]) and self._is_visible(found[1]):
@@ -293,10 +304,41 @@ class Reader:
                 return None
             raise
 
-    def load(self, target: Header) -> Loaded:
-        """The state at a checkpoint, rebuilt from its keyframe through its chain of bases."""
+    def load(self, target: Header, *, again: bool = False) -> Loaded:
+        """The state at a checkpoint, rebuilt from its keyframe through its chain of bases.
+
+        One that was read lately is not read again, unless *again* is given.
+        """
+        known = None if again else self._loaded.get(target.digest)
+        if known is not None:
+            return known
         records = self.records(target.run_id, self._first(target), target.seq)
-        return self._rebuild(self._path(records, target))
+        loaded = self._rebuild(self._path(records, target))
+        self._remember(loaded)
+        return loaded
+
+    def _remember(self, loaded: Loaded) -> None:
+        digest = loaded.header.digest
+        if loaded.weight > _CACHED_BYTES or digest in self._loaded:
+            return
+        self._loaded[digest] = loaded
+        self._loaded_bytes += loaded.weight
+        while self._loaded_bytes > _CACHED_BYTES and self._loaded:
+            with suppress(KeyError):  # another thread may have taken it out
+                self._loaded_bytes -= self._loaded.popitem(last=False)[1].weight
+
+    def forget_states(self) -> None:
+        """Read every state again, as after a run's key was erased."""
+        self._loaded.clear()
+        self._loaded_bytes = 0
+
+    def values(self, target: Header, keys: Collection[str]) -> dict[str, bytes]:
+        """The texts of some values at a checkpoint; the others are neither copied nor decoded."""
+        known = self._loaded.get(target.digest)
+        if known is not None:
+            return {key: known.texts[key] for key in keys if key in known.texts}
+        path = self._path(self.records(target.run_id, self._first(target), target.seq), target)
+        return self._rebuild(path, frozenset(keys)).texts
 
     def _first(self, target: Header) -> int:
         """The seq of the keyframe that a checkpoint is built on."""
@@ -326,12 +368,12 @@ class Reader:
             raise self._damaged(target.run_id, target.seq, "is not the one that was asked for")
         return path[::-1]
 
-    def _rebuild(self, path: list[Record]) -> Loaded:
+    def _rebuild(self, path: list[Record], only: frozenset[str] | None = None) -> Loaded:
         target = path[-1].header
         key = read_body(self.sealer.open(path[0]), path[0].header)
         weight = 0
         try:
-            made = Rebuilt(key.state)
+            made = Rebuilt(key.state, only)
             extras = [bytes(key.extra)]
             for record in path[1:]:
                 text = self.sealer.open(record)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, overload
 
 from holdfast.checkpoint.crypto import Key, rotation
 from holdfast.checkpoint.inspect import Change, CheckpointMetadata, HistoryEntry
@@ -97,8 +97,20 @@ class AsyncCheckpointManager(Manager):
         """See `CheckpointManager.append_notes`."""
         await self.perform(append_notes(self.engine, run_id, notes, head))
 
-    async def load_checkpoint(self, checkpoint_id: str) -> Saveable:
+    @overload
+    async def load_checkpoint(self, checkpoint_id: str) -> Saveable: ...
+
+    @overload
+    async def load_checkpoint(
+        self, checkpoint_id: str, *, keys: Sequence[str]
+    ) -> dict[str, Any]: ...
+
+    async def load_checkpoint(
+        self, checkpoint_id: str, *, keys: Sequence[str] | None = None
+    ) -> Saveable | dict[str, Any]:
         """See `CheckpointManager.load_checkpoint`."""
+        if keys is not None:
+            return await self.perform(load.load_values(self.engine, checkpoint_id, keys))
         return await self.perform(load.load(self.engine, checkpoint_id))
 
     async def resume_from_latest(self, name_or_run_id: str) -> Any:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, overload
 
 from holdfast.checkpoint.crypto import Key, rotation
 from holdfast.checkpoint.inspect import Change, CheckpointMetadata, HistoryEntry
@@ -106,8 +106,21 @@ class CheckpointManager(Manager):
         """
         self.perform(append_notes(self.engine, run_id, notes, head))
 
-    def load_checkpoint(self, checkpoint_id: str) -> Saveable:
-        """The state saved as *checkpoint_id*, or as the one id that begins so."""
+    @overload
+    def load_checkpoint(self, checkpoint_id: str) -> Saveable: ...
+
+    @overload
+    def load_checkpoint(self, checkpoint_id: str, *, keys: Sequence[str]) -> dict[str, Any]: ...
+
+    def load_checkpoint(
+        self, checkpoint_id: str, *, keys: Sequence[str] | None = None
+    ) -> Saveable | dict[str, Any]:
+        """The state saved as *checkpoint_id*, or as the one id that begins so.
+
+        With *keys*, only these values of it, as a dict; the rest is not decoded.
+        """
+        if keys is not None:
+            return self.perform(load.load_values(self.engine, checkpoint_id, keys))
         return self.perform(load.load(self.engine, checkpoint_id))
 
     def resume_from_latest(self, name_or_run_id: str) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -31,11 +31,18 @@ from holdfast.checkpoint.operations.save import (
 )
 from holdfast.checkpoint.operations.steps import Steps, Work
 from holdfast.core.records import Header, check_run_id
-from holdfast.core.state import Lineage
-from holdfast.errors import ConflictError, HoldfastError, StorageError, UsageError
+from holdfast.core.state import Lineage, migrations
+from holdfast.core.values import decode
+from holdfast.errors import (
+    ConflictError,
+    HoldfastError,
+    NotFoundError,
+    StorageError,
+    UsageError,
+)
 from holdfast.storage.base import RunInfo
 
-__all__ = ["fork", "load", "resume"]
+__all__ = ["fork", "load", "load_values", "resume"]
 
 _LOOKS = 100
 
@@ -44,6 +51,35 @@ def load(engine: Engine, checkpoint_id: str, *, run_id: str | None = None) -> St
     """Load the state saved as that checkpoint, or as the one id that begins so."""
     header = yield Work(lambda: engine.reader.resolve(checkpoint_id, run_id=run_id))
     return (yield from _load(engine, header))
+
+
+def load_values(engine: Engine, checkpoint_id: str, keys: Sequence[str]) -> Steps[dict[str, Any]]:
+    """Load some values of that checkpoint; the rest of its state is not decoded."""
+    if isinstance(keys, str):
+        raise UsageError("keys is a string", hint=f"give a list: keys=[{keys!r}]")
+    header: Header = yield Work(lambda: engine.reader.resolve(checkpoint_id))
+    started = time.perf_counter()
+    yield from fire(engine, HookEvent.PRE_CHECKPOINT_LOAD, header.name, header_data(header))
+    values: dict[str, Any] = yield Work(lambda: _values(engine, header, keys))
+    engine.metrics.loaded(time.perf_counter() - started)
+    return values
+
+
+def _values(engine: Engine, header: Header, keys: Sequence[str]) -> dict[str, Any]:
+    if header.schema != migrations.latest(header.name):  # a migration needs all values
+        whole = texts_of(draft_of(engine.reader.load_visible(header).upgraded()))
+        texts = {key: whole[key] for key in keys if key in whole}
+    else:
+        texts = engine.reader.values(header, keys)
+    missing = [key for key in keys if key not in texts]
+    if missing:
+        there = ", ".join(engine.reader.load_visible(header).texts)
+        raise NotFoundError(
+            f"checkpoint {header.id} has no {', '.join(map(repr, missing))}",
+            hint=f"there is: {there[:200] or 'nothing'}",
+            checkpoint_id=header.id,
+        )
+    return {key: decode(texts[key]) for key in keys}
 
 
 def _load(engine: Engine, header: Header, run: RunInfo | None = None) -> Steps[Saveable]:

@@ -164,7 +164,7 @@ class _Walk:
         elif made is not None and seq == header.base_seq:
             made.apply(bytes(body.patch))
         else:
-            made = Rebuilt(state_text(self._reader.load(header).texts))
+            made = Rebuilt(state_text(self._reader.load(header, again=True).texts))
         self._rebuilt[header.scope] = (header.seq, made)
 
     def problems(self, pruned: list[Range] | None = None) -> list[str]:

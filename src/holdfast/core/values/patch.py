@@ -19,6 +19,7 @@ b'[{"op":"replace","path":"/step","value":2}]'
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from threading import Lock
 from typing import Any
 
@@ -255,11 +256,13 @@ class Rebuilt:
     """A state in the making: a keyframe's text with deltas applied to it.
 
     Values stay text as long as they are only replaced or appended to, and a long text is copied
-    once. Texts given as `msgspec.Raw` are views of the record's body.
+    once. Texts given as `msgspec.Raw` are views of the record's body. With *only*, other keys
+    are passed over.
     """
 
-    def __init__(self, state: bytes | msgspec.Raw) -> None:
-        self._slots = _slots_of(state)
+    def __init__(self, state: bytes | msgspec.Raw, only: AbstractSet[str] | None = None) -> None:
+        self._only = only
+        self._slots = _slots_of(state, only)
 
     def apply(self, patch: bytes | msgspec.Raw) -> None:
         """Carry out the operations of a patch's text, or raise a `CorruptError` half way."""
@@ -275,10 +278,12 @@ class Rebuilt:
         if step.op not in _OPERATIONS:
             raise ValueError(step.op)
         if step.path == "":
-            self._slots = _slots_of(step.value)
+            self._slots = _slots_of(step.value, self._only)
             return
         key, inside, rest = step.path[1:].partition("/")
         key = _unescape(key)
+        if self._only is not None and key not in self._only:
+            return
         if inside:
             self._slots[key].change(step, rest)
         elif step.op == "remove":
@@ -328,8 +333,9 @@ class _Texts(Mapping[str, bytes]):
         return len(self._texts)
 
 
-def _slots_of(state: bytes | msgspec.Raw) -> dict[str, _Slot]:
-    return {key: _Slot(raw) for key, raw in _read_mapping(state).items()}
+def _slots_of(state: bytes | msgspec.Raw, only: AbstractSet[str] | None) -> dict[str, _Slot]:
+    values = _read_mapping(state).items()
+    return {key: _Slot(raw) for key, raw in values if only is None or key in only}
 
 
 class _Slot:

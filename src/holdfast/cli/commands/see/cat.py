@@ -56,7 +56,7 @@ def read_value_at(manager: CheckpointManager, header: Header, path: str, address
     if parts[0] == "metadata":
         root: dict[str, Any] = {"metadata": header.metadata}
     else:
-        root = {"state": tree_of(manager.reader.load_visible(header))}
+        root = {"state": _tree(manager, header, parts[1:2])}
     return ValueAt(
         run_id=header.run_id,
         checkpoint_id=header.id,
@@ -64,6 +64,14 @@ def read_value_at(manager: CheckpointManager, header: Header, path: str, address
         path=path,
         value=value_at(root, parts, address),
     )
+
+
+def _tree(manager: CheckpointManager, header: Header, key: list[str | int]) -> dict[str, Any]:
+    """The state, or only the value under *key* if that is there."""
+    texts = manager.reader.values(header, [str(one) for one in key]) if key else {}
+    if texts:
+        return {name: msgspec.json.decode(text) for name, text in texts.items()}
+    return tree_of(manager.reader.load_visible(header))
 
 
 def _better(cli: Cli, what: str, error: NotFoundError) -> NotFoundError:
