@@ -22,7 +22,7 @@ from holdfast.errors import Interrupted
 __all__ = ["main"]
 
 _TRIES_PER_RUN = 20
-_LONGEST = 60.0
+_LONGEST = 300.0
 """Seconds after which a process counts as hung."""
 _AGAIN = 2.0
 """Seconds after which Ctrl-C is pressed again."""

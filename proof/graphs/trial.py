@@ -25,7 +25,7 @@ __all__ = ["FAULTS", "Seen", "try_out"]
 FAULTS = ("kill", "kill", "kill", "terminate", "cancel", "timeout", "two", "pause", "none")
 _BROKEN_STARTS = 6
 _MOST_STARTS = 80
-_LONGEST = 60.0
+_LONGEST = 300.0
 """Seconds after which a start counts as hung."""
 _ANSWER = "yes"
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -33,6 +34,7 @@ from holdfast.errors import (
     StorageUnavailableError,
     UsageError,
 )
+from holdfast.runtime.graph import loop
 from holdfast.storage.base import Batch
 
 
@@ -184,9 +186,12 @@ async def test_checkpoints_at_named_nodes_by_predicate_and_before_nodes(db: str)
         assert [step for step, *_ in await kinds(graph, "nodes")] == [0, 1, 2, 3]
 
 
-async def test_checkpoints_by_seconds(db: str) -> None:
+async def test_checkpoints_by_seconds(db: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
     async def slow(state: State) -> None:
-        await asyncio.sleep(1.1)
+        now[0] += 1.1
 
     async def quick(state: State) -> None:
         return None
