@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import time
+from typing import Any
+
+from tests.runtime import fleets
 
 import holdfast
-from holdfast import StateGraph, step, workflow
+from holdfast import Agent, Fleet, StateGraph, step, workflow
+from holdfast.testing.scripted import ScriptedModel
 
 
 @step
@@ -68,3 +72,15 @@ def slow_step(number: int) -> int:
 @workflow
 def slow(steps: int) -> int:
     return sum(slow_step(number) for number in range(steps))
+
+
+def make_agent() -> Agent:
+    return Agent("helper", model=ScriptedModel(["forty-two"]), storage=STORAGE["here"])
+
+
+def make_fleet() -> Fleet:
+    return Fleet(fleets.manager(rounds=2), fleets.team(), name="crew", storage=STORAGE["here"])
+
+
+STORAGE: dict[str, Any] = {"here": "memory://"}
+"""The storage of the agents and fleets that are made here."""

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 from tests.executors import jobs
 
-from holdfast import SQLiteStorage
+from holdfast import RunQuery, SQLiteStorage
 from holdfast.errors import UsageError
-from holdfast.executors import LocalExecutor, drive
+from holdfast.executors import LocalExecutor, Served, drive, served_by
 from holdfast.runtime.stop import StopScope
 from holdfast.storage.base import Leasing, this_process
+from holdfast.storage.queueing import EntryQuery
 
 
 @pytest.fixture
@@ -119,3 +120,30 @@ def test_a_medium_without_queues_says_which_has_them(tmp_path: Path) -> None:
     storage = FilesystemStorage(tmp_path / "runs")
     with pytest.raises(UsageError, match=r"keeps no queues.*PostgreSQL"):
         jobs.doubled.start([1], storage=storage)
+
+
+def test_an_agent_and_a_fleet_are_started_and_driven(
+    storage: SQLiteStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import asyncio
+
+    monkeypatch.setitem(jobs.STORAGE, "here", storage)
+    here = "tests.executors.jobs"
+
+    async def start() -> None:
+        agent = await jobs.make_agent().start("?", run_id="a", entry_point=f"{here}:make_agent")
+        fleet = await jobs.make_fleet().start("?", run_id="f", entry_point=f"{here}:make_fleet")
+        assert [await agent.status(), await fleet.status()] == ["running", "running"]
+
+    asyncio.run(start())
+    assert drive("a", storage=storage).outcome == "completed"
+    assert drive("f", storage=storage).outcome == "completed"
+    assert {run.run_id: run.status for run in storage.runs(RunQuery())} == {
+        "a": "completed",
+        "f": "completed",
+    }
+    assert served_by([f"{here}:make_agent", f"{here}:make_fleet"]) == [
+        Served(f"{here}:make_agent", 0),
+        Served(f"{here}:make_fleet", 0),
+    ]
+    assert {entry.target for entry in storage.entries(EntryQuery())} == set()
