@@ -11,6 +11,7 @@ import msgspec
 from holdfast.checkpoint.journal import Note
 from holdfast.checkpoint.manager import CheckpointManager, manager_for
 from holdfast.core.policy import (
+    CANCEL,
     QUEUED,
     EntryState,
     QueueEntry,
@@ -24,7 +25,7 @@ from holdfast.errors import NotFoundError, UsageError
 from holdfast.storage.base import RecordQuery, Storage
 from holdfast.storage.queueing import EntryQuery, Queueing
 
-__all__ = ["queue_entries", "queues", "rebuild_queues", "requeue", "set_queue"]
+__all__ = ["cancel", "queue_entries", "queues", "rebuild_queues", "requeue", "set_queue"]
 
 Target = CheckpointManager | Storage | str | None
 
@@ -64,15 +65,25 @@ def requeue(run_id: str, *, storage: Target = None) -> None:
     with _opened(storage) as (manager, kept):
         entry = kept.entry_of(run_id)
         if entry is None:
-            raise NotFoundError(
-                f"run {run_id!r} is in no queue", hint="holdfast queue lists them", run_id=run_id
-            )
+            raise _not_queued(run_id)
         if entry.state in ("ready", "running"):
             raise UsageError(f"run {run_id!r} is {entry.state} already", run_id=run_id)
         again = Submission(
             queue=entry.queue, target=entry.target, priority=entry.priority, key=entry.key
         )
         note = Note(kind=QUEUED, content={}, metadata={QUEUED: msgspec.to_builtins(again)})
+        manager.append_notes(run_id, (note,))
+
+
+def cancel(run_id: str, *, by: str = "", storage: Target = None) -> None:
+    """Ask for a queued run to end: at its next step if it is executed, else before it starts.
+
+    A worker saves it as ``interrupted``; `requeue` has it continued.
+    """
+    with _opened(storage) as (manager, kept):
+        if kept.entry_of(run_id) is None:
+            raise _not_queued(run_id)
+        note = Note(kind=CANCEL, content={}, metadata={"by": by} if by else {})
         manager.append_notes(run_id, (note,))
 
 
@@ -99,6 +110,12 @@ def _entry_from(storage: Storage, run_id: str) -> QueueEntry | None:
         if change is not None:
             entry = after_change(entry, change, run_id=run_id, rank=at, now=time.time())
     return entry
+
+
+def _not_queued(run_id: str) -> NotFoundError:
+    return NotFoundError(
+        f"run {run_id!r} is in no queue", hint="holdfast queue lists them", run_id=run_id
+    )
 
 
 @contextmanager

@@ -62,6 +62,15 @@ def test_queue_lists_shows_and_requeues(url: str, storage: SQLiteStorage) -> Non
     assert (again.code, "ready already" in again.err) == (2, True)
 
 
+def test_queue_cancels(url: str, storage: SQLiteStorage) -> None:
+    jobs.doubled.start([1], run_id="a", storage=storage, delay=3600)
+    assert call("queue", "cancel", "a", "-s", url, "--json").json()["runs"] == ["a"]
+    entry = storage.entry_of("a")
+    assert entry is not None and (entry.state, entry.cancelled) == ("ready", True)
+    assert call("queue", "cancel", "gone", "-s", url).code == 4
+    assert call("queue", "cancel", "-s", url).code == 2
+
+
 def test_queue_pauses_and_limits(url: str, storage: SQLiteStorage) -> None:
     call("queue", "limit", "mail", "--concurrency", "2", "--rate", "100/60", "-s", url)
     call("queue", "pause", "mail", "-s", url)

@@ -71,7 +71,7 @@ class QueueDocument(Document, kw_only=True):
 
 
 class Requeued(Document, kw_only=True):
-    """``queue requeue``, ``queue rebuild``"""
+    """``queue requeue``, ``queue cancel``, ``queue rebuild``"""
 
     type: Literal["requeued"] = "requeued"
     runs: list[str]
@@ -88,11 +88,11 @@ def queue(
         str,
         Argument(
             metavar="ACTION",
-            help="list, show, dead, pause, resume, limit, requeue or rebuild.",
+            help="list, show, dead, pause, resume, limit, requeue, cancel, rebuild.",
         ),
     ] = "list",
     names: Annotated[
-        list[str] | None, Argument(metavar="NAME", help="A queue; for requeue, runs.")
+        list[str] | None, Argument(metavar="NAME", help="A queue; for requeue and cancel, runs.")
     ] = None,
     state: Annotated[
         str | None, Option(metavar="STATE", help="Only runs that are so: ready, waiting, ...")
@@ -118,8 +118,8 @@ def queue(
 
     show NAME lists the runs of a queue, dead the dead letters with their reasons. pause NAME
     starts nothing more of it, resume NAME does again. limit NAME sets how much of it runs.
-    requeue RUN queues dead letters and cancelled runs again. rebuild makes the index again from
-    the journals.
+    cancel RUN ends runs at their next step; requeue RUN queues dead letters and cancelled runs
+    again. rebuild makes the index again from the journals.
     """
     actions: dict[str, Callable[[], None]] = {
         "list": lambda: _list(cli),
@@ -131,6 +131,7 @@ def queue(
             cli, _one(action, names), **_limits(concurrency, key_concurrency, rate, attempts)
         ),
         "requeue": lambda: _requeue(cli, names or [], all_dead=all_dead),
+        "cancel": lambda: _cancel(cli, names or []),
         "rebuild": lambda: _rebuild(cli),
     }
     if action not in actions:
@@ -289,6 +290,17 @@ def _requeue(cli: Cli, runs: list[str], *, all_dead: bool) -> None:
         requeue(run_id, storage=cli.manager)
     document = Requeued(runs=runs, entries=len(runs))
     cli.give(document, lambda: [Line.of("requeued ", Cell(run_id, "bold")) for run_id in runs])
+
+
+def _cancel(cli: Cli, runs: list[str]) -> None:
+    from holdfast.executors import cancel
+
+    if not runs:
+        raise UsageError("no run is named", hint="holdfast queue cancel RUN")
+    for run_id in runs:
+        cancel(run_id, storage=cli.manager)
+    document = Requeued(runs=runs, entries=len(runs))
+    cli.give(document, lambda: [Line.of("cancelled ", Cell(run_id, "bold")) for run_id in runs])
 
 
 def _rebuild(cli: Cli) -> None:
