@@ -64,6 +64,10 @@ PROOFS: dict[str, Proof] = {
         "a process that was stopped for longer than its lease appends nothing",
         ("tests/crash/test_pauses.py",),
     ),
+    "servers": Proof(
+        "a server that is killed, or a connection that is cut, loses nothing acknowledged",
+        ("tests/e2e/servers/test_faults.py", "tests/e2e/servers/test_races.py"),
+    ),
     "graphs": Proof(
         "a killed graph goes on where it was, and recorded effects are not repeated",
         (

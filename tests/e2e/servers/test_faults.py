@@ -6,14 +6,16 @@ import threading
 import time
 from collections.abc import Callable
 from itertools import cycle, islice
+from pathlib import Path
 
 import pytest
 from tests.crash.media import FULL, times
 from tests.cutting import MOMENTS, CuttingProxy
-from tests.servers import Postgres, Redis
+from tests.servers import Postgres, Redis, valkey_program
 
 from holdfast import CheckpointManager, State
 from holdfast.storage.base import RunQuery, Storage
+from holdfast.storage.redis import RedisStorage
 
 pytestmark = pytest.mark.timeout(7_200 if FULL else 600)
 
@@ -94,6 +96,25 @@ def test_a_server_killed_under_load_loses_nothing_and_writers_continue(
         writers.stop()
         count = writers.check(manager)
     finding(f"server kill -9 under load, {medium}", kills, f"{count:,} saves acknowledged, 0 lost")
+
+
+def test_the_test_sees_a_server_that_loses_what_it_acknowledged(
+    home: Path, finding: Callable[..., None]
+) -> None:
+    """One that keeps no append-only file, accepted with durability=relaxed."""
+    server = Redis(valkey_program(), home / "server", "appendonly no", 'save ""').start()
+    try:
+        with RedisStorage(server.url, durability="relaxed", patience=120) as storage:
+            manager = CheckpointManager(storage)
+            writers = Writers(manager)
+            writers.wait_for_more(2)
+            writers.stop()
+            server.kill()
+            with pytest.raises(AssertionError, match="an acknowledged save is lost"):
+                writers.check(manager)
+    finally:
+        server.stop()
+    finding("a server that keeps nothing on disk", 1, "its loss noticed", control=True)
 
 
 def test_cut_connections_lose_nothing_and_double_nothing(
