@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from functools import partial
@@ -149,7 +148,7 @@ def blame(reader: Reader, run: RunInfo, path: str, scope: str) -> CheckpointMeta
     pointer = _pointer_of(path)
     lengths = _Lengths(reader, pointer)
     for header, steps in _newest_first(reader, run, scope):
-        if any(touches(Operation(step.op, step.path), pointer) for step in steps):
+        if any(touches(step, pointer) for step in steps):
             return metadata_of(header)
         if lengths.appended(header, steps):
             return metadata_of(header)
@@ -158,17 +157,31 @@ def blame(reader: Reader, run: RunInfo, path: str, scope: str) -> CheckpointMeta
 
 def _newest_first(
     reader: Reader, run: RunInfo, scope: str
-) -> Iterator[tuple[Header, tuple[Change, ...]]]:
-    """Yield each visible checkpoint with its changes, reading many records at a time."""
-    headers = list(reader.storage.headers(RecordQuery(run_id=run.run_id, scope=scope)))
-    for start in range(0, len(headers), _AT_A_TIME):
-        some = headers[start : start + _AT_A_TIME]
+) -> Iterator[tuple[Header, list[Operation]]]:
+    """Yield each visible checkpoint with its operations, reading many records at a time."""
+    before: str | None = None
+    while True:
+        query = RecordQuery(run_id=run.run_id, scope=scope, before=before, limit=_AT_A_TIME)
+        some = list(reader.storage.headers(query))
+        if not some:
+            return
+        before = some[-1].id
         wanted = {header.seq for header in some}
         records = reader.storage.read(run.run_id, first=min(wanted), last=max(wanted))
         found = {one.header.seq: one for one in records if one.header.seq in wanted}
         for header in some:
             if header.seq in found:
-                yield header, changes_in(reader, found[header.seq])
+                yield header, _operations_in(reader, found[header.seq])
+
+
+def _operations_in(reader: Reader, record: Record) -> list[Operation]:
+    """The operations of a checkpoint, without their values."""
+    body = read_body(reader.sealer.open(record), record.header)
+    steps = operations(bytes(body.patch))
+    if record.header.frame == "key" and not steps:
+        state = msgspec.json.decode(body.state, type=dict[str, msgspec.Raw])
+        return [Operation("add", f"/{key}") for key in state]
+    return steps
 
 
 class _Lengths:
@@ -180,12 +193,15 @@ class _Lengths:
         self._lengths: dict[str, int] = {}
         self._next: str | None = None
 
-    def appended(self, header: Header, steps: tuple[Change, ...]) -> bool:
+    def appended(self, header: Header, steps: list[Operation]) -> bool:
         """Return whether a checkpoint appended the value at the pointer, or a value around it."""
         if self._next != header.id:
             self._lengths.clear()
         self._next = header.parent
-        grew = Counter(step.path[:-2] for step in steps if step.path.endswith("/-"))
+        grew: dict[str, int] = {}
+        for step in steps:
+            if step.path.endswith("/-"):
+                grew[step.path[:-2]] = grew.get(step.path[:-2], 0) + 1
         for place, count in grew.items():
             index = self._pointer.removeprefix(f"{place}/").partition("/")[0]
             if not self._pointer.startswith(f"{place}/") or not index.isdecimal():
@@ -202,7 +218,7 @@ class _Lengths:
         return False
 
 
-def _resizes(change: Change, place: str) -> bool:
+def _resizes(change: Operation, place: str) -> bool:
     """Return whether a change other than an append may alter the length of the list at *place*."""
     if change.path == f"{place}/-":
         return False
