@@ -132,7 +132,7 @@ def test_a_chosen_step_far_back_is_in_its_window(page: Browser) -> None:
     assert "Newer steps" in text
 
 
-def test_compare_shows_both_values_and_where_a_fork_parted(page: Browser) -> None:
+def test_compare_shows_both_values_and_where_a_fork_diverged(page: Browser) -> None:
     text = text_of(page.get("/compare?a=report-mon&b=report-mon-kids"))
     assert "report-mon-kids was forked from report-mon at step 3" in text
     assert "added /audience" in text
@@ -324,7 +324,7 @@ def test_the_timeline_compresses_pauses(page: Browser, manager: CheckpointManage
 
 def test_compare_names_the_first_divergence_effects_messages_and_cost(page: Browser) -> None:
     text = page.get("/compare?a=report-mon&b=report-mon-kids").text
-    assert "They part at step 5: both ran write and left other values: /report." in text
+    assert "They diverge at step 5: both ran write and left other values: /report." in text
     effects = rows_of(text, "<h2>Effects")
     assert [row[:2] for row in effects] == [["write@5", "different"], ["search@4", "same"]]
     assert "4 messages in common" in text
@@ -340,7 +340,7 @@ def test_compare_of_two_checkpoints_of_one_run(page: Browser) -> None:
 
 def test_compare_of_runs_that_have_nothing_in_common(page: Browser) -> None:
     text = text_of(page.get("/compare?a=crawl&b=report-tue"))
-    assert "They part at step" in text
+    assert "They diverge at step" in text
 
 
 def test_storage_shows_kinds_and_growth(page: Browser) -> None:

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from docs.page_runs import fill, fill_frameworks
+from docs.page_runs import fill, fill_frameworks, make_long
 from docs.page_screens import PATIENCE, chromium, new_context, served, sign_in
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
@@ -34,6 +34,14 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> str:
     with ThreadPoolExecutor(1) as aside:  # Playwright runs a loop in this thread
         aside.submit(fill, address).result()
         aside.submit(fill_frameworks, address).result()
+    return address
+
+
+@pytest.fixture(scope="session")
+def long_storage(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A storage with a run of ten thousand checkpoints."""
+    address = f"sqlite:///{tmp_path_factory.mktemp('long')}/long.db"
+    make_long(address)
     return address
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from docs.page_runs import LONG, make_long
+from docs.page_runs import LONG
 from docs.page_screens import SHAPES, new_context
 from playwright.sync_api import Browser, expect
 
@@ -46,12 +46,10 @@ def test_a_file_is_the_run_page_without_a_script(
 
 
 def test_a_file_of_ten_thousand_checkpoints_opens_and_turns_its_pages(
-    browser: Browser, tmp_path: Path
+    browser: Browser, long_storage: str, tmp_path: Path
 ) -> None:
-    storage = f"sqlite:///{tmp_path}/long.db"
-    make_long(storage)
     page = new_context(browser, java_script_enabled=False).new_page()
-    page.goto(exported(storage, "long", tmp_path / "long.html"))
+    page.goto(exported(long_storage, "long", tmp_path / "long.html"))
     expect(page.locator(".page:visible .list li")).to_have_count(50)
     page.locator(".pages a").nth(100).click()
     expect(page.locator(".page:visible .list li")).to_have_count(50)

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from docs.page_runs import make_long
 from docs.page_screens import SCREENS, SHAPES, new_context, served, sign_in
 from playwright.sync_api import Browser, Page, expect
 
@@ -42,11 +41,9 @@ def test_no_screen_violates_accessibility_or_overflows(page: Page, base: str, na
 
 
 @pytest.fixture(scope="module")
-def long(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Page, str]]:
+def long(browser: Browser, long_storage: str) -> Iterator[tuple[Page, str]]:
     """A page on a run of ten thousand checkpoints."""
-    address = f"sqlite:///{tmp_path_factory.mktemp('long')}/long.db"
-    make_long(address)
-    with served(address) as (_, link):
+    with served(long_storage) as (_, link):
         yield sign_in(new_context(browser), link), link.partition("/?")[0]
 
 

@@ -8,7 +8,8 @@ import msgspec
 
 from holdfast.core.policy import QueueInfo
 from holdfast.errors import NotFoundError
-from holdfast.executors import queue_entries, queues, requeue, set_queue
+from holdfast.executors import queues, requeue, set_queue
+from holdfast.storage.queueing import Queueing
 from holdfast.web.actions.plan import ActionPlan, note_action, page_of, run_in
 from holdfast.web.forms import Given
 from holdfast.web.site import Site
@@ -59,8 +60,8 @@ class RequeueAction:
 
     def ask(self, given: Given) -> ActionPlan:
         run = run_in(self._site, given)
-        found = queue_entries(storage=self._site.manager)
-        entry = next((one for one in found if one.run_id == run.run_id), None)
+        storage = self._site.manager.storage
+        entry = storage.entry_of(run.run_id) if isinstance(storage, Queueing) else None
         problem = "" if entry is not None else "The run is in no queue."
         if entry is not None and entry.state in ("ready", "running"):
             problem = f"The run is {entry.state} already."

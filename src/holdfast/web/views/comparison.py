@@ -17,7 +17,7 @@ from holdfast.web.views.conversation import ChatTurn, read_turns
 from holdfast.web.views.run_view import Costs, Spending, state_at
 
 _MOST_RECORDS = 600
-"""Records of each side that are read to find where the two part."""
+"""Records of each side that are read to find where the two diverge."""
 _MOST_TURNS = 40
 _MOST_EFFECTS = 200
 
@@ -83,7 +83,7 @@ def compare(manager: CheckpointManager, costs: Costs, one: Header, two: Header) 
             else (between, _Side(entries=[], effects={}, is_partial=False))
         )
     else:
-        said, places = _parting(one, two, a, b)
+        said, places = _divergence(one, two, a, b)
         words = f"{words} {said}".strip()
     common, turns, hidden = _turns(manager, one, two)
     effects = _effects(a.effects, b.effects)
@@ -139,7 +139,7 @@ def _side(manager: CheckpointManager, header: Header, first: int) -> _Side:
     return _Side(entries=entries, effects=effects, is_partial=last < header.seq)
 
 
-def _parting(
+def _divergence(
     one: Header, two: Header, a: _Side, b: _Side
 ) -> tuple[str, tuple[int | None, int | None]]:
     """The first step at which two runs differ, in words and as records."""
@@ -151,14 +151,14 @@ def _parting(
             entry = there.header
             places = (entry.seq, None) if right is None else (None, entry.seq)
             where = f"step {entry.step} {entry.node or ''}".strip()
-            return f"They agree until {longer.run_id} alone goes on with {where}.", places
+            return f"They agree until {longer.run_id} alone continues with {where}.", places
         if left.header.node != right.header.node:
             said = f"{one.run_id} ran {_node(left)} and {two.run_id} ran {_node(right)}"
-            return f"They part at step {left.header.step}: {said}.", _places(left, right)
+            return f"They diverge at step {left.header.step}: {said}.", _places(left, right)
         if _changed(left) != _changed(right):
             keys = sorted({path for path, _ in {*_changed(left)} ^ {*_changed(right)}})
             said = f"both ran {_node(left)} and left other values: {', '.join(keys[:6])}"
-            return f"They part at step {left.header.step}: {said}.", _places(left, right)
+            return f"They diverge at step {left.header.step}: {said}.", _places(left, right)
     return "The recorded steps of both are the same.", (None, None)
 
 
