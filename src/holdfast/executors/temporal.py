@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from functools import cache
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.checkpoint.leases import LEASE_SECONDS
 from holdfast.errors import MissingExtraError, UsageError
@@ -25,6 +25,9 @@ from holdfast.executors.worker import Worker
 from holdfast.executors.worker_metrics import WorkerMetrics
 from holdfast.storage.base import Storage
 from holdfast.storage.registry import open_storage
+
+if TYPE_CHECKING:
+    from temporalio.service import TLSConfig
 
 __all__ = ["TemporalExecutor", "TemporalWorker"]
 
@@ -104,7 +107,13 @@ class _Starter:
     """Starts the workflow of a run on a server."""
 
     def __init__(
-        self, address: str, namespace: str, task_queue: str, heartbeat_seconds: float
+        self,
+        address: str,
+        namespace: str,
+        task_queue: str,
+        heartbeat_seconds: float,
+        api_key: str | None,
+        tls: TLSConfig | bool | None,
     ) -> None:
         if heartbeat_seconds <= 0:
             raise UsageError(
@@ -113,6 +122,8 @@ class _Starter:
         self._address = address
         self._namespace = namespace
         self._heartbeat_seconds = heartbeat_seconds
+        self._api_key = api_key
+        self._tls = tls
         self.task_queue = task_queue
         self._client: Any = None
 
@@ -121,7 +132,13 @@ class _Starter:
         from temporalio.client import Client
 
         if self._client is None:
-            self._client = await Client.connect(self._address, namespace=self._namespace, lazy=lazy)
+            self._client = await Client.connect(
+                self._address,
+                namespace=self._namespace,
+                api_key=self._api_key,
+                tls=self._tls,
+                lazy=lazy,
+            )
         return self._client
 
     async def start(self, run_id: str, timeout: float) -> None:
@@ -152,7 +169,7 @@ class TemporalExecutor:
     """Hands runs to the processes that serve a task queue with `TemporalWorker`.
 
     A submission that does not reach the server within *timeout* seconds is logged and dropped: a
-    worker finds the run in the storage.
+    worker finds the run in the storage. *api_key* and *tls* are those of Temporal's client.
     """
 
     def __init__(
@@ -161,11 +178,15 @@ class TemporalExecutor:
         *,
         namespace: str = "default",
         task_queue: str = "holdfast",
-        heartbeat_seconds: float = 30.0,
+        heartbeat_seconds: float = LEASE_SECONDS,
         timeout: float = 10.0,
+        api_key: str | None = None,
+        tls: TLSConfig | bool | None = None,
     ) -> None:
         _check_installed()
-        self._starter = _Starter(address, namespace, task_queue, heartbeat_seconds)
+        self._starter = _Starter(
+            address, namespace, task_queue, heartbeat_seconds, api_key=api_key, tls=tls
+        )
         self._timeout = timeout
         self._loop = _Loop()
 
@@ -202,7 +223,7 @@ class TemporalWorker:
     Any number of processes may do so. Each of them also looks in the storage for runs that are
     ready, due, answered or left by a dead process, and starts their workflows, so that a run needs
     no submission. *serves* are modules or ``module:name``. A lease and a heartbeat last
-    *lease_seconds*.
+    *lease_seconds*. *api_key* and *tls* are those of Temporal's client.
     """
 
     def __init__(
@@ -215,9 +236,13 @@ class TemporalWorker:
         queues: Sequence[str] = ("default",),
         concurrency: int = 8,
         lease_seconds: float = LEASE_SECONDS,
+        api_key: str | None = None,
+        tls: TLSConfig | bool | None = None,
     ) -> None:
         _check_installed()
-        self._starter = _Starter(address, namespace, task_queue, lease_seconds)
+        self._starter = _Starter(
+            address, namespace, task_queue, lease_seconds, api_key=api_key, tls=tls
+        )
         self._opened = None if isinstance(storage, Storage) else open_storage(storage)
         self._worker = Worker(
             self._opened or storage,  # type: ignore[arg-type]

@@ -23,7 +23,9 @@ _RAY_SETTINGS = {
     "RAY_health_check_period_ms": "1000",
     "RAY_health_check_timeout_ms": "5000",
     "RAY_health_check_failure_threshold": "3",
+    # A busy machine takes its time to start the processes of a node.
     "RAY_raylet_start_wait_time_s": "120",
+    "RAY_agent_register_timeout_ms": "120000",
     # Log lines of actors are not copied to the driver's output.
     "RAY_DEDUP_LOGS": "0",
 }

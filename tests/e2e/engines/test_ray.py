@@ -73,3 +73,36 @@ def test_no_run_is_lost_whatever_dies(
     executor.close(timeout=30)
     assert verdict.fenced >= 1
     figure(f"Ray, 3 nodes, an actor, a node, PostgreSQL and all of them killed: {verdict}")
+
+
+@pytest.mark.timeout(1800)
+def test_a_detached_pool_stays_until_it_is_drained(tmp_path: Path) -> None:
+    trial = Trial(tmp_path, 8, pause=0.0)
+    cluster = RayCluster(nodes=2)
+
+    def connect() -> RayExecutor:
+        return RayExecutor(
+            trial.address,
+            "tests.executors.counting",
+            address=cluster.address,
+            actors=2,
+            concurrency=2,
+            pool="kept",
+            detached=True,
+        )
+
+    try:
+        cluster.start()
+        with connect() as executor:
+            before = {worker.pid for worker in executor.workers(timeout=120)}
+        assert len(before) == 2
+        assert all(processes.is_live(pid) for pid in before)
+        trial.start()
+        executor = connect()
+        assert {worker.pid for worker in executor.workers(timeout=120)} == before
+        assert trial.finish().repeated == 0
+        executor.drain(timeout=120)
+        processes.until(lambda: not any(map(processes.is_live, before)), "the end of the pool")
+        executor.close()
+    finally:
+        cluster.stop()

@@ -94,3 +94,20 @@ def test_no_run_is_lost_whatever_dies(
     verdict = trial.finish()
     assert verdict.fenced >= 1
     figure(f"Temporal, workers, the server, PostgreSQL and all of them killed: {verdict}")
+
+
+def test_keys_and_certificates_reach_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    from temporalio.client import Client
+
+    asked: list[tuple[str, dict[str, object]]] = []
+
+    async def connect(address: str, **options: object) -> Client:
+        asked.append((address, options))
+        raise RuntimeError("not there")
+
+    monkeypatch.setattr(Client, "connect", connect)
+    with TemporalExecutor("cloud:7233", namespace="team", api_key="secret", tls=True) as executor:
+        executor.submit("a-run")
+    ((address, options),) = asked
+    assert address == "cloud:7233"
+    assert options == {"namespace": "team", "api_key": "secret", "tls": True, "lazy": True}
