@@ -136,7 +136,7 @@ def test_an_append_whose_answer_was_lost_is_settled_by_its_digests(
     server: Postgres, schema: str
 ) -> None:
     """Nothing is lost and nothing stored twice, at whichever moment the connection is cut."""
-    rounds = 8
+    rounds = 4
     with CuttingProxy(server.connect) as proxy:
         url = server.through(proxy.port)
         storage = PostgresStorage(url, schema=schema, pool=1)

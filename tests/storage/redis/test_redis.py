@@ -324,7 +324,7 @@ def test_an_append_whose_answer_was_lost_is_settled_by_its_digests(
     server: Redis, prefix: str
 ) -> None:
     """Nothing is lost and nothing stored twice, at whichever moment the connection is cut."""
-    rounds = 8
+    rounds = 4
     with CuttingProxy(server.connect) as proxy:
         storage = RedisStorage(server.through(proxy.port), prefix=prefix, pool=1)
         with CheckpointManager(storage) as manager:
