@@ -12,6 +12,7 @@ import pytest
 from tests.cli.conftest import call
 
 from holdfast import CheckpointManager, State
+from holdfast.cli.framework import short_id
 
 
 def spawn(database: Path, *words: str, columns: int = 80, **environ: str) -> pexpect.spawn:
@@ -84,3 +85,19 @@ def test_ctrl_c_at_a_question_ends_with_130(database: Path) -> None:
     child.expect(pexpect.EOF)
     child.close()
     assert child.exitstatus == 130
+
+
+def test_every_short_id_that_is_shown_names_one_checkpoint(tmp_path: Path) -> None:
+    database = tmp_path / "many.db"
+    with CheckpointManager(f"sqlite:///{database}") as manager:
+        state = State.new({"n": 0}, run_id="r")
+        for number in range(200):  # within few milliseconds, so that the ids begin alike
+            state = state.set("n", number).at(step=number)
+            manager.save_checkpoint(state)
+        ids = [one.checkpoint_id for one in manager.list_checkpoints("r")]
+    short = [short_id(one) for one in ids]
+    assert len({*short}) == 200
+    assert all(len(one.replace("-", "")) - len("018bcfe568007") >= 7 for one in short)
+    with CheckpointManager(f"sqlite:///{database}") as manager:
+        for one, id in zip(short[::20], ids[::20], strict=True):
+            assert manager.reader.resolve(one).id == id

@@ -814,3 +814,8 @@ def test_a_forgotten_await_and_a_function_are_refused_with_what_to_do() -> None:
         with pytest.raises(EncodeError, match=r"function .* cannot be stored") as caught:
             encode({"callback": function})
         assert "register_type" not in caught.value.hint
+
+
+def test_only_a_class_can_be_registered() -> None:
+    with pytest.raises(UsageError, match="is not a class"):
+        register_type(lambda value: value)  # type: ignore[arg-type]

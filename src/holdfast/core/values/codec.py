@@ -101,6 +101,8 @@ def register_type(
     >>> from fractions import Fraction
     >>> _ = register_type(Fraction, encode=str, decode=Fraction)
     """
+    if not isinstance(cls, type):
+        raise UsageError(f"{cls!r} is not a class", hint="register the class of the values")
     name = cls.__qualname__ if name is None else name
     if (encode is None) != (decode is None):
         raise UsageError("encode and decode go together", hint="give both, or neither")
