@@ -168,7 +168,7 @@ class Worker:
         sweep_at = cancel_at = fire_at = 0.0
         pause = _POLL
         while not self._stopping.is_set():
-            found = 0
+            found, idle = 0, until_idle
             try:
                 now = time.monotonic()
                 if now >= sweep_at:
@@ -184,8 +184,8 @@ class Worker:
                 pause = _POLL
             except StorageError as error:
                 self._tell("storage.error", error=str(error))
-                pause = min(2 * pause, 10.0)
-            if until_idle and not found and not self._active:
+                pause, idle = min(2 * pause, 10.0), False
+            if idle and not found and not self._active:
                 return
             self._wake.wait(pause * random.uniform(0.5, 1.5))
             self._wake.clear()
@@ -196,7 +196,9 @@ class Worker:
             try:
                 for run_id in one.fire(self._manager):
                     self._tell("schedule.fired", schedule=one.name, run_id=run_id)
-            except UsageError as error:
+            except StorageError:
+                raise
+            except HoldfastError as error:
                 self._tell("schedule.error", schedule=one.name, error=str(error))
         return min(one.next().timestamp() for one in self._schedules)
 
