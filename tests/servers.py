@@ -29,12 +29,14 @@ from typing import Any
 
 __all__ = [
     "Azurite",
+    "Cosmos",
     "PgBouncer",
     "Postgres",
     "Redis",
     "RedisCluster",
     "SeaweedFS",
     "azurite",
+    "cosmos",
     "free_port",
     "node_modules",
     "owned_by_postgres",
@@ -649,6 +651,67 @@ class Azurite:
             assert answer.status == 201
 
 
+class Cosmos:
+    """Vercel's stand-in for Cosmos DB on loopback: single documents and etags are right in it.
+
+    It keeps everything in memory, so that tests kill its clients only, and a query looks at all
+    documents of a container, so that every test has a container of its own.
+    """
+
+    key = base64.b64encode(b"a key of the tests, of no account" * 2).decode()
+    database = "holdfast"
+
+    def __init__(self, directory: Path, *, owner: int) -> None:
+        self.directory = directory
+        self._owner = owner
+        directory.mkdir(parents=True, exist_ok=True)
+        port = directory / "port"
+        if not port.exists():
+            port.write_text(str(_free_ports(1)[0]))
+        self.port = int(port.read_text())
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def address(self, container: str) -> str:
+        """The address of a container, which is made if it is not there."""
+        from azure.cosmos import CosmosClient, PartitionKey
+
+        with CosmosClient(self.endpoint, self.key, enable_endpoint_discovery=False) as client:
+            database = client.create_database_if_not_exists(self.database)
+            database.create_container_if_not_exists(container, PartitionKey(path="/pk"))
+        return f"cosmos://tests/{self.database}/{container}"
+
+    def start(self) -> Cosmos:
+        """Start the server, and wait until it answers."""
+        node = shutil.which("node")
+        assert node is not None
+        program = node_modules() / "@vercel/cosmosdb-server/lib/cli.js"
+        with (self.directory / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [node, program, "-p", str(self.port), "--host", "127.0.0.1", "--no-ssl"],
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        _end_with(self._owner, self._process.pid, node, self.directory)
+        give_up = time.monotonic() + 120
+        while not self.answers():
+            if self._process.poll() is not None or time.monotonic() > give_up:
+                raise RuntimeError((self.directory / "log").read_text()[-4000:])
+            time.sleep(0.1)
+        return self
+
+    def answers(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self.port)):
+                return True
+        except OSError:
+            return False
+
+
 def node_modules() -> Path:
     """The packages that `make e2e` installs for servers which are programs of Node."""
     return Path(__file__).parents[1] / "build/node/node_modules"
@@ -734,6 +797,15 @@ def azurite() -> Azurite:
     directory = Path(f"{_SHARED}-azurite")
     with _only_one(directory):
         found = Azurite(directory, owner=_OWNER)
+        return found if found.answers() else found.start()
+
+
+@cache
+def cosmos() -> Cosmos:
+    """The stand-in for Cosmos DB that all tests of this run share."""
+    directory = Path(f"{_SHARED}-cosmos")
+    with _only_one(directory):
+        found = Cosmos(directory, owner=_OWNER)
         return found if found.answers() else found.start()
 
 

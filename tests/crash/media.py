@@ -16,6 +16,7 @@ from tests.servers import (
     RedisCluster,
     SeaweedFS,
     azurite,
+    cosmos,
     postgres,
     seaweedfs,
     valkey,
@@ -96,6 +97,14 @@ def _objects(server: SeaweedFS | Azurite, address: str, path: Path) -> Storage:
     return ObjectStorage(f"{address}/{_name_of(path)}")
 
 
+def _cosmos(path: Path) -> Storage:
+    from holdfast.storage.cosmos import CosmosStorage
+
+    server = cosmos()
+    os.environ["AZURE_COSMOS_KEY"] = server.key
+    return CosmosStorage(server.address(_name_of(path)), endpoint=server.endpoint)
+
+
 def _name_of(path: Path) -> str:
     return f"crash_{hashlib.sha256(str(path).encode()).hexdigest()[:20]}"
 
@@ -111,6 +120,7 @@ _OPEN: dict[str, Callable[[Path], Storage]] = {
     "valkey": lambda path: _redis(valkey(), path),
     "valkey-cluster": lambda path: _redis(valkey_cluster(), path),
     "s3": lambda path: _objects(seaweedfs(), f"s3://{SeaweedFS.bucket}", path),
+    "cosmos": _cosmos,
     "az": lambda path: _objects(azurite(), f"az://{Azurite.container}", path),
 }
 

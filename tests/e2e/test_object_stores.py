@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,21 +12,24 @@ import pytest
 from tests.crash.media import FULL, times
 from tests.crash.processes import ForkServer
 from tests.crash.test_kills import kill_and_check, kill_and_resume
+from tests.e2e.throttling import Throttling
 from tests.fake_objects import FakeObjects
 from tests.machine.test_machine import Machine, examine
 from tests.peers.test_conformance import check_conformance
-from tests.servers import azurite, node_modules, seaweedfs
+from tests.servers import azurite, cosmos, node_modules, seaweedfs
 
+from holdfast import errors
 from holdfast.storage.base import Storage
 from holdfast.storage.objects import ObjectStorage
-from holdfast.testing import StorageContract
+from holdfast.storage.registry import open_storage
+from holdfast.testing import JournalWriter, StorageContract
 from holdfast.testing.contract.racing import race_in_processes
 
 pytestmark = pytest.mark.timeout(14_400 if FULL else 600)
 
 
-needs_azurite = pytest.mark.skipif(
-    not (node_modules() / "azurite").exists(), reason="Azurite is not installed: make e2e"
+needs_node = pytest.mark.skipif(
+    not node_modules().exists(), reason="Azurite and the like are not installed: make e2e"
 )
 
 
@@ -42,7 +46,7 @@ class TestS3(StorageContract):
         """Leave it: the server's directory goes with the tests, and prefixes are not reused."""
 
 
-@needs_azurite
+@needs_node
 class TestAzure(TestS3):
     @pytest.fixture(autouse=True)
     def environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,6 +55,19 @@ class TestAzure(TestS3):
 
     def open(self, directory: Path) -> Storage:
         return ObjectStorage(f"az://{azurite().container}/{_prefix(directory)}")
+
+
+@needs_node
+class TestCosmos(TestS3):
+    @pytest.fixture(autouse=True)
+    def environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("AZURE_COSMOS_KEY", cosmos().key)
+
+    def open(self, directory: Path) -> Storage:
+        from holdfast.storage.cosmos import CosmosStorage
+
+        server = cosmos()
+        return CosmosStorage(server.address(_prefix(directory)), endpoint=server.endpoint)
 
 
 class TestFakeOfGoogle(TestS3):
@@ -71,7 +88,11 @@ def _prefix(directory: Path) -> str:
     return hashlib.sha256(str(directory).encode()).hexdigest()[:20]
 
 
-MEDIA = [pytest.param("s3", 1_000), pytest.param("az", 200, marks=needs_azurite)]
+MEDIA = [
+    pytest.param("s3", 1_000),
+    pytest.param("az", 200, marks=needs_node),
+    pytest.param("cosmos", 200, marks=needs_node),
+]
 """The media, each with the kills of its full form."""
 
 
@@ -132,3 +153,42 @@ async def test_langgraph_s_conformance_suite_passes(
     for name, value in seaweedfs().environment().items():
         monkeypatch.setenv(name, value)
     await check_conformance("s3", f"s3://{seaweedfs().bucket}/{_prefix(tmp_path)}")
+
+
+@needs_node
+def test_cosmos_requests_that_are_throttled_are_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AZURE_COSMOS_KEY", cosmos().key)
+    with Throttling(cosmos().port) as proxy:
+        address = f"{cosmos().address(_prefix(tmp_path))}?endpoint={proxy.endpoint}"
+        with open_storage(address) as storage:
+            writer = JournalWriter()
+            for _ in range(20):
+                writer.save(storage)
+            assert [record.header.seq for record in storage.read("run")] == list(range(1, 21))
+        assert proxy.refused >= 6
+
+
+@needs_node
+def test_a_record_larger_than_a_document_of_cosmos_is_kept_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AZURE_COSMOS_KEY", cosmos().key)
+    address = f"{cosmos().address(_prefix(tmp_path))}?endpoint={cosmos().endpoint}"
+    body = os.urandom(3_000_000)
+    with open_storage(address) as storage:
+        JournalWriter().save(storage, body)
+    with open_storage(address) as storage:
+        assert [record.body for record in storage.read("run")] == [body]
+
+
+@needs_node
+def test_the_key_of_a_cosmos_account_is_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AZURE_COSMOS_KEY", "ZG8tbm90LXNob3c=")
+    with pytest.raises(errors.HoldfastError) as failed:
+        open_storage("cosmos://account/none/none?endpoint=http://127.0.0.1:9&timeout=1&patience=0")
+    for text in (str(failed.value), repr(failed.value), repr(failed.value.__dict__)):
+        assert "ZG8tbm90LXNob3c=" not in text
+    with pytest.raises(errors.UsageError, match="never from the address"):
+        open_storage("cosmos://me:ZG8tbm90LXNob3c=@account/db/runs")

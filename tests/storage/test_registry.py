@@ -233,10 +233,13 @@ def test_an_empty_address_names_nothing(address: str) -> None:
     [
         (
             "sqlit:///x.db",
-            "did you mean sqlite? there are: az, file, gs, memory, postgresql, redis, resilient,",
+            "did you mean sqlite? there are: az, cosmos, file, gs, memory, postgresql, redis,",
         ),
         ("sqlite3:///x.db", "did you mean sqlite?"),
-        ("ftp://x", "there are: az, file, gs, memory, postgresql, redis, resilient, s3, sqlite"),
+        (
+            "ftp://x",
+            "there are: az, cosmos, file, gs, memory, postgresql, redis, resilient, s3, sqlite",
+        ),
     ],
 )
 def test_an_unknown_scheme_lists_those_that_exist(address: str, said: str) -> None:
@@ -244,12 +247,6 @@ def test_an_unknown_scheme_lists_those_that_exist(address: str, said: str) -> No
         open_storage(address)
     assert said in str(caught.value)
     assert caught.value.scheme == address.partition(":")[0]
-
-
-@pytest.mark.parametrize("scheme", ["cosmos"])
-def test_a_storage_that_this_version_lacks_says_so(scheme: str) -> None:
-    with pytest.raises(NotFoundError, match=r"this version of Holdfast has no .* file, gs, memory"):
-        open_storage(f"{scheme}://user:secret@host/db")
 
 
 def test_an_unknown_name_lists_those_that_are_registered() -> None:
@@ -405,7 +402,7 @@ def test_a_broken_package_breaks_no_other(place: Path, scheme: str) -> None:
 
 @pytest.mark.usefixtures("plugins")
 def test_what_a_package_brings_is_listed_and_must_be_a_storage() -> None:
-    listed = "az, broken, file, gone, good, gs, memory, nothing, postgresql, redis, resilient, s3"
+    listed = "az, broken, cosmos, file, gone, good, gs, memory, nothing, postgresql, redis"
     with pytest.raises(NotFoundError, match=listed):
         open_storage("other://")
     with pytest.raises(UsageError, match="NoneType"):

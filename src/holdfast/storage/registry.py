@@ -39,7 +39,6 @@ __all__ = [
 ]
 
 _GROUP = "holdfast.storages"
-_LATER = ("cosmos",)
 _ALIASES = {
     "postgres": "postgresql",
     **dict.fromkeys(("rediss", "redis+unix", "valkey", "valkeys", "valkey+unix"), "redis"),
@@ -60,6 +59,8 @@ def open_storage(address: str | Storage | None = None) -> Storage:
       needs the extra `redis`.
     - ``s3://bucket/prefix``, ``gs://bucket/prefix``, ``az://container/prefix``, with
       ``endpoint=``, ``region=``, ``timeout=``, ``patience=``; needs the extra `objects`.
+    - ``cosmos://account/database/container``, with ``endpoint=``, ``timeout=``, ``patience=``;
+      needs the extra `cosmos`.
     - All of them take ``?compress=gzip``, ``zstd`` or ``false``; only files are plain by default.
       ``redundancy=1`` keeps a second, compressed copy of every record beside the first: a damaged
       record is made whole from it, and costs nothing.
@@ -325,18 +326,35 @@ def _open_objects(url: StorageURL) -> Storage:
     url.check_options("endpoint", "region", "compress", "timeout", "patience")
     from holdfast.storage.objects import ObjectStorage
 
+    return ObjectStorage(
+        f"{url.scheme}://{url.host or ''}{url.path}",
+        compress=_compression_named(url.options.get("compress", "zstd")),
+        endpoint=url.options.get("endpoint"),
+        region=url.options.get("region"),
+        timeout=_seconds(url, "timeout"),
+        patience=_seconds(url, "patience"),
+    )
+
+
+def _open_cosmos(url: StorageURL) -> Storage:
+    url.check_options("endpoint", "compress", "timeout", "patience")
+    from holdfast.storage.cosmos import CosmosStorage
+
+    return CosmosStorage(
+        f"{url.scheme}://{url.host or ''}{url.path}",
+        compress=_compression_named(url.options.get("compress", "zstd")),
+        endpoint=url.options.get("endpoint"),
+        timeout=_seconds(url, "timeout"),
+        patience=_seconds(url, "patience"),
+    )
+
+
+def _seconds(url: StorageURL, option: str) -> float:
     try:
-        return ObjectStorage(
-            f"{url.scheme}://{url.host or ''}{url.path}",
-            compress=_compression_named(url.options.get("compress", "zstd")),
-            endpoint=url.options.get("endpoint"),
-            region=url.options.get("region"),
-            timeout=float(url.options.get("timeout", "30")),
-            patience=float(url.options.get("patience", "30")),
-        )
+        return float(url.options.get(option, "30"))
     except ValueError as error:
         raise UsageError(
-            f"an option of {url} is no number: {error}", hint="timeout and patience take seconds"
+            f"an option of {url} is no number: {error}", hint=f"{option} takes seconds"
         ) from None
 
 
@@ -364,6 +382,7 @@ def _open_if_there(address: str) -> Storage | Callable[[], Storage]:
 _COMPRESS: dict[str, bool | str] = {"false": False, "true": True, "gzip": "gzip", "zstd": "zstd"}
 _SCHEMES: dict[str, Callable[[StorageURL], Storage]] = {
     "az": _open_objects,
+    "cosmos": _open_cosmos,
     "file": _open_file,
     "gs": _open_objects,
     "memory": _open_memory,
@@ -464,12 +483,6 @@ def _schemes() -> list[str]:
 def _unknown_scheme(url: StorageURL) -> NotFoundError:
     known = _schemes()
     scheme = _SPELLINGS.get(url.scheme, url.scheme)
-    if scheme in _LATER:
-        return NotFoundError(
-            f"this version of Holdfast has no {scheme} storage",
-            hint=f"it has: {', '.join(known)}; a package can bring others",
-            scheme=url.scheme,
-        )
     return NotFoundError(
         f"no storage has the scheme {url.scheme!r}",
         hint=f"{nearest(scheme, known)}there are: {', '.join(known)}",

@@ -315,6 +315,28 @@ def test_a_damaged_newest_object_is_not_taken_for_whole(
         assert JournalWriter.after(storage, "run").save(storage)
 
 
+def test_a_run_that_begins_while_it_is_looked_for_is_not_taken_for_damaged(
+    fake: FakeObjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ObjectStorage("s3://bucket/a") as storage, ObjectStorage("s3://bucket/a") as other:
+        JournalWriter("first", name="agent").save(storage)
+        newest, begun = storage._logs.newest_pos, []
+
+        def begins(name: str) -> int:
+            pos = newest(name)
+            if name == "late" and not begun:
+                begun.append(JournalWriter("late", name="agent").save(other))
+            return pos
+
+        monkeypatch.setattr(storage._logs, "newest_pos", begins)
+        assert list(storage.runs(RunQuery(run_id="late"))) == []
+        assert begun
+        begun.clear()
+        storage._index.add(1, "never-begun")
+        found = [info.run_id for info in storage.runs(RunQuery(name="agent"))]
+        assert found == ["late", "first"]
+
+
 def test_a_lost_index_is_rebuilt_from_the_runs(fake: FakeObjects) -> None:
     with ObjectStorage("s3://bucket/runs") as storage:
         for run_id in ("a", "b", "c"):

@@ -1,60 +1,29 @@
-"""A bucket of an object store: conditional writes, time limits, errors in Holdfast's own terms."""
+"""A bucket: named objects, written under conditions, with time limits and repetition."""
 
 from __future__ import annotations
 
 import os
 import random
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
-from typing import Any, TypeVar
+from typing import ClassVar, TypeVar
 
 import msgspec
 
-from holdfast.errors import (
-    MissingExtraError,
-    StorageError,
-    StorageFullError,
-    StorageUnavailableError,
-    UsageError,
-)
-from holdfast.storage.addresses import mask_url
-
-try:
-    import obstore
-    from obstore.exceptions import (
-        AlreadyExistsError,
-        BaseError,
-        PermissionDeniedError,
-        PreconditionError,
-        UnauthenticatedError,
-    )
-    from obstore.store import AzureStore, GCSStore, S3Store
-except ImportError as missing:
-    raise MissingExtraError(
-        "object stores need the package obstore", hint="pip install 'holdfast[objects]'"
-    ) from missing
+from holdfast.errors import StorageError, UsageError
 
 __all__ = ["Bucket", "ListedObject", "StoredObject"]
 
 T = TypeVar("T")
 A = TypeVar("A")
 
-_STORES: dict[str, Any] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
-_ENDPOINTS = {
-    "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
-    "gs": ("GOOGLE_BASE_URL",),
-    "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
-}
-_OPTION = {"s3": "endpoint", "gs": "base_url", "az": "endpoint"}
 _PAGE = 1000
 """Keys that a store lists with one request."""
 _FIRST_WAIT, _LONGEST_WAIT = 0.05, 2.0
-_AWAY = ("status code: 5", "status code: 429", "status code: 408", "status code: 409")
-_FULL = ("status code: 507", "QuotaExceeded", "InsufficientStorage", "EntityTooLarge")
 
 
 class StoredObject(msgspec.Struct, frozen=True):
@@ -73,79 +42,49 @@ class ListedObject(msgspec.Struct, frozen=True):
     """By the store's own clock."""
 
 
-class Bucket:
-    """Objects below a prefix of a bucket, of a container in Azure.
+class Bucket(ABC):
+    """Objects under keys of several parts. What differs between services is in its subclasses.
 
     A request that takes longer than *timeout* seconds is given up. One that fails because the
     store is away or busy is repeated for up to *patience* seconds.
     """
 
+    _errors: ClassVar[tuple[type[Exception], ...]]
+    """What the requests of a service raise when they fail."""
+
     def __init__(
         self,
-        scheme: str,
-        name: str,
-        prefix: str,
+        where: str,
+        identity: tuple[str, str],
         *,
-        endpoint: str | None = None,
-        region: str | None = None,
         timeout: float,
         patience: float,
         width: int = 16,
     ) -> None:
-        self.where = f"{scheme}://{name}/{prefix}".rstrip("/")
-        self._timeout = timeout
+        self.where = where
+        self.identity = identity
+        """The bucket and the endpoint it is reached by."""
+        self.timeout = timeout
         self._patience = patience
         self._pid = os.getpid()
         self._closed = False
-        options: dict[str, Any] = {}
-        if endpoint is not None:
-            options[_OPTION[scheme]] = endpoint
-        if region is not None:
-            if scheme != "s3":
-                raise UsageError(
-                    f"{scheme}: storages have no region", hint="leave region= out", option="region"
-                )
-            options["region"] = region
-        names = _ENDPOINTS[scheme]
-        given = endpoint or next(filter(None, map(os.environ.get, names)), "")
-        if given and scheme == "s3":
-            options["endpoint"] = given
-        self.identity = (f"{scheme}://{name}", given)
-        """The bucket and the endpoint it is reached by."""
-        try:
-            self._store = _STORES[scheme](
-                name,
-                prefix=prefix or None,
-                client_options={
-                    "timeout": timedelta(seconds=timeout),
-                    "connect_timeout": timedelta(seconds=min(timeout, 10)),
-                    "allow_http": given.startswith("http://"),
-                },
-                retry_config={"max_retries": 0},
-                **options,
-            )
-        except (BaseError, ValueError, TypeError) as error:
-            raise UsageError(
-                f"{self.where} cannot be opened: {_brief(error)}",
-                hint="give credentials by the environment, as the store's own tools take them",
-            ) from None
         self._pool = ThreadPoolExecutor(width, thread_name_prefix="holdfast-objects")
         self._outer = ThreadPoolExecutor(width, thread_name_prefix="holdfast-runs")
 
     def create(self, key: str, data: bytes) -> bool:
-        """Store an object unless there is one; True if this call may have stored it.
+        """Store an object unless there is one; True if this call stored it.
 
         False says that there is one. After a lost answer it may be that of this call.
         """
-        return self._run(lambda: self._put(key, data, "create")) is not None
+        return self._run(lambda: self._store(key, data, "create")) is not None
 
     def replace(self, key: str, data: bytes, version: Mapping[str, str]) -> dict[str, str] | None:
         """Store an object in place of the version given; None if there is another one."""
-        return self._run(lambda: self._put(key, data, dict(version)))
+        return self._run(lambda: self._store(key, data, dict(version)))
 
     def put(self, key: str, data: bytes) -> None:
         """Store an object, whatever is there."""
-        self._run(lambda: self._put(key, data, "overwrite"))
+        self._run(lambda: self._store(key, data, "overwrite"))
 
     def get(self, key: str) -> bytes | None:
         """Read an object whole; None if there is none."""
@@ -154,40 +93,19 @@ class Bucket:
 
     def look(self, key: str) -> StoredObject | None:
         """Read an object with its version; None if there is none."""
-
-        def work() -> StoredObject | None:
-            try:
-                answer = obstore.get(self._store, key)
-                return StoredObject(bytes(answer.bytes()), _version(answer.meta))
-            except FileNotFoundError:
-                return None
-
-        return self._run(work)
+        return self._run(lambda: self._fetch(key))
 
     def get_range(self, key: str, start: int, end: int) -> bytes | None:
         """Read some bytes of an object, fewer where it ends; None if there is none."""
-
-        def work() -> bytes | None:
-            try:
-                return bytes(obstore.get_range(self._store, key, start=start, end=end))
-            except FileNotFoundError:
-                return None
-
-        return self._run(work)
+        return self._run(lambda: self._fetch_range(key, start, end))
 
     def page(self, prefix: str, after: str | None = None) -> list[ListedObject]:
         """The first objects below *prefix*, or the first after a key: one request.
 
         There are more if the page is full, see `is_full`.
         """
-
-        def work() -> list[ListedObject]:
-            stream = obstore.list(self._store, prefix, offset=after, chunk_size=_PAGE)
-            rows = next(iter(stream), ())
-            found = [ListedObject(row["path"], row["size"], row["last_modified"]) for row in rows]
-            return [one for one in found if after is None or one.key > after]
-
-        return self._run(work)
+        found = self._run(lambda: self._list(prefix, after, _PAGE))
+        return [one for one in found if after is None or one.key > after]
 
     def each(self, prefix: str, after: str | None = None) -> Iterator[ListedObject]:
         """The objects below *prefix* in the order of their keys."""
@@ -206,19 +124,14 @@ class Bucket:
         """Delete objects, many with one request; what is not there is passed over."""
         gone = list(keys)
         for start in range(0, len(gone), _PAGE):
-            self._run(partial(self._delete, gone[start : start + _PAGE]))
+            self._run(partial(self._remove, gone[start : start + _PAGE]))
 
     def copy(self, key: str, to: str) -> None:
         """Copy an object within the store; what is not there is passed over."""
-
-        def work() -> None:
-            with suppress(FileNotFoundError):
-                obstore.copy(self._store, key, to)
-
-        self._run(work)
+        self._run(lambda: self._duplicate(key, to))
 
     def together(self, work: Callable[[A], T], items: Sequence[A]) -> list[T]:
-        """What *work* makes of each item, several at a time."""
+        """The results of *work* for each item, several at a time."""
         if len(items) < 2:
             return [work(item) for item in items]
         return list(self._pool.map(work, items))
@@ -247,7 +160,7 @@ class Bucket:
             self._pool.shutdown(wait=True)
 
     def once(self, work: Callable[[], T]) -> T:
-        """Do *work* without repeating it while the store is away."""
+        """Do *work* without repeating requests while the store is away."""
         patience, self._patience = self._patience, 0.0
         try:
             return work()
@@ -261,58 +174,36 @@ class Bucket:
         while True:
             try:
                 return work()
-            except (BaseError, OSError, ValueError, TimeoutError) as error:
-                failure = self._translate(error)
+            except self._errors as error:
+                failure = self._failure(error)
                 if not failure.retryable or time.monotonic() + wait > give_up:
                     raise failure from None
             time.sleep(wait * (0.5 + random.random()))
             wait = min(2 * wait, _LONGEST_WAIT)
 
-    def _put(self, key: str, data: bytes, mode: Any) -> dict[str, str] | None:
-        try:
-            answer = obstore.put(self._store, key, data, mode=mode, use_multipart=False)
-        except (AlreadyExistsError, PreconditionError):
-            return None
-        except FileNotFoundError:
-            if isinstance(mode, dict):
-                return None
-            raise
-        return _version(answer)
+    @abstractmethod
+    def _store(self, key: str, data: bytes, mode: Mapping[str, str] | str) -> dict[str, str] | None:
+        """Store an object and return its version; None if the condition does not hold.
 
-    def _delete(self, keys: Sequence[str]) -> None:
-        try:
-            obstore.delete(self._store, list(keys))
-        except FileNotFoundError:
-            # Some stores stop at a key that is not there.
-            for key in keys:
-                with suppress(FileNotFoundError):
-                    obstore.delete(self._store, key)
+        *mode* is "create", "overwrite", or the version to be replaced.
+        """
 
-    def _translate(self, error: Exception) -> StorageError:
-        text = _brief(error)
-        if isinstance(error, PermissionDeniedError | UnauthenticatedError):
-            return StorageError(
-                f"{self.where} refused: {text}",
-                hint="check the credentials in the environment and what they allow",
-            )
-        if isinstance(error, FileNotFoundError):
-            return StorageError(
-                f"{self.where} is not there: {text}", hint="create the bucket or the container"
-            )
-        if any(word in text for word in _FULL):
-            return StorageFullError(f"{self.where} takes no more: {text}")
-        if "status code: 4" in text and not any(word in text for word in _AWAY):
-            return StorageError(f"{self.where} failed: {text}")
-        return StorageUnavailableError(
-            f"{self.where} cannot be reached within {self._timeout:g} s: {text}"
-        )
+    @abstractmethod
+    def _fetch(self, key: str) -> StoredObject | None: ...
 
+    @abstractmethod
+    def _fetch_range(self, key: str, start: int, end: int) -> bytes | None: ...
 
-def _version(meta: Mapping[str, Any]) -> dict[str, str]:
-    return {name: meta[name] for name in ("e_tag", "version") if meta.get(name) is not None}
+    @abstractmethod
+    def _list(self, prefix: str, after: str | None, size: int) -> list[ListedObject]:
+        """The first *size* objects below *prefix*, after a key if one is given."""
 
+    @abstractmethod
+    def _remove(self, keys: Sequence[str]) -> None: ...
 
-def _brief(error: Exception) -> str:
-    """The first line of an error, without the answer's body and without what may be secret."""
-    line = str(error).strip().partition("\n")[0].partition(": <")[0]
-    return mask_url(line) or type(error).__name__
+    @abstractmethod
+    def _duplicate(self, key: str, to: str) -> None: ...
+
+    @abstractmethod
+    def _failure(self, error: Exception) -> StorageError:
+        """The error in Holdfast's own terms, without what may be secret."""

@@ -205,14 +205,18 @@ def check_index(bucket: Bucket, logs: RunLogs, index: RunNames, *, repair: bool)
     places = logs.all_places()
     tips = logs.tips(list(places))
     indexed = set(index.all())
-    there = {NamedRun(tip.head.ordinal, name): tip.run_id for name, tip in tips.items() if tip.head}
+    there = {
+        NamedRun(tip.head.ordinal, name): tip.run_id
+        for name, tip in tips.items()
+        if tip is not None and tip.head is not None
+    }
     problems = []
     for one in there.keys() - indexed:
         problems.append(f"run {there[one]!r} is missing in the index of runs")
         if repair:
             index.add(one.ordinal, one.name)
             problems[-1] += "; it was added"
-    for name in places.keys() - tips.keys():
+    for name in (name for name, tip in tips.items() if tip is None):
         last = logs.last_whole(name)
         if last is None or last.head is None:
             problems.append(f"no object of log/{name} can be read")

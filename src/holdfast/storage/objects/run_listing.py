@@ -50,10 +50,12 @@ class RunListing:
         """The head of a run as callers see it; None if there is no run."""
         name = medium_name(run_id)
         tips = self._logs.tips([name])
-        tip = tips.get(name)
-        if tip is None and self._logs.newest_pos(name):
+        if name not in tips:
+            return None
+        tip = tips[name]
+        if tip is None:
             raise damaged(run_id)
-        return None if tip is None or tip.head is None else _info(tip)
+        return None if tip.head is None else _info(tip)
 
     def infos(self, query: RunQuery, bound: int, size: int) -> tuple[list[RunInfo], int | None]:
         """The wanted ones of the *size* newest runs below *bound*, and the bound of the next."""
@@ -73,7 +75,9 @@ class RunListing:
         """The runs of a part of the index with their newest entries, and whether it is whole."""
         tips = self._logs.tips([one.name for one in indexed])
         for one in indexed:
-            tip = tips.get(one.name)
+            if one.name not in tips:
+                continue  # it is about to begin
+            tip = tips[one.name]
             if tip is not None:
                 yield one, tip, True
             elif (older := self._logs.last_whole(one.name)) is not None:
@@ -118,7 +122,10 @@ class RunListing:
         if query.run_id is None:
             tips = self.tips()
         else:
-            tips = list(self._logs.tips([medium_name(query.run_id)]).values())
+            found_tips = self._logs.tips([medium_name(query.run_id)]).values()
+            if None in found_tips:
+                raise damaged(query.run_id)
+            tips = [tip for tip in found_tips if tip is not None]
         for tip in tips:
             for key, header in self._rows(tip, lambda row: row.id == query.before, hidden=True):
                 if query.name in (None, header.name) and query.scope in (None, header.scope):

@@ -191,8 +191,11 @@ class RunLogs:
         page = self.bucket.page(f"log/{name}")
         return pos_of(page[0].key) if page else 0
 
-    def tips(self, names: Sequence[str]) -> dict[str, LogEntry]:
-        """The newest entries of the logs of these runs; a damaged one is left out."""
+    def tips(self, names: Sequence[str]) -> dict[str, LogEntry | None]:
+        """The newest entries of the logs of these runs, None where one is damaged.
+
+        A run without a log is left out.
+        """
         few = len(names) <= _FEW_RUNS
         places = (
             dict(zip(names, self.bucket.together(self.newest_pos, names), strict=True))
@@ -201,7 +204,7 @@ class RunLogs:
         )
         wanted = [(name, places[name]) for name in names if places.get(name)]
         found = self.bucket.together(lambda one: self._tip(*one), wanted)
-        return {name: tip for (name, _), tip in zip(wanted, found, strict=True) if tip is not None}
+        return {name: tip for (name, _), tip in zip(wanted, found, strict=True)}
 
     def _tip(self, name: str, pos: int) -> LogEntry | None:
         with self._memory:

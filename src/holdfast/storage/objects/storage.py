@@ -41,11 +41,10 @@ from holdfast.storage.objects.run_names import RunNames
 from holdfast.storage.objects.segments import LogRow, header_of
 from holdfast.storage.shared import Fact, Inspection, LeaseSlots, paged, run_info
 
-__all__ = ["ObjectStorage"]
+__all__ = ["BucketStorage"]
 
 T = TypeVar("T")
 
-_SCHEMES = ("s3", "gs", "az")
 _TRIES = 20
 _COMPRESSIONS: dict[bool | str, str | None] = {
     **{False: None, True: "zstd"},
@@ -53,48 +52,16 @@ _COMPRESSIONS: dict[bool | str, str | None] = {
 }
 
 
-class ObjectStorage(LeaseSlots, Storage):
-    """Keeps journals in the bucket at *url*, ``s3://bucket/prefix``, ``gs://…`` or ``az://…``.
+class BucketStorage(LeaseSlots, Storage):
+    """Keeps journals in a bucket. One that ignores the conditions of writes is refused.
 
-    Credentials come from the environment, as the tools of each store take them. A store that
-    ignores the conditions of writes is refused. Leases expire by the clocks of the processes that
-    take them; a stale writer is refused whatever the clocks say. A request waits *timeout* seconds
-    for its answer; while the store is away or busy it is repeated for up to *patience* seconds.
-    Opening is not: it fails at once. *compress* ("zstd", "gzip" or False) compresses bodies before
-    they are sent. *endpoint* and *region* override those of the environment.
+    Leases expire by the clocks of the processes that take them; a stale writer is refused whatever
+    the clocks say. *compress* ("zstd", "gzip" or False) compresses bodies before they are sent.
     """
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        compress: bool | str = "zstd",
-        endpoint: str | None = None,
-        region: str | None = None,
-        timeout: float = 30.0,
-        patience: float = 30.0,
-    ) -> None:
-        scheme, mark, rest = url.partition("://")
-        name, _, prefix = rest.partition("/")
-        if scheme not in _SCHEMES or not mark or not name or "?" in rest or "@" in name:
-            raise UsageError(
-                "the address of an object store is s3://bucket/prefix, gs:// or az://",
-                hint="credentials come from the environment, never from the address",
-            )
-        if timeout <= 0 or patience < 0:
-            raise UsageError("timeout must be positive, and patience not negative")
-        if compress not in _COMPRESSIONS:
-            raise UsageError(f"compress is {compress!r}", hint='give False, True, "gzip" or "zstd"')
+    def __init__(self, bucket: Bucket, *, compress: bool | str) -> None:
         self.body_compression = _COMPRESSIONS[compress]
-        self._bucket = Bucket(
-            scheme,
-            name,
-            prefix.strip("/"),
-            endpoint=endpoint,
-            region=region,
-            timeout=timeout,
-            patience=patience,
-        )
+        self._bucket = bucket
         try:
             self._bucket.once(lambda: check_conditions(self._bucket))
         except BaseException:
@@ -106,6 +73,14 @@ class ObjectStorage(LeaseSlots, Storage):
         self._leases = LeaseObjects(self._bucket)
         self._reading = LogReader(self._logs, self._packs)
         self._listing = RunListing(self._bucket, self._logs, self._index, self._reading)
+
+    @staticmethod
+    def check_settings(compress: bool | str, timeout: float, patience: float) -> None:
+        """Raise a `UsageError` for settings that no bucket can have."""
+        if timeout <= 0 or patience < 0:
+            raise UsageError("timeout must be positive, and patience not negative")
+        if compress not in _COMPRESSIONS:
+            raise UsageError(f"compress is {compress!r}", hint='give False, True, "gzip" or "zstd"')
 
     def append(self, batches: Sequence[Batch]) -> list[ConflictError | None]:
         self._bucket.check_open()

@@ -15,7 +15,7 @@ from holdfast.testing.journal import JournalWriter
 
 __all__ = ["race", "race_in_processes"]
 
-_WAIT = 60.0
+_WAIT = 300.0
 
 
 def race(storage: Storage, run_id: str, who: str, *, until: int) -> list[int]:

@@ -1,0 +1,1 @@
+from holdfast.storage.cosmos.storage import CosmosStorage as CosmosStorage
