@@ -719,7 +719,8 @@ def node_modules() -> Path:
 
 def _end_with(owner: int, pid: int, program: str, directory: Path) -> None:
     """Have a server killed and its directory removed when the process *owner* has ended."""
-    lives = f'[ "$(readlink /proc/{pid}/exe)" = "{Path(program).resolve()}" ]'
+    # The program may have been replaced since: the link then ends with "(deleted)".
+    lives = f'readlink /proc/{pid}/exe | grep -q "^{Path(program).resolve()}"'
     wait = f"while {lives} && kill -0 {owner} 2>/dev/null; do sleep 0.3; done"
     end = f"{lives} && kill -9 {pid} && rm -rf {shlex.quote(str(directory))}"
     _watchers.append(subprocess.Popen(["sh", "-c", f"{wait}; {end}"], start_new_session=True))
