@@ -616,12 +616,16 @@ def test_a_manager_reads_past_damage_and_repairs_it(tmp_path: Path, medium: str)
     storage.close()
 
 
-def test_a_damaged_copy_is_healed_from_the_primary_before_it_is_needed(setup: Setup) -> None:
+def test_a_damaged_copy_is_healed_from_the_primary_when_its_run_is_inspected(
+    setup: Setup,
+) -> None:
     writer = JournalWriter()
     saved = [writer.save(setup.storage) for _ in range(4)]
     damage(setup.storage.storages[1], "run", 2)
     again = setup.reopen()
     saved.append(writer.save(again))
+    inspection = again.inspect("run")
+    assert inspection is not None and not inspection.problems
     assert list(again.storages[1].read("run")) == saved
 
 

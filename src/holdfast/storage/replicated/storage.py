@@ -352,11 +352,16 @@ class ResilientStorage(Storage):
         return list(dict.fromkeys(run_id for runs in every for run_id in runs))
 
     def inspect(self, run_id: str) -> Inspection | None:
-        """Inspect a run in the primary, after healing it from the fallbacks."""
+        """Inspect a run in the primary, after healing it and its copies from each other."""
         self._check_open()
         with suppress(CorruptError):
             self._reads.settled([run_id])
-        primary = self._replicas.all[0]
+        primary, *copies = self._replicas.all
+        for copy in copies:
+            with suppress(StorageError, CorruptError):
+                found = repairable(copy.storage).inspect(run_id)
+                if found is not None and found.problems:
+                    self._replicas.heal(copy, run_id)
         inspection = repairable(primary.storage).inspect(run_id)
         if inspection is not None and inspection.problems and self._replicas.heal(primary, run_id):
             inspection = repairable(primary.storage).inspect(run_id)
