@@ -79,6 +79,16 @@ class Workers:
         return self._events.read_text().count(f'"event":"{event}"')
 
 
+def until_told(workers: Workers, event: str, number: int, patience: float) -> bool:
+    """Wait until the workers told of an event that often; False if they do not."""
+    deadline = time.monotonic() + patience
+    while workers.told(event) < number:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
+    return True
+
+
 def submit(storage: Storage, number: int) -> dict[str, int]:
     """Queue runs; their seeds by id."""
     seeds = {f"run-{seed:05}": seed for seed in range(number)}
@@ -114,4 +124,12 @@ def chance(seed: int) -> random.Random:
     return random.Random(seed)
 
 
-__all__ = ["Verdict", "Workers", "chance", "submit", "until_done", "until_taken_over"]
+__all__ = [
+    "Verdict",
+    "Workers",
+    "chance",
+    "submit",
+    "until_done",
+    "until_taken_over",
+    "until_told",
+]

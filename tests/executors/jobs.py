@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import Any
 
@@ -72,6 +73,19 @@ def slow_step(number: int) -> int:
 @workflow
 def slow(steps: int) -> int:
     return sum(slow_step(number) for number in range(steps))
+
+
+gate = threading.Event()
+
+
+@step
+def wait_at_the_gate() -> None:
+    assert gate.wait(60)
+
+
+@workflow
+def gated() -> None:
+    wait_at_the_gate()
 
 
 def make_agent() -> Agent:

@@ -119,6 +119,29 @@ def test_the_runs_of_a_dead_worker_are_taken_back(storage: SQLiteStorage) -> Non
     assert lease is not None and lease.epoch == 2
 
 
+def test_a_lease_is_renewed_while_a_step_takes_longer(storage: SQLiteStorage) -> None:
+    handle = jobs.gated.start(storage=storage)
+    jobs.gate.clear()
+    with Running(Worker(storage, served_by([HERE]), lease_seconds=0.3)):
+        try:
+            until_prolonged(storage, handle.run_id, 0.3)
+        finally:
+            jobs.gate.set()
+        assert handle.result(timeout=30).status == "completed"
+    lease = storage.lease_of(handle.run_id)
+    assert lease is not None and lease.epoch == 1
+
+
+def until_prolonged(storage: SQLiteStorage, run_id: str, seconds: float) -> None:
+    ends: list[float] = []
+    deadline = time.monotonic() + 30
+    while not ends or ends[-1] <= ends[0] + seconds:
+        assert time.monotonic() < deadline, ends
+        lease = storage.lease_of(run_id)
+        ends += [lease.expires_at] if lease is not None and lease.owner else []
+        time.sleep(0.01)
+
+
 def test_a_worker_gets_only_versions_that_it_serves(storage: SQLiteStorage) -> None:
     handle = jobs.doubled.start([1], storage=storage)
     Worker(storage, [Served(f"{HERE}:doubled", 2)]).run(until_idle=True)

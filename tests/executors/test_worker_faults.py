@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from tests.crash.media import times
-from tests.executors.fleet_of_workers import Workers, submit, until_done, until_taken_over
+from tests.executors.fleet_of_workers import (
+    Workers,
+    submit,
+    until_done,
+    until_taken_over,
+    until_told,
+)
 
 from holdfast import SQLiteStorage
 
@@ -21,20 +28,22 @@ def test_killed_and_frozen_workers_lose_and_repeat_nothing(tmp_path: Path) -> No
             f"sqlite:///{path}", tmp_path / "log", number=2, lease=1.0, pause=0.05, concurrency=2
         )
         try:
-            frozen = next(index for index in iter(lambda: begun(workers), None) if index >= 0)
+            frozen = first_at_work(workers)
             held = workers.freeze(frozen)
             taken = held > 0 and until_taken_over(workers, frozen, 60)
             workers.wake(frozen)
             workers.kill(1 - frozen)
             until_done(storage, PATIENCE)
             workers.log.judge(storage, seeds)
-            assert not taken or workers.told("run.lost") >= 1
+            assert not taken or until_told(workers, "run.lost", 1, PATIENCE)
         finally:
             workers.close()
 
 
-def begun(workers: Workers) -> int:
-    """The index of a worker that has begun a step; -1 if none has."""
-    pids = [process.pid for process in workers.processes]
-    lines = workers.log.lines()
-    return pids.index(lines[-1].pid) if lines else -1
+def first_at_work(workers: Workers) -> int:
+    """The index of the worker that began a step first."""
+    deadline = time.monotonic() + PATIENCE
+    while not (lines := workers.log.lines()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return [process.pid for process in workers.processes].index(lines[0].pid)

@@ -52,8 +52,7 @@ class Trial:
 
     def busiest(self) -> int:
         """The process that has begun the most runs and not ended them."""
-        newest = {line.run_id: line for line in self.log.lines()}
-        at_work = Counter(line.pid for line in newest.values() if not line.is_last)
+        at_work = Counter(line.pid for line in self.log.at_work().values())
         return next(pid for pid, _ in at_work.most_common() if pid in self.workers())
 
     def kill(self, pids: Iterable[int]) -> None:
@@ -67,13 +66,12 @@ class Trial:
         """Freeze a process; the runs whose steps it has in flight."""
         processes.stop([pid])
         self.log.note_fault([pid])
-        newest = {line.run_id: line for line in self.log.lines()}
-        return [run_id for run_id, line in newest.items() if line.pid == pid and not line.is_last]
+        return [run_id for run_id, line in self.log.at_work().items() if line.pid == pid]
 
     def taken_over(self, run_ids: Iterable[str], pid: int) -> bool:
         """True once another process has executed a step of each run."""
-        newest = {line.run_id: line.pid for line in self.log.lines()}
-        return all(newest[run_id] != pid for run_id in run_ids)
+        at_work = self.log.at_work()
+        return all(run_id not in at_work or at_work[run_id].pid != pid for run_id in run_ids)
 
     def restart_postgres(self, pids: Iterable[int]) -> None:
         """Kill PostgreSQL and start it again; *pids* may have steps in flight."""
