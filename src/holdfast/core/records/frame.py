@@ -72,6 +72,7 @@ _MAGIC = b"HFE1"
 _GZIP_LEVEL = 4
 _GZIP_RATIO = 1032
 _ZSTD_LEVEL = 3
+_WORTH_IT = 256
 _TAG_BYTES = 16
 _PLACE = struct.Struct(">8sQ32s")
 _PREFIX_BYTES = len(_MAGIC) + NONCE_BYTES + _PLACE.size
@@ -83,7 +84,8 @@ SERVICE = "service"
 def compress(data: bytes, method: str | None) -> bytes:
     """*data*, a JSON object's text, compressed by *method* where that makes it smaller.
 
-    The same data always gives the same bytes.
+    Less than 256 bytes stay as they are: a record costs more than they can save. The same data
+    always gives the same bytes.
 
     >>> text = b'{"word":"' + b"again " * 100 + b'"}'
     >>> len(compress(text, "zstd")) < 60, compress(b"{}", "gzip")
@@ -100,7 +102,7 @@ def compress(data: bytes, method: str | None) -> bytes:
             f"{len(data):,} bytes are more than the {BODY_LIMIT:,} that a body can hold",
             hint="keep large values in files of their own, and their names in the state",
         )
-    if method is None:
+    if method is None or len(data) < _WORTH_IT:
         return data
     packed = zlib.compress(data, _GZIP_LEVEL, wbits=31) if method == "gzip" else _zstd(data)
     return packed if len(packed) < len(data) else data
