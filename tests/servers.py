@@ -87,18 +87,19 @@ class Postgres:
             as_user |= {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
         with (self.directory / "log").open("ab") as log:
             output: dict[str, Any] = {"stdout": log, "stderr": log, **as_user}
-            if not (self.data / "PG_VERSION").exists():
+            if not self.data.exists():
+                # Whole or not there: a test may kill the process that makes it.
+                made = self.directory / f"data-{os.getpid()}"
                 options = ("-U", "postgres", "--auth=trust", "--encoding=utf8", "--no-sync")
-                subprocess.run(
-                    [programs / "initdb", "-D", self.data, *options], check=True, **output
-                )
+                subprocess.run([programs / "initdb", "-D", made, *options], check=True, **output)
                 lines = (
                     "",
                     "max_connections = 200",
                     f"unix_socket_directories = '{self.directory}'",
                 )
-                with (self.data / "postgresql.conf").open("a") as config:
+                with (made / "postgresql.conf").open("a") as config:
                     config.write("\n".join((*lines, *self._settings)))
+                made.rename(self.data)
             self._process = subprocess.Popen(
                 [programs / "postgres", "-D", self.data, "-c", "listen_addresses="],
                 start_new_session=self._owner is not None,
@@ -109,8 +110,8 @@ class Postgres:
         else:
             _end_with(self._owner, self._process.pid, str(programs / "postgres"), self.directory)
         give_up = time.monotonic() + 60
-        while not self.answers():
-            if self._process.poll() is not None or time.monotonic() > give_up:
+        while not self.answers():  # perhaps one that a killed process has just started does
+            if time.monotonic() > give_up:
                 raise RuntimeError((self.directory / "log").read_text())
             time.sleep(0.01)
         return self
