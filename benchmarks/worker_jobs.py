@@ -23,5 +23,5 @@ def no_op() -> int:
 
 @holdfast.workflow
 def sleeper(due: float) -> float:
-    """How late it begins."""
+    """Seconds between the due time and the start."""
     return time.time() - due

@@ -19,13 +19,13 @@ import tempfile
 import time
 import urllib.request
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from email.utils import formatdate
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 __all__ = [
     "Azurite",
@@ -286,10 +286,7 @@ _SHARED = os.environ.setdefault(
 @cache
 def postgres() -> Postgres:
     """The server that all tests of this run share, those in processes of their own too."""
-    directory = Path(f"{_SHARED}-postgres")
-    with _only_one(directory):
-        server = Postgres(directory, owner=_OWNER)
-        return server if server.answers() else server.start()
+    return _shared("postgres", lambda home: Postgres(home, owner=_OWNER))
 
 
 _watchers: list[subprocess.Popen[bytes]] = []
@@ -764,7 +761,7 @@ _OWNER = int(
 @cache
 def valkey() -> Redis:
     """The Valkey server that all tests of this run share."""
-    return _shared("valkey", valkey_program())
+    return _redis("valkey", valkey_program())
 
 
 @cache
@@ -772,54 +769,60 @@ def redis_server() -> Redis:
     """The Redis server that all tests of this run share."""
     program = redis_program()
     assert program is not None
-    return _shared("redis", program)
+    return _redis("redis", program)
 
 
 @cache
 def valkey_cluster() -> RedisCluster:
     """The Valkey cluster that all tests of this run share."""
-    directory = Path(f"{_SHARED}-cluster")
-    with _only_one(directory):
-        found = RedisCluster(valkey_program(), directory, *_SETTINGS, owner=_OWNER)
-        return found if found.answers() else found.start()
+    return _shared(
+        "cluster",
+        lambda home: RedisCluster(valkey_program(), home, *_SETTINGS, owner=_OWNER),
+    )
 
 
 @cache
 def seaweedfs() -> SeaweedFS:
     """The SeaweedFS server that all tests of this run share."""
-    directory = Path(f"{_SHARED}-seaweedfs")
-    with _only_one(directory):
-        found = SeaweedFS(directory, owner=_OWNER)
-        return found if found.answers() else found.start()
+    return _shared("seaweedfs", lambda home: SeaweedFS(home, owner=_OWNER))
 
 
 @cache
 def azurite() -> Azurite:
     """The emulator of Azure Blob Storage that all tests of this run share."""
-    directory = Path(f"{_SHARED}-azurite")
-    with _only_one(directory):
-        found = Azurite(directory, owner=_OWNER)
-        return found if found.answers() else found.start()
+    return _shared("azurite", lambda home: Azurite(home, owner=_OWNER))
 
 
 @cache
 def cosmos() -> Cosmos:
     """The stand-in for Cosmos DB that all tests of this run share."""
-    directory = Path(f"{_SHARED}-cosmos")
-    with _only_one(directory):
-        found = Cosmos(directory, owner=_OWNER)
-        return found if found.answers() else found.start()
+    return _shared("cosmos", lambda home: Cosmos(home, owner=_OWNER))
 
 
 _SETTINGS = ("appendonly yes", "appendfsync always", 'save ""')
 
 
-def _shared(name: str, program: str) -> Redis:
+def _redis(name: str, program: str) -> Redis:
+    return _shared(name, lambda home: Redis(program, home, *_SETTINGS, owner=_OWNER))
+
+
+class _Server(Protocol):
+    def answers(self) -> bool: ...
+
+    def start(self) -> Any: ...
+
+
+S = TypeVar("S", bound=_Server)
+
+
+def _shared(name: str, make: Callable[[Path], S]) -> S:
     """A server that the first process that asks for it starts, and the others find."""
     directory = Path(f"{_SHARED}-{name}")
     with _only_one(directory):
-        server = Redis(program, directory, *_SETTINGS, owner=_OWNER)
-        return server if server.answers() else server.start()
+        server = make(directory)
+        if not server.answers():
+            server.start()
+        return server
 
 
 @contextmanager

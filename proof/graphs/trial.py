@@ -31,7 +31,7 @@ _ANSWER = "yes"
 
 
 class Seen(NamedTuple):
-    """What was seen in a trial."""
+    """Findings of one trial."""
 
     wrong: list[str]
     faults: Counter[str]

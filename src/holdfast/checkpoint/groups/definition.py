@@ -161,7 +161,7 @@ class Group:
         return other
 
     def pin(self, checkpoint_id: str) -> None:
-        """Keep a checkpoint of the group whatever `prune` is told."""
+        """Pin a checkpoint of the group, so that `prune` keeps it under any rules."""
         self.manager.pin(self._chosen(checkpoint_id).id)
 
     def unpin(self, checkpoint_id: str) -> None:
