@@ -26,10 +26,10 @@ def measure(directory: Path) -> Iterator[Line]:
         times = _ours(directory / f"{policy}.db", policy)
         what = f"step of a workflow, in_doubt={policy!r} / bare commit"
         yield Line(what, times.ratio("step", "bare"), limit, note=_said(times))
-    yield _dbos(directory)
     small, large = resume_ratio(directory / "small.db"), resume_ratio(directory / "large.db", 3)
     yield Line(f"resume of {_RECORDED:,} recorded steps / reading their records", small, 3)
     yield Line(f"resume of {3 * _RECORDED:,} recorded steps / reading their records", large, 3)
+    yield _dbos(directory)  # last: its threads stay
 
 
 def _in_turns(bare: BareCommits, times: Times, step: Callable[[int], Any]) -> None:
