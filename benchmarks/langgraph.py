@@ -22,7 +22,7 @@ from benchmarks.prose import prose
 from benchmarks.report import Line
 from benchmarks.workload import files_size
 
-__all__ = ["LangGraphRun", "faster", "measure", "messages_of", "sizes", "turns"]
+__all__ = ["LangGraphRun", "faster", "measure", "messages_of", "size", "turns"]
 
 STEPS = 1000
 _LAST = 100
@@ -75,21 +75,17 @@ def messages_of(count: int) -> list[Any]:
     return [kinds[n % 2](content=prose(n, 1000), id=f"message-{n}") for n in range(count)]
 
 
-def sizes(directory: Path, steps: int = STEPS) -> dict[str, int]:
-    """Bytes of our database after *steps* steps, plain and compressed."""
+def size(directory: Path, steps: int = STEPS) -> int:
+    """Bytes of our database after *steps* steps."""
     from holdfast.integrations.langgraph.saver import HoldfastSaver
 
     messages = messages_of(steps)
-    found = {}
-    for compress in ("", "zstd"):
-        path = directory / f"ours-{compress or 'plain'}.db"
-        address = f"sqlite:///{path}" + (f"?compress={compress}" if compress else "")
-        with HoldfastSaver(address) as saver:
-            run = LangGraphRun(saver)
-            for number in range(steps):
-                run.step(number, messages[: number + 1])
-        found[compress or "plain"] = files_size(path)
-    return found
+    path = directory / "size.db"
+    with HoldfastSaver(f"sqlite:///{path}") as saver:
+        run = LangGraphRun(saver)
+        for number in range(steps):
+            run.step(number, messages[: number + 1])
+    return files_size(path)
 
 
 def measure(directory: Path) -> Iterator[Line]:
@@ -124,12 +120,9 @@ def measure(directory: Path) -> Iterator[Line]:
         again = [partial(_anew, one, partial(LangGraphRun.listed, ns=True)) for one in opened]
         yield faster("list(limit=10), first thing in a new saver", turns(again, 7))
     yield from _new_processes(directory)
-    size = files_size(directory / "theirs.db")
-    for name, found in sizes(directory).items():
-        limit = 8 if name == "plain" else 4
-        peers = {"LangGraph": f"{size / _MB:.0f} MB"}
-        what = f"{STEPS:,} steps of 1 KB, full history, {name}"
-        yield Line(what, found / _MB, limit, unit=" MB", peers=peers)
+    peers = {"LangGraph": f"{files_size(directory / 'theirs.db') / _MB:.0f} MB"}
+    what = f"{STEPS:,} steps of 1 KB, full history"
+    yield Line(what, size(directory) / _MB, 5, unit=" MB", peers=peers)
 
 
 def _new_processes(directory: Path) -> Iterator[Line]:
