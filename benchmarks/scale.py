@@ -13,7 +13,7 @@ from benchmarks.workload import Times
 from holdfast import CheckpointManager, MemoryStorage, SQLiteStorage, State
 from holdfast.checkpoint.journal.draft import draft_of
 from holdfast.checkpoint.journal.requests import Request
-from holdfast.core.state.state import Lineage
+from holdfast.core.state.position import Lineage
 from holdfast.storage.base import Storage
 
 __all__ = ["Work", "fill", "measure"]

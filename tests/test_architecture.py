@@ -237,6 +237,21 @@ def test_a_room_offers_only_names_that_no_module_of_it_has() -> None:
     assert clashes == []
 
 
+def test_a_stub_alone_states_what_a_room_offers() -> None:
+    """`__all__` is for modules that users import by their own name."""
+    stating = {
+        module
+        for module in MODULES.keys() - PACKAGES
+        for node in tree_of(module).body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+    }
+    assert stating == {
+        "holdfast.errors",
+        "holdfast.storage.base",
+        "holdfast.storage.io.resilient_io",
+    }
+
+
 def test_every_room_says_what_it_is_for() -> None:
     assert [name for name in PACKAGES if not ast.get_docstring(tree_of(name))] == []
 

@@ -24,8 +24,6 @@ from typing import Any, NamedTuple
 
 from holdfast.errors import UsageError
 
-__all__ = ["DEFAULT_ADDRESS", "FILE_NAME", "VARIABLE", "Config", "read_config"]
-
 DEFAULT_ADDRESS = "sqlite:///.holdfast/holdfast.db"
 FILE_NAME = "holdfast.toml"
 VARIABLE = "HOLDFAST_STORAGE"

@@ -16,16 +16,16 @@ from typing import Any
 
 import pytest
 
-from holdfast.checkpoint.hooks.manager import (
+from holdfast.checkpoint.hooks.events import (
     HANGING_LIMIT,
     HookContext,
     HookEvent,
-    HookManager,
     HookPriority,
     HookResult,
     PreOutcome,
     pre_outcome,
 )
+from holdfast.checkpoint.hooks.manager import HookManager
 from holdfast.core.state.agent_state import AgentState
 from holdfast.core.state.state import State
 from holdfast.errors import UsageError, VetoError
@@ -920,7 +920,10 @@ def test_an_on_error_that_raises_or_hangs_is_logged_once_and_harms_nobody(
 
 
 def run_script(code: str) -> subprocess.CompletedProcess[str]:
-    head = "from holdfast.checkpoint.hooks.manager import *\nimport asyncio, os, sys, threading, time\n"  # noqa: E501
+    head = (
+        "from holdfast.checkpoint.hooks import HookManager, HookResult\n"
+        "import asyncio, os, sys, threading, time\n"
+    )
     return subprocess.run(
         [sys.executable, "-c", head + code],
         capture_output=True,

@@ -16,13 +16,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from holdfast.checkpoint.hooks.builtin import LoggingHook, MetricsHook, RedactionHook, TracingHook
-from holdfast.checkpoint.hooks.manager import (
-    HookEvent,
-    HookManager,
-    HookPriority,
-    HookResult,
-    pre_outcome,
-)
+from holdfast.checkpoint.hooks.events import HookEvent, HookPriority, HookResult, pre_outcome
+from holdfast.checkpoint.hooks.manager import HookManager
 from holdfast.checkpoint.inspect.metrics import Metrics
 from holdfast.core.policy.redaction import KEYS
 from holdfast.core.state.agent_state import AgentState

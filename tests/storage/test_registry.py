@@ -18,14 +18,13 @@ import holdfast
 from holdfast import CheckpointManager, State
 from holdfast.errors import HoldfastError, NotFoundError, StorageError, UsageError
 from holdfast.storage import registry
+from holdfast.storage.addresses import StorageURL, mask_url
 from holdfast.storage.base import RunQuery, Storage
 from holdfast.storage.files.storage import FilesystemStorage
 from holdfast.storage.memory.storage import MemoryStorage
 from holdfast.storage.registry import (
-    StorageURL,
     checkpoint_stores,
     get_checkpoint_store,
-    mask_url,
     open_storage,
     register_checkpoint_store,
 )

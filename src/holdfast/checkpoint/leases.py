@@ -14,8 +14,6 @@ from holdfast.core.records import Lease
 from holdfast.errors import ConflictError, HoldfastError, StorageError
 from holdfast.storage.base import Leasing, abandon, this_process
 
-__all__ = ["LEASE_SECONDS", "GrantedLease", "RunLease"]
-
 logger = logging.getLogger("holdfast.leases")
 
 LEASE_SECONDS = 30.0

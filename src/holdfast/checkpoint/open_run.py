@@ -27,8 +27,6 @@ from holdfast.core.values import Nature
 from holdfast.errors import ConflictError, StorageError, UsageError
 from holdfast.storage.base import RunInfo, Storage
 
-__all__ = ["OpenRun", "draft_at"]
-
 
 class OpenRun:
     """Holds one run and records in it; `Run` and durable functions are built on it."""

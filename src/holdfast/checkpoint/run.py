@@ -40,8 +40,6 @@ from holdfast.core.state import Place, read_metadata
 from holdfast.errors import EncodeError, Interrupted, UsageError
 from holdfast.storage.base import Storage
 
-__all__ = ["Run", "run"]
-
 T = TypeVar("T")
 
 _NOT_SAVED = "holdfast: the state at this point was not saved"

@@ -10,8 +10,6 @@ import msgspec
 from holdfast.checkpoint.effects import CallContext, Recording, Spot, place_name
 from holdfast.errors import ShapeError
 
-__all__ = ["Body", "LoopProgress", "RunContext", "other_items", "under"]
-
 
 class LoopProgress(msgspec.Struct, omit_defaults=True):
     """The progress of one `Run.each` loop."""

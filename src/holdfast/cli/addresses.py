@@ -27,8 +27,6 @@ from holdfast.storage.base import RecordQuery, RunInfo, RunQuery
 if TYPE_CHECKING:
     from holdfast.checkpoint.manager import CheckpointManager
 
-__all__ = ["Finder", "Parsed", "parse", "split_path"]
-
 _ADDRESS = re.compile(r"(?P<run>.*?)(?:@(?P<step>[0-9]{1,18}))?(?:~(?P<back>[0-9]{0,9}))?", re.S)
 _PATH = re.compile(r"(?P<address>.*):(?P<path>(?:state|metadata)(?:[.\[].*)?)", re.S)
 _SHOWN = 5

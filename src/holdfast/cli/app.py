@@ -15,8 +15,6 @@ from holdfast.cli.framework import Cell, Terminal, exits, plain, safe_json
 if TYPE_CHECKING:
     from holdfast.cli.framework import Command
 
-__all__ = ["COMMANDS", "Entry", "load", "main"]
-
 _COMMANDS = {
     "See": {
         "runs": "list the runs: status, steps, size, cost, forks",

@@ -14,8 +14,6 @@ from holdfast.storage.registry import configured_storage
 if TYPE_CHECKING:
     from holdfast.core.policy import Rules
 
-__all__ = ["Settings", "Value", "check_exists", "load_settings"]
-
 
 class Value(NamedTuple):
     """A setting and its origin."""

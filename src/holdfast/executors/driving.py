@@ -29,8 +29,6 @@ from holdfast.runtime.resume import load_resumable
 from holdfast.runtime.stop import StopScope
 from holdfast.storage.base import Storage
 
-__all__ = ["Driven", "drive"]
-
 Outcome = Literal["completed", "waiting", "interrupted", "failed", "unfit", "held", "lost"]
 
 

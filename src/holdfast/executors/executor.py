@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-__all__ = ["Executor"]
-
 
 class Executor(Protocol):
     """Decides where and when runs are driven; never what happened.

@@ -13,8 +13,6 @@ from holdfast.runtime.stop import StopScope
 from holdfast.storage.base import Storage
 from holdfast.storage.registry import open_storage
 
-__all__ = ["LocalExecutor"]
-
 
 class LocalExecutor:
     """Drives runs in threads of this process; one that waits for a time is driven again then.

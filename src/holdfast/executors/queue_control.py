@@ -25,8 +25,6 @@ from holdfast.errors import NotFoundError, UsageError
 from holdfast.storage.base import RecordQuery, Storage
 from holdfast.storage.queueing import EntryQuery, Queueing
 
-__all__ = ["cancel", "queue_entries", "queues", "rebuild_queues", "requeue", "set_queue"]
-
 Target = CheckpointManager | Storage | str | None
 
 

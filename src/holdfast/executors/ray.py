@@ -21,8 +21,6 @@ from holdfast.executors.serving import schedules_in, served_by
 from holdfast.executors.worker import Worker
 from holdfast.storage.registry import open_storage
 
-__all__ = ["RayExecutor", "RayWorkerInfo"]
-
 logger = logging.getLogger("holdfast.executors")
 
 _NAMESPACE = "holdfast"

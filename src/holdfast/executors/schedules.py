@@ -19,8 +19,6 @@ from holdfast.errors import ConflictError, MissingExtraError, UsageError
 from holdfast.runtime.functions import AsyncWorkflow, Workflow
 from holdfast.storage.base import RecordQuery
 
-__all__ = ["Schedule", "schedule"]
-
 _FIRED = "fired"
 """The kind of the note that keeps the newest slot that was begun."""
 _MOST = 100

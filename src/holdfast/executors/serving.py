@@ -16,8 +16,6 @@ from holdfast.runtime.functions import AsyncWorkflow, Workflow
 from holdfast.runtime.graph import StateGraph
 from holdfast.runtime.resume import load_object, load_resumable
 
-__all__ = ["Served", "schedules_in", "served_by"]
-
 
 class Served(msgspec.Struct, frozen=True):
     """An entry point and a version of it that this process can execute."""

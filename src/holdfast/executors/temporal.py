@@ -29,8 +29,6 @@ from holdfast.storage.registry import open_storage
 if TYPE_CHECKING:
     from temporalio.service import TLSConfig
 
-__all__ = ["TemporalExecutor", "TemporalWorker"]
-
 logger = logging.getLogger("holdfast.executors")
 
 T = TypeVar("T")

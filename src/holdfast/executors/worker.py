@@ -31,8 +31,6 @@ from holdfast.runtime.stop import StopScope
 from holdfast.storage.base import Storage, is_dead, this_process
 from holdfast.storage.queueing import Claim, ClaimQuery, EntryQuery, Queueing, StaleClaim
 
-__all__ = ["Log", "Worker"]
-
 Log = Callable[[str, dict[str, Any]], None]
 """Called with the name of each event and its facts."""
 

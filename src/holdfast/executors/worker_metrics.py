@@ -7,8 +7,6 @@ from collections import Counter
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-__all__ = ["WorkerMetrics", "serve_metrics"]
-
 _OUTCOMES = ("completed", "waiting", "interrupted", "failed", "unfit", "lost", "held")
 
 

@@ -25,8 +25,6 @@ from holdfast.core.state import Place
 from holdfast.errors import ConflictError
 from holdfast.storage.base import RecordQuery, Storage
 
-__all__ = ["LATE", "SortKey", "SortedBranches", "Top", "by_id", "in_order", "top_of"]
-
 LATE = "out-of-order"
 """The tag of a checkpoint whose sort key is less than that of one saved before it in its scope."""
 _SCOPES = 64

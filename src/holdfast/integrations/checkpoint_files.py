@@ -15,8 +15,6 @@ from holdfast.core.state import AgentState, State
 from holdfast.errors import ConflictError, DecodeError, NotFoundError
 from holdfast.storage.base import Storage
 
-__all__ = ["ImportedRun", "import_checkpoint_files"]
-
 _PATTERNS = ("*.jsonl", "*.jsonl.gz", "*.json")
 
 

@@ -17,8 +17,6 @@ from holdfast.errors import CorruptError, NotFoundError
 from holdfast.integrations.branching import LATE, SortKey, in_order
 from holdfast.storage.base import RecordQuery
 
-__all__ = ["PAGE", "Found", "Reading", "joined", "pages"]
-
 PAGE = 16
 """Checkpoints of a listing that are read at once."""
 _SCOPES = 64

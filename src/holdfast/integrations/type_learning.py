@@ -20,8 +20,6 @@ import msgspec
 from holdfast.core.values import encode, register_type
 from holdfast.errors import EncodeError, UsageError
 
-__all__ = ["adopt", "adopt_named", "encode_adopting", "type_name"]
-
 _DEEPEST = 100
 
 

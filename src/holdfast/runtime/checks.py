@@ -12,8 +12,6 @@ import msgspec
 
 from holdfast.errors import UsageError
 
-__all__ = ["check_fields", "check_keys", "is_async"]
-
 _SCALARS = (bool, int, float, str, type(None))
 
 

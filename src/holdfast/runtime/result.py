@@ -10,8 +10,6 @@ import msgspec
 from holdfast.checkpoint.effects import Effect, Waiting, read_since
 from holdfast.checkpoint.journal import Reader
 
-__all__ = ["GraphResult", "ModelSpent", "RunResult", "Spent", "spent_before", "spent_on"]
-
 T = TypeVar("T")
 
 

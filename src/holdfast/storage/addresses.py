@@ -11,16 +11,6 @@ from urllib.parse import parse_qsl, quote, unquote
 
 from holdfast.errors import UsageError
 
-__all__ = [
-    "StorageURL",
-    "beside",
-    "has_scheme",
-    "mask_url",
-    "nearest",
-    "place_of",
-    "url_for_path",
-]
-
 _URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]+):(?P<rest>.*)", re.IGNORECASE | re.DOTALL)
 _CREDENTIALS = re.compile(r"(^(?:[^:/?#]*://)?[^:/?#@]*:)(?!//).*@", re.DOTALL)
 _SECRETS = re.compile(

@@ -10,8 +10,6 @@ from pathlib import Path
 
 from holdfast.core.records import Lease, Owner
 
-__all__ = ["abandon", "is_dead", "is_live", "owner_is_dead", "this_process"]
-
 _PROC = Path("/proc")
 _MOST_ABANDONED = 1024
 _abandoned: OrderedDict[tuple[str, int, float], None] = OrderedDict()

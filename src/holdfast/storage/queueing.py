@@ -10,8 +10,6 @@ import msgspec
 from holdfast.core.policy import EntryState, QueueEntry, QueueInfo, QueueSettings
 from holdfast.core.records import Lease, Owner
 
-__all__ = ["Claim", "ClaimQuery", "EntryQuery", "Queueing", "StaleClaim"]
-
 
 class ClaimQuery(msgspec.Struct, frozen=True, kw_only=True):
     """The runs that a worker can take."""

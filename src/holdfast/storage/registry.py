@@ -26,18 +26,6 @@ if TYPE_CHECKING:
 
     from holdfast.storage.memory import StateStore
 
-__all__ = [
-    "DEFAULT_ADDRESS",
-    "StorageURL",
-    "checkpoint_stores",
-    "configured_storage",
-    "default_address",
-    "get_checkpoint_store",
-    "mask_url",
-    "open_storage",
-    "register_checkpoint_store",
-]
-
 _GROUP = "holdfast.storages"
 _ALIASES = {
     "postgres": "postgresql",

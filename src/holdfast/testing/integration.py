@@ -31,8 +31,6 @@ from holdfast.errors import ConflictError, LeaseHeldError
 from holdfast.runtime.graph import CheckpointConfig, GraphConfig, StateGraph
 from holdfast.testing.selftest import Skipped, Verdicts, killed_after, require
 
-__all__ = ["main"]
-
 STEPS = 12
 KEY = "5a" * 32
 

@@ -10,8 +10,6 @@ from typing import Any, Self, TypedDict, Unpack
 from holdfast.core.records import Frame, Header, Record, new_id, seal
 from holdfast.storage.base import Batch, RunQuery, Storage
 
-__all__ = ["FakeClock", "HeaderFields", "JournalWriter", "make_records"]
-
 
 class FakeClock:
     """A clock that moves only when it is read, by *tick* seconds, or set.

@@ -11,8 +11,6 @@ from typing import Any, TypeAlias
 from holdfast.errors import UsageError
 from holdfast.runtime.models import Message, Reply, ToolSpec, Usage
 
-__all__ = ["Script", "ScriptedModel"]
-
 Script: TypeAlias = Callable[[Sequence[Message]], Reply | str] | Sequence[Reply | str]
 
 

@@ -23,8 +23,6 @@ from holdfast import testing
 from holdfast.errors import MissingExtraError
 from holdfast.testing.selftest import Verdicts
 
-__all__ = ["main"]
-
 MEDIA = ("memory", "file", "sqlite")
 _TEST = re.compile(r".*::Test(\w+)::test_(\w+)(?:\[(.*)\])?")
 

@@ -30,7 +30,8 @@ from holdfast.checkpoint.manager import CheckpointManager
 from holdfast.checkpoint.run import run as durable
 from holdfast.core.state import State
 from holdfast.errors import ConflictError, HoldfastError, StorageError
-from holdfast.storage.registry import default_address, mask_url
+from holdfast.storage.addresses import mask_url
+from holdfast.storage.registry import default_address
 from holdfast.testing.selftest import (
     Failed,
     Scratch,
@@ -40,8 +41,6 @@ from holdfast.testing.selftest import (
     require,
     scratch_in,
 )
-
-__all__ = ["main"]
 
 STEPS = 40
 SPOILT = 60

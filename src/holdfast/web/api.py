@@ -17,8 +17,6 @@ from holdfast.errors import NotFoundError, UsageError
 from holdfast.web.site import Site, asked
 from holdfast.web.views import PER_PAGE, Filter, read_queues, read_runs
 
-__all__ = ["Api"]
-
 _MOST = 500
 _PATHS = {
     "/api/runs": "runs",

@@ -28,8 +28,6 @@ from holdfast.web.rendering import Assets, Renderer
 from holdfast.web.sessions import Sessions
 from holdfast.web.site import Site
 
-__all__ = ["app", "build"]
-
 _SHORTEST_TOKEN = 16
 
 

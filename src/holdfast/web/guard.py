@@ -16,8 +16,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.web.sessions import COOKIE_DAYS, Sessions, form_token
 
-__all__ = ["LOOPBACK", "Guard", "Visitor"]
-
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 MOST_BYTES = 1 << 20
 MOST_FIELDS = 100

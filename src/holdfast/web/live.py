@@ -25,8 +25,6 @@ from holdfast.core.records import Header
 from holdfast.errors import HoldfastError, NotFoundError
 from holdfast.storage.base import RecordQuery
 
-__all__ = ["Live"]
-
 _EVERY = 0.25
 _CONNECTED = 2.0
 """Seconds after which a stream without news looks whether its client is still there."""

@@ -34,8 +34,6 @@ from holdfast.web.views import (
     state_at,
 )
 
-__all__ = ["Pages"]
-
 TABS = ("conversation", "state", "effects", "timeline", "graph", "cost", "events", "raw")
 _LISTED = 50
 _MOST_WAITING = 50

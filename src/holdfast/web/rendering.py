@@ -20,8 +20,6 @@ from holdfast.core.values import decode, encode
 from holdfast.web.forms import fields_of
 from holdfast.web.views import owner_words, span
 
-__all__ = ["Assets", "Renderer", "make_environment", "pretty"]
-
 _HERE = Path(__file__).parent
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _SYMBOLS = {

@@ -20,8 +20,6 @@ from holdfast.web.application import build
 from holdfast.web.guard import LOOPBACK, UserOf
 from holdfast.web.sessions import Sessions
 
-__all__ = ["DEFAULT_PORT", "serve"]
-
 DEFAULT_PORT = 4653
 """HOLD on the keys of a telephone."""
 _STOP_SECONDS = 1

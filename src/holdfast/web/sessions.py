@@ -9,8 +9,6 @@ import time
 from collections.abc import Callable
 from threading import Lock
 
-__all__ = ["COOKIE_DAYS", "Sessions", "form_token"]
-
 COOKIE_DAYS = 7
 _MOST_LINKS = 32
 """Links that were made and not used; beyond that the oldest stops working."""

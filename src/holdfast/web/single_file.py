@@ -24,8 +24,6 @@ from holdfast.storage.base import RecordQuery, RunInfo
 from holdfast.web.rendering import make_environment, pretty
 from holdfast.web.views import draw_times, graph_of, read_run, read_turns, state_at
 
-__all__ = ["run_file"]
-
 _PER_PAGE = 50
 _STATES = 200
 _STATES_BYTES = 20 << 20

@@ -17,8 +17,6 @@ from holdfast.storage.base import RecordQuery
 from holdfast.web.rendering import Renderer
 from holdfast.web.views import Costs, Surveys
 
-__all__ = ["Site", "asked"]
-
 
 class Site:
     """One storage as a site."""

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.policy.retention import Age, Decision, Rules, plan_prune
+from holdfast.core.policy.retention import Decision, plan_prune
+from holdfast.core.policy.rules import Age, Rules
 from holdfast.core.records.record import Header
 from holdfast.errors import UsageError
 

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.values import Point, exactly_equal, has_only_frozen_containers, plain_values, values
 
-from holdfast.core.state.position import Secrets
-from holdfast.core.state.state import Lineage, Place, State, read_metadata, read_tags
+from holdfast.core.state.position import Lineage, Place, Secrets, read_metadata, read_tags
+from holdfast.core.state.state import State
 from holdfast.core.values.codec import decode, encode
 from holdfast.core.values.frozen import DEPTH_LIMIT, FrozenDict, FrozenList, Nature
 from holdfast.core.values.patch import LAZY_BYTES, Lazy

@@ -30,10 +30,12 @@ from langgraph.types import Command, Interrupt, Overwrite, Send
 from pydantic import BaseModel
 from tests.integrations.langgraph.conftest import Side, thread
 
-from holdfast.checkpoint.hooks.manager import HookEvent, HookManager, HookResult
+from holdfast.checkpoint.hooks.events import HookEvent, HookResult
+from holdfast.checkpoint.hooks.manager import HookManager
 from holdfast.checkpoint.manager.blocking import CheckpointManager
 from holdfast.core.policy.rules import Rules
-from holdfast.core.state.state import Lineage, Place, State
+from holdfast.core.state.position import Lineage, Place
+from holdfast.core.state.state import State
 from holdfast.errors import DecodeError, EncodeError, UsageError
 from holdfast.integrations.langgraph.message_cache import value_of
 from holdfast.integrations.langgraph.records import Address

@@ -38,8 +38,9 @@ from holdfast.storage.files.storage import FilesystemStorage
 from holdfast.storage.registry import open_storage
 from holdfast.storage.replicated.breaker import Breaker, BreakerRules
 from holdfast.storage.replicated.copies import bring_up, visible
+from holdfast.storage.replicated.replicas import StorageEvent
 from holdfast.storage.replicated.retries import Retry
-from holdfast.storage.replicated.storage import ResilientStorage, StorageEvent
+from holdfast.storage.replicated.storage import ResilientStorage
 from holdfast.storage.sqlite.page_checksums import checked_pages
 from holdfast.storage.sqlite.storage import SQLiteStorage
 from holdfast.testing import JournalWriter

@@ -20,8 +20,6 @@ from holdfast.core.values import decode
 from holdfast.errors import DataError, UsageError
 from holdfast.storage.base import RecordQuery
 
-__all__ = ["AgentDrift", "AgentHistory", "check_facts", "read_backlog", "read_task"]
-
 logger = logging.getLogger("holdfast.checkpoint")
 
 _FACTS = {"action", "progress", "failed", "seconds", "task", "idle", "backlog"}

@@ -11,8 +11,6 @@ from urllib.parse import unquote, urlsplit
 from holdfast.errors import UsageError
 from holdfast.storage.base import Storage, default_address
 
-__all__ = ["with_fallbacks"]
-
 logger = logging.getLogger("holdfast.checkpoint")
 
 _FALLBACK = "file:.holdfast/fallback"

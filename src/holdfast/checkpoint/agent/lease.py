@@ -11,8 +11,6 @@ from holdfast.core.records import Lease
 from holdfast.errors import ConflictError, LeaseHeldError, StorageError
 from holdfast.storage.base import Leasing, this_process
 
-__all__ = ["AgentLease"]
-
 
 class AgentLease:
     """The right to save for one agent, taken by its first save and renewed by later ones.

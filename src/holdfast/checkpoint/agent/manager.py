@@ -65,8 +65,6 @@ from holdfast.errors import (
 )
 from holdfast.storage.base import RecordQuery, Storage
 
-__all__ = ["AgentOperation", "ResilientCheckpointManager", "Restored"]
-
 logger = logging.getLogger("holdfast.checkpoint")
 T = TypeVar("T")
 

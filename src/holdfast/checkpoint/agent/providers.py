@@ -18,9 +18,6 @@ from holdfast.checkpoint.effects import describe, failure_text
 from holdfast.core.values import decode, encode
 from holdfast.errors import RunError, UsageError
 
-__all__ = ["AgentParts", "Captured", "Provider", "Providers"]
-
-
 _EMPTY_TEXTS = frozenset(map(encode, ({}, [], "", None)))
 
 

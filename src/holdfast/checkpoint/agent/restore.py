@@ -19,16 +19,6 @@ from holdfast.core.state import State
 from holdfast.errors import NotFoundError, UsageError
 from holdfast.storage.base import RecordQuery, RunQuery, Storage, open_storage
 
-__all__ = [
-    "PARTIAL",
-    "AgentOperation",
-    "RestoreTarget",
-    "Restored",
-    "find_by_id",
-    "find_in_file",
-    "is_path",
-]
-
 PARTIAL = "partial"
 """Tag of a checkpoint that lacks the state of a provider."""
 

@@ -31,8 +31,6 @@ from holdfast.core.records import Header, new_id
 from holdfast.errors import CorruptError, EncodeError, NotFoundError, UsageError
 from holdfast.storage.base import RecordQuery
 
-__all__ = ["Transaction", "TransactionLog", "TransactionStatus"]
-
 TransactionStatus = Literal["started", "success", "failure", "rollback"]
 
 _KIND = "transaction"

@@ -28,8 +28,6 @@ import msgspec
 from holdfast.core.records import Kdf, KeyNote, frame
 from holdfast.errors import StorageUnavailableError, UsageError, WrongKeyError
 
-__all__ = ["FILE_VARIABLE", "KEY_VARIABLE", "Key", "KeyService", "Keyring", "load_keys"]
-
 KEY_VARIABLE = "HOLDFAST_ENCRYPTION_KEY"
 FILE_VARIABLE = "HOLDFAST_ENCRYPTION_KEY_FILE"
 

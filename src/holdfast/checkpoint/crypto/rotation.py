@@ -20,8 +20,6 @@ from holdfast.storage.base import RecordQuery, RunInfo
 if TYPE_CHECKING:
     from holdfast.checkpoint.operations import Engine
 
-__all__ = ["rotate_keys", "shred_run"]
-
 _TRIES = 16
 
 

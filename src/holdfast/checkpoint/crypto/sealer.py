@@ -27,16 +27,6 @@ from holdfast.core.records import (
 from holdfast.errors import CorruptError, DataError, WrongKeyError
 from holdfast.storage.base import RecordQuery, Storage
 
-__all__ = [
-    "CLEAR_NOTES",
-    "SHREDDED",
-    "Keys",
-    "Sealer",
-    "is_clear",
-    "key_notes",
-    "read_note",
-]
-
 CLEAR_NOTES = frozenset(["key", "prune", "tag", "pin", "release"])
 """Notes that are never encrypted: verifying and pruning a journal needs no key."""
 SHREDDED = {"shredded": True}

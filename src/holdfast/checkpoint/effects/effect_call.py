@@ -30,20 +30,6 @@ from holdfast.core.records import digest_of
 from holdfast.core.values import decode, encode
 from holdfast.errors import EncodeError, InDoubtError, Interrupted, ShapeError, UsageError
 
-__all__ = [
-    "CallPolicy",
-    "EffectCall",
-    "InDoubt",
-    "Usage",
-    "args_digest",
-    "check_policy",
-    "effect",
-    "effect_behind",
-    "effect_by",
-    "perform",
-    "perform_now",
-]
-
 T = TypeVar("T")
 
 InDoubt = Literal["retry", "probe", "ask", "fail"]

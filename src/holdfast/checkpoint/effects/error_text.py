@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from holdfast.checkpoint.hooks import HookManager
     from holdfast.core.records import Header
 
-__all__ = ["TO_A_MODEL", "describe", "failure_here", "failure_in", "failure_text", "shown"]
-
 logger = logging.getLogger("holdfast.checkpoint")
 
 _MOST = 1_000

@@ -21,20 +21,6 @@ from holdfast.core.state import Lineage, State
 from holdfast.errors import ConflictError, HoldfastError, StorageError, UsageError
 from holdfast.storage.base import RecordQuery, RunInfo
 
-__all__ = [
-    "CURRENT_STEP",
-    "OPEN_RUN",
-    "CallContext",
-    "Emit",
-    "Session",
-    "StepContext",
-    "call_context",
-    "check_form",
-    "idempotency_key",
-    "place_name",
-    "taken_over",
-]
-
 Emit = Callable[[str, Mapping[str, Any]], None]
 
 

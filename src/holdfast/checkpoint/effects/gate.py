@@ -12,8 +12,6 @@ from weakref import WeakKeyDictionary
 
 from holdfast.core.policy import RetryPolicy
 
-__all__ = ["passing", "passing_now"]
-
 
 class _Gate:
     """Lets *limit* callers pass at a time, in the order in which they come."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from holdfast.checkpoint.hooks import HookManager, RedactionHook
 from holdfast.core.records import digest_of
 
-__all__ = ["hide_secrets"]
-
 
 def hide_secrets(key: str | None, hooks: HookManager | None) -> str | None:
     """*key* without the secrets that a `RedactionHook` of *hooks* finds in it.

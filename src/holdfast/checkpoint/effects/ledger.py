@@ -19,27 +19,6 @@ from holdfast.checkpoint.operations import WARNED
 from holdfast.core.records import OPEN_FROM, Header
 from holdfast.errors import StorageError
 
-__all__ = [
-    "BRANCH",
-    "Answer",
-    "Effect",
-    "Item",
-    "Ledger",
-    "Line",
-    "Question",
-    "Recording",
-    "Spot",
-    "Timer",
-    "branch_note",
-    "in_doubt",
-    "past_step",
-    "read_line",
-    "read_notes",
-    "read_since",
-    "spans_to",
-    "warn_in_doubt",
-]
-
 logger = logging.getLogger("holdfast.checkpoint")
 
 

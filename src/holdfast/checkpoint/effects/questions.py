@@ -12,8 +12,6 @@ from holdfast.checkpoint.effects.ledger import Answer, Question, Recording
 from holdfast.core.values import decode, encode
 from holdfast.errors import Interrupted, UsageError
 
-__all__ = ["interrupt"]
-
 _NOTHING: Any = object()
 
 

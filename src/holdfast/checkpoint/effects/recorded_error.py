@@ -12,8 +12,6 @@ from holdfast import errors
 from holdfast.core.values import Opaque, decode, encode
 from holdfast.errors import EncodeError, HoldfastError, RunError
 
-__all__ = ["read_error", "write_error"]
-
 
 def write_error(error: Exception, redact: Callable[[str], str]) -> dict[str, Any]:
     """Encode *error* for `read_error`; texts go through *redact*."""

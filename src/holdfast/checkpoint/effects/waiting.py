@@ -29,23 +29,6 @@ from holdfast.core.values import decode, encode
 from holdfast.errors import ConflictError, LeaseHeldError, NotFoundError, UsageError
 from holdfast.storage.base import Leasing, RunInfo, RunQuery, Storage, is_dead
 
-__all__ = [
-    "Waiting",
-    "answer",
-    "approve",
-    "check_fits",
-    "check_not_held",
-    "open_notes",
-    "outside",
-    "pending",
-    "questions_of",
-    "reject",
-    "resolve",
-    "waiting_inside",
-    "waiting_now",
-    "waiting_of",
-]
-
 _NOTHING: Any = object()
 _TRIES = 16
 """Attempts to answer a run that is written to meanwhile."""

@@ -15,8 +15,6 @@ from holdfast.checkpoint.manager import CheckpointManager, manager_for
 from holdfast.errors import CorruptError, HoldfastError, UsageError
 from holdfast.storage.base import Storage
 
-__all__ = ["export_group", "import_group"]
-
 _MANIFEST = "group.json"
 
 

@@ -26,8 +26,6 @@ from holdfast.core.state import AgentState, State
 from holdfast.errors import ConflictError, NotFoundError, UsageError
 from holdfast.storage.base import Atomic, Leasing, RecordQuery, Storage, this_process
 
-__all__ = ["Group", "group"]
-
 _NAME = "group"
 """The name of the runs that keep the checkpoints of groups."""
 _INTENT = "group_intent"

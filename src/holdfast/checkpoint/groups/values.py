@@ -9,8 +9,6 @@ import msgspec
 
 from holdfast.core.records import Header
 
-__all__ = ["GroupCheckpoint", "GroupMember", "MemberStatus", "read_checkpoint", "run_id_of"]
-
 
 class GroupMember(msgspec.Struct, frozen=True):
     """A member's part of a group's checkpoint."""

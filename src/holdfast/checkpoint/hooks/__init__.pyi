@@ -3,9 +3,9 @@ from holdfast.checkpoint.hooks.builtin import MetricsHook as MetricsHook
 from holdfast.checkpoint.hooks.builtin import RedactionHook as RedactionHook
 from holdfast.checkpoint.hooks.builtin import TracingHook as TracingHook
 from holdfast.checkpoint.hooks.builtin import redacting_hooks as redacting_hooks
-from holdfast.checkpoint.hooks.manager import HookContext as HookContext
-from holdfast.checkpoint.hooks.manager import HookEvent as HookEvent
+from holdfast.checkpoint.hooks.events import HookContext as HookContext
+from holdfast.checkpoint.hooks.events import HookEvent as HookEvent
+from holdfast.checkpoint.hooks.events import HookPriority as HookPriority
+from holdfast.checkpoint.hooks.events import HookResult as HookResult
+from holdfast.checkpoint.hooks.events import pre_outcome as pre_outcome
 from holdfast.checkpoint.hooks.manager import HookManager as HookManager
-from holdfast.checkpoint.hooks.manager import HookPriority as HookPriority
-from holdfast.checkpoint.hooks.manager import HookResult as HookResult
-from holdfast.checkpoint.hooks.manager import pre_outcome as pre_outcome

@@ -28,8 +28,6 @@ from holdfast.errors import MissingExtraError
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
-__all__ = ["LoggingHook", "MetricsHook", "RedactionHook", "TracingHook", "redacting_hooks"]
-
 _WORDS = {
     HookEvent.POST_CHECKPOINT_SAVE: "save",
     HookEvent.POST_CHECKPOINT_LOAD: "load",

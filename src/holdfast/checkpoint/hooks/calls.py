@@ -21,8 +21,6 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["Call", "Calls", "Outcome"]
-
 _IDLE_SECONDS = 10.0
 """Seconds that a pool thread waits for more work before it ends."""
 _GRACE_SECONDS = 0.1

@@ -21,22 +21,6 @@ import msgspec
 from holdfast.checkpoint.hooks.calls import Outcome
 from holdfast.errors import UsageError, VetoError
 
-__all__ = [
-    "HANGING_LIMIT",
-    "Answer",
-    "Handler",
-    "Hook",
-    "HookContext",
-    "HookEvent",
-    "HookPriority",
-    "HookResult",
-    "PreOutcome",
-    "Verdict",
-    "judge",
-    "pre_outcome",
-    "replacement",
-]
-
 HANGING_LIMIT = 8
 """A handler with so many abandoned calls that still hang is passed over until one comes back."""
 

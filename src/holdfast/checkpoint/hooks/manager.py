@@ -24,25 +24,11 @@ from holdfast.checkpoint.hooks.events import (
     HookEvent,
     HookPriority,
     HookResult,
-    PreOutcome,
     Verdict,
     judge,
-    pre_outcome,
     replacement,
 )
 from holdfast.errors import UsageError
-
-__all__ = [
-    "HANGING_LIMIT",
-    "Hook",
-    "HookContext",
-    "HookEvent",
-    "HookManager",
-    "HookPriority",
-    "HookResult",
-    "PreOutcome",
-    "pre_outcome",
-]
 
 logger = logging.getLogger("holdfast.hooks")
 

@@ -24,19 +24,6 @@ from holdfast.core.values import (
 from holdfast.errors import NotFoundError, UsageError
 from holdfast.storage.base import RecordQuery, RunInfo
 
-__all__ = [
-    "Change",
-    "CheckpointMetadata",
-    "HistoryEntry",
-    "blame",
-    "changes_between",
-    "changes_in",
-    "history",
-    "metadata_of",
-    "tree",
-]
-
-
 _AT_A_TIME = 256
 
 

@@ -9,8 +9,6 @@ from typing import Any
 
 from holdfast.core.records import read_status
 
-__all__ = ["BUCKETS", "SERIES_LIMIT", "Metrics", "resume_cause"]
-
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Upper bounds of the latency histograms, in seconds."""
 

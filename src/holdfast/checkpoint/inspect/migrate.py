@@ -18,8 +18,6 @@ from holdfast.core.state import migrations
 from holdfast.errors import HoldfastError
 from holdfast.storage.base import RunInfo
 
-__all__ = ["Migrated", "migrate_run"]
-
 
 class Migrated(msgspec.Struct, frozen=True, kw_only=True):
     """The migration of one run."""

@@ -17,17 +17,6 @@ from holdfast.checkpoint.retention import RetentionManager
 from holdfast.core.records import Lease
 from holdfast.storage.base import Leasing, RecordQuery, RunInfo, RunQuery, Storage, is_dead
 
-__all__ = [
-    "EffectCost",
-    "Origin",
-    "RunSummary",
-    "fork_origins",
-    "is_live",
-    "spent",
-    "status_of_run",
-    "summaries",
-]
-
 
 class EffectCost(msgspec.Struct, frozen=True):
     """The cost of a run's recorded effects."""

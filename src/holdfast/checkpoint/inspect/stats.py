@@ -14,8 +14,6 @@ from holdfast.checkpoint.journal import Reader
 from holdfast.core.records import Header
 from holdfast.storage.base import Leasing, RecordQuery, RunInfo
 
-__all__ = ["Figures", "Resumes", "Sizes", "load_times", "quantiles"]
-
 _SAMPLE = 20
 
 

@@ -16,16 +16,6 @@ from holdfast.core.values import decode
 from holdfast.errors import HoldfastError
 from holdfast.storage.base import RecordQuery, RunInfo
 
-__all__ = [
-    "NoteView",
-    "TimelineEntry",
-    "entries_from",
-    "failed_node",
-    "failure_of",
-    "timeline",
-    "view_note",
-]
-
 
 class NoteView(msgspec.Struct, frozen=True, kw_only=True):
     """A note of a journal, opened."""

@@ -26,8 +26,6 @@ from holdfast.core.values import changes, whole
 from holdfast.errors import ConflictError, CorruptError, EncodeError, HoldfastError
 from holdfast.storage.base import Atomic, Batch, RunInfo, Storage
 
-__all__ = ["Journal"]
-
 _RUNS_REMEMBERED = 1024
 _SCOPES_REMEMBERED = 64
 """The number of scopes of a branching run whose last checkpoint is remembered."""

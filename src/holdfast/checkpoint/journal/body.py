@@ -7,8 +7,6 @@ import msgspec
 from holdfast.core.records import Header
 from holdfast.errors import DecodeError
 
-__all__ = ["Body", "checkpoint_body", "read_body"]
-
 
 class Body(msgspec.Struct, frozen=True):
     """A checkpoint's body: the whole state (in a keyframe), and what changed."""

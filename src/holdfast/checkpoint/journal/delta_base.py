@@ -15,8 +15,6 @@ from holdfast.core.state import Lineage, State
 from holdfast.core.values import Base, Lazy, Nature, SeenList
 from holdfast.errors import ConflictError
 
-__all__ = ["Cursor", "DeltaBase", "delta_base_of", "find_base"]
-
 
 class DeltaBase(msgspec.Struct, frozen=True):
     """A checkpoint that the next one of its scope can be a delta to."""

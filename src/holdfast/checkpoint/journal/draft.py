@@ -26,18 +26,6 @@ if TYPE_CHECKING:
     from holdfast.checkpoint.journal.delta_base import Cursor, DeltaBase
     from holdfast.checkpoint.journal.reader import Reader
 
-__all__ = [
-    "Branching",
-    "CheckpointDraft",
-    "Saveable",
-    "agent_state",
-    "draft_of",
-    "rebuild",
-    "saved",
-    "state_of",
-    "texts_of",
-]
-
 Saveable = State | AgentState
 
 _IN_HEADER = frozenset(

@@ -18,8 +18,6 @@ from holdfast.core.values import Rebuilt, decode, encode
 from holdfast.errors import CorruptError, NotFoundError, StorageUnavailableError, UsageError
 from holdfast.storage.base import RunInfo, RunQuery, Storage
 
-__all__ = ["LIGHTEST_DELTA", "Loaded", "Reader", "no_run"]
-
 T = TypeVar("T")
 
 _LOOKS = 100

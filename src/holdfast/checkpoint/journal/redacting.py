@@ -12,8 +12,6 @@ from holdfast.checkpoint.journal.requests import Note
 from holdfast.core.policy import redact_text
 from holdfast.errors import VetoError
 
-__all__ = ["Redacting"]
-
 _EXEMPT = frozenset(["key", "prune"])
 """Notes that hold nothing of a user's."""
 

@@ -11,8 +11,6 @@ from holdfast.checkpoint.journal.draft import CheckpointDraft
 from holdfast.core.records import Header
 from holdfast.errors import HoldfastError
 
-__all__ = ["Note", "Outcome", "Request"]
-
 
 class Note(msgspec.Struct, frozen=True, kw_only=True):
     """A record that is no checkpoint, before it is sealed."""

@@ -9,8 +9,6 @@ from typing import TypeVar
 from holdfast.errors import ConflictError
 from holdfast.storage.base import Batch, Storage
 
-__all__ = ["UnconfirmedAppends"]
-
 _T = TypeVar("_T")
 _RUNS = 64
 """The number of runs whose failed appends are remembered."""

@@ -34,8 +34,6 @@ from holdfast.checkpoint.transfer import LIMITS, ImportLimits, Manifest, Redact,
 from holdfast.checkpoint.transfer import runs as transfer
 from holdfast.storage.base import RecordQuery, Storage
 
-__all__ = ["AsyncCheckpointManager", "StateManager"]
-
 T = TypeVar("T")
 
 

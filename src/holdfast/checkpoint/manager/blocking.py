@@ -13,7 +13,6 @@ from typing import Any, Self, TypeVar, overload
 from holdfast.checkpoint.crypto import Key, rotation
 from holdfast.checkpoint.inspect import Change, CheckpointMetadata, HistoryEntry
 from holdfast.checkpoint.journal import CheckpointDraft, Loaded, Note, Saveable
-from holdfast.checkpoint.manager.awaited import StateManager
 from holdfast.checkpoint.manager.setup import Manager
 from holdfast.checkpoint.operations import (
     Commit,
@@ -34,8 +33,6 @@ from holdfast.checkpoint.transfer import LIMITS, ImportLimits, Manifest, Redact,
 from holdfast.checkpoint.transfer import runs as transfer
 from holdfast.core.state import Saver, register_saver
 from holdfast.storage.base import RecordQuery, Storage
-
-__all__ = ["CheckpointManager", "StateManager", "manager_for"]
 
 T = TypeVar("T")
 

@@ -9,8 +9,6 @@ from contextlib import suppress
 from holdfast.checkpoint.journal import Journal, Outcome, Request
 from holdfast.errors import HoldfastError
 
-__all__ = ["GroupCommit"]
-
 _LOOK_AGAIN = 0.05
 """Seconds after which a thread that waits looks if it has to write itself."""
 

@@ -23,8 +23,6 @@ from holdfast.core.state import StateSnapshot
 from holdfast.errors import UsageError
 from holdfast.storage.base import Storage, default_address, open_storage
 
-__all__ = ["Manager"]
-
 T = TypeVar("T", int, float)
 
 

@@ -11,8 +11,6 @@ from typing import Any, TypeVar
 from holdfast.checkpoint.journal import Journal, Outcome, Request
 from holdfast.errors import UsageError
 
-__all__ = ["Writer", "await_uncancelled"]
-
 T = TypeVar("T")
 
 _Promise = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]"]

@@ -8,8 +8,6 @@ from holdfast.checkpoint.journal import Saveable
 from holdfast.core.records import Header
 from holdfast.core.state import AgentState, Lineage
 
-__all__ = ["FreshStateRuns"]
-
 _REMEMBERED = 1024
 
 

@@ -17,8 +17,6 @@ from holdfast.core.records import Header
 from holdfast.core.state import read_tags
 from holdfast.storage.base import RunInfo
 
-__all__ = ["cleanup", "delete_checkpoint", "delete_run", "hide", "mark", "mark_note", "tag"]
-
 
 def hide(engine: Engine, run_id: str, name: str, seqs: Sequence[int]) -> Steps[None]:
     """Hide records of a run and free the space of what no visible checkpoint needs."""

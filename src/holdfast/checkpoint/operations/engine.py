@@ -21,8 +21,6 @@ from holdfast.core.state import Place
 from holdfast.errors import UsageError
 from holdfast.storage.base import Storage
 
-__all__ = ["Engine", "OnSaveFailure"]
-
 OnSaveFailure = Literal["fail", "warn", "retry"]
 _RUNS_REMEMBERED = 1024
 

@@ -42,8 +42,6 @@ from holdfast.errors import (
 )
 from holdfast.storage.base import RunInfo
 
-__all__ = ["fork", "load", "load_values", "resume"]
-
 _LOOKS = 100
 
 

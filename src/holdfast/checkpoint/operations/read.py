@@ -16,18 +16,6 @@ from holdfast.core.records import Header, check_run_id, read_status
 from holdfast.errors import UsageError
 from holdfast.storage.base import RecordQuery
 
-__all__ = [
-    "blame",
-    "checkpoints",
-    "diff",
-    "exists",
-    "history",
-    "latest",
-    "repair",
-    "tree",
-    "verify",
-]
-
 
 def latest(engine: Engine, name_or_run_id: str) -> Steps[CheckpointMetadata | None]:
     """The newest checkpoint that a resume would take, without its state."""

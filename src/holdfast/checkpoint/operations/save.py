@@ -30,18 +30,6 @@ from holdfast.core.records import Header
 from holdfast.core.state import AgentState
 from holdfast.errors import ConflictError, HoldfastError, StorageError
 
-__all__ = [
-    "WARNED",
-    "append_notes",
-    "ask_hooks",
-    "erase",
-    "fire",
-    "header_data",
-    "save_draft",
-    "save_state",
-    "tell_repairs",
-]
-
 logger = logging.getLogger("holdfast.checkpoint")
 
 WARNED = "warned"

@@ -14,8 +14,6 @@ import msgspec
 from holdfast.checkpoint.hooks import HookEvent
 from holdfast.checkpoint.journal import Request
 
-__all__ = ["Commit", "Fire", "Pause", "Step", "Steps", "Work"]
-
 T = TypeVar("T")
 
 

@@ -20,8 +20,6 @@ from holdfast.core.records import Header
 from holdfast.errors import ConflictError
 from holdfast.storage.base import Atomic
 
-__all__ = ["save_together"]
-
 
 def save_together(
     engine: Engine,

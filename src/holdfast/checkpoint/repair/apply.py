@@ -24,8 +24,6 @@ from holdfast.storage.base import Batch, Leasing, Repairable, is_dead
 if TYPE_CHECKING:
     from holdfast.checkpoint.operations import Engine
 
-__all__ = ["OnCorrupt", "RepairReport", "Repairer", "RunRepair"]
-
 logger = logging.getLogger("holdfast.checkpoint")
 
 OnCorrupt = Literal["fail", "fallback"]

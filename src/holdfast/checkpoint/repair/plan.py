@@ -23,8 +23,6 @@ from holdfast.core.records import (
 )
 from holdfast.storage.base import Inspection
 
-__all__ = ["RepairPlan", "plan_repair"]
-
 
 class RepairPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The records of a damaged run that stay."""

@@ -13,8 +13,6 @@ from holdfast.core.values import Rebuilt, encode
 from holdfast.errors import CorruptError, HoldfastError
 from holdfast.storage.base import RecordQuery, Repairable, RunInfo, RunQuery
 
-__all__ = ["RunVerdict", "state_text", "verify_headers", "verify_missing", "verify_run"]
-
 _TRIES = 100
 """Walks over a run that moves on and is pruned during each of them."""
 _UNREADABLE = (HoldfastError, msgspec.MsgspecError, LookupError, ValueError, TypeError)

@@ -16,8 +16,6 @@ from holdfast.checkpoint.retention.live import RetentionManager, grouped
 from holdfast.core.policy import Decision, Rules, plan_prune
 from holdfast.storage.base import RunInfo
 
-__all__ = ["Freed", "forget", "plan_forget", "plan_freeing"]
-
 
 class Freed(msgspec.Struct, frozen=True):
     """The space that a run can give back."""

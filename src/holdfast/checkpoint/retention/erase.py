@@ -10,8 +10,6 @@ import msgspec
 from holdfast.checkpoint.journal import Note, Request
 from holdfast.core.records import OPEN_FROM, Header, Record
 
-__all__ = ["Erasure", "first_needed", "plan_erasure"]
-
 
 class Erasure(msgspec.Struct, frozen=True):
     """Records of a run that go for good, and the note that names them beforehand."""

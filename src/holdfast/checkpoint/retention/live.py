@@ -20,8 +20,6 @@ from holdfast.core.records import Header
 from holdfast.errors import HoldfastError
 from holdfast.storage.base import Leasing, RecordQuery, RunInfo, is_live, matches
 
-__all__ = ["RetentionManager", "grouped"]
-
 logger = logging.getLogger("holdfast.checkpoint")
 
 _ERASE_AFTER = 64

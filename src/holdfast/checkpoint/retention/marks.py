@@ -9,8 +9,6 @@ import msgspec
 
 from holdfast.core.records import Header
 
-__all__ = ["MARKING", "Marks", "marks_in"]
-
 MARKING = ("pin", "release", "tag")
 """The kinds of the notes that mark a checkpoint."""
 

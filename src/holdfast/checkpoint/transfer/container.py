@@ -39,8 +39,6 @@ import msgspec
 from holdfast.core.records import Record
 from holdfast.errors import StorageError, StorageFullError, UsageError
 
-__all__ = ["Manifest", "Totals", "check_free", "write_run"]
-
 MAGIC = b"holdfast-run "
 FORMAT = 1
 FIRST_LINE = b"%b%d\n" % (MAGIC, FORMAT)

@@ -35,8 +35,6 @@ from holdfast.core.records import check_run_id
 from holdfast.core.values import DEPTH_LIMIT
 from holdfast.errors import CorruptError, DataError, NotFoundError, StorageError, UsageError
 
-__all__ = ["LIMITS", "UNLIMITED", "ExportedRun", "ImportLimits", "RecordParts", "open_run"]
-
 _TRAILER_BYTES = len(TRAILER % (b"0" * 64))
 _MANIFEST_BYTES = 2 << 20
 _FREE_BYTES = 1 << 20

@@ -25,8 +25,6 @@ from holdfast.storage.base import RunQuery
 if TYPE_CHECKING:
     from holdfast.checkpoint.operations import Engine
 
-__all__ = ["encrypt_runs"]
-
 _SUFFIX = ".encrypting"
 
 

@@ -31,8 +31,6 @@ from holdfast.core.records import Header
 from holdfast.core.values import Opaque, decode
 from holdfast.errors import UsageError
 
-__all__ = ["Style", "fleet_status", "form_of", "form_of_change", "write_json", "write_line"]
-
 Style = Literal["agent", "fleet", "graph", "resilient"]
 
 _FLEET_STATUS = {"running": "in_progress", "failed": "error"}

@@ -22,8 +22,6 @@ from holdfast.core.records import NONCE_BYTES, Header, Record, compress, encrypt
 from holdfast.core.values import Base, Lazy, Nature, changes, decode, encode, whole
 from holdfast.errors import CorruptError, UsageError
 
-__all__ = ["BLANK", "Closer", "NewIds", "Redact", "Redaction", "resealed"]
-
 BLANK = "blank"
 """The kind of a note that stands where there was something that is of no use any more."""
 

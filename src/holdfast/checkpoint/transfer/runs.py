@@ -64,17 +64,6 @@ from holdfast.storage.base import (
 if TYPE_CHECKING:
     from holdfast.checkpoint.operations import Engine
 
-__all__ = [
-    "append_whole",
-    "copy_run",
-    "export_json",
-    "export_run",
-    "import_run",
-    "json_lines",
-    "write_encrypted",
-]
-
-
 logger = logging.getLogger("holdfast.checkpoint")
 
 

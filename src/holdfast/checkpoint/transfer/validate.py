@@ -29,8 +29,6 @@ from holdfast.core.records import (
 from holdfast.core.values import Rebuilt, operations
 from holdfast.errors import CorruptError, DataError, HoldfastError, UsageError, WrongKeyError
 
-__all__ = ["Staged", "stage"]
-
 _LARGEST = 1 << 53
 _LAST_SEQ = 1 << 32
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)

@@ -24,8 +24,6 @@ from holdfast.runtime.tools import PLAN_REVIEW, Approval, ApprovalRequest
 if TYPE_CHECKING:
     from holdfast.cli.console.repl import Console
 
-__all__ = ["Commands"]
-
 _PAGE = 50
 
 

@@ -12,8 +12,6 @@ from holdfast.cli.console.words import COMMANDS
 if TYPE_CHECKING:
     from prompt_toolkit.completion import Completer, Completion
 
-__all__ = ["Lines", "PipedLines", "TerminalLines"]
-
 Known = Callable[[], Iterable[tuple[str, str]]]
 """Ids of checkpoints, each with a description."""
 

@@ -24,8 +24,6 @@ from holdfast.errors import HoldfastError, UsageError
 from holdfast.runtime.fleet import Fleet, FleetResult, Settings, build_fleet, read_workflow
 from holdfast.storage.addresses import mask_url
 
-__all__ = ["Console", "main"]
-
 _FILE = "workflow.yaml"
 _PROMPT = "task> "
 _TICK = 0.2

@@ -27,15 +27,6 @@ from holdfast.runtime.result import ModelSpent
 from holdfast.runtime.tools import ApprovalRequest
 from holdfast.runtime.watch import Event
 
-__all__ = [
-    "Watcher",
-    "checkpoint_table",
-    "cost_text",
-    "ended",
-    "request_table",
-    "rounds_taken",
-]
-
 _IDLE = 1.0
 """After so many seconds without output, a line shows that the run is still busy."""
 _FRAMES = "|/-\\"

@@ -13,8 +13,6 @@ from typing import NamedTuple
 
 from holdfast.cli.app import COMMANDS as HOLDFAST
 
-__all__ = ["COMMANDS", "Command", "Entry", "Mistake", "Task", "read_line"]
-
 
 class Command(NamedTuple):
     """A command of the console."""

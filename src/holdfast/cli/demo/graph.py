@@ -13,8 +13,6 @@ from holdfast.core.state import State
 from holdfast.runtime.graph import CheckpointConfig, GraphConfig, StateGraph
 from holdfast.storage.memory import MemoryStorage
 
-__all__ = ["graph"]
-
 _FACTS = {
     "kelp": ["grows half a metre a day", "is a brown alga", "shelters sea otters"],
     "lichen": ["is a fungus and an alga", "lives on bare rock", "grows a millimetre a year"],

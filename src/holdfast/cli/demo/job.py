@@ -8,8 +8,6 @@ from pathlib import Path
 
 from holdfast.checkpoint.run import run
 
-__all__ = ["PAGES", "job"]
-
 PAGES = [f"page-{number:02}.html" for number in range(1, 21)]
 
 

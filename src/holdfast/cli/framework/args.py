@@ -19,8 +19,6 @@ from typing import Any, NamedTuple, NoReturn, Union, get_args, get_origin
 from holdfast.errors import UsageError
 from holdfast.storage.addresses import nearest
 
-__all__ = ["Argument", "Option", "Parameter", "Signature"]
-
 _UNKNOWN = re.compile(r"unrecognized arguments: (?P<option>--[^ =]+).*", re.S)
 _WIDTH = 80
 _COLUMN = 22

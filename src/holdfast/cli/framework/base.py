@@ -26,19 +26,6 @@ if TYPE_CHECKING:
     from holdfast.cli.framework.documents import Document
     from holdfast.storage.base import Storage
 
-__all__ = [
-    "All",
-    "Cli",
-    "Command",
-    "DryRun",
-    "Limit",
-    "Runs",
-    "Yes",
-    "command",
-    "import_from_here",
-    "import_modules",
-]
-
 Blocks = Callable[[], Iterable[object]]
 Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask.")]
 DryRun = Annotated[bool, Option("--dry-run", "-n", help="Only say what would be done.")]

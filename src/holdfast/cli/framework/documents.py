@@ -20,18 +20,6 @@ from holdfast.checkpoint.inspect import Change, NoteView, TimelineEntry
 from holdfast.core.records import Header
 from holdfast.core.values import encode
 
-__all__ = [
-    "ChangeRow",
-    "Checkpoint",
-    "CheckpointInfo",
-    "Document",
-    "Failure",
-    "change_rows",
-    "checkpoint_of",
-    "note_of",
-    "raw",
-]
-
 
 def raw(value: Any) -> msgspec.Raw:
     """A value of a state as the journal writes it."""

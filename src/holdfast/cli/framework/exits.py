@@ -27,25 +27,6 @@ from typing import IO
 
 from holdfast import errors
 
-__all__ = [
-    "CONFIRM",
-    "DAMAGED",
-    "FAILED",
-    "INTERRUPTED",
-    "LIMIT",
-    "NOT_FOUND",
-    "NO_LONGER_FITS",
-    "NO_STORAGE",
-    "PARTIAL",
-    "PIPE_CLOSED",
-    "USAGE",
-    "WAITING",
-    "ConfirmationError",
-    "code_of",
-    "help_for",
-    "let_go",
-]
-
 FAILED, USAGE, PARTIAL, NOT_FOUND, CONFIRM, DAMAGED, LIMIT, WAITING = 1, 2, 3, 4, 6, 7, 9, 20
 NO_LONGER_FITS = 8
 NO_STORAGE = 10

@@ -13,23 +13,6 @@ from holdfast.cli.framework.terminal import Cell
 from holdfast.core.values import encode
 from holdfast.errors import UsageError
 
-__all__ = [
-    "ago",
-    "change_words",
-    "clock",
-    "counted",
-    "cut",
-    "keys_of",
-    "money",
-    "read_pairs",
-    "read_value",
-    "short_id",
-    "size",
-    "status_cell",
-    "value_text",
-    "when",
-]
-
 _STATUS = {
     "running": "green",
     "stale": "yellow",

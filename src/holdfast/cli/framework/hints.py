@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from holdfast.cli.framework.base import Cli
     from holdfast.storage.base import RunInfo
 
-__all__ = ["how_to_resume", "recorded_entry"]
-
 _LANGGRAPH = "graph.invoke(None, config) resumes the thread"
 
 

@@ -8,8 +8,6 @@ import sys
 from pathlib import Path
 from shlex import quote
 
-__all__ = ["program"]
-
 
 def program() -> str:
     """The shell words that call this `holdfast` again, as short as they can be."""

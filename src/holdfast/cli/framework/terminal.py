@@ -11,8 +11,6 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import IO, Any, NamedTuple
 
-__all__ = ["Cell", "Column", "Line", "Table", "Terminal", "plain", "safe_json", "width_of"]
-
 _STYLES = {
     "bold": "1",
     "dim": "2",

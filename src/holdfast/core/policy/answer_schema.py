@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 
 from holdfast.core.values import encode
 
-__all__ = ["describe_schema", "validate_answer"]
-
 _TYPES: dict[str, tuple[type, ...]] = {
     "boolean": (bool,),
     "string": (str,),

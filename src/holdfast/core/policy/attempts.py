@@ -10,8 +10,6 @@ import msgspec
 
 from holdfast.errors import HoldfastError, RunError, StepError, StorageError, UsageError
 
-__all__ = ["RetryPolicy", "may_help", "read_policy", "refuse_options"]
-
 _LONGEST_PAUSE = 60.0
 _MISTAKES = (
     TypeError,

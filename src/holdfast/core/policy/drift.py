@@ -28,21 +28,6 @@ import msgspec
 
 from holdfast.errors import UsageError
 
-__all__ = [
-    "Detector",
-    "DriftLevel",
-    "DriftMonitor",
-    "DriftPolicy",
-    "DriftReport",
-    "Finding",
-    "Observation",
-    "Sensitivity",
-    "check_policy",
-    "confidence_of",
-    "level_threshold",
-    "report_threshold",
-]
-
 Sensitivity: TypeAlias = Literal["low", "normal", "high"]
 DriftLevel: TypeAlias = Literal["note", "warn", "restore"]
 DriftPolicy: TypeAlias = Literal["warn", "restore", "stop"]

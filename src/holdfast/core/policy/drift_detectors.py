@@ -20,22 +20,6 @@ from typing import Any
 from holdfast.core.policy.drift import Detector, Finding, Observation, confidence_of
 from holdfast.errors import UsageError
 
-__all__ = [
-    "Backlog",
-    "Corruption",
-    "ErrorRate",
-    "Invariants",
-    "MemoryGrowth",
-    "OwnSchema",
-    "Repetition",
-    "ReversedProgress",
-    "Schema",
-    "SlowingDown",
-    "StalledProgress",
-    "Uncaptured",
-    "default_detectors",
-]
-
 History = Sequence[Observation]
 _DEPTH = 3
 _MOST_KEYS = 500

@@ -14,27 +14,6 @@ import msgspec
 from holdfast.core.records import Header, Record
 from holdfast.errors import UsageError
 
-__all__ = [
-    "CANCEL",
-    "DEAD",
-    "QUEUED",
-    "EntryState",
-    "QueueChange",
-    "QueueEntry",
-    "QueueInfo",
-    "QueueSettings",
-    "Submission",
-    "after_change",
-    "after_death",
-    "after_drive",
-    "allowed",
-    "change_of",
-    "choose",
-    "next_rank",
-    "order_of",
-    "target_of",
-]
-
 QUEUED, CANCEL, DEAD = "queued", "cancel", "dead"
 """Kinds of the notes that an entry follows from."""
 

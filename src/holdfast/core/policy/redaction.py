@@ -16,8 +16,6 @@ import msgspec
 
 from holdfast.errors import UsageError
 
-__all__ = ["KEYS", "PATTERNS", "RedactionRules", "Redactor", "make_rules", "redact"]
-
 PATTERNS: Mapping[str, str] = {
     "private_key": (
         r"-----BEGIN (?:[A-Z0-9]{1,20} ){0,4}PRIVATE KEY(?: BLOCK)?-----"

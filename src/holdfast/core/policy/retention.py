@@ -18,17 +18,6 @@ from holdfast.core.policy.rules import Age, Count, Rules
 from holdfast.core.records import Header, read_status
 from holdfast.errors import UsageError
 
-__all__ = [
-    "Age",
-    "Count",
-    "Decision",
-    "Key",
-    "Rules",
-    "drop_beyond_last",
-    "newest_keys",
-    "plan_prune",
-]
-
 Key = tuple[str, int]
 """A record, by its run_id and seq."""
 

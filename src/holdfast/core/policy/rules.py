@@ -17,8 +17,6 @@ from typing import Any, Literal
 from holdfast.core.records import STATUSES, read_status
 from holdfast.errors import UsageError
 
-__all__ = ["PERIODS", "Age", "Count", "Rules"]
-
 Count = int | Literal["unlimited"]
 
 PERIODS = ("hourly", "daily", "weekly", "monthly", "yearly")

@@ -9,8 +9,6 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["redact_text"]
-
 _MARKER = re.compile(r"\[redacted:[a-z0-9_]+\]")
 _BYTES = frozenset(["bytes", "bytearray"])
 

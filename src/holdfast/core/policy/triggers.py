@@ -13,8 +13,6 @@ from typing import Any
 
 from holdfast.errors import UsageError
 
-__all__ = ["Clockwork", "Triggers"]
-
 
 @dataclass(frozen=True, slots=True)
 class Triggers:

@@ -8,8 +8,6 @@ import msgspec
 
 from holdfast.core.records.record import Header, Record
 
-__all__ = ["Chain", "Gap", "chained", "read_prune_note"]
-
 
 class Gap(msgspec.Struct, frozen=True):
     """A range of seqs that is missing, and the digest of its last record.

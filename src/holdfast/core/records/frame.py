@@ -36,30 +36,6 @@ from holdfast.errors import (
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-__all__ = [
-    "BODY_LIMIT",
-    "KEY_BYTES",
-    "METHODS",
-    "NONCE_BYTES",
-    "SERVICE",
-    "WRAP",
-    "Kdf",
-    "KeyNote",
-    "bad_key_note",
-    "compress",
-    "data_key_check",
-    "decompress",
-    "decrypt_body",
-    "encrypt_body",
-    "is_encrypted",
-    "key_id",
-    "need_crypto",
-    "read_key_note",
-    "unwrap_key",
-    "wrap_key",
-    "wrong_key",
-]
-
 METHODS = ("gzip", "zstd")
 BODY_LIMIT = 1 << 30
 """The largest body there is, in bytes of text: more is neither written nor read."""

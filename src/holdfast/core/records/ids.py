@@ -7,8 +7,6 @@ import re
 
 from holdfast.errors import UsageError
 
-__all__ = ["check_run_id", "medium_name", "new_id"]
-
 _SAFE = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")
 _DEVICES = frozenset(
     ["con", "prn", "aux", "nul", *(f"{d}{n}" for d in ("com", "lpt") for n in range(10))]

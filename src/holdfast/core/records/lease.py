@@ -6,8 +6,6 @@ import msgspec
 
 from holdfast.errors import ConflictError, LeaseHeldError
 
-__all__ = ["Lease", "Owner", "check_free", "released", "renewed", "taken"]
-
 
 class Owner(msgspec.Struct, frozen=True):
     """The process that holds a lease, identified well enough to tell on its host if it lives."""

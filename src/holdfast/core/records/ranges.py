@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import pairwise
 
-__all__ = ["Range", "covers", "gaps_between", "merge_ranges", "ranges_of", "subtract_ranges"]
-
 Range = tuple[int, int]
 
 

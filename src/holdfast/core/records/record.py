@@ -15,23 +15,6 @@ import msgspec
 
 from holdfast.errors import CorruptError, EncodeError
 
-__all__ = [
-    "FORMAT",
-    "KINDS",
-    "OPEN_FROM",
-    "STATUSES",
-    "Frame",
-    "Header",
-    "Record",
-    "check_body",
-    "digest_of",
-    "open_header",
-    "open_record",
-    "read_status",
-    "seal",
-    "with_body",
-]
-
 FORMAT = 1
 """The version of the record format; a header that says a newer one is refused."""
 

@@ -1,11 +1,11 @@
 from holdfast.core.state.agent_state import AgentState as AgentState
 from holdfast.core.state.agent_state import StateSnapshot as StateSnapshot
 from holdfast.core.state.migration import migrations as migrations
+from holdfast.core.state.position import Lineage as Lineage
+from holdfast.core.state.position import Place as Place
 from holdfast.core.state.position import indexed_metadata as indexed_metadata
-from holdfast.core.state.state import Lineage as Lineage
-from holdfast.core.state.state import Place as Place
+from holdfast.core.state.position import read_metadata as read_metadata
+from holdfast.core.state.position import read_tags as read_tags
 from holdfast.core.state.state import Saver as Saver
 from holdfast.core.state.state import State as State
-from holdfast.core.state.state import read_metadata as read_metadata
-from holdfast.core.state.state import read_tags as read_tags
 from holdfast.core.state.state import register_saver as register_saver

@@ -13,8 +13,6 @@ from uuid import uuid4
 from holdfast.core.records import STATUSES, read_status
 from holdfast.errors import DecodeError, UsageError
 
-__all__ = ["AgentState", "StateSnapshot"]
-
 
 def _checkpoint_id() -> str:
     return f"ckpt_{uuid4().hex[:12]}"

@@ -18,8 +18,6 @@ from typing import Any, TypeAlias
 
 from holdfast.errors import SchemaError, UsageError
 
-__all__ = ["Migration", "Migrations", "migrations"]
-
 Migration: TypeAlias = Callable[[dict[str, Any]], Mapping[str, Any]]
 """Takes the values of a state and returns those of a later version. It may change what it gets."""
 

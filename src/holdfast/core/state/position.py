@@ -11,16 +11,6 @@ from holdfast.core.records import read_status
 from holdfast.core.values import FrozenDict, Nature, encode_tree, take_in
 from holdfast.errors import EncodeError, UsageError
 
-__all__ = [
-    "Lineage",
-    "Place",
-    "Secrets",
-    "indexed_metadata",
-    "read_metadata",
-    "read_place",
-    "read_tags",
-]
-
 _LAST_STEP = (1 << 63) - 1
 _LONGEST_INDEXED = 256
 

@@ -16,7 +16,6 @@ from holdfast.core.state.position import (
     Secrets,
     read_metadata,
     read_place,
-    read_tags,
 )
 from holdfast.core.values import (
     LAZY_BYTES,
@@ -31,16 +30,6 @@ from holdfast.core.values import (
     weigh,
 )
 from holdfast.errors import EncodeError, UsageError
-
-__all__ = [
-    "Lineage",
-    "Place",
-    "Saver",
-    "State",
-    "read_metadata",
-    "read_tags",
-    "register_saver",
-]
 
 _KEEP: Any = object()
 

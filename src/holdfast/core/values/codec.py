@@ -37,19 +37,6 @@ from holdfast.core.values.objects import ObjectParts, parts_of
 from holdfast.core.values.scalars import READERS, WRITERS, check, write_str
 from holdfast.errors import DecodeError, EncodeError, HoldfastError, UsageError
 
-__all__ = [
-    "Opaque",
-    "UnknownTypeWarning",
-    "decode",
-    "encode",
-    "encode_tree",
-    "give_out",
-    "parse",
-    "register_type",
-    "take_in",
-    "weigh",
-]
-
 T = TypeVar("T")
 
 _PLAIN, _TAGGED, _LIVE = Nature

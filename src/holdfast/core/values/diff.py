@@ -12,17 +12,6 @@ from holdfast.core.values.frozen import FrozenDict, FrozenList, Nature
 from holdfast.core.values.scalars import write_str
 from holdfast.errors import EncodeError
 
-__all__ = [
-    "Patch",
-    "append_items",
-    "diff_texts",
-    "diff_values",
-    "key_text",
-    "member_length",
-    "pointer",
-    "same_order",
-]
-
 _MANY = 64
 """From this many operations on it is asked whether the whole value is shorter than they are."""
 

@@ -15,21 +15,6 @@ from typing import Any, NoReturn
 
 from holdfast.errors import EncodeError, UsageError
 
-__all__ = [
-    "DEPTH_LIMIT",
-    "FrozenDict",
-    "FrozenList",
-    "FrozenSet",
-    "Leaf",
-    "Nature",
-    "at_path",
-    "freeze",
-    "nature_of",
-    "thaw",
-    "too_deep",
-    "unknown_type",
-]
-
 DEPTH_LIMIT = 100
 """Levels of containers in a value. It leaves room on the stack to read back all that is stored."""
 

@@ -21,8 +21,6 @@ from typing import Any, NamedTuple
 
 from holdfast.core.values.codec import encode
 
-__all__ = ["SeenList"]
-
 _LEAVES = frozenset([str, int, bool, type(None)])
 """Of these, two of the same type that are equal have the same text (zeros of float do not)."""
 _STR = frozenset([str])

@@ -17,8 +17,6 @@ import msgspec
 
 from holdfast.errors import EncodeError, UsageError
 
-__all__ = ["ObjectParts", "parts_of"]
-
 
 class ObjectParts(msgspec.Struct, frozen=True):
     """Splits objects of one class into parts, and rebuilds them."""

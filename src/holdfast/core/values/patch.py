@@ -40,19 +40,6 @@ from holdfast.core.values.frozen import Nature, at_path
 from holdfast.core.values.list_snapshot import SeenList
 from holdfast.errors import CorruptError, DecodeError, EncodeError
 
-__all__ = [
-    "LAZY_BYTES",
-    "Base",
-    "Items",
-    "Lazy",
-    "Operation",
-    "Rebuilt",
-    "changes",
-    "operations",
-    "touches",
-    "whole",
-]
-
 LAZY_BYTES = 1 << 16
 """A loaded value whose text is longer than this is decoded when it is first looked at."""
 

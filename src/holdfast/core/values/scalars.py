@@ -19,8 +19,6 @@ from zoneinfo import ZoneInfo
 from holdfast.core.values.frozen import unknown_type
 from holdfast.errors import EncodeError
 
-__all__ = ["READERS", "WRITERS", "check", "write_str"]
-
 
 def _itself(value: Any) -> Any:
     return value

@@ -36,8 +36,6 @@ from holdfast.integrations.journal_text import PAGE, Found, Reading, joined, pag
 from holdfast.integrations.type_learning import encode_adopting
 from holdfast.storage.base import RecordQuery, Storage
 
-__all__ = ["HoldfastCheckpointStorage"]
-
 logger = logging.getLogger("holdfast.integrations")
 
 _NAME = "agent-framework"

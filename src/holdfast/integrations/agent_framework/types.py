@@ -22,8 +22,6 @@ import agent_framework
 from holdfast.core.values import register_type
 from holdfast.integrations.type_learning import adopt, type_name
 
-__all__ = ["learn", "register_framework"]
-
 _PACKAGES = ("agent_framework", "agent_framework_orchestrations")
 _OBJECTS = frozenset(
     [

@@ -16,8 +16,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["Backpressure", "next_version"]
-
 _REMEMBERED = 4096
 _LONGEST_WAIT = 10.0
 _LONGEST_WAIT_OF_A_LOOP = 1.0

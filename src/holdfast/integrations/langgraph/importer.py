@@ -27,8 +27,6 @@ from holdfast.integrations.langgraph.saver import HoldfastSaver
 from holdfast.integrations.langgraph.types import encode_value
 from holdfast.integrations.type_learning import adopt_named
 
-__all__ = ["Imported", "check_file", "import_threads"]
-
 
 class Imported(msgspec.Struct, frozen=True):
     """A thread that was imported and is equal on both sides."""

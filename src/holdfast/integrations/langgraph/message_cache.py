@@ -29,8 +29,6 @@ from holdfast.integrations.langgraph.types import (
     encode_value,
 )
 
-__all__ = ["MessageCache", "value_of"]
-
 _MOST_BYTES = 64 << 20
 """Bytes of message texts to keep, for the channels used last."""
 _FEW = 8

@@ -16,16 +16,6 @@ from holdfast.checkpoint.journal import Note
 from holdfast.integrations.langgraph.records import Address
 from holdfast.integrations.langgraph.types import encode_value
 
-__all__ = [
-    "RunningNodes",
-    "asks",
-    "interrupts",
-    "question_notes",
-    "status_of",
-    "step_of",
-    "with_answers",
-]
-
 _START = "__start__"
 _TRIGGER = "branch:to:"
 """The start of the names of the channels that make a `StateGraph` run a node."""

@@ -19,8 +19,6 @@ from holdfast.integrations.langgraph.progress import interrupts, with_answers
 from holdfast.integrations.langgraph.records import Address, fold, tasks_writing
 from holdfast.storage.base import RecordQuery
 
-__all__ = ["ThreadReading"]
-
 
 class ThreadReading(Reading):
     """Reads the threads of one storage."""

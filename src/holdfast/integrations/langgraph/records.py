@@ -26,20 +26,6 @@ from holdfast.errors import EncodeError, UsageError
 from holdfast.integrations.langgraph.message_cache import value_of
 from holdfast.integrations.langgraph.types import encode_value
 
-__all__ = [
-    "Address",
-    "Channels",
-    "Written",
-    "beside",
-    "fold",
-    "kind_of",
-    "note_of",
-    "read_beside",
-    "split_metadata",
-    "tasks_writing",
-    "tuple_of",
-]
-
 _KINDS = {"loop": "routine", "update": "manual"}
 """Checkpoint kinds by LangGraph source; any other source is its own kind."""
 

@@ -39,8 +39,6 @@ from holdfast.integrations.langgraph.upkeep import Upkeep
 from holdfast.integrations.type_learning import adopt, adopt_named
 from holdfast.storage.base import Storage
 
-__all__ = ["HoldfastSaver"]
-
 
 class HoldfastSaver(BaseCheckpointSaver[str]):
     """Keeps LangGraph threads in a storage of Holdfast's; blocking and awaited, on any of them.

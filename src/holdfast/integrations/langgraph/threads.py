@@ -37,8 +37,6 @@ from holdfast.integrations.langgraph.records import (
     tuple_of,
 )
 
-__all__ = ["DELTA_CHANNELS", "Threads", "draft_of"]
-
 DELTA_CHANNELS = "counters_since_delta_snapshot"
 """Under this key of the metadata stand the channels that are rebuilt from earlier checkpoints."""
 

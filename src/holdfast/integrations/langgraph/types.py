@@ -29,17 +29,6 @@ from holdfast.core.values import decode, register_type
 from holdfast.errors import DecodeError, EncodeError
 from holdfast.integrations.type_learning import encode_adopting
 
-__all__ = [
-    "MAKERS",
-    "MESSAGES",
-    "MessageParts",
-    "Sealed",
-    "assemble",
-    "decode_value",
-    "encode_value",
-    "register_all",
-]
-
 _GRAPH_TYPES = "langgraph.types"
 """Importing it loads the LangSmith client, which takes longer than everything else together."""
 

@@ -17,8 +17,6 @@ from holdfast.integrations.langgraph.records import Address, read_beside, split_
 from holdfast.integrations.langgraph.threads import DELTA_CHANNELS, Threads, draft_of
 from holdfast.storage.base import RecordQuery
 
-__all__ = ["Upkeep"]
-
 
 class Upkeep:
     """Deletes, prunes and copies the threads of one storage; saves through *threads*."""

@@ -40,8 +40,6 @@ from holdfast.runtime.tools import Tool, ToolLike, read_signature, read_tool
 from holdfast.runtime.watch import Event, EventStream, Listener, Observer, resolve_observers
 from holdfast.storage.base import Storage
 
-__all__ = ["DEFAULT_ID", "Agent", "BaseAutonomousAgent"]
-
 logger = logging.getLogger("holdfast.agent")
 
 DEFAULT_ID = "autonomous_agent"

@@ -21,17 +21,6 @@ if TYPE_CHECKING:
     from holdfast.runtime.agent.graph import Start
     from holdfast.runtime.agent.result import AgentResult
 
-__all__ = [
-    "ForwardedAnswers",
-    "Parent",
-    "agent_tool",
-    "count_invocation",
-    "delegate",
-    "hand_out",
-    "pass_on_refusal",
-    "waiting_inside_signal",
-]
-
 
 def agent_tool(agent: BaseAutonomousAgent, name: str | None, description: str) -> Tool:
     """*agent* as a tool that takes a task. Its run can be continued, so a call may be repeated."""

@@ -15,8 +15,6 @@ from holdfast.errors import UsageError
 from holdfast.runtime.checks import check_fields
 from holdfast.storage.base import Storage
 
-__all__ = ["AgentConfig", "AgentOptions", "AutonomousConfig"]
-
 
 class _DefaultCount(int):
     """Marks the default number of steps."""

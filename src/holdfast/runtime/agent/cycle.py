@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from holdfast.runtime.agent.agent import BaseAutonomousAgent
     from holdfast.runtime.tools import Tool
 
-__all__ = ["Cycles"]
-
 # No tool has a name with a colon, so these effects never collide with those of tools.
 _ASK = "model:cycle"
 _ASK_PLAN = "model:plan"

@@ -20,8 +20,6 @@ from holdfast.storage.base import RunQuery
 if TYPE_CHECKING:
     from holdfast.runtime.agent.agent import BaseAutonomousAgent
 
-__all__ = ["AgentGraph", "Start", "build_graph", "check_name", "find_start", "known_start"]
-
 logger = logging.getLogger("holdfast.agent")
 
 _LOOKED_AT = 20

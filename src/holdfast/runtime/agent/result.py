@@ -15,8 +15,6 @@ from holdfast.runtime.models import Usage, shown
 from holdfast.runtime.result import ModelSpent, RunResult, Spent
 from holdfast.runtime.tools import Answer
 
-__all__ = ["AgentResult", "Budget", "result_of", "resume_line"]
-
 
 @dataclass(frozen=True)
 class Budget:

@@ -12,8 +12,6 @@ from holdfast.runtime.agent.graph import check_name
 from holdfast.runtime.agent.result import AgentResult
 from holdfast.runtime.resume import ResumePlan, explain, find_target, no_run
 
-__all__ = ["AgentRuns"]
-
 
 class AgentRuns:
     """The runs of an agent with the methods that `holdfast resume` uses of a graph.

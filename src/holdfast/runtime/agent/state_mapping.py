@@ -12,18 +12,6 @@ from holdfast.core.state import AgentState, State
 from holdfast.core.values import encode, give_out
 from holdfast.runtime.models import Usage
 
-__all__ = [
-    "LOGS",
-    "absorbed",
-    "add_usage",
-    "begun",
-    "copied",
-    "first_values",
-    "restored",
-    "usage_of",
-    "user_fields",
-]
-
 LOGS = (
     "conversation_history",
     "completed_actions",

@@ -27,8 +27,6 @@ from holdfast.runtime.tools import (
 if TYPE_CHECKING:
     from holdfast.runtime.agent.agent import BaseAutonomousAgent
 
-__all__ = ["AgentToolCalls"]
-
 
 @dataclass(frozen=True)
 class _Outcome:

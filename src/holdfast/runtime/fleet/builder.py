@@ -13,8 +13,6 @@ from holdfast.runtime.tools import ApprovalHandler
 from holdfast.runtime.watch import Observer
 from holdfast.storage.base import Storage
 
-__all__ = ["FleetBuilder", "MagenticFleet"]
-
 MagenticFleet = Fleet
 """AgenticFleet's name of `Fleet`."""
 

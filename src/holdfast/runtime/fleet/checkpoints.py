@@ -27,8 +27,6 @@ from holdfast.runtime.graph import StateGraph
 from holdfast.runtime.resume import fork
 from holdfast.storage.base import RunQuery
 
-__all__ = ["FleetRuns"]
-
 logger = logging.getLogger("holdfast.fleet")
 
 

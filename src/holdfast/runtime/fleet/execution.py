@@ -20,8 +20,6 @@ from holdfast.runtime.resume import Saved
 from holdfast.runtime.tools import ApprovalHandler, ApprovalRequest, expired, requests_in
 from holdfast.runtime.watch import Event, Listener
 
-__all__ = ["Attempt", "Backoff", "Ended", "FleetExecution", "stored_state"]
-
 
 class Backoff(msgspec.Struct, frozen=True, kw_only=True):
     """Number of automatic resumes of a failed run, and the seconds before each.

@@ -40,8 +40,6 @@ from holdfast.runtime.tools import Approval, ApprovalHandler, ApprovalRequest, r
 from holdfast.runtime.watch import Event, EventStream, Observer
 from holdfast.storage.base import Storage
 
-__all__ = ["Fleet", "FleetResult"]
-
 
 class FleetResult(RunResult[str], frozen=True, kw_only=True):
     """The end of a fleet's run. `str` gives the answer, as does `value`.

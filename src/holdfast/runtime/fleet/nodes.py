@@ -53,8 +53,6 @@ from holdfast.runtime.graph import EndRun, StateGraph, key_equals
 from holdfast.runtime.models import Model, Reply, Usage, ask
 from holdfast.runtime.tools import PLAN_REVIEW, TIMED_OUT, Approval
 
-__all__ = ["OWN_ROUND", "ROUND", "Crew", "add_nodes", "first_state", "history_key"]
-
 logger = logging.getLogger("holdfast.fleet")
 
 ROUND = "round"

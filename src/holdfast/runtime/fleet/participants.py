@@ -25,20 +25,6 @@ from holdfast.runtime.tools import (
     text_of,
 )
 
-__all__ = [
-    "ROLES",
-    "AgentParticipant",
-    "Assignment",
-    "FunctionParticipant",
-    "ModelParticipant",
-    "Participant",
-    "Role",
-    "Tell",
-    "Turn",
-    "ask_person",
-    "participant_of",
-]
-
 Tell: TypeAlias = Callable[..., None]
 """Emits an event: its kind, then its facts by name."""
 

@@ -13,18 +13,6 @@ import msgspec
 
 from holdfast.core.state import State
 
-__all__ = [
-    "LEDGER_ATTEMPTS",
-    "Ledger",
-    "answer_messages",
-    "facts_messages",
-    "ledger_messages",
-    "ledger_schema",
-    "plan_messages",
-    "read_ledger",
-    "revision_messages",
-]
-
 LEDGER_ATTEMPTS = 3
 """Attempts to get a readable ledger before the fleet plans again."""
 

@@ -22,16 +22,6 @@ from holdfast.runtime.fleet.nodes import OWN_ROUND, ROUND, first_state
 from holdfast.runtime.resume import find_target
 from holdfast.storage.base import RecordQuery, Storage
 
-__all__ = [
-    "CheckpointStatus",
-    "check_team",
-    "find_checkpoint",
-    "listed",
-    "nearest_ids",
-    "other_task",
-    "outdated",
-]
-
 _LOOKED_THROUGH = 500
 """Number of the newest ids that are searched for near ones."""
 

@@ -12,26 +12,6 @@ import msgspec
 from holdfast.core.policy import Rules
 from holdfast.runtime.checks import check_fields
 
-__all__ = [
-    "AgentSettings",
-    "ApprovalSettings",
-    "Callbacks",
-    "CheckpointSettings",
-    "Defaults",
-    "FleetSettings",
-    "Limits",
-    "ManagerSettings",
-    "ModelSettings",
-    "Orchestrator",
-    "ParticipantSettings",
-    "PlanReview",
-    "Reasoning",
-    "RuntimeSettings",
-    "Settings",
-    "ToolSettings",
-    "WorkflowSettings",
-]
-
 _Count = Annotated[int, msgspec.Meta(ge=1)]
 _Number = Annotated[int, msgspec.Meta(ge=0)]
 _Seconds = Annotated[float, msgspec.Meta(gt=0)]

@@ -43,8 +43,6 @@ from holdfast.storage.registry import checkpoint_stores
 if TYPE_CHECKING:
     import yaml
 
-__all__ = ["build_fleet", "create_checkpoint_storage", "read_workflow"]
-
 T = TypeVar("T", bound=msgspec.Struct)
 
 _SECTIONS: dict[str, type[msgspec.Struct]] = {

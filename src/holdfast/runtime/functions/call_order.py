@@ -9,8 +9,6 @@ from holdfast.checkpoint.effects import CallContext, Emit, Recording, Spot
 from holdfast.errors import Drained, ShapeError
 from holdfast.runtime.stop import current_stop_scope
 
-__all__ = ["CallOrder", "Recorded"]
-
 
 class Recorded:
     """The positions that the journal holds, and the calls at them."""

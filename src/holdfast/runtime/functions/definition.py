@@ -35,8 +35,6 @@ from holdfast.runtime.submit import AsyncRunHandle, QueueOptions, RunHandle, beg
 from holdfast.runtime.watch import Event, EventStream
 from holdfast.storage.base import Storage
 
-__all__ = ["AsyncStep", "AsyncWorkflow", "Step", "Workflow", "step", "workflow"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")

@@ -33,8 +33,6 @@ from holdfast.runtime.result import RunResult, Spent, spent_on
 from holdfast.runtime.watch import Event, Listener, emitter
 from holdfast.storage.base import Storage
 
-__all__ = ["FunctionRun", "check_begun", "first_draft", "look_up"]
-
 _LONG = 64
 """Recorded calls from which on a checkpoint is a keyframe, so that they are read once only."""
 _NO_RUN = "holdfast runs lists the runs of a storage"

@@ -16,8 +16,6 @@ from holdfast.core.values import decode, encode
 from holdfast.errors import ShapeError
 from holdfast.runtime.functions.call_order import CallOrder
 
-__all__ = ["gather", "now", "patched", "random", "uuid4"]
-
 T = TypeVar("T")
 
 

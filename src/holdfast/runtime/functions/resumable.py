@@ -12,8 +12,6 @@ from holdfast.runtime.result import RunResult
 from holdfast.runtime.resume import ResumePlan, explain
 from holdfast.storage.base import Storage
 
-__all__ = ["FunctionRuns"]
-
 
 class FunctionRuns:
     """A workflow as an object whose runs can be resumed."""

@@ -12,8 +12,6 @@ import msgspec
 
 from holdfast.errors import ShapeError, UsageError
 
-__all__ = ["Typed"]
-
 
 class Typed:
     """Reads and writes what a function takes and returns, by its annotations."""

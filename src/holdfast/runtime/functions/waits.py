@@ -15,8 +15,6 @@ from holdfast.core.values import decode
 from holdfast.errors import Interrupted, UsageError
 from holdfast.runtime.functions.call_order import CallOrder
 
-__all__ = ["sleep", "wait_for"]
-
 _SHORT = 1.0
 """Seconds that are waited for without saying so in the journal."""
 _POLL = 0.2

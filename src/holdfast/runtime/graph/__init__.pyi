@@ -1,6 +1,8 @@
+from holdfast.runtime.graph.chain import process_chain as process_chain
 from holdfast.runtime.graph.compiled import Plan as Plan
 from holdfast.runtime.graph.compiled import Shape as Shape
 from holdfast.runtime.graph.compiled import difference as difference
+from holdfast.runtime.graph.conditional import process_conditional as process_conditional
 from holdfast.runtime.graph.config import CheckpointConfig as CheckpointConfig
 from holdfast.runtime.graph.config import GraphConfig as GraphConfig
 from holdfast.runtime.graph.edges import all_of as all_of
@@ -15,9 +17,7 @@ from holdfast.runtime.graph.node_result import EndRun as EndRun
 from holdfast.runtime.graph.nodes import ChainNode as ChainNode
 from holdfast.runtime.graph.nodes import ConditionalNode as ConditionalNode
 from holdfast.runtime.graph.nodes import ParallelNode as ParallelNode
-from holdfast.runtime.graph.nodes import process_chain as process_chain
-from holdfast.runtime.graph.nodes import process_conditional as process_conditional
-from holdfast.runtime.graph.nodes import process_parallel as process_parallel
+from holdfast.runtime.graph.parallel import process_parallel as process_parallel
 from holdfast.runtime.graph.progress import Now as Now
 from holdfast.runtime.graph.progress import Progress as Progress
 from holdfast.runtime.graph.progress import read_progress as read_progress

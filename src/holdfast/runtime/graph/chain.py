@@ -16,8 +16,6 @@ from holdfast.errors import StepError
 from holdfast.runtime.graph.items import Parts, Progressed, call, other_items, report
 from holdfast.runtime.graph.node_result import PASS_THROUGH_ERRORS, applied
 
-__all__ = ["ChainResult", "process_chain"]
-
 
 class ChainResult(msgspec.Struct, frozen=True):
     """The end of a chain."""

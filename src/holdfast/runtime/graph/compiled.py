@@ -13,8 +13,6 @@ from holdfast.errors import ShapeError
 from holdfast.runtime.graph.edges import Edge
 from holdfast.runtime.graph.node_result import NodeFunction
 
-__all__ = ["Plan", "Shape", "difference", "problems"]
-
 
 class Shape(msgspec.Struct, frozen=True):
     """Nodes and edges by name, without the functions."""

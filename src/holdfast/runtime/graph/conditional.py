@@ -12,8 +12,6 @@ from holdfast.errors import StepError, UsageError
 from holdfast.runtime.graph.items import Parts, call
 from holdfast.runtime.graph.node_result import PASS_THROUGH_ERRORS
 
-__all__ = ["process_conditional"]
-
 
 async def process_conditional(
     state: Any,

@@ -21,8 +21,6 @@ from holdfast.runtime.checks import check_fields, check_keys, is_async
 from holdfast.runtime.watch import Observer
 from holdfast.storage.base import Storage
 
-__all__ = ["CheckpointConfig", "GraphConfig", "GraphOptions"]
-
 logger = logging.getLogger("holdfast.graph")
 
 _OF_THE_MANAGER = ("store", "keep", "on_save_failure", "on_corrupt")

@@ -12,8 +12,6 @@ from holdfast.core.state import State
 from holdfast.errors import UsageError
 from holdfast.runtime.checks import is_async
 
-__all__ = ["Edge", "Predicate", "all_of", "any_of", "key_equals", "key_exists", "not_"]
-
 Predicate: TypeAlias = Callable[[State], bool | Awaitable[bool]]
 
 

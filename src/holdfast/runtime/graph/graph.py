@@ -43,8 +43,6 @@ from holdfast.runtime.watch import Event, EventStream, Observer, resolve_observe
 from holdfast.storage.base import Storage, open_storage
 from holdfast.storage.memory import MemoryStorage
 
-__all__ = ["StateGraph"]
-
 logger = logging.getLogger("holdfast.graph")
 T = TypeVar("T")
 _said: set[str] = set()

@@ -14,8 +14,6 @@ from holdfast.checkpoint.effects import CURRENT_STEP, Item, StepContext
 from holdfast.core.values import encode
 from holdfast.errors import ShapeError
 
-__all__ = ["Parts", "Progressed", "call", "other_items", "report"]
-
 logger = logging.getLogger("holdfast.graph")
 
 Progressed: TypeAlias = Callable[[int, int, Any], None]

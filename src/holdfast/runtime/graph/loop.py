@@ -50,8 +50,6 @@ from holdfast.runtime.stop import StopRequests
 if TYPE_CHECKING:
     from holdfast.runtime.graph.compiled import Plan
 
-__all__ = ["Loop"]
-
 _LONGEST_REST = 0.2
 """Seconds after which a wait looks whether the run was asked to stop."""
 _AGAIN = "resume the run to execute the node again"

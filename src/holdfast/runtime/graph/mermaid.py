@@ -12,8 +12,6 @@ from holdfast.runtime.graph.edges import Edge, describe
 from holdfast.runtime.graph.progress import Progress, read_progress
 from holdfast.runtime.resume import find_run, find_target
 
-__all__ = ["draw"]
-
 
 def draw(shape: Shape, edges: Sequence[Edge], reader: Reader | None, run_id: str | None) -> str:
     """See `StateGraph.to_mermaid`."""

@@ -21,20 +21,6 @@ from holdfast.errors import (
     UsageError,
 )
 
-__all__ = [
-    "PASS_THROUGH_ERRORS",
-    "EndRun",
-    "NodeFunction",
-    "NodeResult",
-    "applied",
-    "changed_keys",
-    "drained",
-    "placed",
-    "uncancel",
-    "waiting_facts",
-    "waiting_signal",
-]
-
 NodeResult: TypeAlias = State | Mapping[str, Any] | None
 NodeFunction: TypeAlias = Callable[[State], NodeResult | Awaitable[NodeResult]]
 

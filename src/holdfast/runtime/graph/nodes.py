@@ -11,22 +11,11 @@ from typing import Any, TypeAlias
 
 from holdfast.core.state import State
 from holdfast.errors import UsageError
-from holdfast.runtime.graph.chain import ChainResult, process_chain
+from holdfast.runtime.graph.chain import process_chain
 from holdfast.runtime.graph.conditional import process_conditional
 from holdfast.runtime.graph.items import Progressed
 from holdfast.runtime.graph.node_result import NodeResult
 from holdfast.runtime.graph.parallel import ParallelResult, process_parallel
-
-__all__ = [
-    "ChainNode",
-    "ChainResult",
-    "ConditionalNode",
-    "ParallelNode",
-    "ParallelResult",
-    "process_chain",
-    "process_conditional",
-    "process_parallel",
-]
 
 Items: TypeAlias = str | Sequence[Any] | Callable[[State], Sequence[Any]]
 """The items, the key of the state that holds them, or a function of the state."""

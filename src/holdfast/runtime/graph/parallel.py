@@ -16,8 +16,6 @@ from holdfast.errors import Interrupted, RunError, StepError, UsageError
 from holdfast.runtime.graph.items import Parts, Progressed, call, other_items, report
 from holdfast.runtime.graph.node_result import PASS_THROUGH_ERRORS
 
-__all__ = ["ParallelResult", "process_parallel"]
-
 _MOST_WORKERS = 16
 
 

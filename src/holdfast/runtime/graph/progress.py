@@ -8,8 +8,6 @@ from holdfast.checkpoint.journal import Loaded
 from holdfast.errors import ShapeError
 from holdfast.runtime.graph.compiled import Shape
 
-__all__ = ["Now", "Progress", "read_progress", "write_progress"]
-
 
 class Now(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The part of the progress that each checkpoint replaces."""

@@ -32,8 +32,6 @@ from holdfast.runtime.stop import StopRequests
 from holdfast.runtime.watch import Observer, emitter
 from holdfast.storage.base import RunInfo
 
-__all__ = ["NOTHING", "Resume", "Runner", "first_draft"]
-
 logger = logging.getLogger("holdfast.graph")
 
 NOTHING: Any = object()

@@ -14,8 +14,6 @@ from holdfast.runtime.watch import emitter
 if TYPE_CHECKING:
     from holdfast.runtime.graph.graph import StateGraph
 
-__all__ = ["run_nested"]
-
 
 async def run_nested(graph: StateGraph, state: State) -> State:
     """Execute *graph* as the current node of another graph."""

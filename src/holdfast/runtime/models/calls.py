@@ -10,8 +10,6 @@ from typing import Any
 from holdfast.checkpoint.effects import effect
 from holdfast.runtime.models.model import Message, Model, Reply, ToolCall, ToolSpec, Usage
 
-__all__ = ["ask", "read_reply", "write_reply"]
-
 
 async def ask(
     model: Model,

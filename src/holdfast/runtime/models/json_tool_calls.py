@@ -13,8 +13,6 @@ from typing import Any
 from holdfast.errors import DecodeError
 from holdfast.runtime.models.model import Message, ToolCall, ToolSpec
 
-__all__ = ["forced_schema", "plain_turns", "read_forced"]
-
 _LONGEST = 400
 """Longest final text: a small model may not end by itself."""
 

@@ -11,8 +11,6 @@ from typing import Any
 from holdfast.errors import MissingExtraError, UsageError
 from holdfast.runtime.models.model import Model
 
-__all__ = ["open_local"]
-
 _CONTEXT = 4096
 _SMOLLM2 = "SmolLM2-135M-Instruct.Q4_1.gguf"
 _MAX_TOKENS = 200

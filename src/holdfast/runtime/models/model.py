@@ -14,18 +14,6 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from holdfast.errors import UsageError
 
-__all__ = [
-    "Message",
-    "Model",
-    "ModelFactory",
-    "Reply",
-    "ToolCall",
-    "ToolSpec",
-    "Usage",
-    "open_model",
-    "register_provider",
-]
-
 Message: TypeAlias = Mapping[str, Any]
 
 VARIABLE = "HOLDFAST_MODEL"

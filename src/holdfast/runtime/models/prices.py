@@ -7,8 +7,6 @@ from typing import TypeAlias
 
 from holdfast.runtime.models.model import Usage
 
-__all__ = ["Prices", "cost_of", "shown"]
-
 Prices: TypeAlias = Mapping[str, tuple[float, float]]
 """Dollars for a million input and a million output tokens, by ``model`` or ``provider:model``.
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from pydantic_ai.models import ModelRequestParameters
     from pydantic_ai.settings import ModelSettings
 
-__all__ = ["ProvidedModel", "open_provided"]
-
 _FAMILIAR = ("anthropic", "google", "groq", "mistral", "ollama", "openai", "openrouter")
 _ADDRESS = "write http://host:port/v1, with the host and port of the server"
 _ANSWER = "answer"

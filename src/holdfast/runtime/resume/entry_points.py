@@ -21,15 +21,6 @@ if TYPE_CHECKING:
     from holdfast.runtime.result import RunResult
     from holdfast.runtime.resume.explanation import ResumePlan
 
-__all__ = [
-    "Resumable",
-    "entry_point_of",
-    "load_object",
-    "load_resumable",
-    "module_of_caller",
-    "module_that_makes",
-]
-
 _LIBRARIES = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")})
 _FORM = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 

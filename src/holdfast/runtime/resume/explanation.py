@@ -28,8 +28,6 @@ from holdfast.runtime.graph import Plan, Progress, difference, read_progress
 from holdfast.runtime.resume.target import find_run, find_target
 from holdfast.storage.base import RecordQuery, RunInfo
 
-__all__ = ["ResumePlan", "Saved", "explain"]
-
 
 class Saved(msgspec.Struct, frozen=True):
     """Time, tokens and dollars that a resume does not spend again."""

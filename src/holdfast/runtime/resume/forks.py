@@ -18,8 +18,6 @@ from holdfast.runtime.graph import Now, read_progress, write_progress
 from holdfast.runtime.resume.target import find_run, find_target
 from holdfast.storage.base import RecordQuery
 
-__all__ = ["Parting", "edited", "fork", "part"]
-
 
 async def fork(
     manager: StateManager,

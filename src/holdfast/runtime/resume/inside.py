@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["TOOL_FAILED", "TOOL_FAILED_NAME", "run_inside"]
-
 TOOL_FAILED_NAME = "holdfast.ToolFailed"
 TOOL_FAILED = b'{"$t":"%b"' % TOOL_FAILED_NAME.encode()
 """Beginning of the stored text of a tool's failure."""

@@ -25,8 +25,6 @@ from holdfast.runtime.resume.inside import TOOL_FAILED, run_inside
 from holdfast.runtime.resume.target import find_target
 from holdfast.storage.base import RecordQuery, RunInfo
 
-__all__ = ["across_branches", "done_for_good", "of_the_run", "rewind_run"]
-
 _ONLY_THEN = {"recovery": "error", "manual": "error", "fork": "forked_from"}
 """Metadata of one checkpoint of that kind, which later ones do not inherit."""
 

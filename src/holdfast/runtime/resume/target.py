@@ -9,8 +9,6 @@ from holdfast.core.records import Header
 from holdfast.errors import NotFoundError, UsageError
 from holdfast.storage.base import RecordQuery, RunInfo
 
-__all__ = ["Target", "find_run", "find_target", "no_run"]
-
 
 class Target(msgspec.Struct, frozen=True):
     """A checkpoint of a run, and the run's newest one."""

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-__all__ = ["on_signals"]
-
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 

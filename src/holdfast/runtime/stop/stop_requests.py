@@ -14,8 +14,6 @@ import msgspec
 from holdfast.runtime.stop.signals import on_signals
 from holdfast.runtime.stop.stop_scope import current_stop_scope
 
-__all__ = ["InterruptMode", "InterruptReason", "InterruptSource", "StopRequests"]
-
 InterruptMode = Literal["graceful", "immediate"]
 InterruptSource = Literal["signal", "timeout", "budget", "user", "drift"]
 

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-__all__ = ["StopScope", "current_stop_scope"]
-
 
 class StopScope:
     """Stops the graph, agent, fleet or durable function that is executed within it.

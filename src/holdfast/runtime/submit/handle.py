@@ -17,8 +17,6 @@ from holdfast.errors import NotFoundError, RunError
 from holdfast.runtime.result import RunResult
 from holdfast.storage.base import RecordQuery, RunInfo, Storage
 
-__all__ = ["AsyncRunHandle", "RunHandle"]
-
 T = TypeVar("T")
 Look = Callable[[CheckpointManager, str], RunResult[Any]]
 

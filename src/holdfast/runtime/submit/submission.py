@@ -17,8 +17,6 @@ from holdfast.errors import ConflictError, UsageError
 from holdfast.storage.base import Storage
 from holdfast.storage.queueing import Queueing
 
-__all__ = ["QueueOptions", "begin_queued"]
-
 
 class QueueOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of every ``start``."""

@@ -16,17 +16,6 @@ from holdfast.checkpoint.effects import Waiting, interrupt
 from holdfast.errors import UsageError
 from holdfast.runtime.tools.definition import Tool
 
-__all__ = [
-    "PLAN_REVIEW",
-    "TIMED_OUT",
-    "Approval",
-    "ApprovalHandler",
-    "ApprovalRequest",
-    "ask_approval",
-    "expired",
-    "requests_in",
-]
-
 PLAN_REVIEW = "plan_review"
 """Operation type of a plan that is up for review."""
 TIMED_OUT = "no answer came in time"

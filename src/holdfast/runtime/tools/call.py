@@ -18,8 +18,6 @@ from holdfast.runtime.resume import TOOL_FAILED_NAME
 from holdfast.runtime.tools.approval import Approval, ask_approval
 from holdfast.runtime.tools.definition import Tool, text_of
 
-__all__ = ["ToolCalls", "ToolFailure", "storable", "tool_failure"]
-
 T = TypeVar("T")
 
 

@@ -16,8 +16,6 @@ from holdfast.core.policy import RetryPolicy, read_policy, refuse_options
 from holdfast.errors import UsageError
 from holdfast.runtime.models import ToolSpec
 
-__all__ = ["Tool", "ToolLike", "check_tool_name", "read_tool", "text_of", "tool"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")

@@ -12,8 +12,6 @@ import msgspec
 
 from holdfast.errors import UsageError
 
-__all__ = ["Answer", "InputField", "OutputField", "Signature", "read_signature"]
-
 
 class _Field:
     def __init__(self, description: str, output: bool) -> None:

@@ -35,8 +35,6 @@ from holdfast.runtime.watch.drift_history import (
 )
 from holdfast.runtime.watch.observers import Event
 
-__all__ = ["DriftWatch"]
-
 logger = logging.getLogger("holdfast.drift")
 T = TypeVar("T")
 

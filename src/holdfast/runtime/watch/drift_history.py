@@ -20,16 +20,6 @@ from holdfast.core.records import digest_of
 from holdfast.core.state import State
 from holdfast.core.values import encode
 
-__all__ = [
-    "Action",
-    "Progress",
-    "action_of",
-    "last_action",
-    "look_back",
-    "step_detectors",
-    "values_of",
-]
-
 Progress = Callable[[Any], float | None]
 """Reads from a state how far the run has come."""
 Action = Callable[[Any], str | None]

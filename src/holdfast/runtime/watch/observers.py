@@ -14,18 +14,6 @@ from holdfast.checkpoint.effects import Emit
 from holdfast.errors import NotFoundError, UsageError
 from holdfast.runtime.checks import is_async
 
-__all__ = [
-    "Event",
-    "Listener",
-    "LogObserver",
-    "NoopObserver",
-    "Observer",
-    "emitter",
-    "get_observer",
-    "register_observer",
-    "resolve_observers",
-]
-
 logger = logging.getLogger("holdfast.graph")
 
 

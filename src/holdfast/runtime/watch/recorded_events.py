@@ -15,8 +15,6 @@ from holdfast.errors import NotFoundError, UsageError
 from holdfast.runtime.watch.observers import Event
 from holdfast.storage.base import RunWatch, Storage
 
-__all__ = ["RunEvents", "emit", "events"]
-
 _AT_ONCE = 500
 """Records that are read before their events are given."""
 _PATIENCE = 1.0

@@ -11,8 +11,6 @@ from typing import Any, Generic, TypeVar
 from holdfast.errors import UsageError
 from holdfast.runtime.watch.observers import Event
 
-__all__ = ["EventStream"]
-
 T = TypeVar("T")
 
 _KEPT = 4096

@@ -27,8 +27,6 @@ except ImportError as missing:
         "Cosmos DB storages need the package azure-cosmos", hint="pip install 'holdfast[cosmos]'"
     ) from missing
 
-__all__ = ["DocumentBucket"]
-
 _KEYS = ("AZURE_COSMOS_KEY", "COSMOS_KEY", "ACCOUNT_KEY")
 _PART = 1_400_000
 """Bytes of an object in one document, which may have 2 MB of text."""

@@ -6,8 +6,6 @@ from holdfast.errors import UsageError
 from holdfast.storage.cosmos.container import DocumentBucket
 from holdfast.storage.objects import BucketStorage
 
-__all__ = ["CosmosStorage"]
-
 
 class CosmosStorage(BucketStorage):
     """Keeps journals in the container at *url*, ``cosmos://account/database/container/prefix``.

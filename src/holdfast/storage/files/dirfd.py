@@ -17,17 +17,6 @@ from pathlib import Path
 from holdfast.errors import StorageError, StorageFullError, StorageUnavailableError
 from holdfast.storage.replicated import TRANSIENT, Retry, retried
 
-__all__ = [
-    "READ_ONLY",
-    "Folder",
-    "open_root",
-    "os_errors",
-    "read_at",
-    "sync",
-    "temporary",
-    "write_at",
-]
-
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _BUSY = TRANSIENT | {errno.EMFILE, errno.ENFILE}
 _SOON = Retry(first_wait=0.01, jitter=0.01, deadline=None)

@@ -11,8 +11,6 @@ from holdfast.core.records import Lease, digest_of, medium_name
 from holdfast.errors import CorruptError
 from holdfast.storage.files.dirfd import Folder, temporary
 
-__all__ = ["leases_left_behind", "read_lease", "write_lease"]
-
 _LEASES = ".leases"
 
 

@@ -30,21 +30,6 @@ import zstandard
 from holdfast.core.records import Record, merge_ranges, open_record
 from holdfast.errors import CorruptError
 
-__all__ = [
-    "CHAIN",
-    "PACK",
-    "Codec",
-    "Fields",
-    "Line",
-    "Part",
-    "lines_of",
-    "members",
-    "pack",
-    "pack_chains",
-    "parse",
-    "thin",
-]
-
 Codec = Literal["", "gzip", "zstd"]
 
 PACK = 1 << 20

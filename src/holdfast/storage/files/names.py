@@ -16,8 +16,6 @@ from holdfast.core.records import medium_name
 from holdfast.storage.files.dirfd import Folder, temporary
 from holdfast.storage.files.lines import Codec
 
-__all__ = ["Listing", "RunFile", "file_name", "folder_of", "left_behind"]
-
 _SUFFIXES: dict[Codec, str] = {"": "", "gzip": ".gz", "zstd": ".zst"}
 _CODECS = {suffix: codec for codec, suffix in _SUFFIXES.items()}
 _MEDIUM = r"=[0-9a-f]{40}|[a-z0-9][a-z0-9_-]{0,99}"

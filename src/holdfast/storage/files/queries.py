@@ -15,8 +15,6 @@ from holdfast.storage.base import RecordQuery, RunInfo, RunQuery, matches, match
 from holdfast.storage.files.run_index import Journal, Key
 from holdfast.storage.shared import passed_over
 
-__all__ = ["copy_of", "find", "heads", "key_before", "newest_first", "notes_of"]
-
 
 def newest_first(
     journals: Iterable[Journal], query: RecordQuery, below: Key

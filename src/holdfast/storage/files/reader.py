@@ -33,8 +33,6 @@ from holdfast.storage.files.names import Listing, RunFile, file_name, left_behin
 from holdfast.storage.files.run_index import Entry, Journal, Segment
 from holdfast.storage.shared import about_record
 
-__all__ = ["JournalFiles", "stat_of"]
-
 _LOCKS, _HEADS, _DELETING = ".locks", ".heads", ".deleting"
 _STRIPES = 64
 _HEAD = 4000

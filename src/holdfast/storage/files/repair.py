@@ -17,8 +17,6 @@ from holdfast.storage.files.reader import JournalFiles, stat_of
 from holdfast.storage.files.run_index import Journal, Segment
 from holdfast.storage.shared import Inspection, moment
 
-__all__ = ["cut_torn", "inspect_missing", "inspect_run", "rebuild"]
-
 _QUARANTINE = ".quarantine"
 
 

@@ -33,8 +33,6 @@ from holdfast.storage.files.lines import (
 )
 from holdfast.storage.shared import Head, decide_append, run_info
 
-__all__ = ["Entry", "Journal", "Key", "Segment"]
-
 
 class Segment(msgspec.Struct, eq=False):
     """One of a run's files, as far as it was read."""

@@ -50,8 +50,6 @@ from holdfast.storage.shared import (
     paged,
 )
 
-__all__ = ["FilesystemStorage"]
-
 _PAGE = 100
 _PAGE_BYTES = 1 << 20
 

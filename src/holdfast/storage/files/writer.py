@@ -16,8 +16,6 @@ from holdfast.storage.files.names import folder_of
 from holdfast.storage.files.reader import JournalFiles, stat_of
 from holdfast.storage.files.run_index import Journal, Segment
 
-__all__ = ["Writer"]
-
 
 class Writer:
     """Appends to a run that is held. What was put lasts once its block is left without an error.

@@ -15,8 +15,6 @@ from typing import BinaryIO
 from holdfast.storage.files import sync
 from holdfast.storage.replicated import Progress
 
-__all__ = ["replacing"]
-
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 

@@ -17,8 +17,6 @@ from holdfast.errors import StorageUnavailableError, UsageError
 from holdfast.storage.files import os_errors, read_at, write_at
 from holdfast.storage.process import this_process
 
-__all__ = ["file_lock"]
-
 _FIRST_WAIT, _LONGEST_WAIT = 0.001, 0.1
 
 

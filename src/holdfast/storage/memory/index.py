@@ -14,8 +14,6 @@ from holdfast.core.records import Header
 from holdfast.storage.base import RecordQuery, RunQuery
 from holdfast.storage.shared import facets_in, facets_of
 
-__all__ = ["Entry", "Ids", "NameAndStatus", "RunIndex", "Visible", "remove", "wants_status"]
-
 _FEW = 16
 """Up to so many changes to a list are made one by one, more by making it anew."""
 

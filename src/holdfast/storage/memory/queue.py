@@ -10,8 +10,6 @@ from holdfast.core.records import Lease
 from holdfast.storage.queueing import EntryQuery
 from holdfast.storage.shared import LeasedQueueTable
 
-__all__ = ["MemoryQueues"]
-
 
 class MemoryQueues(LeasedQueueTable):
     """Dictionaries that are looked through; the storage's lock is held meanwhile."""

@@ -14,8 +14,6 @@ from holdfast.errors import ConflictError, CorruptError, HoldfastError, StorageE
 from holdfast.storage.base import Batch
 from holdfast.storage.memory.storage import MemoryStorage
 
-__all__ = ["StateStore", "StateStoreStorage"]
-
 logger = logging.getLogger("holdfast.storage")
 T = TypeVar("T")
 

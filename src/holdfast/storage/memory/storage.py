@@ -51,8 +51,6 @@ from holdfast.storage.shared import (
     run_info,
 )
 
-__all__ = ["MemoryStorage"]
-
 T = TypeVar("T")
 
 _SCAN = 1024

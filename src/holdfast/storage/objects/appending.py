@@ -21,8 +21,6 @@ from holdfast.storage.shared import (
     may_be_retry,
 )
 
-__all__ = ["Append", "drop_records"]
-
 Numbered = tuple[int, Batch, list[Record]]
 """A batch with its place in the call and its verified records."""
 

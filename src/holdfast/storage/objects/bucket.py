@@ -16,8 +16,6 @@ import msgspec
 
 from holdfast.errors import StorageError, UsageError
 
-__all__ = ["Bucket", "ListedObject", "StoredObject"]
-
 T = TypeVar("T")
 A = TypeVar("A")
 

@@ -34,8 +34,6 @@ except ImportError as missing:
         "object stores need the package obstore", hint="pip install 'holdfast[objects]'"
     ) from missing
 
-__all__ = ["CloudBucket", "ObjectStorage"]
-
 _STORES: dict[str, Any] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
 _ENDPOINTS = {
     "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),

@@ -7,8 +7,6 @@ import os
 from holdfast.errors import StorageError
 from holdfast.storage.objects.bucket import Bucket
 
-__all__ = ["check_conditions", "probe"]
-
 _HINT = (
     "use a store that honours If-None-Match and If-Match: Amazon S3, Google Cloud Storage,"
     " Azure Blob, Cloudflare R2, MinIO, Ceph 19 or SeaweedFS"

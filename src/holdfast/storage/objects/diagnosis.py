@@ -11,8 +11,6 @@ from holdfast.storage.objects.bucket import Bucket
 from holdfast.storage.objects.conditions import probe
 from holdfast.storage.shared import Fact
 
-__all__ = ["diagnose"]
-
 _LOOKS = 5
 _CLOCKS_AGREE = 5.0
 """Seconds that clocks may differ without a warning; a store tells whole seconds only."""

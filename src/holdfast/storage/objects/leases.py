@@ -13,8 +13,6 @@ from holdfast.core.records import Lease, medium_name
 from holdfast.errors import ConflictError, CorruptError, StorageUnavailableError
 from holdfast.storage.objects.bucket import Bucket, StoredObject
 
-__all__ = ["LeaseObjects"]
-
 _TRIES = 50
 _REMEMBERED = 1000
 

@@ -13,8 +13,6 @@ from holdfast.storage.objects.run_log import RunLogs
 from holdfast.storage.objects.segments import LogRow, PackRef, header_of, record_of
 from holdfast.storage.shared import misplaced, missing
 
-__all__ = ["LogReader"]
-
 _PAGE = 256
 _PAGE_BYTES = 4 << 20
 _TRIES = 20

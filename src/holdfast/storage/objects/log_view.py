@@ -10,8 +10,6 @@ from holdfast.core.records import Range, merge_ranges
 from holdfast.storage.objects.segments import LogEntry, LogRow, PackRef
 from holdfast.storage.shared import Head
 
-__all__ = ["LogView", "entry_key", "pos_of"]
-
 LARGE = 1 << 18
 """Bytes from which on a change stays in an object of its own."""
 _LAST = 10**12 - 1

@@ -24,8 +24,6 @@ from holdfast.storage.objects.segments import (
     header_of,
 )
 
-__all__ = ["Packs"]
-
 GRACE = timedelta(hours=1)
 """The age, by the store's clock, from which on objects of a log are deleted; see `TRUST`."""
 LOOSE = 32

@@ -23,8 +23,6 @@ from holdfast.storage.objects.segments import (
 )
 from holdfast.storage.shared import Inspection, check_head, checked_run, moment, rebuilt_head
 
-__all__ = ["check_index", "inspect_run", "rewrite_run"]
-
 
 class _Salvage:
     """What can be read of a run, from the newest base on."""

@@ -15,8 +15,6 @@ from holdfast.storage.objects.run_names import NamedRun, RunNames
 from holdfast.storage.objects.segments import LogEntry, LogRow, header_of
 from holdfast.storage.shared import passed_over, run_info
 
-__all__ = ["NEWEST", "RunListing", "wants"]
-
 NEWEST = (1 << 63) - 1
 """Higher than any ordinal."""
 

@@ -32,8 +32,6 @@ from holdfast.storage.objects.segments import (
 )
 from holdfast.storage.shared import Head
 
-__all__ = ["LogChange", "RunLogs"]
-
 TRUST = 900.0
 """Seconds after which a view has to be confirmed by a listing before it is written to.
 

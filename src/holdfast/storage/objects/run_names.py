@@ -11,8 +11,6 @@ import msgspec
 
 from holdfast.storage.objects.bucket import Bucket
 
-__all__ = ["NamedRun", "RunNames"]
-
 _LAST = 10**19 - 1
 
 

@@ -16,20 +16,6 @@ from holdfast.core.records import Header, Range, Record, open_header, with_body
 from holdfast.errors import CorruptError
 from holdfast.storage.shared import Head, misplaced
 
-__all__ = [
-    "DecodedObject",
-    "LogEntry",
-    "LogRow",
-    "PackRef",
-    "body_places",
-    "decode",
-    "encode",
-    "header_of",
-    "index_size",
-    "record_of",
-    "row_of",
-]
-
 _MAGIC = b"HFO1"
 _PREAMBLE = struct.Struct(">4sI16s")
 

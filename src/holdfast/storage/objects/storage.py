@@ -41,8 +41,6 @@ from holdfast.storage.objects.run_names import RunNames
 from holdfast.storage.objects.segments import LogRow, header_of
 from holdfast.storage.shared import Fact, Inspection, LeaseSlots, paged, run_info
 
-__all__ = ["BucketStorage"]
-
 T = TypeVar("T")
 
 _TRIES = 20

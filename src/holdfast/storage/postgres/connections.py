@@ -34,8 +34,6 @@ except ImportError as missing:
         "PostgreSQL storages need psycopg", hint="pip install 'holdfast[postgres]'"
     ) from missing
 
-__all__ = ["Connections"]
-
 T = TypeVar("T")
 
 _CONNECT_SECONDS = 10

@@ -10,8 +10,6 @@ from psycopg import sql
 from holdfast.storage.postgres.schema import VERSION, missing_indexes, version_of
 from holdfast.storage.shared import Fact, measure
 
-__all__ = ["diagnose", "is_direct"]
-
 _FULL = 0.9
 """The part of all connections in use from which on it is a problem."""
 

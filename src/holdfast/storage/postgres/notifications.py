@@ -15,8 +15,6 @@ from holdfast.storage.postgres.queries import Queries
 from holdfast.storage.postgres.rows import to_text
 from holdfast.storage.shared import ChangeListener
 
-__all__ = ["PostgresListener"]
-
 _SLICE = 0.5
 _ANNOUNCE_EVERY = 20.0
 _ANNOUNCED_FOR = 60

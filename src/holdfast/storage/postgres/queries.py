@@ -17,8 +17,6 @@ from holdfast.storage.postgres.rows import run_number, to_bytes
 from holdfast.storage.shared import COMMON_KIND
 from holdfast.storage.sql import HIDDEN, NESTED, NOTE, kind_key, micros, query_keys
 
-__all__ = ["Listing", "Queries"]
-
 _BYTES = 4 << 20
 
 

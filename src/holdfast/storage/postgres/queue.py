@@ -21,8 +21,6 @@ from holdfast.storage.process import is_dead
 from holdfast.storage.queueing import Claim, EntryQuery, StaleClaim
 from holdfast.storage.shared import QueueTable
 
-__all__ = ["PostgresQueues"]
-
 _COLUMNS = (
     "run_id, queue, target, queue_state, priority, queue_key, rank, due, failures, reason, woken,"
     " cancelled"

@@ -16,8 +16,6 @@ from holdfast.storage.postgres.rows import insert_values, multirange, to_bytes
 from holdfast.storage.shared import Inspection, check_head, checked_run, first_head, rebuilt_head
 from holdfast.storage.sql import HIDDEN, record_of
 
-__all__ = ["inspect_run", "rewrite_run"]
-
 
 def inspect_run(db: psycopg.Connection, sql: Queries, run_id: str) -> Inspection | None:
     """Tell which records of a run are whole."""

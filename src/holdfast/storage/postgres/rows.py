@@ -16,18 +16,6 @@ from holdfast.storage.base import Batch, RunInfo
 from holdfast.storage.shared import Head, after_append, first_head
 from holdfast.storage.sql import HIDDEN, head_of_row, micros, record_keys, state_of
 
-__all__ = [
-    "append_values",
-    "change_values",
-    "head_at",
-    "head_of",
-    "insert_values",
-    "multirange",
-    "run_number",
-    "to_bytes",
-    "to_text",
-]
-
 
 def to_bytes(text: str) -> bytes:
     """Text as it is stored: any Python string, lone surrogates included."""

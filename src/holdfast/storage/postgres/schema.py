@@ -14,8 +14,6 @@ from psycopg import sql
 
 from holdfast.errors import SchemaError, UsageError
 
-__all__ = ["VERSION", "channel_of", "create", "create_index", "missing_indexes", "version_of"]
-
 VERSION = 3
 _OLDEST_SERVER = 140000
 

@@ -60,8 +60,6 @@ from holdfast.storage.shared import (
 )
 from holdfast.storage.sql import bound_of, id_key, id_range, open_row, record_of, scope_key
 
-__all__ = ["PostgresStorage"]
-
 T = TypeVar("T")
 
 _PAGE = 256

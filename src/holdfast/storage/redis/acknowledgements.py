@@ -6,8 +6,6 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["Acknowledgements"]
-
 
 class Acknowledgements(msgspec.Struct, frozen=True):
     """The acknowledgements that an append waits for, after the server's own answer."""

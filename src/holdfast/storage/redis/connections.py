@@ -32,8 +32,6 @@ except ImportError as missing:
         "Redis and Valkey storages need the package redis", hint="pip install 'holdfast[redis]'"
     ) from missing
 
-__all__ = ["Call", "ServerConnections"]
-
 T = TypeVar("T")
 
 Call = tuple[Any, ...]

@@ -9,8 +9,6 @@ from holdfast.storage.redis.connections import ServerConnections
 from holdfast.storage.redis.durability import Facts, decide
 from holdfast.storage.shared import Fact, measure
 
-__all__ = ["diagnose"]
-
 _FULL = 0.9
 """The part of the memory in use from which on it is a problem."""
 

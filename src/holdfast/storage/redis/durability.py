@@ -13,8 +13,6 @@ from redis.exceptions import ResponseError
 from holdfast.errors import StorageError, UsageError
 from holdfast.storage.redis.acknowledgements import Acknowledgements
 
-__all__ = ["Facts", "apply", "decide", "read_facts"]
-
 logger = logging.getLogger("holdfast.storage")
 
 Durability = Literal["disk", "relaxed"]

@@ -16,8 +16,6 @@ from holdfast.storage.redis.connections import Call, ServerConnections
 from holdfast.storage.redis.keys import KeyNames, to_bytes, to_text
 from holdfast.storage.redis.scripts import ANNOUNCE, ANNOUNCED, REINDEX, Script
 
-__all__ = ["NO_END", "Indexes"]
-
 NO_END = 1 << 53
 _FORGET_AFTER = 3600
 """Seconds after which an announced append is taken for one that will never be made."""

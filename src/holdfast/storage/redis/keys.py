@@ -24,8 +24,6 @@ from holdfast.core.records import Header
 from holdfast.errors import UsageError
 from holdfast.storage.base import RunQuery
 
-__all__ = ["KeyNames", "member_of", "netstrings", "to_bytes", "to_text", "zone_of"]
-
 _DONE = b"completed"
 
 

@@ -9,8 +9,6 @@ from holdfast.storage.redis.connections import ServerConnections
 from holdfast.storage.redis.keys import to_text
 from holdfast.storage.shared import ChangeListener
 
-__all__ = ["RedisListener"]
-
 _SLICE = 0.5
 
 

@@ -23,8 +23,6 @@ from holdfast.storage.shared import (
     rebuilt_head,
 )
 
-__all__ = ["check_indexes", "inspect_run", "known_runs", "rebuild_indexes", "rewrite_run"]
-
 _PAGE = 512
 
 

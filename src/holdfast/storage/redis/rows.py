@@ -14,16 +14,6 @@ from holdfast.storage.redis.keys import netstrings, to_bytes, to_text, zone_of
 from holdfast.storage.shared import Head, after_append, first_head, missing
 from holdfast.storage.sql import head_of_row, micros, open_row, record_keys, record_of
 
-__all__ = [
-    "append_values",
-    "head_at",
-    "head_of",
-    "header_of",
-    "record_at",
-    "rewrite_values",
-    "run_number",
-]
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIELDS = 11
 

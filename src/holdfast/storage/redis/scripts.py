@@ -12,26 +12,6 @@ from __future__ import annotations
 
 from hashlib import sha1
 
-__all__ = [
-    "ANNOUNCE",
-    "ANNOUNCED",
-    "APPEND",
-    "DELETE",
-    "DROP",
-    "EXPECTED",
-    "HEAD",
-    "LEASE",
-    "READ",
-    "REINDEX",
-    "REWRITE",
-    "ROWS",
-    "SEALED",
-    "TAKE",
-    "TOUCH",
-    "WALK",
-    "Script",
-]
-
 
 class Script:
     """A script and the digest that the server knows it by."""

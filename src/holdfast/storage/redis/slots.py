@@ -13,8 +13,6 @@ from redis.crc import key_slot
 from holdfast.errors import StorageUnavailableError
 from holdfast.storage.redis.keys import to_text
 
-__all__ = ["Slots"]
-
 
 class Slots:
     """Clients for the primaries of a cluster, found by the hash slot of a key.

@@ -75,8 +75,6 @@ from holdfast.storage.shared import (
 )
 from holdfast.storage.sql import bound_of, kind_key, query_keys, scope_key
 
-__all__ = ["RedisStorage"]
-
 _PAGE = 256
 _PAGE_BYTES = 4 << 20
 _NO_BOUND = 1 << 53

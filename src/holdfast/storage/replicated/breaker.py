@@ -11,8 +11,6 @@ import msgspec
 
 from holdfast.errors import UsageError
 
-__all__ = ["Breaker", "BreakerRules"]
-
 
 class BreakerRules(msgspec.Struct, frozen=True, kw_only=True):
     """The rules by which a breaker opens, and for how long."""

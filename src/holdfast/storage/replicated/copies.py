@@ -18,17 +18,6 @@ from holdfast.storage.base import (
     in_batches,
 )
 
-__all__ = [
-    "Whole",
-    "bring_up",
-    "goes_on",
-    "head_of",
-    "hide_alike",
-    "merged",
-    "repairable",
-    "visible",
-]
-
 
 def head_of(storage: Storage, run_id: str) -> RunInfo | None:
     """The head of a run, if it is there."""

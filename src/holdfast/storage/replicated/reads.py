@@ -18,8 +18,6 @@ from holdfast.errors import (
 from holdfast.storage.base import Storage
 from holdfast.storage.replicated.replicas import Replica, Replicas, has_failed
 
-__all__ = ["Reads", "check_whole"]
-
 T = TypeVar("T")
 _FIRST_PAGE, _PAGE = 8, 256
 

@@ -32,8 +32,6 @@ from holdfast.storage.replicated.copies import (
 )
 from holdfast.storage.replicated.retries import Retry, retried, within
 
-__all__ = ["Replica", "Replicas", "StorageEvent", "has_failed"]
-
 logger = logging.getLogger("holdfast.storage")
 
 T = TypeVar("T")

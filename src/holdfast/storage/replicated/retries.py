@@ -12,8 +12,6 @@ import msgspec
 
 from holdfast.errors import StorageError, StorageUnavailableError, UsageError
 
-__all__ = ["TRANSIENT", "Progress", "Retry", "is_transient", "retried", "within"]
-
 T = TypeVar("T")
 
 TRANSIENT = frozenset(

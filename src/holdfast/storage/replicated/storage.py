@@ -37,8 +37,6 @@ from holdfast.storage.replicated.reads import Reads, check_whole
 from holdfast.storage.replicated.replicas import Opener, Replica, Replicas, StorageEvent
 from holdfast.storage.replicated.retries import Retry
 
-__all__ = ["BreakerRules", "ResilientStorage", "Retry", "StorageEvent"]
-
 T = TypeVar("T")
 
 

@@ -9,8 +9,6 @@ from holdfast.core.records import Record
 from holdfast.errors import ConflictError, UsageError
 from holdfast.storage.base import Batch
 
-__all__ = ["cannot_erase", "decide_append", "is_retry", "may_be_retry"]
-
 
 def may_be_retry(records: Sequence[Record], head: int) -> bool:
     """True if records at these seqs may be stored already, so that they must be looked up."""

@@ -6,8 +6,6 @@ import logging
 
 from holdfast.errors import CorruptError
 
-__all__ = ["about_record", "misplaced", "missing", "passed_over"]
-
 logger = logging.getLogger("holdfast.storage")
 
 

@@ -9,8 +9,6 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-__all__ = ["Diagnosable", "Fact", "measure"]
-
 _LOOKS = 7
 _CLOCKS_AGREE = 5.0
 """Seconds that clocks may differ without a warning."""

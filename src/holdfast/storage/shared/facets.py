@@ -9,8 +9,6 @@ from typing import Any
 from holdfast.core.records import Header
 from holdfast.storage.base import RecordQuery
 
-__all__ = ["COMMON_KIND", "Facet", "facets_in", "facets_of"]
-
 Facet = tuple[str, str]
 """A word (name, kind, status, tag, metadata) and a value."""
 

@@ -10,15 +10,6 @@ import msgspec
 from holdfast.core.records import OPEN_FROM, Header, Record
 from holdfast.storage.base import RunInfo
 
-__all__ = [
-    "Head",
-    "after_append",
-    "after_removal",
-    "first_head",
-    "rebuilt_head",
-    "run_info",
-]
-
 
 class Head(msgspec.Struct, frozen=True):
     """The head entry of a run, as a medium stores it beside the run's records."""

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from holdfast.core.records import Lease, Owner, check_run_id, released, renewed, taken
 from holdfast.storage.process import owner_is_dead
 
-__all__ = ["LeaseSlots"]
-
 
 class LeaseSlots(ABC):
     """The `Leasing` ability of a medium that can change one run's lease atomically.

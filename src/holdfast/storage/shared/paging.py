@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-__all__ = ["paged"]
-
 T = TypeVar("T")
 B = TypeVar("B")
 _MOST = 256

@@ -24,8 +24,6 @@ from holdfast.errors import ConflictError, LeaseHeldError
 from holdfast.storage.process import owner_is_dead
 from holdfast.storage.queueing import Claim, ClaimQuery, EntryQuery, StaleClaim
 
-__all__ = ["LeasedQueueTable", "QueueSlots", "QueueTable", "apply_change", "settled_entry"]
-
 T = TypeVar("T")
 
 

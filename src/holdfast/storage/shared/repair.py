@@ -11,8 +11,6 @@ import msgspec
 from holdfast.core.records import Chain, Record
 from holdfast.errors import ConflictError, UsageError
 
-__all__ = ["Inspection", "Repairable", "check_head", "checked_run", "moment"]
-
 
 class Inspection(msgspec.Struct, frozen=True, kw_only=True):
     """The parts of a stored run that are whole, and the problems with the rest."""

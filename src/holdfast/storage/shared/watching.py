@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Self
 if TYPE_CHECKING:
     from holdfast.storage.base import Storage
 
-__all__ = ["ChangeListener", "RunWatch", "Subscription"]
-
 logger = logging.getLogger("holdfast.storage")
 
 _POLL = 0.5

@@ -9,19 +9,6 @@ from holdfast.core.records import Header
 from holdfast.storage.base import RecordQuery
 from holdfast.storage.shared import COMMON_KIND, Facet, facets_in, facets_of
 
-__all__ = [
-    "HIDDEN",
-    "NOTE",
-    "id_key",
-    "id_range",
-    "kind_key",
-    "micros",
-    "query_keys",
-    "record_keys",
-    "scope_key",
-    "state_of",
-]
-
 NOTE = 1
 HIDDEN = 2
 NESTED = 4

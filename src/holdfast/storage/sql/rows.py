@@ -10,8 +10,6 @@ from holdfast.errors import CorruptError
 from holdfast.storage.base import RecordQuery, RunInfo, only_one
 from holdfast.storage.shared import Head, misplaced, missing, run_info
 
-__all__ = ["bound_of", "head_of_row", "open_row", "record_of"]
-
 
 def open_row(run_id: str, seq: int, digest: Any, text: Any) -> Header:
     """The header of the record that the row claims to be."""

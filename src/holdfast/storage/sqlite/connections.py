@@ -27,8 +27,6 @@ from holdfast.errors import (
 from holdfast.storage.sqlite.page_checksums import PAGE, checked_pages
 from holdfast.storage.sqlite.schema import make_file, make_schema, refusal, use_log
 
-__all__ = ["Pool"]
-
 T = TypeVar("T")
 
 _LOG_PAGES = 128

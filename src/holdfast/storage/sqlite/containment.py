@@ -18,8 +18,6 @@ from holdfast.errors import CorruptError
 from holdfast.storage.sql import HIDDEN, NOTE, micros, open_row, record_keys, state_of
 from holdfast.storage.sqlite.rows import one, rows
 
-__all__ = ["is_contained"]
-
 logger = logging.getLogger("holdfast.storage")
 
 _REMEMBERED = 1024

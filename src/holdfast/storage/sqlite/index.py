@@ -10,8 +10,6 @@ from holdfast.storage.base import RecordQuery
 from holdfast.storage.shared import COMMON_KIND
 from holdfast.storage.sql import HIDDEN, NOTE, micros, query_keys
 
-__all__ = ["Listing", "listing"]
-
 
 class Listing(msgspec.Struct, frozen=True):
     """A query in SQL. A page is asked for with `:bound` and `:size`.

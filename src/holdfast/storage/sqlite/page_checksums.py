@@ -21,8 +21,6 @@ from zlib import crc32
 
 import apsw
 
-__all__ = ["PAGE", "RESERVED", "checked_pages", "peek", "strictly_checked_pages"]
-
 PAGE = 4096
 RESERVED = 4
 """Bytes at the end of a page that are the checksum's."""

@@ -15,8 +15,6 @@ from holdfast.storage.shared import LeasedQueueTable
 from holdfast.storage.sqlite.rows import lease_of, one, rows
 from holdfast.storage.sqlite.writes import put_lease
 
-__all__ = ["SQLiteQueues"]
-
 _COLUMNS = (
     *("run_id", "queue", "target", "state", "priority", "key", "rank", "due", "failures"),
     *("reason", "woken", "cancelled"),

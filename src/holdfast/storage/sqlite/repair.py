@@ -31,8 +31,6 @@ from holdfast.storage.sqlite.writes import insert_record, put_head
 if TYPE_CHECKING:
     from holdfast.storage.sqlite.storage import SQLiteStorage
 
-__all__ = ["bad_pages", "inspect_run", "rewrite_run", "salvage"]
-
 _FEW = 20
 _HEADER, _PAGES_AT = 100, 28
 """The size of a database's header, and where in it the number of pages stands."""

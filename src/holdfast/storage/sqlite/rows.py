@@ -15,18 +15,6 @@ from holdfast.storage.base import Lease, Owner, RunInfo, RunQuery
 from holdfast.storage.shared import Head, passed_over, run_info
 from holdfast.storage.sql import HIDDEN, NOTE, head_of_row, kind_key, open_row
 
-__all__ = [
-    "Values",
-    "head_of",
-    "info_of",
-    "infos",
-    "lease_of",
-    "notes_of",
-    "one",
-    "rows",
-    "runs_listing",
-]
-
 Values = tuple[Any, ...] | dict[str, Any]
 _HEAD = (
     "u.run_id, u.pk, u.started_at, u.saved_at, u.seq, u.digest, u.name, u.status, u.latest,"

@@ -12,8 +12,6 @@ import apsw
 from holdfast.errors import CorruptError, SchemaError, StorageError
 from holdfast.storage.sqlite.page_checksums import PAGE, RESERVED, peek
 
-__all__ = ["make_file", "make_schema", "refusal", "use_log"]
-
 _APPLICATION = 0x484F4C44
 """The application id in the file's header: HOLD."""
 _VERSION = 2

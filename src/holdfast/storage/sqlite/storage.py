@@ -65,8 +65,6 @@ from holdfast.storage.sqlite.rows import (
 )
 from holdfast.storage.sqlite.writes import append_batch, delete_run, drop, put_lease
 
-__all__ = ["SQLiteStorage"]
-
 T = TypeVar("T")
 
 _PAGE_BYTES = 1 << 22

@@ -28,8 +28,6 @@ from holdfast.storage.shared import (
 from holdfast.storage.sql import HIDDEN, NOTE, id_key, micros, open_row, record_keys, state_of
 from holdfast.storage.sqlite.rows import head_of, lease_of, one, rows
 
-__all__ = ["append_batch", "delete_run", "drop", "insert_record", "put_head", "put_lease"]
-
 _ROWS = 500
 
 

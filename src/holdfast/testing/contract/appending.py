@@ -15,8 +15,6 @@ from holdfast.storage.base import Batch, RecordQuery, RunQuery, Storage
 from holdfast.testing.contract.medium import Medium, infos, seqs, stored
 from holdfast.testing.journal import JournalWriter, make_records
 
-__all__ = ["AppendPromises"]
-
 BODIES = {
     "empty": b"",
     "text": '{"greeting":"grüß dich, 世界"}'.encode(),

@@ -11,8 +11,6 @@ from holdfast.storage.base import Owner, RecordQuery, RunQuery, Storage
 from holdfast.testing.contract.medium import Medium, infos, seqs, stored
 from holdfast.testing.journal import FakeClock, JournalWriter
 
-__all__ = ["DeletePromises", "IsolationPromises"]
-
 _OWNER = Owner("elsewhere", "boot", 1, "0")
 
 HOSTILE = {

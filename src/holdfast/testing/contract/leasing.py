@@ -17,8 +17,6 @@ from holdfast.storage.base import Lease, Leasing, Owner, Storage, this_process
 from holdfast.testing.contract.medium import Medium, infos, stored
 from holdfast.testing.journal import JournalWriter
 
-__all__ = ["LeasePromises"]
-
 # Hosts that are not this one: no process here can tell whether theirs live.
 ANNA = Owner("anna.example", "boot-1", 17, "1000")
 BERT = Owner("bert.example", "boot-2", 17, "1000")

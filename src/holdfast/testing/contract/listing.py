@@ -17,8 +17,6 @@ from holdfast.storage.base import RecordQuery, Storage, matches
 from holdfast.testing.contract.medium import Medium, seqs
 from holdfast.testing.journal import FakeClock, JournalWriter
 
-__all__ = ["FindPromises", "ListPromises"]
-
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 FILTERS: dict[str, RecordQuery] = {

@@ -13,8 +13,6 @@ import pytest
 from holdfast.core.records import Record
 from holdfast.storage.base import Leasing, RecordQuery, Repairable, RunInfo, RunQuery, Storage
 
-__all__ = ["Medium", "infos", "seqs", "stored"]
-
 
 class Medium(ABC):
     """Opens the medium under test and says which abilities it has."""

@@ -23,8 +23,6 @@ from holdfast.storage.queueing import Claim, ClaimQuery, EntryQuery, Queueing
 from holdfast.testing.contract.medium import Medium
 from holdfast.testing.journal import JournalWriter
 
-__all__ = ["QueuePromises"]
-
 _TARGET = "app:work@1"
 
 

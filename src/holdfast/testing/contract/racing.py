@@ -13,8 +13,6 @@ from pathlib import Path
 from holdfast.storage.base import Storage
 from holdfast.testing.journal import JournalWriter
 
-__all__ = ["race", "race_in_processes"]
-
 _WAIT = 300.0
 
 

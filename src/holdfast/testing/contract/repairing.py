@@ -11,8 +11,6 @@ from holdfast.storage.base import Leasing, RunQuery, Storage, this_process
 from holdfast.testing.contract.medium import Medium, infos, seqs, stored
 from holdfast.testing.journal import JournalWriter
 
-__all__ = ["RepairPromises"]
-
 
 class RepairPromises(Medium):
     def test_a_sound_medium_has_no_problems(self, storage: Storage) -> None:

@@ -13,8 +13,6 @@ from holdfast.testing.contract.listing import NOON
 from holdfast.testing.contract.medium import Medium, infos
 from holdfast.testing.journal import FakeClock, JournalWriter
 
-__all__ = ["RunPromises"]
-
 FILTERS: dict[str, RunQuery] = {
     "run_id": RunQuery(run_id="run-3"),
     "name": RunQuery(name="one"),

@@ -18,8 +18,6 @@ from holdfast.testing.contract.medium import Medium, infos, seqs, stored
 from holdfast.testing.contract.racing import race, race_in_processes
 from holdfast.testing.journal import JournalWriter
 
-__all__ = ["SharingPromises"]
-
 _WAIT = 30.0
 
 ITERATORS: dict[str, Callable[[Storage], Iterator[object]]] = {

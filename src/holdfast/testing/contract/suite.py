@@ -23,8 +23,6 @@ from holdfast.testing.contract.running import RunPromises
 from holdfast.testing.contract.sharing import SharingPromises
 from holdfast.testing.contract.watching import WatchPromises
 
-__all__ = ["StorageContract"]
-
 
 class StorageContract(
     AppendPromises,

@@ -11,8 +11,6 @@ from holdfast.storage.base import RunWatch, Storage, Watching
 from holdfast.testing.contract.medium import Medium
 from holdfast.testing.journal import JournalWriter
 
-__all__ = ["WatchPromises"]
-
 _SOON = 0.01
 _WAIT = 30.0
 _NEVER = 3600.0

@@ -13,10 +13,8 @@ from uuid import uuid4
 import msgspec
 
 from holdfast.errors import UsageError
+from holdfast.storage.addresses import StorageURL
 from holdfast.storage.base import RunQuery, Storage, open_storage
-from holdfast.storage.registry import StorageURL
-
-__all__ = ["Scratch", "scratch_in"]
 
 _PREFIX = ".holdfast-validation-"
 

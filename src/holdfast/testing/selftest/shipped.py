@@ -10,8 +10,6 @@ from holdfast.storage.memory import MemoryStorage
 from holdfast.storage.sqlite import SQLiteStorage
 from holdfast.testing import StorageContract
 
-__all__ = ["TestFile", "TestMemory", "TestSqlite"]
-
 
 class TestMemory(StorageContract):
     survives = False

@@ -8,8 +8,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 
-__all__ = ["Failed", "Skipped", "Verdicts", "killed_after", "require"]
-
 _PATIENCE = 60.0
 
 

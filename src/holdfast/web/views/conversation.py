@@ -7,8 +7,6 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["ChatTurn", "read_turns"]
-
 _KEYS = ("messages", "conversation_history", "conversation", "history", "chat_history")
 _ROLES = {"human": "user", "ai": "assistant"}
 

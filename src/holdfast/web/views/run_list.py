@@ -11,8 +11,6 @@ from holdfast.checkpoint.manager import CheckpointManager
 from holdfast.core.records import read_status
 from holdfast.storage.base import RecordQuery, RunInfo, RunQuery
 
-__all__ = ["PER_PAGE", "Filter", "RunPage", "read_runs"]
-
 PER_PAGE = 25
 _EXAMINED = 500
 """Runs that one page of a search looks at."""

@@ -24,8 +24,6 @@ from holdfast.core.records import Header
 from holdfast.errors import NotFoundError
 from holdfast.storage.base import RecordQuery, RunInfo
 
-__all__ = ["Costs", "RunView", "Spending", "last_writers", "read_run", "state_at"]
-
 WINDOW = 50
 _NEWER = 6
 """Steps newer than the chosen one that a window begins with, if each has one note."""

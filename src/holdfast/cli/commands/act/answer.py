@@ -14,8 +14,6 @@ from holdfast.cli.commands.act.waiting import (
 from holdfast.cli.framework import Argument, Cli, Option, command, read_value
 from holdfast.errors import UsageError
 
-__all__ = ["answer"]
-
 
 @command
 def answer(

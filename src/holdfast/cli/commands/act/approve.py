@@ -5,8 +5,6 @@ from __future__ import annotations
 from holdfast.cli.commands.act.waiting import Id, WaitingRun, choose, settle
 from holdfast.cli.framework import Cli, command
 
-__all__ = ["approve"]
-
 
 @command
 def approve(cli: Cli, run: WaitingRun, id: Id = None) -> None:

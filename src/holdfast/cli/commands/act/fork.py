@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from holdfast.checkpoint.manager import CheckpointManager
     from holdfast.core.records import Header
 
-__all__ = ["Fork", "fork", "fork_from"]
-
 
 class Fork(Document, kw_only=True):
     """``fork``"""

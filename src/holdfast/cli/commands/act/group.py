@@ -20,8 +20,6 @@ from holdfast.cli.framework import (
 )
 from holdfast.errors import NotFoundError, UsageError
 
-__all__ = ["GroupView", "group"]
-
 _ACTIONS = ("show", "checkpoint", "fork", "export", "import", "pin", "unpin", "prune")
 
 

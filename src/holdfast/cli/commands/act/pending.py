@@ -22,8 +22,6 @@ from holdfast.cli.framework import (
     when,
 )
 
-__all__ = ["Pending", "pending", "pending_table"]
-
 
 class Pending(Document, kw_only=True):
     """``pending``"""

@@ -7,8 +7,6 @@ from typing import Annotated, Literal
 
 from holdfast.cli.framework import Argument, Cell, Cli, Document, Line, Option, command
 
-__all__ = ["Marked", "Place", "pin", "show_marks"]
-
 Place = Annotated[str, Argument(metavar="RUN[@N]", help="The checkpoint.")]
 
 

@@ -24,8 +24,6 @@ from holdfast.core.policy import QueueEntry, QueueInfo, QueueSettings
 from holdfast.errors import NotFoundError, UsageError
 from holdfast.storage.addresses import nearest
 
-__all__ = ["QueueDocument", "QueueList", "Requeued", "queue"]
-
 
 class QueueRun(msgspec.Struct, kw_only=True):
     """A queued run."""

@@ -7,8 +7,6 @@ from typing import Annotated
 from holdfast.cli.commands.act.waiting import Id, WaitingRun, choose, settle
 from holdfast.cli.framework import Cli, Option, command
 
-__all__ = ["reject"]
-
 
 @command
 def reject(

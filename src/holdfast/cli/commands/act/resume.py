@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from holdfast.runtime.resume import Resumable, ResumePlan
     from holdfast.storage.base import RunInfo, Storage
 
-__all__ = ["Resume", "resume", "rewind_text"]
-
 Outcome = Literal["planned", "completed", "waiting", "ended"]
 
 

@@ -8,8 +8,6 @@ from holdfast.cli.commands.act.pin import Place, show_marks
 from holdfast.cli.framework import Argument, Cli, Option, command
 from holdfast.errors import UsageError
 
-__all__ = ["tag"]
-
 
 @command
 def tag(

@@ -23,18 +23,6 @@ from holdfast.errors import NotFoundError, UsageError
 if TYPE_CHECKING:
     from holdfast.checkpoint.effects import Waiting
 
-__all__ = [
-    "Answered",
-    "Id",
-    "WaitingRun",
-    "choose",
-    "effect_choices",
-    "needs_outcome",
-    "pending_in",
-    "say_settled",
-    "settle",
-]
-
 WaitingRun = Annotated[str, Argument(metavar="RUN", help="The run that waits.")]
 Id = Annotated[
     str | None, Argument(metavar="ID", help="Which one, if several wait; pending lists them.")

@@ -21,8 +21,6 @@ from holdfast.cli.framework import (
 )
 from holdfast.errors import UsageError
 
-__all__ = ["WorkerEvent", "worker"]
-
 
 class WorkerEvent(Document, kw_only=True):
     """``worker``: one line for each event, always as JSON"""

@@ -7,8 +7,6 @@ from typing import Annotated, Literal
 
 from holdfast.cli.framework import Cli, Document, Line, Option, Runs, command, counted
 
-__all__ = ["Encrypted", "encrypt"]
-
 
 class Encrypted(Document, kw_only=True):
     """``encrypt``"""

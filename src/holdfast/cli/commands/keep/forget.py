@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from holdfast.core.policy import Decision
     from holdfast.storage.base import RunInfo
 
-__all__ = ["DecidedCheckpoint", "Forget", "forget", "plan_forget"]
-
 _SHOWN = 40
 _Last = Annotated[str | None, Option(metavar="N", help="The newest N; or unlimited.")]
 _Within = Annotated[

@@ -14,8 +14,6 @@ from holdfast.errors import UsageError
 if TYPE_CHECKING:
     from holdfast.core.policy import Rules
 
-__all__ = ["Policy", "policy", "spelled"]
-
 
 class Policy(Document, kw_only=True):
     """``policy``"""

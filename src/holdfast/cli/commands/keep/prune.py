@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from holdfast.checkpoint.retention import Freed
     from holdfast.storage.base import RunInfo
 
-__all__ = ["Prune", "PruneRow", "free", "plan_free", "prune"]
-
 
 class PruneRow(msgspec.Struct, kw_only=True):
     """The space that is freed of a run."""

@@ -8,8 +8,6 @@ from holdfast.checkpoint.repair import RunRepair
 from holdfast.cli.framework import Argument, Cli, Document, DryRun, Yes, command
 from holdfast.errors import DataError
 
-__all__ = ["Repair", "repair"]
-
 
 class Repair(Document, kw_only=True):
     """``repair``"""

@@ -8,8 +8,6 @@ from typing import Annotated, Literal
 from holdfast.cli.framework import Cli, Document, Line, Option, Runs, command, counted
 from holdfast.errors import UsageError
 
-__all__ = ["Rotated", "rotate_key"]
-
 _VARIABLES = ("HOLDFAST_ENCRYPTION_KEY", "HOLDFAST_ENCRYPTION_KEY_FILE")
 
 

@@ -9,8 +9,6 @@ from holdfast.cli.framework import Argument, Cell, Cli, Document, Line, Option, 
 from holdfast.errors import SchemaError, UsageError
 from holdfast.storage.addresses import StorageURL, has_scheme
 
-__all__ = ["StorageFormat", "storage"]
-
 _UPGRADABLE = ("postgres", "postgresql")
 
 

@@ -21,8 +21,6 @@ from holdfast.cli.framework import (
 )
 from holdfast.errors import HoldfastError
 
-__all__ = ["Verify", "verify"]
-
 
 class Verify(Document, kw_only=True):
     """``verify``"""

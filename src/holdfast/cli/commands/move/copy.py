@@ -23,8 +23,6 @@ from holdfast.cli.framework import (
 from holdfast.errors import ConflictError, CorruptError, UsageError
 from holdfast.storage.addresses import mask_url
 
-__all__ = ["Copied", "CopyRow", "copy"]
-
 
 class CopyRow(msgspec.Struct, kw_only=True):
     """The records that were copied of a run."""

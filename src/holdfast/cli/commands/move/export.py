@@ -24,8 +24,6 @@ from holdfast.errors import ConflictError, StorageError, UsageError
 if TYPE_CHECKING:
     from holdfast.storage.base import RunInfo
 
-__all__ = ["Exported", "export"]
-
 _STYLES = ("agent", "fleet", "graph", "resilient")
 
 

@@ -19,8 +19,6 @@ from holdfast.cli.framework import (
 )
 from holdfast.errors import ConflictError, UsageError
 
-__all__ = ["Imported", "import_"]
-
 
 class Imported(Document, kw_only=True):
     """``import``"""

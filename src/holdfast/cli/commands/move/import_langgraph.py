@@ -23,8 +23,6 @@ from holdfast.cli.framework import (
 from holdfast.errors import MissingExtraError, UsageError
 from holdfast.storage.addresses import mask_url
 
-__all__ = ["ImportedThread", "LangGraphImport", "import_langgraph"]
-
 _KINDS = ("sqlite", "postgres")
 
 

@@ -21,8 +21,6 @@ from holdfast.cli.framework import (
     import_modules,
 )
 
-__all__ = ["Migrate", "migrate"]
-
 
 class Migrate(Document, kw_only=True):
     """``migrate``"""

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from holdfast.checkpoint.manager import CheckpointManager
     from holdfast.storage.base import RunInfo
 
-__all__ = ["Blame", "blame", "read_blame"]
-
 
 class Blame(Document, kw_only=True):
     """``blame``"""

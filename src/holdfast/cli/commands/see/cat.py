@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from holdfast.checkpoint.manager import CheckpointManager
     from holdfast.core.records import Header
 
-__all__ = ["ValueAt", "cat", "read_value_at"]
-
 
 class ValueAt(Document, kw_only=True):
     """``cat``"""

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from holdfast.checkpoint.manager import CheckpointManager
     from holdfast.core.records import Header
 
-__all__ = ["Diff", "diff", "diff_lines", "read_diff"]
-
 _INLINE = 60
 """An old and a new value of this many characters share a line."""
 _LONGEST = 200

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from holdfast.core.records import Header
     from holdfast.storage.base import RunInfo
 
-__all__ = ["family_of", "graph_lines", "read_family"]
-
 
 def family_of(manager: CheckpointManager, run_id: str) -> list[str]:
     """The run, the runs it was forked from, and all forks of these; the oldest ancestor first."""

@@ -14,8 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-__all__ = ["Row", "draw", "newest_first"]
-
 
 class Row(NamedTuple):
     """A line of the drawing: what is to the left, and which node it is of, if of any."""

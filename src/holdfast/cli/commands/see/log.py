@@ -36,18 +36,6 @@ if TYPE_CHECKING:
     from holdfast.core.records import Header
     from holdfast.storage.base import RunInfo
 
-__all__ = [
-    "History",
-    "Log",
-    "error_cells",
-    "error_words",
-    "log",
-    "mark_words",
-    "note_words",
-    "shown_notes",
-    "with_settled",
-]
-
 _SHOWN = 30
 _WORDS = 100
 """Characters of an error that a line shows."""

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from holdfast.checkpoint.manager import CheckpointManager
     from holdfast.storage.base import RunInfo
 
-__all__ = ["operations_table", "read_operations"]
-
 
 def read_operations(
     manager: CheckpointManager, run: RunInfo, *, scope: str | None, limit: int | None

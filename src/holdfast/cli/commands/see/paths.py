@@ -13,8 +13,6 @@ from holdfast.storage.addresses import nearest
 if TYPE_CHECKING:
     from holdfast.checkpoint.journal import Loaded
 
-__all__ = ["parts_of", "pointer_of", "tree_of", "value_at"]
-
 _PART = re.compile(r"\.?(?P<key>[^.\[\]]+)|\[(?P<index>-?[0-9]{1,18})\]|\[\"(?P<quoted>[^\"]*)\"\]")
 
 

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from holdfast.checkpoint.manager import CheckpointManager
     from holdfast.storage.base import RunInfo
 
-__all__ = ["RunList", "list_runs", "runs"]
-
 _SHOWN = 20
 _SORTS: dict[str, Callable[[RunSummary], Any]] = {
     "began": lambda run: run.started_at,

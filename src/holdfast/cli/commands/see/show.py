@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from holdfast.checkpoint.manager import CheckpointManager
     from holdfast.core.records import Header
 
-__all__ = ["Show", "read_checkpoint", "show"]
-
 _LINES = 200
 _INDENT = 12
 

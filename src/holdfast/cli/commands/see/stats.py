@@ -13,8 +13,6 @@ from holdfast.storage.addresses import place_of
 if TYPE_CHECKING:
     from holdfast.checkpoint.inspect import Sizes
 
-__all__ = ["KindStats", "Latency", "ResumeStats", "Stats", "stats"]
-
 _LISTED = 10
 
 

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from holdfast.core.records import Header
     from holdfast.storage.base import RunInfo
 
-__all__ = ["Problem", "Status", "status"]
-
 _LITTLE = 100 << 20
 _LITTLE_SHARE = 0.01
 _RECENT = timedelta(days=1)

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from holdfast.checkpoint.manager import CheckpointManager
     from holdfast.storage.base import RunInfo
 
-__all__ = ["Tree", "TreeRun", "read_tree", "tree"]
-
 
 class TreeRun(msgspec.Struct, kw_only=True):
     """A run in its place among the forks."""

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from holdfast.checkpoint.manager import CheckpointManager
     from holdfast.storage.base import RunInfo
 
-__all__ = ["Watch", "watch"]
-
 _ENDED = {
     "completed": 0,
     "interrupted": exits.WAITING,

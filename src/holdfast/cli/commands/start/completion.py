@@ -9,8 +9,6 @@ from typing import Annotated, Literal
 from holdfast.cli.framework import Argument, Cli, Document, Terminal, command, plain
 from holdfast.errors import HoldfastError, UsageError
 
-__all__ = ["Text", "candidates", "completion"]
-
 _MOST = 200
 _SCRIPTS = {
     "bash": """\

@@ -19,8 +19,6 @@ from holdfast.errors import ConflictError, StepError
 if TYPE_CHECKING:
     from holdfast.checkpoint.manager import CheckpointManager
 
-__all__ = ["Demo", "demo", "make_runs"]
-
 _ADDRESS = "sqlite:///.holdfast/demo.db"
 _KILL_AFTER = 9
 _RUNS = ("crawl", "report-mon", "report-tue", "report-wed", "report-mon-kids")

@@ -24,8 +24,6 @@ from holdfast.cli.framework import (
 from holdfast.errors import HoldfastError
 from holdfast.storage.base import Fact
 
-__all__ = ["Doctor", "Medium", "Package", "Setting", "doctor"]
-
 _PACKAGES = (
     ("msgspec", ""),
     ("apsw", ""),

@@ -7,8 +7,6 @@ from typing import Annotated
 from holdfast.cli.framework import Argument, Cli, command
 from holdfast.errors import UsageError
 
-__all__ = ["help"]
-
 
 @command
 def help(

@@ -12,8 +12,6 @@ from holdfast.config import DEFAULT_ADDRESS, FILE_NAME
 from holdfast.errors import ConflictError, UsageError
 from holdfast.storage.addresses import beside, mask_url, place_of
 
-__all__ = ["Init", "init"]
-
 _TOML = """\
 # Settings of the holdfast command. Paths are relative to this file.
 storage = {storage}

@@ -6,8 +6,6 @@ from typing import Annotated
 
 from holdfast.cli.framework import Argument, Cli, Option, command, import_modules
 
-__all__ = ["repl"]
-
 
 @command
 def repl(

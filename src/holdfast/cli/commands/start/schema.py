@@ -11,8 +11,6 @@ from holdfast.cli.framework import Argument, Cli, Document, command, safe_json
 from holdfast.errors import NotFoundError
 from holdfast.storage.addresses import nearest
 
-__all__ = ["Schemas", "make_schemas", "schema"]
-
 _FORM = "https://json-schema.org/draft/2020-12/schema"
 
 

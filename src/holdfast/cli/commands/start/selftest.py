@@ -11,8 +11,6 @@ import msgspec
 
 from holdfast.cli.framework import Cli, Document, Option, command
 
-__all__ = ["PromiseRow", "SelfTest", "selftest"]
-
 
 class PromiseRow(msgspec.Struct, kw_only=True):
     """A promise, and whether it was kept."""

@@ -8,8 +8,6 @@ from typing import Annotated, Literal
 from holdfast.cli.framework import Cell, Cli, Document, Line, Option, command
 from holdfast.cli.settings import check_exists
 
-__all__ = ["Page", "ui"]
-
 
 class Page(Document, kw_only=True):
     """``ui``"""
