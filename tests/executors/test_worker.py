@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from tests.executors import jobs
 from holdfast import SQLiteStorage
 from holdfast.core.policy import QueueSettings
 from holdfast.errors import RunError, UsageError
-from holdfast.executors import Served, Worker, served_by
+from holdfast.executors import Served, Worker, list_workers, served_by
 from holdfast.storage.base import this_process
 from holdfast.storage.queueing import ClaimQuery
 
@@ -59,6 +60,30 @@ def test_a_worker_completes_what_is_queued(storage: SQLiteStorage) -> None:
     assert [name for name, _ in events].count("run.completed") == 10
     leases = [storage.lease_of(handle.run_id) for handle in handles]
     assert all(lease is not None and lease.owner is None for lease in leases)
+
+
+def test_an_idle_worker_is_listed_until_it_stops(storage: SQLiteStorage) -> None:
+    with Running(worker(storage)):
+        until(lambda: bool(list_workers(storage)))
+        (listed,) = list_workers(storage)
+        assert (listed.pid, listed.queues, listed.runs) == (os.getpid(), ["default"], [])
+        assert f"{HERE}:doubled@1" in listed.serves and listed.concurrency == 4
+        assert listed.seen_at is not None and listed.started_at is not None
+        assert listed.started_at <= listed.seen_at
+    assert list_workers(storage) == []
+
+
+def test_a_worker_that_cannot_announce_itself_works(
+    storage: SQLiteStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise UsageError("no right to do so")
+
+    monkeypatch.setattr(SQLiteStorage, "announce", refuse)
+    handle, events = jobs.doubled.start([1], storage=storage), list[tuple[str, dict[str, Any]]]()
+    worker(storage, events).run(until_idle=True)
+    assert handle.result(timeout=0).value == [2]
+    assert ("worker.not_announced", {"error": "no right to do so"}) in events
 
 
 def test_a_waiting_run_holds_no_worker_and_continues_when_due(storage: SQLiteStorage) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import Callable
 from typing import Any
 
 import jsonschema
@@ -12,6 +14,9 @@ from tests.web.conftest import Browser
 
 import holdfast
 from holdfast import CheckpointManager
+from holdfast.core.records import Header
+from holdfast.storage.base import RecordQuery
+from holdfast.storage.memory import MemoryStorage
 from holdfast.web.live import Live
 
 CASES = [
@@ -111,11 +116,10 @@ async def test_the_stream_of_a_storage_tells_of_every_new_record(
 async def test_many_streams_ask_the_storage_as_often_as_one(
     manager: CheckpointManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import asyncio
-
     asked: list[object] = []
     real = type(manager.storage).headers
     monkeypatch.setattr("holdfast.web.live._EVERY", 0.01)
+    monkeypatch.setattr("holdfast.web.live._SETTLED", 0.0)
     monkeypatch.setattr(
         type(manager.storage),
         "headers",
@@ -126,7 +130,7 @@ async def test_many_streams_ask_the_storage_as_often_as_one(
     for _ in range(50):
         one = Connection({"after": "newest"}, None, 1_000_000)
         readers.append(asyncio.create_task(one.read(await live.storage(one))))  # type: ignore[arg-type]
-    while len(asked) < 51 + 20:  # each stream once, then the one task that asks for all
+    while len(asked) < 2 * 50 + 2 + 20:  # each stream twice, then the one task that asks for all
         await asyncio.sleep(0.001)
     before = len(asked)
     for _ in range(20):
@@ -135,3 +139,103 @@ async def test_many_streams_ask_the_storage_as_often_as_one(
     for task in readers:
         task.cancel()
     await asyncio.gather(*readers, return_exceptions=True)
+
+
+class Listened:
+    """A subscription whose notifications arrive."""
+
+    is_live = True
+
+    def close(self) -> None: ...
+
+
+class NotifyingStorage(MemoryStorage):
+    """Notifies only when the test says so, and counts the looks at it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looks = 0
+        self.late: set[str] = set()
+        """Runs whose records are committed and not yet visible."""
+        self.told: list[Callable[[str | None], None]] = []
+
+    def subscribe(self, notify: Callable[[str | None], None]) -> Any:
+        self.told.append(notify)
+        return Listened()
+
+    def headers(self, query: RecordQuery) -> Any:
+        self.looks += 1
+        found: list[Header] = [*super().headers(query)]
+        return iter([header for header in found if header.run_id not in self.late])
+
+
+def steps(storage: Any, name: str, count: int) -> None:
+    with holdfast.run(name, storage=storage) as run:
+        for n in range(count):
+            run.checkpoint(n=n)
+
+
+async def test_a_storage_that_notifies_is_not_polled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.web.live._EVERY", 0.001)
+    monkeypatch.setattr("holdfast.web.live._BESIDE", 3600.0)
+    storage = NotifyingStorage()
+    live, reader = Live(CheckpointManager(storage)), Connection({}, None, 2)
+    reading = asyncio.create_task(reader.read(await live.storage(reader)))  # type: ignore[arg-type]
+    while storage.looks < 3:  # the first look of the task that asks for all, and of the stream
+        await asyncio.sleep(0.001)
+    await asyncio.sleep(0.2)
+    assert storage.looks == 3
+    steps(storage, "one", 1)
+    await asyncio.to_thread(storage.told[0], "one")
+    seen = await reading
+    assert [json.loads(one["data"])["run_id"] for one in seen] == ["one", "one"]
+
+
+async def test_a_record_that_becomes_visible_late_is_told() -> None:
+    """As on a server, where a transaction that began earlier may end later."""
+    storage = NotifyingStorage()
+    live, reader = Live(CheckpointManager(storage)), Connection({}, None, 4)
+    reading = asyncio.create_task(reader.read(await live.storage(reader)))  # type: ignore[arg-type]
+    while not storage.told:
+        await asyncio.sleep(0.001)
+    storage.late = {"slow"}
+    for name in ("slow", "fast"):
+        steps(storage, name, 1)
+    storage.told[0]("fast")
+    while reader.left > 2:
+        await asyncio.sleep(0.001)
+    storage.late = set()
+    storage.told[0]("slow")
+    seen = await reading
+    told = [json.loads(one["data"])["run_id"] for one in seen]
+    assert told == ["fast", "fast", "slow", "slow"]
+
+
+async def test_a_client_that_missed_too_much_is_told_to_read_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("holdfast.web.live._MOST_MISSED", 50)
+    storage = MemoryStorage()
+    steps(storage, "one", 1)
+    live = Live(CheckpointManager(storage))
+    first = Connection({}, None, 1)
+    (now,) = await first.read(await live.storage(first))  # type: ignore[arg-type]
+    steps(storage, "two", 1000)
+    for last in (now["id"], "a record that was erased"):
+        again = Connection({}, last, 1)
+        (told,) = await again.read(await live.storage(again))  # type: ignore[arg-type]
+        assert (told["event"], told["data"]) == ("reset", "null")
+        newest = next(iter(storage.headers(RecordQuery(limit=1, notes=True))))
+        assert told["id"] == newest.id
+
+
+async def test_a_client_that_missed_a_thousand_records_is_told_of_each() -> None:
+    storage = MemoryStorage()
+    steps(storage, "one", 1)
+    live = Live(CheckpointManager(storage))
+    first = Connection({}, None, 1)
+    (now,) = await first.read(await live.storage(first))  # type: ignore[arg-type]
+    steps(storage, "two", 1000)
+    again = Connection({}, now["id"], 1001)
+    seen = await again.read(await live.storage(again))  # type: ignore[arg-type]
+    assert [json.loads(one["data"])["seq"] for one in seen] == [*range(1, 1002)]

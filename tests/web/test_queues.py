@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
+import time
+from pathlib import Path
+
+import jsonschema
 import msgspec
 import pytest
+from tests.cli.conftest import call
 from tests.web.conftest import Browser, Open
 from tests.web.test_actions import by
 from tests.web.test_pages import rows_of, text_of
@@ -11,7 +18,8 @@ from tests.web.test_pages import rows_of, text_of
 import holdfast
 from holdfast import CheckpointManager
 from holdfast.executors import queue_entries, queues
-from holdfast.storage.queueing import Queueing
+from holdfast.storage.base import Leasing, this_process
+from holdfast.storage.queueing import ClaimQuery, Queueing, WorkerInfo
 
 
 @holdfast.workflow
@@ -36,7 +44,7 @@ def queued(manager: CheckpointManager, open_page: Open) -> Browser:
 def test_queues_show_their_runs_by_state(queued: Browser) -> None:
     text = queued.get("/queues").text
     assert rows_of(text, "<h2>Queues")[0][:5] == ["nights", "1", "0", "0", "1"]
-    assert "No worker executes a run now" in text
+    assert "No worker is there" in text
     (dead,) = rows_of(queued.get("/queues?queue=nights&state=dead").text, "<h2>Runs")
     assert dead[0].startswith("night-2") and dead[-1] == "<script>no net"
     assert queued.get("/queues?state=x").status_code == 400
@@ -47,17 +55,40 @@ def test_queues_show_their_runs_by_state(queued: Browser) -> None:
 def test_a_run_that_is_executed_names_its_worker(
     queued: Browser, manager: CheckpointManager
 ) -> None:
-    from holdfast.storage.base import Leasing, this_process
-    from holdfast.storage.queueing import ClaimQuery
-
     storage = manager.storage
     assert isinstance(storage, Queueing) and isinstance(storage, Leasing)
     (ready,) = queue_entries(state="ready", storage=manager)
     query = ClaimQuery(queues=("nights",), targets=(ready.target,))
     (claim,) = storage.claim(query, this_process(), now=1e10, ttl=60)
     (row,) = rows_of(queued.get("/queues").text, "<h2>Workers")
-    assert row[0].startswith("process ") and row[2] == "night-1"
+    assert row[0].startswith(f"{os.getpid()} on ")
+    assert row[1] == "1" and row[-2:] == ["by its lease", "night-1"]
     storage.release_lease(claim.lease)
+
+
+def test_a_worker_that_executes_nothing_is_listed_with_what_it_serves(
+    queued: Browser, manager: CheckpointManager, tmp_path: Path
+) -> None:
+    storage = manager.storage
+    assert isinstance(storage, Queueing)
+    now = time.time()
+    idle = WorkerInfo(
+        id="w",
+        owner=this_process(),
+        queues=("nights", "mail"),
+        targets=("app:<b>@1",),
+        concurrency=8,
+        since=now - 3600,
+    )
+    storage.announce(idle, now=now, ttl=600)
+    (row,) = rows_of(queued.get("/queues").text, "<h2>Workers")
+    assert row[1:4] == ["0 of 8", "nights, mail", "app:<b>@1"] and row[-1] == "idle"
+    document = queued.get("/api/workers").json()
+    printed = call("-s", f"sqlite:///{tmp_path}/runs.db", "queue", "workers", "--json")
+    assert document == json.loads(printed.out)
+    assert document["workers"][0]["pid"] == os.getpid()
+    jsonschema.validate(document, queued.get("/api/schema").json()["/api/workers"])
+    assert "0 of 8" in call("-s", f"sqlite:///{tmp_path}/runs.db", "queue", "workers").out
 
 
 def test_a_queue_is_paused_and_resumed(queued: Browser, manager: CheckpointManager) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 
 import msgspec
 
@@ -18,12 +19,13 @@ from holdfast.core.policy import (
     QueueInfo,
     QueueSettings,
     Submission,
+    WorkerProcess,
     after_change,
     change_of,
 )
 from holdfast.errors import NotFoundError, UsageError
-from holdfast.storage.base import RecordQuery, Storage
-from holdfast.storage.queueing import EntryQuery, Queueing
+from holdfast.storage.base import Owner, RecordQuery, Storage
+from holdfast.storage.queueing import EntryQuery, Queueing, WorkerInfo
 
 Target = CheckpointManager | Storage | str | None
 
@@ -48,6 +50,43 @@ def queue_entries(
     """The runs of a queue, or of all, in the order in which ready ones start."""
     with _opened(storage) as (_, kept):
         return [*kept.entries(EntryQuery(queue=queue, state=state, limit=limit))]
+
+
+def list_workers(storage: Target = None) -> list[WorkerProcess]:
+    """The workers of a storage, idle ones included.
+
+    A worker announces itself three times in the length of a lease. One that was killed is listed
+    until that lease would have expired.
+
+    >>> list_workers("memory://")
+    []
+    """
+    now = time.time()
+    with _opened(storage) as (_, kept):
+        announced, claims = kept.workers(now=now), kept.stale_claims(now=now)
+    runs: dict[Owner, list[str]] = {one.owner: [] for one in announced}
+    for claim in claims:
+        if claim.lease.owner is not None and not claim.expired:
+            runs.setdefault(claim.lease.owner, []).append(claim.entry.run_id)
+    return [
+        _process(owner, held, [one for one in announced if one.owner == owner])
+        for owner, held in runs.items()
+    ]
+
+
+def _process(owner: Owner, runs: list[str], announced: list[WorkerInfo]) -> WorkerProcess:
+    since = min((one.since for one in announced), default=None)
+    seen = max((one.seen for one in announced), default=None)
+    return WorkerProcess(
+        host=owner.host,
+        pid=owner.pid,
+        queues=[*dict.fromkeys(name for one in announced for name in one.queues)],
+        serves=[*dict.fromkeys(name for one in announced for name in one.targets)],
+        concurrency=sum(one.concurrency for one in announced),
+        started_at=None if since is None else datetime.fromtimestamp(since, UTC),
+        seen_at=None if seen is None else datetime.fromtimestamp(seen, UTC),
+        runs=sorted(runs),
+    )
 
 
 def set_queue(queue: str, settings: QueueSettings, *, storage: Target = None) -> None:

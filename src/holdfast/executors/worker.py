@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 
@@ -29,7 +30,14 @@ from holdfast.executors.serving import Served
 from holdfast.executors.worker_metrics import WorkerMetrics
 from holdfast.runtime.stop import StopScope
 from holdfast.storage.base import Storage, is_dead, this_process
-from holdfast.storage.queueing import Claim, ClaimQuery, EntryQuery, Queueing, StaleClaim
+from holdfast.storage.queueing import (
+    Claim,
+    ClaimQuery,
+    EntryQuery,
+    Queueing,
+    StaleClaim,
+    WorkerInfo,
+)
 
 Log = Callable[[str, dict[str, Any]], None]
 """Called with the name of each event and its facts."""
@@ -92,6 +100,14 @@ class Worker:
         self._claims = claims
         self._offered: deque[str] = deque(maxlen=_MOST_OFFERED)
         self._owner = this_process()
+        self._info = WorkerInfo(
+            id=uuid4().hex,
+            owner=self._owner,
+            queues=self._queues,
+            targets=self._targets,
+            concurrency=concurrency,
+            since=time.time(),
+        )
         self._active: dict[str, _Active] = {}
         self._lock = threading.Lock()
         self._claiming = threading.Lock()
@@ -119,6 +135,7 @@ class Worker:
             self._ended.set()
             renewing.join()
             pool.shutdown(wait=False, cancel_futures=True)
+            self._announce(0)
             self._tell("worker.stop", left=len(self._active))
 
     def stop(self, reason: str = "the worker is stopping") -> None:
@@ -171,6 +188,7 @@ class Worker:
                 now = time.monotonic()
                 if now >= sweep_at:
                     self._sweep()
+                    self._announce(self._lease_seconds)
                     sweep_at = now + self._lease_seconds / 3 * random.uniform(0.8, 1.2)
                 if now >= cancel_at:
                     self._stop_cancelled()
@@ -187,6 +205,13 @@ class Worker:
                 return
             self._wake.wait(pause * random.uniform(0.5, 1.5))
             self._wake.clear()
+
+    def _announce(self, ttl: float) -> None:
+        """List this worker in the storage; it works without."""
+        try:
+            self._queue.announce(self._info, now=time.time(), ttl=ttl)
+        except HoldfastError as error:
+            self._tell("worker.not_announced", error=str(error))
 
     def _fire(self) -> float:
         """Begin the runs that schedules name for now; the time of the next ones."""

@@ -45,6 +45,21 @@ class EntryQuery(msgspec.Struct, frozen=True, kw_only=True):
     limit: int | None = None
 
 
+class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker as it announces itself."""
+
+    id: str
+    owner: Owner
+    queues: tuple[str, ...]
+    targets: tuple[str, ...]
+    """The code that it has: ``module:name@version``."""
+    concurrency: int
+    since: float
+    """Seconds since 1970 at which it started."""
+    seen: float = 0.0
+    """Seconds since 1970 at which it last announced itself."""
+
+
 @runtime_checkable
 class Queueing(Protocol):
     """A storage that keeps the entries of queued runs beside their journals.
@@ -95,3 +110,9 @@ class Queueing(Protocol):
 
     def set_queue(self, name: str, settings: QueueSettings) -> None:
         """Set the limits of a queue."""
+
+    def announce(self, worker: WorkerInfo, *, now: float, ttl: float) -> None:
+        """List *worker* for *ttl* seconds, in place of what it announced before; 0 removes it."""
+
+    def workers(self, *, now: float) -> list[WorkerInfo]:
+        """The workers whose announcements have not expired, the oldest first."""

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from holdfast.checkpoint.effects import pending
-from holdfast.cli.commands.act import Pending, QueueList
+from holdfast.cli.commands.act import Pending, QueueList, WorkerList
 from holdfast.cli.commands.see import RunList, read_checkpoint, read_diff, read_log
 from holdfast.cli.commands.start import make_schemas
 from holdfast.cli.framework import raw
@@ -25,6 +25,7 @@ _PATHS = {
     "/api/diff": "diff",
     "/api/pending": "pending",
     "/api/queues": "queues",
+    "/api/workers": "workers",
 }
 
 
@@ -81,6 +82,11 @@ class Api:
         """``queues``; empty where the storage keeps none."""
         view = read_queues(self._site.manager, None, None)
         return _json(QueueList(queues=view.queues if view is not None else []))
+
+    def workers(self, request: Request) -> Response:
+        """``queue workers``; empty where the storage keeps no queues."""
+        view = read_queues(self._site.manager, None, None)
+        return _json(WorkerList(workers=view.workers if view is not None else []))
 
     def schema(self, request: Request) -> Response:
         """The addresses of documents, and the JSON Schema of each."""

@@ -103,6 +103,7 @@ def build(
         Route("/api/diff", api.diff),
         Route("/api/pending", api.pending),
         Route("/api/queues", api.queues),
+        Route("/api/workers", api.workers),
         Route("/api/schema", api.schema),
         Route("/api/events", live.run),
         Route("/api/changes", live.storage),

@@ -2,16 +2,17 @@
 
 The id of an event is that of the record it tells of: its seq in the stream of a run, its own id in
 that of the storage. A browser that reconnects states the last one it saw and misses none. One task
-asks the storage, however many are connected: that works on every medium.
+looks at the storage, however many are connected: when the storage notifies of a change, and every
+quarter of a second where it cannot.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
-from itertools import takewhile
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -23,15 +24,28 @@ from starlette.responses import Response, StreamingResponse
 from holdfast.checkpoint.manager import CheckpointManager
 from holdfast.core.records import Header
 from holdfast.errors import HoldfastError, NotFoundError
-from holdfast.storage.base import RecordQuery
+from holdfast.storage.base import RecordQuery, Storage, Watching
+from holdfast.storage.shared import Subscription
 
 _EVERY = 0.25
+"""Seconds between two looks at a storage that does not notify."""
+_BESIDE = 5.0
+"""Seconds between two looks beside notifications, in case one was lost."""
+_PAUSE = 0.1
+"""Seconds between two looks at the least, however many notifications arrive."""
 _CONNECTED = 2.0
 """Seconds after which a stream without news looks whether its client is still there."""
 _ALIVE = 15.0
 _AT_ONCE = 500
+_WINDOW = 100
+"""Newest records that a look reads: servers commit records of different runs out of order."""
+_SETTLED = 2.0
+"""Seconds after a change in which every look reads the window."""
+_MOST_MISSED = 2000
+"""Records that a client is told of at once; after more it is told to read everything again."""
 _HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
-Event = tuple[str, dict[str, Any]]
+Event = tuple[str, dict[str, Any] | None]
+"""An id, and the record; None: more was written than is told."""
 
 
 class Live:
@@ -49,16 +63,41 @@ class Live:
             raise NotFoundError(f"there is no run {run_id!r}", run_id=run_id)
         last = _seen(request)
         seen = int(last) if last.isdecimal() else run.seq
-        return self._respond(request, lambda after: self._records(run_id, int(after)), str(seen))
+
+        async def look() -> list[Event]:
+            nonlocal seen
+            found = await run_in_threadpool(self._records, run_id, seen)
+            seen = int(found[-1][0]) if found else seen
+            return found
+
+        return self._respond(request, look)
 
     async def storage(self, request: Request) -> Response:
         """Stream the records of all runs after the one that was seen last."""
-        return self._respond(request, lambda after: _since(self._manager, after), _seen(request))
+        hub, seen = self._hub(), _seen(request)
+        told: int | None = None
+        missed: set[str] = set()
 
-    def _respond(self, request: Request, look: Callable[[str], list[Event]], last: str) -> Response:
-        loop = asyncio.get_running_loop()
-        hub = self._hubs.setdefault(loop, _Hub(self._manager))
-        stream = _events(request, hub, look, last)
+        async def look() -> list[Event]:
+            nonlocal told
+            if told is None:
+                await hub.ready.wait()
+                told = hub.place_of(seen)
+            if told is None:
+                told = hub.count
+                found = await run_in_threadpool(_after, self._manager.storage, seen)
+                missed.update(id for id, _ in found)
+                return found
+            found, told = hub.since(told)
+            return [event for event in found if event[0] not in missed]
+
+        return self._respond(request, look)
+
+    def _hub(self) -> _Hub:
+        return self._hubs.setdefault(asyncio.get_running_loop(), _Hub(self._manager.storage))
+
+    def _respond(self, request: Request, look: Callable[[], Awaitable[list[Event]]]) -> Response:
+        stream = _events(request, self._hub(), look)
         return StreamingResponse(stream, media_type="text/event-stream", headers=_HEADERS)
 
     def _records(self, run_id: str, after: int) -> list[Event]:
@@ -72,27 +111,62 @@ class Live:
         ]
 
 
-def _since(manager: CheckpointManager, seen: str) -> list[Event]:
-    """The newest records of the storage after the one that was seen, oldest first."""
-    limit = _AT_ONCE if seen else 1
-    newest = manager.storage.headers(RecordQuery(limit=limit, notes=True))
-    found = [*takewhile(lambda header: header.id != seen, newest)]
-    return [(header.id, _told(header)) for header in reversed(found)]
+def _newest(storage: Storage, is_known: Callable[[str], bool], limit: int) -> list[Header] | None:
+    """The records of the storage since the newest known one, oldest first; None if too many.
+
+    Of the first *limit* records those that are not known, and of older ones all up to a known one.
+    """
+    found: list[Header] = []
+    before: str | None = None
+    while len(found) < _MOST_MISSED:
+        page = [*storage.headers(RecordQuery(limit=limit, notes=True, before=before))]
+        found += (header for header in page if not is_known(header.id))
+        if len(page) < limit or any(is_known(header.id) for header in page):
+            return found[::-1]
+        before, limit = page[-1].id, _AT_ONCE
+    return None
+
+
+def _after(storage: Storage, seen: str) -> list[Event]:
+    """The records after the one that was *seen*, oldest first; the newest if it is not stated."""
+    if not seen:
+        newest = storage.headers(RecordQuery(limit=1, notes=True))
+        return [(header.id, _told(header)) for header in newest]
+    is_older = False
+
+    def is_known(id: str) -> bool:
+        nonlocal is_older
+        is_older = is_older or id == seen
+        return is_older
+
+    found = _newest(storage, is_known, _WINDOW)
+    if found is None or not is_older:
+        newest = storage.headers(RecordQuery(limit=1, notes=True))
+        return [(header.id, None) for header in newest]
+    return [(header.id, _told(header)) for header in found]
 
 
 class _Hub:
-    """Asks the storage for news while someone listens, and wakes all who do."""
+    """Looks at the storage while someone listens, and wakes all who do."""
 
-    def __init__(self, manager: CheckpointManager) -> None:
-        self._manager = manager
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
         self._listeners = 0
         self._news = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._known: dict[str, None] = {}
+        self._last: str | None = None
+        self._changed = 0.0
+        self._events: deque[Event] = deque(maxlen=_MOST_MISSED)
+        self.count = 0
+        """Events so far."""
+        self.ready = asyncio.Event()
+        """Set once it has looked: it tells of every later record."""
 
     async def __aenter__(self) -> _Hub:
         self._listeners += 1
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._ask())
+            self._task = asyncio.create_task(self._watch())
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -106,21 +180,68 @@ class _Hub:
         """Set at the next change."""
         return self._news
 
-    async def _ask(self) -> None:
-        last: str | None = None
-        while True:
-            newest = last
-            with suppress(HoldfastError):  # the next look may succeed
-                newest = await run_in_threadpool(self._newest)
-            if newest != last:
-                news, self._news = self._news, asyncio.Event()
-                news.set()
-                last = newest
-            await asyncio.sleep(_EVERY)
+    def since(self, count: int) -> tuple[list[Event], int]:
+        """The events after the first *count*, and how many there are now."""
+        fresh = self.count - count
+        if fresh > len(self._events):
+            return [(self._events[-1][0], None)], self.count
+        return [*self._events][len(self._events) - fresh :], self.count
 
-    def _newest(self) -> str:
-        query = RecordQuery(limit=1, notes=True)
-        return next((header.id for header in self._manager.storage.headers(query)), "")
+    def place_of(self, id: str) -> int | None:
+        """The number of events up to the one of a record; None if that is not among the last."""
+        places = (at for at, event in enumerate(reversed(self._events)) if event[0] == id)
+        back = next(places, None)
+        return None if back is None else self.count - back
+
+    async def _watch(self) -> None:
+        loop, nudged = asyncio.get_running_loop(), asyncio.Event()
+
+        def hear(_: str | None) -> None:
+            with suppress(RuntimeError):  # the loop was closed meanwhile
+                loop.call_soon_threadsafe(nudged.set)
+
+        storage = self._storage
+        subscription = storage.subscribe(hear) if isinstance(storage, Watching) else Subscription()
+        try:
+            while True:
+                nudged.clear()
+                with suppress(HoldfastError):  # the next look may succeed
+                    self._tell(await run_in_threadpool(self._look, is_live=subscription.is_live))
+                    self.ready.set()
+                await asyncio.sleep(min(_PAUSE, _EVERY))
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_BESIDE if subscription.is_live else _EVERY):
+                        await nudged.wait()
+        finally:
+            subscription.close()
+
+    def _look(self, *, is_live: bool) -> list[Event]:
+        newest = self._storage.headers(RecordQuery(limit=1, notes=True))
+        last, now = next((header.id for header in newest), ""), time.monotonic()
+        if last != self._last:
+            self._changed = now
+        elif not is_live and now - self._changed > _SETTLED:
+            return []
+        known, events = self._known, list[Event]()
+        found = _newest(self._storage, known.__contains__, _WINDOW) if self.ready.is_set() else None
+        if found is not None:
+            events = [(header.id, _told(header)) for header in found]
+        else:
+            found = [*self._storage.headers(RecordQuery(limit=_WINDOW, notes=True))][::-1]
+            if self.ready.is_set():  # else those who listen catch up to here by themselves
+                events = [(header.id, None) for header in found[-1:]]
+        known.update(dict.fromkeys(header.id for header in found))
+        while len(known) > 2 * _MOST_MISSED:
+            del known[next(iter(known))]
+        self._last = last
+        return events
+
+    def _tell(self, events: list[Event]) -> None:
+        if events:
+            self._events += events
+            self.count += len(events)
+            news, self._news = self._news, asyncio.Event()
+            news.set()
 
 
 def _seen(request: Request) -> str:
@@ -133,17 +254,18 @@ def _told(header: Header) -> dict[str, Any]:
 
 
 async def _events(
-    request: Request, hub: _Hub, look: Callable[[str], list[Event]], last: str
+    request: Request, hub: _Hub, look: Callable[[], Awaitable[list[Event]]]
 ) -> AsyncIterator[str]:
     yield "retry: 1000\n\n"
     said = time.monotonic()
     async with hub:
         while not await request.is_disconnected():
             news = hub.news
-            found = await run_in_threadpool(look, last)
-            for last, told in found:
-                yield f"id: {last}\nevent: record\ndata: {msgspec.json.encode(told).decode()}\n\n"
-            while not news.is_set():
+            found = await look()
+            for id, told in found:
+                kind = "record" if told is not None else "reset"
+                yield f"id: {id}\nevent: {kind}\ndata: {msgspec.json.encode(told).decode()}\n\n"
+            while not news.is_set() and len(found) < _AT_ONCE:
                 now = time.monotonic()
                 if found:
                     said, found = now, []

@@ -218,11 +218,11 @@ def test_a_schema_of_an_earlier_version_is_upgraded_with_its_runs(
         added = "token queue target queue_state priority queue_key rank due failures reason"
         columns = ", ".join(f"DROP COLUMN {name}" for name in f"{added} woken cancelled".split())
         db.execute(f"ALTER TABLE {schema}.runs {columns}")
-        db.execute(f"DROP TABLE {schema}.watchers, {schema}.queues")
+        db.execute(f"DROP TABLE {schema}.watchers, {schema}.queues, {schema}.workers")
         db.execute(f"UPDATE {schema}.version SET number = 1")
     address = f"{server.url}&schema={schema}"
     check = call("storage", "upgrade", "--check", "-s", address)
-    assert (check.code, "has format 1, and this Holdfast needs 3" in check.out) == (8, True)
+    assert (check.code, "has format 1, and this Holdfast needs 4" in check.out) == (8, True)
     assert call("storage", "upgrade", "-s", address, "--json").json()["upgraded"]
     assert call("storage", "upgrade", "--check", "-s", address).code == 0
     with PostgresStorage(server.url, schema=schema) as storage:

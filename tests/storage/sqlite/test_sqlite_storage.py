@@ -602,6 +602,25 @@ class TestErrors:
                 assert db.pragma("auto_vacuum") == 2
                 assert db.pragma("page_size") == PAGE
 
+    @pytest.mark.parametrize("version", [1, 2])
+    def test_a_file_of_an_earlier_format_is_upgraded_with_its_runs(
+        self, path: Path, version: int
+    ) -> None:
+        with SQLiteStorage(path) as storage:
+            JournalWriter().save(storage)
+        db = raw(path)
+        db.execute("DROP TABLE workers")
+        if version == 1:
+            db.execute("DROP TABLE entries; DROP TABLE queues")
+        db.pragma("user_version", version)
+        db.close()
+        with SQLiteStorage(path) as storage:
+            assert len(list(storage.read("run"))) == 1
+            assert storage.queues() == [] and storage.workers(now=0) == []
+        db = raw(path)
+        assert db.pragma("user_version") == 3
+        db.close()
+
     def test_a_newer_format_is_refused(self, path: Path) -> None:
         SQLiteStorage(path).close()
         db = raw(path)

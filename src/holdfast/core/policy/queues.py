@@ -7,6 +7,7 @@ the records it follows from; see `change_of`. The entry can be made again from t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
@@ -111,6 +112,24 @@ class QueueInfo(msgspec.Struct, frozen=True, kw_only=True):
     running: int = 0
     dead: int = 0
     cancelled: int = 0
+
+
+class WorkerProcess(msgspec.Struct, frozen=True, kw_only=True):
+    """A process that executes queued runs, or waits for some."""
+
+    host: str
+    pid: int
+    queues: list[str]
+    """Those it takes runs from; empty if it did not announce itself."""
+    serves: list[str]
+    """The code that it has: ``module:name@version``."""
+    concurrency: int
+    """Runs that it can execute at the same time."""
+    started_at: datetime | None
+    seen_at: datetime | None
+    """The time of its last announcement."""
+    runs: list[str]
+    """Those it executes."""
 
 
 class QueueChange(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+import msgspec
+
 from holdfast.core.policy import QueueEntry, QueueSettings, order_of
 from holdfast.core.records import Lease
-from holdfast.storage.queueing import EntryQuery
+from holdfast.storage.queueing import EntryQuery, WorkerInfo
 from holdfast.storage.shared import LeasedQueueTable
 
 
@@ -19,6 +21,7 @@ class MemoryQueues(LeasedQueueTable):
         self._entries: dict[str, QueueEntry] = {}
         self._settings: dict[str, QueueSettings] = {}
         self._starts: dict[str, list[float]] = {}
+        self._workers: dict[str, tuple[float, WorkerInfo]] = {}
 
     def lease(self, run_id: str) -> Lease | None:
         return self._leases.get(run_id)
@@ -83,6 +86,13 @@ class MemoryQueues(LeasedQueueTable):
 
     def counts(self) -> Mapping[tuple[str, str], int]:
         return Counter((entry.queue, entry.state) for entry in self._entries.values())
+
+    def put_worker(self, worker: WorkerInfo, *, now: float, ttl: float) -> None:
+        self._workers = {id: one for id, one in self._workers.items() if one[0] > now}
+        self._workers[worker.id] = now + ttl, msgspec.structs.replace(worker, seen=now)
+
+    def workers(self, now: float) -> list[WorkerInfo]:
+        return [worker for until, worker in self._workers.values() if until > now]
 
     def _of(self, queue: str, state: str) -> Iterable[QueueEntry]:
         entries = self._entries.values()

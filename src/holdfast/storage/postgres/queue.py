@@ -18,7 +18,7 @@ from holdfast.core.records import Lease, Owner
 from holdfast.storage.postgres.queries import Queries
 from holdfast.storage.postgres.rows import to_bytes, to_text
 from holdfast.storage.process import is_dead
-from holdfast.storage.queueing import Claim, EntryQuery, StaleClaim
+from holdfast.storage.queueing import Claim, EntryQuery, StaleClaim, WorkerInfo
 from holdfast.storage.shared import QueueTable
 
 _COLUMNS = (
@@ -80,6 +80,15 @@ _PUT = """
 UPDATE {s}.runs SET queue = %s, target = %s, queue_state = %s, priority = %s, queue_key = %s,
     rank = %s, due = %s, failures = %s, reason = %s, woken = %s, cancelled = %s
 WHERE run_id = %s"""
+
+_ANNOUNCE = f"""
+INSERT INTO {{s}}.workers VALUES (%(id)s, %(facts)s, {_NOW}, {_NOW} + %(ttl)s)
+ON CONFLICT (id) DO UPDATE
+SET facts = excluded.facts, seen = excluded.seen, until = excluded.until"""
+
+_REMOVE_EXPIRED = f"""
+DELETE FROM {{s}}.workers WHERE id IN (
+    SELECT id FROM {{s}}.workers WHERE until <= {_NOW} FOR UPDATE SKIP LOCKED)"""
 
 
 class PostgresQueues(QueueTable):
@@ -255,6 +264,18 @@ class PostgresQueues(QueueTable):
             " WHERE queue_state IS NOT NULL GROUP BY queue, queue_state"
         )
         return {(to_text(queue), state): count for queue, state, count in found}
+
+    def put_worker(self, worker: WorkerInfo, *, now: float, ttl: float) -> None:
+        facts = msgspec.json.encode(worker)
+        self._do(_ANNOUNCE, {"id": worker.id, "facts": facts, "ttl": ttl})
+        self._do(_REMOVE_EXPIRED)
+
+    def workers(self, now: float) -> list[WorkerInfo]:
+        found = self._all(f"SELECT facts, {_NOW} - seen FROM {{s}}.workers WHERE until > {_NOW}")
+        return [
+            msgspec.structs.replace(msgspec.json.decode(facts, type=WorkerInfo), seen=now - age)
+            for facts, age in found
+        ]
 
     def _do(self, statement: str, values: Any = ()) -> None:
         self._db.execute(self._queries.text(statement), values)

@@ -14,7 +14,7 @@ from psycopg import sql
 
 from holdfast.errors import SchemaError, UsageError
 
-VERSION = 3
+VERSION = 4
 _OLDEST_SERVER = 140000
 
 _TABLES = """
@@ -117,6 +117,12 @@ CREATE TABLE {schema}.queues(
 );
 """
     + ";".join(_QUEUE_INDEXES.values()),
+    4: """
+CREATE UNLOGGED TABLE {schema}.workers(
+    id text PRIMARY KEY, facts bytea NOT NULL, seen double precision NOT NULL,
+    until double precision NOT NULL
+);
+""",
 }
 """Statements that bring the tables from the version before to this one.
 

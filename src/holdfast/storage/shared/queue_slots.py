@@ -22,7 +22,7 @@ from holdfast.core.policy import (
 from holdfast.core.records import Lease, Owner, released, renewed, taken
 from holdfast.errors import ConflictError, LeaseHeldError
 from holdfast.storage.process import owner_is_dead
-from holdfast.storage.queueing import Claim, ClaimQuery, EntryQuery, StaleClaim
+from holdfast.storage.queueing import Claim, ClaimQuery, EntryQuery, StaleClaim, WorkerInfo
 
 T = TypeVar("T")
 
@@ -102,6 +102,14 @@ class QueueTable(ABC):
     @abstractmethod
     def stale(self, now: float) -> list[StaleClaim]:
         """See `Queueing.stale_claims`."""
+
+    @abstractmethod
+    def put_worker(self, worker: WorkerInfo, *, now: float, ttl: float) -> None:
+        """See `Queueing.announce`; removes expired announcements as well."""
+
+    @abstractmethod
+    def workers(self, now: float) -> list[WorkerInfo]:
+        """See `Queueing.workers`, in any order."""
 
 
 class LeasedQueueTable(QueueTable):
@@ -226,6 +234,13 @@ class QueueSlots(ABC):
 
     def set_queue(self, name: str, settings: QueueSettings) -> None:
         self.in_queues(lambda table: table.set_settings(name, settings))
+
+    def announce(self, worker: WorkerInfo, *, now: float, ttl: float) -> None:
+        self.in_queues(lambda table: table.put_worker(worker, now=now, ttl=ttl))
+
+    def workers(self, *, now: float) -> list[WorkerInfo]:
+        found = self.in_queues(lambda table: table.workers(now))
+        return sorted(found, key=lambda worker: (worker.since, worker.id))
 
 
 def _info(

@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.core.policy import QueueEntry, QueueSettings
 from holdfast.core.records import Lease
-from holdfast.storage.queueing import EntryQuery
+from holdfast.storage.queueing import EntryQuery, WorkerInfo
 from holdfast.storage.shared import LeasedQueueTable
 from holdfast.storage.sqlite.rows import lease_of, one, rows
 from holdfast.storage.sqlite.writes import put_lease
@@ -26,7 +26,7 @@ _AT_ONCE = 500
 
 
 class SQLiteQueues(LeasedQueueTable):
-    """The tables `entries` and `queues`."""
+    """The tables `entries`, `queues` and `workers`."""
 
     def __init__(self, db: apsw.Connection) -> None:
         self._db = db
@@ -106,6 +106,16 @@ class SQLiteQueues(LeasedQueueTable):
     def counts(self) -> Mapping[tuple[str, str], int]:
         sql = "SELECT queue, state, count(*) FROM entries GROUP BY queue, state"
         return {(queue, state): count for queue, state, count in rows(self._db, sql, ())}
+
+    def put_worker(self, worker: WorkerInfo, *, now: float, ttl: float) -> None:
+        self._db.execute("DELETE FROM workers WHERE id = ? OR until <= ?", (worker.id, now))
+        if ttl > 0:
+            text = msgspec.json.encode(msgspec.structs.replace(worker, seen=now)).decode()
+            self._db.execute("INSERT INTO workers VALUES (?, ?, ?)", (worker.id, text, now + ttl))
+
+    def workers(self, now: float) -> list[WorkerInfo]:
+        found = rows(self._db, "SELECT facts FROM workers WHERE until > ?", (now,))
+        return [msgspec.json.decode(text, type=WorkerInfo) for (text,) in found]
 
     def _find(self, where: str, values: Sequence[Any]) -> list[QueueEntry]:
         found = rows(self._db, f"{_SELECT} WHERE {where}", tuple(values))

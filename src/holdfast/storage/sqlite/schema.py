@@ -14,7 +14,7 @@ from holdfast.storage.sqlite.page_checksums import PAGE, RESERVED, peek
 
 _APPLICATION = 0x484F4C44
 """The application id in the file's header: HOLD."""
-_VERSION = 2
+_VERSION = 3
 _HEADER = 100
 _UNTOUCHED = "give another path; this file was left as it is"
 
@@ -57,7 +57,8 @@ CREATE TABLE leases(
 ) WITHOUT ROWID;
 """
 
-_UPGRADE = """
+_UPGRADES = {
+    2: """
 CREATE TABLE entries(
     run_id TEXT PRIMARY KEY,
     queue TEXT NOT NULL,
@@ -79,8 +80,14 @@ CREATE INDEX entries_by_state ON entries(queue, state, key);
 CREATE TABLE queues(
     name TEXT PRIMARY KEY, settings TEXT NOT NULL, starts TEXT NOT NULL DEFAULT '[]'
 ) WITHOUT ROWID;
-"""
-"""Tables that came with version 2."""
+""",
+    3: """
+CREATE TABLE workers(
+    id TEXT PRIMARY KEY, facts TEXT NOT NULL, until REAL NOT NULL
+) WITHOUT ROWID;
+""",
+}
+"""Tables that came with a version."""
 
 
 def make_file(path: Path) -> None:
@@ -129,7 +136,7 @@ def make_schema(writer: apsw.Connection, path: Path) -> None:
     if writer.pragma("application_id") != _APPLICATION:
         raise _foreign(path)
     version = writer.pragma("user_version")
-    if version == 1:
+    if 1 <= version < _VERSION:
         _upgrade(writer)
     if version > _VERSION:
         raise SchemaError(
@@ -156,7 +163,8 @@ def _create(writer: apsw.Connection) -> None:
     # Another process may have been faster.
     if writer.pragma("user_version") == 0:
         writer.execute(_SCHEMA)
-        writer.execute(_UPGRADE)
+        for statements in _UPGRADES.values():
+            writer.execute(statements)
         writer.pragma("application_id", _APPLICATION)
         writer.pragma("user_version", _VERSION)
     writer.execute("COMMIT")
@@ -164,9 +172,10 @@ def _create(writer: apsw.Connection) -> None:
 
 def _upgrade(writer: apsw.Connection) -> None:
     writer.execute("BEGIN IMMEDIATE")
-    if writer.pragma("user_version") == 1:  # another process may have been faster
-        writer.execute(_UPGRADE)
-        writer.pragma("user_version", _VERSION)
+    # Another process may have been faster.
+    for number in range(writer.pragma("user_version") + 1, _VERSION + 1):
+        writer.execute(_UPGRADES[number])
+        writer.pragma("user_version", number)
     writer.execute("COMMIT")
 
 

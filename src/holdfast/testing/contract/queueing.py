@@ -19,7 +19,7 @@ from holdfast.core.policy import (
 )
 from holdfast.errors import ConflictError
 from holdfast.storage.base import Leasing, Storage, this_process
-from holdfast.storage.queueing import Claim, ClaimQuery, EntryQuery, Queueing
+from holdfast.storage.queueing import Claim, ClaimQuery, EntryQuery, Queueing, WorkerInfo
 from holdfast.testing.contract.medium import Medium
 from holdfast.testing.journal import JournalWriter
 
@@ -64,6 +64,21 @@ class QueuePromises(Medium):
         assert not queue.settle(first.lease, None, now=time.time())
         assert queue.renew_claims([first.lease], now=time.time(), ttl=30) == ["a"]
         assert queue.renew_claims([second.lease], now=time.time(), ttl=30) == []
+
+    def test_a_worker_is_listed_until_its_announcement_expires(self, storage: Storage) -> None:
+        queue, now = self.queueing(storage), time.time()
+        first, second = announced("one", since=1.0), announced("two", since=2.0)
+        queue.announce(second, now=now, ttl=600)
+        queue.announce(first, now=now, ttl=600)
+        found = queue.workers(now=now)
+        assert [msgspec.structs.replace(one, seen=0.0) for one in found] == [first, second]
+        assert all(abs(one.seen - now) < 60 for one in found)
+        again = msgspec.structs.replace(second, queues=("mail",))
+        queue.announce(again, now=now, ttl=600)
+        queue.announce(first, now=now, ttl=0)
+        (left,) = queue.workers(now=now)
+        assert (left.id, left.queues) == ("two", ("mail",))
+        assert left.targets == second.targets and left.owner == this_process()
 
     def test_a_completed_run_leaves_the_queue_in_its_last_commit(self, storage: Storage) -> None:
         queue = self.queueing(storage)
@@ -262,6 +277,18 @@ def queued(writer: JournalWriter, **facts: Any) -> Any:
     facts.setdefault("target", _TARGET)
     told = msgspec.to_builtins(Submission(**facts))
     return writer.record(frame="note", kind=QUEUED, metadata={QUEUED: told})
+
+
+def announced(id: str, *, since: float) -> WorkerInfo:
+    """A worker of this process."""
+    return WorkerInfo(
+        id=id,
+        owner=this_process(),
+        queues=("default", "mail"),
+        targets=(_TARGET,),
+        concurrency=8,
+        since=since,
+    )
 
 
 def submit(storage: Storage, run_id: str, **facts: Any) -> JournalWriter:

@@ -23,6 +23,10 @@ function open(address) {
     last = event.lastEventId;
     tell({ record: JSON.parse(event.data), last });
   });
+  source.addEventListener("reset", (event) => {
+    last = event.lastEventId;
+    tell({ reset: true, last });
+  });
 }
 
 onconnect = (event) => {

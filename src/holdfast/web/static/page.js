@@ -7,6 +7,7 @@ let stream = null;
 let seen = "";
 let waiting = null;
 let missed = false;
+let lost = false;
 let refreshed = 0;
 let swapping = 0;
 
@@ -47,10 +48,12 @@ function enhance() {
 }
 
 // All tabs of a browser share one connection; without SharedWorker a tab has its own while visible.
-function heard({ state, record, last }) {
+function heard({ state, record, reset, last }) {
   if (state === "open") live.textContent = "Live.";
   if (state === "lost") live.textContent = "Connecting again…";
-  if (record ? concerns(record) : last && last !== main.dataset.after) stale();
+  const again = lost && state === "open";
+  if (state) lost = state === "lost";
+  if (again || reset || (record ? concerns(record) : last && last !== main.dataset.after)) stale();
 }
 
 function concerns(record) {
@@ -82,6 +85,10 @@ function connect() {
     stream.addEventListener("record", (event) => {
       seen = event.lastEventId;
       heard({ record: JSON.parse(event.data) });
+    });
+    stream.addEventListener("reset", (event) => {
+      seen = event.lastEventId;
+      heard({ reset: true });
     });
   }
 }

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 import msgspec
 
 from holdfast.checkpoint.manager import CheckpointManager
-from holdfast.core.policy import EntryState, QueueEntry, QueueInfo
-from holdfast.executors import queue_entries, queues
-from holdfast.storage.base import Leasing, Owner
+from holdfast.core.policy import EntryState, QueueEntry, QueueInfo, WorkerProcess
+from holdfast.executors import list_workers, queue_entries, queues
+from holdfast.storage.base import Owner
 from holdfast.storage.queueing import Queueing
 
 _MOST = 100
-
-
-class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A process that holds leases of queued runs."""
-
-    owner: str
-    runs: list[str]
 
 
 class QueueView(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,28 +19,21 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
     queues: list[QueueInfo]
     entries: list[QueueEntry]
     more: bool
-    workers: list[WorkerRow]
+    workers: list[WorkerProcess]
 
 
 def read_queues(
     manager: CheckpointManager, queue: str | None, state: EntryState | None
 ) -> QueueView | None:
     """The queues with at most 100 runs; None if the storage keeps no queues."""
-    storage = manager.storage
-    if not isinstance(storage, Queueing):
+    if not isinstance(manager.storage, Queueing):
         return None
     found = queue_entries(queue, state=state, limit=_MOST + 1, storage=manager)
-    running = queue_entries(queue, state="running", limit=_MOST, storage=manager)
-    held: defaultdict[str, list[str]] = defaultdict(list)
-    for entry in running:
-        lease = storage.lease_of(entry.run_id) if isinstance(storage, Leasing) else None
-        if lease is not None and lease.owner is not None:
-            held[owner_words(lease.owner)].append(entry.run_id)
     return QueueView(
         queues=queues(manager),
         entries=found[:_MOST],
         more=len(found) > _MOST,
-        workers=[WorkerRow(owner=owner, runs=runs) for owner, runs in sorted(held.items())],
+        workers=list_workers(manager),
     )
 
 

@@ -20,7 +20,7 @@ from holdfast.cli.framework import (
     command,
     when,
 )
-from holdfast.core.policy import QueueEntry, QueueInfo, QueueSettings
+from holdfast.core.policy import QueueEntry, QueueInfo, QueueSettings, WorkerProcess
 from holdfast.errors import NotFoundError, UsageError
 from holdfast.storage.addresses import nearest
 
@@ -76,6 +76,15 @@ class Requeued(Document, kw_only=True):
     entries: int
 
 
+class WorkerList(Document, kw_only=True):
+    """``queue workers``"""
+
+    items: ClassVar[str] = "workers"
+    row: ClassVar[str] = "worker-process"
+    type: Literal["workers"] = "workers"
+    workers: list[WorkerProcess]
+
+
 _LISTED = 100
 
 
@@ -86,7 +95,7 @@ def queue(
         str,
         Argument(
             metavar="ACTION",
-            help="list, show, dead, pause, resume, limit, requeue, cancel, rebuild.",
+            help="list, show, dead, workers, pause, resume, limit, requeue, cancel, rebuild.",
         ),
     ] = "list",
     names: Annotated[
@@ -114,7 +123,8 @@ def queue(
 ) -> None:
     """See and steer the queues of runs.
 
-    show NAME lists the runs of a queue, dead the dead letters with their reasons. pause NAME
+    show NAME lists the runs of a queue, dead the dead letters with their reasons, workers the
+    processes that execute runs or wait for some. pause NAME
     starts nothing more of it, resume NAME does again. limit NAME sets how much of it runs.
     cancel RUN ends runs at their next step; requeue RUN queues dead letters and cancelled runs
     again. rebuild makes the index again from the journals.
@@ -123,6 +133,7 @@ def queue(
         "list": lambda: _list(cli),
         "show": lambda: _show(cli, _one(action, names), state, limit),
         "dead": lambda: _show(cli, names[0] if names else "", "dead", limit),
+        "workers": lambda: _workers(cli),
         "pause": lambda: _change(cli, _one(action, names), paused=True),
         "resume": lambda: _change(cli, _one(action, names), paused=False),
         "limit": lambda: _change(
@@ -258,6 +269,37 @@ def _entries(document: QueueDocument) -> Iterator[object]:
         for one in document.runs
     ]
     yield Table(columns, rows)
+
+
+def _workers(cli: Cli) -> None:
+    from holdfast.executors import list_workers
+
+    found = list_workers(cli.manager)
+
+    def text() -> Iterator[object]:
+        columns = (
+            Column("worker", gives=True, rank=3),
+            Column("runs"),
+            Column("queues", gives=True, rank=1),
+            Column("serves", gives=True),
+            Column("seen"),
+        )
+        rows = [
+            [
+                Cell(f"{one.host}:{one.pid}", "bold"),
+                f"{len(one.runs)} of {one.concurrency}" if one.concurrency else str(len(one.runs)),
+                ", ".join(one.queues),
+                ", ".join(one.serves),
+                when(one.seen_at) if one.seen_at is not None else "",
+            ]
+            for one in found
+        ]
+        if rows:
+            yield Table(columns, rows)
+
+    cli.give(WorkerList(workers=found), text)
+    if cli.for_people and not found:
+        cli.say("there are no workers")
 
 
 def _change(cli: Cli, name: str, **changes: Any) -> None:
