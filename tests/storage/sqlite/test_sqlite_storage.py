@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from holdfast.core.records.record import Header
 from holdfast.errors import (
+    ConflictError,
     CorruptError,
     SchemaError,
     StorageError,
@@ -322,6 +323,39 @@ class TestDeleting:
             for table in ("runs", "records", "bodies", "marks", "erased"):
                 assert db.execute(f"SELECT count(*) FROM {table}").fetchall() == [(0,)], table
         assert storage.lease_of("run") == lease
+
+    def test_a_run_that_others_deleted_and_began_anew_takes_no_record_of_the_old_one(
+        self, storage: SQLiteStorage, path: Path
+    ) -> None:
+        old = JournalWriter("run")
+        for _ in range(2):
+            old.save(storage)
+        with SQLiteStorage(path) as other:
+            other.delete("run")
+            new = JournalWriter("run", name="new")
+            new.save(other)
+            new.save(other)
+            new.save(other)
+        with pytest.raises(ConflictError):
+            old.save(storage)
+        new.save(storage)
+        assert [r.header.name for r in storage.read("run")] == ["new"] * 4
+
+    def test_a_writer_that_knows_the_run_is_refused_once_another_has_its_lease(
+        self, storage: SQLiteStorage, path: Path
+    ) -> None:
+        lease = storage.take_lease("run", this_process(), now=0, ttl=1)
+        writer = JournalWriter("run")
+        for _ in range(2):
+            assert storage.append([writer.batch(epoch=lease.epoch)]) == [None]
+        with SQLiteStorage(path) as other:
+            other.release_lease(lease)
+            newer = other.take_lease("run", this_process(), now=2, ttl=1)
+        (refused,) = storage.append([writer.batch(epoch=lease.epoch)])
+        assert isinstance(refused, ConflictError)
+        again = JournalWriter.after(storage, "run")
+        assert again.seq == 2
+        assert storage.append([again.batch(epoch=newer.epoch)]) == [None]
 
     def test_neighbouring_erasures_become_one_range(self, storage: SQLiteStorage) -> None:
         writer = JournalWriter()

@@ -63,7 +63,14 @@ from holdfast.storage.sqlite.rows import (
     rows,
     runs_listing,
 )
-from holdfast.storage.sqlite.writes import append_batch, delete_run, drop, put_lease
+from holdfast.storage.sqlite.writes import (
+    append_batch,
+    append_next,
+    delete_run,
+    drop,
+    next_record,
+    put_lease,
+)
 
 T = TypeVar("T")
 
@@ -71,6 +78,7 @@ _PAGE_BYTES = 1 << 22
 _VACUUM = 256
 """Pages given back at once after an erasure; `compact` gives back all."""
 _NO_BOUND = 1 << 62
+_RUNS_REMEMBERED = 1024
 _COMPRESSIONS: dict[bool | str, str | None] = {
     False: None,
     True: "gzip",
@@ -120,22 +128,18 @@ class SQLiteStorage(LeaseSlots, QueueSlots, Storage):
         self.body_compression = _COMPRESSIONS[compress]
         self.path = Path(path).absolute()
         self._pool = Pool(self.path, busy_timeout)
+        self._run_keys: dict[str, int] = {}
+        """The keys of runs in the database, if they are still there."""
 
     def append(self, batches: Sequence[Batch]) -> list[ConflictError | None]:
-        sealed = [(batch, batch.opened()) for batch in batches]
-
-        def work(db: apsw.Connection) -> list[ConflictError | None]:
-            queues = SQLiteQueues(db)
-            return [append_batch(db, batch, records, queues) for batch, records in sealed]
-
-        return self._pool.write(work, len(sealed))
+        sealed = [(batch, next_record(batch) or batch.opened()) for batch in batches]
+        return self._pool.write(partial(self._append, sealed), len(sealed))
 
     def append_all(self, batches: Sequence[Batch]) -> list[ConflictError | None]:
-        sealed = [(batch, batch.opened()) for batch in batches]
+        sealed = [(batch, next_record(batch) or batch.opened()) for batch in batches]
 
         def work(db: apsw.Connection) -> list[ConflictError | None]:
-            queues = SQLiteQueues(db)
-            results = [append_batch(db, batch, records, queues) for batch, records in sealed]
+            results = self._append(sealed, db)
             if any(results):
                 raise _RefusedError(results)
             return results
@@ -144,6 +148,24 @@ class SQLiteStorage(LeaseSlots, QueueSlots, Storage):
             return self._pool.write(work, len(sealed))
         except _RefusedError as refused:
             return refused.results
+
+    def _append(
+        self, sealed: Sequence[tuple[Batch, Record | list[Record]]], db: apsw.Connection
+    ) -> list[ConflictError | None]:
+        keys = self._run_keys
+        results: list[ConflictError | None] = []
+        for batch, given in sealed:
+            stored: ConflictError | int | None = None
+            if isinstance(given, list):
+                stored = append_batch(db, batch, given, SQLiteQueues(db))
+            elif not append_next(db, keys.get(batch.run_id), given, batch.epoch):
+                stored = append_batch(db, batch, [given], SQLiteQueues(db))
+            if isinstance(stored, int):
+                if len(keys) >= _RUNS_REMEMBERED:
+                    keys.clear()
+                keys[batch.run_id], stored = stored, None
+            results.append(stored)
+        return results
 
     def read(
         self, run_id: str, *, first: int | None = None, last: int | None = None

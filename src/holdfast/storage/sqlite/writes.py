@@ -31,10 +31,61 @@ from holdfast.storage.sqlite.rows import head_of, lease_of, one, rows
 _ROWS = 500
 
 
+def next_record(batch: Batch) -> Record | None:
+    """The record of a batch that `append_next` can store: one, with nothing else to change."""
+    if len(batch.records) != 1 or batch.hide:
+        return None
+    record = batch.records[0].verified()
+    header = record.header
+    if header.run_id != batch.run_id:
+        return None
+    # Most records of these kinds change no queue either.
+    rare = header.frame == "note" or header.status == "completed"
+    return None if rare and change_of((record,)) is not None else record
+
+
+def append_next(db: apsw.Connection, run: int | None, record: Record, epoch: int | None) -> bool:
+    """Store a record if it follows the head of *run* under the newest lease.
+
+    If not, nothing is changed, and `append_batch` says why. A run that begins, or whose name or
+    status changes, is left to it as well: that seldom happens, and moves the run in indexes.
+    """
+    if run is None:
+        return False
+    header, state = record.header, state_of(record.header)
+    moved = (header.seq, header.digest, len(record.body), header.saved_at.isoformat())
+    follows = (
+        run,
+        header.run_id,
+        header.seq - 1,
+        header.prev,
+        _NEWEST_EPOCH if epoch is None else epoch,
+    )
+    if state:
+        db.execute(_MOVE_BESIDE, (*moved, not state & NOTE, *follows))
+    else:
+        db.execute(_MOVE, (*moved, header.seq, *follows, header.name, header.status))
+    if not db.changes():
+        return False
+    insert_record(db, run, record, state)
+    return True
+
+
+_NEWEST_EPOCH = (1 << 63) - 1
+_FOLLOWS = """ WHERE pk = ? AND run_id = ? AND seq = ? AND digest = ? AND latest IS NOT NULL
+AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.run_id = runs.run_id AND l.epoch > ?)"""
+_MOVED = "UPDATE runs SET seq = ?, digest = ?, stored = stored + ?, saved_at = ?"
+_MOVE = f"{_MOVED}, latest = ?, checkpoints = checkpoints + 1{_FOLLOWS} AND name = ? AND status = ?"
+_MOVE_BESIDE = f"{_MOVED}, checkpoints = checkpoints + ?{_FOLLOWS}"
+
+
 def append_batch(
     db: apsw.Connection, batch: Batch, records: list[Record], queues: QueueTable
-) -> ConflictError | None:
-    """Store one batch with what it means for *queues*, or say why not and change nothing."""
+) -> ConflictError | int | None:
+    """Store one batch with what it means for *queues*, or say why not and change nothing.
+
+    Returns the key of the run, None if it has none.
+    """
     found = head_of(db, batch.run_id)
     head = None
     if found is not None:
@@ -54,9 +105,7 @@ def append_batch(
     )
     if isinstance(decision, ConflictError):
         return decision
-    if decision == "stored":
-        return None
-    if records:
+    if records and decision == "store":
         if head is None:
             head = _begin(db, records[0].header)
         new = after_append(head, records)
@@ -70,9 +119,11 @@ def append_batch(
         change = change_of(records)
         if change is not None:
             apply_change(queues, batch.run_id, change, now=time.time())
-    if head is not None and batch.hide:
+    if head is None:
+        return None
+    if batch.hide and decision == "store":
         _drop(db, head, set(batch.hide), set())
-    return None
+    return head.ordinal
 
 
 def _stored(
@@ -108,10 +159,8 @@ def insert_record(
     header, note = record.header, state & NOTE
     keys = record_keys(header, run)
     marks = keys[:1] if state & HIDDEN else keys
-    values = [
-        *(place, run, header.seq, state, micros(header.saved_at), bytes.fromhex(header.digest)),
-        *(record.text.decode(), record.body),
-    ]
+    at, digest = micros(header.saved_at), bytes.fromhex(header.digest)
+    values = [place, run, header.seq, state, at, digest, record.text.decode(), record.body]
     for key in marks:
         values += (key, note)
     db.execute(_insert(len(marks)), values)
