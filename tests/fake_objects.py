@@ -6,6 +6,7 @@ ignore the conditions of writes. It tests our side of the protocol and nothing o
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Collection
 from datetime import UTC, datetime
@@ -23,7 +24,7 @@ _PAGE = 1000
 class FakeObjects:
     """A server of one bucket; it *ignores* the conditions named, and answers as if they held."""
 
-    def __init__(self, ignores: Collection[str] = ()) -> None:
+    def __init__(self, ignores: Collection[str] = (), *, port: int = 0) -> None:
         self.ignores = ignores
         self.objects: dict[str, tuple[bytes, int, datetime]] = {}
         self.requests: list[str] = []
@@ -35,7 +36,7 @@ class FakeObjects:
         class Handler(_Handler):
             fake = store
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
 
@@ -64,6 +65,8 @@ class FakeObjects:
 class _Handler(BaseHTTPRequestHandler):
     fake: FakeObjects
     protocol_version = "HTTP/1.1"
+    wbufsize = -1
+    disable_nagle_algorithm = True
 
     def log_message(self, *_: object) -> None:
         pass
@@ -80,6 +83,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(data)
+        self.wfile.flush()
 
     def do_PUT(self) -> None:
         data = self.rfile.read(int(self.headers.get("Content-Length", "0")))
@@ -165,3 +169,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 def unescaped(text: str) -> str:
     return text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
+
+
+if __name__ == "__main__":
+    FakeObjects(port=int(sys.argv[1]))
+    threading.Event().wait()

@@ -30,6 +30,7 @@ from typing import Any, Protocol, TypeVar
 __all__ = [
     "Azurite",
     "Cosmos",
+    "FakeGoogle",
     "PgBouncer",
     "Postgres",
     "Redis",
@@ -37,6 +38,7 @@ __all__ = [
     "SeaweedFS",
     "azurite",
     "cosmos",
+    "fake_google",
     "free_port",
     "node_modules",
     "owned_by_postgres",
@@ -623,11 +625,7 @@ class Azurite:
         return self
 
     def answers(self) -> bool:
-        try:
-            with socket.create_connection(("127.0.0.1", self.port)):
-                return True
-        except OSError:
-            return False
+        return _listens(self.port)
 
     def _make_container(self) -> None:
         date, version = formatdate(usegmt=True), "2021-12-02"
@@ -703,11 +701,59 @@ class Cosmos:
         return self
 
     def answers(self) -> bool:
-        try:
-            with socket.create_connection(("127.0.0.1", self.port)):
-                return True
-        except OSError:
-            return False
+        return _listens(self.port)
+
+
+class FakeGoogle:
+    """A FAKE of Google Cloud Storage in a process of its own, see `tests.fake_objects`."""
+
+    bucket = "runs"
+
+    def __init__(self, directory: Path, *, owner: int) -> None:
+        self.directory = directory
+        self._owner = owner
+        directory.mkdir(parents=True, exist_ok=True)
+        port = directory / "port"
+        if not port.exists():
+            port.write_text(str(_free_ports(1)[0]))
+        self.port = int(port.read_text())
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def environment(self) -> dict[str, str]:
+        """The variables by which a client reaches it."""
+        return {
+            "GOOGLE_BASE_URL": f"http://127.0.0.1:{self.port}",
+            "GOOGLE_BEARER_TOKEN": "of-no-one",
+        }
+
+    def start(self) -> FakeGoogle:
+        """Start the server, and wait until it answers."""
+        with (self.directory / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.fake_objects", str(self.port)],
+                stdout=log,
+                stderr=log,
+                cwd=Path(__file__).parents[1],
+                start_new_session=True,
+            )
+        _end_with(self._owner, self._process.pid, sys.executable, self.directory)
+        give_up = time.monotonic() + 60
+        while not self.answers():
+            if self._process.poll() is not None or time.monotonic() > give_up:
+                raise RuntimeError((self.directory / "log").read_text()[-4000:])
+            time.sleep(0.05)
+        return self
+
+    def answers(self) -> bool:
+        return _listens(self.port)
+
+
+def _listens(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port)):
+            return True
+    except OSError:
+        return False
 
 
 def node_modules() -> Path:
@@ -797,6 +843,12 @@ def azurite() -> Azurite:
 def cosmos() -> Cosmos:
     """The stand-in for Cosmos DB that all tests of this run share."""
     return _shared("cosmos", lambda home: Cosmos(home, owner=_OWNER))
+
+
+@cache
+def fake_google() -> FakeGoogle:
+    """The FAKE of Google Cloud Storage that all tests of this run share."""
+    return _shared("google", lambda home: FakeGoogle(home, owner=_OWNER))
 
 
 _SETTINGS = ("appendonly yes", "appendfsync always", 'save ""')

@@ -12,11 +12,13 @@ from typing import Any, TypeVar
 
 from tests.servers import (
     Azurite,
+    FakeGoogle,
     Redis,
     RedisCluster,
     SeaweedFS,
     azurite,
     cosmos,
+    fake_google,
     postgres,
     seaweedfs,
     valkey,
@@ -90,7 +92,7 @@ def _redis(server: Redis | RedisCluster, path: Path) -> Storage:
     return RedisStorage(server.url, prefix=_name_of(path), pool=2)
 
 
-def _objects(server: SeaweedFS | Azurite, address: str, path: Path) -> Storage:
+def _objects(server: SeaweedFS | Azurite | FakeGoogle, address: str, path: Path) -> Storage:
     from holdfast.storage.objects import ObjectStorage
 
     os.environ.update(server.environment())
@@ -121,6 +123,7 @@ _OPEN: dict[str, Callable[[Path], Storage]] = {
     "valkey-cluster": lambda path: _redis(valkey_cluster(), path),
     "s3": lambda path: _objects(seaweedfs(), f"s3://{SeaweedFS.bucket}", path),
     "cosmos": _cosmos,
+    "gs": lambda path: _objects(fake_google(), f"gs://{FakeGoogle.bucket}", path),
     "az": lambda path: _objects(azurite(), f"az://{Azurite.container}", path),
 }
 

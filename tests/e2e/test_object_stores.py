@@ -9,24 +9,27 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.crash.media import FULL, times
+from tests.crash.media import FULL, open_medium, times
 from tests.crash.processes import ForkServer
 from tests.crash.test_kills import kill_and_check, kill_and_resume
+from tests.cutting import CuttingProxy
+from tests.e2e.servers.test_faults import Writers, cut_while_they_save
 from tests.e2e.throttling import Throttling
-from tests.fake_objects import FakeObjects
 from tests.machine.test_machine import Machine, examine
 from tests.peers.test_conformance import check_conformance
-from tests.servers import azurite, cosmos, node_modules, seaweedfs
+from tests.servers import azurite, cosmos, fake_google, node_modules, seaweedfs
 
-from holdfast import errors
-from holdfast.storage.base import Storage
-from holdfast.storage.objects import ObjectStorage
+from holdfast import CheckpointManager, errors
+from holdfast.storage.base import Leasing, Owner, Storage
+from holdfast.storage.objects import BucketStorage, ObjectStorage
 from holdfast.storage.registry import open_storage
 from holdfast.testing import JournalWriter, StorageContract
 from holdfast.testing.contract.racing import race_in_processes
 
 pytestmark = pytest.mark.timeout(14_400 if FULL else 600)
 
+ANNA = Owner("somewhere-else", "boot", 1, "1")
+BERT = Owner("another-place", "boot", 2, "2")
 
 needs_node = pytest.mark.skipif(
     not node_modules().exists(), reason="Azurite and the like are not installed: make e2e"
@@ -34,9 +37,14 @@ needs_node = pytest.mark.skipif(
 
 
 class TestS3(StorageContract):
+    @staticmethod
+    def variables() -> dict[str, str]:
+        """The environment in which the store is reached."""
+        return seaweedfs().environment()
+
     @pytest.fixture(autouse=True)
     def environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        for name, value in seaweedfs().environment().items():
+        for name, value in self.variables().items():
             monkeypatch.setenv(name, value)
 
     def open(self, directory: Path) -> Storage:
@@ -48,10 +56,9 @@ class TestS3(StorageContract):
 
 @needs_node
 class TestAzure(TestS3):
-    @pytest.fixture(autouse=True)
-    def environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        for name, value in azurite().environment().items():
-            monkeypatch.setenv(name, value)
+    @staticmethod
+    def variables() -> dict[str, str]:
+        return azurite().environment()
 
     def open(self, directory: Path) -> Storage:
         return ObjectStorage(f"az://{azurite().container}/{_prefix(directory)}")
@@ -59,9 +66,9 @@ class TestAzure(TestS3):
 
 @needs_node
 class TestCosmos(TestS3):
-    @pytest.fixture(autouse=True)
-    def environment(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setenv("AZURE_COSMOS_KEY", cosmos().key)
+    @staticmethod
+    def variables() -> dict[str, str]:
+        return {"AZURE_COSMOS_KEY": cosmos().key}
 
     def open(self, directory: Path) -> Storage:
         from holdfast.storage.cosmos import CosmosStorage
@@ -73,15 +80,12 @@ class TestCosmos(TestS3):
 class TestFakeOfGoogle(TestS3):
     """The whole contract in the protocol of Google Cloud Storage, against a FAKE of it."""
 
-    @pytest.fixture(autouse=True)
-    def environment(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-        with FakeObjects() as fake:
-            monkeypatch.setenv("GOOGLE_BASE_URL", fake.endpoint)
-            monkeypatch.setenv("GOOGLE_BEARER_TOKEN", "of-no-one")
-            yield
+    @staticmethod
+    def variables() -> dict[str, str]:
+        return fake_google().environment()
 
     def open(self, directory: Path) -> Storage:
-        return ObjectStorage(f"gs://bucket/{_prefix(directory)}")
+        return ObjectStorage(f"gs://{fake_google().bucket}/{_prefix(directory)}")
 
 
 def _prefix(directory: Path) -> str:
@@ -92,6 +96,7 @@ MEDIA = [
     pytest.param("s3", 1_000),
     pytest.param("az", 200, marks=needs_node),
     pytest.param("cosmos", 200, marks=needs_node),
+    pytest.param("gs", 200),
 ]
 """The media, each with the kills of its full form."""
 
@@ -134,17 +139,68 @@ def test_the_managers_do_what_the_model_says(
     )
 
 
+@pytest.mark.parametrize(
+    ("contract", "full"),
+    [
+        pytest.param(TestS3, 200),
+        pytest.param(TestAzure, 50, marks=needs_node),
+        pytest.param(TestCosmos, 50, marks=needs_node),
+        pytest.param(TestFakeOfGoogle, 50),
+    ],
+)
 def test_of_8_processes_that_race_for_a_run_one_wins_each_step(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, finding: Callable[..., None]
+    contract: type[TestS3],
+    full: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    finding: Callable[..., None],
 ) -> None:
-    for name, value in seaweedfs().environment().items():
+    for name, value in contract.variables().items():
         monkeypatch.setenv(name, value)
-    rounds = times(6, 200)
+    rounds = times(6, full)
     won = race_in_processes(
-        Path(__file__), "TestS3", tmp_path, run_id="run", processes=8, until=rounds, wait=3_000
+        *(Path(__file__), contract.__name__, tmp_path),
+        **{"run_id": "run", "processes": 8, "until": rounds, "wait": 3_000},
     )
     assert sorted(seq for seqs in won for seq in seqs) == list(range(1, rounds + 1))
-    finding("8 processes race for one run, s3", rounds, "rounds, one winner each")
+    finding(f"8 processes race for one run, {contract.__name__}", rounds, "one winner each")
+
+
+@pytest.mark.parametrize("medium", [pytest.param(one.values[0], marks=one.marks) for one in MEDIA])
+@pytest.mark.parametrize("fenced", [True, False])
+def test_a_writer_whose_lease_was_taken_over_is_refused_by_the_fence_alone(
+    medium: str, fenced: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It wakes after the takeover, before the new owner has saved anything."""
+    if not fenced:
+        monkeypatch.setattr(BucketStorage, "_fence", lambda *_: None)
+    with open_medium(medium, tmp_path) as zombie, open_medium(medium, tmp_path) as other:
+        assert isinstance(zombie, Leasing) and isinstance(other, Leasing)
+        writer = JournalWriter()
+        lease = zombie.take_lease("run", ANNA, now=0, ttl=10)
+        assert zombie.append([writer.batch(epoch=lease.epoch)]) == [None]
+        other.take_lease("run", BERT, now=20, ttl=10)
+        (refused,) = zombie.append([writer.batch(epoch=lease.epoch)])
+        assert (refused is not None) is fenced
+        assert len(list(other.read("run"))) == (1 if fenced else 2)
+
+
+def test_connections_that_are_cut_lose_nothing_and_double_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, finding: Callable[..., None]
+) -> None:
+    cuts = times(24, 500, "HOLDFAST_CUTS")
+    with CuttingProxy(seaweedfs().connect) as proxy:
+        for name, value in seaweedfs().environment(proxy.port).items():
+            monkeypatch.setenv(name, value)
+        address = f"s3://{seaweedfs().bucket}/{_prefix(tmp_path)}"
+        with (
+            ObjectStorage(address, patience=120) as storage,
+            CheckpointManager(storage) as manager,
+        ):
+            writers = Writers(manager)
+            cut_while_they_save(proxy, writers, cuts)
+            count = writers.check(manager)
+    finding("connection cut, s3", cuts, f"{count:,} saves acknowledged, 0 lost or doubled")
 
 
 async def test_langgraph_s_conformance_suite_passes(

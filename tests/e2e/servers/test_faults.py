@@ -117,10 +117,25 @@ def test_the_test_sees_a_server_that_loses_what_it_acknowledged(
     finding("a server that keeps nothing on disk", 1, "its loss noticed", control=True)
 
 
+def cut_while_they_save(proxy: CuttingProxy, writers: Writers, cuts: int) -> None:
+    """Cut so many connections, each at the next moment of an exchange, and stop the writers."""
+    give_up = time.monotonic() + times(300, 3_000)
+    for moment in islice(cycle(MOMENTS), cuts):
+        writers.wait_for_any()  # else it is only connecting that is cut
+        done = proxy.cuts
+        proxy.arm(moment)
+        while proxy.cuts == done:
+            assert not writers.failures, writers.failures[0]
+            assert time.monotonic() < give_up
+            time.sleep(0.001)
+    writers.wait_for_more(2)
+    writers.stop()
+
+
 def test_cut_connections_lose_nothing_and_double_nothing(
     own_server: Postgres | Redis, open_on: Open, finding: Callable[..., None]
 ) -> None:
-    cuts = times(24, 500)
+    cuts = times(24, 500, "HOLDFAST_CUTS")
     medium = type(own_server).__name__.lower()
     with (
         CuttingProxy(own_server.connect) as proxy,
@@ -128,17 +143,7 @@ def test_cut_connections_lose_nothing_and_double_nothing(
         CheckpointManager(storage) as manager,
     ):
         writers = Writers(manager)
-        give_up = time.monotonic() + times(300, 3_000)
-        for moment in islice(cycle(MOMENTS), cuts):
-            writers.wait_for_any()  # else it is only connecting that is cut
-            done = proxy.cuts
-            proxy.arm(moment)
-            while proxy.cuts == done:
-                assert not writers.failures, writers.failures[0]
-                assert time.monotonic() < give_up
-                time.sleep(0.001)
-        writers.wait_for_more(2)
-        writers.stop()
+        cut_while_they_save(proxy, writers, cuts)
         count = writers.check(manager)
         assert {info.run_id for info in storage.runs(RunQuery())} == set(writers.saved)
     finding(f"connection cut, {medium}", cuts, f"{count:,} saves acknowledged, 0 lost or doubled")
