@@ -11,9 +11,13 @@ from typing import Any
 import pytest
 
 from holdfast import CheckpointConfig, GraphConfig, SQLiteStorage, State, StateGraph, effect
-from holdfast.checkpoint.effects.effect_call import effect_behind
+from holdfast.checkpoint.effects.effect_call import CallPolicy, effect_by
 from holdfast.errors import StepError, StorageError
 from holdfast.storage.base import Batch
+
+
+async def effect_behind(name: str, fn: Any, *args: Any) -> Any:
+    return await effect_by(CallPolicy(name=name, in_doubt="retry"), fn, *args)
 
 
 def graph_of(storage: Any, node: Any) -> StateGraph:

@@ -28,7 +28,7 @@ from holdfast import (
     process_conditional,
     process_parallel,
 )
-from holdfast.checkpoint.effects.effect_call import effect_behind
+from holdfast.checkpoint.effects.effect_call import CallPolicy, effect_by
 from holdfast.errors import RunError, StepError
 from holdfast.runtime.fleet.participants import ModelParticipant
 from holdfast.runtime.tools.definition import tool
@@ -124,6 +124,10 @@ async def test_parts_of_a_node_that_fail_without_words_are_told_by_their_class()
         await process_parallel([1, 2], fail, fail_fast=False)
     with pytest.raises(StepError, match="route 'a' failed: Mute"):
         await process_conditional({}, lambda state: "a", {"a": fail})
+
+
+async def effect_behind(name: str, fn: Any) -> Any:
+    return await effect_by(CallPolicy(name=name, in_doubt="retry"), fn)
 
 
 @pytest.mark.parametrize("call", [effect, effect_behind])

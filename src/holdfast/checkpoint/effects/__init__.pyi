@@ -5,7 +5,6 @@ from holdfast.checkpoint.effects.effect_call import InDoubt as InDoubt
 from holdfast.checkpoint.effects.effect_call import args_digest as args_digest
 from holdfast.checkpoint.effects.effect_call import check_policy as check_policy
 from holdfast.checkpoint.effects.effect_call import effect as effect
-from holdfast.checkpoint.effects.effect_call import effect_behind as effect_behind
 from holdfast.checkpoint.effects.effect_call import effect_by as effect_by
 from holdfast.checkpoint.effects.effect_call import perform as perform
 from holdfast.checkpoint.effects.effect_call import perform_now as perform_now

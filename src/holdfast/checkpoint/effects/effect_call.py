@@ -86,22 +86,15 @@ async def effect(
     return await perform(call, key, fn, args, kwargs)  # type: ignore[no-any-return]
 
 
-async def effect_behind(
-    name: str, fn: Callable[..., Awaitable[T] | T], *args: Any, **kwargs: Any
-) -> T:
-    """`effect` with ``in_doubt="retry"`` that does not wait until its outcome is durable.
-
-    The outcome is durable before anything that the run writes later. So no effect begins that
-    depends on an outcome which might be lost; a crash before that calls *fn* again.
-    """
-    policy = CallPolicy(name=name, in_doubt=check_policy(name, "retry", None))
-    return await effect_by(policy, fn, *args, **kwargs)
-
-
 async def effect_by(
     policy: CallPolicy, fn: Callable[..., Awaitable[T] | T], *args: Any, **kwargs: Any
 ) -> T:
-    """`effect` by a *policy*; one that may be called again does not wait as `effect_behind`."""
+    """`effect` by a *policy*.
+
+    With ``in_doubt="retry"`` it does not wait until the outcome is durable: that it is before
+    anything that the run writes later. So no effect begins that depends on an outcome which might
+    be lost; a crash before that calls *fn* again.
+    """
     context = call_context()
     recording = context.recording if context is not None else None
     if context is None or recording is None:

@@ -35,7 +35,6 @@ from holdfast.core.records.record import STATUSES as STATUSES
 from holdfast.core.records.record import Frame as Frame
 from holdfast.core.records.record import Header as Header
 from holdfast.core.records.record import Record as Record
-from holdfast.core.records.record import check_body as check_body
 from holdfast.core.records.record import digest_of as digest_of
 from holdfast.core.records.record import open_header as open_header
 from holdfast.core.records.record import open_record as open_record

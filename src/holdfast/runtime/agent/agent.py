@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from datetime import UTC, datetime
-from typing import Any, Self
+from functools import partial
+from typing import Any, Self, Unpack
 from uuid import uuid4
 
 from holdfast.checkpoint.effects import CURRENT_STEP, check_not_held, questions_of
@@ -35,7 +36,7 @@ from holdfast.runtime.models import Model, open_model
 from holdfast.runtime.result import ModelSpent, Spent
 from holdfast.runtime.resume import module_that_makes
 from holdfast.runtime.stop import InterruptMode, StopRequests
-from holdfast.runtime.submit import AsyncRunHandle, QueueOptions, RunHandle
+from holdfast.runtime.submit import AsyncRunHandle, QueueOptions, RunHandle, StartOptions
 from holdfast.runtime.tools import Tool, ToolLike, read_signature, read_tool
 from holdfast.runtime.watch import Event, EventStream, Listener, Observer, resolve_observers
 from holdfast.storage.base import Storage
@@ -183,30 +184,15 @@ class Agent:
 
         ``model.text`` carries the model's text as it comes. See `StateGraph.stream`.
         """
-
-        def start(on_event: Callable[[Event], None]) -> Coroutine[Any, Any, AgentResult]:
-            return self.run(
-                task,
-                run_id=run_id,
-                checkpoint=checkpoint,
-                answer=answer,
-                answers=answers,
-                on_event=on_event,
-            )
-
-        return EventStream(start)
+        run = partial(
+            self.run, task, run_id=run_id, checkpoint=checkpoint, answer=answer, answers=answers
+        )
+        return EventStream(run)
 
     async def start(
         self,
         task: str,
-        *,
-        run_id: str | None = None,
-        queue: str = "default",
-        priority: int = 0,
-        key: str | None = None,
-        delay: float | None = None,
-        idempotency_key: str | None = None,
-        entry_point: str | None = None,
+        **options: Unpack[StartOptions],
     ) -> AsyncRunHandle[None]:
         """Queue a run for a worker, and give a handle; see `holdfast.workflow`'s ``start``.
 
@@ -216,19 +202,11 @@ class Agent:
         """
         if not task:
             raise UsageError("there is no task", hint="give one")
-        options = QueueOptions(
-            run_id=run_id,
-            queue=queue,
-            priority=priority,
-            key=key,
-            delay=delay,
-            idempotency_key=idempotency_key,
-            entry_point=entry_point,
-        )
+        wanted = QueueOptions(**options)
         await self._open_manager()
         if self.state_manager is None:
             raise UsageError(f"{self!r} saves nothing", hint="give storage=")
-        return AsyncRunHandle(await asyncio.to_thread(self._submit, task, options))
+        return AsyncRunHandle(await asyncio.to_thread(self._submit, task, wanted))
 
     def _submit(self, task: str, options: QueueOptions) -> RunHandle[None]:
         model = self._model or self._open_model()

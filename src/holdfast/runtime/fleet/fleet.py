@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Self
+from functools import partial
+from typing import Any, Self, Unpack
 
 import msgspec
 
@@ -35,7 +36,7 @@ from holdfast.runtime.graph import CheckpointConfig, GraphConfig, StateGraph
 from holdfast.runtime.models import Model
 from holdfast.runtime.result import ModelSpent, RunResult
 from holdfast.runtime.resume import module_that_makes
-from holdfast.runtime.submit import AsyncRunHandle, QueueOptions
+from holdfast.runtime.submit import AsyncRunHandle, QueueOptions, StartOptions
 from holdfast.runtime.tools import Approval, ApprovalHandler, ApprovalRequest, requests_in
 from holdfast.runtime.watch import Event, EventStream, Observer
 from holdfast.storage.base import Storage
@@ -316,41 +317,22 @@ class Fleet:
         ``model.text`` carries the text of the manager and the participants as it comes. See
         `StateGraph.stream`.
         """
-
-        def start(on_event: Callable[[Event], None]) -> Coroutine[Any, Any, FleetResult]:
-            return self.run(user_input, resume_from_checkpoint, run_id=run_id, on_event=on_event)
-
-        return EventStream(start)
+        return EventStream(partial(self.run, user_input, resume_from_checkpoint, run_id=run_id))
 
     async def start(
         self,
         user_input: str,
-        *,
-        run_id: str | None = None,
-        queue: str = "default",
-        priority: int = 0,
-        key: str | None = None,
-        delay: float | None = None,
-        idempotency_key: str | None = None,
-        entry_point: str | None = None,
+        **options: Unpack[StartOptions],
     ) -> AsyncRunHandle[None]:
         """Queue a run for a worker, and give a handle; see `holdfast.workflow`'s ``start``."""
         if not user_input:
             raise UsageError("there is no task", hint="give one")
         if not self.checkpointing:
             raise UsageError(f"{self!r} saves nothing", hint="give storage=")
-        options = QueueOptions(
-            run_id=run_id,
-            queue=queue,
-            priority=priority,
-            key=key,
-            delay=delay,
-            idempotency_key=idempotency_key,
-            entry_point=entry_point,
-        )
+        wanted = QueueOptions(**options)
         values = first_state(user_input, self._crew.team)
-        state = State.new(values, run_id=options.id_for(self.name), name=self.name)
-        return AsyncRunHandle(await asyncio.to_thread(self._graph.submit, state, options))
+        state = State.new(values, run_id=wanted.id_for(self.name), name=self.name)
+        return AsyncRunHandle(await asyncio.to_thread(self._graph.submit, state, wanted))
 
     async def pending(self, workflow_id: str | None = None) -> list[ApprovalRequest]:
         """The approvals that a run, or every run of the storage, waits for."""

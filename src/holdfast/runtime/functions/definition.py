@@ -8,7 +8,7 @@ import inspect
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, ClassVar, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from holdfast.checkpoint.effects import (
     OPEN_RUN,
@@ -39,6 +39,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 Target = CheckpointManager | Storage | str | None
+_Started = tuple[FunctionRun, RunResult[Any] | None]
 
 _OPTIONS = ("run_id", "storage", "wait", "lease_seconds", "on_event")
 """Parameters of `Workflow.run` itself, which a workflow's function cannot have."""
@@ -177,6 +178,8 @@ def step(
 class _Definition(Generic[P, R]):
     """The common base of plain and async workflows."""
 
+    _awaited: ClassVar[bool] = False
+
     def __init__(
         self, function: Callable[..., Any], name: str, version: int, storage: Target
     ) -> None:
@@ -212,9 +215,8 @@ class _Definition(Generic[P, R]):
         storage: Target,
         lease_seconds: float,
         wait: bool,
-        awaited: bool,
         on_event: Callable[[Event], None] | None,
-    ) -> tuple[FunctionRun, RunResult[Any] | None]:
+    ) -> _Started:
         execution = FunctionRun(
             self.name,
             self.version,
@@ -223,7 +225,7 @@ class _Definition(Generic[P, R]):
             storage=self.storage if storage is None else storage,
             lease_seconds=lease_seconds,
             wait=wait,
-            awaited=awaited,
+            awaited=self._awaited,
             on_event=on_event,
         )
         return execution, execution.open(arguments, self.entry_point)
@@ -318,7 +320,9 @@ class Workflow(_Definition[P, R]):
         called with every event, see `stream`.
         """
         arguments = self._typed.bind(args, kwargs)
-        return self._execute(run_id, arguments, storage, lease_seconds, wait, on_event)
+        return self._execute(
+            partial(self._start, run_id, arguments, storage, lease_seconds, wait, on_event)
+        )
 
     def start(
         self,
@@ -361,12 +365,8 @@ class Workflow(_Definition[P, R]):
 
         The function runs on a thread of its own. See `StateGraph.stream`.
         """
-        options: dict[str, Any] = {"run_id": run_id, "storage": storage, "wait": wait}
-
-        def start(on_event: Callable[[Event], None]) -> Coroutine[Any, Any, RunResult[R]]:
-            return asyncio.to_thread(self.run, *args, on_event=on_event, **options, **kwargs)
-
-        return EventStream(start)
+        run = partial(self.run, *args, run_id=run_id, storage=storage, wait=wait, **kwargs)
+        return EventStream(partial(asyncio.to_thread, run))
 
     def resume(
         self,
@@ -378,24 +378,16 @@ class Workflow(_Definition[P, R]):
         on_event: Callable[[Event], None] | None = None,
     ) -> RunResult[R]:
         """Continue a run with the arguments that it was begun with."""
-        return self._execute(run_id, None, storage, lease_seconds, wait, on_event)
+        return self._execute(
+            partial(self._start, run_id, None, storage, lease_seconds, wait, on_event)
+        )
 
     def result(self, run_id: str, *, storage: Target = None) -> RunResult[R]:
         """Look a run up without executing anything."""
         return _looked_up(self, run_id, self.storage if storage is None else storage)
 
-    def _execute(
-        self,
-        run_id: str | None,
-        arguments: dict[str, Any] | None,
-        storage: Target,
-        lease_seconds: float,
-        wait: bool,
-        on_event: Callable[[Event], None] | None,
-    ) -> RunResult[R]:
-        execution, done = self._start(
-            run_id, arguments, storage, lease_seconds, wait, False, on_event
-        )
+    def _execute(self, start: Callable[[], _Started]) -> RunResult[R]:
+        execution, done = start()
         if done is not None:
             return done
         try:
@@ -414,6 +406,8 @@ class Workflow(_Definition[P, R]):
 
 class AsyncWorkflow(_Definition[P, R]):
     """A durable async function; made by `holdfast.workflow`. Its methods are awaited."""
+
+    _awaited = True
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
         """Call the function: in another workflow as its child, else without recording."""
@@ -443,7 +437,9 @@ class AsyncWorkflow(_Definition[P, R]):
     ) -> RunResult[R]:
         """See `Workflow.run`."""
         arguments = self._typed.bind(args, kwargs)
-        return await self._execute(run_id, arguments, storage, lease_seconds, wait, on_event)
+        return await self._execute(
+            partial(self._start, run_id, arguments, storage, lease_seconds, wait, on_event)
+        )
 
     async def start(
         self,
@@ -478,12 +474,9 @@ class AsyncWorkflow(_Definition[P, R]):
         **kwargs: Any,
     ) -> EventStream[RunResult[R]]:
         """`run`, as the events that happen: ``async for event in nightly.stream(pages)``."""
-        options: dict[str, Any] = {"run_id": run_id, "storage": storage, "wait": wait}
-
-        def start(on_event: Callable[[Event], None]) -> Coroutine[Any, Any, RunResult[R]]:
-            return self.run(*args, on_event=on_event, **options, **kwargs)
-
-        return EventStream(start)
+        return EventStream(
+            partial(self.run, *args, run_id=run_id, storage=storage, wait=wait, **kwargs)
+        )
 
     async def resume(
         self,
@@ -495,30 +488,19 @@ class AsyncWorkflow(_Definition[P, R]):
         on_event: Callable[[Event], None] | None = None,
     ) -> RunResult[R]:
         """See `Workflow.resume`."""
-        return await self._execute(run_id, None, storage, lease_seconds, wait, on_event)
+        return await self._execute(
+            partial(self._start, run_id, None, storage, lease_seconds, wait, on_event)
+        )
 
     async def result(self, run_id: str, *, storage: Target = None) -> RunResult[R]:
         """See `Workflow.result`."""
         storage = self.storage if storage is None else storage
         return await asyncio.to_thread(_looked_up, self, run_id, storage)
 
-    async def _execute(
-        self,
-        run_id: str | None,
-        arguments: dict[str, Any] | None,
-        storage: Target,
-        lease_seconds: float,
-        wait: bool,
-        on_event: Callable[[Event], None] | None,
-    ) -> RunResult[R]:
-        started: list[tuple[FunctionRun, RunResult[Any] | None]] = []
-
-        def start() -> None:
-            made = self._start(run_id, arguments, storage, lease_seconds, wait, True, on_event)
-            started.append(made)
-
+    async def _execute(self, start: Callable[[], _Started]) -> RunResult[R]:
+        started: list[_Started] = []
         try:
-            await _in_thread(start)
+            await _in_thread(lambda: started.append(start()))
             execution, done = started[0]
             if done is not None:
                 return done

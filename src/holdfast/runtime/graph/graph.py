@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import functools
 import inspect
 import logging
 import os
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Self, TypeVar
+from functools import partial
+from typing import Any, Self, TypeVar, Unpack
 
 import msgspec
 
@@ -38,7 +38,13 @@ from holdfast.runtime.resume import (
     no_run,
     part,
 )
-from holdfast.runtime.submit import AsyncRunHandle, QueueOptions, RunHandle, begin_queued
+from holdfast.runtime.submit import (
+    AsyncRunHandle,
+    QueueOptions,
+    RunHandle,
+    StartOptions,
+    begin_queued,
+)
 from holdfast.runtime.watch import Event, EventStream, Observer, resolve_observers
 from holdfast.storage.base import Storage, open_storage
 from holdfast.storage.memory import MemoryStorage
@@ -165,7 +171,7 @@ class StateGraph:
             if node is self:
                 raise UsageError("a graph cannot be a node of itself")
             self._nested[name] = node
-            self._nodes[name] = functools.partial(run_nested, node)
+            self._nodes[name] = partial(run_nested, node)
         elif not callable(node):
             raise UsageError(f"node {name!r} is a {type(node).__name__}", hint="give a function")
         else:
@@ -176,7 +182,7 @@ class StateGraph:
                     f"node {name!r} is a plain function, which cannot be stopped",
                     hint="make it async, or call a @holdfast.step with timeout= in it",
                 )
-            self._nodes[name] = functools.partial(_in_a_thread, node) if thread else node
+            self._nodes[name] = partial(_in_a_thread, node) if thread else node
         if attempts.retries or attempts.timeout or attempts.concurrency:
             self._policies[name] = attempts
         self._plan = None
@@ -322,50 +328,19 @@ class StateGraph:
     async def start(
         self,
         values: State | Mapping[str, Any] | None = None,
-        *,
-        run_id: str | None = None,
-        queue: str = "default",
-        priority: int = 0,
-        key: str | None = None,
-        delay: float | None = None,
-        idempotency_key: str | None = None,
-        entry_point: str | None = None,
+        **options: Unpack[StartOptions],
     ) -> AsyncRunHandle[None]:
         """Queue a run for a worker, and give a handle; see `holdfast.workflow`'s ``start``."""
-        options = QueueOptions(
-            run_id=run_id,
-            queue=queue,
-            priority=priority,
-            key=key,
-            delay=delay,
-            idempotency_key=idempotency_key,
-            entry_point=entry_point,
-        )
-        return AsyncRunHandle(await asyncio.to_thread(self.submit, values, options))
+        wanted = QueueOptions(**options)
+        return AsyncRunHandle(await asyncio.to_thread(self.submit, values, wanted))
 
     def start_sync(
         self,
         values: State | Mapping[str, Any] | None = None,
-        *,
-        run_id: str | None = None,
-        queue: str = "default",
-        priority: int = 0,
-        key: str | None = None,
-        delay: float | None = None,
-        idempotency_key: str | None = None,
-        entry_point: str | None = None,
+        **options: Unpack[StartOptions],
     ) -> RunHandle[None]:
         """`start` for scripts."""
-        options = QueueOptions(
-            run_id=run_id,
-            queue=queue,
-            priority=priority,
-            key=key,
-            delay=delay,
-            idempotency_key=idempotency_key,
-            entry_point=entry_point,
-        )
-        return self.submit(values, options)
+        return self.submit(values, QueueOptions(**options))
 
     def submit(
         self, values: State | Mapping[str, Any] | None, options: QueueOptions
@@ -395,18 +370,10 @@ class StateGraph:
 
         Events have sequence numbers. After the last one, `result` of the stream is that of `run`.
         """
-
-        def start(on_event: Callable[[Event], None]) -> Coroutine[Any, Any, GraphResult]:
-            return self.run(
-                values,
-                run_id=run_id,
-                answer=answer,
-                answers=answers,
-                secrets=secrets,
-                on_event=on_event,
-            )
-
-        return EventStream(start)
+        run = partial(
+            self.run, values, run_id=run_id, answer=answer, answers=answers, secrets=secrets
+        )
+        return EventStream(run)
 
     def _execution(
         self,

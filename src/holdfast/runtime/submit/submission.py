@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 
@@ -18,8 +18,20 @@ from holdfast.storage.base import Storage
 from holdfast.storage.queueing import Queueing
 
 
+class StartOptions(TypedDict, total=False):
+    """The keyword arguments of every ``start``, as `holdfast.workflow` describes them."""
+
+    run_id: str | None
+    queue: str
+    priority: int
+    key: str | None
+    delay: float | None
+    idempotency_key: str | None
+    entry_point: str | None
+
+
 class QueueOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of every ``start``."""
+    """The options of a ``start``, checked."""
 
     run_id: str | None = None
     queue: str = "default"

@@ -6,7 +6,6 @@ from holdfast.runtime.watch.observers import Observer as Observer
 from holdfast.runtime.watch.observers import emitter as emitter
 from holdfast.runtime.watch.observers import register_observer as register_observer
 from holdfast.runtime.watch.observers import resolve_observers as resolve_observers
-from holdfast.runtime.watch.recorded_events import RunEvents as RunEvents
 from holdfast.runtime.watch.recorded_events import emit as emit
 from holdfast.runtime.watch.recorded_events import events as events
 from holdfast.runtime.watch.stream import EventStream as EventStream

@@ -42,8 +42,9 @@ class EventStream(Generic[T]):
     (['node.start', 'node.complete'], 1)
     """
 
-    def __init__(self, start: Callable[[Callable[[Event], None]], Coroutine[Any, Any, T]]) -> None:
-        self._start = start
+    def __init__(self, run: Callable[..., Coroutine[Any, Any, T]]) -> None:
+        self._run = run
+        """Executes the run and calls its *on_event* with every event."""
         self._kept: deque[Event] = deque(maxlen=_KEPT)
         self._count = 0
         """Events so far; those before the kept ones are gone."""
@@ -75,7 +76,7 @@ class EventStream(Generic[T]):
 
     async def _read(self) -> AsyncIterator[Event]:
         self._loop = asyncio.get_running_loop()
-        self._task = asyncio.create_task(self._start(self._take))
+        self._task = asyncio.create_task(self._run(on_event=self._take))
         self._task.add_done_callback(lambda task: self._added.set())
         try:
             async for event in self._from(0):

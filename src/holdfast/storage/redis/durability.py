@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from redis.exceptions import ResponseError
@@ -15,15 +15,12 @@ from holdfast.storage.redis.acknowledgements import Acknowledgements
 
 logger = logging.getLogger("holdfast.storage")
 
-Durability = Literal["disk", "relaxed"]
-
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of a server."""
 
     version: str
     is_cluster: bool = False
-    is_replica: bool = False
     appends: bool = False
     """An append-only file is kept."""
     syncs: str | None = None
@@ -47,7 +44,6 @@ def read_facts(server: Any) -> Facts:
     return Facts(
         version=f"{name} {info.get('valkey_version', info.get('redis_version', '?'))}",
         is_cluster=bool(int(info.get("cluster_enabled", 0))),
-        is_replica=info.get("role") == "slave",
         appends=bool(int(info.get("aof_enabled", 0))),
         syncs=syncs,
         waits_for_disk=waits_for_disk,

@@ -24,7 +24,6 @@ from holdfast.storage.shared.queue_slots import LeasedQueueTable as LeasedQueueT
 from holdfast.storage.shared.queue_slots import QueueSlots as QueueSlots
 from holdfast.storage.shared.queue_slots import QueueTable as QueueTable
 from holdfast.storage.shared.queue_slots import apply_change as apply_change
-from holdfast.storage.shared.queue_slots import settled_entry as settled_entry
 from holdfast.storage.shared.repair import Inspection as Inspection
 from holdfast.storage.shared.repair import Repairable as Repairable
 from holdfast.storage.shared.repair import check_head as check_head

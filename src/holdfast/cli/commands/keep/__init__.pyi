@@ -1,3 +1,2 @@
-from holdfast.cli.commands.keep.forget import Forget as Forget
 from holdfast.cli.commands.keep.forget import plan_forget as plan_forget
 from holdfast.cli.commands.keep.verify import Verify as Verify
