@@ -22,7 +22,7 @@ from benchmarks.workload import fsync_time
 
 _NAMES = (
     *("size", "speed", "scale", "group_commit", "compression", "retention", "graph", "agent"),
-    *("functions", "workers"),
+    *("functions", "temporal", "workers"),
     *("cli", "langgraph", "loads", "walks", "web", "servers"),
 )
 _TRIES = 3
