@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from holdfast.cli.commands.see.log import error_cells, mark_words
 from holdfast.cli.framework import (
@@ -37,10 +37,9 @@ _ENDED = {
 }
 
 
-class Watch(Document, kw_only=True):
+class Watch(Document, kw_only=True, tag="checkpoint"):
     """``watch``: one document for each checkpoint"""
 
-    type: Literal["checkpoint"] = "checkpoint"
     checkpoint: Checkpoint
 
 
@@ -66,8 +65,8 @@ def watch(
     for moment in reversed(moments[:limit]):
         _emit(cli, moment)
     with RunWatch(cli.storage, found.run_id, every=interval) as changes:
-        while (status := status_of_run(cli.storage, found)) == "running":
-            changes.wait(interval)
+        while True:
+            status = status_of_run(cli.storage, found)
             now = manager.reader.run(found.run_id)
             if now is None:
                 raise NotFoundError(f"run {found.run_id!r} was deleted", run_id=found.run_id)
@@ -75,6 +74,9 @@ def watch(
                 for moment in _since(cli.manager, now, found.seq + 1):
                     _emit(cli, moment)
             found = now
+            if status != "running":
+                break
+            changes.wait(interval)
     advice = f" ({how_to_resume(cli, found)})" if status in ("stale", "failed") else ""
     at = f" at step {found.step}{advice}"
     cli.say(Cell(found.run_id, "bold"), " ", status_cell(status), at)
