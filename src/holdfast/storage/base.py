@@ -10,7 +10,6 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 
 import msgspec
@@ -327,12 +326,7 @@ class Storage(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
 

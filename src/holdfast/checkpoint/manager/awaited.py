@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
 from holdfast.checkpoint.crypto import Key, rotation
@@ -307,12 +306,7 @@ class AsyncCheckpointManager(Manager):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *raised: object) -> None:
         await self.close()
 
 

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TypeVar, overload
 
 from holdfast.checkpoint.crypto import Key, rotation
@@ -340,12 +339,7 @@ class CheckpointManager(Manager):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
 

@@ -26,8 +26,8 @@ def raw(value: Any) -> msgspec.Raw:
     return msgspec.Raw(encode(value))
 
 
-class Document(msgspec.Struct, kw_only=True):
-    """The root of a document."""
+class Document(msgspec.Struct, kw_only=True, tag_field="type"):
+    """The root of a document; its tag is the `type`."""
 
     items: ClassVar[str] = ""
     """The field that holds the list, if there is one."""
@@ -132,10 +132,9 @@ def note_of(note: NoteView) -> NoteView:
     return msgspec.structs.replace(note, value=raw(note.value))
 
 
-class Failure(Document, kw_only=True):
+class Failure(Document, kw_only=True, tag="error"):
     """An error, on stderr."""
 
-    type: Literal["error"] = "error"
     code: int
     """The exit code."""
     error: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
@@ -25,10 +25,9 @@ if TYPE_CHECKING:
     from holdfast.core.records import Header
 
 
-class Fork(Document, kw_only=True):
+class Fork(Document, kw_only=True, tag="fork"):
     """``fork``"""
 
-    type: Literal["fork"] = "fork"
     run_id: str
     checkpoint_id: str
     step: int

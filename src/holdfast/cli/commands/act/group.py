@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated
 
 from holdfast.checkpoint.groups import GroupCheckpoint, MemberStatus
 from holdfast.cli.framework import (
@@ -23,10 +23,9 @@ from holdfast.errors import NotFoundError, UsageError
 _ACTIONS = ("show", "checkpoint", "fork", "export", "import", "pin", "unpin", "prune")
 
 
-class GroupView(Document, kw_only=True):
+class GroupView(Document, kw_only=True, tag="group"):
     """``group``"""
 
-    type: Literal["group"] = "group"
     group: str
     members: list[MemberStatus]
     checkpoints: list[GroupCheckpoint]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 import msgspec
 
@@ -23,12 +23,11 @@ from holdfast.cli.framework import (
 )
 
 
-class Pending(Document, kw_only=True):
+class Pending(Document, kw_only=True, tag="pending"):
     """``pending``"""
 
     items: ClassVar[str] = "pending"
     row: ClassVar[str] = "waiting"
-    type: Literal["pending"] = "pending"
     pending: list[Waiting]
 
 

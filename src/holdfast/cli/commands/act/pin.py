@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated
 
 from holdfast.cli.framework import Argument, Cell, Cli, Document, Line, Option, command
 
 Place = Annotated[str, Argument(metavar="RUN[@N]", help="The checkpoint.")]
 
 
-class Marked(Document, kw_only=True):
+class Marked(Document, kw_only=True, tag="marked"):
     """``tag`` and ``pin``"""
 
-    type: Literal["marked"] = "marked"
     run_id: str
     checkpoint_id: str
     step: int

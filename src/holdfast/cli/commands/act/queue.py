@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 
@@ -47,41 +47,37 @@ class QueueRun(msgspec.Struct, kw_only=True):
         return cls(**{**facts, "due": due})
 
 
-class QueueList(Document, kw_only=True):
+class QueueList(Document, kw_only=True, tag="queues"):
     """``queue``"""
 
     items: ClassVar[str] = "queues"
     row: ClassVar[str] = "queue"
-    type: Literal["queues"] = "queues"
     queues: list[QueueInfo]
 
 
-class QueueDocument(Document, kw_only=True):
+class QueueDocument(Document, kw_only=True, tag="queue"):
     """``queue show``, ``queue dead``, ``queue pause``, ``queue resume``, ``queue limit``"""
 
     items: ClassVar[str] = "runs"
     row: ClassVar[str] = "queued-run"
-    type: Literal["queue"] = "queue"
     queue: str
     """Its name; empty for all."""
     settings: QueueSettings
     runs: list[QueueRun]
 
 
-class Requeued(Document, kw_only=True):
+class Requeued(Document, kw_only=True, tag="requeued"):
     """``queue requeue``, ``queue cancel``, ``queue rebuild``"""
 
-    type: Literal["requeued"] = "requeued"
     runs: list[str]
     entries: int
 
 
-class WorkerList(Document, kw_only=True):
+class WorkerList(Document, kw_only=True, tag="workers"):
     """``queue workers``"""
 
     items: ClassVar[str] = "workers"
     row: ClassVar[str] = "worker-process"
-    type: Literal["workers"] = "workers"
     workers: list[WorkerProcess]
 
 

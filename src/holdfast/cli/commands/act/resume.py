@@ -34,10 +34,9 @@ if TYPE_CHECKING:
 Outcome = Literal["planned", "completed", "waiting", "ended"]
 
 
-class Resume(Document, kw_only=True):
+class Resume(Document, kw_only=True, tag="resume"):
     """``resume``"""
 
-    type: Literal["resume"] = "resume"
     run_id: str
     entry_point: str
     plan: str

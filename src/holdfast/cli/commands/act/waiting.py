@@ -30,10 +30,9 @@ Id = Annotated[
 Outcome = Literal["answered", "happened", "failed", "repeat"]
 
 
-class Answered(Document, kw_only=True):
+class Answered(Document, kw_only=True, tag="answered"):
     """``approve``, ``reject`` and ``answer``"""
 
-    type: Literal["answered"] = "answered"
     run_id: str
     id: str
     kind: Literal["question", "effect", "event", "timer"]

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from holdfast.cli.framework import (
     Argument,
@@ -22,10 +22,9 @@ from holdfast.cli.framework import (
 from holdfast.errors import UsageError
 
 
-class WorkerEvent(Document, kw_only=True):
+class WorkerEvent(Document, kw_only=True, tag="worker"):
     """``worker``: one line for each event, always as JSON"""
 
-    type: Literal["worker"] = "worker"
     at: datetime
     event: str
     """Its name: worker.start, run.start, run.completed, run.failed, lease.lost and others."""

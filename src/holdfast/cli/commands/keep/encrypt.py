@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from holdfast.cli.framework import Cli, Document, Line, Option, Runs, command, counted
 
 
-class Encrypted(Document, kw_only=True):
+class Encrypted(Document, kw_only=True, tag="encrypted"):
     """``encrypt``"""
 
-    type: Literal["encrypted"] = "encrypted"
     runs: list[str]
 
 

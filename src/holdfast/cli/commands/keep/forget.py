@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from holdfast.cli.commands.keep.policy import spelled
 from holdfast.cli.commands.keep.prune import free, plan_free
@@ -58,12 +58,11 @@ class DecidedCheckpoint(CheckpointInfo, kw_only=True):
     reasons: tuple[str, ...]
 
 
-class Forget(Document, kw_only=True):
+class Forget(Document, kw_only=True, tag="forget"):
     """``forget``"""
 
     items: ClassVar[str] = "decisions"
     row: ClassVar[str] = "decision"
-    type: Literal["forget"] = "forget"
     dry_run: bool
     rules: dict[str, Any]
     origin: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
@@ -15,10 +15,9 @@ if TYPE_CHECKING:
     from holdfast.core.policy import Rules
 
 
-class Policy(Document, kw_only=True):
+class Policy(Document, kw_only=True, tag="policy"):
     """``policy``"""
 
-    type: Literal["policy"] = "policy"
     origin: str
     rules: dict[str, Any]
     keeps_all: bool

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
@@ -36,12 +36,11 @@ class PruneRow(msgspec.Struct, kw_only=True):
     bytes: int
 
 
-class Prune(Document, kw_only=True):
+class Prune(Document, kw_only=True, tag="prune"):
     """``prune``"""
 
     items: ClassVar[str] = "runs"
     row: ClassVar[str] = "pruned"
-    type: Literal["prune"] = "prune"
     dry_run: bool
     records: int
     bytes: int

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from holdfast.checkpoint.repair import RunRepair
 from holdfast.cli.framework import Argument, Cli, Document, DryRun, Yes, command
 from holdfast.errors import DataError
 
 
-class Repair(Document, kw_only=True):
+class Repair(Document, kw_only=True, tag="repair"):
     """``repair``"""
 
-    type: Literal["repair"] = "repair"
     dry_run: bool
     clean: bool
     medium: tuple[str, ...]

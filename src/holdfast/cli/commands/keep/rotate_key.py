@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from holdfast.cli.framework import Cli, Document, Line, Option, Runs, command, counted
 from holdfast.errors import UsageError
@@ -11,10 +11,9 @@ from holdfast.errors import UsageError
 _VARIABLES = ("HOLDFAST_ENCRYPTION_KEY", "HOLDFAST_ENCRYPTION_KEY_FILE")
 
 
-class Rotated(Document, kw_only=True):
+class Rotated(Document, kw_only=True, tag="rotated"):
     """``rotate-key``"""
 
-    type: Literal["rotated"] = "rotated"
     runs: int
 
 

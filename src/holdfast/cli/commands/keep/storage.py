@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated
 
 from holdfast.cli.framework import Argument, Cell, Cli, Document, Line, Option, command, exits
 from holdfast.errors import SchemaError, UsageError
@@ -12,10 +12,9 @@ from holdfast.storage.addresses import StorageURL, has_scheme
 _UPGRADABLE = ("postgres", "postgresql")
 
 
-class StorageFormat(Document, kw_only=True):
+class StorageFormat(Document, kw_only=True, tag="storage"):
     """``storage upgrade``"""
 
-    type: Literal["storage"] = "storage"
     storage: str
     upgraded: bool
     up_to_date: bool

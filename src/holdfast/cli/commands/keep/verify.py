@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 from holdfast.checkpoint.repair import RunVerdict
 from holdfast.cli.framework import (
@@ -22,12 +22,11 @@ from holdfast.cli.framework import (
 from holdfast.errors import HoldfastError
 
 
-class Verify(Document, kw_only=True):
+class Verify(Document, kw_only=True, tag="verify"):
     """``verify``"""
 
     items: ClassVar[str] = "runs"
     row: ClassVar[str] = "verdict"
-    type: Literal["verify"] = "verify"
     read_data: bool
     sound: bool
     runs: list[RunVerdict]

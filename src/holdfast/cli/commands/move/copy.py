@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 import msgspec
 
@@ -32,12 +32,11 @@ class CopyRow(msgspec.Struct, kw_only=True):
     error: str = ""
 
 
-class Copied(Document, kw_only=True):
+class Copied(Document, kw_only=True, tag="copied"):
     """``copy``"""
 
     items: ClassVar[str] = "runs"
     row: ClassVar[str] = "copied"
-    type: Literal["copied"] = "copied"
     to: str
     records: int
     runs: list[CopyRow]

@@ -27,10 +27,9 @@ if TYPE_CHECKING:
 _STYLES = ("agent", "fleet", "graph", "resilient")
 
 
-class Exported(Document, kw_only=True):
+class Exported(Document, kw_only=True, tag="exported"):
     """``export`` to a file"""
 
-    type: Literal["exported"] = "exported"
     run_id: str
     path: str
     form: Literal["holdfast", "html", "json"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from holdfast.cli.framework import (
     Argument,
@@ -20,10 +20,9 @@ from holdfast.cli.framework import (
 from holdfast.errors import ConflictError, UsageError
 
 
-class Imported(Document, kw_only=True):
+class Imported(Document, kw_only=True, tag="imported"):
     """``import``"""
 
-    type: Literal["imported"] = "imported"
     run_id: str
     path: str
     checkpoints: int

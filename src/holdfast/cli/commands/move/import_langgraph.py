@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 
@@ -35,12 +35,11 @@ class ImportedThread(msgspec.Struct, kw_only=True):
     """The number of checkpoints that were new."""
 
 
-class LangGraphImport(Document, kw_only=True):
+class LangGraphImport(Document, kw_only=True, tag="import-langgraph"):
     """``import-langgraph``"""
 
     items: ClassVar[str] = "threads"
     row: ClassVar[str] = "thread"
-    type: Literal["import-langgraph"] = "import-langgraph"
     source: str
     threads: list[ImportedThread]
 

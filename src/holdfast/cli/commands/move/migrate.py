@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 from holdfast.checkpoint.inspect import Migrated
 from holdfast.cli.framework import (
@@ -22,12 +22,11 @@ from holdfast.cli.framework import (
 )
 
 
-class Migrate(Document, kw_only=True):
+class Migrate(Document, kw_only=True, tag="migrate"):
     """``migrate``"""
 
     items: ClassVar[str] = "runs"
     row: ClassVar[str] = "migrated"
-    type: Literal["migrate"] = "migrate"
     dry_run: bool
     runs: list[Migrated]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
@@ -26,10 +26,9 @@ if TYPE_CHECKING:
     from holdfast.storage.base import RunInfo
 
 
-class Blame(Document, kw_only=True):
+class Blame(Document, kw_only=True, tag="blame"):
     """``blame``"""
 
-    type: Literal["blame"] = "blame"
     key: str
     checkpoint: CheckpointInfo
     value: Any

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
@@ -16,10 +16,9 @@ if TYPE_CHECKING:
     from holdfast.core.records import Header
 
 
-class ValueAt(Document, kw_only=True):
+class ValueAt(Document, kw_only=True, tag="value"):
     """``cat``"""
 
-    type: Literal["value"] = "value"
     run_id: str
     checkpoint_id: str
     step: int

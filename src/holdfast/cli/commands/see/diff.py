@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import msgspec
 
@@ -38,12 +38,11 @@ _LONGEST = 200
 _SIGNS = {"add": Cell("+ ", "green"), "remove": Cell("- ", "red"), "replace": Cell("~ ", "yellow")}
 
 
-class Diff(Document, kw_only=True):
+class Diff(Document, kw_only=True, tag="diff"):
     """``diff``"""
 
     items: ClassVar[str] = "changes"
     row: ClassVar[str] = "change"
-    type: Literal["diff"] = "diff"
     a: CheckpointInfo
     b: CheckpointInfo
     changes: list[ChangeRow]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import msgspec
 
@@ -43,12 +43,11 @@ _LEFT_OUT = ("item", "key", "prune", "pin", "tag", "release", "writes")
 """Kinds of notes that only --operations shows: other columns or commands show their effect."""
 
 
-class Log(Document, kw_only=True):
+class Log(Document, kw_only=True, tag="log"):
     """``log``"""
 
     items: ClassVar[str] = "checkpoints"
     row: ClassVar[str] = "checkpoint"
-    type: Literal["log"] = "log"
     run_id: str
     status: str
     checkpoints: list[Checkpoint]

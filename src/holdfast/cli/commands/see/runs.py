@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import msgspec
 
@@ -46,12 +46,11 @@ _SORTS: dict[str, Callable[[RunSummary], Any]] = {
 }
 
 
-class RunList(Document, kw_only=True):
+class RunList(Document, kw_only=True, tag="runs"):
     """``runs``"""
 
     items: ClassVar[str] = "runs"
     row: ClassVar[str] = "run"
-    type: Literal["runs"] = "runs"
     runs: list[RunSummary]
     more: bool
     """True if there are more than were asked for."""

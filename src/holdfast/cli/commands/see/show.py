@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
@@ -30,10 +30,9 @@ _LINES = 200
 _INDENT = 12
 
 
-class Show(Document, kw_only=True):
+class Show(Document, kw_only=True, tag="show"):
     """``show``"""
 
-    type: Literal["show"] = "show"
     checkpoint: CheckpointInfo
     state: msgspec.Raw
     error: str = ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -44,10 +44,9 @@ class Latency(msgspec.Struct, kw_only=True):
     max: float
 
 
-class Stats(Document, kw_only=True):
+class Stats(Document, kw_only=True, tag="stats"):
     """``stats``"""
 
-    type: Literal["stats"] = "stats"
     storage: str
     runs: int
     checkpoints: int

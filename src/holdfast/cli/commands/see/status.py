@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -50,10 +50,9 @@ class Problem(msgspec.Struct, kw_only=True):
     help: str
 
 
-class Status(Document, kw_only=True):
+class Status(Document, kw_only=True, tag="status"):
     """``status``"""
 
-    type: Literal["status"] = "status"
     healthy: bool
     storage: str
     runs: dict[str, int]

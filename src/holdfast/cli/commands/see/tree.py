@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import msgspec
 
@@ -28,12 +28,11 @@ class TreeRun(msgspec.Struct, kw_only=True):
     forked_from: Origin | None
 
 
-class Tree(Document, kw_only=True):
+class Tree(Document, kw_only=True, tag="tree"):
     """``tree``"""
 
     items: ClassVar[str] = "runs"
     row: ClassVar[str] = "run"
-    type: Literal["tree"] = "tree"
     runs: list[TreeRun]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import islice, pairwise
-from typing import Annotated, Literal
+from typing import Annotated
 
 from holdfast.cli.framework import Argument, Cli, Document, Terminal, command, plain
 from holdfast.errors import HoldfastError, UsageError
@@ -45,10 +45,9 @@ _RUNS = ("RUN", "RUN[@N]", "RUN[@N][:PATH]", "A", "B")
 """The metavars of arguments that are runs or checkpoints."""
 
 
-class Text(Document, kw_only=True):
+class Text(Document, kw_only=True, tag="text"):
     """``completion``: a script"""
 
-    type: Literal["text"] = "text"
     name: str
     text: str
 

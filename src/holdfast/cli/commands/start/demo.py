@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.cli.demo.job import PAGES
 from holdfast.cli.framework import Cell, Cli, Document, Line, command, program
@@ -24,10 +24,9 @@ _KILL_AFTER = 9
 _RUNS = ("crawl", "report-mon", "report-tue", "report-wed", "report-mon-kids")
 
 
-class Demo(Document, kw_only=True):
+class Demo(Document, kw_only=True, tag="demo"):
     """``demo``"""
 
-    type: Literal["demo"] = "demo"
     storage: str
     killed_after: int
     resumed_at: int

@@ -6,7 +6,7 @@ import platform
 import sys
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -77,10 +77,9 @@ class Medium(msgspec.Struct, kw_only=True):
     guarantees: str
 
 
-class Doctor(Document, kw_only=True):
+class Doctor(Document, kw_only=True, tag="doctor"):
     """``doctor``"""
 
-    type: Literal["doctor"] = "doctor"
     versions: dict[str, str]
     settings: list[Setting]
     packages: list[Package]

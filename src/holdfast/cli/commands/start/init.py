@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from holdfast.cli.framework import Argument, Cell, Cli, Document, Line, Option, command
 from holdfast.config import DEFAULT_ADDRESS, FILE_NAME
@@ -29,10 +29,9 @@ storage = {storage}
 """
 
 
-class Init(Document, kw_only=True):
+class Init(Document, kw_only=True, tag="init"):
     """``init``"""
 
-    type: Literal["init"] = "init"
     storage: str
     file: str
     made: list[str]

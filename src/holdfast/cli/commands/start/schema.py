@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 
@@ -14,10 +14,9 @@ from holdfast.storage.addresses import nearest
 _FORM = "https://json-schema.org/draft/2020-12/schema"
 
 
-class Schemas(Document, kw_only=True):
+class Schemas(Document, kw_only=True, tag="schemas"):
     """``schema`` without a name"""
 
-    type: Literal["schemas"] = "schemas"
     names: list[str]
 
 
@@ -58,11 +57,10 @@ def _documents(kind: type[Document]) -> Iterator[type[Document]]:
 
 
 def _type_of(document: type[Document]) -> str:
-    fields = msgspec.structs.fields(document)
-    return str(next(field.default for field in fields if field.name == "type"))
+    return str(document.__struct_config__.tag)
 
 
 def _schema_of(document: type[Document]) -> dict[str, Any]:
     made = msgspec.json.schema(document)
-    made["$defs"][document.__name__]["required"] += ["type", "version"]
+    made["$defs"][document.__name__]["required"] += ["version"]
     return {"$schema": _FORM, "title": f"holdfast {_type_of(document)}, version 1", **made}

@@ -20,12 +20,11 @@ class PromiseRow(msgspec.Struct, kw_only=True):
     detail: str
 
 
-class SelfTest(Document, kw_only=True):
+class SelfTest(Document, kw_only=True, tag="selftest"):
     """``selftest``"""
 
     items: ClassVar[str] = "promises"
     row: ClassVar[str] = "promise"
-    type: Literal["selftest"] = "selftest"
     storage: str
     passed: bool
     promises: list[PromiseRow]

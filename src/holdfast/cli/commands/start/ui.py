@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated
 
 from holdfast.cli.framework import Cell, Cli, Document, Line, Option, command
 from holdfast.cli.settings import check_exists
 
 
-class Page(Document, kw_only=True):
+class Page(Document, kw_only=True, tag="ui"):
     """``ui``"""
 
-    type: Literal["ui"] = "ui"
     url: str
     """The address; its token signs in one browser, once."""
     storage: str
