@@ -7,6 +7,7 @@ import itertools
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from typing import Annotated, Any, TypedDict
 
@@ -16,9 +17,11 @@ import holdfast
 from holdfast import Agent, AgentConfig, CheckpointManager, Fleet
 from holdfast.cli.commands.start import make_runs
 from holdfast.core.policy import QueueSettings
+from holdfast.core.records import Owner
 from holdfast.executors import set_queue
 from holdfast.runtime.models import Reply, ToolCall
 from holdfast.runtime.tools import tool
+from holdfast.storage.queueing import WorkerInfo
 from holdfast.testing.scripted import ScriptedModel
 
 LONG = 10_000
@@ -102,7 +105,7 @@ def nightly(page: int) -> int:
 
 
 def make_queue(address: str) -> None:
-    """Queue runs, one of which is a dead letter."""
+    """Queue runs, one of which is a dead letter, and announce an idle worker."""
     for number in range(1, 5):
         nightly.start(
             number,
@@ -122,6 +125,15 @@ def make_queue(address: str) -> None:
             reason="ConnectionError: api.example is not reachable",
         )
         storage.put_entries([("nightly-3", failed)])
+        idle = WorkerInfo(
+            id="idle",
+            owner=Owner("node-7", "boot", 4181, "1"),
+            queues=("nightly", "mail"),
+            targets=("docs.page_runs:nightly@1",),
+            concurrency=8,
+            since=time.time() - 7200,
+        )
+        storage.announce(idle, now=time.time(), ttl=86_400)
 
 
 async def make_fleet(address: str) -> None:

@@ -21,7 +21,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from docs.page_runs import fill, fill_frameworks
+from docs.page_runs import fill, fill_frameworks, make_long
 
 IMAGES = Path(__file__).parent / "images"
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
@@ -64,6 +64,22 @@ SCREENS = {
     "event": "/event?id=report-mon&seq=2",
     "missing": "/run?id=nothing",
 }
+LONG_SCREENS = {
+    "long-runs": "/",
+    "long-run": "/run?id=long",
+    "long-middle": "/run?id=long&step=5000",
+    "long-timeline": "/run?id=long&tab=timeline&step=777",
+    "long-graph": "/run?id=long&tab=graph",
+    "long-events": "/run?id=long&tab=events",
+    "long-blame": "/run?id=long&tab=state&shape=blame",
+    "long-compare": "/compare?a=long@10&b=long",
+    "long-storage": "/storage",
+    "long-health": "/health?verify=1",
+    "long-waiting": "/waiting",
+    "long-rewind": "/act/rewind?checkpoint=long@9990",
+    "long-fork": "/act/fork?checkpoint=long@3",
+}
+"""Those of a storage with a run of ten thousand checkpoints."""
 SHAPES: dict[str, dict[str, Any]] = {
     "desktop": {"viewport": {"width": 1280, "height": 800}},
     "phone": {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2},
@@ -124,20 +140,35 @@ def sign_in(context: BrowserContext, link: str) -> Page:
 def main(directory: Path | None) -> None:
     """Write the pictures."""
     target = (directory or IMAGES).resolve()
+    target.mkdir(parents=True, exist_ok=True)
     os.environ["LOGNAME"] = "ada"
     with tempfile.TemporaryDirectory() as place, contextlib.chdir(place):
-        address = "sqlite:///runs.db"
-        fill(address)
-        fill_frameworks(address)
+        fill("sqlite:///runs.db")
+        fill_frameworks("sqlite:///runs.db")
+        if directory is None:
+            _take("sqlite:///runs.db", SCREENS, target, only=SHOWN)
+            return
+        _take("sqlite:///runs.db", SCREENS, target)
+        make_long("sqlite:///long.db")
+        _take("sqlite:///long.db", LONG_SCREENS, target)
+
+
+def _take(
+    address: str, screens: dict[str, str], target: Path, only: dict[str, str] | None = None
+) -> None:
+    """Write the pictures of the screens of one storage; with *only*, each in that shape."""
+    with served(address) as (_, link), chromium() as browser:
+        base, cookies = link.partition("/?")[0], sign_in(new_context(browser), link)
         for shape, options in SHAPES.items():
-            with served(address) as (_, link), chromium() as browser:
-                page = sign_in(new_context(browser, **options), link)
-                base = link.partition("/?")[0]
-                for name, path in SCREENS.items():
-                    if directory is not None or SHOWN.get(name) == shape:
-                        page.goto(base + path)
-                        file = f"{name}-{shape}.png" if directory else f"page-{name}.png"
-                        page.screenshot(path=target / file)
+            context = new_context(browser, **options)
+            context.add_cookies(cookies.context.cookies())  # type: ignore[arg-type]
+            page = context.new_page()
+            for name, path in screens.items():
+                if only is None or only.get(name) == shape:
+                    page.goto(base + path)
+                    file = f"{name}-{shape}.png" if only is None else f"page-{name}.png"
+                    page.screenshot(path=target / file, full_page=only is None)
+            context.close()
 
 
 if __name__ == "__main__":

@@ -259,6 +259,20 @@ def test_the_graph_is_drawn_as_recorded_with_the_path_taken(page: Browser) -> No
     assert ["search", "search", "more questions", "2"] in rows_of(text, "Edges")
 
 
+def test_the_graph_of_an_early_step_of_a_long_run_is_drawn(
+    manager: CheckpointManager, open_page: Open
+) -> None:
+    with holdfast.run("long", storage=manager) as run:
+        for n in range(1200):
+            run.checkpoint(node=("fetch", "parse")[n % 2], n=n)
+    page = open_page(manager)
+    text = text_of(page.get("/run?id=long&tab=graph&step=4"))
+    assert "fetch \u00d72" in text and "were examined" not in text
+    assert "of which the last 500 were examined" in text_of(page.get("/run?id=long&tab=graph"))
+    words = text_of(page.get("/compare?a=long@10&b=long"))
+    assert "More than 600 checkpoints lie between" in words
+
+
 def test_the_graph_is_that_of_the_chosen_step(page: Browser) -> None:
     text = page.get("/run?id=report-mon&tab=graph&step=2").text
     assert rows_of(text, "Nodes") == [
@@ -317,7 +331,7 @@ def test_the_timeline_compresses_pauses(page: Browser, manager: CheckpointManage
     drawn = draw_times(moved[::-1])
     assert drawn is not None
     assert [bar.is_cut for bar in drawn.bars] == [False] * 5 + [True, False]
-    assert [span(seconds) for _, seconds in drawn.pauses] == ["2 h 0 min"]
+    assert [span(seconds) for _, seconds in drawn.pauses] == ["2 h"]
     assert drawn.bars[5].width < 5 * drawn.bars[0].width
     assert all(a.x + a.width <= b.x for a, b in zip(drawn.bars, drawn.bars[1:], strict=False))
 

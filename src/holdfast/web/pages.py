@@ -27,6 +27,7 @@ from holdfast.web.views import (
     draw_times,
     graph_of,
     last_writers,
+    not_begun,
     read_queues,
     read_run,
     read_runs,
@@ -66,6 +67,7 @@ class Pages:
             wanted=wanted,
             found=found,
             is_empty=is_empty,
+            not_begun=not_begun(self._site.manager, found.runs),
             statuses=[*STATUSES, "stale"],
         )
 
@@ -105,6 +107,7 @@ class Pages:
             dollars=sum(one.dollars for one in costs),
             entry=self._entry(view),
             plan=self._plan(view),
+            not_begun=not_begun(site.manager, [view.summary]),
             **self._of_tab(view, tab, request, text or b"", turns),
         )
 

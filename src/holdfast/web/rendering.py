@@ -15,6 +15,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from holdfast.checkpoint.inspect import NoteView
 from holdfast.cli.framework import ago, change_words, counted, cut, money, size, value_text
 from holdfast.core.values import decode, encode
 from holdfast.web.forms import fields_of
@@ -110,6 +111,7 @@ def make_environment() -> Environment:
         span=span,
         fields=fields_of,
         owner=owner_words,
+        facts_line=_facts_line,
         moment=lambda seconds: datetime.fromtimestamp(seconds, UTC),
         digest=lambda value: hashlib.sha256(encode(value)).hexdigest()[:12],
     )
@@ -118,6 +120,18 @@ def make_environment() -> Environment:
 
 def _clock(moment: datetime) -> str:
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _facts_line(note: NoteView) -> str:
+    """What a note that has no id of its own says, in a line."""
+    facts = note.facts
+    if note.kind == "tag":
+        names = [f"+{tag}" for tag in facts.get("add", ())]
+        names += [f"-{tag}" for tag in facts.get("remove", ())]
+        return f"{' '.join(names)} on record {facts.get('target')}"
+    if note.kind == "pin":
+        return f"{'pinned' if facts.get('on') else 'unpinned'} record {facts.get('target')}"
+    return str(facts["did"]) if "did" in facts else value_text(facts)
 
 
 def _shown(value: Any) -> str:

@@ -92,7 +92,7 @@ class ResumePlan(msgspec.Struct, frozen=True, kw_only=True):
             lines.append(f"in doubt: {one.id}, and {_DO[one.policy][now]}")
         lines += [_tell_waiting(one) for one in self.questions]
         spent = self.saves
-        lines.append(f"saves {spent.seconds:.1f} s, {spent.tokens:,} tokens, ${spent.dollars:.2f}")
+        lines.append(f"saves {spent.seconds:.1f} s, {spent.tokens:,} tokens, ${spent.dollars:.3f}")
         if self.problem:
             lines.append(f"but not now: {self.problem}")
         return "\n".join(lines)

@@ -31,6 +31,8 @@ class ActionPlan(msgspec.Struct, frozen=True, kw_only=True):
     left_out: int = 0
     problem: str = ""
     """The reason why it cannot be done; there is no button then."""
+    is_fine: bool = False
+    """True if the problem is that there is nothing to do."""
     previews: bool = False
     """True if the fields are sent to the page itself first, to see what they change."""
     back: str = ""

@@ -45,7 +45,7 @@ class RepairAction:
     def ask(self, given: Given) -> ActionPlan:
         run_id = given.get("id") or None
         report = self._site.manager.repair(run_id, dry_run=True)
-        lines = str(report).splitlines()
+        lines = [] if report.clean else str(report).splitlines()
         return ActionPlan(
             title=f"Repair {run_id or 'the storage'}",
             what=[
@@ -58,6 +58,7 @@ class RepairAction:
             button="Repair",
             hidden={"id": run_id or "", "seen": _seen(report)},
             problem="Nothing is damaged." if report.clean else "",
+            is_fine=report.clean,
             back="/health",
         )
 

@@ -212,7 +212,7 @@ class RewindAction:
             title=f"Rewind {run.run_id} to step {header.step}",
             what=[
                 *said,
-                "The records after that step stay in the journal, on a branch that is left.",
+                "The records after that step stay in the journal, on an abandoned branch.",
                 *([f"A new process on this machine imports {entry}."] if entry else []),
             ],
             command=shlex.join(["holdfast", "resume", target, "--yes"]),

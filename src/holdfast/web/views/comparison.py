@@ -74,8 +74,7 @@ def compare(manager: CheckpointManager, costs: Costs, one: Header, two: Header) 
         low = min(one.seq, two.seq)
         between = _side(manager, max(one, two, key=lambda each: each.seq), low + 1)
         nodes = [entry.header.node or entry.header.kind for entry in between.entries]
-        words = f"{len(nodes)} checkpoints lie between: {', '.join(nodes[:12])}" if nodes else ""
-        words += f" and {len(nodes) - 12} more." if len(nodes) > 12 else "." if words else ""
+        words = _words_between(nodes, is_partial=between.is_partial)
         places: tuple[int | None, int | None] = (None, None)
         a, b = (
             (_Side(entries=[], effects={}, is_partial=False), between)
@@ -99,6 +98,15 @@ def compare(manager: CheckpointManager, costs: Costs, one: Header, two: Header) 
         costs=_costs(manager, costs, one, two),
         is_partial=a.is_partial or b.is_partial,
     )
+
+
+def _words_between(nodes: list[str], *, is_partial: bool) -> str:
+    if not nodes:
+        return ""
+    count = f"More than {len(nodes):,}" if is_partial else f"{len(nodes):,}"
+    more = " and more" if is_partial else f" and {len(nodes) - 12:,} more"
+    told = f"{', '.join(nodes[:12])}{more if len(nodes) > 12 else ''}"
+    return f"{count} {'checkpoint lies' if len(nodes) == 1 else 'checkpoints lie'} between: {told}."
 
 
 def _begin(manager: CheckpointManager, one: Header, two: Header) -> tuple[tuple[int, int], str]:

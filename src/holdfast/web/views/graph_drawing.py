@@ -18,7 +18,7 @@ from holdfast.core.records import Header
 from holdfast.errors import HoldfastError
 from holdfast.runtime.graph import Shape, read_progress
 from holdfast.storage.base import RecordQuery
-from holdfast.web.views.run_view import RunView
+from holdfast.web.views.run_view import RunView, record_after
 
 _MOST_NODES = 60
 _MOST_STEPS = 500
@@ -70,6 +70,8 @@ class GraphDrawing(msgspec.Struct, frozen=True, kw_only=True):
     """True if the graph itself was recorded; else these are the transitions that were seen."""
     hidden: int = 0
     """Nodes that were left out."""
+    examined: int | None = None
+    """The number of steps that were looked at, if there are more."""
 
 
 class _Recorded(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,6 +81,7 @@ class _Recorded(msgspec.Struct, frozen=True, kw_only=True):
     here: str | None
     exits: frozenset[str] = frozenset()
     is_shape: bool = False
+    examined: int | None = None
 
 
 def graph_of(manager: CheckpointManager, view: RunView) -> GraphDrawing | None:
@@ -111,8 +114,12 @@ def _shape_of(manager: CheckpointManager, header: Header) -> _Recorded | None:
 def _seen(manager: CheckpointManager, view: RunView) -> _Recorded:
     """The nodes of the checkpoints up to the chosen one; else the calls of the listed steps."""
     chosen = view.chosen.header
-    query = RecordQuery(run_id=chosen.run_id, scope=chosen.scope, limit=_MOST_STEPS)
-    headers = [one for one in manager.storage.headers(query) if one.seq <= chosen.seq]
+    before = record_after(manager, view.run, chosen.seq)
+    query = RecordQuery(
+        run_id=chosen.run_id, scope=chosen.scope, before=before, limit=_MOST_STEPS + 1
+    )
+    headers = [*manager.storage.headers(query)]
+    more, headers = len(headers) > _MOST_STEPS, headers[:_MOST_STEPS]
     path = [one.node for one in reversed(headers) if one.node]
     if not path:
         notes = [note for entry in reversed(view.entries) for note in entry.notes]
@@ -120,7 +127,11 @@ def _seen(manager: CheckpointManager, view: RunView) -> _Recorded:
         path = [note.name for note in notes if note.kind == "effect" and note.state == "done"]
     edges = [(source, target, "") for source, target in dict.fromkeys(pairwise(path))]
     return _Recorded(
-        nodes=[*dict.fromkeys(path)], edges=edges, path=path, here=path[-1] if path else None
+        nodes=[*dict.fromkeys(path)],
+        edges=edges,
+        path=path,
+        here=path[-1] if path else None,
+        examined=len(headers) if more else None,
     )
 
 
@@ -177,6 +188,7 @@ def _draw(found: _Recorded, newest: dict[str, int]) -> GraphDrawing:
         width=furthest,
         height=8 + len(rows) * (_TALL + _DOWN) - _DOWN + 8,
         is_shape=found.is_shape,
+        examined=found.examined,
         hidden=len(found.nodes) - len(names),
     )
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
+from holdfast.checkpoint.inspect import RunSummary
 from holdfast.checkpoint.manager import CheckpointManager
 from holdfast.core.policy import EntryState, QueueEntry, QueueInfo, WorkerProcess
 from holdfast.executors import list_workers, queue_entries, queues
@@ -11,6 +14,7 @@ from holdfast.storage.base import Owner
 from holdfast.storage.queueing import Queueing
 
 _MOST = 100
+_WORDS = {"ready": "queued", "waiting": "queued", "dead": "dead letter", "cancelled": "cancelled"}
 
 
 class QueueView(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +39,15 @@ def read_queues(
         more=len(found) > _MOST,
         workers=list_workers(manager),
     )
+
+
+def not_begun(manager: CheckpointManager, runs: Iterable[RunSummary]) -> dict[str, str]:
+    """The runs among those stored as running that no worker executes, with what they are."""
+    storage = manager.storage
+    if not isinstance(storage, Queueing):
+        return {}
+    entries = [storage.entry_of(run.run_id) for run in runs if run.status == "running"]
+    return {one.run_id: _WORDS[one.state] for one in entries if one and one.state in _WORDS}
 
 
 def owner_words(owner: Owner) -> str:

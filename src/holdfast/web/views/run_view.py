@@ -136,10 +136,10 @@ def _start_of_window(manager: CheckpointManager, run: RunInfo, at: int | None) -
     """The record that a window of steps begins before; None for the newest window."""
     if at is None or run.seq - at < WINDOW:
         return None
-    return _record_after(manager, run, at + 2 * _NEWER)
+    return record_after(manager, run, at + 2 * _NEWER)
 
 
-def _record_after(manager: CheckpointManager, run: RunInfo, seq: int) -> str | None:
+def record_after(manager: CheckpointManager, run: RunInfo, seq: int) -> str | None:
     """The id of the next record after *seq*; None at the head."""
     for record in manager.reader.records(run.run_id, seq + 1, run.seq):
         return record.header.id
@@ -155,7 +155,7 @@ def last_writers(
     manager: CheckpointManager, run: RunInfo, header: Header, keys: list[str]
 ) -> dict[str, Header | None]:
     """The checkpoint at or before *header* that last wrote each key; None for an older one."""
-    before = _record_after(manager, run, header.seq)
+    before = record_after(manager, run, header.seq)
     query = RecordQuery(run_id=run.run_id, scope=header.scope, limit=_BLAMED, before=before)
     headers = list(manager.storage.headers(query))
     writers: dict[str, Header | None] = dict.fromkeys(keys)
