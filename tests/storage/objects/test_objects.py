@@ -17,6 +17,7 @@ from tests.servers import SeaweedFS, seaweedfs
 from holdfast import CheckpointManager, Rules, State, errors
 from holdfast.storage.base import Owner, RecordQuery, RunQuery, Storage
 from holdfast.storage.objects import ObjectStorage, packs, run_log
+from holdfast.storage.objects.run_names import RunTip
 from holdfast.storage.registry import open_storage
 from holdfast.testing import JournalWriter
 
@@ -101,7 +102,7 @@ def test_many_saves_cost_little_more_than_one_request_each(fake: FakeObjects) ->
         assert len(fake.requests) < 25, "old records are in few objects"
 
 
-def test_listing_runs_reads_one_object_of_each(fake: FakeObjects) -> None:
+def test_listing_runs_reads_one_object_of_each_that_is_running(fake: FakeObjects) -> None:
     writers = [JournalWriter(f"run-{n}") for n in range(30)]
     with ObjectStorage("s3://bucket/runs") as storage:
         for _ in range(2):
@@ -109,13 +110,118 @@ def test_listing_runs_reads_one_object_of_each(fake: FakeObjects) -> None:
     with ObjectStorage("s3://bucket/runs") as storage:
         fake.requests.clear()
         assert len(list(storage.runs(RunQuery(limit=10)))) == 10
-        assert len(fake.requests) <= 1 + 2 * 10
+        assert len(fake.requests) <= 2 + 2 * 10
         fake.requests.clear()
         assert len(list(storage.runs(RunQuery()))) == 30
-        assert len(fake.requests) <= 1 + 1 + 30, "their newest objects are listed together"
+        assert len(fake.requests) <= 2 + 1 + 30, "their newest objects are listed together"
         fake.requests.clear()
         assert len(list(storage.runs(RunQuery()))) == 30
-        assert len(fake.requests) <= 2, "what has not changed is not read again"
+        assert len(fake.requests) <= 3, "what has not changed is not read again"
+
+
+def _ended(storage: Storage, count: int) -> list[JournalWriter]:
+    """So many runs that have ended, each with two checkpoints."""
+    writers = [JournalWriter(f"run-{n}", name="agent") for n in range(count)]
+    storage.append([writer.batch(1) for writer in writers])
+    storage.append([writer.batch([writer.record(status="completed")]) for writer in writers])
+    return writers
+
+
+def _statuses(storage: Storage) -> dict[str, str]:
+    return {info.run_id: info.status for info in storage.runs(RunQuery())}
+
+
+@pytest.mark.parametrize("count", [30, 300])
+def test_listing_runs_that_have_ended_takes_two_requests(fake: FakeObjects, count: int) -> None:
+    with ObjectStorage("s3://bucket/runs") as storage:
+        _ended(storage, count)
+        before = list(storage.runs(RunQuery()))
+        JournalWriter("running").save(storage)
+    with ObjectStorage("s3://bucket/runs") as storage:
+        fake.requests.clear()
+        assert len(list(storage.runs(RunQuery(limit=10)))) == 10
+        assert len(fake.requests) <= 2 + 2, "two listings, and two requests for the running one"
+        fake.requests.clear()
+        assert len(list(storage.runs(RunQuery(name="agent", status="completed")))) == count
+        pages = -(-count // 256) + 1
+        assert len(fake.requests) <= 2 * pages + 2
+        assert list(storage.runs(RunQuery()))[1:] == before
+        fake.requests.clear()
+        assert len(list(storage.headers(RecordQuery(limit=5)))) == 5
+        assert len(fake.requests) <= 2 + 2 + 2 * 5 + 5
+
+
+def test_the_end_of_a_run_costs_two_requests_more(fake: FakeObjects) -> None:
+    with ObjectStorage("s3://bucket/runs") as storage:
+        writer = JournalWriter()
+        writer.save(storage)
+        fake.requests.clear()
+        storage.append([writer.batch([writer.record(status="completed")])])
+        assert fake.requests == ["PUT", "PUT", "GET"]
+        fake.requests.clear()
+        storage.append([writer.batch([writer.record(status="running")])])
+        assert fake.requests == ["GET", "POST", "PUT"], "its facts go before it changes"
+        fake.requests.clear()
+        writer.save(storage)
+        assert fake.requests == ["PUT"]
+
+
+def test_a_listing_is_right_whatever_happens_to_a_run_that_has_ended(fake: FakeObjects) -> None:
+    with ObjectStorage("s3://bucket/a") as storage, ObjectStorage("s3://bucket/a") as other:
+        one, two, three, four = _ended(storage, 4)
+        other.append([one.batch([one.record(status="failed")])])
+        other.take_lease(two.run_id, ANNA, now=0, ttl=10)
+        other.append([three.batch([three.record(frame="note")])])
+        other.delete(four.run_id)
+        expected = {"run-0": "failed", "run-1": "completed", "run-2": "completed"}
+        assert _statuses(storage) == _statuses(other) == expected
+        assert [info.seq for info in storage.runs(RunQuery())] == [3, 2, 3]
+        storage.delete(one.run_id, erase=[1])
+        assert [info.checkpoints for info in other.runs(RunQuery())] == [2, 2, 2]
+        other.compact()
+        with ObjectStorage("s3://bucket/a") as new:
+            fake.requests.clear()
+            assert _statuses(new) == expected
+            assert len(fake.requests) == 2, "all facts are in the index again"
+        assert storage.check_medium(repair=False) == []
+
+
+def test_facts_that_come_too_late_are_removed_again(
+    fake: FakeObjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process changes the run between its end and the entry in the index."""
+    with ObjectStorage("s3://bucket/a") as slow, ObjectStorage("s3://bucket/a") as other:
+        writer, rest = JournalWriter(), slow._index.rest
+        writer.save(slow)
+
+        def late(name: str, tip: RunTip) -> bool:
+            JournalWriter.after(other, "run").save(other)
+            return rest(name, tip)
+
+        monkeypatch.setattr(slow._index, "rest", late)
+        slow.append([writer.batch([writer.record(status="completed")])])
+        assert _statuses(slow) == _statuses(other) == {"run": "running"}
+
+
+def test_old_facts_of_a_run_are_found_and_removed(fake: FakeObjects) -> None:
+    with ObjectStorage("s3://bucket/a") as storage:
+        (writer,) = _ended(storage, 1)
+        (facts,) = [key for key in fake.objects if "/rest/" in key]
+        kept = fake.objects[facts]
+        writer.save(storage)
+        fake.objects[facts] = kept
+        assert len(storage.check_medium(repair=False)) == 1
+        assert "has changed since" in storage.check_medium(repair=True)[0]
+        assert storage.check_medium(repair=False) == []
+        assert _statuses(storage) == {"run-0": "running"}
+
+
+def test_a_run_whose_facts_are_too_long_for_a_name_is_read(fake: FakeObjects) -> None:
+    with ObjectStorage("s3://bucket/a") as storage:
+        writer = JournalWriter("r" * 2000)
+        storage.append([writer.batch([writer.record(status="completed")])])
+        assert not [key for key in fake.objects if "/rest/" in key]
+        assert _statuses(storage) == {"r" * 2000: "completed"}
 
 
 def test_a_writer_whose_lease_was_taken_over_collides(address: str) -> None:

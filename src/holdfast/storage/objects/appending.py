@@ -32,6 +32,8 @@ class Append:
         self.run_id = run_id
         self.ordinal = 0
         """That of the run, should it begin."""
+        self.ends = False
+        """True if the newest checkpoint, stored now, says that the run is not running."""
         self.results: list[tuple[int, ConflictError | None]] = []
         self._parts = parts
 
@@ -64,7 +66,7 @@ class Append:
 
         None if there is nothing to write; also if one is refused by a view that may be old.
         """
-        self.results = []
+        self.results, self.ends = [], False
         taken: list[Record] = []
         hide: set[int] = set()
         gaps: list[Range] = []
@@ -90,7 +92,10 @@ class Append:
         if (view.head is None and not taken) or (refusals and not fresh):
             return None
         head = view.head or first_head(taken[0].header, self.ordinal)
-        return _changed(packs, view, head, taken, hide, gaps)
+        change = _changed(packs, view, head, taken, hide, gaps)
+        after = change and change.head
+        self.ends = bool(after and after.status != "running" and after.latest != head.latest)
+        return change
 
 
 def drop_records(

@@ -145,7 +145,7 @@ def rewrite_run(
         bucket.together(lambda key: bucket.copy(key, f"{aside}/{key}"), keys)
     view = LogView(name, run_id)
     view.pos, view.at, view.epoch = found.pos, found.newest.at, found.newest.epoch
-    view.confirmed = now()
+    view.confirmed, view.head = now(), before
     rows = _rows(found, opened)
     stored = _stored(packs, view, opened, rows)
     new = rebuilt_head(before, opened, hidden) if opened else None
@@ -204,9 +204,9 @@ def check_index(bucket: Bucket, logs: RunLogs, index: RunNames, *, repair: bool)
     tips = logs.tips(list(places))
     indexed = set(index.all())
     there = {
-        NamedRun(tip.head.ordinal, name): tip.run_id
+        NamedRun(tip.info.ordinal, name): tip.run_id
         for name, tip in tips.items()
-        if tip is not None and tip.head is not None
+        if tip is not None and tip.info is not None
     }
     problems = []
     for one in there.keys() - indexed:
@@ -216,8 +216,15 @@ def check_index(bucket: Bucket, logs: RunLogs, index: RunNames, *, repair: bool)
             problems[-1] += "; it was added"
     for name in (name for name, tip in tips.items() if tip is None):
         last = logs.last_whole(name)
-        if last is None or last.head is None:
+        if last is None or last.info is None:
             problems.append(f"no object of log/{name} can be read")
-        elif repair and NamedRun(last.head.ordinal, name) not in indexed:
-            index.add(last.head.ordinal, name)
+        elif repair and NamedRun(last.info.ordinal, name) not in indexed:
+            index.add(last.info.ordinal, name)
+    for one, told in index.all_resting():
+        tip = tips.get(one.name)
+        if tip is None or tip.info != told.info:
+            problems.append(f"run {told.run_id!r} has changed since it was put into the index")
+            if repair:
+                index.stir(one.ordinal, one.name)
+                problems[-1] += "; that was removed"
     return problems

@@ -1,4 +1,4 @@
-"""Listings over all runs: the index of runs, then the newest object of each that is asked for."""
+"""Listings over all runs: the index of runs, then the newest object of each that is not at rest."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from holdfast.storage.base import RecordQuery, RunInfo, RunQuery, matches, match
 from holdfast.storage.objects.bucket import Bucket
 from holdfast.storage.objects.log_reader import LogReader, damaged
 from holdfast.storage.objects.run_log import RunLogs
-from holdfast.storage.objects.run_names import NamedRun, RunNames
-from holdfast.storage.objects.segments import LogEntry, LogRow, header_of
-from holdfast.storage.shared import passed_over, run_info
+from holdfast.storage.objects.run_names import NamedRun, RunNames, RunTip
+from holdfast.storage.objects.segments import LogRow, header_of
+from holdfast.storage.shared import passed_over
 
 NEWEST = (1 << 63) - 1
 """Higher than any ordinal."""
@@ -31,8 +31,8 @@ class RunListing:
         self._index = index
         self._reading = reading
 
-    def tips(self, *, with_damaged: bool = False) -> list[LogEntry]:
-        """The newest entries of all runs, the newest run first.
+    def tips(self, *, with_damaged: bool = False) -> list[RunTip]:
+        """All runs as their newest changes have left them, the newest run first.
 
         Of a damaged run it is the newest that can be read, if *with_damaged*.
         """
@@ -40,7 +40,7 @@ class RunListing:
         for one, tip, whole in self._known(self._index.all()):
             if not whole and not with_damaged:
                 passed_over(tip.run_id, damaged(tip.run_id))
-            elif tip.head is not None and tip.head.ordinal == one.ordinal:
+            elif tip.info is not None and tip.info.ordinal == one.ordinal:
                 found.append(tip)
         return found
 
@@ -53,26 +53,30 @@ class RunListing:
         tip = tips[name]
         if tip is None:
             raise damaged(run_id)
-        return None if tip.head is None else _info(tip)
+        return tip.info
 
     def infos(self, query: RunQuery, bound: int, size: int) -> tuple[list[RunInfo], int | None]:
         """The wanted ones of the *size* newest runs below *bound*, and the bound of the next."""
         indexed = self._index.below(bound, size)
         found = []
         for one, tip, whole in self._known(indexed):
-            if tip.head is None or tip.head.ordinal != one.ordinal:
+            if tip.info is None or tip.info.ordinal != one.ordinal:
                 continue
-            if not whole and query.name == tip.head.name:
+            if not whole and query.name == tip.info.name:
                 raise damaged(tip.run_id)
-            info = _info(tip)
-            if wants(query, info):
-                found.append(info)
+            if wants(query, tip.info):
+                found.append(tip.info)
         return found, indexed[-1].ordinal if len(indexed) == size else None
 
-    def _known(self, indexed: list[NamedRun]) -> Iterator[tuple[NamedRun, LogEntry, bool]]:
-        """The runs of a part of the index with their newest entries, and whether it is whole."""
-        tips = self._logs.tips([one.name for one in indexed])
+    def _known(self, indexed: list[NamedRun]) -> Iterator[tuple[NamedRun, RunTip, bool]]:
+        """The runs of a part of the index, each with its facts, and whether they are whole."""
+        resting = self._index.resting(indexed)
+        others = [one.name for one in indexed if one not in resting]
+        tips = self._logs.tips(others, few=len(others) < len(resting))
         for one in indexed:
+            if one in resting:
+                yield one, resting[one], True
+                continue
             if one.name not in tips:
                 continue  # it is about to begin
             tip = tips[one.name]
@@ -98,7 +102,7 @@ class RunListing:
     def find(self, prefix: str) -> list[Header]:
         """The visible checkpoints whose id starts so, newest first; an exact id only its own."""
 
-        def with_id(tip: LogEntry) -> list[tuple[_Key, Header]]:
+        def with_id(tip: RunTip) -> list[tuple[_Key, Header]]:
             newest: dict[tuple[str, str], tuple[_Key, Header]] = {}
             try:
                 for key, header in self._rows(
@@ -131,15 +135,15 @@ class RunListing:
         return only_one(found, query.before)
 
     def _rows(
-        self, tip: LogEntry, wanted: Callable[[LogRow], bool], *, hidden: bool = False
+        self, tip: RunTip, wanted: Callable[[LogRow], bool], *, hidden: bool = False
     ) -> Iterator[tuple[_Key, Header]]:
-        if tip.head is None:
+        if tip.info is None:
             return
         for row in self._reading.rows(tip.run_id, fresh=self._is_behind(tip), hidden=hidden):
             if wanted(row):
-                yield (row.at, tip.head.ordinal, row.seq), header_of(tip.run_id, row)
+                yield (row.at, tip.info.ordinal, row.seq), header_of(tip.run_id, row)
 
-    def _is_behind(self, tip: LogEntry) -> bool:
+    def _is_behind(self, tip: RunTip) -> bool:
         """True if what is remembered of a run is older than *tip*."""
         return self._logs.remembered(tip.run_id) < tip.pos
 
@@ -148,17 +152,17 @@ class _Stream:
     """The headers of one run that a query wants, read only once they are next."""
 
     def __init__(
-        self, reading: LogReader, tip: LogEntry, query: RecordQuery, bound: _Key | None
+        self, reading: LogReader, tip: RunTip, query: RecordQuery, bound: _Key | None
     ) -> None:
-        assert tip.head is not None
+        assert tip.info is not None
         self._reading = reading
         self._run_id = tip.run_id
-        self._ordinal = tip.head.ordinal
+        self._ordinal = tip.info.ordinal
         self._query = query
         self._bound = bound
         self._rows: Iterator[LogRow] | None = None
         self._next: LogRow | None = None
-        self.key: _Key = (tip.at, tip.head.ordinal, tip.head.seq)
+        self.key: _Key = (tip.at, tip.info.ordinal, tip.info.seq)
         """The place of the next header, or of what may come before it."""
         self.is_at_end = False
 
@@ -195,12 +199,6 @@ class _Stream:
 def wants(query: RunQuery, info: RunInfo) -> bool:
     """True if *query* wants this run; its `limit` is left to the caller."""
     return matches_run(info, query) and (query.before is None or info.ordinal < query.before)
-
-
-def _info(tip: LogEntry) -> RunInfo:
-    assert tip.head is not None
-    newest = None if tip.newest is None else header_of(tip.run_id, tip.newest)
-    return run_info(tip.head, newest)
 
 
 def _place(pair: tuple[_Key, Header]) -> _Key:

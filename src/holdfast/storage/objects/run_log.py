@@ -20,6 +20,7 @@ from holdfast.core.records import Range, Record, medium_name, merge_ranges, rang
 from holdfast.errors import CorruptError, StorageUnavailableError
 from holdfast.storage.objects.bucket import Bucket
 from holdfast.storage.objects.log_view import LogView, entry_key, now, pos_of
+from holdfast.storage.objects.run_names import RunNames, RunTip
 from holdfast.storage.objects.segments import (
     DecodedObject,
     LogEntry,
@@ -27,10 +28,11 @@ from holdfast.storage.objects.segments import (
     PackRef,
     decode,
     encode,
+    header_of,
     index_size,
     row_of,
 )
-from holdfast.storage.shared import Head
+from holdfast.storage.shared import Head, run_info
 
 TRUST = 900.0
 """Seconds after which a view has to be confirmed by a listing before it is written to.
@@ -68,11 +70,12 @@ class LogChange(msgspec.Struct, frozen=True, kw_only=True):
 class RunLogs:
     """The logs of all runs in a bucket, and bounded memory of what they hold."""
 
-    def __init__(self, bucket: Bucket) -> None:
+    def __init__(self, bucket: Bucket, index: RunNames) -> None:
         self.bucket = bucket
+        self._index = index
         self._locks = [threading.RLock() for _ in range(_LOCKS)]
         self._views: OrderedDict[str, LogView] = OrderedDict()
-        self._tips: OrderedDict[str, LogEntry] = OrderedDict()
+        self._tips: OrderedDict[str, RunTip] = OrderedDict()
         self._weights: dict[str, int] = {}
         self._weight = 0
         self._memory = threading.Lock()
@@ -102,6 +105,9 @@ class RunLogs:
 
         *view* then has to be taken anew, and so has the decision.
         """
+        if is_at_rest(view):
+            assert view.head is not None
+            self._index.stir(view.head.ordinal, view.name)
         pos, at = view.pos + 1, max(time.time_ns(), view.at + 1)
         rows = [row_of(record, pos, at) for record in change.records]
         bodies = {record.header.seq: record.body for record in change.records}
@@ -173,13 +179,13 @@ class RunLogs:
             view = self._views.get(medium_name(run_id))
         return 0 if view is None else view.pos
 
-    def last_whole(self, name: str) -> LogEntry | None:
-        """The newest entry of a log that can be read, where the newest of all cannot."""
+    def last_whole(self, name: str) -> RunTip | None:
+        """What the newest entry of a log tells that can be read, where the newest cannot."""
         for one in self.bucket.each(f"log/{name}"):
             try:
                 data = self.bucket.get(one.key)
                 if data:
-                    return decode(data).entry
+                    return tip_of(decode(data).entry)
             except CorruptError:
                 continue
         return None
@@ -189,45 +195,44 @@ class RunLogs:
         page = self.bucket.page(f"log/{name}")
         return pos_of(page[0].key) if page else 0
 
-    def tips(self, names: Sequence[str]) -> dict[str, LogEntry | None]:
-        """The newest entries of the logs of these runs, None where one is damaged.
+    def tips(self, names: Sequence[str], *, few: bool = False) -> dict[str, RunTip | None]:
+        """What the newest entries of the logs of these runs tell, None where one is damaged.
 
-        A run without a log is left out.
+        A run without a log is left out. If they are a *few* of all runs, their logs are listed one
+        by one, else those of all runs.
         """
-        few = len(names) <= _FEW_RUNS
         places = (
             dict(zip(names, self.bucket.together(self.newest_pos, names), strict=True))
-            if few
+            if few or len(names) <= _FEW_RUNS
             else self.all_places()
         )
         wanted = [(name, places[name]) for name in names if places.get(name)]
         found = self.bucket.together(lambda one: self._tip(*one), wanted)
         return {name: tip for (name, _), tip in zip(wanted, found, strict=True)}
 
-    def _tip(self, name: str, pos: int) -> LogEntry | None:
+    def _tip(self, name: str, pos: int) -> RunTip | None:
         with self._memory:
             known = self._tips.get(name)
             view = self._views.get(name)
         if known is not None and known.pos == pos:
             return known
         if view is not None and view.pos == pos:
-            return _as_entry(view)
+            return tip_of(view)
         data = self.bucket.get_range(entry_key(name, pos), 0, _FIRST_BYTES)
         try:
             if data is not None and len(data) < (index := index_size(data)):
                 data = self.bucket.get_range(entry_key(name, pos), 0, index)
             if data is None:
                 return None
-            tip = decode(data).entry
+            tip = tip_of(decode(data).entry)
         except CorruptError:
             return None
-        bare = msgspec.structs.replace(tip, rows=[], packs=[], hidden=[], erased=[], bases=[])
         with self._memory:
-            self._tips[name] = bare
+            self._tips[name] = tip
             self._tips.move_to_end(name)
             while len(self._tips) > _TIPS:
                 self._tips.popitem(last=False)
-        return bare
+        return tip
 
     def all_places(self) -> dict[str, int]:
         """The newest positions of all logs: a page shows many short ones, and skips long ones."""
@@ -345,17 +350,13 @@ class RunLogs:
         self._weight -= self._weights.pop(name, 0)
 
 
-def _as_entry(view: LogView) -> LogEntry:
-    return LogEntry(
-        view.run_id,
-        view.pos,
-        view.at,
-        b"",
-        view.epoch,
-        view.base,
-        view.head,
-        view.newest,
-        [],
-        [],
-        [],
-    )
+def tip_of(newest: LogEntry | LogView) -> RunTip:
+    """The facts of a run after its newest change; a `CorruptError` if they cannot be read."""
+    header = None if newest.newest is None else header_of(newest.run_id, newest.newest)
+    info = None if newest.head is None else run_info(newest.head, header)
+    return RunTip(newest.run_id, newest.pos, newest.at, info)
+
+
+def is_at_rest(view: LogView) -> bool:
+    """True if a run is not running, so that the index of runs may hold its facts."""
+    return view.head is not None and view.head.status != "running"

@@ -32,11 +32,11 @@ from holdfast.storage.objects.conditions import check_conditions
 from holdfast.storage.objects.diagnosis import diagnose
 from holdfast.storage.objects.leases import LeaseObjects
 from holdfast.storage.objects.log_reader import LogReader
-from holdfast.storage.objects.log_view import LogView
+from holdfast.storage.objects.log_view import LogView, entry_key
 from holdfast.storage.objects.packs import Packs, StaleView
 from holdfast.storage.objects.repair import check_index, inspect_run, rewrite_run
 from holdfast.storage.objects.run_listing import NEWEST, RunListing, wants
-from holdfast.storage.objects.run_log import LogChange, RunLogs
+from holdfast.storage.objects.run_log import LogChange, RunLogs, is_at_rest, tip_of
 from holdfast.storage.objects.run_names import RunNames
 from holdfast.storage.objects.segments import LogRow, header_of
 from holdfast.storage.shared import Fact, Inspection, LeaseSlots, paged, run_info
@@ -65,9 +65,9 @@ class BucketStorage(LeaseSlots, Storage):
         except BaseException:
             self._bucket.close()
             raise
-        self._logs = RunLogs(self._bucket)
-        self._packs = Packs(self._bucket, self._logs)
         self._index = RunNames(self._bucket)
+        self._logs = RunLogs(self._bucket, self._index)
+        self._packs = Packs(self._bucket, self._logs)
         self._leases = LeaseObjects(self._bucket)
         self._reading = LogReader(self._logs, self._packs)
         self._listing = RunListing(self._bucket, self._logs, self._index, self._reading)
@@ -167,9 +167,12 @@ class BucketStorage(LeaseSlots, Storage):
 
     def compact(self) -> None:
         """Pack every run, and delete the objects that are not needed any more."""
+        resting = {tip.run_id for _, tip in self._index.all_resting()}
         for tip in self._listing.tips():
             with self._logs.lock(tip.run_id):
                 self._again(tip.run_id, partial(self._compact, tip.run_id))
+                if tip.run_id not in resting:
+                    self._rest(self._logs.view(tip.run_id, fresh=False))
 
     def close(self) -> None:
         self._bucket.close()
@@ -228,6 +231,8 @@ class BucketStorage(LeaseSlots, Storage):
             return run.refused(error)
         if run.ordinal and (view.head is None or view.head.ordinal != run.ordinal):
             self._index.remove(run.ordinal, medium_name(run.run_id))
+        if run.ends:
+            self._rest(view)
         if self._packs.is_due(view):
             self._pack(view)
         return run.results
@@ -245,6 +250,19 @@ class BucketStorage(LeaseSlots, Storage):
         except (StorageError, CorruptError, StaleView) as error:
             self._logs.forget(view.name)
             logger.warning("run %r was not packed: %s", view.run_id, error)
+
+    def _rest(self, view: LogView) -> None:
+        """Put the facts of a run into the index. A failure costs later listings some requests."""
+        try:
+            with self._logs.lock(view.run_id):
+                if not is_at_rest(view) or not self._index.rest(view.name, tip_of(view)):
+                    return
+                if self._bucket.get(entry_key(view.name, view.pos + 1)) is not None:
+                    # Another process has changed it before its facts were there to be removed.
+                    assert view.head is not None
+                    self._index.stir(view.head.ordinal, view.name)
+        except StorageError as error:
+            logger.warning("run %r is not in the index of ended runs: %s", view.run_id, error)
 
     def _fence(self, run_id: str, epoch: int) -> None:
         """Make the lease known to the log, so that whoever holds an older one collides."""
