@@ -28,7 +28,7 @@ from holdfast.checkpoint.journal.body import read_body
 from holdfast.core.records.frame import compress, decompress
 from holdfast.core.records.record import Header, digest_of, open_record
 from holdfast.core.values.codec import UnknownTypeWarning, decode, encode
-from holdfast.core.values.patch import Rebuilt
+from holdfast.core.values.rebuild import Rebuilt
 from holdfast.errors import HoldfastError
 from holdfast.storage.files.lines import Codec, Fields, Line, Part, lines_of, members, pack, parse
 

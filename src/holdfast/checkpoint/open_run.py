@@ -147,7 +147,8 @@ class OpenRun:
 
         With *whole*, as a keyframe: what lies before it need not be read to load it.
         """
-        self.check_held()
+        if self._lease.lost is not None or not self._open:
+            self.check_held()
         draft = draft_at(
             place,
             values,

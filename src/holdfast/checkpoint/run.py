@@ -36,7 +36,7 @@ from holdfast.checkpoint.open_run import OpenRun
 from holdfast.checkpoint.run_body import LoopProgress, RunContext, other_items, under
 from holdfast.core.policy import Clockwork, Triggers
 from holdfast.core.records import check_run_id, digest_of
-from holdfast.core.state import Place, read_metadata
+from holdfast.core.state import NO_METADATA, Place, read_metadata
 from holdfast.errors import EncodeError, Interrupted, UsageError
 from holdfast.storage.base import Storage
 
@@ -109,6 +109,7 @@ class Run:
         """The newest checkpoint."""
         self._storage = storage
         self._triggers = triggers
+        self._every_step = triggers.every_step
         self._lease_seconds = lease_seconds
         self._clock = Clockwork(triggers)
         self._run: OpenRun | None = None
@@ -241,7 +242,7 @@ class Run:
         self.step += 1
         context.step = self.step
         self._past.append((path, self.step))
-        if self._clock.due(self.step, time.monotonic(), node=None) is not None:
+        if self._every_step or self._is_due():
             self._save("routine", "running")
 
     # Saving
@@ -259,32 +260,33 @@ class Run:
         _, context = self._opened()
         before = {key: self.state[key] for key in values if key in self.state}
         self.state.update(values)
-        self.step += 1
-        if self._clock.due(self.step, time.monotonic(), node=node) is None:
-            self._restart(context)
+        self.step = context.step = self.step + 1
+        path, body = "", None
+        if context.moved:
+            path, body = context.path, context.copy()
+            context.restart()
+        self._past.append((path, self.step))
+        if not self._every_step and not self._is_due(node):
             return None
-        body = context.copy()
         try:
-            self._restart(context)
             return self._save("routine", "running", node, metadata)
         except EncodeError:
             for key in values:
                 self.state.pop(key, None)
             self.state.update(before)
-            self.step -= 1
+            self.step = context.step = self.step - 1
             self._past.pop()
-            context.put_back(body, self.step)
+            if body is not None:
+                context.put_back(body)
             raise
 
-    def _restart(self, context: RunContext) -> None:
-        context.step = self.step
-        self._past.append((context.path, self.step))
-        context.restart()
+    def _is_due(self, node: str | None = None) -> bool:
+        return self._clock.due(self.step, time.monotonic(), node=node) is not None
 
     def _opened(self) -> tuple[OpenRun, RunContext]:
         if self._run is None or self._context is None:
             raise UsageError("this run is not open", hint="use it inside its with block")
-        if self.completed:
+        if self.status == "completed":
             raise UsageError(
                 f"run {self.run_id!r} is completed", hint="start a new one with another run id"
             )
@@ -307,9 +309,9 @@ class Run:
         def past(note: Note) -> bool:
             return done or self._is_past(note)
 
-        kept = ledger.carried(failed=status == "failed", past=past)
+        kept = ledger.carried(failed=status == "failed", past=past) if ledger.entries else ()
         facts = dict(metadata or {})
-        loops = None if done else context.saved()
+        loops = context.saved() if context.moved and not done else None
         if loops is not None:
             facts[_LOOPS] = loops
         place = Place(
@@ -319,7 +321,7 @@ class Run:
             node=node,
             kind=kind,
             status=status,
-            metadata=read_metadata(facts),
+            metadata=read_metadata(facts) if facts else NO_METADATA,
         )
         # The same state may fail again, with another text.
         force = bool(error) and error != self._told_before(opened)
@@ -328,9 +330,11 @@ class Run:
         if saved:
             self.checkpoint_id = saved
             opened.begin = None
-            ledger.saved(past, self.run_id)
+            if ledger.entries:
+                ledger.saved(past, self.run_id)
             self._past.clear()
-        self._clock.saved(self.step, time.monotonic())
+        if not self._every_step:
+            self._clock.saved(self.step, time.monotonic())
         self.status = status
         return saved
 

@@ -45,13 +45,15 @@ class _Active:
 class RunContext(CallContext):
     """Positions of the calls in a run, for `effect`."""
 
-    __slots__ = ("_recording", "_stack", "step")
+    __slots__ = ("_recording", "_stack", "moved", "step")
 
     def __init__(self, recording: Recording, step: int, saved: Any) -> None:
         super().__init__(None)
         self._recording = recording
         self.step = step
         """The step that was completed last."""
+        self.moved = bool(saved)
+        """True if the code is in a loop, or has made calls since its positions began anew."""
         body = msgspec.convert(saved, Body) if saved else Body(base=step + 1)
         self._stack = [_Active(body, "")]
 
@@ -72,7 +74,7 @@ class RunContext(CallContext):
 
     def place(self, name: str, key: str | None) -> str:
         """The id of the next call: ``charge@4``, in a loop ``each0[3]/charge@4``."""
-        active = self._stack[-1]
+        active = self._active()
         stem = place_name(name, active.body.base)
         if active.path:
             stem = f"{active.path}/{stem}"
@@ -90,6 +92,15 @@ class RunContext(CallContext):
         active.counts.clear()
         active.entered = 0
         self.failed.clear()
+        self.moved = len(self._stack) > 1
+
+    def _active(self) -> _Active:
+        """The innermost body, which calls or loops from now on."""
+        active = self._stack[-1]
+        if not self.moved:
+            active.body.base = self.step + 1
+            self.moved = True
+        return active
 
     def copy(self) -> tuple[Body, dict[str, int], int]:
         """The positions of the innermost body, for `put_back`."""
@@ -97,16 +108,15 @@ class RunContext(CallContext):
         body = Body(base=active.body.base, loops=[*active.body.loops])
         return body, dict(active.counts), active.entered
 
-    def put_back(self, copied: tuple[Body, dict[str, int], int], step: int) -> None:
+    def put_back(self, copied: tuple[Body, dict[str, int], int]) -> None:
         """Undo `restart`."""
-        active = self._stack[-1]
+        active, self.moved = self._stack[-1], True
         body, active.counts, active.entered = copied
         active.body.base, active.body.loops[:] = body.base, body.loops
-        self.step = step
 
     def enter_loop(self) -> tuple[LoopProgress, int]:
         """The progress of the next loop in this body, and its number."""
-        active = self._stack[-1]
+        active = self._active()
         number = active.entered
         active.entered += 1
         if number == len(active.body.loops):
@@ -134,7 +144,7 @@ class RunContext(CallContext):
     def saved(self) -> Mapping[str, Any] | None:
         """The data for a checkpoint; None if a new context at its step is the same."""
         body = self._stack[0].body
-        if body.base == self.step + 1 and not body.loops:
+        if not self.moved or (body.base == self.step + 1 and not body.loops):
             return None
         made: Mapping[str, Any] = msgspec.to_builtins(body)
         return made

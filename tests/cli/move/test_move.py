@@ -159,7 +159,7 @@ def test_a_copy_that_went_its_own_way_is_told_and_the_rest_goes_on(
 
 @pytest.fixture
 def no_migrations(monkeypatch: pytest.MonkeyPatch) -> Migrations:
-    monkeypatch.setattr(migrations, "_by_name", {})
+    monkeypatch.setattr(migrations, "by_name", {})
     return migrations
 
 
@@ -189,7 +189,7 @@ def test_runs_are_brought_to_the_newest_version(
     done_now = on("migrate", "p1", "p2", "--json").json()
     assert {row["outcome"] for row in done_now["runs"]} == {"migrated"}
     assert on("migrate", "p1", "--json").json()["runs"][0]["outcome"] == "current"
-    no_migrations._by_name.clear()
+    no_migrations.by_name.clear()
     assert on("cat", "p1:state.names[0]").out == "Ada\n"
     assert on("migrate", "--import", "no_such_module").code == 2
 
@@ -204,7 +204,7 @@ def test_what_a_run_waits_for_is_still_open_after_it_was_migrated(
     assert waiting["id"] == "approve@6"
     assert on("cat", "report-wed:state.version").out == "1\n"
     assert on("approve", "report-wed").code == 0
-    no_migrations._by_name.clear()
+    no_migrations.by_name.clear()
     shown = on("resume", "report-wed", "--yes", "--dry-run", "--json").json()
     assert re.search("after step 5 with node 'approve'", shown["plan"])
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.core.records.ids import check_run_id, medium_name, new_id
+from holdfast.core.records.ids import check_run_id, medium_name
+from holdfast.core.records.record import new_id
 from holdfast.errors import UsageError
 
 times = st.integers(0, (1 << 48) * 1_000_000 - 1)

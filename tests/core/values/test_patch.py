@@ -22,13 +22,10 @@ from holdfast.core.values.frozen import Nature
 from holdfast.core.values.patch import (
     Base,
     Lazy,
-    Operation,
-    Rebuilt,
     changes,
-    operations,
-    touches,
     whole,
 )
+from holdfast.core.values.rebuild import Operation, Rebuilt, operations, touches
 from holdfast.errors import CorruptError, EncodeError
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]

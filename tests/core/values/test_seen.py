@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from holdfast.core.values.codec import encode, parse
 from holdfast.core.values.frozen import Nature
 from holdfast.core.values.list_snapshot import SeenList
-from holdfast.core.values.patch import Rebuilt, changes, whole
+from holdfast.core.values.patch import changes, whole
+from holdfast.core.values.rebuild import Rebuilt
 
 LIVE = {"x": Nature.LIVE}
 

@@ -375,7 +375,7 @@ class TestShape:
     async def test_a_registered_migration_goes_on(
         self, db: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(migrations, "_by_name", {})
+        monkeypatch.setattr(migrations, "by_name", {})
         await self.begin(db)
         async with self.graph(db, extra=True, version=1) as graph:
             with pytest.raises(SchemaError):

@@ -138,7 +138,8 @@ class Ledger:
     ) -> None:
         self._append = append
         self._append_now = append_now
-        self._open: dict[tuple[str, str], Note] = {}
+        self.entries: dict[tuple[str, str], Note] = {}
+        """The open notes, by kind and id."""
         self._deferred: list[Note] = []
         self._carried: list[Note] = []
         """Deferred notes that the checkpoint being saved carries."""
@@ -154,10 +155,10 @@ class Ledger:
 
     def _put(self, note: Note) -> Note | None:
         """Add *note*; gives the note that it replaces."""
-        before = self._open.get((note.kind, note.content.id))
-        self._open[note.kind, note.content.id] = note
+        before = self.entries.get((note.kind, note.content.id))
+        self.entries[note.kind, note.content.id] = note
         if note.kind == "answer":
-            self._open.pop(("question", note.content.id), None)
+            self.entries.pop(("question", note.content.id), None)
         return before
 
     def _withdraw(self, note: Note, before: Note | None) -> None:
@@ -166,13 +167,13 @@ class Ledger:
             return
         key = (note.kind, note.content.id)
         if before is not None:
-            self._open[key] = before
+            self.entries[key] = before
         else:
-            self._open.pop(key, None)
+            self.entries.pop(key, None)
 
     def find(self, kind: type[_E], id: str) -> _E | None:
         """The newest entry of that kind with that id."""
-        note = self._open.get((_NAMES[kind], id))
+        note = self.entries.get((_NAMES[kind], id))
         return note.content if note is not None else None
 
     async def write(self, entry: Entry, spot: Spot, *, wait: bool = True) -> None:
@@ -236,14 +237,14 @@ class Ledger:
         self._carried = list(self._deferred)
         return tuple(
             msgspec.structs.replace(note, metadata={})  # its cost is in the outcome's own record
-            for note in self._open.values()
+            for note in self.entries.values()
             if not (past is not None and past(note))
             and not (failed and note.kind == "effect" and note.content.error is not None)
         )
 
     def saved(self, past: Callable[[Note], bool], run_id: str) -> None:
         """Settle what is *past* now that the checkpoint is stored."""
-        warn_in_doubt(run_id, filter(past, self._open.values()))
+        warn_in_doubt(run_id, filter(past, self.entries.values()))
         carried, self._carried = {id(note) for note in self._carried}, []
         self._deferred = [note for note in self._deferred if id(note) not in carried]
         self.settle(past)
@@ -255,30 +256,30 @@ class Ledger:
 
     def settle(self, past: Callable[[Note], bool]) -> None:
         """Remove the notes that are *past*."""
-        if self._open:
-            self._open = {key: note for key, note in self._open.items() if not past(note)}
+        if self.entries:
+            self.entries = {key: note for key, note in self.entries.items() if not past(note)}
             self._deferred = [note for note in self._deferred if not past(note)]
 
     def waiting(self) -> list[Note]:
         """Questions without an answer, open timers, and effects in doubt."""
-        return [note for note in self._open.values() if self._waits(note)]
+        return [note for note in self.entries.values() if self._waits(note)]
 
     def _waits(self, note: Note) -> bool:
         if note.kind == "timer":
-            return not note.content.expired and ("answer", note.content.id) not in self._open
+            return not note.content.expired and ("answer", note.content.id) not in self.entries
         return note.kind == "question" or in_doubt(note)
 
     def notes(self) -> list[Note]:
         """All open notes, in the order of their first record."""
-        return [*self._open.values()]
+        return [*self.entries.values()]
 
     def effects(self) -> list[Note]:
         """All effects of the open steps."""
-        return [note for note in self._open.values() if note.kind == "effect"]
+        return [note for note in self.entries.values() if note.kind == "effect"]
 
     def items(self) -> list[Note]:
         """All completed items of the open steps."""
-        return [note for note in self._open.values() if note.kind == "item"]
+        return [note for note in self.entries.values() if note.kind == "item"]
 
 
 def _note(entry: Entry, spot: Spot) -> Note:

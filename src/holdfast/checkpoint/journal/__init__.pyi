@@ -1,5 +1,5 @@
 from holdfast.checkpoint.journal.append import Journal as Journal
-from holdfast.checkpoint.journal.body import checkpoint_body as checkpoint_body
+from holdfast.checkpoint.journal.append import checkpoint_body as checkpoint_body
 from holdfast.checkpoint.journal.body import read_body as read_body
 from holdfast.checkpoint.journal.delta_base import Cursor as Cursor
 from holdfast.checkpoint.journal.delta_base import DeltaBase as DeltaBase

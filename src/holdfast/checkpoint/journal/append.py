@@ -13,14 +13,13 @@ from typing import Any
 import msgspec
 
 from holdfast.checkpoint.crypto import CLEAR_NOTES, Sealer
-from holdfast.checkpoint.journal.body import checkpoint_body
 from holdfast.checkpoint.journal.delta_base import Cursor, DeltaBase, delta_base_of, find_base
 from holdfast.checkpoint.journal.draft import CheckpointDraft, Saveable
 from holdfast.checkpoint.journal.reader import LIGHTEST_DELTA, Loaded, Reader
 from holdfast.checkpoint.journal.redacting import Redacting
 from holdfast.checkpoint.journal.requests import Outcome, Request
 from holdfast.checkpoint.journal.unconfirmed import UnconfirmedAppends
-from holdfast.core.records import Header, Record, new_id, seal
+from holdfast.core.records import Header, Record, compress, new_id, seal_new
 from holdfast.core.state import Place, migrations
 from holdfast.core.values import changes, whole
 from holdfast.errors import ConflictError, CorruptError, EncodeError, HoldfastError
@@ -197,10 +196,6 @@ class Journal:
 
     def _cursor_for(self, request: Request) -> Cursor:
         """The run's cursor; after a conflict, only for a state that was read since then."""
-        cursor = self._cursors.get(request.run_id)
-        if cursor is not None and cursor.conflict is None:
-            self._cursors.move_to_end(request.run_id)
-            return cursor
         if request.new_run and request.run_id not in self._cursors:
             return self._remember(request.run_id, Cursor(0, "", "", {}))
         cursor = self._cursor(request.run_id)
@@ -255,9 +250,20 @@ class Journal:
         hide: dict[str, list[int]] = {}
         run_id = request.run_id
         try:
-            cursor = self._cursor_for(request)
+            cursor = self._cursors.get(run_id)
+            if cursor is None or cursor.conflict is not None:
+                cursor = self._cursor_for(request)
+            self._cursors.move_to_end(run_id)
             if run_id not in group.before:
-                group.before[run_id] = cursor.copy()
+                group.before[run_id] = Cursor(
+                    cursor.seq,
+                    cursor.digest,
+                    cursor.name,
+                    dict(cursor.bases),
+                    cursor.conflict,
+                    dict(cursor.branches),
+                    cursor.stored,
+                )
             if request.new_run and cursor.seq:
                 raise _moved_on(run_id, 0, cursor.seq)
             if request.draft is not None:
@@ -316,7 +322,7 @@ class Journal:
     ) -> None:
         """Seal a checkpoint as a delta or a keyframe, unless it says nothing new."""
         place, branching = draft.place, draft.branching
-        scope = place.scope
+        run_id, scope = place.run_id, place.scope
         if branching is None:
             base = cursor.bases.get(scope)
             if base is None or draft.lineage.checkpoint_id not in (None, base.header.id):
@@ -326,8 +332,8 @@ class Journal:
                     self.reader,
                     self._unconfirmed,
                     group.unsent,
-                    known_id=self._known.get((place.run_id, scope)),
-                    held=place.run_id in self.epochs,
+                    known_id=self._known.get((run_id, scope)),
+                    held=run_id in self.epochs,
                 )
             reused = draft.id is not None
         else:
@@ -347,25 +353,25 @@ class Journal:
                 cursor.bases[scope] = delta
                 return
             weight = delta.chain_weight + max(len(patch or b""), LIGHTEST_DELTA)
-            if _keyframe_is_due(delta, weight, self._most_deltas) or self.reader.is_damaged(
-                place.run_id
-            ):
+            long = weight > _SHORT_CHAIN and weight > _KEYFRAME_FACTOR * delta.key_weight
+            if long or delta.deltas >= self._most_deltas - 1 or run_id in self.reader.damaged_runs:
                 delta = None
         if delta is None:
             state, made = whole(values, draft.natures)
         if self._sealer.keys is not None:
-            self._give_key(cursor, request.run_id, place.name, group, records)
+            self._give_key(cursor, run_id, place.name, group, records)
         name = place.name or cursor.name
         extra = draft.extra(state is not None) if draft.extra is not None else None
         text = checkpoint_body(draft.form, state, patch, extra)
-        header = self._write(
-            cursor,
-            group,
-            records,
-            text,
-            run_id=place.run_id,
-            id=draft.id,
+        schema = draft.schema
+        if schema is None:
+            schema = migrations.latest(name) if name in migrations.by_name else 0
+        header = Header(
+            run_id=run_id,
+            seq=cursor.seq + 1,
+            id=draft.id or new_id(time.time_ns(), os.urandom(8)),
             frame="delta" if delta is not None else "key",
+            saved_at=self._clock(),
             name=name,
             scope=scope,
             parent=base.header.id if base and not branching else draft.lineage.checkpoint_id,
@@ -378,9 +384,12 @@ class Journal:
             metadata=place.metadata or {},
             tags=place.tags,
             fingerprint=draft.fingerprint,
-            schema=migrations.latest(name) if draft.schema is None else draft.schema,
+            schema=schema,
             size=made.size,
+            epoch=self.epochs.get(run_id, 0),
+            prev=cursor.digest,
         )
+        header = self._write(cursor, group, records, header, text)
         if branching is not None:
             cursor.bases.pop(scope, None)
             if len(cursor.bases) >= _SCOPES_REMEMBERED:
@@ -401,7 +410,7 @@ class Journal:
             lineage=draft.lineage,
         )
         if delta is None and not scope:
-            group.keyframes.append(place.run_id)
+            group.keyframes.append(run_id)
         outcome.header = header
         if reused and header.seq > 1:
             hide[header.run_id] = [
@@ -421,13 +430,12 @@ class Journal:
             text = msgspec.json.encode(note.content)
             if self._redacting is not None:
                 note, text = self._redacting.note(run_id, note, text)  # noqa: PLW2901
-            self._write(
-                cursor,
-                group,
-                records,
-                text,
+            header = Header(
                 run_id=run_id,
+                seq=cursor.seq + 1,
+                id=new_id(time.time_ns(), os.urandom(8)),
                 frame="note",
+                saved_at=self._clock(),
                 name=note.name or cursor.name,
                 scope=note.scope,
                 parent=note.parent,
@@ -436,41 +444,39 @@ class Journal:
                 kind=note.kind,
                 tags=note.tags,
                 metadata=note.metadata,
+                epoch=self.epochs.get(run_id, 0),
+                prev=cursor.digest,
             )
+            self._write(cursor, group, records, header, text)
 
     def _give_key(
         self, cursor: Cursor, run_id: str, name: str, group: _Group, records: list[Record]
     ) -> None:
         """Begin with the note that keeps the run's key, if it is to have one and has none."""
-        key_note = self._sealer.new_key(run_id)
-        if key_note is not None:
-            name = name or cursor.name
-            self._write(
-                cursor, group, records, key_note, run_id=run_id, frame="note", name=name, kind="key"
+        text = self._sealer.new_key(run_id)
+        if text is not None:
+            header = Header(
+                run_id=run_id,
+                seq=cursor.seq + 1,
+                id=new_id(time.time_ns(), os.urandom(8)),
+                frame="note",
+                saved_at=self._clock(),
+                name=name or cursor.name,
+                kind="key",
+                epoch=self.epochs.get(run_id, 0),
+                prev=cursor.digest,
             )
+            self._write(cursor, group, records, header, text)
 
     def _write(
-        self,
-        cursor: Cursor,
-        group: _Group,
-        records: list[Record],
-        text: bytes,
-        *,
-        run_id: str,
-        id: str | None = None,
-        **fields: Any,
+        self, cursor: Cursor, group: _Group, records: list[Record], header: Header, text: bytes
     ) -> Header:
-        """Seal a body under a header that follows the cursor, and move the cursor to it."""
-        header = Header(
-            run_id=run_id,
-            seq=cursor.seq + 1,
-            id=id or new_id(time.time_ns(), os.urandom(8)),
-            saved_at=self._clock(),
-            epoch=self.epochs.get(run_id, 0),
-            prev=cursor.digest,
-            **fields,
-        )
-        record = seal(header, self._sealer.close(header, text), prev=cursor.digest)
+        """Seal a body under a new header that follows the cursor, and move the cursor to it."""
+        if self._sealer.keys is None and header.kind not in CLEAR_NOTES:
+            body = compress(text, self.storage.body_compression)
+        else:
+            body = self._sealer.close(header, text)
+        record = seal_new(header, body)
         cursor.seq, cursor.digest = record.header.seq, record.header.digest
         group.unsent.add(cursor.digest)
         records.append(record)
@@ -558,11 +564,19 @@ class Journal:
             self._sealer.forget_key(run_id)
 
 
-def _keyframe_is_due(last: DeltaBase, weight: int, most: int) -> bool:
-    """Return whether a chain that ends with *last* is long enough; *weight* is with the next."""
-    if last.deltas >= most - 1:
-        return True
-    return weight > _SHORT_CHAIN and weight > _KEYFRAME_FACTOR * last.key_weight
+def checkpoint_body(
+    form: str, state: bytes | None, patch: bytes | None, extra: bytes | None = None
+) -> bytes:
+    """The text of a checkpoint's body; `read_body` reads it."""
+    parts = []
+    if form:
+        parts.append(b'"form":"%b"' % form.encode())
+    if state is not None:
+        parts.append(b'"state":%b' % state)
+    parts.append(b'"patch":%b' % (patch or b"[]"))
+    if extra is not None:
+        parts.append(b'"extra":%b' % extra)
+    return b"{%b}" % b",".join(parts)
 
 
 def _same_place(header: Header, draft: CheckpointDraft) -> bool:

@@ -1,4 +1,4 @@
-"""The body of a checkpoint: its text, written and read."""
+"""The body of a checkpoint, as it is read."""
 
 from __future__ import annotations
 
@@ -19,21 +19,6 @@ class Body(msgspec.Struct, frozen=True):
 
 
 _read_body = msgspec.json.Decoder(Body).decode
-
-
-def checkpoint_body(
-    form: str, state: bytes | None, patch: bytes | None, extra: bytes | None = None
-) -> bytes:
-    """The text of a checkpoint's body."""
-    parts = []
-    if form:
-        parts.append(b'"form":"%b"' % form.encode())
-    if state is not None:
-        parts.append(b'"state":%b' % state)
-    parts.append(b'"patch":%b' % (patch or b"[]"))
-    if extra is not None:
-        parts.append(b'"extra":%b' % extra)
-    return b"{%b}" % b",".join(parts)
 
 
 def read_body(text: bytes, header: Header) -> Body:

@@ -44,10 +44,6 @@ class Cursor(msgspec.Struct):
     stored: int = 0
     """The newest record that is known to be stored."""
 
-    def copy(self) -> Cursor:
-        bases, branches = dict(self.bases), dict(self.branches)
-        return Cursor(self.seq, self.digest, self.name, bases, self.conflict, branches, self.stored)
-
 
 def find_base(
     cursor: Cursor,

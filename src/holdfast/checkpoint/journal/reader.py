@@ -103,24 +103,21 @@ class Reader:
         self.sealer = sealer
         self.recover: Callable[[CorruptError], bool] | None = None
         """Repairs a damaged run; True if it can be read again."""
-        self._damaged_runs: OrderedDict[str, None] = OrderedDict()
+        self.damaged_runs: OrderedDict[str, None] = OrderedDict()
+        """The runs in which damage was met since their last keyframe."""
         self._loaded: OrderedDict[str, Loaded] = OrderedDict()
         """States that were read lately, by the digests of their records."""
         self._loaded_bytes = 0
 
     def note_damage(self, run_id: str) -> None:
         """Remember that a run is damaged, until its next keyframe."""
-        self._damaged_runs[run_id] = None
-        if len(self._damaged_runs) > _DAMAGED_REMEMBERED:
-            self._damaged_runs.popitem(last=False)
-
-    def is_damaged(self, run_id: str) -> bool:
-        """Return whether damage was met in a run since its last keyframe."""
-        return run_id in self._damaged_runs
+        self.damaged_runs[run_id] = None
+        if len(self.damaged_runs) > _DAMAGED_REMEMBERED:
+            self.damaged_runs.popitem(last=False)
 
     def forget_damage(self, run_id: str) -> None:
         """Note that a run has a keyframe that was written after the damage was known."""
-        self._damaged_runs.pop(run_id, None)
+        self.damaged_runs.pop(run_id, None)
 
     def _recovering(self, look: Callable[[], T]) -> T:
         """Call *look*, and again after a damaged run that it met was repaired."""

@@ -53,6 +53,9 @@ class GroupCommit:
 
     def commit(self, request: Request) -> Outcome:
         """Write *request*; return when it is durable."""
+        if not self._queue and not self._lock.locked():
+            with self._lock:
+                return self._journal.commit((request,))[0]
         waiting = _Waiting(request)
         try:
             self._queue.append(waiting)

@@ -17,7 +17,6 @@ from holdfast.core.records.frame import is_encrypted as is_encrypted
 from holdfast.core.records.frame import read_key_note as read_key_note
 from holdfast.core.records.ids import check_run_id as check_run_id
 from holdfast.core.records.ids import medium_name as medium_name
-from holdfast.core.records.ids import new_id as new_id
 from holdfast.core.records.lease import Lease as Lease
 from holdfast.core.records.lease import Owner as Owner
 from holdfast.core.records.lease import check_free as check_free
@@ -36,8 +35,10 @@ from holdfast.core.records.record import Frame as Frame
 from holdfast.core.records.record import Header as Header
 from holdfast.core.records.record import Record as Record
 from holdfast.core.records.record import digest_of as digest_of
+from holdfast.core.records.record import new_id as new_id
 from holdfast.core.records.record import open_header as open_header
 from holdfast.core.records.record import open_record as open_record
 from holdfast.core.records.record import read_status as read_status
 from holdfast.core.records.record import seal as seal
+from holdfast.core.records.record import seal_new as seal_new
 from holdfast.core.records.record import with_body as with_body

@@ -80,7 +80,15 @@ def compress(data: bytes, method: str | None) -> bytes:
         )
     if method is None or len(data) < _WORTH_IT:
         return data
-    packed = zlib.compress(data, _GZIP_LEVEL, wbits=31) if method == "gzip" else _zstd(data)
+    if method == "gzip":
+        packed = zlib.compress(data, _GZIP_LEVEL, wbits=31)
+    else:
+        try:
+            context = _compressors.pop()
+        except IndexError:
+            context = _new_compressor()
+        packed = context.compress(data)
+        _compressors.append(context)
     return packed if len(packed) < len(data) else data
 
 
@@ -122,16 +130,10 @@ _decompressors: list[Any] = []
 """Contexts that no thread uses just now: one serves one thread at a time, and is slow to make."""
 
 
-def _zstd(data: bytes) -> bytes:
+def _new_compressor() -> Any:
     import zstandard
 
-    try:
-        context = _compressors.pop()
-    except IndexError:
-        context = zstandard.ZstdCompressor(level=_ZSTD_LEVEL)
-    packed: bytes = context.compress(data)
-    _compressors.append(context)
-    return packed
+    return zstandard.ZstdCompressor(level=_ZSTD_LEVEL)
 
 
 def _unzstd(data: bytes, limit: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Names of records and runs: sortable ones to give, and safe ones for a medium."""
+"""Names of runs: those that are allowed, and safe ones for a medium."""
 
 from __future__ import annotations
 
@@ -12,20 +12,6 @@ _DEVICES = frozenset(
     ["con", "prn", "aux", "nul", *(f"{d}{n}" for d in ("com", "lpt") for n in range(10))]
 )
 _LONGEST = 1 << 16
-
-
-def new_id(unix_ns: int, entropy: bytes) -> str:
-    """A UUIDv7: sortable by *unix_ns*, made unique by eight bytes of *entropy*.
-
-    >>> new_id(1_700_000_000_000_000_000, bytes(8))
-    '018bcfe5-6800-7000-8000-000000000000'
-    """
-    milliseconds, rest = divmod(unix_ns, 1_000_000)
-    fraction = (rest << 12) // 1_000_000
-    value = (milliseconds & (1 << 48) - 1) << 80 | 0x7 << 76 | fraction << 64
-    value |= 0b10 << 62 | int.from_bytes(entropy[:8]) & (1 << 62) - 1
-    text = f"{value:032x}"
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 def check_run_id(run_id: str, what: str = "run_id") -> str:

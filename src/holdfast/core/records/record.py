@@ -131,6 +131,18 @@ def digest_of(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:32]
 
 
+def new_id(unix_ns: int, entropy: bytes) -> str:
+    """A UUIDv7: sortable by *unix_ns*, made unique by eight bytes of *entropy*.
+
+    >>> new_id(1_700_000_000_000_000_000, bytes(8))
+    '018bcfe5-6800-7000-8000-000000000000'
+    """
+    milliseconds, rest = divmod(unix_ns, 1_000_000)
+    time, chance = f"{milliseconds & (1 << 48) - 1:012x}", entropy.hex()
+    fraction, variant = (rest << 12) // 1_000_000, "89ab"[entropy[0] >> 4 & 3]
+    return f"{time[:8]}-{time[8:]}-7{fraction:03x}-{variant}{chance[1:4]}-{chance[4:16]}"
+
+
 def seal(header: Header, body: bytes, *, prev: str) -> Record:
     """Close *body* under *header* as the record that follows the one with digest *prev*.
 
@@ -142,9 +154,14 @@ def seal(header: Header, body: bytes, *, prev: str) -> Record:
     >>> open_record(record.text, record.header.digest, record.body) == record
     True
     """
-    header = msgspec.structs.replace(
-        header, prev=prev, body=digest_of(body), stored=len(body), digest=""
-    )
+    return seal_new(msgspec.structs.replace(header, prev=prev, digest=""), body)
+
+
+def seal_new(header: Header, body: bytes) -> Record:
+    """Close *body* under a *header* that was just made with its `prev`, and is filled in here."""
+    fill = msgspec.structs.force_setattr
+    fill(header, "body", digest_of(body))
+    fill(header, "stored", len(body))
     try:
         text = _encode(header)
         # Decoded again, it shares nothing with what the caller may still change.
@@ -156,7 +173,7 @@ def seal(header: Header, body: bytes, *, prev: str) -> Record:
             run_id=header.run_id,
             seq=header.seq,
         ) from error
-    msgspec.structs.force_setattr(header, "digest", digest_of(text))  # it was just made here
+    fill(header, "digest", digest_of(text))
     return Record(header, text, body, (id(header), id(text), id(body)))
 
 

@@ -1,6 +1,7 @@
 from holdfast.core.state.agent_state import AgentState as AgentState
 from holdfast.core.state.agent_state import StateSnapshot as StateSnapshot
 from holdfast.core.state.migration import migrations as migrations
+from holdfast.core.state.position import NO_METADATA as NO_METADATA
 from holdfast.core.state.position import Lineage as Lineage
 from holdfast.core.state.position import Place as Place
 from holdfast.core.state.position import indexed_metadata as indexed_metadata

@@ -28,7 +28,7 @@ class Migrations:
     """Migrations of states, by name and version."""
 
     def __init__(self) -> None:
-        self._by_name: dict[str, _Steps] = {}
+        self.by_name: dict[str, _Steps] = {}
 
     def register(self, name: str, from_version: int, to_version: int, fn: Migration) -> None:
         """Let *fn* bring states of *name* from one version to a later one.
@@ -44,7 +44,7 @@ class Migrations:
             )
         if not callable(fn):
             raise UsageError(f"a migration must be a function, not {type(fn).__name__}")
-        known = self._by_name.get(name, {})
+        known = self.by_name.get(name, {})
         if to_version in known.get(from_version, {}):
             raise UsageError(
                 f"{name!r} already has a migration from version {from_version} to {to_version}",
@@ -54,11 +54,11 @@ class Migrations:
         steps.setdefault(from_version, {})[to_version] = fn
         for start in steps:
             _check_unambiguous(name, start, steps)
-        self._by_name[name] = steps
+        self.by_name[name] = steps
 
     def latest(self, name: str) -> int:
         """The newest version of *name* that a migration leads to; 0 if there is none."""
-        ways = self._by_name.get(name)
+        ways = self.by_name.get(name)
         return max(version for way in ways.values() for version in way) if ways else 0
 
     def upgrade(
@@ -79,7 +79,7 @@ class Migrations:
                 version=version,
                 known=target,
             )
-        steps = self._by_name.get(name, {})
+        steps = self.by_name.get(name, {})
         path = _shortest(version, steps).get(target)
         if path is None:
             raise SchemaError(

@@ -15,6 +15,9 @@ _LAST_STEP = (1 << 63) - 1
 _LONGEST_INDEXED = 256
 
 
+NO_METADATA = FrozenDict.of({}, Nature.PLAIN)
+
+
 class Place(msgspec.Struct, frozen=True, kw_only=True):
     """The position of a state in its run."""
 
@@ -26,7 +29,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     kind: str = "routine"
     status: str = "running"
     tags: tuple[str, ...] = ()
-    metadata: FrozenDict = FrozenDict.of({}, Nature.PLAIN)
+    metadata: FrozenDict = NO_METADATA
 
 
 class Lineage:

@@ -6,7 +6,6 @@ from holdfast.core.values.codec import give_out as give_out
 from holdfast.core.values.codec import register_type as register_type
 from holdfast.core.values.codec import take_in as take_in
 from holdfast.core.values.codec import weigh as weigh
-from holdfast.core.values.diff import key_text as key_text
 from holdfast.core.values.frozen import DEPTH_LIMIT as DEPTH_LIMIT
 from holdfast.core.values.frozen import FrozenDict as FrozenDict
 from holdfast.core.values.frozen import FrozenList as FrozenList
@@ -17,9 +16,10 @@ from holdfast.core.values.patch import LAZY_BYTES as LAZY_BYTES
 from holdfast.core.values.patch import Base as Base
 from holdfast.core.values.patch import Items as Items
 from holdfast.core.values.patch import Lazy as Lazy
-from holdfast.core.values.patch import Operation as Operation
-from holdfast.core.values.patch import Rebuilt as Rebuilt
 from holdfast.core.values.patch import changes as changes
-from holdfast.core.values.patch import operations as operations
-from holdfast.core.values.patch import touches as touches
+from holdfast.core.values.patch import key_text as key_text
 from holdfast.core.values.patch import whole as whole
+from holdfast.core.values.rebuild import Operation as Operation
+from holdfast.core.values.rebuild import Rebuilt as Rebuilt
+from holdfast.core.values.rebuild import operations as operations
+from holdfast.core.values.rebuild import touches as touches

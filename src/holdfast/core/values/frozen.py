@@ -57,12 +57,13 @@ class FrozenList(list[Any]):
     Called like a class it makes an ordinary list, as `dataclasses.asdict` and the like expect.
     """
 
-    __slots__ = ("_claim", "_lineage", "height", "nature")
+    __slots__ = ("_claim", "height", "lineage", "nature")
 
     nature: Nature
     height: int
     """Number of levels of containers below it."""
-    _lineage: object
+    lineage: object
+    """Shared by lists of which one is the beginning of the other."""
     _claim: list[None]
 
     def __new__(cls, items: Iterable[Any] = ()) -> list[Any]:  # type: ignore[misc]
@@ -74,7 +75,7 @@ class FrozenList(list[Any]):
         list.__init__(made, items)
         made.nature = nature
         made.height = height
-        made._lineage = made._claim = [None]
+        made.lineage = made._claim = [None]
         return made
 
     def grown(self, items: FrozenList) -> FrozenList:
@@ -89,14 +90,14 @@ class FrozenList(list[Any]):
         # the lineage, and two lists of a lineage are always one the beginning of the other.
         try:
             self._claim.pop()
-            made._lineage = self._lineage
+            made.lineage = self.lineage
         except IndexError:
-            made._lineage = made._claim
+            made.lineage = made._claim
         return made
 
     def grew_from(self, other: FrozenList) -> bool:
         """True if it is *other* with items added at the end, by how both were made."""
-        return self._lineage is other._lineage and len(self) >= len(other)
+        return self.lineage is other.lineage and len(self) >= len(other)
 
     append = insert = extend = __iadd__ = _APPEND
     __init__ = __setitem__ = __delitem__ = __imul__ = _SET

@@ -19,10 +19,12 @@ from __future__ import annotations
 from itertools import chain, compress
 from typing import Any, NamedTuple
 
-from holdfast.core.values.codec import encode
+from holdfast.core.values.codec import encode, encode_tree
 
 _LEAVES = frozenset([str, int, bool, type(None)])
 """Of these, two of the same type that are equal have the same text (zeros of float do not)."""
+_WIDE = 1 << 63
+"""Wider numbers are written with a tag."""
 _STR = frozenset([str])
 _DICT = frozenset([dict])
 
@@ -40,14 +42,6 @@ class _Leaves(NamedTuple):
         values = list(chain.from_iterable(map(dict.values, items)))
         keys = list(chain.from_iterable(items))
         return cls(list(map(len, items)), keys, list(map(type, values)), values)
-
-    def and_then(self, more: _Leaves) -> _Leaves:
-        return _Leaves(
-            self.lengths + more.lengths,
-            self.keys + more.keys,
-            self.kinds + more.kinds,
-            self.values + more.values,
-        )
 
 
 class SeenList(NamedTuple):
@@ -83,36 +77,47 @@ class SeenList(NamedTuple):
         if type(value) is not list or len(value) < count:
             return None
         items = list(compress(value, self.flat)) if self.others else value[:count]
-        if not _DICT.issuperset(map(type, items)) or not self._same(_Leaves.of(items)):
+        if not _DICT.issuperset(map(type, items)):
+            return None
+        known, leaves = self.leaves, _Leaves.of(items)
+        # Types first: comparing values may call nothing but the leaves' own equality.
+        same = (
+            leaves.lengths == known.lengths
+            and leaves.kinds == known.kinds
+            and _STR.issuperset(map(type, leaves.keys))
+            and leaves.keys == known.keys
+            and leaves.values == known.values
+        )
+        if not same:
             return None
         for index, text in self.others.items():
             if encode([value[index]])[1:-1] != text:
                 return None
         return value[count:]
 
-    def _same(self, leaves: _Leaves) -> bool:
-        # Types first: comparing values may call nothing but the leaves' own equality.
-        return (
-            leaves.lengths == self.leaves.lengths
-            and leaves.kinds == self.leaves.kinds
-            and _STR.issuperset(map(type, leaves.keys))
-            and leaves.keys == self.leaves.keys
-            and leaves.values == self.leaves.values
-        )
+    def grown(self, value: Any) -> tuple[SeenList, list[bytes]] | None:
+        """Return the snapshot of *value* and the texts of the items that it has gained.
 
-    def and_then(self, items: list[Any]) -> SeenList | None:
-        """Return the snapshot of the list with *items* appended."""
-        if not items:
-            return self
-        new = SeenList.of(items)
+        None if it has to be compared in full.
+        """
+        added = self.added(value)
+        if not added:
+            return None if added is None else (self, [])
+        new = SeenList.of(added)
         if new is None:
             return None
-        count = len(self.flat)
-        return SeenList(
-            self.flat + new.flat,
-            self.leaves.and_then(new.leaves),
-            {**self.others, **{count + index: text for index, text in new.others.items()}},
+        count, ours, more = len(self.flat), self.leaves, new.leaves
+        leaves = _Leaves(
+            ours.lengths + more.lengths,
+            ours.keys + more.keys,
+            ours.kinds + more.kinds,
+            ours.values + more.values,
         )
+        others = self.others
+        if new.others:
+            others = {**others, **{count + index: text for index, text in new.others.items()}}
+        texts = [new.others.get(index) or _text_of(item) for index, item in enumerate(added)]
+        return SeenList(self.flat + new.flat, leaves, others), texts
 
     def text(self) -> bytes:
         """The list's text, as it was when it was looked at."""
@@ -122,7 +127,18 @@ class SeenList(NamedTuple):
         for index, flat in enumerate(self.flat):
             if flat:
                 made = {next(keys): next(values) for _ in range(next(lengths))}
-                texts.append(encode([made])[1:-1])
+                texts.append(_text_of(made))
             else:
                 texts.append(self.others[index])
         return b"[%b]" % b",".join(texts)
+
+
+def _text_of(item: dict[str, Any]) -> bytes:
+    """The text of a dict of leaves as an item of a list."""
+    narrow = all(-_WIDE <= leaf < _WIDE for leaf in item.values() if type(leaf) is int)
+    if narrow and "$t" not in item:
+        try:
+            return encode_tree(item)
+        except UnicodeEncodeError:  # half a surrogate pair
+            pass
+    return encode([item])[1:-1]

@@ -1,51 +1,40 @@
-"""Two states -> what changed, and back.
+"""Two states -> what changed, as the text of operations.
 
 Changes are operations shaped like JSON Patch (RFC 6902): ``add``, ``replace`` and ``remove`` with
 JSON Pointer paths, an append being an ``add`` at ``/-``. They are made as text, because that is
 how they are stored, and only for what differs: an unchanged value is recognised by identity, a
-list that only grew by its lineage or by its old text being a prefix of the new.
+list that only grew by its lineage or by its old text being a prefix of the new. `rebuild` goes
+back.
 
 >>> from holdfast.core.values.frozen import Nature
 >>> state, base = whole({"step": 1}, {"step": Nature.PLAIN})
->>> patch, base = changes(base, {"step": 2}, {"step": Nature.PLAIN})
->>> patch
+>>> changes(base, {"step": 2}, {"step": Nature.PLAIN})[0]
 b'[{"op":"replace","path":"/step","value":2}]'
->>> made = Rebuilt(state)
->>> made.apply(patch)
->>> made.texts()
-{'step': b'2'}
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import Lock
 from typing import Any
 
 import msgspec
 
 from holdfast.core.values.codec import decode, encode, encode_tree, parse
-from holdfast.core.values.diff import (
-    Patch,
-    append_items,
-    diff_texts,
-    diff_values,
-    key_text,
-    member_length,
-    pointer,
-    same_order,
-)
-from holdfast.core.values.frozen import Nature, at_path
+from holdfast.core.values.frozen import FrozenDict, FrozenList, Nature, at_path
 from holdfast.core.values.list_snapshot import SeenList
-from holdfast.errors import CorruptError, DecodeError, EncodeError
+from holdfast.core.values.scalars import write_str
+from holdfast.errors import EncodeError
 
 LAZY_BYTES = 1 << 16
 """A loaded value whose text is longer than this is decoded when it is first looked at."""
 
-_OPERATIONS = frozenset(["add", "replace", "remove"])
+_MANY = 64
+"""From this many operations on it is asked whether the whole value is shorter than they are."""
 _LIVE = Nature.LIVE
 _publishing = Lock()
+
+_read_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 class Lazy:
@@ -87,7 +76,7 @@ class Items:
     @property
     def text(self) -> bytes:
         """The text of the whole list."""
-        return _list_text(self.texts, self.count)
+        return list_text(self.texts, self.count)
 
     def get(self) -> Any:
         """The value, frozen."""
@@ -102,28 +91,17 @@ class Items:
         return self.texts[count : self.count]
 
 
-class Operation(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One change: what was done, where, and the new value as text."""
-
-    op: str
-    path: str
-    value: msgspec.Raw = msgspec.Raw()
-
-    def content(self) -> Any:
-        """The new value; None for a removal."""
-        return decode(bytes(self.value)) if self.value else None
-
-
 _TEXTS = (Lazy, Items)
-_LIST = ord("[")
-
-_read_operations = msgspec.json.Decoder(list[Operation]).decode
-_read_mapping = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
-def operations(text: bytes | msgspec.Raw) -> list[Operation]:
-    """The operations that a patch's text holds."""
-    return _read_operations(text)
+def list_text(pieces: Sequence[bytes | memoryview], count: int) -> bytes:
+    """The text of the list that the first so many *pieces* make, copied once: it may be long."""
+    if not count:
+        return b"[]"
+    parts: list[bytes | memoryview] = [b","] * (2 * count + 1)
+    parts[1::2] = pieces[:count]
+    parts[0], parts[-1] = b"[", b"]"
+    return b"".join(parts)
 
 
 class Base(msgspec.Struct):
@@ -213,16 +191,17 @@ def changes(
 def _grown(base: Base, key: str, value: Any, patch: Patch) -> SeenList | None:
     """Add to *patch* the items that a list has gained; None if it must be compared in full."""
     seen = base.live.get(key)
-    if not isinstance(seen, SeenList):
+    if type(seen) is not SeenList:
         return None
     try:
-        added = seen.added(value)
-        after = None if added is None else seen.and_then(added)
-        if not added or after is None:
-            return after
-        append_items(encode(added)[1:], pointer(key), 1, patch)
+        grown = seen.grown(value)
+        if grown is None:
+            return None
+        after, added = grown
     except EncodeError:  # raised again, with its whole path, when all of it is encoded
         return None
+    for item in added:
+        patch.add(pointer(key) + "/-", item, 1)
     return after
 
 
@@ -239,180 +218,200 @@ def _diff_frozen(old: Any, new: Any, nature: Nature, path: str, patch: Patch) ->
     diff_values(old, new, nature, path, patch)
 
 
-class Rebuilt:
-    """A state in the making: a keyframe's text with deltas applied to it.
+class Patch:
+    """Collects operations as text and keeps count of what they do to the length of a text.
 
-    Values stay text as long as they are only replaced or appended to, and a long text is copied
-    once. Texts given as `msgspec.Raw` are views of the record's body. With *only*, other keys
-    are passed over.
+    *encode* writes the values met on the way: those of frozen values, or those of trees that are
+    tagged already.
     """
 
-    def __init__(self, state: bytes | msgspec.Raw, only: AbstractSet[str] | None = None) -> None:
-        self._only = only
-        self._slots = _slots_of(state, only)
+    __slots__ = ("encode", "growth", "operations")
 
-    def apply(self, patch: bytes | msgspec.Raw) -> None:
-        """Carry out the operations of a patch's text, or raise a `CorruptError` half way."""
-        at = "it cannot be read"
-        try:
-            for step in operations(patch):
-                at = f"{step.op} {step.path}"
-                self._carry_out(step)
-        except (msgspec.MsgspecError, LookupError, ValueError, TypeError, DecodeError) as error:
-            raise CorruptError(f"a delta does not fit the state it changes: {at}") from error
+    def __init__(self, encode: Callable[[Any], bytes] = encode) -> None:
+        self.encode = encode
+        self.operations: list[bytes] = []
+        self.growth = 0
 
-    def _carry_out(self, step: Operation) -> None:
-        if step.op not in _OPERATIONS:
-            raise ValueError(step.op)
-        if step.path == "":
-            self._slots = _slots_of(step.value, self._only)
-            return
-        key, inside, rest = step.path[1:].partition("/")
-        key = _unescape(key)
-        if self._only is not None and key not in self._only:
-            return
-        if inside:
-            self._slots[key].change(step, rest)
-        elif step.op == "remove":
-            del self._slots[key]
-        elif (step.op == "replace") is (key in self._slots):
-            self._slots[key] = _Slot(step.value)
-        else:
-            raise KeyError(key)
+    def add(self, path: str, value: bytes, extra: int) -> None:
+        """*extra* is the length of what surrounds the value: a comma, a key."""
+        self.operations.append(b'{"op":"add","path":%b,"value":%b}' % (encode_tree(path), value))
+        self.growth += len(value) + extra
 
-    def texts(self) -> dict[str, bytes]:
-        """Each value's text, by key, in order."""
-        return {key: slot.text() for key, slot in self._slots.items()}
+    def replace(self, path: str, value: bytes, old_length: int) -> None:
+        self.operations.append(
+            b'{"op":"replace","path":%b,"value":%b}' % (encode_tree(path), value)
+        )
+        self.growth += len(value) - old_length
 
-    def texts_of_now(self) -> Mapping[str, bytes]:
-        """The same texts as of now, even if built after the state has changed."""
-        return _Texts({key: slot.now() for key, slot in self._slots.items()})
+    def remove(self, path: str, length: int) -> None:
+        self.operations.append(b'{"op":"remove","path":%b}' % encode_tree(path))
+        self.growth -= length
 
+    def join(self, other: Patch) -> None:
+        self.operations += other.operations
+        self.growth += other.growth
 
-def _list_text(pieces: Sequence[bytes | memoryview], count: int) -> bytes:
-    """The text of the list that the first so many *pieces* make, copied once: it may be long."""
-    if not count:
-        return b"[]"
-    parts: list[bytes | memoryview] = [b","] * (2 * count + 1)
-    parts[1::2] = pieces[:count]
-    parts[0], parts[-1] = b"[", b"]"
-    return b"".join(parts)
-
-
-class _Texts(Mapping[str, bytes]):
-    """The texts of a state at one moment; lists that grew are put together when asked for."""
-
-    __slots__ = ("_texts",)
-
-    def __init__(self, texts: dict[str, bytes | tuple[list[bytes | memoryview], int]]) -> None:
-        self._texts = texts
-
-    def __getitem__(self, key: str) -> bytes:
-        text = self._texts[key]
-        if isinstance(text, tuple):
-            text = self._texts[key] = _list_text(*text)
-        return text
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._texts)
-
-    def __len__(self) -> int:
-        return len(self._texts)
-
-
-def _slots_of(state: bytes | msgspec.Raw, only: AbstractSet[str] | None) -> dict[str, _Slot]:
-    values = _read_mapping(state).items()
-    return {key: _Slot(raw) for key, raw in values if only is None or key in only}
-
-
-class _Slot:
-    """One value of a state in the making: text, the pieces of a list's text, or a tree."""
-
-    __slots__ = ("_pieces", "_text", "_tree")
-
-    def __init__(self, text: msgspec.Raw) -> None:
-        self._text: bytes | msgspec.Raw | None = text
-        self._pieces: list[bytes | memoryview] = []
-        self._tree: Any = None
-
-    def now(self) -> bytes | tuple[list[bytes | memoryview], int]:
-        """Its text, or how many of the pieces, of which there may be more later, make it."""
-        if self._text is None and self._pieces:
-            return self._pieces, len(self._pieces)
-        return self.text()
+    def longer_than(self, text: bytes) -> bool:
+        return sum(map(len, self.operations)) > len(text)
 
     def text(self) -> bytes:
-        if self._text is None:
-            if self._pieces:
-                self._text = _list_text(self._pieces, len(self._pieces))
-                self._pieces = []
-            else:
-                self._text = encode_tree(self._tree)
-                self._tree = None
-        if type(self._text) is msgspec.Raw:
-            self._text = bytes(self._text)
-        return self._text
-
-    def _in_pieces(self) -> bool:
-        """Return whether it is the text of a list in pieces, splitting it if needed."""
-        if self._text is not None:
-            text = memoryview(self._text)
-            if not text or text[0] != _LIST:
-                return False
-            self._pieces = [text[1:-1]] if len(text) > 2 else []
-            self._text = None
-            return True
-        return bool(self._pieces)
-
-    def change(self, step: Operation, rest: str) -> None:
-        if rest == "-" and step.op == "add" and self._in_pieces():
-            self._pieces.append(bytes(step.value))
-            return
-        if self._text is not None or self._pieces:
-            self._tree = parse(self.text())
-            self._text = None
-        *way, last = (_unescape(part) for part in rest.split("/"))
-        place = self._tree
-        for part in way:
-            place = place[_index(part, len(place))] if isinstance(place, list) else place[part]
-        value = parse(bytes(step.value)) if step.value else None
-        if isinstance(place, list):
-            _change_list(place, last, step.op, value)
-        elif step.op == "remove":
-            del place[last]
-        elif (step.op == "replace") is (last in place):
-            place[last] = value
-        else:
-            raise KeyError(last)
+        return b"[%b]" % b",".join(self.operations)
 
 
-def _change_list(place: list[Any], last: str, op: str, value: Any) -> None:
-    if op == "add":
-        end = len(place)
-        place.insert(end if last == "-" else _index(last, end + 1), value)
-    elif op == "remove":
-        del place[_index(last, len(place))]
+def pointer(key: str) -> str:
+    """*key* as a part of a JSON Pointer."""
+    return "/" + key.replace("~", "~0").replace("/", "~1")
+
+
+def key_text(key: object) -> bytes:
+    """The text of a state's key; an `EncodeError` if it cannot be one."""
+    if not isinstance(key, str):
+        raise EncodeError(
+            f"a state's keys are strings, and {key!r} is not", hint="nest the dict under a key"
+        )
+    if write_str(key) is not key:
+        raise EncodeError(f"the key {key!r} is not valid Unicode")
+    return encode_tree(key)
+
+
+def member_length(key: str, length: int, neighbours: int) -> int:
+    """The length of a key and its value among so many others in an object's text."""
+    return len(encode_tree(key)) + 1 + length + (1 if neighbours else 0)
+
+
+def same_order(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """True if removing keys and adding others at the end turns the order of *old* into *new*'s."""
+    order = list(new)
+    if order[: len(old)] == list(old):
+        return True
+    kept = [key for key in old if key in new]
+    return order[: len(kept)] == kept
+
+
+def diff_texts(old: bytes, new: bytes, path: str, patch: Patch) -> None:
+    """Add to *patch* what turns one text of a value into another."""
+    if old == new:
+        return
+    if old == b"[]" and new[:1] == b"[":
+        append_items(new[1:], path, 0, patch)
+    elif old[:1] == b"[" and _is_prefix(old, new):
+        append_items(new[len(old) :], path, 1, patch)
     else:
-        place[_index(last, len(place))] = value
+        inner = Patch(encode_tree)
+        _diff(parse(old), parse(new), path, inner)
+        if len(inner.operations) > _MANY and inner.longer_than(new):
+            patch.replace(path, new, len(old))
+        else:
+            patch.join(inner)
 
 
-def _index(part: str, end: int) -> int:
-    if not part.isdecimal() or int(part) >= end:
-        raise IndexError(part)
-    return int(part)
+def _is_prefix(old: bytes, new: bytes) -> bool:
+    """True if *new* is the list *old* with more items: its text less the ``]``, then a comma."""
+    end = len(old) - 1
+    return new[end : end + 1] == b"," and new.startswith(old[:end])
 
 
-def _unescape(part: str) -> str:
-    return part.replace("~1", "/").replace("~0", "~") if "~" in part else part
+def append_items(tail: bytes, path: str, comma: int, patch: Patch) -> None:
+    """Add to *patch* the items of *tail*: their text and the bracket that closes their list."""
+    for item in _read_items(b"[" + tail):
+        patch.add(path + "/-", bytes(item), comma)
+        comma = 1
 
 
-def touches(step: Operation, path: str) -> bool:
-    """Return whether an operation wrote the value at *path*, or one inside or around it.
+def diff_values(old: Any, new: Any, nature: Nature, path: str, patch: Patch) -> None:
+    """Add to *patch* what turns one frozen value into another, of that nature."""
+    both_lists = type(old) is FrozenList and type(new) is FrozenList
+    if both_lists and new.lineage is old.lineage and 0 <= len(new) - len(old) <= _MANY:
+        for place in range(len(old), len(new)):
+            patch.add(path + "/-", encode(new[place]), 1 if place else 0)
+        return
+    inner = Patch()
+    _diff(old, new, path, inner)
+    if len(inner.operations) > _MANY:
+        text = encode(new, nature)
+        if inner.longer_than(text):
+            patch.replace(path, text, len(encode(old)))
+            return
+    patch.join(inner)
 
-    >>> touches(Operation("add", "/messages/-"), "/messages")
-    True
-    >>> touches(Operation("replace", "/plan"), "/plan/0/status")
-    True
-    """
-    here, there = step.path + "/", path + "/"
-    return here.startswith(there) or there.startswith(here)
+
+def _diff(old: Any, new: Any, path: str, patch: Patch) -> None:
+    if old is new:
+        return
+    kind = type(old)
+    if kind is type(new):
+        if kind is FrozenList or kind is list:
+            _diff_lists(old, new, path, patch)
+            return
+        if (
+            (kind is FrozenDict or kind is dict)
+            and _is_object(old)
+            and _is_object(new)
+            and same_order(old, new)
+        ):
+            _diff_objects(old, new, path, patch)
+            return
+        if (kind is str or kind is int) and old == new:
+            return
+    before, after = patch.encode(old), patch.encode(new)
+    if before != after:
+        patch.replace(path, after, len(before))
+
+
+def _is_object(value: Any) -> bool:
+    """True for a dict that JSON writes as an object, whose keys can be pointed at."""
+    if "$t" in value:
+        return False
+    return type(value) is dict or all(type(key) is str and write_str(key) is key for key in value)
+
+
+def _diff_objects(old: Any, new: Any, path: str, patch: Patch) -> None:
+    count = len(old)
+    for key in old:
+        if key not in new:
+            count -= 1
+            length = member_length(key, len(patch.encode(old[key])), count)
+            patch.remove(path + pointer(key), length)
+    for key, value in new.items():
+        if key not in old:
+            patch.add(path + pointer(key), patch.encode(value), member_length(key, 0, count))
+            count += 1
+        elif old[key] is not value:
+            _diff(old[key], value, path + pointer(key), patch)
+
+
+def _diff_lists(old: Any, new: Any, path: str, patch: Patch) -> None:
+    if type(new) is FrozenList and new.grew_from(old):
+        start, end = len(old), 0
+    else:
+        start = _common(old, new, patch.encode)
+        end = _common(reversed(old[start:]), reversed(new[start:]), patch.encode)
+    old_middle, new_middle = old[start : len(old) - end], new[start : len(new) - end]
+    both = min(len(old_middle), len(new_middle))
+    for index in range(both):
+        _diff(old_middle[index], new_middle[index], f"{path}/{start + index}", patch)
+    count = len(old)
+    for index in range(len(old_middle) - 1, both - 1, -1):
+        count -= 1
+        length = len(patch.encode(old_middle[index])) + (1 if count else 0)
+        patch.remove(f"{path}/{start + index}", length)
+    for index in range(both, len(new_middle)):
+        place = "-" if start + index == count else str(start + index)
+        patch.add(f"{path}/{place}", patch.encode(new_middle[index]), 1 if count else 0)
+        count += 1
+
+
+def _common(old: Iterable[Any], new: Iterable[Any], encode: Callable[[Any], bytes]) -> int:
+    """Count the equal items at the start of both."""
+    count = 0
+    for a, b in zip(old, new, strict=False):
+        if a is not b:
+            if type(a) is not type(b):
+                break
+            if type(a) is str or type(a) is int:
+                if a != b:
+                    break
+            elif encode(a) != encode(b):
+                break
+        count += 1
+    return count

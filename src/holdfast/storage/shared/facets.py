@@ -13,7 +13,7 @@ Facet = tuple[str, str]
 """A word (name, kind, status, tag, metadata) and a value."""
 
 COMMON_KIND = "routine"
-_COMMON_STATUS = "running"
+COMMON_STATUS = "running"
 """Values that most records have are no facets: a page of it is found by walking."""
 _DEEPEST = 20
 
@@ -24,7 +24,7 @@ def facets_of(header: Header) -> Iterator[Facet]:
         yield "name", header.name
     if header.kind != COMMON_KIND:
         yield "kind", header.kind
-    if header.status != _COMMON_STATUS:
+    if header.status != COMMON_STATUS:
         yield "status", header.status
     for tag in set(header.tags):
         yield "tag", tag
@@ -42,7 +42,7 @@ def facets_in(query: RecordQuery) -> Iterator[Facet]:
         yield "tag", query.tag
     if query.kind not in (None, COMMON_KIND):
         yield "kind", query.kind
-    if query.status not in (None, _COMMON_STATUS):
+    if query.status not in (None, COMMON_STATUS):
         yield "status", query.status
     if query.name:
         yield "name", query.name

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from holdfast.core.records import Header
 from holdfast.storage.base import RecordQuery
-from holdfast.storage.shared import COMMON_KIND, Facet, facets_in, facets_of
+from holdfast.storage.shared import COMMON_KIND, COMMON_STATUS, Facet, facets_in, facets_of
 
 NOTE = 1
 HIDDEN = 2
@@ -32,6 +32,9 @@ def record_keys(header: Header, run: int) -> list[bytes]:
     keys = [id_key(header.id)]
     if header.frame != "note" and header.scope:
         keys.append(scope_key(run, header.scope))
+    common = header.kind == COMMON_KIND and header.status == COMMON_STATUS
+    if common and not (header.name or header.tags or header.metadata):
+        return keys  # as of most records of a run without a name
     for facet in facets_of(header):
         keys.append(_key(facet))
         if facet[0] == "kind":
