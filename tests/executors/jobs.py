@@ -42,6 +42,12 @@ def asks() -> str:
 
 
 @workflow
+def rests_and_asks(seconds: float) -> str:
+    holdfast.sleep(seconds)
+    return str(holdfast.wait_for("approval"))
+
+
+@workflow
 def fails() -> None:
     double(1)
     raise ValueError("no luck")

@@ -77,6 +77,13 @@ def test_drive_frees_the_process_of_a_run_that_waits(storage: SQLiteStorage) -> 
     assert handle.result(timeout=0).value == "yes"
 
 
+def test_a_run_that_has_slept_and_asks_is_not_due(storage: SQLiteStorage) -> None:
+    jobs.rests_and_asks.start(0.01, run_id="a", storage=storage)
+    for _ in range(2):
+        driven = drive("a", storage=storage)
+        assert (driven.outcome, driven.due) == ("waiting", None)
+
+
 def test_drive_tells_failures_apart(storage: SQLiteStorage) -> None:
     jobs.fails.start(run_id="bad", storage=storage)
     driven = drive("bad", storage=storage)

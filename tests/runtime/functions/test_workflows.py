@@ -487,6 +487,21 @@ def test_a_sleep_frees_the_process_and_ends_at_its_time(db: str, calls: Calls) -
     assert time.time() - began >= 1.5
 
 
+def test_a_sleep_that_is_over_is_not_waited_for(db: str, calls: Calls) -> None:
+    @workflow
+    def naps() -> Any:
+        holdfast.sleep(0.01)
+        return wait_for("approval")
+
+    result = naps.run(run_id="r", storage=db, wait=False)
+    assert [one.kind for one in result.waiting] == ["event"]
+    assert [one.id for one in pending("r", storage=db)] == ["approval@2"]
+    again = naps.resume("r", storage=db, wait=False)
+    assert [one.id for one in again.waiting] == ["approval@2"]
+    answer("r", "approval", "yes", storage=db)
+    assert naps.resume("r", storage=db).value == "yes"
+
+
 def test_an_event_frees_the_process_until_it_is_answered(db: str) -> None:
     @workflow
     def asks() -> Any:

@@ -86,7 +86,7 @@ class Timer(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Seconds since 1970; None if only the event ends the wait."""
     event: bool = False
     expired: bool = False
-    """The wait for the event has ended without it."""
+    """The time has come: the sleep is over, or the event did not come."""
 
 
 Entry = Effect | Item | Question | Answer | Timer
@@ -321,7 +321,11 @@ def warn_in_doubt(run_id: str, settled: Iterable[Note]) -> None:
 
 
 def _may_wait(note: Note) -> bool:
-    return note.kind == "item" or (note.kind == "effect" and note.content.done)
+    return (
+        note.kind == "item"
+        or (note.kind == "effect" and note.content.done)
+        or (note.kind == "timer" and note.content.expired and not note.content.event)
+    )
 
 
 def _step_of(note: Note) -> int:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
-from holdfast.checkpoint.effects import Answer, Effect, Question, failure_in
+from holdfast.checkpoint.effects import Answer, Effect, Question, Timer, failure_in
 from holdfast.checkpoint.inspect.changes import Change, changes_in
 from holdfast.checkpoint.journal import Reader, read_body
 from holdfast.checkpoint.retention import RetentionManager
@@ -28,9 +29,9 @@ class NoteView(msgspec.Struct, frozen=True, kw_only=True):
     id: str = ""
     name: str = ""
     state: str = ""
-    """State of an effect: ``done``, ``failed``, ``in doubt`` or ``repeat``."""
+    """Of an effect ``done``, ``failed``, ``in doubt`` or ``repeat``, of a timer ``over``."""
     value: Any = None
-    """An effect's outcome, a question or an answer."""
+    """An effect's outcome, a question, an answer, or the time that a timer ends at."""
     error: str = ""
     seconds: float = 0.0
     tokens: int = 0
@@ -122,6 +123,9 @@ def failed_node(header: Header, extra: bytes) -> str:
     return node if isinstance(node, str) else ""
 
 
+_OPENED = {"effect": Effect, "question": Question, "answer": Answer, "timer": Timer}
+
+
 def view_note(reader: Reader, record: Record) -> NoteView:
     """Return a note's content; of one that cannot be opened, only its header."""
     header = record.header
@@ -133,7 +137,7 @@ def view_note(reader: Reader, record: Record) -> NoteView:
         "node": header.node,
         "facts": dict(header.metadata),
     }
-    kind = {"effect": Effect, "question": Question, "answer": Answer}.get(header.kind)
+    kind = _OPENED.get(header.kind)
     if kind is None:
         return NoteView(**common)
     try:
@@ -142,6 +146,10 @@ def view_note(reader: Reader, record: Record) -> NoteView:
         return NoteView(error=str(error), **common)
     if isinstance(content, Effect):
         return NoteView(**common, **_effect(content))
+    if isinstance(content, Timer):
+        until = None if content.until is None else datetime.fromtimestamp(content.until, UTC)
+        state = "over" if content.expired else ""
+        return NoteView(id=content.id, name=content.name, state=state, value=until, **common)
     text = content.text if isinstance(content, Question) else content.value
     return NoteView(id=content.id, value=decode(bytes(text)), **common)
 

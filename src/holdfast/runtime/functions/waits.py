@@ -117,6 +117,7 @@ class _Wait:
                 if known is not None:
                     return decode(bytes(known.value))
                 if not timer.event:
+                    self.ledger.defer(msgspec.structs.replace(timer, expired=True), self.spot)
                     return None
                 break
             short = left is not None and left < _SHORT
@@ -131,6 +132,8 @@ class _Wait:
             yield _Rest(rest if left is None else min(left, rest))
             if timer.event:
                 yield _Look()
+        if not timer.event:
+            return None
         raise TimeoutError(f"event {self._name!r} did not come within {self._seconds} s")
 
     def _waits(self) -> Interrupted:

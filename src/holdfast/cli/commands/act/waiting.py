@@ -53,8 +53,8 @@ def choose(cli: Cli, run: str, id: str | None, kind: str | None = None) -> Waiti
     found = pending_in(cli, run)
     if id is not None:
         found = [one for one in found if id in (one.id, one.name, f"{one.run_id}/{one.id}")]
-    elif kind is not None:
-        found = [one for one in found if one.kind == kind]
+    else:
+        found = [one for one in found if one.kind == (kind or one.kind) and one.kind != "timer"]
     if len(found) == 1:
         return found[0]
     if found:

@@ -225,6 +225,8 @@ def note_words(note: NoteView) -> str:
     """A note in one line."""
     if note.kind in ("question", "answer"):
         return f"{note.id}: {value_text(note.value)}"
+    if note.kind == "timer" and not note.error:
+        return f"{note.id} until {when(note.value)}" if note.value is not None else note.id
     if note.kind != "effect":
         return note.error or (value_text(note.facts) if note.facts else "")
     parts = [note.id]
