@@ -176,6 +176,11 @@ class _Hub:
             self._task = None
 
     @property
+    def clients(self) -> int:
+        """The number of streams."""
+        return self._listeners
+
+    @property
     def news(self) -> asyncio.Event:
         """Set at the next change."""
         return self._news
@@ -257,11 +262,14 @@ async def _events(
     request: Request, hub: _Hub, look: Callable[[], Awaitable[list[Event]]]
 ) -> AsyncIterator[str]:
     yield "retry: 1000\n\n"
-    said = time.monotonic()
+    said, clients = time.monotonic(), 0
     async with hub:
         while not await request.is_disconnected():
             news = hub.news
             found = await look()
+            if hub.clients != clients:
+                clients = hub.clients
+                yield f"event: clients\ndata: {clients}\n\n"
             for id, told in found:
                 kind = "record" if told is not None else "reset"
                 yield f"id: {id}\nevent: {kind}\ndata: {msgspec.json.encode(told).decode()}\n\n"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -249,6 +251,23 @@ def test_an_effect_is_not_answered_by_yes_or_no(shop: Path) -> None:
         assert code == 2 and choices in err
     assert on_shop("answer", "order", "false", "--yes")[0] == 0
     assert on_shop("pending")[2] == "nothing waits\n"
+
+
+def test_pending_follows_until_it_is_stopped(shop: Path) -> None:
+    start(shop, "die")
+    command = [sys.executable, "-m", "holdfast", "-s", "sqlite:///app.db", "pending", "--follow"]
+    with subprocess.Popen([*command, "--jsonl"], stdout=subprocess.PIPE, text=True) as follower:
+        assert follower.stdout is not None
+        (waiting,) = json.loads(follower.stdout.readline())["pending"]
+        assert waiting["run_id"] == "order"
+        assert on_shop("answer", "order", "7")[0] == 0
+        assert json.loads(follower.stdout.readline())["pending"] == []
+        follower.send_signal(signal.SIGINT)
+        assert follower.wait(30) == 130
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as follower:
+        assert follower.stdout is not None
+        assert "UTC  nothing waits" in follower.stdout.readline()
+        follower.kill()
 
 
 def test_pending_lists_questions_with_what_they_expect(on: Holdfast) -> None:

@@ -3,6 +3,7 @@ const tabs = new Set();
 let source = null;
 let state = "";
 let last = "";
+let clients = 1;
 
 function tell(message) {
   for (const tab of tabs) tab.postMessage(message);
@@ -23,6 +24,10 @@ function open(address) {
     last = event.lastEventId;
     tell({ record: JSON.parse(event.data), last });
   });
+  source.addEventListener("clients", (event) => {
+    clients = Number(event.data);
+    tell({ count: tabs.size, clients });
+  });
   source.addEventListener("reset", (event) => {
     last = event.lastEventId;
     tell({ reset: true, last });
@@ -35,6 +40,7 @@ onconnect = (event) => {
   tab.onmessage = ({ data }) => {
     if (data.leaves) {
       tabs.delete(tab);
+      tell({ count: tabs.size, clients });
       if (tabs.size) return;
       source?.close();
       source = null;
@@ -45,6 +51,7 @@ onconnect = (event) => {
       last = last || data.after;
       open(data.address);
     }
-    tab.postMessage({ state, last, count: tabs.size });
+    tab.postMessage({ state, last });
+    tell({ count: tabs.size, clients });
   };
 };

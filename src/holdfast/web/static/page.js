@@ -8,6 +8,7 @@ let seen = "";
 let waiting = null;
 let missed = false;
 let lost = false;
+let pace = 300;
 let refreshed = 0;
 let swapping = 0;
 
@@ -48,7 +49,8 @@ function enhance() {
 }
 
 // All tabs of a browser share one connection; without SharedWorker a tab has its own while visible.
-function heard({ state, record, reset, last }) {
+function heard({ state, record, reset, last, count, clients }) {
+  if (clients) pace = 300 + 25 * Math.max(count ?? 1, clients);
   if (state === "open") live.textContent = "Live.";
   if (state === "lost") live.textContent = "Connecting again…";
   const again = lost && state === "open";
@@ -61,11 +63,15 @@ function concerns(record) {
   return !run || record.run_id === run || record.run_id.startsWith(`${run}.`);
 }
 
-// At once after a pause, then at most once a second: many tabs must not keep the server busy.
+// At once after a pause, then seldom: many tabs and browsers must not keep the server busy.
 function stale() {
-  clearTimeout(waiting);
-  const pause = Math.max(100, refreshed + 1000 - Date.now());
-  waiting = setTimeout(() => (document.hidden ? (missed = true) : refresh()), pause);
+  if (waiting) return;
+  const pause = Math.max(50, refreshed + pace - Date.now());
+  waiting = setTimeout(() => {
+    waiting = null;
+    if (document.hidden) missed = true;
+    else refresh();
+  }, pause);
 }
 
 function connect() {
@@ -86,6 +92,7 @@ function connect() {
       seen = event.lastEventId;
       heard({ record: JSON.parse(event.data) });
     });
+    stream.addEventListener("clients", (event) => heard({ clients: Number(event.data) }));
     stream.addEventListener("reset", (event) => {
       seen = event.lastEventId;
       heard({ reset: true });
@@ -97,7 +104,11 @@ function refresh() {
   missed = false;
   refreshed = Date.now();
   if (typing() || filled()) live.textContent = "There is news: reload to see it.";
-  else show(location.href).catch(() => {});
+  else {
+    show(location.href)
+      .catch(() => {})
+      .finally(() => (refreshed = Date.now()));
+  }
 }
 
 function move(by) {

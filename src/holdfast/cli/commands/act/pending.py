@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, ClassVar
+from datetime import UTC, datetime
+from functools import partial
+from typing import Annotated, ClassVar, NoReturn
 
 import msgspec
 
@@ -15,12 +17,18 @@ from holdfast.cli.framework import (
     Cli,
     Column,
     Document,
+    Line,
+    Option,
     Table,
     command,
     raw,
     value_text,
     when,
 )
+
+_EVERY = 0.25
+_AT_LEAST = 5.0
+"""Seconds after which it looks even if no change was noticed."""
 
 
 class Pending(Document, kw_only=True, tag="pending"):
@@ -35,11 +43,15 @@ class Pending(Document, kw_only=True, tag="pending"):
 def pending(
     cli: Cli,
     run: Annotated[str | None, Argument(metavar="RUN", help="Only this run.")] = None,
+    follow: Annotated[
+        bool, Option("--follow", help="Print the list again at each change, until Ctrl-C.")
+    ] = False,
 ) -> None:
     """List what runs wait for: questions, events, times, and effects in doubt."""
+    if follow:
+        _follow(cli, run)
     found = pending_in(cli, run)
-    written = [msgspec.structs.replace(one, question=raw(one.question)) for one in found]
-    cli.give(Pending(pending=written), lambda: pending_table(found))
+    cli.give(_document(found), lambda: pending_table(found))
     if not cli.for_people:
         return
     if not found:
@@ -48,6 +60,32 @@ def pending(
     if effects:
         one = effects[0]
         cli.say(effect_choices(one.run_id) if len(found) == 1 else effect_choices("RUN", "ID"))
+
+
+def _document(found: list[Waiting]) -> Pending:
+    return Pending(
+        pending=[msgspec.structs.replace(one, question=raw(one.question)) for one in found]
+    )
+
+
+def _follow(cli: Cli, run: str | None) -> NoReturn:
+    """Print what is waited for, and again whenever that has changed."""
+    from holdfast.storage.base import RunWatch
+
+    shown: list[Waiting] | None = None
+    with RunWatch(cli.storage, every=_EVERY) as changes:
+        while True:
+            found = pending_in(cli, run)
+            if found != shown:
+                shown = found
+                cli.stream(_document(found), partial(_news, found))
+            changes.wait(_AT_LEAST)
+
+
+def _news(found: list[Waiting]) -> Iterator[object]:
+    count = f"{len(found)} waiting" if found else "nothing waits"
+    yield Line.of(Cell(f"{datetime.now(UTC):%H:%M:%S} UTC", "dim"), f"  {count}")
+    yield from pending_table(found)
 
 
 def pending_table(found: list[Waiting]) -> Iterator[object]:
