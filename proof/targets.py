@@ -30,7 +30,16 @@ from holdfast.core.records.record import Header, digest_of, open_record
 from holdfast.core.values.codec import UnknownTypeWarning, decode, encode
 from holdfast.core.values.rebuild import Rebuilt
 from holdfast.errors import HoldfastError
-from holdfast.storage.files.lines import Codec, Fields, Line, Part, lines_of, members, pack, parse
+from holdfast.storage.files.lines import (
+    Codec,
+    CommitLine,
+    Fields,
+    Part,
+    lines_of,
+    members,
+    pack,
+    parse,
+)
 
 __all__ = ["TARGETS", "planted_fault", "seeds"]
 
@@ -141,7 +150,7 @@ def _value_seeds() -> list[bytes]:
 
 def _record_seeds() -> list[bytes]:
     records = chain([body_of(b'{"a":[1,{"b":"c"}]}'), body_of(b'{"a":"d"}')])
-    line = Line(Fields(commit=1, after=0), tuple(Part.of(record) for record in records))
+    line = CommitLine(Fields(commit=1, after=0), tuple(Part.of(record) for record in records))
     text = body_of(b'{"a":"%b"}' % (b"b" * 300))
     return [
         *(pack(line, codec) * 2 for codec in _CODECS),

@@ -16,7 +16,7 @@ import msgspec
 
 from holdfast import MemoryStorage
 from holdfast.core.records.record import Record, open_header
-from holdfast.storage.files.lines import Codec, Line, Part, lines_of, members, pack, parse
+from holdfast.storage.files.lines import Codec, CommitLine, Part, lines_of, members, pack, parse
 from holdfast.storage.sqlite.page_checksums import checked_pages
 
 __all__ = ["Files", "InMemory", "Medium", "Parts", "Tables"]
@@ -89,7 +89,7 @@ class Files:
         shutil.copytree(directory, self._sound)
 
     def take(self) -> list[Parts]:
-        self._lines: dict[Path, list[Line]] = {}
+        self._lines: dict[Path, list[CommitLine]] = {}
         for path in sorted(self._sound.glob("[!.]*/*")):
             texts = [text for _, _, text in members(path.read_bytes(), self._codec)]
             lines = [parse(line) for text in texts for line in lines_of(text or b"")]
@@ -110,7 +110,7 @@ class Files:
             for line in lines:
                 its, left = left[: len(line.parts)], left[len(line.parts) :]
                 parts = tuple(_part(one) for one in its if one is not None)
-                data += pack(Line(line.fields, parts), self._codec)
+                data += pack(CommitLine(line.fields, parts), self._codec)
             (self._directory / path.relative_to(self._sound)).write_bytes(data)
 
 

@@ -17,11 +17,11 @@ class LoopProgress(msgspec.Struct, omit_defaults=True):
     done: int = 0
     digest: str = ""
     """Digest of the completed items."""
-    item: Body | None = None
+    item: RunBody | None = None
     """The item in progress."""
 
 
-class Body(msgspec.Struct, omit_defaults=True):
+class RunBody(msgspec.Struct, omit_defaults=True):
     """Code that runs once: the block of the run, or the body of a loop for one item."""
 
     base: int
@@ -35,7 +35,7 @@ class _Active:
 
     __slots__ = ("body", "counts", "entered", "path")
 
-    def __init__(self, body: Body, path: str) -> None:
+    def __init__(self, body: RunBody, path: str) -> None:
         self.body = body
         self.path = path
         self.counts: dict[str, int] = {}
@@ -54,7 +54,7 @@ class RunContext(CallContext):
         """The step that was completed last."""
         self.moved = bool(saved)
         """True if the code is in a loop, or has made calls since its positions began anew."""
-        body = msgspec.convert(saved, Body) if saved else Body(base=step + 1)
+        body = msgspec.convert(saved, RunBody) if saved else RunBody(base=step + 1)
         self._stack = [_Active(body, "")]
 
     @property
@@ -102,13 +102,13 @@ class RunContext(CallContext):
             self.moved = True
         return active
 
-    def copy(self) -> tuple[Body, dict[str, int], int]:
+    def copy(self) -> tuple[RunBody, dict[str, int], int]:
         """The positions of the innermost body, for `put_back`."""
         active = self._stack[-1]
-        body = Body(base=active.body.base, loops=[*active.body.loops])
+        body = RunBody(base=active.body.base, loops=[*active.body.loops])
         return body, dict(active.counts), active.entered
 
-    def put_back(self, copied: tuple[Body, dict[str, int], int]) -> None:
+    def put_back(self, copied: tuple[RunBody, dict[str, int], int]) -> None:
         """Undo `restart`."""
         active, self.moved = self._stack[-1], True
         body, active.counts, active.entered = copied
@@ -127,7 +127,7 @@ class RunContext(CallContext):
         """Begin or continue the item after the completed ones; gives the depth to leave to."""
         depth, outer = len(self._stack), self._stack[-1].path
         if loop.item is None:
-            loop.item = Body(base=self.step + 1)
+            loop.item = RunBody(base=self.step + 1)
         name = f"each{number}[{loop.done}]"
         self._stack.append(_Active(loop.item, f"{outer}/{name}" if outer else name))
         self.failed.clear()

@@ -72,7 +72,7 @@ _COMMANDS = {
 }
 
 
-class Entry(NamedTuple):
+class CommandEntry(NamedTuple):
     """A command as the list of commands knows it; its module is loaded when it is called."""
 
     group: str
@@ -80,7 +80,7 @@ class Entry(NamedTuple):
 
 
 COMMANDS = {
-    name: Entry(group, about)
+    name: CommandEntry(group, about)
     for group, commands in _COMMANDS.items()
     for name, about in commands.items()
 }

@@ -22,7 +22,7 @@ class Value(NamedTuple):
     origin: str
 
 
-class Settings(NamedTuple):
+class CallSettings(NamedTuple):
     """All settings of one call."""
 
     storage: Value
@@ -41,7 +41,7 @@ class Settings(NamedTuple):
             raise UsageError(f"{self.retention.origin}: {error.message}", hint=error.hint) from None
 
 
-def load_settings(option: str | None, environ: Mapping[str, str], directory: Path) -> Settings:
+def load_settings(option: str | None, environ: Mapping[str, str], directory: Path) -> CallSettings:
     """The settings of a command that is called in *directory*."""
     config = read_config(directory)
     if option:
@@ -49,7 +49,7 @@ def load_settings(option: str | None, environ: Mapping[str, str], directory: Pat
     else:
         storage = Value(*configured_storage(environ, directory, config))
     file = str(config.file)
-    return Settings(
+    return CallSettings(
         storage,
         Value(dict(config.retention), file if config.retention else "default"),
         Value(dict(config.graphs), file if config.graphs else "default"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.cli.console.words import COMMANDS, Command, Mistake, Task, read_line
+from holdfast.cli.console.words import COMMANDS, ConsoleCommand, Mistake, Task, read_line
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ from holdfast.cli.console.words import COMMANDS, Command, Mistake, Task, read_li
     ],
 )
 def test_these_are_commands(line: str, name: str, arguments: tuple[str, ...]) -> None:
-    assert read_line(line) == Command(name, arguments)
+    assert read_line(line) == ConsoleCommand(name, arguments)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_an_empty_line_means_nothing() -> None:
 def test_no_argument_makes_a_command_a_task(name: str) -> None:
     for words in ("it", "../../etc/passwd", "100%", "--help", "💥", "the last one", "a=1 b"):
         meant = read_line(f"{name} {words}")
-        assert isinstance(meant, Command | Mistake) or name == "task"
+        assert isinstance(meant, ConsoleCommand | Mistake) or name == "task"
 
 
 def test_every_command_is_told_by_help() -> None:

@@ -363,7 +363,7 @@ def spans_to(branches: Sequence[Header], head: int) -> list[range]:
     return [*spans, range(head + 1)]
 
 
-class Line(NamedTuple):
+class OpenNotes(NamedTuple):
     """The notes of a checkpoint's open step, along the branch that continues from it."""
 
     notes: list[Note]
@@ -375,12 +375,12 @@ class Line(NamedTuple):
     """The notes of other branches."""
 
 
-def read_line(reader: Reader, after: Header, head: int) -> Line:
+def read_line(reader: Reader, after: Header, head: int) -> OpenNotes:
     """Read the open notes of a checkpoint up to *head*, the run's newest record."""
     first = after.metadata.get(OPEN_FROM, after.seq)
     found, branches = _read(reader, after.run_id, first, head)
     if not branches:
-        return Line([note for _, note in found], 0, head, [])
+        return OpenNotes([note for _, note in found], 0, head, [])
     for end in (head, *(note.metadata["until"] for note in reversed(branches))):
         spans = spans_to(branches, end)
         if any(after.seq in span for span in spans):
@@ -390,7 +390,7 @@ def read_line(reader: Reader, after: Header, head: int) -> Line:
     for seq, note in found:
         (notes if any(seq in span for span in spans) else others).append(note)
     began = [span.start - 1 for span in spans if span.start > after.seq]
-    return Line(notes, max(began, default=0), end, others)
+    return OpenNotes(notes, max(began, default=0), end, others)
 
 
 def read_notes(reader: Reader, after: Header, head: int) -> list[Note]:

@@ -38,12 +38,12 @@ class Call(msgspec.Struct, frozen=True):
     timeout: float
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class CallOutcome(msgspec.Struct, frozen=True):
     """The outcome of a call: a value, an error, or still pending."""
 
     value: Any = None
     error: BaseException | None = None
-    pending: Future[Outcome] | asyncio.Future[Outcome] | None = None
+    pending: Future[CallOutcome] | asyncio.Future[CallOutcome] | None = None
     """The call itself, if it was abandoned; it is done when the code at last comes back."""
 
 
@@ -63,7 +63,7 @@ class Calls:
         if self._pid != os.getpid():
             self._renew()
 
-    def make(self, call: Call) -> Outcome:
+    def make(self, call: Call) -> CallOutcome:
         """Make *call* and wait for it."""
         self._survive_fork()
         if call.is_async:
@@ -74,13 +74,13 @@ class Calls:
             outcome = future.result(call.timeout)
         except TimeoutError:
             future.cancel()
-            return Outcome(pending=future)
+            return CallOutcome(pending=future)
         if inspect.isawaitable(outcome.value):
             left = call.timeout - (monotonic() - started)
             return self._loop.run(_wait_for, (outcome.value,), max(0.0, left))
         return outcome
 
-    async def make_async(self, call: Call) -> Outcome:
+    async def make_async(self, call: Call) -> CallOutcome:
         """Make *call* and await it. Cancelling the caller abandons the call."""
         self._survive_fork()
         started = monotonic()
@@ -92,7 +92,7 @@ class Calls:
             future = self._pool.start(call.function, call.args)
             outcome = await _await_outcome(asyncio.wrap_future(future), call.timeout)
             if outcome.pending is not None:
-                return Outcome(pending=future)
+                return CallOutcome(pending=future)
             if inspect.isawaitable(outcome.value):
                 left = call.timeout - (monotonic() - started)
                 task = asyncio.ensure_future(_guarded(_wait_for, (outcome.value,)))
@@ -103,30 +103,30 @@ class Calls:
         return outcome
 
 
-async def _await_outcome(future: asyncio.Future[Outcome], timeout: float) -> Outcome:
+async def _await_outcome(future: asyncio.Future[CallOutcome], timeout: float) -> CallOutcome:
     try:
         await asyncio.wait({future}, timeout=timeout)
     except asyncio.CancelledError:
         future.cancel()
         raise
     if future.cancelled():
-        return Outcome(error=asyncio.CancelledError())
+        return CallOutcome(error=asyncio.CancelledError())
     if future.done():
         return future.result()
     future.cancel()
-    return Outcome(pending=future)
+    return CallOutcome(pending=future)
 
 
 async def _wait_for(value: Awaitable[Any]) -> Any:
     return await value
 
 
-async def _guarded(function: Function, args: tuple[Any, ...]) -> Outcome:
+async def _guarded(function: Function, args: tuple[Any, ...]) -> CallOutcome:
     # A SystemExit that reaches a task would stop the whole event loop.
     try:
-        return Outcome(await function(*args))
+        return CallOutcome(await function(*args))
     except BaseException as error:
-        return Outcome(error=error)
+        return CallOutcome(error=error)
 
 
 class _Pool:
@@ -136,8 +136,8 @@ class _Pool:
         self._lock = threading.Lock()
         self._idle: list[_Worker] = []
 
-    def start(self, function: Function, args: tuple[Any, ...]) -> Future[Outcome]:
-        future: Future[Outcome] = Future()
+    def start(self, function: Function, args: tuple[Any, ...]) -> Future[CallOutcome]:
+        future: Future[CallOutcome] = Future()
         job = _Job(future, copy_context(), function, args)
         worker = self._rested()
         if worker is None:
@@ -145,7 +145,7 @@ class _Pool:
             try:
                 worker.start()
             except RuntimeError as error:  # the system has no thread left to give
-                future.set_result(Outcome(error=error))
+                future.set_result(CallOutcome(error=error))
                 return future
         worker.inbox.put(job)
         return future
@@ -164,7 +164,7 @@ class _Job:
 
     def __init__(
         self,
-        future: Future[Outcome],
+        future: Future[CallOutcome],
         context: Context,
         function: Function,
         args: tuple[Any, ...],
@@ -178,9 +178,9 @@ class _Job:
         if not self.future.set_running_or_notify_cancel():
             return
         try:
-            outcome = Outcome(self.context.run(self.function, *self.args))
+            outcome = CallOutcome(self.context.run(self.function, *self.args))
         except BaseException as error:
-            outcome = Outcome(error=error)
+            outcome = CallOutcome(error=error)
         self.future.set_result(outcome)
 
 
@@ -217,22 +217,24 @@ class _PrivateLoop:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def run(self, function: Function, args: tuple[Any, ...], timeout: float) -> Outcome:
+    def run(self, function: Function, args: tuple[Any, ...], timeout: float) -> CallOutcome:
         try:
             loop = self._current()
         except RuntimeError as error:  # the system has no thread left to give
-            return Outcome(error=error)
-        future: Future[Outcome] = Future()
+            return CallOutcome(error=error)
+        future: Future[CallOutcome] = Future()
         context = copy_context()
-        tasks: list[asyncio.Task[Outcome]] = []
+        tasks: list[asyncio.Task[CallOutcome]] = []
 
         def begin() -> None:
             task = loop.create_task(_guarded(function, args), context=context)
             task.add_done_callback(finish)
             tasks.append(task)
 
-        def finish(task: asyncio.Task[Outcome]) -> None:
-            ended = Outcome(error=asyncio.CancelledError()) if task.cancelled() else task.result()
+        def finish(task: asyncio.Task[CallOutcome]) -> None:
+            ended = (
+                CallOutcome(error=asyncio.CancelledError()) if task.cancelled() else task.result()
+            )
             future.set_result(ended)
 
         _ask(loop, begin)
@@ -247,7 +249,7 @@ class _PrivateLoop:
 
             if not (_ask(loop, cancel) and accepted.wait(_GRACE_SECONDS)):
                 self._give_up(loop)
-            return Outcome(pending=future)
+            return CallOutcome(pending=future)
 
     def _current(self) -> asyncio.AbstractEventLoop:
         with self._lock:

@@ -18,7 +18,7 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from holdfast.checkpoint.hooks.calls import Outcome
+from holdfast.checkpoint.hooks.calls import CallOutcome
 from holdfast.errors import UsageError, VetoError
 
 HANGING_LIMIT = 8
@@ -176,7 +176,7 @@ class Verdict(msgspec.Struct, frozen=True):
 
 
 def judge(
-    outcome: Outcome | None, event: HookEvent, timeout: float, state: object = None
+    outcome: CallOutcome | None, event: HookEvent, timeout: float, state: object = None
 ) -> Verdict:
     """Judge a handler's answer; an outcome of None means that the handler is stuck."""
     if outcome is None:

@@ -15,7 +15,7 @@ from uuid import uuid4
 
 import msgspec
 
-from holdfast.checkpoint.hooks.calls import Call, Calls, Outcome
+from holdfast.checkpoint.hooks.calls import Call, CallOutcome, Calls
 from holdfast.checkpoint.hooks.events import (
     HANGING_LIMIT,
     Handler,
@@ -261,7 +261,7 @@ class HookManager:
         timeout: float | None,
         metadata: Mapping[str, Any],
         trace_id: str | None,
-    ) -> Generator[Call, Outcome, list[HookResult]]:
+    ) -> Generator[Call, CallOutcome, list[HookResult]]:
         """Yields the calls to make and is sent their outcomes, however they were made."""
         results: list[HookResult] = []
         data = dict(data)
@@ -287,7 +287,7 @@ class HookManager:
 
     def _call(
         self, handler: _Handler, context: HookContext, timeout: float, state: object
-    ) -> Generator[Call, Outcome, Verdict]:
+    ) -> Generator[Call, CallOutcome, Verdict]:
         started = perf_counter()
         outcome = yield from self._attempt(handler, (context,), timeout)
         verdict = judge(outcome, context.event_type, timeout, state)
@@ -304,7 +304,7 @@ class HookManager:
 
     def _attempt(
         self, handler: _Handler, args: tuple[Any, ...], timeout: float
-    ) -> Generator[Call, Outcome, Outcome | None]:
+    ) -> Generator[Call, CallOutcome, CallOutcome | None]:
         """Call *handler* unless it is stuck, which gives None."""
         with self._lock:
             if handler.is_stuck():
@@ -317,7 +317,7 @@ class HookManager:
 
     def _report(
         self, handler: _Handler, verdict: Verdict, context: HookContext
-    ) -> Generator[Call, Outcome, None]:
+    ) -> Generator[Call, CallOutcome, None]:
         self._log(handler, verdict, context.event_type)
         listener = self._on_error
         if listener is None:

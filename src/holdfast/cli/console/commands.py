@@ -16,7 +16,7 @@ from holdfast.cli.console.show import (
     request_table,
     rounds_taken,
 )
-from holdfast.cli.console.words import COMMANDS, Command, Task, read_line
+from holdfast.cli.console.words import COMMANDS, ConsoleCommand, Task, read_line
 from holdfast.cli.framework import Cell, counted, read_pairs, read_value, short_id, value_text
 from holdfast.errors import NotFoundError, UsageError
 from holdfast.runtime.tools import PLAN_REVIEW, Approval, ApprovalRequest
@@ -35,14 +35,14 @@ class Commands:
         self._fleet = console.fleet
         self._manager = console.fleet.graph.manager
 
-    async def do(self, command: Command) -> None:
+    async def do(self, command: ConsoleCommand) -> None:
         """Carry out *command*."""
         if COMMANDS[command.name].shared:
             await asyncio.to_thread(self._call, command)
         else:
             await getattr(self, f"_{command.name}")(command)
 
-    def _call(self, command: Command) -> None:
+    def _call(self, command: ConsoleCommand) -> None:
         """Call the command of `holdfast` on the fleet's storage."""
         if not self._fleet.checkpointing:
             raise UsageError("this fleet saves nothing", hint="give it a checkpoint_storage")
@@ -51,7 +51,7 @@ class Commands:
             assert not isinstance(found, str)
             found(command.arguments, self._console.terminal, manager=manager)
 
-    async def _help(self, command: Command) -> None:
+    async def _help(self, command: ConsoleCommand) -> None:
         if command.arguments:
             entry = COMMANDS.get(command.arguments[0])
             if entry is None:
@@ -62,7 +62,7 @@ class Commands:
         self._console.show(*(f"{one.usage:<{width}}  {one.about}" for one in COMMANDS.values()))
         self._console.show("anything else is a task for the fleet; ctrl-C interrupts a run")
 
-    async def _checkpoints(self, command: Command) -> None:
+    async def _checkpoints(self, command: ConsoleCommand) -> None:
         words = [one if "=" in one else f"workflow={one}" for one in command.arguments]
         filters = read_pairs("checkpoints", words)
         status, workflow = filters.pop("status", None), filters.pop("workflow", None)
@@ -76,7 +76,7 @@ class Commands:
         title = f"Available Checkpoints ({len(found)}{more})"
         self._console.show(Cell(title, "bold"), checkpoint_table(found))
 
-    async def _graph(self, command: Command) -> None:
+    async def _graph(self, command: ConsoleCommand) -> None:
         state = self._fleet.state
         if command.arguments:
             await self._fleet.restore_from_checkpoint(command.arguments[0])
@@ -87,7 +87,7 @@ class Commands:
         blocks = await asyncio.to_thread(lambda: [*rounds_taken(self._fleet, newest)])
         self._console.show(*blocks)
 
-    async def _status(self, command: Command) -> None:
+    async def _status(self, command: ConsoleCommand) -> None:
         fleet, limits = self._fleet, self._fleet.limits
         show = self._console.show
         seconds = f", {limits.seconds:g} s" if limits.seconds is not None else ""
@@ -105,7 +105,7 @@ class Commands:
         if waiting:
             show(f"waiting for you: {len(waiting)} (pending)")
 
-    async def _resume(self, command: Command) -> None:
+    async def _resume(self, command: ConsoleCommand) -> None:
         words = command.arguments[1:]
         chosen = command.arguments[0] if command.arguments else await self._choose()
         if chosen is None:
@@ -156,7 +156,7 @@ class Commands:
             return None if lines.interactive else ""
         return text.strip()
 
-    async def _pending(self, command: Command) -> None:
+    async def _pending(self, command: ConsoleCommand) -> None:
         found = await self._fleet.pending()
         self._console.show(request_table(found) if found else "nothing waits for you")
 
@@ -176,7 +176,7 @@ class Commands:
             text = value if isinstance(value, str) else value_text(value, 400)
             self._console.show(f"  {key}: {text}")
 
-    async def _approve(self, command: Command) -> None:
+    async def _approve(self, command: ConsoleCommand) -> None:
         request, words = await self._meant(command)
         if not words:
             await self._answer(request, Approval(True))
@@ -185,7 +185,7 @@ class Commands:
         if text is not None:
             await self._answer(request, Approval(True, _arguments(request, text)))
 
-    async def _reject(self, command: Command) -> None:
+    async def _reject(self, command: ConsoleCommand) -> None:
         request, words = await self._meant(command)
         reason = words[1:] if words[:1] == ("because",) else words
         await self._answer(request, Approval(False, reason=" ".join(reason)))
@@ -194,7 +194,7 @@ class Commands:
         run_id, request_id = request.workflow_id, request.request_id
         await self._console.execute(lambda: self._fleet.answer(run_id, said, request_id=request_id))
 
-    async def _meant(self, command: Command) -> tuple[ApprovalRequest, tuple[str, ...]]:
+    async def _meant(self, command: ConsoleCommand) -> tuple[ApprovalRequest, tuple[str, ...]]:
         """The request that a command is about, and its other words."""
         found, words = await self._fleet.pending(), command.arguments
         if not found:

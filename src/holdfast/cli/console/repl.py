@@ -17,7 +17,7 @@ from pathlib import Path
 from holdfast.cli.console.commands import Commands
 from holdfast.cli.console.lines import Lines, PipedLines, TerminalLines
 from holdfast.cli.console.show import Watcher, ended
-from holdfast.cli.console.words import Command, Mistake, read_line
+from holdfast.cli.console.words import ConsoleCommand, Mistake, read_line
 from holdfast.cli.framework import Cell, Terminal, exits, short_id
 from holdfast.core.records import read_status
 from holdfast.errors import HoldfastError, UsageError
@@ -119,7 +119,7 @@ class Console:
         if isinstance(meant, Mistake):
             self.problem(meant.message)
             return True
-        if isinstance(meant, Command):
+        if isinstance(meant, ConsoleCommand):
             if meant.name == "quit":
                 return False
             await self.guarded(lambda: self._commands.do(meant))

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from holdfast.cli.app import COMMANDS as HOLDFAST
 
 
-class Command(NamedTuple):
+class ConsoleCommand(NamedTuple):
     """A command of the console."""
 
     name: str
@@ -33,7 +33,7 @@ class Mistake(NamedTuple):
     message: str
 
 
-class Entry(NamedTuple):
+class HelpEntry(NamedTuple):
     """A command as help lists it."""
 
     usage: str
@@ -59,21 +59,23 @@ def _approval(arguments: tuple[str, ...]) -> bool:
     return not rest or rest[0] == "edit"
 
 
-def _shared(name: str, usage: str) -> Entry:
-    return Entry(f"{name} {usage}".strip(), HOLDFAST[name].about, ids=True, shared=True)
+def _shared(name: str, usage: str) -> HelpEntry:
+    return HelpEntry(f"{name} {usage}".strip(), HOLDFAST[name].about, ids=True, shared=True)
 
 
 COMMANDS = {
-    "checkpoints": Entry(
+    "checkpoints": HelpEntry(
         "checkpoints [WORKFLOW] [status=...] [KEY=VALUE]", "list checkpoints", _filters
     ),
-    "resume": Entry("resume [ID [TEXT]]", "resume a run, with more to say if you like", ids=True),
-    "graph": Entry("graph [ID]", "the rounds of a run", _most(1), ids=True),
-    "pending": Entry("pending", "what waits for you", _most(0)),
-    "approve": Entry("approve [N] [edit [VALUE]]", "allow it, or allow it changed", _approval),
-    "reject": Entry("reject [N] [REASON]", "do not allow it"),
-    "status": Entry("status", "the fleet and its run", _most(0)),
-    "task": Entry("task TEXT", "give the fleet a task that begins like a command", bool),
+    "resume": HelpEntry(
+        "resume [ID [TEXT]]", "resume a run, with more to say if you like", ids=True
+    ),
+    "graph": HelpEntry("graph [ID]", "the rounds of a run", _most(1), ids=True),
+    "pending": HelpEntry("pending", "what waits for you", _most(0)),
+    "approve": HelpEntry("approve [N] [edit [VALUE]]", "allow it, or allow it changed", _approval),
+    "reject": HelpEntry("reject [N] [REASON]", "do not allow it"),
+    "status": HelpEntry("status", "the fleet and its run", _most(0)),
+    "task": HelpEntry("task TEXT", "give the fleet a task that begins like a command", bool),
     **{
         name: _shared(name, usage)
         for name, usage in (
@@ -90,8 +92,8 @@ COMMANDS = {
             ("answer", "RUN VALUE"),
         )
     },
-    "help": Entry("help [COMMAND]", "this list, or the usage of a command", _most(1)),
-    "quit": Entry("quit", "leave", _most(0)),
+    "help": HelpEntry("help [COMMAND]", "this list, or the usage of a command", _most(1)),
+    "quit": HelpEntry("quit", "leave", _most(0)),
 }
 _SPELLINGS = {"list-checkpoints": "checkpoints", "exit": "quit", "q": "quit", "?": "help"}
 _NEAR = 0.8
@@ -101,11 +103,11 @@ _ELSEWHERE = frozenset(
 """Words that people mean for a shell, not for a fleet."""
 
 
-def read_line(line: str) -> Command | Task | Mistake | None:
+def read_line(line: str) -> ConsoleCommand | Task | Mistake | None:
     """The meaning of *line*; None if it is empty.
 
     >>> read_line("resume 01a1 and add a table")
-    Command(name='resume', arguments=('01a1', 'and', 'add', 'a', 'table'))
+    ConsoleCommand(name='resume', arguments=('01a1', 'and', 'add', 'a', 'table'))
     >>> read_line("task resume writing my CV")
     Task(text='resume writing my CV')
     >>> read_line("approve the loan").message
@@ -123,7 +125,7 @@ def read_line(line: str) -> Command | Task | Mistake | None:
             return Mistake(f"usage: {entry.usage}; {as_task}")
         if name == "task":
             return Task(line.strip().partition(" ")[2].strip())
-        return Command(name, _quoted(line) if entry.shared else words[1:])
+        return ConsoleCommand(name, _quoted(line) if entry.shared else words[1:])
     if first in _ELSEWHERE and (len(words) == 1 or words[1].startswith("-")):
         return Mistake(f"no command {words[0]!r} here: help lists those there are; {as_task}")
     near = get_close_matches(first, [*COMMANDS, *_SPELLINGS], n=1, cutoff=_NEAR)

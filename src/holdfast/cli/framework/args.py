@@ -71,7 +71,7 @@ class Parameter(NamedTuple):
         return self.kind.names or (f"--{self.name.replace('_', '-')}",)
 
 
-class Signature:
+class CommandSignature:
     """The parameters of a command."""
 
     def __init__(self, name: str, about: str, parameters: Sequence[Parameter]) -> None:

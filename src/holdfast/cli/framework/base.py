@@ -13,10 +13,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from holdfast.cli.framework.args import Argument, Option, Signature, parameter, parameters_of
+from holdfast.cli.framework.args import Argument, CommandSignature, Option, parameter, parameters_of
 from holdfast.cli.framework.exits import ConfirmationError
 from holdfast.cli.framework.terminal import Terminal, plain, safe_json
-from holdfast.cli.settings import Settings, check_exists, load_settings
+from holdfast.cli.settings import CallSettings, check_exists, load_settings
 from holdfast.errors import UsageError
 from holdfast.storage.addresses import mask_url
 
@@ -61,7 +61,7 @@ class Cli:
             terminal.no_color()
 
     @cached_property
-    def settings(self) -> Settings:
+    def settings(self) -> CallSettings:
         """The settings of options, environment and files."""
         return load_settings(self._option, self.terminal.environ, Path.cwd())
 
@@ -185,7 +185,7 @@ class Command:
         self._function = function
         name = function.__name__.strip("_").replace("_", "-")
         about = function.__doc__ or ""
-        self.signature = Signature(name, about, [*parameters_of(function), *_SHARED])
+        self.signature = CommandSignature(name, about, [*parameters_of(function), *_SHARED])
 
     def __call__(
         self,

@@ -28,7 +28,7 @@ from holdfast.integrations.langgraph.types import encode_value
 from holdfast.integrations.type_learning import adopt_named
 
 
-class Imported(msgspec.Struct, frozen=True):
+class CopiedThread(msgspec.Struct, frozen=True):
     """A thread that was imported and is equal on both sides."""
 
     thread_id: str
@@ -63,7 +63,7 @@ def import_threads(
     threads: Collection[str] | None = None,
     types: Collection[type] = (),
     serde: SerializerProtocol | None = None,
-) -> Iterator[Imported]:
+) -> Iterator[CopiedThread]:
     """Import the threads of the database at *url* into *saver*, one after another.
 
     *url* is the path of a SQLite file, or the address of a Postgres database. Only *threads* are
@@ -84,7 +84,7 @@ def import_threads(
 
 def _bring(
     source: _Source, thread_id: str, saver: HoldfastSaver, check: Callable[[], None]
-) -> Imported:
+) -> CopiedThread:
     added = total = 0
     for row in source.rows(thread_id):
         check()
@@ -94,7 +94,7 @@ def _bring(
             added += 1
     for row in source.rows(thread_id):
         _compare(row, _found(saver, row.address), saver)
-    return Imported(thread_id, total, added)
+    return CopiedThread(thread_id, total, added)
 
 
 def _found(saver: HoldfastSaver, address: Address) -> Found | None:

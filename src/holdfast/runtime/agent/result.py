@@ -13,7 +13,7 @@ from holdfast.runtime.agent.config import AutonomousConfig
 from holdfast.runtime.agent.state_mapping import usage_of
 from holdfast.runtime.models import Usage, shown
 from holdfast.runtime.result import ModelSpent, RunResult, Spent
-from holdfast.runtime.tools import Answer
+from holdfast.runtime.tools import AnswerFormat
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class AgentResult(RunResult[Any], frozen=True, kw_only=True):
 def result_of(
     state: AgentState,
     config: AutonomousConfig,
-    signature: Answer | None,
+    signature: AnswerFormat | None,
     waiting: tuple[Waiting, ...],
     saved: Spent,
 ) -> AgentResult:

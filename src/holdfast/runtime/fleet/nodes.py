@@ -39,7 +39,7 @@ from holdfast.core.state import State
 from holdfast.runtime.fleet.participants import Assignment, Participant, Turn, ask_person
 from holdfast.runtime.fleet.prompts import (
     LEDGER_ATTEMPTS,
-    Ledger,
+    ProgressLedger,
     answer_messages,
     facts_messages,
     ledger_messages,
@@ -233,7 +233,7 @@ class _Step:
             raise EndRun("max_rounds_reached")
         return await self._worked(state, ledger)
 
-    async def _judged(self) -> Ledger | str:
+    async def _judged(self) -> ProgressLedger | str:
         """The manager's ledger, or what is wrong with it after several attempts."""
         crew, state = self._crew, self._state
         # Judged again because of a text, it is another question at the same step.
@@ -244,7 +244,7 @@ class _Step:
             reply = await ask(crew.manager, asked, name=name, schema=ledger_schema(self._names))
             self._count(reply.usage)
             read = read_ledger(reply.data, self._names)
-            if isinstance(read, Ledger):
+            if isinstance(read, ProgressLedger):
                 return read
             problems.append(read)
         return problems[-1]
@@ -253,7 +253,7 @@ class _Step:
         if self._state["reset_count"] >= self._crew.limits.resets:
             raise EndRun("stalled", error=why)
 
-    async def _worked(self, state: State, ledger: Ledger) -> State:
+    async def _worked(self, state: State, ledger: ProgressLedger) -> State:
         """The state after the participant's work, with all histories."""
         number = state["current_round"] + 1
         name, key = ledger.speaker, history_key(ledger.speaker)

@@ -49,7 +49,7 @@ _REASON = {"type": "string", "maxLength": 100}
 """Small models may not end a text by themselves."""
 
 
-class Ledger(msgspec.Struct, frozen=True, kw_only=True):
+class ProgressLedger(msgspec.Struct, frozen=True, kw_only=True):
     """A progress ledger: the manager's decisions and reasons."""
 
     satisfied: bool
@@ -85,7 +85,7 @@ def ledger_schema(names: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def read_ledger(data: Any, names: Sequence[str]) -> Ledger | str:
+def read_ledger(data: Any, names: Sequence[str]) -> ProgressLedger | str:
     """Read a manager's answer as a ledger, or return what is wrong with it."""
     if not isinstance(data, Mapping):
         return "it is not a JSON object"
@@ -101,7 +101,7 @@ def read_ledger(data: Any, names: Sequence[str]) -> Ledger | str:
     speaker = answers["next_speaker"].strip()
     if speaker not in names and not answers["is_request_satisfied"]:
         return f"next_speaker is {speaker!r}, and the team is {', '.join(names)}"
-    return Ledger(
+    return ProgressLedger(
         satisfied=answers["is_request_satisfied"],
         looping=answers["is_in_loop"],
         progressing=answers["is_progress_being_made"],

@@ -24,7 +24,7 @@ from holdfast.runtime.graph.config import CheckpointConfig, GraphConfig, GraphOp
 from holdfast.runtime.graph.edges import Edge, Predicate
 from holdfast.runtime.graph.mermaid import draw
 from holdfast.runtime.graph.node_result import EndRun, NodeFunction
-from holdfast.runtime.graph.runner import NOTHING, Resume, Runner, first_draft
+from holdfast.runtime.graph.runner import NOTHING, ResumeRequest, Runner, first_draft
 from holdfast.runtime.graph.subgraph import run_nested
 from holdfast.runtime.result import GraphResult, Spent, spent_before
 from holdfast.runtime.resume import (
@@ -388,7 +388,7 @@ class StateGraph:
         if secrets:
             state = state.with_secrets(secrets)
         answered = answer is not NOTHING or bool(answers)
-        wanted = Resume(state.run_id, None, None, answer, answers or {}, secrets or {})
+        wanted = ResumeRequest(state.run_id, None, None, answer, answers or {}, secrets or {})
         if answered and run_id is None:
             raise UsageError("an answer is given, and no run_id", hint="name the run that waits")
         return Execution(self, state, wanted if answered else None, on_event)
@@ -437,7 +437,9 @@ class StateGraph:
         `ShapeError` if the run is of another graph or the graph has changed (unless *force*), and
         `LeaseHeldError` if a live process executes the run.
         """
-        wanted = Resume(run_id, checkpoint_id, step, answer, answers or {}, secrets or {}, force)
+        wanted = ResumeRequest(
+            run_id, checkpoint_id, step, answer, answers or {}, secrets or {}, force
+        )
         return await Execution(self, None, wanted, on_event).result(alone=False)
 
     async def resume_state(
@@ -451,7 +453,9 @@ class StateGraph:
         force: bool = False,
     ) -> State:
         """`resume` for what is built on graphs: the final state, or a signal as of `execute`."""
-        wanted = Resume(run_id, checkpoint_id, None, answer, answers or {}, secrets or {}, force)
+        wanted = ResumeRequest(
+            run_id, checkpoint_id, None, answer, answers or {}, secrets or {}, force
+        )
         return await self._resume(wanted, alone=False)
 
     def execute_sync(
@@ -476,7 +480,9 @@ class StateGraph:
         on_event: Callable[[Event], None] | None = None,
     ) -> GraphResult:
         """`resume` for scripts: with its own event loop, stopping on SIGINT and SIGTERM."""
-        wanted = Resume(run_id, checkpoint_id, step, answer, answers or {}, secrets or {}, force)
+        wanted = ResumeRequest(
+            run_id, checkpoint_id, step, answer, answers or {}, secrets or {}, force
+        )
         return _in_a_loop(Execution(self, None, wanted, on_event).result(alone=True))
 
     async def checkpoint(
@@ -511,7 +517,7 @@ class StateGraph:
         with runner.stop.watching(signals=self._wants_signals(alone)):
             return await runner.execute(state)
 
-    async def _resume(self, wanted: Resume, *, alone: bool) -> State:
+    async def _resume(self, wanted: ResumeRequest, *, alone: bool) -> State:
         self.manager  # noqa: B018 - raises if checkpointing is off
         runner = self._runner(self.plan(), alone)
         with runner.stop.watching(signals=self._wants_signals(alone)):
@@ -625,7 +631,7 @@ class Execution:
         self,
         graph: StateGraph,
         state: State | None,
-        wanted: Resume | None,
+        wanted: ResumeRequest | None,
         on_event: Callable[[Event], None] | None,
     ) -> None:
         self._graph = graph.watched_by(self)

@@ -37,7 +37,7 @@ logger = logging.getLogger("holdfast.graph")
 NOTHING: Any = object()
 
 
-class Resume(msgspec.Struct, frozen=True):
+class ResumeRequest(msgspec.Struct, frozen=True):
     """Options of a resume."""
 
     run_id: str
@@ -90,7 +90,7 @@ class Runner:
         if self._manager is None:
             return await self._begin(None, state)
         session = await self._open(self._manager, state.run_id)
-        wanted = Resume(state.run_id, secrets=state.secrets)
+        wanted = ResumeRequest(state.run_id, secrets=state.secrets)
         try:
             found = await asyncio.to_thread(self._find, session, wanted, state.name)
             if found is None:
@@ -99,7 +99,7 @@ class Runner:
         finally:
             await self._close(session)
 
-    async def resume(self, wanted: Resume) -> State:
+    async def resume(self, wanted: ResumeRequest) -> State:
         """Continue a run that is in the store."""
         manager = self._manager
         assert manager is not None
@@ -199,7 +199,7 @@ class Runner:
             await loop.begin(state)
         return await self._run(loop, session, state, Progress(next=self._plan.entry))
 
-    def _find(self, session: Session, wanted: Resume, name: str) -> _Found | None:
+    def _find(self, session: Session, wanted: ResumeRequest, name: str) -> _Found | None:
         """Load the checkpoint to continue from; None if the store does not hold the run."""
         reader = session.manager.reader
         run = reader.run(session.run_id)
@@ -245,7 +245,7 @@ class Runner:
             )
         return _Found(header, state, progress, (branch_note(header.seq, run.seq),), True)
 
-    async def _continue(self, session: Session, found: _Found, wanted: Resume) -> State:
+    async def _continue(self, session: Session, found: _Found, wanted: ResumeRequest) -> State:
         header, state, progress = found.header, found.state, found.progress
         if header.status == "completed":
             return await self._stored(session.manager, header, wanted, state)
@@ -282,7 +282,11 @@ class Runner:
             logger.warning("the journal of completed run %s was not deleted: %s", run_id, error)
 
     async def _stored(
-        self, manager: StateManager, header: Header, wanted: Resume, state: State | None = None
+        self,
+        manager: StateManager,
+        header: Header,
+        wanted: ResumeRequest,
+        state: State | None = None,
     ) -> State:
         """The result of a completed run."""
         if state is None:
@@ -301,7 +305,7 @@ class Runner:
 
     # Does the run fit the graph?
 
-    def _check_name(self, run: RunInfo, wanted: Resume, name: str) -> None:
+    def _check_name(self, run: RunInfo, wanted: ResumeRequest, name: str) -> None:
         if run.name and name and run.name != name and not wanted.force:
             raise ShapeError(
                 f"run {run.run_id!r} is of {run.name!r}, not of {name!r}",
@@ -362,7 +366,7 @@ def first_draft(plan: Plan, state: State) -> CheckpointDraft:
     )
 
 
-def _take_answers(session: Session, wanted: Resume) -> None:
+def _take_answers(session: Session, wanted: ResumeRequest) -> None:
     """Give the ledger the answers of a resume, each for an open question."""
     open_ids = [note.content.id for note in session.ledger.waiting() if note.kind == "question"]
     there = ", ".join(open_ids) or "none"

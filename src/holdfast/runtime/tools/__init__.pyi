@@ -16,7 +16,7 @@ from holdfast.runtime.tools.definition import check_tool_name as check_tool_name
 from holdfast.runtime.tools.definition import read_tool as read_tool
 from holdfast.runtime.tools.definition import text_of as text_of
 from holdfast.runtime.tools.definition import tool as tool
-from holdfast.runtime.tools.signature import Answer as Answer
+from holdfast.runtime.tools.signature import AnswerFormat as AnswerFormat
 from holdfast.runtime.tools.signature import InputField as InputField
 from holdfast.runtime.tools.signature import OutputField as OutputField
 from holdfast.runtime.tools.signature import Signature as Signature

@@ -45,7 +45,7 @@ class Signature:
     """
 
 
-class Answer(msgspec.Struct, frozen=True):
+class AnswerFormat(msgspec.Struct, frozen=True):
     """The wanted answer: instructions, schema, and conversion."""
 
     instructions: str
@@ -54,7 +54,7 @@ class Answer(msgspec.Struct, frozen=True):
     """Converts parsed JSON, or raises a `UsageError` that a model can read."""
 
 
-def read_signature(given: object) -> Answer | None:
+def read_signature(given: object) -> AnswerFormat | None:
     """Read a signature, a pydantic model or a dataclass; None for None."""
     if given is None:
         return None
@@ -63,18 +63,18 @@ def read_signature(given: object) -> Answer | None:
         return _own(cls)
     about = inspect.cleandoc(cls.__doc__ or "")
     if hasattr(cls, "model_json_schema"):
-        return Answer(about, cls.model_json_schema(), _reader(cls.model_validate))  # type: ignore[attr-defined]
+        return AnswerFormat(about, cls.model_json_schema(), _reader(cls.model_validate))  # type: ignore[attr-defined]
     if dataclasses.is_dataclass(cls) or issubclass(cls, msgspec.Struct):
         if about.startswith(f"{cls.__name__}("):
             about = ""  # the one that dataclass makes up
         schema = _inlined(msgspec.json.schema(cls))
-        return Answer(about, schema, _reader(lambda data: msgspec.convert(data, cls)))
+        return AnswerFormat(about, schema, _reader(lambda data: msgspec.convert(data, cls)))
     raise UsageError(
         f"a {cls.__name__} is no signature", hint="give a Signature, a pydantic model, a dataclass"
     )
 
 
-def _own(cls: type[Signature]) -> Answer:
+def _own(cls: type[Signature]) -> AnswerFormat:
     hints = typing.get_type_hints(cls)
     fields = {name: value for name, value in vars(cls).items() if isinstance(value, _Field)}
     outputs = {name: field for name, field in fields.items() if field.output}
@@ -92,7 +92,7 @@ def _own(cls: type[Signature]) -> Answer:
     if inputs:
         about = "\n".join([about, "The task gives:", *inputs]).strip()
     read = _reader(lambda data: msgspec.structs.asdict(msgspec.convert(data, shape)))
-    return Answer(about, schema, read)
+    return AnswerFormat(about, schema, read)
 
 
 def _inlined(schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -87,7 +87,7 @@ class Fields(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Bytes of each header and each body, as they are written."""
 
 
-class Line(msgspec.Struct, frozen=True):
+class CommitLine(msgspec.Struct, frozen=True):
     """One commit of a run."""
 
     fields: Fields
@@ -141,7 +141,7 @@ class _Cursor:
         return self.take(max(end - self._at, 0))
 
 
-def parse(text: bytes) -> Line:
+def parse(text: bytes) -> CommitLine:
     """The line whose text this is, newline included, or a `CorruptError`.
 
     Its own fields are proved by this; its records prove themselves when they are opened.
@@ -169,7 +169,7 @@ def parse(text: bytes) -> Line:
     cursor.expect(b"]}\n")
     if cursor.take(1) or told != _sum(head, parts):
         raise CorruptError("a line does not match its checksum")
-    return Line(fields, tuple(parts))
+    return CommitLine(fields, tuple(parts))
 
 
 _MARKS: dict[Codec, bytes] = {
@@ -180,18 +180,18 @@ _MARKS: dict[Codec, bytes] = {
 _LENGTH = 8
 
 
-def pack(line: Line, codec: Codec) -> bytes:
+def pack(line: CommitLine, codec: Codec) -> bytes:
     """A line as it is written to a file of this codec."""
     return _member(line.text(), codec)
 
 
-def pack_chains(chains: Iterable[Sequence[Line]], codec: Codec) -> bytes:
+def pack_chains(chains: Iterable[Sequence[CommitLine]], codec: Codec) -> bytes:
     """Lines packed together, given in chains, each from a line with a keyframe to the next.
 
     A damaged member costs all that is in it, so one holds no more than a chain of deltas, or
     several short ones. The first line of the next member tells what it hid.
     """
-    packed: list[list[Line]] = [[]]
+    packed: list[list[CommitLine]] = [[]]
     size = 0
     for chain in chains:
         fits = len(packed[-1]) + len(chain) <= CHAIN
@@ -202,7 +202,7 @@ def pack_chains(chains: Iterable[Sequence[Line]], codec: Codec) -> bytes:
                 fields = msgspec.structs.replace(line.fields, hid=tuple(hid))
                 packed.append([])
                 size = 0
-                line = Line(fields, line.parts)  # noqa: PLW2901
+                line = CommitLine(fields, line.parts)  # noqa: PLW2901
             fits = True
             packed[-1].append(line)
             size += weight
@@ -274,7 +274,9 @@ def _unpack(member: bytes, codec: Codec) -> bytes | None:
     return text if whole and member.startswith(_MARKS[codec]) and text.endswith(b"\n") else None
 
 
-def thin(lines: Iterable[tuple[Line, tuple[int, ...]]], erase: Collection[int]) -> list[Line]:
+def thin(
+    lines: Iterable[tuple[CommitLine, tuple[int, ...]]], erase: Collection[int]
+) -> list[CommitLine]:
     """The lines, each with the seqs of its parts, without the parts that stand at *erase*.
 
     Lines that are left empty are folded into the next one; only the last stays, because the
@@ -283,7 +285,7 @@ def thin(lines: Iterable[tuple[Line, tuple[int, ...]]], erase: Collection[int]) 
     source = list(lines)
     first = source[0][0].fields
     after = first.after
-    kept: list[Line] = []
+    kept: list[CommitLine] = []
     erased: list[tuple[int, int]] = []
     hide: list[int] = []
     for number, (line, seqs) in enumerate(source, 1):
@@ -303,6 +305,6 @@ def thin(lines: Iterable[tuple[Line, tuple[int, ...]]], erase: Collection[int]) 
             erased=tuple(merge_ranges(erased)),
             moved=line.fields.moved,
         )
-        kept.append(Line(fields, parts))
+        kept.append(CommitLine(fields, parts))
         after, erased, hide = line.fields.commit, [], []
     return kept

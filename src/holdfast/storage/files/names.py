@@ -82,7 +82,7 @@ def _folders(root: Folder) -> list[str]:
     return [name for name in root.names(directories=True) if _FOLDER.fullmatch(name)]
 
 
-class Listing:
+class RunFiles:
     """The run files under a directory, as of the last `refresh`."""
 
     def __init__(self) -> None:

@@ -12,19 +12,19 @@ import msgspec
 from holdfast.core.records import Header
 from holdfast.errors import CorruptError
 from holdfast.storage.base import RecordQuery, RunInfo, RunQuery, matches, matches_run, only_one
-from holdfast.storage.files.run_index import Journal, Key
+from holdfast.storage.files.run_index import JournalIndex, Key
 from holdfast.storage.shared import passed_over
 
 
 def newest_first(
-    journals: Iterable[Journal], query: RecordQuery, below: Key
+    journals: Iterable[JournalIndex], query: RecordQuery, below: Key
 ) -> Iterator[tuple[Key, Header]]:
     """The headers that *query* wants, each with its key, from the first below *below*.
 
     A damaged run that *query* does not name is left out: what was deleted or tagged in it may be
     just what cannot be read.
     """
-    whole: list[Journal] = []
+    whole: list[JournalIndex] = []
     for journal in journals:
         if query.run_id is not None:
             journal.check()
@@ -37,7 +37,7 @@ def newest_first(
     return ((key, header) for key, header in merged if matches(header, query))
 
 
-def key_before(journals: Iterable[Journal], query: RecordQuery) -> Key:
+def key_before(journals: Iterable[JournalIndex], query: RecordQuery) -> Key:
     """The place of the record that *query* calls `before`."""
     found: dict[tuple[str, str], Key] = {}
     for journal in journals:
@@ -49,7 +49,7 @@ def key_before(journals: Iterable[Journal], query: RecordQuery) -> Key:
     return only_one(found, query.before)
 
 
-def find(journals: Sequence[Journal], id_prefix: str) -> list[Header]:
+def find(journals: Sequence[JournalIndex], id_prefix: str) -> list[Header]:
     """The visible checkpoints of this id or, if there are none, those whose id starts so.
 
     A run that is damaged might have held another, which matters unless the very id is found.
@@ -63,7 +63,7 @@ def find(journals: Sequence[Journal], id_prefix: str) -> list[Header]:
     return found
 
 
-def _newest_of(journals: Iterable[Journal], id_: str, *, exact: bool) -> list[Header]:
+def _newest_of(journals: Iterable[JournalIndex], id_: str, *, exact: bool) -> list[Header]:
     found: dict[tuple[str, str, str], tuple[Key, Header]] = {}
     for journal in journals:
         for known in [id_] if exact else [one for one in journal.ids if one.startswith(id_)]:
@@ -75,7 +75,7 @@ def _newest_of(journals: Iterable[Journal], id_: str, *, exact: bool) -> list[He
     return [header for _, header in sorted(found.values(), key=itemgetter(0), reverse=True)]
 
 
-def notes_of(journals: Iterable[Journal], kinds: Collection[str]) -> Iterator[Header]:
+def notes_of(journals: Iterable[JournalIndex], kinds: Collection[str]) -> Iterator[Header]:
     """The visible notes of these kinds, oldest first within a run."""
     for journal in journals:
         for seq in journal.seqs:
@@ -84,7 +84,7 @@ def notes_of(journals: Iterable[Journal], kinds: Collection[str]) -> Iterator[He
                 yield copy_of(entry.header)
 
 
-def heads(journals: Iterable[Journal], query: RunQuery) -> Iterator[RunInfo | CorruptError]:
+def heads(journals: Iterable[JournalIndex], query: RunQuery) -> Iterator[RunInfo | CorruptError]:
     """The runs that *query* wants, the one that began last first.
 
     A damaged run is given as a `CorruptError`, and ends the list, if *query* asks for it or its

@@ -28,9 +28,17 @@ from holdfast.core.records import Record, medium_name, open_header
 from holdfast.errors import CorruptError
 from holdfast.storage.files.dirfd import READ_ONLY, Folder, read_at, sync, temporary, write_at
 from holdfast.storage.files.leases import leases_left_behind
-from holdfast.storage.files.lines import Codec, Line, lines_of, members, pack_chains, parse, thin
-from holdfast.storage.files.names import Listing, RunFile, file_name, left_behind
-from holdfast.storage.files.run_index import Entry, Journal, Segment
+from holdfast.storage.files.lines import (
+    Codec,
+    CommitLine,
+    lines_of,
+    members,
+    pack_chains,
+    parse,
+    thin,
+)
+from holdfast.storage.files.names import RunFile, RunFiles, file_name, left_behind
+from holdfast.storage.files.run_index import IndexedRecord, JournalIndex, Segment
 from holdfast.storage.shared import about_record
 
 _LOCKS, _HEADS, _DELETING = ".locks", ".heads", ".deleting"
@@ -59,8 +67,8 @@ class JournalFiles:
         """The runs whose last write failed and could not be undone."""
         self._notice = notice
         self._noticed: set[tuple[str, int]] = set()
-        self._listing = Listing()
-        self._journals: dict[str, Journal] = {}
+        self._listing = RunFiles()
+        self._journals: dict[str, JournalIndex] = {}
 
     @contextmanager
     def lock(self, root: Folder, medium: str) -> Iterator[None]:
@@ -78,7 +86,7 @@ class JournalFiles:
         with root.folder(_LOCKS, create=True) as locks, locks.lock("new") as fd:
             yield fd
 
-    def journal(self, root: Folder, medium: str, *, locked: bool = False) -> Journal | None:
+    def journal(self, root: Folder, medium: str, *, locked: bool = False) -> JournalIndex | None:
         """The run's journal as it is now; *locked* tells that its lock is held."""
         known = self._journals.get(medium)
         if known is not None:
@@ -91,14 +99,14 @@ class JournalFiles:
             journal = self._current(root, medium, locked=locked)
         return journal
 
-    def journals(self, root: Folder, folder: str | None = None) -> list[Journal]:
+    def journals(self, root: Folder, folder: str | None = None) -> list[JournalIndex]:
         """The journals of all runs, or of those that have a file in *folder*."""
         # All directories even so: a run may have continued in another one.
         self._listing.refresh(root)
         found = [self._current(root, medium) for medium in self._listing.mediums(folder)]
         return [journal for journal in found if journal is not None]
 
-    def to_write(self, root: Folder, medium: str) -> Journal | None:
+    def to_write(self, root: Folder, medium: str) -> JournalIndex | None:
         """The journal of a run that is held, ready to be appended to unless its end is damaged."""
         self._finish_deletion(root, medium)
         journal = self.journal(root, medium, locked=True)
@@ -142,14 +150,14 @@ class JournalFiles:
                     with suppress(FileNotFoundError), root.folder(folder) as opened:
                         opened.drop(name)
 
-    def records(self, root: Folder, entries: Iterable[Entry]) -> list[Record]:
+    def records(self, root: Folder, entries: Iterable[IndexedRecord]) -> list[Record]:
         """The records with their bodies, up to the first that is not as it was written.
 
         If that is the first of all, it is a `CorruptError`.
         """
         read: list[Record] = []
         lines: dict[tuple[int, int], list[bytes]] = {}
-        parsed: dict[tuple[int, int, int], Line] = {}
+        parsed: dict[tuple[int, int, int], CommitLine] = {}
         for entry in entries:
             place = entry.place
             member = id(place.segment), place.start
@@ -169,7 +177,7 @@ class JournalFiles:
         return read
 
     def rewrite(
-        self, root: Folder, journal: Journal, segment: Segment, erase: Collection[int] = ()
+        self, root: Folder, journal: JournalIndex, segment: Segment, erase: Collection[int] = ()
     ) -> None:
         """Write a segment anew, packed, without the records at *erase*. The run is held."""
         journal.check()
@@ -180,7 +188,7 @@ class JournalFiles:
             headers = [open_header(part.text, part.digest) for part in line.parts]
             keyframes.update(header.digest for header in headers if header.frame == "key")
             lines.append((line, tuple(header.seq for header in headers)))
-        chains: list[list[Line]] = [[]]
+        chains: list[list[CommitLine]] = [[]]
         for line in thin(lines, erase):
             if any(part.digest in keyframes for part in line.parts):
                 chains.append([])
@@ -241,7 +249,7 @@ class JournalFiles:
             write_at(fd, b"%-20d\n" % ordinal, 0)
         return ordinal
 
-    def create(self, root: Folder, journal: Journal, folder: str, data: bytes) -> None:
+    def create(self, root: Folder, journal: JournalIndex, folder: str, data: bytes) -> None:
         """Begin a segment, in *folder*, that holds *data*. The run is held."""
         number = len(journal.segments) + 1
         file = file_name(journal.ordinal, journal.medium, number, self.codec)
@@ -257,7 +265,7 @@ class JournalFiles:
         journal.read(segment, data, stat)
         self._journals[journal.medium] = journal
 
-    def acknowledge(self, root: Folder, journal: Journal) -> None:
+    def acknowledge(self, root: Folder, journal: JournalIndex) -> None:
         """Note the newest commit, so that a file that lost its end is found out.
 
         It is not synced: a lost or old note detects less, but reports no false damage.
@@ -298,7 +306,7 @@ class JournalFiles:
             and self.journal(root, medium, locked=True) is None
         )
 
-    def journal_or_missing(self, root: Folder, medium: str) -> tuple[Journal | None, bool]:
+    def journal_or_missing(self, root: Folder, medium: str) -> tuple[JournalIndex | None, bool]:
         """The run's journal, or whether it is missing.
 
         Only under the lock is it known: a run may begin or be deleted while it is looked for.
@@ -350,7 +358,7 @@ class JournalFiles:
             raise CorruptError("a line ends before it should")
         return lines
 
-    def _current(self, root: Folder, medium: str, *, locked: bool = False) -> Journal | None:
+    def _current(self, root: Folder, medium: str, *, locked: bool = False) -> JournalIndex | None:
         known = self._journals.get(medium)
         with suppress(FileNotFoundError):
             if known is not None and self._grown(root, known):
@@ -376,7 +384,7 @@ class JournalFiles:
                 return
             yield True
 
-    def _keep(self, medium: str, journal: Journal | None) -> Journal | None:
+    def _keep(self, medium: str, journal: JournalIndex | None) -> JournalIndex | None:
         if journal is None:
             self.forget(medium)
             return None
@@ -391,7 +399,7 @@ class JournalFiles:
             )
         return journal
 
-    def _grown(self, root: Folder, journal: Journal) -> bool:
+    def _grown(self, root: Folder, journal: JournalIndex) -> bool:
         """Take in what was appended; False if more than that was done, or something is wrong."""
         files = self._listing.of(journal.medium)
         segments = journal.segments
@@ -411,14 +419,14 @@ class JournalFiles:
                 return not journal.has_anomaly
         return True
 
-    def _read(self, root: Folder, medium: str) -> Journal | None:
+    def _read(self, root: Folder, medium: str) -> JournalIndex | None:
         deleted = self._deleted(root, medium)
         # First the head: what it tells of is in the files by then.
         acknowledged = self._acknowledged(root, medium)
         files = [file for file in self._listing.of(medium) if file.ordinal > deleted]
         if not files:
             return None
-        journal = Journal(medium, files[0].ordinal)
+        journal = JournalIndex(medium, files[0].ordinal)
         for file in files:
             segment = Segment(file.folder, file.file, file.codec)
             with root.folder(file.folder) as folder, folder.open(file.file) as fd:
@@ -431,7 +439,7 @@ class JournalFiles:
         return journal
 
 
-def _damaged(entry: Entry, error: CorruptError | IndexError) -> CorruptError:
+def _damaged(entry: IndexedRecord, error: CorruptError | IndexError) -> CorruptError:
     header, place = entry.header, entry.place
     path = f"{place.segment.folder}/{place.segment.file}"
     why = error.message if isinstance(error, CorruptError) else "its line is gone"

@@ -11,16 +11,16 @@ import msgspec
 from holdfast.core.records import Record, gaps_between
 from holdfast.errors import CorruptError
 from holdfast.storage.files.dirfd import Folder
-from holdfast.storage.files.lines import Line, pack
+from holdfast.storage.files.lines import CommitLine, pack
 from holdfast.storage.files.names import file_name, folder_of
 from holdfast.storage.files.reader import JournalFiles, stat_of
-from holdfast.storage.files.run_index import Journal, Segment
+from holdfast.storage.files.run_index import JournalIndex, Segment
 from holdfast.storage.shared import Inspection, moment
 
 _QUARANTINE = ".quarantine"
 
 
-def inspect_run(files: JournalFiles, root: Folder, journal: Journal) -> Inspection:
+def inspect_run(files: JournalFiles, root: Folder, journal: JournalIndex) -> Inspection:
     """Read all that is whole of a run that is held."""
     problems = [journal.corrupt(damage).message for damage in journal.damages]
     records: list[Record] = []
@@ -48,7 +48,7 @@ def inspect_missing(run_id: str, problem: str) -> Inspection:
     return Inspection(run_id=run_id, records=(), hidden=frozenset(), problems=(problem,), head=0)
 
 
-def cut_torn(files: JournalFiles, root: Folder, journal: Journal) -> str:
+def cut_torn(files: JournalFiles, root: Folder, journal: JournalIndex) -> str:
     """Cut off a write that was never acknowledged; tells what was cut. The run is held."""
     segment = journal.segments[-1]
     size = segment.stat[1] - segment.end
@@ -59,7 +59,7 @@ def cut_torn(files: JournalFiles, root: Folder, journal: Journal) -> str:
 def rebuild(
     files: JournalFiles,
     root: Folder,
-    journal: Journal,
+    journal: JournalIndex,
     records: Sequence[Record],
     hidden: Collection[int],
 ) -> str:
@@ -72,7 +72,7 @@ def rebuild(
     if not records:
         files.remove(root, journal.medium)
         return kept
-    new = Journal(journal.medium, journal.ordinal)
+    new = JournalIndex(journal.medium, journal.ordinal)
     old = {(segment.folder, segment.file) for segment in journal.segments}
     for number, (folder, lines) in enumerate(_segments(new, journal, records, hidden), 1):
         name = file_name(journal.ordinal, journal.medium, number, files.codec)
@@ -96,7 +96,7 @@ def rebuild(
     return kept
 
 
-def _set_aside(root: Folder, journal: Journal) -> str:
+def _set_aside(root: Folder, journal: JournalIndex) -> str:
     place = f"{journal.medium}-{moment()}"
     with root.folder(_QUARANTINE, create=True) as all_, all_.folder(place, create=True) as kept:
         for segment in journal.segments:
@@ -107,8 +107,8 @@ def _set_aside(root: Folder, journal: Journal) -> str:
 
 
 def _segments(
-    new: Journal, old: Journal, records: Sequence[Record], hidden: Collection[int]
-) -> Iterator[tuple[str, Iterator[Line]]]:
+    new: JournalIndex, old: JournalIndex, records: Sequence[Record], hidden: Collection[int]
+) -> Iterator[tuple[str, Iterator[CommitLine]]]:
     """The directory and the lines of each file; a line is taken in before the next is made."""
     groups = [
         (folder, list(group))
@@ -120,14 +120,14 @@ def _segments(
 
 
 def _lines(
-    new: Journal,
-    old: Journal,
+    new: JournalIndex,
+    old: JournalIndex,
     records: Sequence[Record],
     hidden: Collection[int],
     gaps: dict[int, tuple[int, int]],
     *,
     moves: bool,
-) -> Iterator[Line]:
+) -> Iterator[CommitLine]:
     def commit_of(record: Record) -> int:
         entry = old.entries.get(record.header.seq)
         return entry.commit if entry is not None else 0
@@ -146,7 +146,7 @@ def _lines(
                 began=old.ordinal,
                 started=old.started or its[0].header.saved_at,
             )
-            line = Line(fields, line.parts)
+            line = CommitLine(fields, line.parts)
         yield line
     if moves:
         yield new.next_line((), (), commit=0, moved=True)

@@ -24,8 +24,8 @@ from holdfast.storage.files.lines import (
     CHAIN,
     PACK,
     Codec,
+    CommitLine,
     Fields,
-    Line,
     Part,
     lines_of,
     members,
@@ -60,7 +60,7 @@ class BodyPlace(msgspec.Struct, frozen=True):
     part: int
 
 
-class Entry(msgspec.Struct):
+class IndexedRecord(msgspec.Struct):
     """A record of the journal without its body."""
 
     header: Header
@@ -87,7 +87,7 @@ Key = tuple[int, int, int]
 """The order of records between runs: commit, ordinal of the run, seq."""
 
 
-class Journal:
+class JournalIndex:
     """The records of one run, in order, and whatever is wrong with its files."""
 
     def __init__(self, medium: str, ordinal: int) -> None:
@@ -96,7 +96,7 @@ class Journal:
         self.run_id = medium
         self.ordinal = ordinal
         self.segments: list[Segment] = []
-        self.entries: dict[int, Entry] = {}
+        self.entries: dict[int, IndexedRecord] = {}
         self.seqs: list[int] = []
         self.ids: dict[str, list[int]] = {}
         self.tags: dict[str, list[int]] = {}
@@ -168,7 +168,7 @@ class Journal:
             hint = f"bring the file back; if this is a copy, .heads/{self.medium} can be removed"
             self._damaged("records that were acknowledged are missing", newest, newest.end, hint)
 
-    def add(self, line: Line, place: BodyPlace) -> str:
+    def add(self, line: CommitLine, place: BodyPlace) -> str:
         """Take in a line, and tell what is wrong with its place in the journal, if anything.
 
         A line that is itself damaged is a `CorruptError`, and nothing of it is taken in.
@@ -246,10 +246,10 @@ class Journal:
         damage = near[-1] if near else self.damages[0]
         return self.corrupt(msgspec.structs.replace(damage, seq=seq))
 
-    def between(self, first: int, last: int, *, most: int, most_bytes: int) -> list[Entry]:
+    def between(self, first: int, last: int, *, most: int, most_bytes: int) -> list[IndexedRecord]:
         """The first entries from *first* to *last*, so many, or with bodies of so many bytes."""
         start = bisect_left(self.seqs, first)
-        found: list[Entry] = []
+        found: list[IndexedRecord] = []
         for seq in self.seqs[start : start + most]:
             if seq > last or most_bytes <= 0:
                 break
@@ -296,7 +296,7 @@ class Journal:
         commit: int,
         erased: Iterable[Span] = (),
         moved: bool = False,
-    ) -> Line:
+    ) -> CommitLine:
         """The line that appends *records* and hides what is visible of *hide*.
 
         *erased* are the ranges of seqs that the records pass over; *moved* says that the run
@@ -319,7 +319,7 @@ class Journal:
             erased=tuple(erased),
             moved=moved,
         )
-        return Line(fields, tuple(map(Part.of, records)))
+        return CommitLine(fields, tuple(map(Part.of, records)))
 
     def loose(self, *, last: bool) -> list[Segment]:
         """The closed segments, and the *last* if told, that would be smaller if packed."""
@@ -330,7 +330,7 @@ class Journal:
             and segment.members > 2 * (segment.text // PACK + segment.lines // CHAIN) + 1
         ]
 
-    def key_of(self, entry: Entry) -> Key:
+    def key_of(self, entry: IndexedRecord) -> Key:
         return entry.commit, self.ordinal, entry.header.seq
 
     def newest(self, scope: str) -> Header | None:
@@ -377,7 +377,7 @@ class Journal:
             return all(part.digest in known for part in line.parts)
         return False
 
-    def _misplaced(self, line: Line, headers: Sequence[Header], spans: Sequence[Span]) -> str:
+    def _misplaced(self, line: CommitLine, headers: Sequence[Header], spans: Sequence[Span]) -> str:
         if line.fields.after != self.commit or line.fields.commit <= self.commit:
             return "a line is missing, doubled or out of place"
         seq, digest = self.seq, self.digest
@@ -395,7 +395,7 @@ class Journal:
     def _enter(self, header: Header, commit: int, place: BodyPlace) -> None:
         if header.seq in self.entries:
             return
-        self.entries[header.seq] = Entry(header, commit, place)
+        self.entries[header.seq] = IndexedRecord(header, commit, place)
         insort(self.seqs, header.seq)
         self.ids.setdefault(header.id, []).append(header.seq)
         for tag in header.tags:

@@ -38,8 +38,8 @@ from holdfast.storage.files.names import folder_of
 from holdfast.storage.files.queries import copy_of, find, heads, key_before, newest_first, notes_of
 from holdfast.storage.files.reader import JournalFiles
 from holdfast.storage.files.repair import cut_torn, inspect_missing, inspect_run, rebuild
-from holdfast.storage.files.run_index import Journal, Key
-from holdfast.storage.files.writer import Writer
+from holdfast.storage.files.run_index import JournalIndex, Key
+from holdfast.storage.files.writer import RunWriter
 from holdfast.storage.process import owner_is_dead
 from holdfast.storage.shared import (
     Inspection,
@@ -237,7 +237,7 @@ class FilesystemStorage(LeaseSlots, Storage):
                 if not opened:
                     self._files.drop_head(root, medium)
                     return "nowhere: there was nothing left of it"
-                journal = Journal(medium, self._files.new_ordinal(root))
+                journal = JournalIndex(medium, self._files.new_ordinal(root))
             if journal is None:
                 raise UsageError(f"there is no run {run_id!r} to rewrite", run_id=run_id)
             check_head(run_id, head, journal.seq + journal.broken)
@@ -270,7 +270,7 @@ class FilesystemStorage(LeaseSlots, Storage):
 
     def _journals(
         self, root: Folder | None, run_id: str | None = None, name: str | None = None
-    ) -> list[Journal]:
+    ) -> list[JournalIndex]:
         """The journals of a run, of a name, or of all; a name may bring some that are not its."""
         if root is None:
             return []
@@ -290,7 +290,7 @@ class FilesystemStorage(LeaseSlots, Storage):
         floor: int,
     ) -> None:
         medium = medium_name(run_id)
-        journal = self._files.to_write(root, medium) or Journal(medium, 0)
+        journal = self._files.to_write(root, medium) or JournalIndex(medium, 0)
         if not journal.segments and self._files.is_missing(root, medium):
             lost = _missing(run_id)
             for index, _, records in group:
@@ -299,7 +299,7 @@ class FilesystemStorage(LeaseSlots, Storage):
             return
         leased = any(batch.epoch is not None for _, batch, _ in group)
         lease = read_lease(root, run_id) if leased else None
-        with Writer(self._files, root, journal) as writer:
+        with RunWriter(self._files, root, journal) as writer:
             for index, batch, records in group:
                 decision = journal.decide(batch, records, lease.epoch if lease else 0)
                 if isinstance(decision, ConflictError):
@@ -339,7 +339,7 @@ class FilesystemStorage(LeaseSlots, Storage):
             return self._records(root, journal, first, last, end)
 
     def _records(
-        self, root: Folder, journal: Journal | None, first: int, last: int | None, end: int
+        self, root: Folder, journal: JournalIndex | None, first: int, last: int | None, end: int
     ) -> list[Record]:
         if journal is None:
             return []
@@ -364,7 +364,7 @@ class FilesystemStorage(LeaseSlots, Storage):
         found = paged(page, below, limit=query.limit)
         return islice((copy_of(header) for _, header in found), query.limit)
 
-    def _delete(self, root: Folder, journal: Journal, hide: set[int], erase: set[int]) -> int:
+    def _delete(self, root: Folder, journal: JournalIndex, hide: set[int], erase: set[int]) -> int:
         if erase or not journal.is_certain:
             journal.check()
         erase &= journal.entries.keys()
@@ -372,7 +372,7 @@ class FilesystemStorage(LeaseSlots, Storage):
             raise cannot_erase(journal.run_id, journal.seq)
         line = journal.next_line((), hide - erase, commit=time.time_ns())
         if line.fields.hide:
-            with Writer(self._files, root, journal) as writer:
+            with RunWriter(self._files, root, journal) as writer:
                 writer.put(journal.segments[-1].folder, line)
         touched = {id(journal.entries[seq].place.segment) for seq in erase}
         for segment in journal.segments:
@@ -388,7 +388,7 @@ class FilesystemStorage(LeaseSlots, Storage):
                     completed = journal.info().status == "completed"
                     self._repack(root, journal, last=completed)
 
-    def _repack(self, root: Folder, journal: Journal, *, last: bool) -> None:
+    def _repack(self, root: Folder, journal: JournalIndex, *, last: bool) -> None:
         if journal.damages or not journal.loose(last=last):
             return
         with self._files.lock(root, journal.medium):

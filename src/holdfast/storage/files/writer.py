@@ -11,19 +11,19 @@ from typing import Self
 from holdfast.core.records import Record
 from holdfast.storage.base import Batch
 from holdfast.storage.files.dirfd import Folder, sync, write_at
-from holdfast.storage.files.lines import Line, pack
+from holdfast.storage.files.lines import CommitLine, pack
 from holdfast.storage.files.names import folder_of
 from holdfast.storage.files.reader import JournalFiles, stat_of
-from holdfast.storage.files.run_index import Journal, Segment
+from holdfast.storage.files.run_index import JournalIndex, Segment
 
 
-class Writer:
+class RunWriter:
     """Appends to a run that is held. What was put lasts once its block is left without an error.
 
     After an error none of it counts, and the writer undoes as much as the system allows.
     """
 
-    def __init__(self, files: JournalFiles, root: Folder, journal: Journal) -> None:
+    def __init__(self, files: JournalFiles, root: Folder, journal: JournalIndex) -> None:
         self._files = files
         self._root = root
         self._journal = journal
@@ -56,7 +56,7 @@ class Writer:
             if segment.folder != folder:
                 self._extend(segment, self._journal.next_line((), (), commit=commit, moved=True))
 
-    def put(self, folder: str, line: Line) -> None:
+    def put(self, folder: str, line: CommitLine) -> None:
         """Append *line* to the segment that lies in *folder*, or begin one there."""
         journal, codec = self._journal, self._files.codec
         self._used = True
@@ -96,7 +96,7 @@ class Writer:
         if error is None and self._used:
             self._files.acknowledge(self._root, self._journal)
 
-    def _extend(self, segment: Segment, line: Line) -> None:
+    def _extend(self, segment: Segment, line: CommitLine) -> None:
         data = pack(line, segment.codec)
         fd = self._opened(segment)
         write_at(fd, data, segment.end)

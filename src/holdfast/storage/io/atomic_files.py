@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import BinaryIO
 
 from holdfast.storage.files import sync
-from holdfast.storage.replicated import Progress
+from holdfast.storage.replicated import CallProgress
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 @contextmanager
-def replacing(path: Path, progress: Progress) -> Iterator[BinaryIO]:
+def replacing(path: Path, progress: CallProgress) -> Iterator[BinaryIO]:
     """A file that takes the place of *path* when the block ends well, unless it was given up."""
     directory = os.open(path.parent, _DIRECTORY)
     try:

@@ -36,7 +36,7 @@ from holdfast.errors import DecodeError, EncodeError, NotFoundError, StorageErro
 from holdfast.storage.files import os_errors, sync, write_at
 from holdfast.storage.io.atomic_files import replacing
 from holdfast.storage.io.file_lock import file_lock
-from holdfast.storage.replicated import Progress, Retry, is_transient, retried, within
+from holdfast.storage.replicated import CallProgress, Retry, is_transient, retried, within
 
 __all__ = [
     "Retry",
@@ -98,7 +98,7 @@ def read_file(
         raise DecodeError(f"{target} is not {encoding} text", path=str(target)) from error
 
 
-def _read(path: Path, retry: Retry, progress: Progress) -> bytes:
+def _read(path: Path, retry: Retry, progress: CallProgress) -> bytes:
     chunks: list[bytes] = []
     with _opened(path, os.O_RDONLY, retry) as fd:
         at = 0
@@ -149,14 +149,14 @@ def write_file(
         return
     whole = memoryview(data)
 
-    def work(progress: Progress) -> None:
+    def work(progress: CallProgress) -> None:
         chunks = (whole[at : at + CHUNK] for at in range(0, len(whole), CHUNK))
         _write(target, chunks, progress)
 
     _run(target, retry, "writing", lambda progress: retried(lambda: work(progress), retry))
 
 
-def _write(path: Path, chunks: Iterable[bytes | memoryview], progress: Progress) -> None:
+def _write(path: Path, chunks: Iterable[bytes | memoryview], progress: CallProgress) -> None:
     with replacing(path, progress) as file:
         for chunk in chunks:
             file.write(chunk)
@@ -193,7 +193,7 @@ def atomic_write(path: PathLike) -> Iterator[BinaryIO]:
     'done'
     """
     target = Path(path)
-    with _errors(target), replacing(target, Progress()) as file:
+    with _errors(target), replacing(target, CallProgress()) as file:
         yield file
 
 
@@ -208,7 +208,7 @@ def append(
     target = Path(path)
     raw = data.encode(encoding) if isinstance(data, str) else data
 
-    def work(progress: Progress) -> None:
+    def work(progress: CallProgress) -> None:
         with _opened(target, os.O_RDWR | os.O_CREAT, retry) as fd:
             # Before, as what fails after the data is there would have it written twice.
             _sync_directory(target.parent)
@@ -218,7 +218,7 @@ def append(
     _run(target, retry, "appending to", lambda progress: retried(lambda: work(progress), retry))
 
 
-def _extend(fd: int, data: bytes, progress: Progress) -> None:
+def _extend(fd: int, data: bytes, progress: CallProgress) -> None:
     end = os.fstat(fd).st_size
     try:
         for at in range(0, len(data), CHUNK):
@@ -241,7 +241,7 @@ def copy(source: PathLike, target: PathLike, *, retry: Retry = _DEFAULT) -> None
     _run(old, retry, "copying", lambda progress: _copy(old, new, retry, progress))
 
 
-def _copy(source: Path, target: Path, retry: Retry, progress: Progress) -> None:
+def _copy(source: Path, target: Path, retry: Retry, progress: CallProgress) -> None:
     def by(step: Callable[[int, int, int], int]) -> Callable[[], None]:
         return lambda: retried(lambda: _copy_by(step, source, target, progress), retry)
 
@@ -251,7 +251,7 @@ def _copy(source: Path, target: Path, retry: Retry, progress: Progress) -> None:
 
 
 def _copy_by(
-    step: Callable[[int, int, int], int], source: Path, target: Path, progress: Progress
+    step: Callable[[int, int, int], int], source: Path, target: Path, progress: CallProgress
 ) -> None:
     with _opened(source, os.O_RDONLY, _ONCE) as old:
         progress.moved()
@@ -259,7 +259,7 @@ def _copy_by(
 
 
 def _copy_open(
-    step: Callable[[int, int, int], int], old: int, target: Path, progress: Progress
+    step: Callable[[int, int, int], int], old: int, target: Path, progress: CallProgress
 ) -> None:
     with replacing(target, progress) as file:
         at = 0
@@ -295,7 +295,7 @@ def move(source: PathLike, target: PathLike, *, retry: Retry = _DEFAULT) -> None
         for directory in {new.parent, old.parent}:
             _sync_directory(directory)
 
-    def work(progress: Progress) -> None:
+    def work(progress: CallProgress) -> None:
         def copy_then_delete() -> None:
             _copy(old, new, retry, progress)
             retried(lambda: os.unlink(old), retry)
@@ -310,7 +310,7 @@ def delete(path: PathLike, *, missing_ok: bool = False, retry: Retry = _DEFAULT)
     """Delete a file for good; False if there was none and that is all right."""
     target = Path(path)
 
-    def work(_: Progress) -> bool:
+    def work(_: CallProgress) -> bool:
         try:
             retried(lambda: os.unlink(target), retry)
         except FileNotFoundError:
@@ -326,7 +326,7 @@ def delete(path: PathLike, *, missing_ok: bool = False, retry: Retry = _DEFAULT)
 # What they share
 
 
-def _run(path: Path, retry: Retry, doing: str, work: Callable[[Progress], T]) -> T:
+def _run(path: Path, retry: Retry, doing: str, work: Callable[[CallProgress], T]) -> T:
     with _errors(path):
         return within(retry.deadline, work, f"{doing} {path}")
 

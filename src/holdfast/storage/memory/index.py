@@ -18,7 +18,7 @@ _FEW = 16
 """Up to so many changes to a list are made one by one, more by making it anew."""
 
 
-class Entry(msgspec.Struct):
+class StoredRecord(msgspec.Struct):
     """A stored record. Its header is decoded from its own text: no caller holds it."""
 
     place: int
@@ -41,13 +41,13 @@ class Visible:
         self._checkpoints: defaultdict[_Facet, list[int]] = defaultdict(list)
         self._all: defaultdict[_Facet, list[int]] = defaultdict(list)
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: StoredRecord) -> None:
         for facet in _facets_of(entry.header):
             self._all[facet].append(entry.place)
             if entry.header.frame != "note":
                 self._checkpoints[facet].append(entry.place)
 
-    def drop(self, entries: Iterable[Entry]) -> None:
+    def drop(self, entries: Iterable[StoredRecord]) -> None:
         gone: defaultdict[_Facet, set[int]] = defaultdict(set)
         for entry in entries:
             for facet in _facets_of(entry.header):

@@ -27,7 +27,7 @@ from holdfast.storage.base import (
     matches_run,
     only_one,
 )
-from holdfast.storage.memory.index import Entry, Ids, RunIndex, Visible, remove, wants_status
+from holdfast.storage.memory.index import Ids, RunIndex, StoredRecord, Visible, remove, wants_status
 from holdfast.storage.memory.queue import MemoryQueues
 from holdfast.storage.shared import (
     Head,
@@ -62,12 +62,12 @@ class _Run:
 
     def __init__(self, head: Head) -> None:
         self.head = head
-        self.entries: dict[int, Entry] = {}
+        self.entries: dict[int, StoredRecord] = {}
         self.seqs: list[int] = []
         self.listed = False
         self.hiding: set[int] = set()
         """Seqs that the change under way hides."""
-        self.before: tuple[Head, dict[int, Entry]] | None = None
+        self.before: tuple[Head, dict[int, StoredRecord]] | None = None
         """The run before the rewrite under way."""
 
 
@@ -87,7 +87,7 @@ class MemoryStorage(LeaseSlots, QueueSlots, Storage):
         self._closed = False
         self._runs: dict[str, _Run] = {}
         self._by_ordinal: dict[int, _Run] = {}
-        self._entries: dict[int, Entry] = {}
+        self._entries: dict[int, StoredRecord] = {}
         self._visible = Visible()
         self._ids = Ids()
         self._run_index = RunIndex()
@@ -96,7 +96,7 @@ class MemoryStorage(LeaseSlots, QueueSlots, Storage):
         self._last_place = 0
         self._last_ordinal = 0
         self._changing: _Run | None = None
-        self.quarantine: dict[str, list[Entry]] = {}
+        self.quarantine: dict[str, list[StoredRecord]] = {}
         """Records that `rewrite` has set aside, by run."""
 
     def append(self, batches: Sequence[Batch]) -> list[ConflictError | None]:
@@ -375,7 +375,7 @@ class MemoryStorage(LeaseSlots, QueueSlots, Storage):
         # Read from its text: the header of a record is the caller's, and can be changed.
         header = open_header(record.text, record.header.digest)
         self._last_place += 1
-        entry = Entry(self._last_place, header, record.text, record.body)
+        entry = StoredRecord(self._last_place, header, record.text, record.body)
         self._entries[entry.place] = run.entries[header.seq] = entry
         run.seqs.append(header.seq)
         self._visible.add(entry)
@@ -397,7 +397,7 @@ class MemoryStorage(LeaseSlots, QueueSlots, Storage):
             self._set_head(run, head)
         return len(hidden) + len(erase)
 
-    def _hide(self, run: _Run, seqs: set[int]) -> list[Entry]:
+    def _hide(self, run: _Run, seqs: set[int]) -> list[StoredRecord]:
         """Hide records, however they are counted; returns those that were visible."""
         entries = [run.entries[seq] for seq in seqs & run.entries.keys()]
         hidden = [entry for entry in entries if not entry.hidden]
@@ -432,7 +432,7 @@ class MemoryStorage(LeaseSlots, QueueSlots, Storage):
         self._run_index.move(head.ordinal, before, (head.name, head.status))
         run.head, run.listed = head, True
 
-    def _newest_checkpoint(self, run: _Run, scope: str) -> Entry | None:
+    def _newest_checkpoint(self, run: _Run, scope: str) -> StoredRecord | None:
         places = self._visible.of(RecordQuery(run_id=run.head.run_id, scope=scope))
         return self._entries[places[-1]] if places else None
 
@@ -441,7 +441,7 @@ class MemoryStorage(LeaseSlots, QueueSlots, Storage):
         return None if newest is None else newest.header
 
     def _read(self, run: _Run, first: int, last: int) -> Iterator[Record]:
-        def page(first: int, size: int) -> tuple[list[tuple[int, Entry]], int | None]:
+        def page(first: int, size: int) -> tuple[list[tuple[int, StoredRecord]], int | None]:
             with self._lock:
                 self._check_open()
                 start = bisect_left(run.seqs, first)
@@ -456,7 +456,7 @@ class MemoryStorage(LeaseSlots, QueueSlots, Storage):
             yield record
 
     def _headers(self, query: RecordQuery, bound: int) -> Iterator[Header]:
-        def page(bound: int, size: int) -> tuple[list[Entry], int | None]:
+        def page(bound: int, size: int) -> tuple[list[StoredRecord], int | None]:
             with self._lock:
                 self._check_open()
                 return self._page(query, bound, size)
@@ -465,11 +465,13 @@ class MemoryStorage(LeaseSlots, QueueSlots, Storage):
         found = entries if query.run_id is not None else filter(_is_listed, entries)
         return islice(map(_opened, found), query.limit)
 
-    def _page(self, query: RecordQuery, bound: int, size: int) -> tuple[list[Entry], int | None]:
+    def _page(
+        self, query: RecordQuery, bound: int, size: int
+    ) -> tuple[list[StoredRecord], int | None]:
         """Up to *size* wanted entries placed before *bound*, and the bound of what follows."""
         places = self._visible.of(query)
         end = bisect_left(places, bound)
-        page: list[Entry] = []
+        page: list[StoredRecord] = []
         for index in range(end - 1, max(end - 1 - _SCAN, -1), -1):
             entry = self._entries[places[index]]
             bound = entry.place
@@ -492,9 +494,9 @@ class MemoryStorage(LeaseSlots, QueueSlots, Storage):
                 found[header.run_id, header.scope] = place
         return only_one(found, query.before)
 
-    def _newest_of(self, ids: Iterable[str]) -> list[Entry]:
+    def _newest_of(self, ids: Iterable[str]) -> list[StoredRecord]:
         """The visible checkpoints with these ids that no later one supersedes, newest first."""
-        found: dict[tuple[str, str, str], Entry] = {}
+        found: dict[tuple[str, str, str], StoredRecord] = {}
         for id_ in ids:
             for place in self._ids.places(id_):
                 entry = self._entries[place]
@@ -523,7 +525,7 @@ class MemoryStorage(LeaseSlots, QueueSlots, Storage):
         return run_info(run.head, self._checkpoint_of(run))
 
 
-def _opened(entry: Entry) -> Header:
+def _opened(entry: StoredRecord) -> Header:
     """The entry's header, read from its own text and at its own place."""
     header = open_header(entry.text, entry.header.digest)
     if header != entry.header:
@@ -531,7 +533,7 @@ def _opened(entry: Entry) -> Header:
     return header
 
 
-def _is_listed(entry: Entry) -> bool:
+def _is_listed(entry: StoredRecord) -> bool:
     """False, and a warning, for what a listing of many runs leaves out."""
     try:
         _opened(entry)
@@ -541,5 +543,5 @@ def _is_listed(entry: Entry) -> bool:
     return True
 
 
-def _is_whole(entry: Entry, record: Record | None) -> bool:
+def _is_whole(entry: StoredRecord, record: Record | None) -> bool:
     return record is not None and (entry.text, entry.body) == (record.text, record.body)

@@ -8,27 +8,15 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-import msgspec
 from psycopg import sql
 
 from holdfast.core.records import OPEN_FROM
 from holdfast.storage.base import RecordQuery, RunQuery
 from holdfast.storage.postgres.rows import run_number, to_bytes
 from holdfast.storage.shared import COMMON_KIND
-from holdfast.storage.sql import HIDDEN, NESTED, NOTE, kind_key, micros, query_keys
+from holdfast.storage.sql import HIDDEN, NESTED, NOTE, Listing, kind_key, micros, query_keys
 
 _BYTES = 4 << 20
-
-
-class Listing(msgspec.Struct, frozen=True):
-    """A query in SQL; a page of it is asked for with *bound* and *size*.
-
-    Its rows are place, seq, digest, run id and header; place is the next bound.
-    """
-
-    sql: Any
-    values: dict[str, Any]
-    by_seq: bool
 
 
 class Queries:
@@ -127,7 +115,7 @@ class Queries:
             f" WHERE {' AND '.join(where)} AND {place} < %(bound)s"
             f" ORDER BY {place} DESC LIMIT %(size)s"
         )
-        return Listing(self.text(statement), values, by_seq=False)
+        return Listing(self.text(statement), values)
 
     def _of_run(self, query: RecordQuery, where: list[str], values: dict[str, Any]) -> Listing:
         """List records of one run by seq.

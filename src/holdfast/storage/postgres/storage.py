@@ -29,7 +29,7 @@ from holdfast.storage.base import (
 from holdfast.storage.postgres.connections import Connections
 from holdfast.storage.postgres.diagnosis import diagnose
 from holdfast.storage.postgres.notifications import PostgresListener
-from holdfast.storage.postgres.queries import Listing, Queries
+from holdfast.storage.postgres.queries import Queries
 from holdfast.storage.postgres.queue import PostgresQueues
 from holdfast.storage.postgres.repair import inspect_run, rewrite_run
 from holdfast.storage.postgres.rows import (
@@ -58,7 +58,7 @@ from holdfast.storage.shared import (
     passed_over,
     run_info,
 )
-from holdfast.storage.sql import bound_of, id_key, id_range, open_row, record_of, scope_key
+from holdfast.storage.sql import Listing, bound_of, id_key, id_range, open_row, record_of, scope_key
 
 T = TypeVar("T")
 
@@ -337,7 +337,7 @@ class PostgresStorage(LeaseSlots, QueueSlots, Storage):
 
     def _headers(self, query: RecordQuery, plan: Listing, bound: int) -> Iterator[Header]:
         def fetch(bound: int, size: int) -> tuple[list[Header], int | None]:
-            rows = self._all(plan.sql, {**plan.values, "bound": bound, "size": size})
+            rows = self._all(plan.sql, plan.page(bound, size))
             found = _whole((row[1:] for row in rows), strict=query.run_id is not None)
             return found, rows[-1][0] if len(rows) == size else None
 

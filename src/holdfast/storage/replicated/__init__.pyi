@@ -1,7 +1,7 @@
 from holdfast.storage.replicated.breaker import BreakerRules as BreakerRules
 from holdfast.storage.replicated.replicas import StorageEvent as StorageEvent
 from holdfast.storage.replicated.retries import TRANSIENT as TRANSIENT
-from holdfast.storage.replicated.retries import Progress as Progress
+from holdfast.storage.replicated.retries import CallProgress as CallProgress
 from holdfast.storage.replicated.retries import Retry as Retry
 from holdfast.storage.replicated.retries import is_transient as is_transient
 from holdfast.storage.replicated.retries import retried as retried

@@ -131,7 +131,7 @@ class _GivenUp(Exception):
     """Nobody waits for the result any more. It ends the work, and is never tried again."""
 
 
-class Progress:
+class CallProgress:
     """The progress of a call that is waited for, and whether it was given up."""
 
     def __init__(self) -> None:
@@ -158,13 +158,13 @@ class Progress:
             return self._given_up
 
 
-def within(deadline: float | None, call: Callable[[Progress], T], what: str) -> T:
+def within(deadline: float | None, call: Callable[[CallProgress], T], what: str) -> T:
     """Return what *call* returns; a `StorageUnavailableError` if it stalls for *deadline* s.
 
     A system call that hangs cannot be ended, so it continues in a thread of its own, and its
-    result is discarded; at the next `Progress.moved` it learns that it was given up.
+    result is discarded; at the next `CallProgress.moved` it learns that it was given up.
     """
-    progress = Progress()
+    progress = CallProgress()
     if deadline is None:
         return call(progress)
     result: list[T] = []

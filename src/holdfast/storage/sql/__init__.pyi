@@ -9,6 +9,7 @@ from holdfast.storage.sql.keys import query_keys as query_keys
 from holdfast.storage.sql.keys import record_keys as record_keys
 from holdfast.storage.sql.keys import scope_key as scope_key
 from holdfast.storage.sql.keys import state_of as state_of
+from holdfast.storage.sql.rows import Listing as Listing
 from holdfast.storage.sql.rows import bound_of as bound_of
 from holdfast.storage.sql.rows import head_of_row as head_of_row
 from holdfast.storage.sql.rows import open_row as open_row

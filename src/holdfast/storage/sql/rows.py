@@ -5,10 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
+
 from holdfast.core.records import Header, Record, open_header, with_body
 from holdfast.errors import CorruptError
 from holdfast.storage.base import RecordQuery, RunInfo, only_one
 from holdfast.storage.shared import Head, misplaced, missing, run_info
+
+
+class Listing(msgspec.Struct, frozen=True):
+    """A query in SQL; a page of it is asked for with *bound* and *size*.
+
+    Its rows are place, seq, digest, run id and header; place is the next bound.
+    """
+
+    sql: Any
+    values: dict[str, Any]
+    by_seq: bool = False
+    """The place is the seq, not the place among all commits."""
+    whole: bool = False
+    """Every record of the run has a row; unwanted ones have no header."""
+
+    def page(self, bound: int, size: int) -> dict[str, Any]:
+        """The values for the page of *size* rows below *bound*."""
+        return {**self.values, "bound": bound, "size": size}
 
 
 def open_row(run_id: str, seq: int, digest: Any, text: Any) -> Header:

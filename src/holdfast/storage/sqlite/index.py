@@ -4,29 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from holdfast.storage.base import RecordQuery
 from holdfast.storage.shared import COMMON_KIND
-from holdfast.storage.sql import HIDDEN, NOTE, micros, query_keys
-
-
-class Listing(msgspec.Struct, frozen=True):
-    """A query in SQL. A page is asked for with `:bound` and `:size`.
-
-    Its rows are place, seq, digest, run_id and header; place is what the next bound is.
-    """
-
-    sql: str
-    values: dict[str, Any]
-    by_seq: bool = False
-    """The place is the seq, not the place among all commits."""
-    whole: bool = False
-    """Every record of the run has a row; unwanted ones have no header."""
-
-    def page(self, bound: int, size: int) -> dict[str, Any]:
-        """The values for the page of *size* rows below *bound*."""
-        return {**self.values, "bound": bound, "size": size}
+from holdfast.storage.sql import HIDDEN, NOTE, Listing, micros, query_keys
 
 
 def listing(query: RecordQuery, run: int | None) -> Listing:

@@ -43,6 +43,7 @@ from holdfast.storage.shared import (
 )
 from holdfast.storage.sql import (
     HIDDEN,
+    Listing,
     bound_of,
     id_key,
     id_range,
@@ -50,7 +51,7 @@ from holdfast.storage.sql import (
     record_of,
 )
 from holdfast.storage.sqlite.connections import Pool
-from holdfast.storage.sqlite.index import Listing, listing
+from holdfast.storage.sqlite.index import listing
 from holdfast.storage.sqlite.queue import SQLiteQueues
 from holdfast.storage.sqlite.rows import (
     Values,

@@ -69,7 +69,7 @@ class Package(msgspec.Struct, kw_only=True):
     """The extra that installs it; empty if it is always installed."""
 
 
-class Medium(msgspec.Struct, kw_only=True):
+class StorageKind(msgspec.Struct, kw_only=True):
     """A kind of storage and its guarantees."""
 
     scheme: str
@@ -83,7 +83,7 @@ class Doctor(Document, kw_only=True, tag="doctor"):
     versions: dict[str, str]
     settings: list[Setting]
     packages: list[Package]
-    storages: list[Medium]
+    storages: list[StorageKind]
     storage: str
     reachable: bool
     problem: str
@@ -158,14 +158,14 @@ def _key_setting(cli: Cli) -> Setting:
     return Setting(name="encryption", value="off", origin="default")
 
 
-def _media() -> Iterator[Medium]:
+def _media() -> Iterator[StorageKind]:
     from importlib.metadata import entry_points
 
     for scheme, guarantees in _GUARANTEES.items():
-        yield Medium(scheme=scheme, available=True, guarantees=guarantees)
+        yield StorageKind(scheme=scheme, available=True, guarantees=guarantees)
     for plugin in entry_points(group="holdfast.storages"):
         package = plugin.dist.name if plugin.dist else plugin.value
-        yield Medium(scheme=plugin.name, available=True, guarantees=f"those of {package}")
+        yield StorageKind(scheme=plugin.name, available=True, guarantees=f"those of {package}")
 
 
 def _text(document: Doctor) -> Iterator[object]:

@@ -9,7 +9,7 @@ from holdfast.cli.framework import Cell, Cli, Document, Line, Option, command
 from holdfast.cli.settings import check_exists
 
 
-class Page(Document, kw_only=True, tag="ui"):
+class PageAddress(Document, kw_only=True, tag="ui"):
     """``ui``"""
 
     url: str
@@ -48,7 +48,7 @@ def ui(
         check_exists(cli.settings.storage)
 
     def ready(url: str) -> None:
-        document = Page(url=url, storage=cli.address, read_only=read_only)
+        document = PageAddress(url=url, storage=cli.address, read_only=read_only)
         cli.give(document, lambda: _text(document))
         cli.terminal.stdout.flush()
         if open:
@@ -70,7 +70,7 @@ def ui(
     )
 
 
-def _text(document: Page) -> Iterator[object]:
+def _text(document: PageAddress) -> Iterator[object]:
     yield Line.of(Cell("Holdfast", "bold"), f" shows {document.storage} at")
     yield Line.of("  ", Cell(document.url, "bold"))
     yield Cell("The link signs in one browser. Ctrl-C stops the page.", "dim")
