@@ -17,6 +17,7 @@ from tests.cli.conftest import Holdfast, call
 
 import holdfast
 from holdfast import CheckpointManager, SQLiteStorage, State, StateManager
+from holdfast.checkpoint.journal import Note
 from holdfast.checkpoint.leases import RunLease
 from holdfast.cli.commands.see.lanes import draw, newest_first
 from holdfast.cli.demo.graph import graph
@@ -61,6 +62,21 @@ def test_runs_are_filtered_searched_and_sorted(
     ids = [run["run_id"] for run in document["runs"]]
     assert sorted(ids) == sorted(found)
     assert document["more"] is ("-n" in words and "--all" not in words)
+
+
+def test_runs_that_wait_are_found_under_either_stored_status(
+    on: Holdfast, manager: CheckpointManager
+) -> None:
+    def found(status: str) -> list[str]:
+        return [run["run_id"] for run in on("runs", "--status", status, "--json").json()["runs"]]
+
+    waiting, interrupted = found("waiting"), found("interrupted")
+    # Versions before the status `waiting` stored such a run so.
+    manager.save_checkpoint(State.new({}, run_id="old").at(status="interrupted"))
+    manager.append_notes("old", [Note(kind="question", content={"text": "Publish?"})])
+    manager.save_checkpoint(State.new({}, run_id="stopped").at(status="interrupted"))
+    assert found("waiting") == ["old", *waiting]
+    assert found("interrupted") == ["stopped", *interrupted]
 
 
 def test_runs_as_lines_are_one_for_each(on: Holdfast) -> None:

@@ -213,6 +213,21 @@ async def test_a_completed_run_leaves_nothing_unless_it_is_preserved(store: str)
             await graph.resume("r")
 
 
+async def test_a_completed_run_with_a_pin_is_kept(db: str) -> None:
+    counting = Counting(3)
+    counting.fails_at = 2
+    async with counting.graph(store=db, interval=1) as graph:
+        with pytest.raises(StepError):
+            await graph.execute(State.new({"n": 0}, run_id="r"))
+        newest = (await graph.manager.list_checkpoints("r"))[0]
+        await graph.manager.pin(newest.checkpoint_id)
+        counting.fails_at = None
+        assert (await graph.resume("r"))["n"] == 3
+        kept = await graph.manager.list_checkpoints("r")
+        assert newest.checkpoint_id in [one.checkpoint_id for one in kept]
+        assert (await graph.resume("r"))["n"] == 3 and counting.executed == [0, 1, 2, 2]
+
+
 async def test_keep_1_is_the_overwrite_model(store: str) -> None:
     counting = Counting(300)
     counting.fails_at = 200

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.checkpoint.journal import Loaded, Reader, Saveable, read_body
+from holdfast.checkpoint.journal import Body, Loaded, Reader, Saveable, read_body, read_written
 from holdfast.core.records import Header, Record
 from holdfast.core.values import (
     Base,
@@ -18,13 +18,19 @@ from holdfast.core.values import (
     Operation,
     changes,
     decode,
+    encode_tree,
     operations,
+    pointer,
     touches,
 )
 from holdfast.errors import NotFoundError, UsageError
 from holdfast.storage.base import RecordQuery, RunInfo
 
 _AT_A_TIME = 256
+_NEARBY = 16
+"""Records before a place that are looked at for a checkpoint."""
+_WHOLE = b'""'
+"""The path of a change of the whole state, in the text of a patch."""
 
 
 class CheckpointMetadata(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,48 +132,120 @@ def changes_in(reader: Reader, record: Record) -> tuple[Change, ...]:
     steps = operations(bytes(body.patch))
     if record.header.frame == "key" and not steps:
         state = msgspec.json.decode(body.state, type=dict[str, msgspec.Raw])
-        return tuple(Change("add", f"/{key}", decode(bytes(v))) for key, v in state.items())
+        return tuple(Change("add", pointer(key), decode(bytes(v))) for key, v in state.items())
     return _changes(steps)
 
 
 def blame(reader: Reader, run: RunInfo, path: str, scope: str) -> CheckpointMetadata | None:
     """Return the newest checkpoint that wrote the value at *path*; None if none did."""
-    pointer = _pointer_of(path)
-    lengths = _Lengths(reader, pointer)
-    for header, steps in _newest_first(reader, run, scope):
-        if any(touches(step, pointer) for step in steps):
-            return metadata_of(header)
-        if lengths.appended(header, steps):
+    place = _pointer_of(path)
+    lengths = _Lengths(reader, place)
+    for header, steps, follows in _newest_first(reader, run, scope, place):
+        wrote = any(touches(step, place) for step in steps)
+        wrote = wrote or lengths.appended(header, steps, follows=follows)
+        if wrote and reader.is_visible(header):
             return metadata_of(header)
     return None
 
 
 def _newest_first(
-    reader: Reader, run: RunInfo, scope: str
-) -> Iterator[tuple[Header, list[Operation]]]:
-    """Yield each visible checkpoint with its operations, reading many records at a time."""
-    before: str | None = None
-    while True:
-        query = RecordQuery(run_id=run.run_id, scope=scope, before=before, limit=_AT_A_TIME)
-        some = list(reader.storage.headers(query))
-        if not some:
-            return
-        before = some[-1].id
-        wanted = {header.seq for header in some}
-        records = reader.storage.read(run.run_id, first=min(wanted), last=max(wanted))
-        found = {one.header.seq: one for one in records if one.header.seq in wanted}
-        for header in some:
-            if header.seq in found:
-                yield header, _operations_in(reader, found[header.seq])
+    reader: Reader, run: RunInfo, scope: str, path: str
+) -> Iterator[tuple[Header, list[Operation], bool]]:
+    """Yield the checkpoints that may have written at *path*, each with its operations.
+
+    The third value is true if nothing wrote there between it and the one yielded before. Many
+    records are read at a time. A record is passed over if no path in its text begins with the
+    key, and so are all between a keyframe and the change before it that the keyframe names.
+    """
+    key, *rest = (_unescape(part) for part in path[1:].split("/"))
+    needle = encode_tree(pointer(key))[:-1]
+    last, expected = run.seq, ""
+    while last > 0:
+        first = max(last - _AT_A_TIME + 1, 1)
+        found = [*reader.storage.read(run.run_id, first=first, last=last)]
+        for record in reversed(found):
+            header = record.header
+            if header.seq > last or header.frame == "note" or header.scope != scope:
+                continue
+            follows = expected in ("", header.id)
+            expected = header.parent or "none"
+            text = reader.sealer.open(record)
+            if header.frame != "key" and needle not in text and _WHOLE not in text:
+                yield header, [], follows
+                continue
+            body = read_body(text, header)
+            yield header, _operations_in(body, header), follows
+            if header.frame == "key" and key in (written := read_written(body)):
+                last = _last_change(reader, header, written[key], key, rest)
+                expected = "" if last == written[key][0] else "none"
+        # What retention left may be far away.
+        before = first - 1 if found else _newest_before(reader, run.run_id, scope, first)
+        last = min(last, before)
 
 
-def _operations_in(reader: Reader, record: Record) -> list[Operation]:
+def _newest_before(reader: Reader, run_id: str, scope: str, seq: int) -> int:
+    """The seq of the newest checkpoint before the record *seq*; 0 if there is none."""
+    headers = reader.storage.headers(RecordQuery(run_id=run_id, scope=scope))
+    return next((header.seq for header in headers if header.seq < seq), 0)
+
+
+def _last_change(
+    reader: Reader, keyframe: Header, written: tuple[int, int], key: str, rest: list[str]
+) -> int:
+    """The record before a keyframe to look at next: none between the two wrote at the path.
+
+    Of a list that was only appended to, the first keyframe that has the item is searched for.
+    """
+    last, rewritten = written
+    if not rest or not rest[0].isdecimal() or rewritten == last:
+        return last
+    index, low, high = int(rest[0]), rewritten, keyframe.seq
+    if high - low <= 4 * _AT_A_TIME:  # a search would read as much
+        return last
+    if _length_at(reader, keyframe, key) <= index:
+        return rewritten
+    while high - low > _AT_A_TIME:
+        middle = (low + high) // 2
+        near = _checkpoint_at(reader, keyframe, middle)
+        if near is None:
+            break
+        if near.seq <= low or _length_at(reader, near, key) <= index:
+            low = middle
+        else:
+            high = near.seq
+    return min(high, last)
+
+
+def _checkpoint_at(reader: Reader, like: Header, seq: int) -> Header | None:
+    """The keyframe of the checkpoint at the record *seq*, or shortly before it."""
+    for at in range(seq, max(seq - _NEARBY, 0), -1):
+        for record in reader.storage.read(like.run_id, first=at, last=at):
+            header = record.header
+            if header.frame == "note" or header.scope != like.scope:
+                continue
+            if header.frame == "key":
+                return header
+            key_seq = header.key_seq or 0
+            keys = reader.storage.read(like.run_id, first=key_seq, last=key_seq)
+            return next((one.header for one in keys), None)
+    return None
+
+
+def _length_at(reader: Reader, keyframe: Header, key: str) -> int:
+    """The length of the list at a key of a keyframe; 0 if it is not there."""
+    for record in reader.storage.read(keyframe.run_id, first=keyframe.seq, last=keyframe.seq):
+        body = read_body(reader.sealer.open(record), keyframe)
+        text = msgspec.json.decode(body.state, type=dict[str, msgspec.Raw]).get(key)
+        return len(msgspec.json.decode(text, type=list[msgspec.Raw])) if text else 0
+    return 0
+
+
+def _operations_in(body: Body, header: Header) -> list[Operation]:
     """The operations of a checkpoint, without their values."""
-    body = read_body(reader.sealer.open(record), record.header)
-    steps = operations(bytes(body.patch))
-    if record.header.frame == "key" and not steps:
+    steps = operations(body.patch)
+    if header.frame == "key" and not steps and not body.written:
         state = msgspec.json.decode(body.state, type=dict[str, msgspec.Raw])
-        return [Operation("add", f"/{key}") for key in state]
+        return [Operation("add", pointer(key)) for key in state]
     return steps
 
 
@@ -178,13 +256,14 @@ class _Lengths:
         self._reader = reader
         self._pointer = pointer
         self._lengths: dict[str, int] = {}
-        self._next: str | None = None
 
-    def appended(self, header: Header, steps: list[Operation]) -> bool:
-        """Return whether a checkpoint appended the value at the pointer, or a value around it."""
-        if self._next != header.id:
+    def appended(self, header: Header, steps: list[Operation], *, follows: bool) -> bool:
+        """Return whether a checkpoint appended the value at the pointer, or a value around it.
+
+        *follows* says that nothing else changed the lists since the checkpoint before.
+        """
+        if not follows:
             self._lengths.clear()
-        self._next = header.parent
         grew: dict[str, int] = {}
         for step in steps:
             if step.path.endswith("/-"):
@@ -215,7 +294,7 @@ def _resizes(change: Operation, place: str) -> bool:
 
 
 def _value_at(loaded: Loaded, place: str) -> Any:
-    first, *parts = (part.replace("~1", "/").replace("~0", "~") for part in place[1:].split("/"))
+    first, *parts = (_unescape(part) for part in place[1:].split("/"))
     value = decode(loaded.texts[first])
     for part in parts:
         value = value[int(part)] if isinstance(value, list) else value[part]
@@ -237,6 +316,10 @@ def tree(headers: Iterator[Header]) -> dict[str | None, list[str]]:
     for header in reversed(list(headers)):
         children.setdefault(header.parent, []).append(header.id)
     return children
+
+
+def _unescape(part: str) -> str:
+    return part.replace("~1", "/").replace("~0", "~")
 
 
 def _pointer_of(path: str) -> str:

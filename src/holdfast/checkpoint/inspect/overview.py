@@ -5,9 +5,10 @@ All of it comes from heads and headers, so that no state is loaded and no key is
 
 from __future__ import annotations
 
+import heapq
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
@@ -103,6 +104,19 @@ def status_of_run(storage: Storage, run: RunInfo) -> str:
     if now.seq == run.seq:
         return "stale"
     return status_of_run(storage, now)  # it came further before its lease was looked at
+
+
+def runs_with_status(storage: Storage, query: RunQuery, status: str | None) -> Iterator[RunInfo]:
+    """The runs of *query* that `status_of_run` may give this status, newest first.
+
+    A stale run is stored as running; one that waits may be stored as interrupted.
+    """
+    stored = {"stale": ("running",), "waiting": ("waiting", "interrupted")}
+    found = (
+        storage.runs(msgspec.structs.replace(query, status=one))
+        for one in stored.get(status or "", (status,))
+    )
+    return heapq.merge(*found, key=lambda run: -run.ordinal)
 
 
 def _asks(storage: Storage, run_id: str) -> bool:

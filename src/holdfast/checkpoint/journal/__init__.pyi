@@ -1,6 +1,8 @@
 from holdfast.checkpoint.journal.append import Journal as Journal
 from holdfast.checkpoint.journal.append import checkpoint_body as checkpoint_body
+from holdfast.checkpoint.journal.body import Body as Body
 from holdfast.checkpoint.journal.body import read_body as read_body
+from holdfast.checkpoint.journal.body import read_written as read_written
 from holdfast.checkpoint.journal.delta_base import Cursor as Cursor
 from holdfast.checkpoint.journal.delta_base import DeltaBase as DeltaBase
 from holdfast.checkpoint.journal.delta_base import delta_base_of as delta_base_of

@@ -21,7 +21,7 @@ from holdfast.checkpoint.journal.requests import Outcome, Request
 from holdfast.checkpoint.journal.unconfirmed import UnconfirmedAppends
 from holdfast.core.records import Header, Record, compress, new_id, seal_new
 from holdfast.core.state import Place, migrations
-from holdfast.core.values import changes, whole
+from holdfast.core.values import Written, after_change, changes, whole
 from holdfast.errors import ConflictError, CorruptError, EncodeError, HoldfastError
 from holdfast.storage.base import Atomic, Batch, RunInfo, Storage
 
@@ -356,13 +356,15 @@ class Journal:
             long = weight > _SHORT_CHAIN and weight > _KEYFRAME_FACTOR * delta.key_weight
             if long or delta.deltas >= self._most_deltas - 1 or run_id in self.reader.damaged_runs:
                 delta = None
+        written = base.written if base is not None and usable else {}
+        changed = made.changed if usable else dict.fromkeys(values, False)
         if delta is None:
             state, made = whole(values, draft.natures)
         if self._sealer.keys is not None:
             self._give_key(cursor, run_id, place.name, group, records)
         name = place.name or cursor.name
         extra = draft.extra(state is not None) if draft.extra is not None else None
-        text = checkpoint_body(draft.form, state, patch, extra)
+        text = checkpoint_body(draft.form, state, patch, extra, written)
         schema = draft.schema
         if schema is None:
             schema = migrations.latest(name) if name in migrations.by_name else 0
@@ -407,6 +409,7 @@ class Journal:
                 delta.chain_weight + max(len(text), LIGHTEST_DELTA) if delta is not None else 0
             ),
             deltas=delta.deltas + 1 if delta is not None else 0,
+            written=after_change(written, changed, header.seq),
             lineage=draft.lineage,
         )
         if delta is None and not scope:
@@ -565,7 +568,11 @@ class Journal:
 
 
 def checkpoint_body(
-    form: str, state: bytes | None, patch: bytes | None, extra: bytes | None = None
+    form: str,
+    state: bytes | None,
+    patch: bytes | None,
+    extra: bytes | None = None,
+    written: Written | None = None,
 ) -> bytes:
     """The text of a checkpoint's body; `read_body` reads it."""
     parts = []
@@ -576,6 +583,8 @@ def checkpoint_body(
     parts.append(b'"patch":%b' % (patch or b"[]"))
     if extra is not None:
         parts.append(b'"extra":%b' % extra)
+    if state is not None and written:
+        parts.append(b'"written":%b' % msgspec.json.encode(written))
     return b"{%b}" % b",".join(parts)
 
 

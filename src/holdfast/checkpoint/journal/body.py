@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from holdfast.core.records import Header
+from holdfast.core.values import Written, note_change, operations
 from holdfast.errors import DecodeError
 
 
@@ -16,9 +19,31 @@ class Body(msgspec.Struct, frozen=True):
     form: str = ""
     extra: msgspec.Raw = msgspec.Raw()
     """A runtime's data beside the state: whole in a keyframe, else the additions."""
+    written: msgspec.Raw = msgspec.Raw()
+    """A keyframe's `Written`, as of the record that its patch changes."""
 
 
 _read_body = msgspec.json.Decoder(Body).decode
+_read_written = msgspec.json.Decoder(Written).decode
+
+
+def read_written(body: Body) -> Written:
+    """The `Written` of a keyframe; empty if it has none that can be read."""
+    try:
+        return _read_written(body.written) if body.written else {}
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return {}
+
+
+def keyframe_changes(body: Body, keys: Iterable[str]) -> dict[str, bool]:
+    """The keys that a keyframe changed, as `Rebuilt.apply` tells them; all of the first one."""
+    steps = operations(body.patch) if body.patch else []
+    if not steps and not body.written:
+        return dict.fromkeys(keys, False)
+    changed: dict[str, bool] = {}
+    for step in steps:
+        note_change(changed, step, keys)
+    return changed
 
 
 def read_body(text: bytes, header: Header) -> Body:

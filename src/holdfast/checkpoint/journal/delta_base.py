@@ -12,7 +12,7 @@ from holdfast.checkpoint.journal.reader import Loaded, Reader
 from holdfast.checkpoint.journal.unconfirmed import UnconfirmedAppends
 from holdfast.core.records import Header
 from holdfast.core.state import Lineage, State
-from holdfast.core.values import Base, Lazy, Nature, SeenList
+from holdfast.core.values import Base, Lazy, Nature, SeenList, Written
 from holdfast.errors import ConflictError
 
 
@@ -27,6 +27,8 @@ class DeltaBase(msgspec.Struct, frozen=True):
     chain_weight: int
     deltas: int
     """The number of deltas since the keyframe, this one included."""
+    written: Written
+    """The records that last changed each key."""
     lineage: Lineage | None = None
     """Lineage of the state that was saved."""
 
@@ -126,4 +128,5 @@ def delta_base_of(loaded: Loaded, state: Saveable | None) -> DeltaBase:
         key_weight=loaded.key_weight,
         chain_weight=loaded.chain_weight,
         deltas=loaded.deltas,
+        written=loaded.written,
     )

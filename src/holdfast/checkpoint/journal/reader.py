@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 import msgspec
 
 from holdfast.checkpoint.crypto import Sealer
-from holdfast.checkpoint.journal.body import read_body
+from holdfast.checkpoint.journal.body import keyframe_changes, read_body, read_written
 from holdfast.checkpoint.journal.draft import Saveable, place_of, rebuild
 from holdfast.core.records import Header, Record
 from holdfast.core.state import State, migrations
-from holdfast.core.values import Rebuilt, decode, encode
+from holdfast.core.values import Rebuilt, Written, after_change, decode, encode
 from holdfast.errors import CorruptError, NotFoundError, StorageUnavailableError, UsageError
 from holdfast.storage.base import RunInfo, RunQuery, Storage
 
@@ -43,6 +43,8 @@ class Loaded(msgspec.Struct, frozen=True):
     """A runtime's data beside the state, from the keyframe to this record."""
     deltas: int = 0
     """The number of deltas from the keyframe to this record."""
+    written: Written = {}
+    """The records that last changed each key, as far as the keyframe knows."""
 
     @property
     def extra(self) -> dict[str, Any]:
@@ -231,11 +233,12 @@ class Reader:
                 self.load(found[1], again=True)
                 return found
             except CorruptError:
-                if not self._moved(found[0]) and self._is_visible(found[1]):
+                if not self._moved(found[0]) and self.is_visible(found[1]):
                     raise
         raise _restless(run_id)
 
-    def _is_visible(self, target: Header) -> bool:
+    def is_visible(self, target: Header) -> bool:
+        """Return whether a checkpoint is neither hidden nor superseded."""
         return any(found.digest == target.digest for found in self.storage.find(target.id))
 
     def _check_tail(self, run: RunInfo, newest: Header | None, tail: Iterable[Record]) -> None:
@@ -244,7 +247,7 @@ class Reader:
         for last in tail:
             header = last.header
             later = newest is not None and header.seq > newest.seq and header.frame != "note"
-            if later and newest and header.scope == newest.scope and self._is_visible(header):
+            if later and newest and header.scope == newest.scope and self.is_visible(header):
                 raise self._damaged(run.run_id, header.seq, "is missing from its index")
         if last is None or last.header.digest != run.digest:
             raise self._damaged(run.run_id, run.seq, "is not the newest that the run's head names")
@@ -276,7 +279,7 @@ class Reader:
         try:
             return self.load(target)
         except CorruptError:
-            if self._is_visible(target):
+            if self.is_visible(target):
                 raise
             # Someone deleted it meanwhile, and what it was built on went as well.
             raise _not_found(target.id) from None
@@ -370,18 +373,21 @@ class Reader:
         try:
             made = Rebuilt(key.state, only)
             extras = [bytes(key.extra)]
+            written = after_change(
+                read_written(key), keyframe_changes(key, made.keys()), path[0].header.seq
+            )
             for record in path[1:]:
                 text = self.sealer.open(record)
                 weight += max(len(text), LIGHTEST_DELTA)
                 body = read_body(text, record.header)
-                made.apply(body.patch)
+                written = after_change(written, made.apply(body.patch), record.header.seq)
                 extras.append(bytes(body.extra))
             texts = made.texts()
         except (msgspec.MsgspecError, LookupError, ValueError, TypeError) as error:
             raise self._damaged(target.run_id, target.seq, "cannot be rebuilt") from error
         key_weight = len(key.state) + len(key.extra)
         return Loaded(
-            target, key.form, texts, key_weight, weight, tuple(extras), deltas=len(path) - 1
+            target, key.form, texts, key_weight, weight, tuple(extras), len(path) - 1, written
         )
 
     def resolve(self, checkpoint_id: str, *, run_id: str | None = None) -> Header:

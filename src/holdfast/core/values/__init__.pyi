@@ -16,10 +16,14 @@ from holdfast.core.values.patch import LAZY_BYTES as LAZY_BYTES
 from holdfast.core.values.patch import Base as Base
 from holdfast.core.values.patch import Items as Items
 from holdfast.core.values.patch import Lazy as Lazy
+from holdfast.core.values.patch import Written as Written
+from holdfast.core.values.patch import after_change as after_change
 from holdfast.core.values.patch import changes as changes
 from holdfast.core.values.patch import key_text as key_text
+from holdfast.core.values.patch import pointer as pointer
 from holdfast.core.values.patch import whole as whole
 from holdfast.core.values.rebuild import Operation as Operation
 from holdfast.core.values.rebuild import Rebuilt as Rebuilt
+from holdfast.core.values.rebuild import note_change as note_change
 from holdfast.core.values.rebuild import operations as operations
 from holdfast.core.values.rebuild import touches as touches

@@ -392,3 +392,6 @@ def decode(text: bytes, *, frozen: bool = False, strict: bool = False) -> Any:
         return take_in(tree)[0] if frozen else tree
     except (EncodeError, RecursionError) as error:
         raise DecodeError(f"stored text is nested too deep: {error}") from error
+
+
+register_type(bytearray, encode=bytes, decode=bytearray)

@@ -23,6 +23,8 @@ _SCALAR = -1
 """The height of a value that is no container."""
 _LONGEST_PATH = 200
 _LONGEST_KEY = 60
+_CYCLE_SHOWN = 24
+_TOO_DEEP = f"nested more than {DEPTH_LIMIT} levels deep, or contains itself"
 
 
 class Nature(IntEnum):
@@ -272,16 +274,18 @@ def _freeze_items(value: Iterable[Any], leaf: Leaf, depth: int) -> tuple[list[An
 def at_path(error: EncodeError, key: object) -> None:
     """Note on the error that it is one container further in than it says, at *key*.
 
-    Deep paths and long keys are cut: the end of a path says enough.
+    Deep paths and long keys are cut: the beginning of a path says enough.
     """
     facts = error.facts
     path = str(facts.get("path", ""))
-    if len(path) < _LONGEST_PATH:
-        part = f"[{_shown(key)}]" if isinstance(key, int) else _shown(key)
-        if len(part) > _LONGEST_KEY:
-            part = part[:_LONGEST_KEY] + "..."
-        path = part + ("." if path and path[0] != "[" else "") + path
+    part = f"[{_shown(key)}]" if isinstance(key, int) else _shown(key)
+    if len(part) > _LONGEST_KEY:
+        part = part[:_LONGEST_KEY] + "..."
+    path = part + ("." if path and path[0] != "[" else "") + path
     what = facts.setdefault("what", error.message)
+    longest = _LONGEST_PATH if what != _TOO_DEEP else _CYCLE_SHOWN
+    if len(path) > longest:
+        path = path[: longest - 3] + "..."
     facts["path"] = error.path = path
     error.message = f"{path}: {what}"
     error.args = (error.message,)
@@ -296,7 +300,7 @@ def _shown(key: object) -> str:
 
 def too_deep() -> EncodeError:
     """The error for a value that is nested too deep."""
-    return EncodeError(f"nested more than {DEPTH_LIMIT} levels deep, or contains itself")
+    return EncodeError(_TOO_DEEP)
 
 
 def unknown_type(value: Any) -> EncodeError:

@@ -104,6 +104,24 @@ def list_text(pieces: Sequence[bytes | memoryview], count: int) -> bytes:
     return b"".join(parts)
 
 
+Written = dict[str, tuple[int, int]]
+"""By key of a state: the records that last changed it, and last did more than append to it.
+
+A key whose changes are not all known is left out.
+"""
+
+
+def after_change(written: Written, changed: Mapping[str, bool], seq: int) -> Written:
+    """*written* after the record *seq*, which changed these keys (True: only appended)."""
+    after = dict(written)
+    for key, appended in changed.items():
+        if not appended:
+            after[key] = seq, seq
+        elif key in after:
+            after[key] = seq, after[key][1]
+    return after
+
+
 class Base(msgspec.Struct):
     """The state last saved, as the base for the next changes.
 
@@ -115,6 +133,8 @@ class Base(msgspec.Struct):
     live: dict[str, bytes | SeenList]
     size: int
     """Bytes of the state as JSON text."""
+    changed: dict[str, bool] = {}
+    """Keys that differ from the base before; True for a list that was only appended to."""
 
     def text_of(self, key: str) -> bytes:
         """The text of a value as it was when the state was saved."""
@@ -158,16 +178,20 @@ def changes(
     before = base.values
     if list(before) != list(values) and not same_order(before, values):
         text, after = whole(values, natures)
+        after.changed = dict.fromkeys(values, False)
         return b'[{"op":"replace","path":"","value":%b}]' % text, after
     patch = Patch()
+    changed: dict[str, bool] = {}
     count = len(before)
     for key in before:
         if key not in values:
             count -= 1
+            changed[key] = False
             patch.remove(pointer(key), member_length(key, len(base.text_of(key)), count))
     live: dict[str, bytes | SeenList] = {}
     for key, value in values.items():
         nature = natures[key]
+        made = len(patch.operations)
         if nature is _LIVE and (grown := _grown(base, key, value, patch)) is not None:
             live[key] = grown
         elif key not in before:
@@ -184,7 +208,10 @@ def changes(
                 live[key] = SeenList.of(value) or text
         elif before[key] is not value:
             _diff_frozen(before[key], value, nature, pointer(key), patch)
-    after = Base(dict(values), live, base.size + patch.growth)
+        if len(patch.operations) > made:
+            append = b'{"op":"add","path":%b,' % encode_tree(pointer(key) + "/-")
+            changed[key] = all(one.startswith(append) for one in patch.operations[made:])
+    after = Base(dict(values), live, base.size + patch.growth, changed)
     return (patch.text() if patch.operations else None), after
 
 

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
 
@@ -55,15 +55,21 @@ class Rebuilt:
         self._only = only
         self._slots = _slots_of(state, only)
 
-    def apply(self, patch: bytes | msgspec.Raw) -> None:
-        """Carry out the operations of a patch's text, or raise a `CorruptError` half way."""
+    def apply(self, patch: bytes | msgspec.Raw) -> dict[str, bool]:
+        """Carry out the operations of a patch's text, or raise a `CorruptError` half way.
+
+        Returns the keys that were changed, True for a list that was only appended to.
+        """
         at = "it cannot be read"
+        changed: dict[str, bool] = {}
         try:
             for step in operations(patch):
                 at = f"{step.op} {step.path}"
                 self._carry_out(step)
+                note_change(changed, step, self._slots)
         except (msgspec.MsgspecError, LookupError, ValueError, TypeError, DecodeError) as error:
             raise CorruptError(f"a delta does not fit the state it changes: {at}") from error
+        return changed
 
     def _carry_out(self, step: Operation) -> None:
         if step.op not in _OPERATIONS:
@@ -83,6 +89,10 @@ class Rebuilt:
             self._slots[key] = _Slot(step.value)
         else:
             raise KeyError(key)
+
+    def keys(self) -> Iterable[str]:
+        """The keys of the state, in order."""
+        return self._slots
 
     def texts(self) -> dict[str, bytes]:
         """Each value's text, by key, in order."""
@@ -198,6 +208,16 @@ def _index(part: str, end: int) -> int:
 
 def _unescape(part: str) -> str:
     return part.replace("~1", "/").replace("~0", "~") if "~" in part else part
+
+
+def note_change(changed: dict[str, bool], step: Operation, keys: Iterable[str]) -> None:
+    """Note the key that an operation changed, or all *keys*; True if it appended to its list."""
+    if not step.path:
+        changed.update(dict.fromkeys(keys, False))
+        return
+    key, _, rest = step.path[1:].partition("/")
+    key = _unescape(key)
+    changed[key] = rest == "-" and step.op == "add" and changed.get(key, True)
 
 
 def touches(step: Operation, path: str) -> bool:

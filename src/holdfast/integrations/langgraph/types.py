@@ -271,7 +271,6 @@ def _register_collections() -> None:
     register_type(OrderedDict, encode=_pairs, decode=OrderedDict)
     register_type(Counter, encode=_pairs, decode=lambda pairs: Counter(dict(pairs)))
     register_type(defaultdict, encode=_take_defaultdict, decode=_make_defaultdict)
-    register_type(bytearray, encode=bytes, decode=bytearray)
     register_type(
         re.Pattern, encode=lambda v: [v.pattern, v.flags], decode=lambda v: re.compile(*v)
     )

@@ -271,10 +271,12 @@ class Runner:
         return final
 
     async def _delete_completed(self, manager: StateManager, run_id: str) -> None:
-        """Delete the journal of a completed run, unless it is to be preserved."""
+        """Delete the journal of a completed run, unless it is preserved or has a pin."""
         if self._config.preserve:
             return
         try:
+            if (await asyncio.to_thread(manager.retention.marks, run_id)).pinned:
+                return
             await manager.delete_run(run_id)
         except NotFoundError:
             return

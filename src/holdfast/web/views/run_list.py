@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from holdfast.checkpoint.inspect import RunSummary, status_of_run, summaries
+from holdfast.checkpoint.inspect import RunSummary, runs_with_status, status_of_run, summaries
 from holdfast.checkpoint.manager import CheckpointManager
 from holdfast.core.records import read_status
 from holdfast.storage.base import RecordQuery, RunInfo, RunQuery
@@ -40,13 +40,12 @@ def read_runs(manager: CheckpointManager, wanted: Filter, limit: int = PER_PAGE)
     status = read_status(wanted.status) if wanted.status else None
     query = RunQuery(
         name=wanted.name or None,
-        status="running" if status == "stale" else status,
         before=wanted.before,
         limit=None if wanted.search or status else limit + 1,
     )
     found: list[RunInfo] = []
     last = 0
-    for examined, run in enumerate(manager.storage.runs(query)):
+    for examined, run in enumerate(runs_with_status(manager.storage, query, status)):
         if len(found) == limit:
             return _page(manager, found, last)
         if examined == _EXAMINED:
@@ -65,7 +64,7 @@ def _page(
 
 
 def _matches(manager: CheckpointManager, run: RunInfo, status: str | None, text: str) -> bool:
-    if status in ("running", "stale") and status_of_run(manager.storage, run) != status:
+    if status is not None and status_of_run(manager.storage, run) != status:
         return False
     return not text or any(text in one.lower() for one in _texts(manager, run))
 

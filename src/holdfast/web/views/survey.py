@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from holdfast.checkpoint.inspect import Sizes, is_live
+from holdfast.checkpoint.inspect import Sizes, is_live, status_of_run
 from holdfast.checkpoint.manager import CheckpointManager
 from holdfast.core.records import Lease
 from holdfast.storage.base import Leasing, RecordQuery, RunInfo, RunQuery
@@ -183,7 +183,7 @@ def survey_health(manager: CheckpointManager) -> HealthSurvey:
     wrong: list[tuple[RunInfo, str]] = []
     held: list[tuple[RunInfo, Lease]] = []
     for run in runs:
-        status = run.status
+        status = run.status if run.status != "interrupted" else status_of_run(storage, run)
         if status in ("running", "waiting") and isinstance(storage, Leasing):
             lease = storage.lease_of(run.run_id)
             if is_live(lease, now) and lease is not None:

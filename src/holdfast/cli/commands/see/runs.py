@@ -141,17 +141,18 @@ def _read_status(manager: CheckpointManager, text: str) -> str:
 def _found(
     manager: CheckpointManager, name: str | None, status: str | None, where: dict[str, Any]
 ) -> Iterator[RunInfo]:
+    from holdfast.checkpoint.inspect import runs_with_status
     from holdfast.storage.base import RecordQuery, RunQuery
 
     storage = manager.storage
-    query = RunQuery(name=name, status="running" if status == "stale" else status)
+    query = RunQuery(name=name)
     if not where:
-        return iter(storage.runs(query))
+        return runs_with_status(storage, query, status)
     headers = storage.headers(RecordQuery(name=name, metadata=where))
     return (
         run
         for run_id in dict.fromkeys(header.run_id for header in headers)
-        for run in storage.runs(msgspec.structs.replace(query, run_id=run_id))
+        for run in runs_with_status(storage, msgspec.structs.replace(query, run_id=run_id), status)
     )
 
 
