@@ -53,6 +53,26 @@ def fails() -> None:
     raise ValueError("no luck")
 
 
+allowed: list[int] = []
+
+
+@step
+def double_if_allowed(number: int) -> int:
+    if number not in allowed:
+        raise ValueError(f"{number} is not allowed yet")
+    return 2 * number
+
+
+@workflow
+def fails_at_each(numbers: list[int]) -> list[int]:
+    return [double_if_allowed(number) for number in numbers]
+
+
+@workflow
+def exits() -> None:
+    raise SystemExit(3)
+
+
 def local_factory() -> StateGraph:
     return counting
 

@@ -10,7 +10,7 @@ import pytest
 from tests.executors import jobs
 
 import holdfast
-from holdfast import CheckpointManager, SQLiteStorage
+from holdfast import CheckpointManager, RecordQuery, SQLiteStorage
 from holdfast.errors import UsageError
 from holdfast.storage.queueing import EntryQuery
 
@@ -56,7 +56,80 @@ def test_missed_slots_follow_the_policy(tmp_path: Path, missed: str, begun: list
         assert hourly.fire(manager, now=NOON + timedelta(hours=4)) == []
 
 
+@pytest.mark.parametrize(
+    ("missed", "begun"),
+    [("last", ["2026-11-17T12:00Z"]), ("skip", ["2026-11-17T12:00Z"])],
+)
+def test_of_many_missed_slots_only_the_last_counts(
+    tmp_path: Path, missed: str, begun: list[str]
+) -> None:
+    often = holdfast.schedule("* * * * *", jobs.doubled, [1], missed=missed)  # type: ignore[arg-type]
+    with SQLiteStorage(tmp_path / "runs.db") as storage:
+        manager = CheckpointManager(storage)
+        often.fire(manager, now=NOON)
+        later = NOON + timedelta(days=1)
+        assert often.fire(manager, now=later) == [f"doubled@{slot}" for slot in begun]
+        assert often.fire(manager, now=later) == []
+
+
+def test_all_missed_slots_begin_a_hundred_at_a_time(tmp_path: Path) -> None:
+    often = holdfast.schedule("* * * * *", jobs.doubled, [1], missed="all")
+    with SQLiteStorage(tmp_path / "runs.db") as storage:
+        manager = CheckpointManager(storage)
+        often.fire(manager, now=NOON)
+        later = NOON + timedelta(minutes=120)
+        assert [len(often.fire(manager, now=later)) for _ in range(3)] == [100, 20, 0]
+
+
+def test_the_journal_of_a_schedule_does_not_grow(tmp_path: Path) -> None:
+    hourly = holdfast.schedule("0 * * * *", jobs.doubled, [1], missed="skip")
+    with SQLiteStorage(tmp_path / "runs.db") as storage:
+        manager = CheckpointManager(storage)
+        for number in range(115):
+            hourly.fire(manager, now=NOON + timedelta(hours=number, minutes=30))
+        notes = [*storage.headers(RecordQuery(run_id=hourly.run_id, notes=True))]
+        assert len(notes) < 50
+        later = NOON + timedelta(hours=115)
+        assert hourly.fire(manager, now=later) == ["doubled@2026-11-21T07:00Z"]
+
+
+def slots(cron: str, zone: str, first: datetime, number: int) -> list[str]:
+    made = holdfast.schedule(cron, jobs.doubled, [1], timezone=zone)
+    found: list[str] = []
+    for _ in range(number):
+        first = made.next(first)
+        found.append(made.slot_id(first).partition("@")[2])
+    return found
+
+
+def test_an_hour_that_is_left_out_or_repeated_has_one_slot() -> None:
+    spring = datetime(2026, 3, 28, 12, tzinfo=UTC)
+    assert slots("30 2 * * *", "Europe/Oslo", spring, 2) == [
+        "2026-03-29T01:00Z",  # 02:30 does not exist: the first moment after it
+        "2026-03-30T00:30Z",
+    ]
+    autumn = datetime(2026, 10, 24, 12, tzinfo=UTC)
+    assert slots("30 2 * * *", "Europe/Oslo", autumn, 2) == [
+        "2026-10-25T00:30Z",  # the first of the two
+        "2026-10-26T01:30Z",
+    ]
+    between = datetime(2026, 10, 25, 1, 15, tzinfo=UTC)  # 02:15 for the second time
+    assert slots("30 2 * * *", "Europe/Oslo", between, 1) == ["2026-10-26T01:30Z"]
+    assert slots("*/30 * * * *", "Europe/Oslo", autumn.replace(day=25, hour=0), 4) == [
+        *("2026-10-25T00:30Z", "2026-10-25T01:00Z"),
+        *("2026-10-25T01:30Z", "2026-10-25T02:00Z"),
+    ]
+
+
+def test_slots_of_one_minute_have_ids_of_their_own() -> None:
+    assert slots("*/20 * * * * *", "UTC", NOON, 3) == [
+        *("2026-11-16T12:00:40Z", "2026-11-16T12:01Z", "2026-11-16T12:01:20Z"),
+    ]
+
+
 def test_wrong_schedules_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"no cron expression|names no time"):
+        holdfast.schedule("0 0 30 2 *", jobs.doubled, [1])
     with pytest.raises(UsageError, match="no cron expression"):
         holdfast.schedule("99 * * * *", jobs.doubled, [1])
     with pytest.raises(UsageError, match="time zone"):

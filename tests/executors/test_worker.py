@@ -14,9 +14,10 @@ import pytest
 from tests.executors import jobs
 
 from holdfast import SQLiteStorage
+from holdfast.checkpoint.leases import GrantedLease
 from holdfast.core.policy import QueueSettings
 from holdfast.errors import RunError, UsageError
-from holdfast.executors import Served, Worker, list_workers, served_by
+from holdfast.executors import Served, Worker, drive, list_workers, served_by, unserved
 from holdfast.storage.base import this_process
 from holdfast.storage.queueing import ClaimQuery
 
@@ -121,6 +122,90 @@ def test_a_failing_run_becomes_a_dead_letter_with_its_reason(storage: SQLiteStor
     assert [name for name, _ in events].count("run.failed") == 2
 
 
+def test_failures_are_counted_from_the_last_new_step(storage: SQLiteStorage) -> None:
+    storage.set_queue("default", QueueSettings(attempts=2))
+    handle = jobs.fails_at_each.start([1, 2, 3], storage=storage)
+    jobs.allowed.clear()
+    counted: list[int] = []
+    for number in (1, 2):
+        worker(storage).run(until_idle=True)
+        entry = storage.entry_of(handle.run_id)
+        assert entry is not None and entry.state == "waiting"
+        counted.append(entry.failures)
+        jobs.allowed.append(number)
+        requeued_now(storage, handle.run_id)
+    assert counted == [1, 1]
+    for _ in range(2):
+        worker(storage).run(until_idle=True)
+        requeued_now(storage, handle.run_id)
+    entry = storage.entry_of(handle.run_id)
+    assert entry is not None and (entry.state, entry.failures) == ("dead", 2)
+
+
+def requeued_now(storage: SQLiteStorage, run_id: str) -> None:
+    """End the pause of a run that failed."""
+    entry = storage.entry_of(run_id)
+    assert entry is not None
+    if entry.state == "waiting":
+        ready = msgspec.structs.replace(entry, state="ready", due=None)
+        storage.put_entries([(run_id, ready)])
+
+
+def test_code_that_ends_the_process_is_a_failure(storage: SQLiteStorage) -> None:
+    storage.set_queue("default", QueueSettings(attempts=1))
+    handle = jobs.exits.start(storage=storage)
+    worker(storage).run(until_idle=True)
+    entry = storage.entry_of(handle.run_id)
+    assert entry is not None and (entry.state, entry.reason) == ("dead", "SystemExit: 3")
+
+
+def test_a_run_that_kills_its_worker_becomes_a_dead_letter(storage: SQLiteStorage) -> None:
+    storage.set_queue("default", QueueSettings(attempts=3))
+    handle = jobs.doubled.start([4], storage=storage)
+    query = ClaimQuery(queues=("default",), targets=(f"{HERE}:doubled@1",))
+    gone = msgspec.structs.replace(this_process(), pid=1, started="never")
+    for number in range(1, 4):
+        assert len(storage.claim(query, gone, now=time.time(), ttl=3600)) == 1
+        worker(storage)._sweep()
+        entry = storage.entry_of(handle.run_id)
+        assert entry is not None and entry.failures == number
+        requeued_now(storage, handle.run_id)
+    assert entry is not None and entry.state == "dead"
+    with pytest.raises(RunError, match="its worker died"):
+        handle.result(timeout=0)
+
+
+def test_a_death_after_a_new_step_is_no_failure(storage: SQLiteStorage) -> None:
+    storage.set_queue("default", QueueSettings(attempts=1))
+    handle = jobs.fails_at_each.start([1, 2], storage=storage)
+    jobs.allowed[:] = [1]
+    query = ClaimQuery(queues=("default",), targets=(f"{HERE}:fails_at_each@1",))
+    gone = msgspec.structs.replace(this_process(), pid=1, started="never")
+    (claim,) = storage.claim(query, gone, now=time.time(), ttl=3600)
+    drive(handle.run_id, storage=storage, lease=GrantedLease(claim.lease))
+    worker(storage)._sweep()
+    entry = storage.entry_of(handle.run_id)
+    assert entry is not None and (entry.state, entry.failures) == ("ready", 0)
+
+
+def test_a_run_is_let_go_in_the_middle_of_a_step(storage: SQLiteStorage) -> None:
+    handle = jobs.gated.start(storage=storage)
+    jobs.gate.clear()
+    one = worker(storage)
+    thread = threading.Thread(target=one.take, args=(handle.run_id,))
+    thread.start()
+    try:
+        until(lambda: one.active == 1)
+        one.let_go()
+        entry = storage.entry_of(handle.run_id)
+        assert entry is not None and (entry.state, entry.failures) == ("ready", 0)
+        lease = storage.lease_of(handle.run_id)
+        assert lease is not None and lease.owner is None
+    finally:
+        jobs.gate.set()
+        thread.join(30)
+
+
 def test_a_run_that_waits_is_cancelled(storage: SQLiteStorage) -> None:
     handle = jobs.rests.start(3600, storage=storage)
     with Running(worker(storage)):
@@ -173,6 +258,21 @@ def test_a_worker_gets_only_versions_that_it_serves(storage: SQLiteStorage) -> N
     assert storage.entry_of(handle.run_id) is not None
     Worker(storage, served_by([f"{HERE}:doubled"])).run(until_idle=True)
     assert handle.result(timeout=0).value == [2]
+
+
+def test_what_no_worker_serves_is_told(storage: SQLiteStorage) -> None:
+    jobs.doubled.start([1], storage=storage)
+    jobs.doubled.start([2], storage=storage, queue="mail")
+    missing = [(one.queue, one.target, one.runs) for one in unserved(storage)]
+    assert missing == [("default", f"{HERE}:doubled@1", 1), ("mail", f"{HERE}:doubled@1", 1)]
+    told: list[list[Any]] = []
+
+    def log(event: str, facts: dict[str, Any]) -> None:
+        if event == "run.start":
+            told.append(unserved(storage))
+
+    Worker(storage, served_by([HERE]), log=log).run(until_idle=True)
+    assert [one.queue for one in told[0]] == ["mail"]
 
 
 def test_what_cannot_be_served_is_refused() -> None:

@@ -45,6 +45,7 @@ def test_queues_show_their_runs_by_state(queued: Browser) -> None:
     text = queued.get("/queues").text
     assert rows_of(text, "<h2>Queues")[0][:5] == ["nights", "1", "0", "0", "1"]
     assert "No worker is there" in text
+    assert "No worker serves" in text
     (dead,) = rows_of(queued.get("/queues?queue=nights&state=dead").text, "<h2>Runs")
     assert dead[0].startswith("night-2") and dead[-1] == "<script>no net"
     assert queued.get("/queues?state=x").status_code == 400
@@ -104,6 +105,33 @@ def test_a_queue_is_paused_and_resumed(queued: Browser, manager: CheckpointManag
     assert queued.submit("/act/pause", queue="nights", paused="").status_code == 303
     assert not queues(manager)[0].settings.paused
     assert queued.get("/act/pause?queue=none").status_code == 404
+
+
+def test_a_queue_is_limited_and_a_run_ended(queued: Browser, manager: CheckpointManager) -> None:
+    assert "hold for all workers together" in text_of(queued.get("/act/limit?queue=nights"))
+    given = {"concurrency": "3", "rate": "10", "period": "60", "attempts": "2"}
+    assert queued.submit("/act/limit", queue="nights", **given).status_code == 303
+    settings = queues(manager)[0].settings
+    assert (settings.concurrency, settings.rate, settings.attempts) == (3, 10, 2)
+    assert queued.submit("/act/limit", queue="nights", concurrency="x").status_code == 400
+    assert queued.submit("/act/limit", queue="nights", attempts="4").status_code == 303
+    settings = queues(manager)[0].settings
+    assert (settings.concurrency, settings.rate, settings.attempts) == (None, None, 4)
+    assert "ends at its next step" in text_of(queued.get("/act/cancel?id=night-1"))
+    assert queued.submit("/act/cancel", id="night-1").status_code == 303
+    (ready,) = queue_entries(state="ready", storage=manager)
+    assert ready.cancelled
+
+
+def test_runs_that_no_worker_serves_are_told(queued: Browser, manager: CheckpointManager) -> None:
+    from holdfast.executors import Served, Worker
+
+    one = Worker(manager.storage, [Served("tests.web.test_queues:nightly", 1)], queues=["nights"])
+    one._announce(60.0)
+    assert "No worker serves" not in queued.get("/queues").text
+    assert queued.get("/api/queues").json()["unserved"] == []
+    one._announce(0.0)
+    assert queued.get("/api/queues").json()["unserved"][0]["runs"] == 1
 
 
 def test_a_dead_letter_is_queued_again_with_who(

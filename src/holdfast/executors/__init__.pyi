@@ -9,6 +9,7 @@ from holdfast.executors.queue_control import queues as queues
 from holdfast.executors.queue_control import rebuild_queues as rebuild_queues
 from holdfast.executors.queue_control import requeue as requeue
 from holdfast.executors.queue_control import set_queue as set_queue
+from holdfast.executors.queue_control import unserved as unserved
 from holdfast.executors.ray import RayExecutor as RayExecutor
 from holdfast.executors.ray import RayWorkerInfo as RayWorkerInfo
 from holdfast.executors.schedules import Schedule as Schedule

@@ -13,6 +13,7 @@ import msgspec
 from holdfast.checkpoint.effects import Waiting
 from holdfast.checkpoint.leases import GrantedLease
 from holdfast.checkpoint.manager import CheckpointManager, StateManager
+from holdfast.core.records import Header, Lease
 from holdfast.errors import (
     BudgetError,
     ConflictError,
@@ -27,7 +28,7 @@ from holdfast.errors import (
 from holdfast.runtime.result import RunResult
 from holdfast.runtime.resume import load_resumable
 from holdfast.runtime.stop import StopScope
-from holdfast.storage.base import Storage
+from holdfast.storage.base import RecordQuery, Storage
 
 Outcome = Literal["completed", "waiting", "interrupted", "failed", "unfit", "held", "lost"]
 
@@ -77,6 +78,24 @@ def drive(
             stack.enter_context(stop.entered())
         outcome, facts = _attempt(run_id, storage, entry_point or _recorded(manager, run_id))
     return Driven(run_id=run_id, outcome=outcome, seconds=time.monotonic() - began, **facts)
+
+
+def has_progressed(storage: Storage, lease: Lease) -> bool:
+    """True if the attempt under *lease* recorded a step that no attempt before it had."""
+    reached: Header | None = None
+    try:
+        for header in storage.headers(RecordQuery(run_id=lease.run_id, notes=True)):
+            if header.epoch == lease.epoch:
+                reached = reached or header
+            elif header.frame == "note" and not header.epoch:
+                continue  # written from outside: an answer, a request to cancel
+            elif reached is None:
+                return False
+            elif header.scope == reached.scope:
+                return reached.step > header.step
+    except DataError:  # whoever resumes the run reports it
+        return False
+    return reached is not None
 
 
 def _attempt(run_id: str, storage: Storage, entry_point: str) -> tuple[Outcome, dict[str, Any]]:

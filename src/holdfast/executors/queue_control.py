@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -19,13 +20,14 @@ from holdfast.core.policy import (
     QueueInfo,
     QueueSettings,
     Submission,
+    Unserved,
     WorkerProcess,
     after_change,
     change_of,
 )
 from holdfast.errors import NotFoundError, UsageError
 from holdfast.storage.base import Owner, RecordQuery, Storage
-from holdfast.storage.queueing import EntryQuery, Queueing, WorkerInfo
+from holdfast.storage.queueing import EntryQuery, Queueing, WorkerInfo, check_queues
 
 Target = CheckpointManager | Storage | str | None
 
@@ -87,6 +89,30 @@ def _process(owner: Owner, runs: list[str], announced: list[WorkerInfo]) -> Work
         seen_at=None if seen is None else datetime.fromtimestamp(seen, UTC),
         runs=sorted(runs),
     )
+
+
+def unserved(storage: Target = None) -> list[Unserved]:
+    """Ready runs whose queue, or whose code in their version, no worker serves.
+
+    Of each queue the first 1,000 ready runs are looked at.
+    """
+    with _opened(storage) as (_, kept):
+        served = {
+            (queue, target)
+            for one in kept.workers(now=time.time())
+            for queue in one.queues
+            for target in one.targets
+        }
+        waiting: Counter[tuple[str, str]] = Counter()
+        for info in kept.queues():
+            if info.ready and not info.settings.paused:
+                query = EntryQuery(queue=info.name, state="ready", limit=1000)
+                waiting.update((info.name, entry.target) for entry in kept.entries(query))
+        return [
+            Unserved(queue=queue, target=target, runs=runs)
+            for (queue, target), runs in sorted(waiting.items())
+            if (queue, target) not in served
+        ]
 
 
 def set_queue(queue: str, settings: QueueSettings, *, storage: Target = None) -> None:
@@ -159,12 +185,7 @@ def _not_queued(run_id: str) -> NotFoundError:
 def _opened(storage: Target) -> Iterator[tuple[CheckpointManager, Queueing]]:
     manager = manager_for(storage)
     try:
-        if not isinstance(manager.storage, Queueing):
-            raise UsageError(
-                f"a {type(manager.storage).__name__} keeps no queues",
-                hint="PostgreSQL keeps them for many machines, SQLite for the processes of one",
-            )
-        yield manager, manager.storage
+        yield manager, check_queues(manager.storage)
     finally:
         if manager is not storage:
             manager.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -23,6 +23,8 @@ _FIRED = "fired"
 """The kind of the note that keeps the newest slot that was begun."""
 _MOST = 100
 """Missed slots that are begun at once, at most."""
+_KEPT = 10
+"""Notes of the newest slots that stay in the journal; it is cleared when it has ten times more."""
 
 
 class Schedule:
@@ -55,7 +57,8 @@ class Schedule:
             self._zone = ZoneInfo(timezone)
         except (ZoneInfoNotFoundError, ValueError) as error:
             raise UsageError(f"there is no time zone {timezone!r}: {error}") from None
-        next(self._slots(datetime.now(UTC)), None)  # a wrong expression is refused here
+        if next(self._slots(datetime.now(UTC)), None) is None:
+            raise UsageError(f"{cron!r} names no time in the next 50 years")
 
     @property
     def run_id(self) -> str:
@@ -64,22 +67,25 @@ class Schedule:
 
     def slot_id(self, slot: datetime) -> str:
         """The id of the run that belongs to a slot; the same in every process."""
-        return f"{self.name}@{slot.astimezone(UTC):%Y-%m-%dT%H:%MZ}"
+        slot = slot.astimezone(UTC)
+        seconds = f":{slot:%S}" if slot.second else ""
+        return f"{self.name}@{slot:%Y-%m-%dT%H:%M}{seconds}Z"
 
     def fire(self, manager: CheckpointManager, *, now: datetime | None = None) -> list[str]:
-        """Begin the runs that are due; gives their ids, begun here or by another process.
+        """Begin the runs that are due, 100 at most; gives their ids.
 
-        Slots from before the schedule was first seen are not due.
+        Another process may have begun them. Slots from before the schedule was first seen are
+        not due.
         """
         now = now or datetime.now(UTC)
-        since = self._since(manager, now)
-        due = [*islice(self._due(since, now), _MOST)]
+        due = self._due(self._since(manager, now), now)
         if not due:
             return []
-        wanted = {"all": due, "last": due[-1:], "skip": _fresh(due, now)}[self.missed]
+        wanted = _fresh(due, now) if self.missed == "skip" else due
         for slot in wanted:
             self._start(manager, slot)
         manager.append_notes(self.run_id, (_fired(due[-1]),))
+        self._clear(manager)
         return [self.slot_id(slot) for slot in wanted]
 
     def next(self, now: datetime | None = None) -> datetime:
@@ -116,13 +122,28 @@ class Schedule:
         values = {"cron": self.cron, "workflow": self.workflow.entry_point}
         return draft_at(place, values, Lineage(), schema=0)
 
-    def _due(self, since: datetime, now: datetime) -> Iterator[datetime]:
-        for slot in self._slots(since):
-            if slot > now:
-                return
-            yield slot
+    def _clear(self, manager: CheckpointManager) -> None:
+        query = RecordQuery(run_id=self.run_id, kind=_FIRED, notes=True, limit=10 * _KEPT)
+        notes = [*manager.storage.headers(query)]
+        if len(notes) == query.limit:
+            manager.storage.delete(self.run_id, erase=[note.seq for note in notes[_KEPT:]])
+
+    def _due(self, since: datetime, now: datetime) -> list[datetime]:
+        """The slots after *since* up to *now*: the first 100, or the last one."""
+        if self.missed == "all":
+            return [*islice(takewhile(lambda slot: slot <= now, self._slots(since)), _MOST)]
+        # Backwards, however many slots were missed; a microsecond later, for one that is now.
+        last = next(self._cron(now + timedelta(microseconds=1), reverse=True), since)
+        return [last] if last > since else []
 
     def _slots(self, after: datetime) -> Iterator[datetime]:
+        """The slots after a time; an hour that a clock repeats in autumn has one of each."""
+        for slot in self._cron(after):
+            if slot > after:
+                after = slot
+                yield slot
+
+    def _cron(self, start: datetime, *, reverse: bool = False) -> Iterator[datetime]:
         try:
             from cronsim import CronSim, CronSimError
         except ImportError as error:
@@ -130,12 +151,13 @@ class Schedule:
                 "schedules need cronsim", hint="pip install 'holdfast[schedule]'"
             ) from error
         try:
-            return iter(CronSim(self.cron, after.astimezone(self._zone)))
+            found = CronSim(self.cron, start.astimezone(self._zone), reverse=reverse)
         except CronSimError as error:
             raise UsageError(
                 f"{self.cron!r} is no cron expression: {error}",
                 hint='minute, hour, day, month, weekday: "0 3 * * *" is every night at 3',
             ) from error
+        return (slot.astimezone(UTC) for slot in found)
 
     def __repr__(self) -> str:
         return f"<Schedule {self.name} {self.cron!r}>"
@@ -146,8 +168,8 @@ def _fired(slot: datetime) -> Note:
 
 
 def _fresh(due: list[datetime], now: datetime) -> list[datetime]:
-    """The last slot, unless it is more than a minute ago: then no worker was there."""
-    return [slot for slot in due[-1:] if now - slot <= timedelta(seconds=60)]
+    """Those that are at most a minute ago; otherwise no worker was there."""
+    return [slot for slot in due if now - slot <= timedelta(seconds=60)]
 
 
 def schedule(
@@ -166,7 +188,7 @@ def schedule(
     Keep it in a variable of a module that workers serve: each of them begins what is due, and the
     run's id follows from the time, so that there is one run for each however many workers there
     are. After a time without workers, *missed* says what begins: the ``last`` slot, ``all`` of
-    them (100 at most), or none (``skip``). The name of the schedule is the workflow's unless
+    them (100 at a time), or none (``skip``). The name of the schedule is the workflow's unless
     *name* is given; *timezone* is that of the expression.
     """
     return Schedule(

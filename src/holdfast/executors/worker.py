@@ -24,7 +24,7 @@ from holdfast.core.policy import (
     after_drive,
 )
 from holdfast.errors import ConflictError, HoldfastError, StorageError, UsageError
-from holdfast.executors.driving import Driven, drive
+from holdfast.executors.driving import Driven, Outcome, drive, has_progressed
 from holdfast.executors.schedules import Schedule
 from holdfast.executors.serving import Served
 from holdfast.executors.worker_metrics import WorkerMetrics
@@ -34,9 +34,9 @@ from holdfast.storage.queueing import (
     Claim,
     ClaimQuery,
     EntryQuery,
-    Queueing,
     StaleClaim,
     WorkerInfo,
+    check_queues,
 )
 
 Log = Callable[[str, dict[str, Any]], None]
@@ -78,18 +78,14 @@ class Worker:
         log: Log | None = None,
         claims: bool = True,
     ) -> None:
-        if not isinstance(storage, Queueing):
-            raise UsageError(
-                f"a {type(storage).__name__} keeps no queues",
-                hint="PostgreSQL keeps them for many machines, SQLite for the processes of one",
-            )
+        queue = check_queues(storage)
         if not served:
             raise UsageError("there is nothing to serve", hint="name modules or module:name")
         if concurrency < 1 or lease_seconds <= 0:
             raise UsageError("concurrency and lease_seconds must be positive")
         self.metrics = WorkerMetrics()
         self._storage = storage
-        self._queue: Queueing = storage
+        self._queue = queue
         self._manager = CheckpointManager(storage)
         self._queues = tuple(queues)
         self._targets = tuple(one.target for one in served)
@@ -156,6 +152,15 @@ class Worker:
             begun = [self._begin(claim) for claim in self._ask(1, run_id)]
         return self._execute(begun[0]) if begun else "held"
 
+    def let_go(self) -> None:
+        """Make the runs that are still executed ready for others, in the middle of a step.
+
+        For a process that ends now. It counts as no failure, and no worker waits for their leases.
+        """
+        for run_id, active in [*self._active.items()]:
+            driven = Driven(run_id=run_id, outcome="interrupted")
+            self._tell("run.let_go", run_id=run_id, state=self._settled(active, driven))
+
     def cancel(self, run_id: str) -> None:
         """Stop this run at its next step, if it is executed here; no worker continues it."""
         active = self._active.get(run_id)
@@ -215,15 +220,18 @@ class Worker:
 
     def _fire(self) -> float:
         """Begin the runs that schedules name for now; the time of the next ones."""
+        more = False
         for one in self._schedules:
             try:
-                for run_id in one.fire(self._manager):
+                fired = one.fire(self._manager)
+                more = more or len(fired) > 1  # of many that were missed, there may be others
+                for run_id in fired:
                     self._tell("schedule.fired", schedule=one.name, run_id=run_id)
             except StorageError:
                 raise
             except HoldfastError as error:
                 self._tell("schedule.error", schedule=one.name, error=str(error))
-        return min(one.next().timestamp() for one in self._schedules)
+        return 0.0 if more else min(one.next().timestamp() for one in self._schedules)
 
     def _claim(self, pool: ThreadPoolExecutor) -> int:
         free = self._concurrency - len(self._active)
@@ -260,35 +268,44 @@ class Worker:
         facts = {"run_id": entry.run_id, "target": entry.target, "epoch": active.claim.lease.epoch}
         self._tell("run.start", **facts, queue=entry.queue)
         try:
-            driven = drive(
-                entry.run_id,
-                storage=self._storage,
-                entry_point=entry.target.rpartition("@")[0],
-                lease=active.grant,
-                stop=active.scope,
-            )
-            state = self._settle(active, driven)
+            driven = self._drive(active)
+            state = self._settled(active, driven)
             told = {"seconds": round(driven.seconds, 6), "state": state}
             if driven.error:
                 told["error"] = driven.error
             self.metrics.driven(driven.outcome, driven.seconds)
             self._tell(f"run.{driven.outcome}", **facts, **told)
             return driven.outcome
-        except StorageError as error:
-            # The lease may still be ours: whoever finds the run first continues it.
-            self.metrics.count("storage_errors")
-            self._tell("run.storage_error", **facts, error=str(error))
-            self._give_back(active)
-            return "storage_error"
-        except BaseException as error:
-            self.metrics.count("failed")
-            self._tell("run.error", **facts, error=f"{type(error).__name__}: {error}")
-            self._give_back(active)
-            return "error"
         finally:
             with self._lock:
                 self._active.pop(entry.run_id, None)
             self._wake.set()
+
+    def _drive(self, active: _Active) -> Driven:
+        entry = active.claim.entry
+        try:
+            return drive(
+                entry.run_id,
+                storage=self._storage,
+                entry_point=entry.target.rpartition("@")[0],
+                lease=active.grant,
+                stop=active.scope,
+            )
+        except StorageError as error:
+            self.metrics.count("storage_errors")
+            outcome: Outcome = "interrupted" if error.retryable else "failed"
+            return Driven(run_id=entry.run_id, outcome=outcome, error=str(error))
+        except BaseException as error:  # of the run's code: sys.exit() in a step, say
+            text = f"{type(error).__name__}: {error}"
+            return Driven(run_id=entry.run_id, outcome="failed", error=text)
+
+    def _settled(self, active: _Active, driven: Driven) -> str:
+        """`_settle`, or ``kept`` if the storage fails: then a sweep finds the run."""
+        try:
+            return self._settle(active, driven)
+        except HoldfastError as error:
+            self._tell("run.kept", run_id=driven.run_id, error=str(error))
+            return "kept"
 
     def _settle(self, active: _Active, driven: Driven) -> str:
         """Store what becomes of the run; the state that its entry has then."""
@@ -300,23 +317,22 @@ class Worker:
             return "completed"
         if active.scope.message == _CANCELLED:
             entry = msgspec.structs.replace(entry, cancelled=True)
-        settings = QueueSettings()
+        settings, progressed = QueueSettings(), False
         if driven.outcome == "failed":
             settings = self._queue.settings_of(entry.queue)
+            progressed = has_progressed(self._storage, active.claim.lease)
         after = after_drive(
-            entry, driven.outcome, settings, now=now, due=driven.due, reason=driven.error
+            entry,
+            driven.outcome,
+            settings,
+            now=now,
+            due=driven.due,
+            reason=driven.error,
+            progressed=progressed,
         )
         if self._queue.settle(active.claim.lease, after, now=now) and after.state == "dead":
             self._bury(after)
         return after.state
-
-    def _give_back(self, active: _Active) -> None:
-        entry = active.claim.entry
-        after = after_drive(entry, "interrupted", QueueSettings(), now=time.time())
-        try:
-            self._queue.settle(active.claim.lease, after, now=time.time())
-        except HoldfastError as error:
-            self._tell("run.kept", run_id=entry.run_id, error=str(error))
 
     def _bury(self, entry: QueueEntry) -> None:
         """Record in the journal that the run is a dead letter."""
@@ -350,7 +366,9 @@ class Worker:
         if ours:
             after = after_drive(entry, "interrupted", QueueSettings(), now=now)
         else:
-            after = after_death(entry, self._queue.settings_of(entry.queue), now=now)
+            settings = self._queue.settings_of(entry.queue)
+            progressed = has_progressed(self._storage, stale.lease)
+            after = after_death(entry, settings, now=now, progressed=progressed)
         if self._queue.settle(stale.lease, after, now=now, expired=stale.expired):
             self.metrics.count("taken_back")
             epoch = stale.lease.epoch

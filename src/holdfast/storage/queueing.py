@@ -9,6 +9,8 @@ import msgspec
 
 from holdfast.core.policy import EntryState, QueueEntry, QueueInfo, QueueSettings
 from holdfast.core.records import Lease, Owner
+from holdfast.errors import UsageError
+from holdfast.storage.base import Storage
 
 
 class ClaimQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +70,10 @@ class Queueing(Protocol):
     says; a deleted run has none.
     """
 
+    @property
+    def keeps_queues(self) -> bool:
+        """False if this one cannot, though others of its kind can."""
+
     def claim(self, query: ClaimQuery, owner: Owner, *, now: float, ttl: float) -> list[Claim]:
         """Give *owner* the next ready runs with their leases, within the limits of their queues.
 
@@ -116,3 +122,21 @@ class Queueing(Protocol):
 
     def workers(self, *, now: float) -> list[WorkerInfo]:
         """The workers whose announcements have not expired, the oldest first."""
+
+
+def queues_in(storage: Storage) -> Queueing | None:
+    """The queues of a storage; None if it keeps none."""
+    return storage if isinstance(storage, Queueing) and storage.keeps_queues else None
+
+
+def check_queues(storage: Storage) -> Queueing:
+    """The queues of a storage; a `UsageError` that names the ones that keep them if it has none."""
+    kept = queues_in(storage)
+    if kept is None:
+        name = type(storage).__name__ + (" on a cluster" if isinstance(storage, Queueing) else "")
+        raise UsageError(
+            f"a {name} keeps no queues",
+            hint="PostgreSQL and one Redis or Valkey server keep them for many machines,"
+            " SQLite for the processes of one; files, objects, Cosmos DB and clusters do not",
+        )
+    return kept

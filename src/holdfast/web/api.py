@@ -81,7 +81,9 @@ class Api:
     def queues(self, request: Request) -> Response:
         """``queues``; empty where the storage keeps none."""
         view = read_queues(self._site.manager, None, None)
-        return _json(QueueList(queues=view.queues if view is not None else []))
+        if view is None:
+            return _json(QueueList(queues=[], unserved=[]))
+        return _json(QueueList(queues=view.queues, unserved=view.unserved))
 
     def workers(self, request: Request) -> Response:
         """``queue workers``; empty where the storage keeps no queues."""

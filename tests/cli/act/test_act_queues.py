@@ -128,3 +128,31 @@ def test_a_worker_process_serves_metrics_and_drains_on_sigterm(
     assert handle.status() == "interrupted"
     entry = storage.entry_of(handle.run_id)
     assert entry is not None and entry.state == "ready"
+
+
+@pytest.mark.parametrize(
+    ("grace", "signals"),
+    [("0", [signal.SIGTERM]), ("600", [signal.SIGTERM, signal.SIGINT])],
+    ids=["grace", "twice"],
+)
+def test_a_worker_that_may_not_wait_lets_go_of_its_runs(
+    url: str, storage: SQLiteStorage, grace: str, signals: list[signal.Signals]
+) -> None:
+    handle = jobs.gated.start(storage=storage)  # its gate stays closed
+    command = [sys.executable, "-m", "holdfast", "worker", JOBS, "-s", url, "--grace", grace]
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        events = (json.loads(line)["event"] for line in process.stdout)
+        assert "run.start" in events
+        for number in signals:
+            process.send_signal(number)
+        assert process.wait(timeout=60) in (128 + signal.SIGTERM, 128 + signal.SIGINT)
+        assert "run.let_go" in events
+    entry = storage.entry_of(handle.run_id)
+    assert entry is not None and (entry.state, entry.failures) == ("ready", 0)

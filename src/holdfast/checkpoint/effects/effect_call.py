@@ -14,6 +14,7 @@ import uuid
 import warnings
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from datetime import UTC, datetime
+from types import FunctionType
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -530,10 +531,15 @@ def _call_in_thread(call: Callable[[], Any], seconds: float) -> Any:
 def _with_key(fn: Callable[..., Any], kwargs: dict[str, Any], key: str) -> dict[str, Any]:
     if "idempotency_key" in kwargs:
         return kwargs
-    try:
-        wanted = "idempotency_key" in inspect.signature(fn).parameters
-    except (TypeError, ValueError):
-        return kwargs
+    if type(fn) is FunctionType and not fn.__dict__:
+        code = fn.__code__  # of a plain function, for which a signature takes long to make
+        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        wanted = "idempotency_key" in names[code.co_posonlyargcount :]
+    else:
+        try:
+            wanted = "idempotency_key" in inspect.signature(fn).parameters
+        except (TypeError, ValueError):
+            return kwargs
     return {**kwargs, "idempotency_key": key} if wanted else kwargs
 
 

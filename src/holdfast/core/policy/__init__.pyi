@@ -23,6 +23,7 @@ from holdfast.core.policy.queues import QueueEntry as QueueEntry
 from holdfast.core.policy.queues import QueueInfo as QueueInfo
 from holdfast.core.policy.queues import QueueSettings as QueueSettings
 from holdfast.core.policy.queues import Submission as Submission
+from holdfast.core.policy.queues import Unserved as Unserved
 from holdfast.core.policy.queues import WorkerProcess as WorkerProcess
 from holdfast.core.policy.queues import after_change as after_change
 from holdfast.core.policy.queues import after_death as after_death

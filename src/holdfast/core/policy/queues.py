@@ -59,7 +59,7 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """Starts in each *period*."""
     period: float = 60.0
     attempts: int = 5
-    """Failed resumes after which a run becomes a dead letter."""
+    """Failures without a new step between them after which a run becomes a dead letter."""
     paused: bool = False
     """True: nothing of it is started."""
 
@@ -93,7 +93,7 @@ class QueueEntry(msgspec.Struct, frozen=True, kw_only=True):
     due: float | None = None
     """Seconds since 1970 at which it becomes ready; None if only an answer makes it so."""
     failures: int = 0
-    """Failed resumes since it was queued, completed a wait or was requeued."""
+    """Failures and deaths of its worker in a row, since it last recorded a new step."""
     reason: str = ""
     """Why it failed the last time."""
     woken: bool = False
@@ -112,6 +112,15 @@ class QueueInfo(msgspec.Struct, frozen=True, kw_only=True):
     running: int = 0
     dead: int = 0
     cancelled: int = 0
+
+
+class Unserved(msgspec.Struct, frozen=True, kw_only=True):
+    """Ready runs that no worker takes."""
+
+    queue: str
+    target: str
+    """The code that they need: ``module:name@version``."""
+    runs: int
 
 
 class WorkerProcess(msgspec.Struct, frozen=True, kw_only=True):
@@ -218,12 +227,14 @@ def after_drive(
     now: float,
     due: float | None = None,
     reason: str = "",
+    progressed: bool = False,
 ) -> QueueEntry:
     """The entry of a run that a worker has executed and that is not completed.
 
     ``interrupted`` runs are ready again, for another worker; ``failed`` ones after a pause, and
-    never again after `QueueSettings.attempts` failures; ``unfit`` ones are dead letters at once,
-    because their code or data must change first.
+    never again after `QueueSettings.attempts` failures in a row; ``unfit`` ones are dead letters
+    at once, because their code or data must change first. A failure after the run *progressed* is
+    the first of a row.
     """
     replace = msgspec.structs.replace
     entry = replace(entry, woken=False)
@@ -234,23 +245,36 @@ def after_drive(
         return replace(entry, state="waiting", due=wakes, failures=0, reason="")
     if outcome == "interrupted":
         return replace(entry, state="ready", rank=now, due=None)
-    failures = entry.failures + 1
+    failures = 1 if progressed else entry.failures + 1
     if outcome == "unfit" or failures >= settings.attempts:
         return replace(entry, state="dead", due=None, failures=failures, reason=reason)
-    pause = min(_FIRST_PAUSE * 2 ** (failures - 1), _LONGEST_PAUSE)
+    pause = _pause_after(failures)
     return replace(entry, state="waiting", due=now + pause, failures=failures, reason=reason)
 
 
-def after_death(entry: QueueEntry, settings: QueueSettings, *, now: float) -> QueueEntry:
-    """The entry of a run whose worker died, or lost touch for longer than its lease."""
+def after_death(
+    entry: QueueEntry, settings: QueueSettings, *, now: float, progressed: bool
+) -> QueueEntry:
+    """The entry of a run whose worker died, or lost touch for longer than its lease.
+
+    A run that kills its worker cannot be told from one whose worker was killed. So a death counts
+    as a failure unless the run *progressed*: recorded a new step before it.
+    """
     replace = msgspec.structs.replace
-    failures = entry.failures + 1
-    reason = "its worker died or lost its lease"
+    entry = replace(entry, woken=False, due=None)
+    if progressed:
+        return replace(entry, state="ready", rank=now, failures=0, reason="")
+    failures, reason = entry.failures + 1, "its worker died or lost its lease"
     if failures >= settings.attempts:
-        return replace(entry, state="dead", failures=failures, reason=reason, woken=False)
-    return replace(
-        entry, state="ready", rank=now, due=None, failures=failures, reason=reason, woken=False
-    )
+        return replace(entry, state="dead", failures=failures, reason=reason)
+    if failures == 1:
+        return replace(entry, state="ready", rank=now, failures=1, reason=reason)
+    due = now + _pause_after(failures - 1)
+    return replace(entry, state="waiting", due=due, failures=failures, reason=reason)
+
+
+def _pause_after(failures: int) -> float:
+    return min(_FIRST_PAUSE * 2 ** (failures - 1), _LONGEST_PAUSE)  # type: ignore[no-any-return]
 
 
 def order_of(entry: QueueEntry) -> tuple[int, float]:

@@ -15,7 +15,7 @@ from holdfast.core.policy import QUEUED, Submission, target_of
 from holdfast.core.records import check_run_id
 from holdfast.errors import ConflictError, UsageError
 from holdfast.storage.base import Storage
-from holdfast.storage.queueing import Queueing
+from holdfast.storage.queueing import check_queues
 
 
 class StartOptions(TypedDict, total=False):
@@ -100,11 +100,7 @@ def begin_queued(
         )
     manager = manager_for(storage)
     try:
-        if not isinstance(manager.storage, Queueing):
-            raise UsageError(
-                f"a {type(manager.storage).__name__} keeps no queues",
-                hint="PostgreSQL keeps them for many machines, SQLite for the processes of one",
-            )
+        check_queues(manager.storage)
         note = options.note(entry_point, version, now=time.time())
         steps: Any = save_draft(manager.engine, draft, force=True, notes=(note,), new_run=True)
         try:

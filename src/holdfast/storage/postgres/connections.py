@@ -11,8 +11,8 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import TypeVar
 
 from holdfast.errors import (
@@ -29,6 +29,8 @@ try:
     import psycopg
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
     from psycopg_pool import ConnectionPool, PoolTimeout
+
+    from holdfast.storage.postgres.rows import ByteaArray, ByteaArrayDumper
 except ImportError as missing:
     raise MissingExtraError(
         "PostgreSQL storages need psycopg", hint="pip install 'holdfast[postgres]'"
@@ -71,8 +73,7 @@ class Connections:
         wait = _FIRST_WAIT
         while True:
             try:
-                with self._connection() as db:
-                    return work(db)
+                return self._attempt(work)
             except (psycopg.Error, PoolTimeout) as error:
                 failure = self._translate(error)
                 if not failure.retryable or time.monotonic() + wait > give_up:
@@ -83,8 +84,12 @@ class Connections:
     def run_once(self, work: Callable[[psycopg.Connection], T]) -> T:
         """Give *work* a connection of its own, and fail at once if the server is away."""
         try:
-            with self.connect() as db, self._deadlines.on(db, self._timeout):
-                return work(db)
+            with self.connect() as db:
+                self._deadlines.begin(db, self._timeout)
+                try:
+                    return work(db)
+                finally:
+                    self._deadlines.end(db)
         except psycopg.Error as error:
             raise self._translate(error) from error
 
@@ -106,13 +111,17 @@ class Connections:
             pool.close(timeout=1)
         self._deadlines.close()
 
-    @contextmanager
-    def _connection(self) -> Iterator[psycopg.Connection]:
+    def _attempt(self, work: Callable[[psycopg.Connection], T]) -> T:
         pool = self._open_pool()
         # A pool connects in the background, so a call that may not be repeated waits a little too.
         wait = min(_CONNECT_SECONDS, max(self._patience, _POOL_SECONDS))
-        with pool.connection(timeout=wait) as db, self._deadlines.on(db, self._timeout):
-            yield db
+        db = pool.getconn(timeout=wait)
+        try:
+            self._deadlines.begin(db, self._timeout)
+            return work(db)
+        finally:
+            self._deadlines.end(db)
+            pool.putconn(db)  # which rolls back what an error has left
 
     def _open_pool(self) -> ConnectionPool:
         with self._lock:
@@ -126,6 +135,7 @@ class Connections:
                     min_size=1,
                     max_size=self._size,
                     kwargs={"autocommit": True, "prepare_threshold": None},
+                    configure=_configure,
                     open=True,
                     name="holdfast",
                     reconnect_timeout=_CONNECT_SECONDS,
@@ -183,8 +193,8 @@ class _Deadlines:
         self._thread: threading.Thread | None = None
         self._closed = False
 
-    @contextmanager
-    def on(self, db: psycopg.Connection, seconds: float) -> Iterator[None]:
+    def begin(self, db: psycopg.Connection, seconds: float) -> None:
+        """Give the calls on a connection so much time, until `end`."""
         with self._lock:
             self._waiting[id(db)] = (time.monotonic() + seconds, db, False)
             if self._thread is None:
@@ -192,11 +202,11 @@ class _Deadlines:
                     target=self._watch, args=(seconds / 4,), name="holdfast-pg-limit", daemon=True
                 )
                 self._thread.start()
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._waiting.pop(id(db), None)
+
+    def end(self, db: psycopg.Connection) -> None:
+        """The calls have ended."""
+        with self._lock:
+            self._waiting.pop(id(db), None)
 
     def close(self) -> None:
         with self._lock:
@@ -224,6 +234,10 @@ class _Deadlines:
                     _shut(db)
                 else:
                     _cancel(db)
+
+
+def _configure(db: psycopg.Connection) -> None:
+    db.adapters.register_dumper(ByteaArray, ByteaArrayDumper)
 
 
 def _cancel(db: psycopg.Connection) -> None:

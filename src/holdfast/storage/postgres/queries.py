@@ -24,7 +24,9 @@ class Queries:
 
     def __init__(self, schema: str) -> None:
         self._schema = sql.Identifier(schema)
+        self._texts: dict[str, bytes] = {}
         self.append = self.text(f"SELECT {{s}}.append_v1({', '.join(['%s'] * 21)})")
+        self.append_one = self.text(f"SELECT {{s}}.append_one_v1({', '.join(['%b'] * 15)})")
         self.append_queued = self.text(f"SELECT {{s}}.append_queued_v1({', '.join(['%s'] * 28)})")
         self.lock = self.text(
             "SELECT 1 FROM {s}.runs WHERE run_id = ANY(%s) ORDER BY run_id FOR UPDATE"
@@ -77,9 +79,13 @@ class Queries:
             "SELECT run_id FROM {s}.runs WHERE ordinal IS NOT NULL ORDER BY ordinal"
         )
 
-    def text(self, statement: str) -> sql.Composed:
+    def text(self, statement: str) -> bytes:
         """*statement* with ``{s}`` as the schema's name."""
-        return sql.SQL(statement).format(s=self._schema)
+        made = self._texts.get(statement)
+        if made is None:
+            made = sql.SQL(statement).format(s=self._schema).as_bytes(None)
+            self._texts[statement] = made
+        return made
 
     def listing(self, query: RecordQuery) -> Listing:
         """List what *query* wants, and perhaps more: rows are still compared with it."""
@@ -135,7 +141,7 @@ class Queries:
         )
         return Listing(self.text(statement), values, by_seq=True)
 
-    def runs(self, query: RunQuery) -> tuple[sql.Composed, dict[str, Any]]:
+    def runs(self, query: RunQuery) -> tuple[bytes, dict[str, Any]]:
         """List runs, a page of *size* below the ordinal *bound*."""
         where, values = ["u.ordinal IS NOT NULL", "u.ordinal < %(bound)s"], {}
         for column, value, test in (

@@ -5,8 +5,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from datetime import UTC
+from struct import Struct
 from typing import Any
 
+from psycopg.adapt import Dumper
+from psycopg.pq import Format
 from psycopg.types.multirange import Multirange
 from psycopg.types.range import Range
 
@@ -95,6 +98,58 @@ def append_values(batch: Batch, records: list[Record]) -> tuple[Any, ...]:
         multirange(gaps),
         list(batch.hide),
     )
+
+
+def append_one_values(batch: Batch, record: Record) -> tuple[Any, ...]:
+    """The arguments of `append_one_v1`."""
+    header = record.header
+    is_latest = header.frame != "note" and not header.scope
+    return (
+        to_bytes(batch.run_id),
+        header.seq - 1,
+        bytes.fromhex(header.prev),
+        batch.epoch,
+        to_bytes(header.name),
+        to_bytes(header.status),
+        header.seq if is_latest else None,
+        0 if header.frame == "note" else 1,
+        header.saved_at,
+        state_of(header),
+        micros(header.saved_at),
+        bytes.fromhex(header.digest),
+        record.text,
+        record.body,
+        ByteaArray(record_keys(header, run_number(batch.run_id))),
+    )
+
+
+class ByteaArray:
+    """Byte strings that are sent as one ``bytea[]`` in its binary form."""
+
+    __slots__ = ("data",)
+
+    def __init__(self, items: list[bytes]) -> None:
+        parts = [_ARRAY.pack(1, 0, _BYTEA, len(items), 1)]
+        for item in items:
+            parts.append(len(item).to_bytes(4))
+            parts.append(item)
+        self.data = b"".join(parts)
+
+
+_ARRAY = Struct("!iiIii")
+"""Dimensions, no nulls, the type of the items, how many, and the number of the first."""
+_BYTEA, _BYTEA_ARRAY = 17, 1001
+
+
+class ByteaArrayDumper(Dumper):
+    """Tells psycopg how to send a `ByteaArray`."""
+
+    format = Format.BINARY
+    oid = _BYTEA_ARRAY
+
+    def dump(self, obj: ByteaArray) -> bytes:
+        """The bytes to send."""
+        return obj.data
 
 
 def head_at(row: tuple[Any, ...]) -> Head:

@@ -254,6 +254,37 @@ BEGIN
     RETURN true;
 END $$;
 
+CREATE OR REPLACE FUNCTION {schema}.append_one_v1(
+    p_run_id bytea, p_base bigint, p_prev bytea, p_epoch bigint, p_name bytea, p_status bytea,
+    p_latest bigint, p_checkpoints bigint, p_saved timestamptz, p_state smallint, p_at bigint,
+    p_digest bytea, p_header bytea, p_body bytea, p_facets bytea[]
+) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    place bigint;
+BEGIN
+    -- append_v1 for the usual case: one record, of a run that is there, and nothing is hidden.
+    UPDATE {schema}.runs u SET
+        seq = p_base + 1, digest = p_digest, latest = coalesce(p_latest, u.latest),
+        checkpoints = u.checkpoints + p_checkpoints, stored = u.stored + length(p_body),
+        saved_at = p_saved,
+        name = CASE WHEN p_latest IS NULL AND u.latest IS NOT NULL THEN u.name ELSE p_name END,
+        status = CASE WHEN p_latest IS NULL THEN u.status ELSE p_status END
+    WHERE u.run_id = p_run_id AND u.seq = p_base AND u.digest = p_prev
+        AND u.epoch <= coalesce(p_epoch, u.epoch)
+    RETURNING u.ordinal INTO place;
+    IF place IS NULL THEN
+        RETURN false;
+    END IF;
+    INSERT INTO {schema}.records(run, seq, state, at, digest, header, facets, body)
+    VALUES (place, p_base + 1, p_state, p_at, p_digest, p_header, p_facets, p_body)
+    RETURNING ord INTO place;
+    INSERT INTO {schema}.facets SELECT k, (p_state & 1)::smallint, place FROM unnest(p_facets) k;
+    IF EXISTS (SELECT FROM {schema}.watchers WHERE until > statement_timestamp()) THEN
+        PERFORM {schema}.notify_v1(p_run_id);
+    END IF;
+    RETURN true;
+END $$;
+
 CREATE OR REPLACE FUNCTION {schema}.change_queue_v1(
     p_run_id bytea, p_change text, p_queue bytea, p_target bytea, p_priority integer, p_key bytea,
     p_due double precision, p_reason bytea

@@ -33,6 +33,7 @@ from holdfast.storage.postgres.queries import Queries
 from holdfast.storage.postgres.queue import PostgresQueues
 from holdfast.storage.postgres.repair import inspect_run, rewrite_run
 from holdfast.storage.postgres.rows import (
+    append_one_values,
     append_values,
     change_values,
     head_at,
@@ -84,10 +85,12 @@ class _Append(msgspec.Struct, frozen=True):
 
 
 def _append_call(sql: Queries, batch: Batch, records: list[Record]) -> _Append:
-    values, change = append_values(batch, records), change_of(records)
-    run_id = to_bytes(batch.run_id)
+    run_id, change = to_bytes(batch.run_id), change_of(records)
     if change is None:
-        return _Append(run_id, sql.append, values)
+        if len(records) == 1 and records[0].header.prev and not batch.hide and not batch.erased:
+            return _Append(run_id, sql.append_one, append_one_values(batch, records[0]))
+        return _Append(run_id, sql.append, append_values(batch, records))
+    values = append_values(batch, records)
     return _Append(run_id, sql.append_queued, (*change_values(change), *values))
 
 

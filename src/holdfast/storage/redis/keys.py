@@ -12,7 +12,8 @@ A run's keys, all behind ``PREFIX:run:{RUN}:``:
 
 The indexes, all behind ``PREFIX:index:{PREFIX}:``, are sorted sets of runs by ordinal (``runs…``,
 ``open…``) and of records ``SEQ:RUN`` by place (``c``, ``n``, ``f:KEY``, ``g:KEY``); ``ids`` is
-sorted by id; ``ordinals`` counts the runs that ever began.
+sorted by id; ``ordinals`` counts the runs that ever began. Queues are behind
+``PREFIX:queue:{PREFIX}:``; see `holdfast.storage.redis.queue`.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ class KeyNames:
             )
         self._runs = to_bytes(prefix) + b":run:{"
         self.index = to_bytes(prefix) + b":index:{" + to_bytes(prefix) + b"}:"
+        self.queue = to_bytes(prefix) + b":queue:{" + to_bytes(prefix) + b"}:"
 
     @property
     def heads(self) -> bytes:

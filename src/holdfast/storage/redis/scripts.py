@@ -2,7 +2,8 @@
 
 Every script has the beginning of the run's keys as its only key. Its first arguments are the
 beginning of the indexes' keys, the run id, and "1" if the indexes are on the same server; else
-the script returns the changes to the indexes for the client to make.
+the script returns the changes to the indexes for the client to make. Scripts that change queues
+return that nothing was done if an entry is not as the client had read it.
 
 `meta` of a record is ``PLACE ZONE HIDDEN SIZE`` and then, as netstrings, its name, its status, its
 id and its facets. A place is the server's time in microseconds, and rises within a run.
@@ -216,6 +217,24 @@ local function ranges_at(at, count)
     return ranges, at + 2 * count
 end
 
+-- Compare fields of hashes with the values from `at` on: how many, then key, field, value of each.
+local function as_expected(at)
+    for base = at + 1, at + 3 * tonumber(ARGV[at]), 3 do
+        if (call('HGET', ARGV[base], ARGV[base + 1]) or '') ~= ARGV[base + 2] then return false end
+    end
+    return true
+end
+
+-- Make the changes that follow there: the number of words of each, and the words.
+local function make_changes(at)
+    at = at + 1 + 3 * tonumber(ARGV[at])
+    while at <= #ARGV do
+        local size = tonumber(ARGV[at])
+        call(unpack(ARGV, at + 1, at + size))
+        at = at + size + 1
+    end
+end
+
 local function forget()
     for _, seq in ipairs(call('HKEYS', run .. 'meta')) do
         local meta = get_meta(seq)
@@ -239,6 +258,8 @@ if (count > 0 and (base ~= seq or (prev ~= '?' and prev ~= digest)))
     or (epoch ~= '' and tonumber(epoch) < newest) then
     return {0, seq, digest, text(newest)}
 end
+local queued = 18 + 6 * count + 2 * gaps + hides
+if ARGV[queued] and not as_expected(queued) then return {2} end
 if not old and count == 0 then return {1, changes} end
 local head, at = nil, 18
 if count > 0 then
@@ -268,8 +289,15 @@ local gone = {}
 for n = 0, hides - 1 do gone[n + 1] = ARGV[at + n] end
 if hides > 0 then hide(head, gone) end
 put_head(head, old)
+if ARGV[queued] then make_changes(queued) end
 tell()
 return {1, changes}
+""")
+
+COMMIT = Script(r"""
+if not as_expected(4) then return 0 end
+make_changes(4)
+return 1
 """)
 
 DROP = Script(r"""
@@ -309,6 +337,10 @@ return {count, changes}
 DELETE = Script(r"""
 local head = get_head()
 if not head then return {0, changes} end
+if ARGV[4] then
+    if not as_expected(4) then return {-2, changes} end
+    make_changes(4)
+end
 local count = call('HLEN', run .. 'meta')
 forget()
 call('UNLINK', run .. 'head')

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from operator import itemgetter
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 from uuid import uuid4
 
 import msgspec
 
+from holdfast.core.policy import QueueEntry, change_of
 from holdfast.core.records import Header, Lease, Owner, Record
 from holdfast.errors import ConflictError, CorruptError, StorageUnavailableError, UsageError
 from holdfast.storage.base import (
@@ -24,12 +26,14 @@ from holdfast.storage.base import (
     matches,
     matches_run,
 )
+from holdfast.storage.queueing import check_queues
 from holdfast.storage.redis.connections import ServerConnections
 from holdfast.storage.redis.diagnosis import diagnose
 from holdfast.storage.redis.durability import Facts, apply, read_facts
 from holdfast.storage.redis.indexes import Indexes
 from holdfast.storage.redis.keys import KeyNames, member_of, to_bytes, to_text
 from holdfast.storage.redis.notifications import RedisListener
+from holdfast.storage.redis.queue import RedisQueues, WasChanged
 from holdfast.storage.redis.repair import (
     check_indexes,
     inspect_run,
@@ -64,6 +68,8 @@ from holdfast.storage.shared import (
     Fact,
     Inspection,
     LeaseSlots,
+    QueueSlots,
+    QueueTable,
     Subscription,
     cannot_erase,
     decide_append,
@@ -75,10 +81,15 @@ from holdfast.storage.shared import (
 )
 from holdfast.storage.sql import bound_of, kind_key, query_keys, scope_key
 
+T = TypeVar("T")
+
 _PAGE = 256
 _PAGE_BYTES = 4 << 20
 _NO_BOUND = 1 << 53
 _TRIES = 20
+_PAUSE = 0.01
+"""Seconds between two tries to change the queues, at most."""
+_ENTRY_CHANGED = -2
 _COMPRESSIONS: dict[bool | str, str | None] = {
     **{False: None, True: "zstd"},
     **{"gzip": "gzip", "zstd": "zstd"},
@@ -87,7 +98,7 @@ _Place = tuple[int, bytes]
 """A place in an index: of two records with one place, the member decides."""
 
 
-class RedisStorage(LeaseSlots, Storage):
+class RedisStorage(LeaseSlots, QueueSlots, Storage):
     """Keeps journals in the Redis or Valkey server at *url*, below the keys' *prefix*.
 
     An append returns when the server has it on disk: a server whose settings would lose it is
@@ -139,19 +150,7 @@ class RedisStorage(LeaseSlots, Storage):
         self._listener = RedisListener(self._db, self._keys.index + b"changes")
 
     def append(self, batches: Sequence[Batch]) -> list[ConflictError | None]:
-        sealed = [(batch, batch.opened()) for batch in batches]
-        calls = self._append_calls(sealed)
-        begun = [(batch.run_id, rows[0].header.seq) for batch, rows in sealed if rows]
-        announced = self._indexes.announce(begun)
-        answers = self._db.store(calls)
-        results = [
-            None if answer[0] else self._explain(batch, records, answer[1:])
-            for (batch, records), answer in zip(sealed, answers, strict=True)
-        ]
-        made = zip(sealed, answers, strict=True)
-        changes = ((batch.run_id, answer[1]) for (batch, _), answer in made if answer[0])
-        self._indexes.change(changes, announced)
-        return results
+        return self._append(batches, _TRIES)
 
     def read(
         self, run_id: str, *, first: int | None = None, last: int | None = None
@@ -207,7 +206,7 @@ class RedisStorage(LeaseSlots, Storage):
         self, run_id: str, *, hide: Sequence[int] | None = None, erase: Sequence[int] | None = None
     ) -> int:
         if hide is None and erase is None:
-            return self._remove(run_id, self._call(DELETE, run_id))
+            return self._delete_run(run_id)
         erased = sorted({*(erase or ())})
         hidden = sorted({*(hide or ())}.difference(erased))
         call = self._call(DROP, run_id, len(hidden), *hidden, *erased)
@@ -240,6 +239,27 @@ class RedisStorage(LeaseSlots, Storage):
         row = self._ask(LEASE, run_id)
         return self._held(run_id, row, self._clock()) if row else None
 
+    @property
+    def keeps_queues(self) -> bool:
+        """False in a cluster: a run and the queues are on different servers."""
+        return self._indexes.together
+
+    def in_queues(self, work: Callable[[QueueTable], T]) -> T:
+        for _ in range(_TRIES):
+            table = self._queues()
+            try:
+                done = work(table)
+                table.commit()
+                return done
+            except WasChanged:
+                time.sleep(random.uniform(0, _PAUSE))
+        raise _busy("the queues")
+
+    def put_entries(self, entries: Iterable[tuple[str, QueueEntry | None]]) -> None:
+        rest = iter(entries)
+        while page := [*islice(rest, _PAGE)]:
+            super().put_entries(page)
+
     def check_medium(self, *, repair: bool) -> list[str]:
         return (rebuild_indexes if repair else check_indexes)(self._db, self._keys, self._indexes)
 
@@ -268,7 +288,61 @@ class RedisStorage(LeaseSlots, Storage):
     def _ask(self, script: Script, run_id: str, *values: Any) -> Any:
         return self._db.ask(*self._call(script, run_id, *values))
 
-    def _append_calls(self, sealed: Sequence[tuple[Batch, list[Record]]]) -> list[tuple[Any, ...]]:
+    def _append(self, batches: Sequence[Batch], tries: int) -> list[ConflictError | None]:
+        sealed = [(batch, batch.opened()) for batch in batches]
+        calls = self._append_calls(sealed, guess=tries == _TRIES)
+        begun = [(batch.run_id, rows[0].header.seq) for batch, rows in sealed if rows]
+        announced = self._indexes.announce(begun)
+        answers = self._db.store(calls)
+        results: list[ConflictError | None] = []
+        for (batch, records), answer in zip(sealed, answers, strict=True):
+            if answer[0] == 2 and not tries:
+                raise _busy(f"the entry of run {batch.run_id!r}")
+            if answer[0] == 2:
+                results += self._append([batch], tries - 1)
+            else:
+                results.append(None if answer[0] else self._explain(batch, records, answer[1:]))
+        made = zip(sealed, answers, strict=True)
+        changes = ((batch.run_id, answer[1]) for (batch, _), answer in made if answer[0] == 1)
+        self._indexes.change(changes, announced)
+        return results
+
+    def _queues(self) -> RedisQueues:
+        check_queues(self)
+        ahead = 0.0
+        if self._server_clock:
+            seconds, micros = self._db.ask("TIME")
+            ahead = int(seconds) + int(micros) / 1e6 - self._clock()
+        return RedisQueues(self._db, self._keys, ahead)
+
+    def _queue_arguments(self, run_id: str, records: list[Record], *, guess: bool) -> list[Any]:
+        """The change that *records* make to the queues; a *guess* is that the run is in none."""
+        change = change_of(records)
+        if change is None or not self.keeps_queues:
+            return []
+        if change.submitted is None and guess:
+            table = RedisQueues(self._db, self._keys)
+            table.assume_absent(run_id)
+        else:
+            table = self._queues()
+        return table.arguments_for(run_id, change, self._clock())
+
+    def _delete_run(self, run_id: str) -> int:
+        for tried in range(_TRIES):
+            arguments: list[Any] = []
+            if self.keeps_queues:
+                table = RedisQueues(self._db, self._keys)
+                if not tried:
+                    table.assume_absent(run_id)
+                arguments = table.arguments_without(run_id)
+            affected = self._remove(run_id, self._call(DELETE, run_id, *arguments))
+            if affected != _ENTRY_CHANGED:
+                return affected
+        raise _busy(f"the entry of run {run_id!r}")
+
+    def _append_calls(
+        self, sealed: Sequence[tuple[Batch, list[Record]]], *, guess: bool
+    ) -> list[tuple[Any, ...]]:
         begins = [_may_begin(batch, records) for batch, records in sealed]
         ordinals = iter(self._indexes.ordinals(sum(begins)))
         return [
@@ -276,6 +350,7 @@ class RedisStorage(LeaseSlots, Storage):
                 APPEND,
                 batch.run_id,
                 *append_values(batch, records, next(ordinals) if begin else b""),
+                *self._queue_arguments(batch.run_id, records, guess=guess),
             )
             for (batch, records), begin in zip(sealed, begins, strict=True)
         ]
@@ -481,6 +556,10 @@ class RedisStorage(LeaseSlots, Storage):
             repr(lease.expires_at - now),
         )
         return bool(self._db.store([self._call(TAKE, lease.run_id, *values)])[0])
+
+
+def _busy(what: str) -> StorageUnavailableError:
+    return StorageUnavailableError(f"{what} changed {_TRIES} times meanwhile")
 
 
 def _may_begin(batch: Batch, records: Sequence[Record]) -> bool:

@@ -191,6 +191,11 @@ class QueueSlots(ABC):
     def in_queues(self, work: Callable[[QueueTable], T]) -> T:
         """Do *work* in one transaction."""
 
+    @property
+    def keeps_queues(self) -> bool:
+        """See `Queueing.keeps_queues`."""
+        return True
+
     def renew_claims(self, leases: Sequence[Lease], *, now: float, ttl: float) -> list[str]:
         return self.in_queues(lambda table: table.renew(leases, now=now, ttl=ttl))
 

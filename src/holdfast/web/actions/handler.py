@@ -17,7 +17,7 @@ from holdfast.web.actions.answers import AnswerAction
 from holdfast.web.actions.forks import ForkAction
 from holdfast.web.actions.marks import PinAction, TagAction
 from holdfast.web.actions.plan import Action, ActionPlan, run_in
-from holdfast.web.actions.queues import PauseAction, RequeueAction
+from holdfast.web.actions.queues import CancelAction, LimitAction, PauseAction, RequeueAction
 from holdfast.web.actions.repairs import RepairAction, VerifyAction
 from holdfast.web.actions.resumes import ResumeAction, ResumeProcesses, RewindAction
 from holdfast.web.actions.retention import ForgetAction
@@ -47,6 +47,8 @@ class Actions:
             "repair": RepairAction(site),
             "resume": resume,
             "pause": PauseAction(site),
+            "limit": LimitAction(site),
+            "cancel": CancelAction(site),
             "requeue": RequeueAction(site),
             "demo": DemoAction(site),
         }

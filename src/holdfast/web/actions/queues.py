@@ -1,17 +1,18 @@
-"""The actions on queues: pause one, start it again, queue a dead letter again."""
+"""The actions on queues: pause or limit one, cancel a run, queue a dead letter again."""
 
 from __future__ import annotations
 
 import shlex
+from typing import Any
 
 import msgspec
 
-from holdfast.core.policy import QueueInfo
-from holdfast.errors import NotFoundError
-from holdfast.executors import queues, requeue, set_queue
-from holdfast.storage.queueing import Queueing
+from holdfast.core.policy import QueueInfo, QueueSettings
+from holdfast.errors import NotFoundError, UsageError
+from holdfast.executors import cancel, queues, requeue, set_queue
+from holdfast.storage.queueing import queues_in
 from holdfast.web.actions.plan import ActionPlan, note_action, page_of, run_in
-from holdfast.web.forms import Given
+from holdfast.web.forms import Field, Given
 from holdfast.web.site import Site
 
 
@@ -22,7 +23,7 @@ class PauseAction:
         self._site = site
 
     def ask(self, given: Given) -> ActionPlan:
-        info = self._queue(given)
+        info = _queue_in(self._site, given)
         word = "Resume" if info.settings.paused else "Pause"
         does = "Workers start its runs again" if info.settings.paused else "Workers start no more"
         return ActionPlan(
@@ -39,17 +40,107 @@ class PauseAction:
         )
 
     def do(self, given: Given, who: str) -> str:
-        info = self._queue(given)
+        info = _queue_in(self._site, given)
         settings = msgspec.structs.replace(info.settings, paused=bool(given.get("paused")))
         set_queue(info.name, settings, storage=self._site.manager)
         return "/queues"
 
-    def _queue(self, given: Given) -> QueueInfo:
-        name = given.get("queue", "")
-        for info in queues(self._site.manager):
-            if info.name == name:
-                return info
-        raise NotFoundError(f"there is no queue {name!r}")
+
+def _queue_in(site: Site, given: Given) -> QueueInfo:
+    name = given.get("queue", "")
+    for info in queues(site.manager):
+        if info.name == name:
+            return info
+    raise NotFoundError(f"there is no queue {name!r}")
+
+
+_LIMITS = {
+    "concurrency": ("Runs at a time", int),
+    "key_concurrency": ("Runs of a key at a time", int),
+    "rate": ("Starts in each period", int),
+    "period": ("Period in seconds", float),
+    "attempts": ("Failures until a run is a dead letter", int),
+}
+
+
+class LimitAction:
+    """Sets the limits of a queue."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    def ask(self, given: Given) -> ActionPlan:
+        info = _queue_in(self._site, given)
+        now = {name: getattr(info.settings, name) for name in _LIMITS}
+        return ActionPlan(
+            title=f"Limit queue {info.name}",
+            what=[
+                "The limits hold for all workers together, from the next start on.",
+                f"The {info.running:,} runs that execute are left alone.",
+            ],
+            command=shlex.join(["holdfast", "queue", "limit", info.name, "--concurrency", "N"]),
+            python=f"set_queue({info.name!r}, QueueSettings(concurrency=N))",
+            button="Set the limits",
+            hidden={"queue": info.name},
+            fields=[
+                Field(
+                    name=name,
+                    label=label,
+                    value="" if now[name] is None else f"{now[name]:g}",
+                    help="empty: no limit" if now[name] is None or kind is int else "",
+                )
+                for name, (label, kind) in _LIMITS.items()
+            ],
+            back="/queues",
+        )
+
+    def do(self, given: Given, who: str) -> str:
+        info = _queue_in(self._site, given)
+        changes: dict[str, Any] = {}
+        for name, (label, kind) in _LIMITS.items():
+            text = given.get(name, "").strip()
+            try:
+                changes[name] = kind(text) if text else None
+            except ValueError:
+                raise UsageError(f"{label} is {text!r}", hint="give a number, or none") from None
+        for name in ("period", "attempts"):  # these are never without a value
+            changes[name] = changes[name] or getattr(info.settings, name)
+        settings = QueueSettings(**{**msgspec.structs.asdict(info.settings), **changes})
+        set_queue(info.name, settings, storage=self._site.manager)
+        return "/queues"
+
+
+class CancelAction:
+    """Asks for a queued run to end."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    def ask(self, given: Given) -> ActionPlan:
+        run = run_in(self._site, given)
+        kept = queues_in(self._site.manager.storage)
+        entry = kept.entry_of(run.run_id) if kept is not None else None
+        problem = "" if entry is not None else "The run is in no queue."
+        if entry is not None and entry.state == "cancelled":
+            problem = "The run is cancelled already."
+        return ActionPlan(
+            title=f"Cancel {run.run_id}",
+            what=[
+                "The run ends at its next step if it is executed, else before it starts.",
+                "It is saved as interrupted, and no worker continues it until it is requeued.",
+            ],
+            command=shlex.join(["holdfast", "queue", "cancel", run.run_id]),
+            python=f"cancel({run.run_id!r})",
+            button="Cancel the run",
+            hidden={"id": run.run_id},
+            problem=problem,
+            back="/queues",
+        )
+
+    def do(self, given: Given, who: str) -> str:
+        run = run_in(self._site, given)
+        cancel(run.run_id, by=who, storage=self._site.manager)
+        return page_of(run.run_id)
 
 
 class RequeueAction:
@@ -60,8 +151,8 @@ class RequeueAction:
 
     def ask(self, given: Given) -> ActionPlan:
         run = run_in(self._site, given)
-        storage = self._site.manager.storage
-        entry = storage.entry_of(run.run_id) if isinstance(storage, Queueing) else None
+        kept = queues_in(self._site.manager.storage)
+        entry = kept.entry_of(run.run_id) if kept is not None else None
         problem = "" if entry is not None else "The run is in no queue."
         if entry is not None and entry.state in ("ready", "running"):
             problem = f"The run is {entry.state} already."

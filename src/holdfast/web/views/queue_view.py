@@ -8,10 +8,10 @@ import msgspec
 
 from holdfast.checkpoint.inspect import RunSummary
 from holdfast.checkpoint.manager import CheckpointManager
-from holdfast.core.policy import EntryState, QueueEntry, QueueInfo, WorkerProcess
-from holdfast.executors import list_workers, queue_entries, queues
+from holdfast.core.policy import EntryState, QueueEntry, QueueInfo, Unserved, WorkerProcess
+from holdfast.executors import list_workers, queue_entries, queues, unserved
 from holdfast.storage.base import Owner
-from holdfast.storage.queueing import Queueing
+from holdfast.storage.queueing import queues_in
 
 _MOST = 100
 _WORDS = {"ready": "queued", "waiting": "queued", "dead": "dead letter", "cancelled": "cancelled"}
@@ -24,13 +24,14 @@ class QueueView(msgspec.Struct, frozen=True, kw_only=True):
     entries: list[QueueEntry]
     more: bool
     workers: list[WorkerProcess]
+    unserved: list[Unserved]
 
 
 def read_queues(
     manager: CheckpointManager, queue: str | None, state: EntryState | None
 ) -> QueueView | None:
     """The queues with at most 100 runs; None if the storage keeps no queues."""
-    if not isinstance(manager.storage, Queueing):
+    if queues_in(manager.storage) is None:
         return None
     found = queue_entries(queue, state=state, limit=_MOST + 1, storage=manager)
     return QueueView(
@@ -38,15 +39,16 @@ def read_queues(
         entries=found[:_MOST],
         more=len(found) > _MOST,
         workers=list_workers(manager),
+        unserved=unserved(manager),
     )
 
 
 def not_begun(manager: CheckpointManager, runs: Iterable[RunSummary]) -> dict[str, str]:
     """The runs among those stored as running that no worker executes, with what they are."""
-    storage = manager.storage
-    if not isinstance(storage, Queueing):
+    kept = queues_in(manager.storage)
+    if kept is None:
         return {}
-    entries = [storage.entry_of(run.run_id) for run in runs if run.status == "running"]
+    entries = [kept.entry_of(run.run_id) for run in runs if run.status == "running"]
     return {one.run_id: _WORDS[one.state] for one in entries if one and one.state in _WORDS}
 
 

@@ -20,7 +20,7 @@ from holdfast.cli.framework import (
     command,
     when,
 )
-from holdfast.core.policy import QueueEntry, QueueInfo, QueueSettings, WorkerProcess
+from holdfast.core.policy import QueueEntry, QueueInfo, QueueSettings, Unserved, WorkerProcess
 from holdfast.errors import NotFoundError, UsageError
 from holdfast.storage.addresses import nearest
 
@@ -53,6 +53,8 @@ class QueueList(Document, kw_only=True, tag="queues"):
     items: ClassVar[str] = "queues"
     row: ClassVar[str] = "queue"
     queues: list[QueueInfo]
+    unserved: list[Unserved]
+    """Ready runs that no worker takes, by queue and code."""
 
 
 class QueueDocument(Document, kw_only=True, tag="queue"):
@@ -119,9 +121,10 @@ def queue(
 ) -> None:
     """See and steer the queues of runs.
 
-    show NAME lists the runs of a queue, dead the dead letters with their reasons, workers the
-    processes that execute runs or wait for some. pause NAME
-    starts nothing more of it, resume NAME does again. limit NAME sets how much of it runs.
+    Without an action it lists them, and says which runs no worker takes because none serves their
+    queue or their code. show NAME lists the runs of a queue, dead the dead letters with their
+    reasons, workers the processes that execute runs or wait for some. pause NAME starts nothing
+    more of it, resume NAME does again. limit NAME sets how much of it runs.
     cancel RUN ends runs at their next step; requeue RUN queues dead letters and cancelled runs
     again. rebuild makes the index again from the journals.
     """
@@ -174,9 +177,9 @@ def _limits(
 
 
 def _list(cli: Cli) -> None:
-    from holdfast.executors import queues
+    from holdfast.executors import queues, unserved
 
-    found = queues(cli.manager)
+    found, left = queues(cli.manager), unserved(cli.manager)
 
     def text() -> Iterator[object]:
         columns = (
@@ -196,8 +199,11 @@ def _list(cli: Cli) -> None:
         ]
         if rows:
             yield Table(columns, rows)
+        for one in left:
+            runs = f"{one.runs} ready {'run' if one.runs == 1 else 'runs'} of {one.queue}"
+            yield Line.of(Cell(f"no worker serves {one.target}: ", "yellow"), f"{runs}")
 
-    cli.give(QueueList(queues=found), text)
+    cli.give(QueueList(queues=found, unserved=left), text)
     if cli.for_people and not found:
         cli.say("there are no queues")
 

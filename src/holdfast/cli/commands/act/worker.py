@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 import time
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from holdfast.cli.framework import (
     Argument,
@@ -20,6 +19,12 @@ from holdfast.cli.framework import (
     safe_json,
 )
 from holdfast.errors import UsageError
+
+if TYPE_CHECKING:
+    from holdfast.executors import Worker
+
+_LETTING_GO = 2.0
+"""Seconds that the process takes at most to let go of its runs when it ends."""
 
 
 class WorkerEvent(Document, kw_only=True, tag="worker"):
@@ -60,10 +65,11 @@ def worker(
 ) -> int:
     """Execute queued runs until it is stopped.
 
-    Any number of workers may share a PostgreSQL database; those of one machine a SQLite file. A
-    run is given only to a worker that serves its code in its version. SIGTERM or Ctrl-C stops it:
-    each run ends its step, is saved, and is continued by another worker. A second one ends it at
-    once.
+    Any number of workers may share a PostgreSQL database, or a Redis or Valkey server; those of
+    one machine a SQLite file. A run is given only to a worker that serves its code in its
+    version. SIGTERM or Ctrl-C stops it: each run ends its step, is saved, and is continued by
+    another worker. A second one, or the end of --grace, leaves steps in the middle: another
+    worker continues their runs at once.
 
     Each event is a line of JSON on stdout.
     """
@@ -100,7 +106,7 @@ def worker(
             is_healthy=lambda: made.is_healthy,
         )
         log("worker.listen", {"address": f"{host}:{server.server_address[1]}"})
-    with _Stopping(made.stop, grace):
+    with _Stopping(made, grace):
         made.run(until_idle=until_idle)
     if server is not None:
         server.shutdown()
@@ -117,22 +123,26 @@ def _place(text: str) -> tuple[str, int]:
 class _Stopping:
     """Turns SIGTERM and SIGINT into a stop, and ends the process if it takes too long."""
 
-    def __init__(self, stop: Any, grace: float) -> None:
-        self._stop = stop
+    def __init__(self, worker: Worker, grace: float) -> None:
+        self._worker = worker
         self._grace = grace
         self._before: dict[int, Any] = {}
         self._heard = 0
 
     def _on_signal(self, number: int, frame: object) -> None:
         self._heard += 1
-        if self._heard > 1:
+        if self._heard > 2:
             os._exit(128 + number)
-        threading.Thread(target=self._end, args=(number,), daemon=True).start()
+        threading.Thread(target=self._end, args=(number, self._heard), daemon=True).start()
 
-    def _end(self, number: int) -> None:
-        self._stop(f"the worker got {signal.Signals(number).name}")
-        time.sleep(self._grace)
-        sys.stdout.flush()
+    def _end(self, number: int, heard: int) -> None:
+        if heard == 1:
+            self._worker.stop(f"the worker got {signal.Signals(number).name}")
+            time.sleep(self._grace)
+        ending = threading.Timer(_LETTING_GO, os._exit, (128 + number,))
+        ending.daemon = True
+        ending.start()
+        self._worker.let_go()
         os._exit(128 + number)
 
     def __enter__(self) -> None:
