@@ -14,14 +14,16 @@ from holdfast import CheckpointManager, MemoryStorage, SQLiteStorage, State
 from holdfast.checkpoint.journal.draft import draft_of
 from holdfast.checkpoint.journal.requests import Request
 from holdfast.core.state.position import Lineage
-from holdfast.storage.base import Storage
+from holdfast.storage.base import RunQuery, Storage
 
-__all__ = ["Work", "fill", "measure"]
+__all__ = ["measure", "pages"]
 
 _FEW, _MANY = 100, 100_000
 _TURNS = 120
 _AT_ONCE = 2000
 _PAGE = 20
+_RUNS = 5
+"""Runs on a page; with 100 checkpoints there are 6."""
 _LIMIT = 2
 
 
@@ -54,8 +56,42 @@ def _open(medium: str, directory: Path, count: int) -> Storage:
     return MemoryStorage() if medium == "memory" else SQLiteStorage(directory / f"{count}.db")
 
 
-def fill(manager: CheckpointManager, count: int) -> None:
-    """Store half of the checkpoints in one long run and the rest in runs of ten, of two names."""
+def pages(
+    medium: str,
+    open_for: Callable[[int], Storage],
+    *,
+    turns: int = 60,
+    ended: bool = False,
+    unlimited: tuple[str, ...] = (),
+) -> Iterator[Line]:
+    """Compare reads with 100,000 checkpoints to the same with 100, in turns.
+
+    A read whose name ends with one of *unlimited* is only shown.
+    """
+    times, work = Times(), {}
+    for count in (_FEW, _MANY):
+        manager = CheckpointManager(open_for(count))
+        fill(manager, count, ended=ended)
+        work[count] = Work(manager)
+    for turn in range(turns):
+        for count in (_FEW, _MANY) if turn % 2 else (_MANY, _FEW):
+            for name, call in work[count].reads().items():
+                times.time(f"{name} {count}", call)
+    for name in work[_FEW].reads():
+        few, many = f"{name} {_FEW}", f"{name} {_MANY}"
+        yield Line(
+            f"{medium}: {name}, with {_MANY:,} / with {_FEW}",
+            times.ratio(many, few),
+            None if name.endswith(unlimited or "\0") else 1.5,
+            note=f"{times.median(many) * 1e3:.2f} ms",
+        )
+
+
+def fill(manager: CheckpointManager, count: int, *, ended: bool = False) -> None:
+    """Store half of the checkpoints in one long run and the rest in runs of ten, of two names.
+
+    The short runs are completed if they have *ended*.
+    """
     journal = manager.engine.journal
     requests: list[Request] = []
     state = State.new({"log": []}, run_id="long", name="first")
@@ -66,6 +102,8 @@ def fill(manager: CheckpointManager, count: int) -> None:
             name = ("first", "second")[number // 10 % 2]
             short = State.new({"log": []}, run_id=f"short-{number // 10}", name=name)
         short = short.set("last", f"entry {number}").at(step=number % 10 + 1)
+        if ended and number % 10 == 9:
+            short = short.at(status="completed")
         requests += map(_request, (state, short))
         if len(requests) >= _AT_ONCE or number == count // 2 - 1:
             for outcome in journal.commit(requests):
@@ -100,6 +138,9 @@ class Work:
                 "second", limit=_PAGE
             ),
             f"page of {_PAGE} of all": lambda: self._new().list_checkpoints(limit=_PAGE),
+            f"page of {_RUNS} runs": lambda: list(
+                self._manager.storage.runs(RunQuery(limit=_RUNS))
+            ),
         }
 
     def _new(self) -> CheckpointManager:

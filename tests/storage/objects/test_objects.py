@@ -84,6 +84,22 @@ def test_a_save_is_one_request_and_a_resume_three(fake: FakeObjects) -> None:
         assert len(fake.requests) <= 3, fake.requests
 
 
+@pytest.mark.parametrize("saves", [40, 200, 700])
+def test_a_resume_after_packing_is_three_requests_however_long_the_run(
+    fake: FakeObjects, saves: int
+) -> None:
+    with ObjectStorage("s3://bucket/runs") as storage, CheckpointManager(storage) as manager:
+        state = State.new({"log": []}, run_id="run")
+        for n in range(saves):
+            state = state.append("log", n)
+            manager.save_checkpoint(state)
+        storage.compact()
+    with ObjectStorage("s3://bucket/runs") as storage, CheckpointManager(storage) as manager:
+        fake.requests.clear()
+        assert len(manager.resume_from_latest("run")["log"]) == saves
+        assert len(fake.requests) <= 3, fake.requests
+
+
 def test_many_saves_cost_little_more_than_one_request_each(fake: FakeObjects) -> None:
     with ObjectStorage("s3://bucket/runs") as storage:
         writer = JournalWriter()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -62,11 +63,11 @@ class Packs:
 
         The packs of a reader that wants bodies are read whole where they are small.
         """
-        near = [pack for pack in view.packs if pack.first <= last and pack.last >= first]
+        inline = sorted(seq for seq in view.rows if first <= seq <= last)
+        near = _needed(view.packs, inline, first, last)
         queue: list[tuple[int, int, int]] = [(pack.first, n, -1) for n, pack in enumerate(near)]
         heapify(queue)
         opened: dict[int, list[LogRow]] = {}
-        inline = sorted(seq for seq in view.rows if first <= seq <= last)
         place = 0
         while queue or place < len(inline):
             if place < len(inline) and (not queue or inline[place] <= queue[0][0]):
@@ -92,11 +93,12 @@ class Packs:
 
     def rows_down(self, view: LogView, below: int) -> Iterator[LogRow]:
         """The rows before *below*, newest first, hidden ones included."""
-        near = [pack for pack in view.packs if pack.first < below]
+        inline = sorted(seq for seq in view.rows if seq < below)
+        near = _needed(view.packs, inline, 1, below - 1)
+        inline.reverse()
         queue: list[tuple[int, int, int]] = [(-pack.last, n, -1) for n, pack in enumerate(near)]
         heapify(queue)
         opened: dict[int, list[LogRow]] = {}
-        inline = sorted((seq for seq in view.rows if seq < below), reverse=True)
         place = 0
         while queue or place < len(inline):
             if place < len(inline) and (not queue or inline[place] >= -queue[0][0]):
@@ -361,6 +363,18 @@ class Packs:
         self._bucket.delete(one.key for one in left if latest and latest - one.changed > GRACE)
         young = [one.key for one in left if one.size and latest and latest - one.changed <= GRACE]
         self._bucket.together(lambda key: self._bucket.put(key, b""), young)
+
+
+def _needed(
+    packs: Sequence[PackRef], inline: Sequence[int], first: int, last: int
+) -> list[PackRef]:
+    """The packs with records from *first* to *last* that may not be among the *inline* ones."""
+    needed = []
+    for pack in packs:
+        low, high = max(pack.first, first), min(pack.last, last)
+        if high - low + 1 > bisect_right(inline, high) - bisect_left(inline, low):
+            needed.append(pack)
+    return needed
 
 
 def _is_own(pack: PackRef) -> bool:
