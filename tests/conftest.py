@@ -14,7 +14,8 @@ import pytest
 from hypothesis import settings
 
 # A busy machine makes single examples slow; pytest-timeout catches those that hang.
-settings.register_profile("holdfast", deadline=None)
+_EXAMPLES = 400 if os.environ.get("HOLDFAST_FULL") == "1" else 40
+settings.register_profile("holdfast", deadline=None, max_examples=_EXAMPLES)
 settings.load_profile("holdfast")
 
 # A process started in the background ignores Ctrl-C, and so does all that it starts.

@@ -63,6 +63,12 @@ def ring(key: Key | None = RAW, *old: Key, **environ: str) -> Keyring:
     return made
 
 
+@pytest.fixture(autouse=True)
+def quick_stretching(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stretch passphrases a little; the notes say how much."""
+    monkeypatch.setattr(keys, "_SCRYPT", (1 << 13, 8, 1))
+
+
 def stored(note: dict[str, Any]) -> dict[str, Any]:
     """As it comes back from a journal."""
     read: dict[str, Any] = json.loads(json.dumps(note))
@@ -290,7 +296,8 @@ def test_a_short_passphrase_is_refused(phrase: str) -> None:
         ring(phrase)
 
 
-def test_a_passphrase_is_salted_and_its_note_says_how() -> None:
+def test_a_passphrase_is_salted_and_its_note_says_how(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
     notes = [ring(PHRASE).new_run_key("r")[1] for _ in range(2)]
     assert notes[0]["kdf"]["salt"] != notes[1]["kdf"]["salt"]
     kdf = notes[0]["kdf"]

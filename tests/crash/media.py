@@ -6,7 +6,8 @@ import hashlib
 import os
 import random
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -34,6 +35,7 @@ __all__ = [
     "KEY",
     "PLAIN",
     "SERVERS",
+    "crossed",
     "manager_on",
     "open_medium",
     "options_of",
@@ -47,6 +49,7 @@ FULL = os.environ.get("HOLDFAST_FULL") == "1"
 """Whether the whole figures are wanted. Without it every proof runs in a short form."""
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 _MOST = int(os.environ.get("HOLDFAST_MOST") or 0)
 
@@ -75,6 +78,13 @@ def spread(every: Iterable[T], short: int) -> list[T]:
     found = list(every)
     count = times(short, len(found))
     return found[:: -(-len(found) // count)]
+
+
+def crossed(many: Sequence[T], few: Sequence[U]) -> list[tuple[T, U]]:
+    """All pairs; in the short form each of the many with the next of the few."""
+    if FULL:
+        return [(one, other) for one in many for other in few]
+    return list(zip(many, cycle(few), strict=False))
 
 
 KEY = "6b" * 32

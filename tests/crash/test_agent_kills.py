@@ -92,7 +92,7 @@ def test_killed_in_every_cycle_an_agent_ends_as_if_nothing_had_happened(
 def test_killed_at_any_append_an_agent_ends_as_if_nothing_had_happened(
     medium: str, when: str, tmp_path: Path, finding: Callable[..., None]
 ) -> None:
-    told = rounds(tmp_path / "base", medium, when, 1 if FULL else 4)
+    told = rounds(tmp_path / "base", medium, when, 1 if FULL else 9)
     finding(
         f"SIGKILL of an agent {when.replace('-', ' an ')}, {medium}",
         len(told["rounds"]),
@@ -105,7 +105,7 @@ def test_killed_at_any_append_an_agent_ends_as_if_nothing_had_happened(
 def test_killed_inside_a_child_its_parent_goes_on_with_it(
     what: str, tmp_path: Path, finding: Callable[..., None]
 ) -> None:
-    told = rounds(tmp_path / "base", "sqlite", what, 1 if FULL else 6, FAMILY)
+    told = rounds(tmp_path / "base", "sqlite", what, 1 if FULL else 13, FAMILY)
     answer = told["whole"]["end"]["result"]["answer"]
     assert answer.startswith("the child said: done after")
     finding(
@@ -121,7 +121,7 @@ def test_killed_inside_a_child_its_parent_goes_on_with_it(
 def test_killed_at_any_append_an_agent_that_is_taken_back_for_drift_keeps_true_accounts(
     medium: str, when: str, tmp_path: Path, finding: Callable[..., None]
 ) -> None:
-    told = told_by(tmp_path / "base", medium, when, 1 if FULL else 7, DRIFTING)
+    told = told_by(tmp_path / "base", medium, when, 1 if FULL else 16, DRIFTING)
     whole = told["whole"]
     assert whole["counts"]["back"] == 1 and whole["counts"]["note 4"] == 5
     for one in (whole, *told["rounds"]):
@@ -146,7 +146,7 @@ def test_killed_at_any_append_an_agent_that_is_taken_back_for_drift_keeps_true_a
 def test_killed_at_any_append_an_answer_reaches_the_agent_inside_that_asked_and_is_kept(
     when: str, tmp_path: Path, finding: Callable[..., None]
 ) -> None:
-    told = told_by(tmp_path / "base", "sqlite", when, 1 if FULL else 2, ASKING)
+    told = told_by(tmp_path / "base", "sqlite", when, 1 if FULL else 3, ASKING)
     assert told["whole"]["end"]["result"]["answer"] == "answer 2"
     assert len(told["rounds"]) > 5
     for one in (told["whole"], *told["rounds"]):

@@ -42,7 +42,7 @@ def victim(base: Path, scheme: str, when: str, stride: int) -> Any:
 
 
 @pytest.mark.timeout(1000)
-@pytest.mark.parametrize(("scheme", "stride"), [("sqlite", 4), ("file", 5)])
+@pytest.mark.parametrize(("scheme", "stride"), [("sqlite", 9), ("file", 11)])
 def test_killed_after_any_append_a_fleet_ends_as_if_it_had_not_been(
     scheme: str, stride: int, tmp_path: Path
 ) -> None:
@@ -53,7 +53,7 @@ def test_killed_after_any_append_a_fleet_ends_as_if_it_had_not_been(
 
 @pytest.mark.timeout(1000)
 def test_killed_before_any_append_only_the_call_in_flight_is_made_again(tmp_path: Path) -> None:
-    told = victim(tmp_path / "base", "sqlite", "before", 7)
+    told = victim(tmp_path / "base", "sqlite", "before", 13)
     for one in told["kills"]:
         assert one["calls"].keys() == told["whole"]["calls"].keys()
         assert sum(one["calls"].values()) - sum(told["whole"]["calls"].values()) in (0, 1)

@@ -13,7 +13,7 @@ from proof.fuzzing import NoFuzzerError, fuzz, fuzz_by_chance, fuzzer
 from proof.targets import TARGETS
 from tests.crash.media import FULL, times
 
-RUNS = times(1_500, 1_000_000)
+RUNS = times(500, 1_000_000)
 
 pytestmark = pytest.mark.timeout(14_400 if FULL else 600)
 

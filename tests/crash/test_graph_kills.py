@@ -56,7 +56,7 @@ def of(kind: str, counts: dict[str, int]) -> dict[str, int]:
 def test_killed_at_any_append_each_node_and_effect_is_executed_once(
     medium: str, tmp_path: Path, finding: Callable[..., None]
 ) -> None:
-    told = rounds(tmp_path / "base", medium, 1, "after", 1 if medium in ("sqlite", "file") else 5)
+    told = rounds(tmp_path / "base", medium, 1, "after", 3 if medium in ("sqlite", "file") else 11)
     for one in told["rounds"]:
         assert one["counts"] == told["whole"]["counts"]
     finding(
@@ -71,7 +71,7 @@ def test_killed_at_any_append_each_node_and_effect_is_executed_once(
 def test_killed_before_any_append_only_what_was_in_flight_is_repeated(
     medium: str, tmp_path: Path, finding: Callable[..., None]
 ) -> None:
-    told = rounds(tmp_path / "base", medium, 1, "before", 4)
+    told = rounds(tmp_path / "base", medium, 1, "before", 9)
     for one in told["rounds"]:
         repeated = {k: n for k, n in one["counts"].items() if n != told["whole"]["counts"][k]}
         items = [line for line in repeated if line.startswith("item ")]
@@ -92,7 +92,7 @@ def test_killed_before_any_append_only_what_was_in_flight_is_repeated(
 def test_with_an_interval_nodes_run_again_and_effects_do_not(
     medium: str, interval: int, tmp_path: Path, finding: Callable[..., None]
 ) -> None:
-    told = rounds(tmp_path / "base", medium, interval, "after", 4)
+    told = rounds(tmp_path / "base", medium, interval, "after", 9)
     for one in told["rounds"]:
         for kind in ("effect", "item", "link"):
             assert of(kind, one["counts"]) == of(kind, told["whole"]["counts"])

@@ -16,7 +16,7 @@ import pytest
 from tests.crash.bank import Bank
 from tests.crash.media import times
 
-ROUNDS = times(24, 1_000)
+ROUNDS = times(10, 1_000)
 
 
 def rounds_of(policy: str, bank: Bank, base: Path) -> Any:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from tests.crash.media import times
 
-ROUNDS = times(7, 200)
+ROUNDS = times(4, 200)
 
 
 @pytest.mark.timeout(1800)

@@ -15,7 +15,7 @@ from tests.crash.judging import Told
 from tests.crash.media import DURABLE, FULL, SERVERS, open_medium, strays, times
 from tests.crash.processes import Child, ForkServer
 
-KILLS = times(25, 10_000, "HOLDFAST_KILLS")
+KILLS = times(10, 10_000, "HOLDFAST_KILLS")
 LIVES = 10
 """How many processes work in a directory, each killed, before a new one is begun."""
 LONGEST, SHORT = 0.06, 0.003

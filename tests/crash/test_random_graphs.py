@@ -10,7 +10,7 @@ import pytest
 from proof.graphs.trial import try_out
 from tests.crash.media import FULL, times
 
-TRIALS = times(4, 1_000, "HOLDFAST_TRIALS")
+TRIALS = times(2, 1_000, "HOLDFAST_TRIALS")
 
 pytestmark = pytest.mark.timeout(14_400 if FULL else 600)
 

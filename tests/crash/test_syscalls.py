@@ -14,7 +14,7 @@ from tests.crash.media import FULL, PLAIN, times
 from tests.crash.processes import ForkServer
 from tests.crash.tracing import CHANGING, READING, count_calls, inject, need_strace
 
-SOME, SOME_FAILURES = 10, 6
+SOME, SOME_FAILURES = 6, 4
 THROUGH = "tests.crash.workload:work_through"
 WHILE = "tests.crash.workload:work_while_it_lasts"
 KILL = ("SIGKILL",)

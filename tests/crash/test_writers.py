@@ -14,6 +14,8 @@ from tests.crash.processes import ForkServer
 
 from holdfast import State
 
+MEDIA = DURABLE if FULL else ("sqlite", "file-gzip", "file-encrypted")
+
 pytestmark = pytest.mark.timeout(1_800 if FULL else 600)
 
 
@@ -43,7 +45,7 @@ def run_all(
 
 
 @pytest.mark.parametrize("processes", [2, 8, 32] if FULL else [2, 8])
-@pytest.mark.parametrize("medium", DURABLE)
+@pytest.mark.parametrize("medium", MEDIA)
 def test_of_processes_that_save_to_one_run_one_wins_each_place(
     medium: str, processes: int, tmp_path: Path, server: ForkServer, finding: Callable[..., None]
 ) -> None:
@@ -75,7 +77,7 @@ def test_of_processes_that_save_to_one_run_one_wins_each_place(
     )
 
 
-@pytest.mark.parametrize("medium", DURABLE)
+@pytest.mark.parametrize("medium", MEDIA)
 def test_processes_that_begin_one_run_at_once_keep_what_each_was_told(
     medium: str, tmp_path: Path, server: ForkServer
 ) -> None:
@@ -95,7 +97,7 @@ def test_processes_that_begin_one_run_at_once_keep_what_each_was_told(
             assert all(manager.verify())
 
 
-@pytest.mark.parametrize("medium", DURABLE)
+@pytest.mark.parametrize("medium", MEDIA)
 def test_processes_on_runs_of_their_own_do_not_meet(
     medium: str, tmp_path: Path, server: ForkServer, finding: Callable[..., None]
 ) -> None:

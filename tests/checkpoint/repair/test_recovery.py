@@ -15,7 +15,7 @@ from pathlib import Path
 import apsw
 import msgspec
 import pytest
-from tests.checkpoint.conftest import KEY, MEDIA
+from tests.checkpoint.conftest import EVERY, KEY, MEDIA, PAIRWISE
 
 import holdfast
 from holdfast import (
@@ -354,7 +354,7 @@ def manager_key(manager: CheckpointManager) -> str | None:
     return KEY if manager.reader.sealer.keys is not None else None
 
 
-@pytest.mark.parametrize("medium", [*MEDIA, "sqlite-encrypted", "file-encrypted"])
+@pytest.mark.parametrize("medium", EVERY if FULL else PAIRWISE)
 def test_any_damage_to_any_record_is_repaired_so_that_verify_passes(
     medium: str, tmp_path: Path
 ) -> None:
@@ -631,7 +631,7 @@ def test_a_repair_that_is_killed_anywhere_can_be_done_again(tmp_path: Path, medi
     assert 0 < len(expected) < 6
     killed = 0
     for call in ("linkat,link", "renameat,rename,renameat2", "unlinkat,unlink", "fsync,fdatasync"):
-        for when in range(1, 60, 1 if FULL else 3):
+        for when in range(1, 60, 1 if FULL else 6):
             place_ = tmp_path / f"{call[:5]}-{when}"
             shutil.copytree(sound, place_)
             done = subprocess.run(
@@ -653,4 +653,4 @@ def test_a_repair_that_is_killed_anywhere_can_be_done_again(tmp_path: Path, medi
                 assert all(manager.verify())
                 assert list(manager.resume_from_latest("run")["log"]) == expected
                 assert manager.repair().clean
-    assert killed >= 3
+    assert killed >= 2

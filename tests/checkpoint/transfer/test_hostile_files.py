@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import zstandard
+from tests.crash.media import crossed
 
 from holdfast import CheckpointManager, State
 from holdfast.checkpoint.transfer.container_reader import ImportLimits
@@ -275,8 +276,11 @@ print(json.dumps({**told, "mebibytes": kilobytes / 1024, "runs": runs}))
 """
 
 
-@pytest.mark.parametrize("address", ["sqlite:///{}/runs.db", "file://{}/runs"])
-@pytest.mark.parametrize("hostile", HOSTILE, ids=lambda make: make.__name__)
+@pytest.mark.parametrize(
+    ("hostile", "address"),
+    crossed(HOSTILE, ("sqlite:///{}/runs.db", "file://{}/runs")),
+    ids=lambda one: one if isinstance(one, str) else one.__name__,
+)
 def test_a_hostile_file_is_refused_within_a_second_and_128_mib_without_a_trace(
     hostile: Callable[[Path], str], address: str, tmp_path: Path, finding: Callable[..., None]
 ) -> None:

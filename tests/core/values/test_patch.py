@@ -11,7 +11,7 @@ from unittest.mock import patch as replaced
 import jsonpatch
 import msgspec
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.values import Meter, Node, Person, Point, exactly_equal, plain_values, text, values
 
@@ -157,7 +157,6 @@ def next_state(draw: Draw, state: State) -> State:
 
 
 @given(st.data(), st.sampled_from([0, 8, 1 << 16]))
-@settings(max_examples=200)
 def test_every_state_is_rebuilt_exactly_from_a_keyframe_and_patches(
     data: st.DataObject, lazy_bytes: int
 ) -> None:
@@ -191,7 +190,6 @@ def change_in_place(draw: Draw, value: Any) -> None:
 
 
 @given(st.data())
-@settings(max_examples=200)
 def test_every_state_of_mutable_values_is_rebuilt_exactly(data: st.DataObject) -> None:
     state = data.draw(st.dictionaries(keys, values, max_size=4))
     followed = Followed(dict(state), dict.fromkeys(state, Nature.LIVE))

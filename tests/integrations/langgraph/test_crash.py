@@ -14,6 +14,7 @@ from typing import Any, TypedDict
 
 import pytest
 from langgraph.graph import END, START, StateGraph
+from tests.crash.media import times
 
 from holdfast.errors import ConflictError
 from holdfast.integrations.langgraph.saver import HoldfastSaver
@@ -26,7 +27,7 @@ def test_killed_at_step_50_of_60_with_async_durability_repeats_at_most_2_steps(
     side: str, tmp_path: Path, figure: Callable[[str], None]
 ) -> None:
     repeated = []
-    for trial in range(2):
+    for trial in range(times(1, 4)):
         files = [tmp_path / f"{trial}.db", tmp_path / f"{trial}.log"]
         command = [sys.executable, VICTIM, *files, side]
         killed = subprocess.run(command, check=False, timeout=500)
