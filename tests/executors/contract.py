@@ -54,10 +54,12 @@ class ExecutorContract:
     def test_a_run_that_sleeps_continues_when_it_is_due(
         self, executor: Executor, storage: Storage, run_id: str, log: Path
     ) -> None:
-        handle = rest.start(2.0, run_id=run_id, storage=storage)
+        began = time.monotonic()
+        handle = rest.start(1.0, run_id=run_id, storage=storage)
         executor.submit(run_id)
-        until(lambda: handle.status() == "waiting")
+        until(lambda: handle.status() != "running")  # a busy machine may see it waiting or not
         assert handle.result(PATIENCE).status == "completed"
+        assert time.monotonic() - began >= 1.0
         assert executions(log, run_id) == [1, 2]
 
     def test_a_run_that_was_answered_continues(

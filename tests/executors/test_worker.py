@@ -22,6 +22,8 @@ from holdfast.storage.base import this_process
 from holdfast.storage.queueing import ClaimQuery
 
 HERE = "tests.executors.jobs"
+PATIENCE = 120.0
+"""Seconds that a busy machine may take for what takes one."""
 
 
 @pytest.fixture
@@ -48,7 +50,7 @@ class Running:
 
     def __exit__(self, *_: object) -> None:
         self.one.stop()
-        self._thread.join(30)
+        self._thread.join(PATIENCE)
         assert not self._thread.is_alive()
 
 
@@ -88,12 +90,15 @@ def test_a_worker_that_cannot_announce_itself_works(
 
 
 def test_a_waiting_run_holds_no_worker_and_continues_when_due(storage: SQLiteStorage) -> None:
-    handle = jobs.rests.start(1.2, storage=storage)
-    worker(storage).run(until_idle=True)
-    entry = storage.entry_of(handle.run_id)
+    for seconds in (0.5, 5, 50):  # a busy machine may be idle only after a short rest is over
+        handle = jobs.rests.start(seconds, storage=storage)
+        worker(storage).run(until_idle=True)
+        entry = storage.entry_of(handle.run_id)
+        if entry is not None:
+            break
     assert entry is not None and entry.state == "waiting" and entry.due is not None
     with Running(worker(storage)):
-        assert handle.result(timeout=30).value == "rested"
+        assert handle.result(timeout=PATIENCE).value == "rested"
 
 
 def test_an_answer_wakes_a_waiting_run(storage: SQLiteStorage) -> None:
@@ -101,11 +106,11 @@ def test_an_answer_wakes_a_waiting_run(storage: SQLiteStorage) -> None:
     with Running(worker(storage)):
         until(lambda: handle.status() == "waiting")
         handle.answer("approval", "yes")
-        assert handle.result(timeout=30).value == "yes"
+        assert handle.result(timeout=PATIENCE).value == "yes"
 
 
 def until(holds: Any) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -116,7 +121,7 @@ def test_a_failing_run_becomes_a_dead_letter_with_its_reason(storage: SQLiteStor
     handle = jobs.fails.start(storage=storage)
     events: list[tuple[str, dict[str, Any]]] = []
     with Running(worker(storage, events)), pytest.raises(RunError, match=r"dead letter.*no luck"):
-        handle.result(timeout=30)
+        handle.result(timeout=PATIENCE)
     entry = storage.entry_of(handle.run_id)
     assert entry is not None and (entry.state, entry.failures) == ("dead", 2)
     assert [name for name, _ in events].count("run.failed") == 2
@@ -212,7 +217,7 @@ def test_a_run_that_waits_is_cancelled(storage: SQLiteStorage) -> None:
         until(lambda: handle.status() == "waiting")
         handle.cancel(by="anna")
         with pytest.raises(RunError, match="was cancelled"):
-            handle.result(timeout=30)
+            handle.result(timeout=PATIENCE)
     assert handle.status() == "interrupted"
     entry = storage.entry_of(handle.run_id)
     assert entry is not None and entry.state == "cancelled"
@@ -232,20 +237,20 @@ def test_the_runs_of_a_dead_worker_are_taken_back(storage: SQLiteStorage) -> Non
 def test_a_lease_is_renewed_while_a_step_takes_longer(storage: SQLiteStorage) -> None:
     handle = jobs.gated.start(storage=storage)
     jobs.gate.clear()
-    with Running(Worker(storage, served_by([HERE]), lease_seconds=0.3)):
+    with Running(Worker(storage, served_by([HERE]), lease_seconds=3)):
         try:
-            until_prolonged(storage, handle.run_id, 0.3)
+            until_prolonged(storage, handle.run_id)
         finally:
             jobs.gate.set()
-        assert handle.result(timeout=30).status == "completed"
+        assert handle.result(timeout=PATIENCE).status == "completed"
     lease = storage.lease_of(handle.run_id)
     assert lease is not None and lease.epoch == 1
 
 
-def until_prolonged(storage: SQLiteStorage, run_id: str, seconds: float) -> None:
+def until_prolonged(storage: SQLiteStorage, run_id: str) -> None:
     ends: list[float] = []
-    deadline = time.monotonic() + 30
-    while not ends or ends[-1] <= ends[0] + seconds:
+    deadline = time.monotonic() + PATIENCE
+    while len({*ends}) < 2:
         assert time.monotonic() < deadline, ends
         lease = storage.lease_of(run_id)
         ends += [lease.expires_at] if lease is not None and lease.owner else []
@@ -335,5 +340,5 @@ def test_a_sweep_leaves_alone_what_is_being_taken(
 
     monkeypatch.setattr(storage, "claim", claim_and_be_swept)
     assert one.take(handle.run_id) == "completed"
-    sweeps[0].join(30)
+    sweeps[0].join(PATIENCE)
     assert "run.taken_back" not in [name for name, _ in events]

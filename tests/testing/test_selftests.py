@@ -98,7 +98,7 @@ def test_integration_passes_however_late_a_signal_comes(tmp_path: Path) -> None:
     late = (
         "import subprocess, time\n"
         "send = subprocess.Popen.send_signal\n"
-        "subprocess.Popen.send_signal = lambda self, n: (time.sleep(0.5), send(self, n))\n"
+        "subprocess.Popen.send_signal = lambda self, n: (time.sleep(0.2), send(self, n))\n"
     )
     code, output = call("integration", cwd=tmp_path, before=late)
     assert code == 0, output

@@ -7,7 +7,15 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import chdir
+from io import StringIO
 from pathlib import Path
+from unittest import mock
+
+from tests.cli.console.console_program import open_scripted
+
+from holdfast.cli.console import repl
+from holdfast.runtime.models import model
 
 ROOT = Path(__file__).parents[3]
 PROGRAM = "tests.cli.console.console_program"
@@ -49,10 +57,18 @@ def start(
 
 
 def pipe(directory: Path, *lines: str, code: int = 0) -> str:
-    """What the console says to these lines, ending with that code."""
-    done = start(directory, lines)
-    assert done.returncode == code, (done.stdout, done.stderr)
-    return done.stdout
+    """Have a console in this process read these lines; what it says, ending with that code."""
+    typed = StringIO("".join(f"{line}\n" for line in lines))
+    out, err = StringIO(), StringIO()
+    with (
+        chdir(directory),
+        mock.patch.dict(os.environ, environment()),
+        mock.patch.dict(model._factories, {"test": open_scripted}),
+        mock.patch.multiple(sys, stdin=typed, stdout=out, stderr=err, path=[*sys.path]),
+    ):
+        ended = repl.main()
+    assert ended == code, (out.getvalue(), err.getvalue())
+    return out.getvalue()
 
 
 def ids_in(text: str) -> list[str]:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,7 +15,7 @@ from holdfast import CheckpointManager, State, StateManager
 from holdfast.storage.base import RunQuery
 from holdfast.storage.registry import open_storage
 
-RUNS = 200
+RUNS = 20
 
 
 @pytest.fixture
@@ -45,20 +42,30 @@ def many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return address
 
 
-def interrupt(words: list[str], begun: Callable[[], bool]) -> tuple[int, str]:
-    """Start a command, send it SIGINT once *begun* says so; gives its exit code and stderr."""
-    command = [sys.executable, "-m", "holdfast", *words]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as child:
-        until = time.monotonic() + 500
-        while not begun():
-            assert child.poll() is None, "it ended before it could be interrupted"
-            assert time.monotonic() < until
-            time.sleep(0.001)
-        child.send_signal(signal.SIGINT)
-        _, err = child.communicate(timeout=500)
-    return child.returncode, err
+INTERRUPTED = """
+import os, signal, sys
+from holdfast.cli.app import main
+
+files = 0
+
+def watch(event, words):
+    global files
+    if event == "os.rename" and str(words[1]).endswith(".jsonl"):
+        files += 1
+        if files == 5:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.addaudithook(watch)
+sys.exit(main())
+"""
+
+
+def interrupt(*words: str) -> tuple[int, str]:
+    """Run a command that gets SIGINT as it writes its fifth file; its exit code and stderr."""
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, *words], capture_output=True, text=True, check=False
+    )
+    return done.returncode, done.stderr
 
 
 def count(address: str) -> int:
@@ -73,11 +80,7 @@ def check(address: str) -> None:
 
 def test_copy(many: str) -> None:
     target = "file:copy"
-    path = Path("copy")
-    code, err = interrupt(
-        ["-s", many, "copy", "--to", target], lambda: len(list(path.rglob("*.jsonl"))) > 3
-    )
-    assert (code, err) == (130, "interrupted\n")
+    assert interrupt("-s", many, "copy", "--to", target) == (130, "interrupted\n")
     done = count(target)
     assert 0 < done < RUNS
     check(target)
@@ -95,11 +98,9 @@ def test_import(many: str) -> None:
         for n in range(RUNS):
             manager.export_run(f"run-{n:03}", files / f"{n:03}.holdfast")
     target = "file:taken"
-    path = Path("taken")
     names = sorted(map(str, files.iterdir()))
     words = ["-s", target, "import", *names]
-    code, err = interrupt(words, lambda: len(list(path.rglob("*.jsonl"))) > 3)
-    assert (code, err) == (130, "interrupted\n")
+    assert interrupt(*words) == (130, "interrupted\n")
     done = count(target)
     assert 0 < done < RUNS
     check(target)
@@ -116,13 +117,7 @@ def test_prune(many: str) -> None:
     assert call("-s", many, "forget", "--keep-last", "1", "--yes", "--json").code == 0
     planned = call("-s", many, "prune", "-n", "--json").json()
     assert len(planned["runs"]) == RUNS
-    before = {path: path.stat().st_size for path in Path("pruned").rglob("*.jsonl")}
-
-    def begun() -> bool:
-        return sum(path.stat().st_size < size for path, size in before.items()) > 3
-
-    code, err = interrupt(["-s", many, "prune", "--yes"], begun)
-    assert (code, err) == (130, "interrupted\n")
+    assert interrupt("-s", many, "prune", "--yes") == (130, "interrupted\n")
     left = call("-s", many, "prune", "-n", "--json").json()
     assert 0 < len(left["runs"]) < RUNS
     check(many)
