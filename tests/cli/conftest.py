@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from functools import cache
 from io import StringIO
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +21,12 @@ from holdfast.cli.commands.start.schema import make_schemas
 from holdfast.cli.framework.terminal import Terminal
 
 
+@cache
+def validator(document: str) -> jsonschema.Draft202012Validator:
+    """Checks documents of a type; its schema is checked by the tests of `holdfast schema`."""
+    return jsonschema.Draft202012Validator(make_schemas()[document])
+
+
 class Result(NamedTuple):
     """What a command left behind."""
 
@@ -30,7 +37,7 @@ class Result(NamedTuple):
     def json(self) -> dict[str, Any]:
         """Its document, checked against the schema that is shipped for it."""
         document: dict[str, Any] = msgspec.json.decode(self.out)
-        jsonschema.validate(document, make_schemas()[document["type"]])
+        validator(document["type"]).validate(document)
         return document
 
     def lines(self) -> list[dict[str, Any]]:

@@ -605,7 +605,7 @@ def server() -> Iterator[ForkServer]:
 def test_the_managers_do_what_the_model_says(
     medium: str, server: ForkServer, finding: Callable[..., None]
 ) -> None:
-    steps = examine(Machine, medium, server, times(30, 400))
+    steps = examine(Machine, medium, server, times(12, 400))
     what = ("reopened", "crashed", "rotated")
     seen = ", ".join(f"{steps[name]:,} times {name}" for name in what if steps[name])
     finding(

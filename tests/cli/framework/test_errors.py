@@ -11,13 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import apsw
-import jsonschema
 import msgspec
 import pytest
-from tests.cli.conftest import Holdfast, call
+from tests.cli.conftest import Holdfast, call, validator
 
 from holdfast import CheckpointManager, State
-from holdfast.cli.commands.start.schema import make_schemas
 
 ON_A_RUN = [
     *(["log"], ["show"], ["cat"], ["diff"], ["blame"], ["watch"], ["tree"], ["resume"], ["fork"]),
@@ -37,7 +35,7 @@ def words_on(command: list[str], run: str) -> list[str]:
 def told(err: str) -> dict[str, Any]:
     """The error that was printed as JSON, checked against its schema."""
     document: dict[str, Any] = msgspec.json.decode(err.splitlines()[-1])
-    jsonschema.validate(document, make_schemas()["error"])
+    validator("error").validate(document)
     return document
 
 

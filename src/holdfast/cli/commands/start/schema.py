@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Annotated, Any
 
 import msgspec
@@ -41,6 +42,7 @@ def schema(
     cli.terminal.stdout.write(safe_json(made[name], indent=True) + "\n")
 
 
+@cache
 def make_schemas() -> dict[str, dict[str, Any]]:
     """The schema of every document, by its type."""
     from holdfast.cli.app import COMMANDS, load
