@@ -102,6 +102,30 @@ def test_a_resume_of_a_run_that_waits_says_so(shop: Path) -> None:
         assert f"run order {does} rewound from step 1 to step 0" in told
 
 
+def test_a_workflow_that_fails_again_is_no_defect_of_ours(shop: Path) -> None:
+    (shop / "flow_app.py").write_text(
+        "import holdfast\n"
+        "@holdfast.workflow\n"
+        "def flow() -> None:\n"
+        "    holdfast.now()\n"
+        "    raise TimeoutError('no reply')\n"
+    )
+    run = "import flow_app; flow_app.flow.run(run_id='f', storage='sqlite:///app.db')"
+    subprocess.run([sys.executable, "-c", run], cwd=shop, capture_output=True, check=False)
+    code, _out, err = on_shop("resume", "f", "--yes")
+    assert code == 1
+    assert "run 'f' failed: TimeoutError: no reply (holdfast show f" in err
+    assert "defect" not in err
+
+
+def test_a_module_that_fails_on_import_is_named(shop: Path) -> None:
+    assert start(shop) == 1  # parked
+    (shop / "shop_app.py").write_text("nothing_of_that_name()")
+    code, _out, err = on_shop("resume", "order", "--yes")
+    assert code == 1
+    assert "failed while it was imported: NameError" in err and "import shop_app" in err
+
+
 def test_a_dry_run_of_a_resume_imports_nothing(shop: Path) -> None:
     start(shop)
     for words in ([], ["--entry", "shop_app:graph"], ["--entry", "no_such_module:graph"]):

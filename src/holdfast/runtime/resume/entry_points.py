@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from holdfast.errors import NotFoundError, UsageError
+from holdfast.errors import NotFoundError, RunError, UsageError
 
 if TYPE_CHECKING:
     from holdfast.checkpoint.manager import StateManager
@@ -134,6 +134,13 @@ def load_object(entry_point: str) -> Any:
         raise NotFoundError(
             f"the module of {entry_point} cannot be imported: {error}",
             hint="call this in a directory from which it can be imported",
+            entry_point=entry_point,
+        ) from error
+    except Exception as error:
+        raise RunError(
+            f"the module of {entry_point} failed while it was imported:"
+            f" {type(error).__name__}: {error}",
+            hint=f"python -c 'import {module}' shows where",
             entry_point=entry_point,
         ) from error
     for name in path.split("."):

@@ -36,6 +36,18 @@ class Saved(msgspec.Struct, frozen=True):
     tokens: int = 0
     dollars: float = 0.0
 
+    def tell(self) -> str:
+        """
+        >>> Saved(2.5).tell(), Saved(61, 1200, 0.0412).tell()
+        ('saves 2.5 s', 'saves 61.0 s, 1,200 tokens, $0.041')
+        """
+        parts = [f"saves {self.seconds:.1f} s"]
+        if self.tokens:
+            parts.append(f"{self.tokens:,} tokens")
+        if self.dollars:
+            parts.append(f"${self.dollars:.3f}")
+        return ", ".join(parts)
+
 
 class ResumePlan(msgspec.Struct, frozen=True, kw_only=True):
     """The effect of a resume. `str` gives it in words."""
@@ -91,8 +103,7 @@ class ResumePlan(msgspec.Struct, frozen=True, kw_only=True):
         for one in self.in_doubt:
             lines.append(f"in doubt: {one.id}, and {_DO[one.policy][now]}")
         lines += [_tell_waiting(one) for one in self.questions]
-        spent = self.saves
-        lines.append(f"saves {spent.seconds:.1f} s, {spent.tokens:,} tokens, ${spent.dollars:.3f}")
+        lines.append(self.saves.tell())
         if self.problem:
             lines.append(f"but not now: {self.problem}")
         return "\n".join(lines)

@@ -23,7 +23,7 @@ from holdfast.cli.framework import (
     recorded_entry,
     status_cell,
 )
-from holdfast.errors import UsageError
+from holdfast.errors import HoldfastError, RunError, Signal, UsageError
 from holdfast.storage.base import RecordQuery
 
 if TYPE_CHECKING:
@@ -191,7 +191,16 @@ def _resume(
     aside = nullcontext() if cli.for_people else redirect_stdout(cli.terminal.stderr)
     with aside:
         checkpoint_id = earlier.id if earlier is not None else None
-        result = graph.resume_sync(found.run_id, checkpoint_id=checkpoint_id, force=force)
+        try:
+            result = graph.resume_sync(found.run_id, checkpoint_id=checkpoint_id, force=force)
+        except (HoldfastError, Signal):
+            raise
+        except Exception as error:
+            raise RunError(
+                f"run {found.run_id!r} failed: {type(error).__name__}: {error}",
+                hint=f"holdfast show {found.run_id}; --debug shows where",
+                run_id=found.run_id,
+            ) from error
     if result.status == "waiting":
         return _waiting(cli, graph.explain_resume(found.run_id), said, where)
     outcome: Outcome = "completed" if result.completed else "ended"
