@@ -401,6 +401,8 @@ def _open_redundant(url: StorageURL, scheme: str) -> Storage:
             copy = StorageURL("file", None, f"{path.removeprefix('/')}.copy", options, url.full)
         case "file":
             copy = StorageURL("file", url.host, f"{path.rstrip('/')}/.copy", options, url.full)
+        case "s3" | "gs" | "az" | "cosmos":
+            copy = StorageURL(url.scheme, url.host, f"{path.rstrip('/')}/copy", options, url.full)
         case _:
             option = "schema" if scheme == "postgresql" else "prefix"
             options[option] = f"{rest.get(option, 'holdfast')}_copy"
@@ -417,7 +419,10 @@ def _open_redundant(url: StorageURL, scheme: str) -> Storage:
     return storage
 
 
-_BESIDE = {"sqlite": "file", "file": "file", "postgresql": "postgresql", "redis": "redis"}
+_BESIDE = {
+    "sqlite": "file",
+    **{name: name for name in ("file", "postgresql", "redis", "s3", "gs", "az", "cosmos")},
+}
 """The schemes that can keep a second copy, and that of the copy."""
 
 

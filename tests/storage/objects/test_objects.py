@@ -600,3 +600,27 @@ def test_a_bucket_behind_a_file_continues_when_the_bucket_is_away(
     for one in (address, f"file:{tmp_path}/copy"):
         with CheckpointManager(one) as manager:
             assert manager.resume_from_latest("run")["done"] == 1
+
+
+@pytest.mark.parametrize("redundancy", [0, 1])
+def test_a_damaged_header_in_a_pack_costs_its_own_record(
+    redundancy: int, fake: FakeObjects
+) -> None:
+    address = f"s3://bucket/runs?redundancy={redundancy}"
+    writer = JournalWriter()
+    with open_storage(address) as storage:
+        records = [writer.save(storage) for _ in range(packs.LOOSE * 3)]
+    text = records[4].text
+    hit = [key for key, (data, *_) in fake.objects.items() if text in data and "/copy/" not in key]
+    for key in hit:  # the log has it until it is swept, and a pack
+        data = fake.objects[key][0]
+        fake.put(key, data.replace(text, text[:40] + bytes([text[40] ^ 1]) + text[41:]), None)
+    with open_storage(address) as storage:
+        if not redundancy:
+            assert len(storage.find(records[5].header.id)) == 1
+            assert list(storage.read("run", first=6)) == records[5:]
+            with pytest.raises(errors.CorruptError, match="record 5 "):
+                list(storage.read("run"))
+        else:
+            assert len(storage.find(records[4].header.id)) == 1
+            assert list(storage.read("run")) == records

@@ -652,7 +652,7 @@ class TestErrors:
             assert len(list(storage.read("run"))) == 1
             assert storage.queues() == [] and storage.workers(now=0) == []
         db = raw(path)
-        assert db.pragma("user_version") == 3
+        assert db.pragma("user_version") == 4
         db.close()
 
     def test_a_newer_format_is_refused(self, path: Path) -> None:

@@ -93,7 +93,10 @@ def verify(engine: Engine, name_or_run_id: str | None) -> Steps[list[RunVerdict]
     def work() -> list[RunVerdict]:
         reader = engine.reader
         found = [verify_run(reader, run) for run in reader.known_runs(name_or_run_id)]
-        return found if name_or_run_id is not None else [*found, *verify_missing(reader)]
+        if name_or_run_id is not None:
+            return found
+        known = {one.run_id for one in found}
+        return [*found, *(one for one in verify_missing(reader) if one.run_id not in known)]
 
     verdicts: list[RunVerdict] = yield Work(work)
     for _ in range(sum(len(verdict.problems) for verdict in verdicts)):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 
 import msgspec
 
@@ -89,18 +90,35 @@ def verify_headers(reader: Reader, run: RunInfo) -> RunVerdict:
 
 
 def verify_missing(reader: Reader) -> list[RunVerdict]:
-    """Verdicts on runs that the storage knows of and cannot list: their files are gone."""
+    """Verdicts on runs that were stored and not deleted, and are gone.
+
+    A storage knows them by what is left of them, and the newest checkpoint of a group by its
+    members.
+    """
     storage = reader.storage
-    if not isinstance(storage, Repairable):
-        return []
-    known = storage.known_runs()
+    found: dict[str, RunVerdict] = {}
     listed = {run.run_id for run in storage.runs(RunQuery())}
-    found = [storage.inspect(run_id) for run_id in known if run_id not in listed]
-    return [
-        RunVerdict(one.run_id, len(one.records), one.problems)
-        for one in found
-        if one is not None and one.problems
-    ]
+    if isinstance(storage, Repairable):
+        unlisted = [run_id for run_id in storage.known_runs() if run_id not in listed]
+        for run_id in dict.fromkeys([*storage.lost_runs(), *unlisted]):
+            one = storage.inspect(run_id)
+            if one is not None and one.problems:
+                found[run_id] = RunVerdict(run_id, len(one.records), one.problems)
+    for run_id, group in _members(reader):
+        if run_id not in listed:
+            problem = f"run {run_id!r} is missing, and {group!r} has a checkpoint of it"
+            found.setdefault(run_id, RunVerdict(run_id, 0, (problem,)))
+    return list(found.values())
+
+
+def _members(reader: Reader) -> Iterator[tuple[str, str]]:
+    """The runs in the newest checkpoint of each group, with the run of the group."""
+    for run in reader.storage.runs(RunQuery(name="group")):
+        with suppress(HoldfastError):  # a damaged one has a verdict of its own
+            newest = reader.newest(run)
+            if newest is not None and newest.kind == "group":
+                state = reader.load_visible(newest).graph_state()
+                yield from ((str(run_id), run.run_id) for run_id in state["members"])
 
 
 def state_text(texts: Mapping[str, bytes]) -> bytes:

@@ -43,11 +43,6 @@ def inspect_run(files: JournalFiles, root: Folder, journal: JournalIndex) -> Ins
     )
 
 
-def inspect_missing(run_id: str, problem: str) -> Inspection:
-    """The inspection of a run that has no file any more."""
-    return Inspection(run_id=run_id, records=(), hidden=frozenset(), problems=(problem,), head=0)
-
-
 def cut_torn(files: JournalFiles, root: Folder, journal: JournalIndex) -> str:
     """Cut off a write that was never acknowledged; tells what was cut. The run is held."""
     segment = journal.segments[-1]

@@ -37,7 +37,7 @@ from holdfast.storage.files.lines import Codec
 from holdfast.storage.files.names import folder_of
 from holdfast.storage.files.queries import copy_of, find, heads, key_before, newest_first, notes_of
 from holdfast.storage.files.reader import JournalFiles
-from holdfast.storage.files.repair import cut_torn, inspect_missing, inspect_run, rebuild
+from holdfast.storage.files.repair import cut_torn, inspect_run, rebuild
 from holdfast.storage.files.run_index import JournalIndex, Key
 from holdfast.storage.files.writer import RunWriter
 from holdfast.storage.process import owner_is_dead
@@ -47,6 +47,7 @@ from holdfast.storage.shared import (
     cannot_erase,
     check_head,
     checked_run,
+    inspect_missing,
     paged,
 )
 
@@ -209,7 +210,11 @@ class FilesystemStorage(LeaseSlots, Storage):
     def known_runs(self) -> list[str]:
         with self._reading() as root:
             known = [journal.run_id for journal in self._journals(root)]
-            return known if root is None else known + self._files.missing_runs(root)
+        return known + self.lost_runs()
+
+    def lost_runs(self) -> list[str]:
+        with self._reading() as root:
+            return [] if root is None else self._files.missing_runs(root)
 
     def inspect(self, run_id: str) -> Inspection | None:
         with self._reading() as root:

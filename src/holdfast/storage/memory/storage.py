@@ -225,6 +225,9 @@ class MemoryStorage(LeaseSlots, QueueSlots, Storage):
             self._check_open()
             return [*self._runs]
 
+    def lost_runs(self) -> list[str]:
+        return []  # nothing else can reach the memory of this process
+
     def inspect(self, run_id: str) -> Inspection | None:
         with self._lock:
             self._check_open()

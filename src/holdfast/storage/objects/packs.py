@@ -132,7 +132,7 @@ class Packs:
         return dict(sorted(found.items()))
 
     def rows_in(self, pack: PackRef, *, whole: bool = False) -> list[LogRow]:
-        """The rows of a pack, which never changes."""
+        """The rows of a pack, which never changes; each is proved where it is opened."""
         with self._lock:
             rows = self._indexes.get(pack.key)
             if rows is not None:
@@ -144,7 +144,7 @@ class Packs:
             raise StaleView
         if whole:
             self._remember_whole(pack.key, data)
-        return self._remember(pack.key, decode(data).entry.rows)
+        return self._remember(pack.key, decode(data, lenient=True).entry.rows)
 
     def bodies(self, pack: PackRef, wanted: Sequence[LogRow]) -> dict[int, bytes]:
         """The bodies of some rows of a pack that follow each other: at most one request."""

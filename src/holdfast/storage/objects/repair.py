@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterable, Sequence
 
 from holdfast.core.records import Record, gaps_between, medium_name, ranges_of
@@ -23,6 +24,9 @@ from holdfast.storage.objects.segments import (
 )
 from holdfast.storage.shared import Inspection, check_head, checked_run, moment, rebuilt_head
 
+_FIRST_SAVE = 600 * 10**9
+"""Nanoseconds within which the first record of a run follows its entry in the index."""
+
 
 class _Salvage:
     """What can be read of a run, from the newest base on."""
@@ -35,6 +39,8 @@ class _Salvage:
         self.problems: list[str] = []
         self.newest: LogEntry | None = None
         """The newest entry that can be read."""
+        self.packs: list[PackRef] = []
+        """Packs that are named by an entry whose other facts cannot be believed."""
         self.pos = 0
         """The newest position, whatever is there."""
         self.top = 0
@@ -77,12 +83,13 @@ def inspect_run(bucket: Bucket, run_id: str) -> tuple[Inspection | None, _Salvag
     lost = [pos for pos in range(max(base, 1), found.pos) if pos not in held and pos not in listed]
     found.problems += [f"{entry_key(name, pos)}: the object is missing" for pos in lost]
     erased: set[int] = set()
-    for _, segment in reversed(entries):
-        for pack in segment.entry.packs:
-            part = _segment(bucket, found, pack.key)
+    named = [pack for _, segment in reversed(entries) for pack in segment.entry.packs]
+    for pack in dict.fromkeys([*found.packs, *named]):
+        part = _segment(bucket, found, pack.key)
+        if pack in named:
             found.top = max(found.top, pack.last)
-            if part is not None:
-                found.take(part, pack.key)
+        if part is not None:
+            found.take(part, pack.key)
     for pos, segment in reversed(entries):
         found.take(segment, entry_key(name, pos))
         found.hidden |= seqs_in(segment.entry.hidden)
@@ -105,6 +112,21 @@ def inspect_run(bucket: Bucket, run_id: str) -> tuple[Inspection | None, _Salvag
     )
 
 
+def lost_runs(bucket: Bucket, logs: RunLogs, index: RunNames) -> list[str]:
+    """The names of runs that are in the index and have no log any more.
+
+    One without a lease may be about to begin, so it counts only after a while.
+    """
+    places = logs.all_places()
+    young = time.time_ns() - _FIRST_SAVE
+    left = [one for one in index.all() if one.name not in places]
+    return [
+        one.name
+        for one in left
+        if one.ordinal < young or bucket.look(f"leases/{one.name}") is not None
+    ]
+
+
 def _segment(bucket: Bucket, found: _Salvage, key: str) -> DecodedObject | None:
     data = bucket.get(key)
     if not data:
@@ -119,6 +141,7 @@ def _segment(bucket: Bucket, found: _Salvage, key: str) -> DecodedObject | None:
     except CorruptError:
         return None
     found.take(part, key)
+    found.packs += part.entry.packs
     return None
 
 

@@ -107,7 +107,7 @@ def decode(data: bytes, *, lenient: bool = False) -> DecodedObject:
     """The object whose bytes, or first bytes, these are; else a `CorruptError`.
 
     With *lenient* an object whose facts do not fit their digest is read as far as possible: each
-    of its records still has to be proved by its own digest.
+    of its records still has to be proved by its own digest, and says what it is itself.
     """
     index = index_size(data)
     facts = data[_PREAMBLE.size : index]
@@ -118,6 +118,8 @@ def decode(data: bytes, *, lenient: bool = False) -> DecodedObject:
         entry = _decoder.decode(facts)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise CorruptError("the facts of an object cannot be read") from error
+    if not whole:
+        entry = msgspec.structs.replace(entry, rows=[_proved(row) for row in entry.rows])
     bodies: dict[int, bytes] = {}
     place = index
     for row in entry.rows:
@@ -126,6 +128,16 @@ def decode(data: bytes, *, lenient: bool = False) -> DecodedObject:
         bodies[row.seq] = data[place : place + row.size]
         place += row.size
     return DecodedObject(entry, index, bodies)
+
+
+def _proved(row: LogRow) -> LogRow:
+    """The row as its own header has it; one whose header is damaged as it is."""
+    try:
+        header = open_header(row.text, row.digest.hex())
+    except CorruptError:
+        return row
+    note = header.frame == "note"
+    return msgspec.structs.replace(row, seq=header.seq, id=header.id, note=note)
 
 
 def body_places(rows: Iterable[LogRow], index: int) -> dict[int, int]:

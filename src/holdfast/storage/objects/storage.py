@@ -7,7 +7,7 @@ from functools import partial
 from itertools import islice
 from typing import TypeVar
 
-from holdfast.core.records import Header, Lease, Record, medium_name
+from holdfast.core.records import Header, Lease, Record, medium_name, released
 from holdfast.errors import (
     ConflictError,
     CorruptError,
@@ -34,12 +34,20 @@ from holdfast.storage.objects.leases import LeaseObjects
 from holdfast.storage.objects.log_reader import LogReader
 from holdfast.storage.objects.log_view import LogView, entry_key
 from holdfast.storage.objects.packs import Packs, StaleView
-from holdfast.storage.objects.repair import check_index, inspect_run, rewrite_run
+from holdfast.storage.objects.repair import check_index, inspect_run, lost_runs, rewrite_run
 from holdfast.storage.objects.run_listing import NEWEST, RunListing, wants
 from holdfast.storage.objects.run_log import LogChange, RunLogs, is_at_rest, tip_of
 from holdfast.storage.objects.run_names import RunNames
 from holdfast.storage.objects.segments import LogRow, header_of
-from holdfast.storage.shared import Fact, Inspection, LeaseSlots, paged, run_info
+from holdfast.storage.shared import (
+    Fact,
+    Inspection,
+    LeaseSlots,
+    inspect_missing,
+    paged,
+    run_info,
+    run_missing,
+)
 
 T = TypeVar("T")
 
@@ -117,6 +125,8 @@ class BucketStorage(LeaseSlots, Storage):
         self._bucket.check_open()
         if query.run_id is not None:
             info = self._listing.info(query.run_id)
+            if info is None:
+                self._check_not_lost(self._logs.view(query.run_id))
             return islice((one for one in [info] if one and wants(query, one)), query.limit)
         fetch = partial(self._listing.infos, query)
         start = NEWEST if query.before is None else query.before
@@ -126,6 +136,7 @@ class BucketStorage(LeaseSlots, Storage):
         with self._logs.lock(run_id):
             view = self._logs.view(run_id)
             if view.head is None:
+                self._check_not_lost(view)
                 return None
             own = None if view.newest is None else header_of(run_id, view.newest)
             newest = self._reading.newest(view, scope) if scope else own
@@ -182,6 +193,12 @@ class BucketStorage(LeaseSlots, Storage):
     ) -> Lease | None:
         held, lease = self._leases.change(run_id, change)
         if lease is not None and lease.epoch > (held.epoch if held else 0):
+            try:
+                if held is not None:
+                    self._check_not_lost(self._logs.view(run_id))
+            except CorruptError:
+                self._leases.change(run_id, lambda newest: released(newest, lease))
+                raise
             self._fence(run_id, lease.epoch)
         return lease
 
@@ -195,15 +212,28 @@ class BucketStorage(LeaseSlots, Storage):
         return self._bucket.once(lambda: diagnose(self._bucket))
 
     def known_runs(self) -> list[str]:
-        return [tip.run_id for tip in reversed(self._listing.tips(with_damaged=True))]
+        known = [tip.run_id for tip in reversed(self._listing.tips(with_damaged=True))]
+        return list(dict.fromkeys([*known, *self.lost_runs()]))
+
+    def lost_runs(self) -> list[str]:
+        return lost_runs(self._bucket, self._logs, self._index)
 
     def inspect(self, run_id: str) -> Inspection | None:
         self._bucket.check_open()
-        return inspect_run(self._bucket, run_id)[0]
+        found = inspect_run(self._bucket, run_id)[0]
+        if found is None and self._name_of_lost(run_id):
+            return inspect_missing(run_id, run_missing(run_id).message)
+        return found
 
     def rewrite(
         self, run_id: str, records: Sequence[Record], hidden: Collection[int], *, head: int
     ) -> str:
+        if not records and (name := self._name_of_lost(run_id)):
+            for one in self._index.all():
+                if one.name == name:
+                    self._index.stir(one.ordinal, name)
+                    self._index.remove(one.ordinal, name)
+            return "nowhere: there was nothing left of it"
         with self._logs.lock(run_id):
             self._logs.forget(medium_name(run_id))
             where, ordinal = rewrite_run(
@@ -212,6 +242,20 @@ class BucketStorage(LeaseSlots, Storage):
         if not records and ordinal:
             self._index.remove(ordinal, medium_name(run_id))
         return where
+
+    def _check_not_lost(self, view: LogView) -> None:
+        """Raise a `CorruptError` if a run that was begun under a lease has no log any more.
+
+        Taking a lease writes to the log, and the index names a run before its first record.
+        """
+        if view.pos or self._leases.read(view.run_id) is None:
+            return
+        if any(one.name == view.name for one in self._index.all()):
+            raise run_missing(view.run_id)
+
+    def _name_of_lost(self, run_id: str) -> str | None:
+        """The name in the index of a run that has no log any more; None if it is not lost."""
+        return next((one for one in self.lost_runs() if one in (run_id, medium_name(run_id))), None)
 
     def _new_ordinals(self, runs: Sequence[Append]) -> list[int]:
         if not runs:

@@ -6,14 +6,23 @@ Pages are the server's business (`data_checksums`); here a row is judged by its 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from contextlib import suppress
+from typing import Any
 
 import psycopg
 
-from holdfast.core.records import Record, gaps_between
+from holdfast.core.records import Record, gaps_between, open_header
 from holdfast.errors import CorruptError, UsageError
 from holdfast.storage.postgres.queries import Queries
 from holdfast.storage.postgres.rows import insert_values, multirange, to_bytes
-from holdfast.storage.shared import Inspection, check_head, checked_run, first_head, rebuilt_head
+from holdfast.storage.shared import (
+    Inspection,
+    check_head,
+    checked_run,
+    first_head,
+    rebuilt_head,
+    unlisted,
+)
 from holdfast.storage.sql import HIDDEN, record_of
 
 
@@ -21,7 +30,15 @@ def inspect_run(db: psycopg.Connection, sql: Queries, run_id: str) -> Inspection
     """Tell which records of a run are whole."""
     rows = db.execute(sql.text(_RECORDS), (to_bytes(run_id),), binary=True).fetchall()
     if not rows:
-        return None
+        ordinal = lost_runs(db, sql).get(run_id)
+        if ordinal is None:
+            return None
+        rows = db.execute(sql.text(_LOST_RECORDS), (ordinal,), binary=True).fetchall()
+        return unlisted(_inspection(run_id, rows))
+    return _inspection(run_id, rows)
+
+
+def _inspection(run_id: str, rows: list[tuple[Any, ...]]) -> Inspection:
     seq, digest = rows[0][0], rows[0][1]
     records: list[Record] = []
     problems: list[str] = []
@@ -47,6 +64,27 @@ def inspect_run(db: psycopg.Connection, sql: Queries, run_id: str) -> Inspection
     )
 
 
+def lost_runs(db: psycopg.Connection, sql: Queries) -> dict[str, int]:
+    """The ordinals of runs that have records and are not in the list of runs."""
+    found: dict[str, int] = {}
+    for (run,) in db.execute(sql.text(_UNLISTED)).fetchall():
+        for digest, text in db.execute(sql.text(_HEADERS), (run,), binary=True).fetchall():
+            with suppress(CorruptError):
+                found[open_header(text, digest.hex()).run_id] = run
+                break
+    return found
+
+
+def _put_back(db: psycopg.Connection, sql: Queries, run_id: str) -> tuple[int, int] | None:
+    """Put a run that has records back into the list of runs; its ordinal and newest seq."""
+    ordinal = lost_runs(db, sql).get(run_id)
+    if ordinal is None:
+        return None
+    row = db.execute(sql.text(_PUT_BACK), (to_bytes(run_id), ordinal), binary=True).fetchone()
+    assert row is not None
+    return ordinal, row[0]
+
+
 def rewrite_run(
     db: psycopg.Connection,
     sql: Queries,
@@ -60,6 +98,7 @@ def rewrite_run(
     run = to_bytes(run_id)
     with db.transaction():
         row = db.execute(sql.text(_LOCK), (run,), binary=True).fetchone()
+        row = row or _put_back(db, sql, run_id)
         if row is None:
             raise UsageError(f"there is no run {run_id!r} to repair", run_id=run_id)
         ordinal, seq = row
@@ -95,6 +134,31 @@ _RECORDS = """
 SELECT u.seq, u.digest, r.seq, r.state, r.digest, r.header, r.body
 FROM {s}.runs u LEFT JOIN {s}.records r ON r.run = u.ordinal
 WHERE u.run_id = %s AND u.ordinal IS NOT NULL ORDER BY r.seq"""
+
+_LOST_RECORDS = """
+SELECT last_value(seq) OVER everything, last_value(digest) OVER everything,
+    seq, state, digest, header, body
+FROM {s}.records WHERE run = %s
+WINDOW everything AS (ORDER BY seq ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)
+ORDER BY seq"""
+
+_UNLISTED = """
+WITH RECURSIVE found AS (
+    SELECT min(run) AS run FROM {s}.records UNION ALL
+    SELECT (SELECT min(run) FROM {s}.records r WHERE r.run > found.run)
+    FROM found WHERE run IS NOT NULL
+) SELECT run FROM found WHERE run IS NOT NULL
+AND NOT EXISTS (SELECT 1 FROM {s}.runs u WHERE u.ordinal = found.run)"""
+
+_HEADERS = "SELECT digest, header FROM {s}.records WHERE run = %s ORDER BY seq"
+
+_PUT_BACK = """
+INSERT INTO {s}.runs(run_id, ordinal, seq, digest, started_at, saved_at)
+SELECT %s, run, seq, digest, to_timestamp(at / 1e6), to_timestamp(at / 1e6)
+FROM {s}.records WHERE run = %s ORDER BY seq DESC LIMIT 1
+ON CONFLICT (run_id) DO UPDATE SET ordinal = EXCLUDED.ordinal, seq = EXCLUDED.seq,
+    digest = EXCLUDED.digest, started_at = EXCLUDED.started_at, saved_at = EXCLUDED.saved_at
+RETURNING seq"""
 
 _LOCK = """
 SELECT ordinal, seq FROM {s}.runs WHERE run_id = %s AND ordinal IS NOT NULL FOR UPDATE"""

@@ -14,7 +14,7 @@ from psycopg import sql
 
 from holdfast.errors import SchemaError, UsageError
 
-VERSION = 4
+VERSION = 5
 _OLDEST_SERVER = 140000
 
 _TABLES = """
@@ -122,6 +122,18 @@ CREATE UNLOGGED TABLE {schema}.workers(
     id text PRIMARY KEY, facts bytea NOT NULL, seen double precision NOT NULL,
     until double precision NOT NULL
 );
+""",
+    5: """
+CREATE OR REPLACE FUNCTION {schema}.keep_runs_v1() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT 1 FROM {schema}.records r WHERE r.run = OLD.ordinal) THEN
+        RAISE EXCEPTION 'run % has records', convert_from(OLD.run_id, 'UTF8')
+            USING HINT = 'holdfast forget RUN --whole-run deletes it whole';
+    END IF;
+    RETURN OLD;
+END $$;
+CREATE OR REPLACE TRIGGER keep_runs BEFORE DELETE ON {schema}.runs
+    FOR EACH ROW EXECUTE FUNCTION {schema}.keep_runs_v1();
 """,
 }
 """Statements that bring the tables from the version before to this one.

@@ -31,7 +31,7 @@ from holdfast.storage.postgres.diagnosis import diagnose
 from holdfast.storage.postgres.notifications import PostgresListener
 from holdfast.storage.postgres.queries import Queries
 from holdfast.storage.postgres.queue import PostgresQueues
-from holdfast.storage.postgres.repair import inspect_run, rewrite_run
+from holdfast.storage.postgres.repair import inspect_run, lost_runs, rewrite_run
 from holdfast.storage.postgres.rows import (
     append_one_values,
     append_values,
@@ -257,7 +257,11 @@ class PostgresStorage(LeaseSlots, QueueSlots, Storage):
         return self._db.run_once(partial(diagnose, schema=self._schema))
 
     def known_runs(self) -> list[str]:
-        return [to_text(run_id) for (run_id,) in self._all(self._sql.known, ())]
+        listed = [to_text(run_id) for (run_id,) in self._all(self._sql.known, ())]
+        return list(dict.fromkeys([*listed, *self.lost_runs()]))
+
+    def lost_runs(self) -> list[str]:
+        return list(self._db.run(partial(lost_runs, sql=self._sql)))
 
     def inspect(self, run_id: str) -> Inspection | None:
         return self._db.run(partial(inspect_run, sql=self._sql, run_id=run_id))

@@ -54,10 +54,9 @@ class KeyNames:
         self.index = to_bytes(prefix) + b":index:{" + to_bytes(prefix) + b"}:"
         self.queue = to_bytes(prefix) + b":queue:{" + to_bytes(prefix) + b"}:"
 
-    @property
-    def heads(self) -> bytes:
-        """The pattern of all keys that hold a head."""
-        return self._runs + b"*}:head"
+    def of_all(self, part: bytes) -> bytes:
+        """The pattern of the keys of all runs that are called so."""
+        return self._runs + b"*}:" + part
 
     def run(self, run_id: str) -> bytes:
         """The beginning of every key of a run, with its hash tag.
@@ -69,9 +68,9 @@ class KeyNames:
             data = data.replace(mark, b"%%%02X" % mark[0])
         return self._runs + data + b"}:"
 
-    def run_of(self, head: bytes) -> str:
-        """The id of the run whose `head` key this is."""
-        return to_text(unquote_to_bytes(head[len(self._runs) : -len(b"}:head")]))
+    def run_of(self, key: bytes, part: bytes) -> str:
+        """The id of the run whose key, called *part*, this is."""
+        return to_text(unquote_to_bytes(key[len(self._runs) : -len(part) - 2]))
 
     def runs_wanted(self, query: RunQuery) -> bytes:
         """The shortest list of runs that holds all that *query* wants, and perhaps more."""

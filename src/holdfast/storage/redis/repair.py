@@ -19,8 +19,10 @@ from holdfast.storage.shared import (
     check_head,
     checked_run,
     first_head,
+    inspect_missing,
     moment,
     rebuilt_head,
+    run_missing,
 )
 
 _PAGE = 512
@@ -28,10 +30,21 @@ _PAGE = 512
 
 def known_runs(db: ServerConnections, keys: KeyNames) -> list[str]:
     """The ids of all runs that have keys, listed or not, by ordinal."""
-    heads = db.scan(keys.heads)
+    heads = db.scan(keys.of_all(b"head"))
     ordinals = db.ask_all([("HGET", head, "ordinal") for head in heads])
     found = sorted(zip((int(one or 0) for one in ordinals), heads, strict=True))
-    return [keys.run_of(head) for _, head in found]
+    return [keys.run_of(head, b"head") for _, head in found]
+
+
+def lost_runs(db: ServerConnections, keys: KeyNames, *, together: bool) -> list[str]:
+    """The ids of runs that have records, or are listed, and have no head.
+
+    Unless indexes change *together* with runs, a list may have some that were deleted.
+    """
+    there = {keys.run_of(key, b"meta") for key in db.scan(keys.of_all(b"meta"))}
+    if together:
+        there |= {to_text(run) for run in db.ask("ZRANGE", keys.index + b"runs", 0, -1)}
+    return sorted(there.difference(known_runs(db, keys)))
 
 
 def check_indexes(db: ServerConnections, keys: KeyNames, indexes: Indexes) -> list[str]:
@@ -74,11 +87,13 @@ def rebuild_indexes(db: ServerConnections, keys: KeyNames, indexes: Indexes) -> 
     return [*problems, f"the indexes of {len(runs)} runs were rebuilt"]
 
 
-def inspect_run(db: ServerConnections, keys: KeyNames, run_id: str) -> Inspection | None:
+def inspect_run(
+    db: ServerConnections, keys: KeyNames, run_id: str, *, together: bool
+) -> Inspection | None:
     """Tell which records of a run are whole."""
     run = keys.run(run_id)
     seq, digest = db.ask("HMGET", run + b"head", "seq", "digest")
-    if seq is None:
+    if seq is None and run_id not in lost_runs(db, keys, together=together):
         return None
     names, metas = db.ask_all([("HKEYS", run + b"headers"), ("HGETALL", run + b"meta")])
     known = dict(metas)
@@ -98,6 +113,11 @@ def inspect_run(db: ServerConnections, keys: KeyNames, run_id: str) -> Inspectio
             if b"%d" % at not in known:
                 problems.append(f"record {at} of run {run_id!r} is in no list")
     newest = records[-1].header if records else None
+    if seq is None and newest is None:
+        return inspect_missing(run_id, run_missing(run_id).message)
+    if seq is None and newest is not None:
+        seq, digest = b"%d" % newest.seq, newest.digest.encode()
+        problems.append(f"run {run_id!r} has {len(records)} records and no head")
     if newest is None or (b"%d" % newest.seq, newest.digest.encode()) != (seq, digest):
         problems.append(f"the newest whole record of run {run_id!r} is not {int(seq)}, its head")
     return Inspection(

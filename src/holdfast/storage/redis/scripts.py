@@ -88,6 +88,12 @@ local function get_head()
     return head
 end
 
+-- A run that was stored and not deleted, and has no head: its key was deleted, or evicted.
+local function is_lost()
+    return call('EXISTS', run .. 'meta', run .. 'headers') > 0
+        or (together and call('ZSCORE', idx .. 'runs', id) and true or false)
+end
+
 local function runs_of(head)
     if not head then return {} end
     local named = #head.name .. ':' .. head.name
@@ -350,7 +356,15 @@ return {count, changes}
 
 REWRITE = Script(r"""
 local old = get_head()
-if not old then return {-1, '0', changes} end
+if not old then
+    if not is_lost() then return {-1, '0', changes} end
+    old = {seq = ARGV[4], digest = '', name = '', status = 'running', latest = '', place = '0',
+        checkpoints = '0', stored = '0', started = ARGV[11], saved = ARGV[11],
+        ordinal = text(now())}
+    if together then
+        old.ordinal = call('ZSCORE', idx .. 'runs', id) or text(call('INCR', idx .. 'ordinals'))
+    end
+end
 if old.seq ~= ARGV[4] then return {0, old.seq, changes} end
 local count, gaps, hides = tonumber(ARGV[14]), tonumber(ARGV[15]), tonumber(ARGV[16])
 local aside, places, hidden, kept = run .. 'quarantine:' .. ARGV[5], {}, {}, {}
@@ -451,7 +465,7 @@ return 1
 
 HEAD = Script(r"""
 local values = call('HMGET', run .. 'head', unpack(fields))
-if not values[1] then return {} end
+if not values[1] then return is_lost() and {'lost'} or {} end
 values[#fields + 1] = call('HGET', run .. 'headers', values[2])
 values[#fields + 2] = values[6] ~= '' and call('HGET', run .. 'headers', values[6])
 local scoped = false

@@ -38,6 +38,7 @@ from holdfast.storage.redis.repair import (
     check_indexes,
     inspect_run,
     known_runs,
+    lost_runs,
     rebuild_indexes,
     rewrite_run,
 )
@@ -78,6 +79,7 @@ from holdfast.storage.shared import (
     paged,
     passed_over,
     run_info,
+    run_missing,
 )
 from holdfast.storage.sql import bound_of, kind_key, query_keys, scope_key
 
@@ -86,6 +88,8 @@ T = TypeVar("T")
 _PAGE = 256
 _PAGE_BYTES = 4 << 20
 _NO_BOUND = 1 << 53
+_LOST = [b"lost"]
+"""The answer of `HEAD` for a run that was stored and not deleted, and has no head."""
 _TRIES = 20
 _PAUSE = 0.01
 """Seconds between two tries to change the queues, at most."""
@@ -187,6 +191,8 @@ class RedisStorage(LeaseSlots, QueueSlots, Storage):
         row = self._ask(HEAD, run_id, key)
         if not row:
             return None
+        if row == _LOST:
+            raise run_missing(run_id)
         info, newest = head_of(run_id, row)
         if not scope:
             return info, newest
@@ -269,10 +275,13 @@ class RedisStorage(LeaseSlots, QueueSlots, Storage):
         )
 
     def known_runs(self) -> list[str]:
-        return known_runs(self._db, self._keys)
+        return [*known_runs(self._db, self._keys), *self.lost_runs()]
+
+    def lost_runs(self) -> list[str]:
+        return lost_runs(self._db, self._keys, together=self._indexes.together)
 
     def inspect(self, run_id: str) -> Inspection | None:
-        return inspect_run(self._db, self._keys, run_id)
+        return inspect_run(self._db, self._keys, run_id, together=self._indexes.together)
 
     def rewrite(
         self, run_id: str, records: Sequence[Record], hidden: Collection[int], *, head: int
@@ -525,8 +534,12 @@ class RedisStorage(LeaseSlots, QueueSlots, Storage):
                 pairs = _pairs(self._db.ask("ZREVRANGEBYSCORE", key, f"({bound}", *page))
             run_ids = [to_text(run) for _, run in pairs]
             rows = self._db.ask_all([self._call(HEAD, run_id) for run_id in run_ids])
+            if query.run_id is not None and rows == [_LOST]:
+                raise run_missing(query.run_id)
             found = [
-                _info(query, run_id, row) for run_id, row in zip(run_ids, rows, strict=True) if row
+                _info(query, run_id, row)
+                for run_id, row in zip(run_ids, rows, strict=True)
+                if row and row != _LOST
             ]
             wanted = [info for info in found if info.ordinal < bound and matches_run(info, query)]
             more = query.run_id is None and len(pairs) == size

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import Any, Literal, TypeVar
 
@@ -391,6 +392,18 @@ class Replicas:
                 self.tell("heal", replica, "heal", run_id=run_id, records=len(made.records))
                 return True
         return False
+
+    def heal_where_found(self, replica: Replica, id_prefix: str) -> bool:
+        """Heal runs of *replica* that another storage finds by an id; True if any was damaged."""
+        healed = False
+        for other in self.all:
+            if other is replica:
+                continue
+            with suppress(StorageError, CorruptError):
+                found = self.call(other, "find", lambda s: s.find(id_prefix))
+                for run_id in {header.run_id for header in found}:
+                    healed |= self.heal(replica, run_id)
+        return healed
 
     def keep(self, replica: Replica, run_id: str) -> list[str]:
         """Make every other copy what this one is; says where what they had else is kept."""

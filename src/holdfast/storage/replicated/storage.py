@@ -226,6 +226,9 @@ class ResilientStorage(Storage):
 
     def find(self, id_prefix: str) -> list[Header]:
         self._check_open()
+        replica, found = self._reads.look("find", None, lambda s: s.find(id_prefix))
+        if found or not self._replicas.heal_where_found(replica, id_prefix):
+            return found
         return self._reads.look("find", None, lambda s: s.find(id_prefix))[1]
 
     def runs(self, query: RunQuery) -> Iterator[RunInfo]:
@@ -348,6 +351,12 @@ class ResilientStorage(Storage):
         self._check_open()
         every = [repairable(storage).known_runs() for storage in self.storages]
         return list(dict.fromkeys(run_id for runs in every for run_id in runs))
+
+    def lost_runs(self) -> list[str]:
+        """The runs that are lost in every storage; the others are healed when they are read."""
+        self._check_open()
+        every = [repairable(storage).lost_runs() for storage in self.storages]
+        return [run_id for run_id in every[0] if all(run_id in lost for lost in every)]
 
     def inspect(self, run_id: str) -> Inspection | None:
         """Inspect a run in the primary, after healing it and its copies from each other."""

@@ -5,6 +5,7 @@ from holdfast.storage.shared.damage import about_record as about_record
 from holdfast.storage.shared.damage import misplaced as misplaced
 from holdfast.storage.shared.damage import missing as missing
 from holdfast.storage.shared.damage import passed_over as passed_over
+from holdfast.storage.shared.damage import run_missing as run_missing
 from holdfast.storage.shared.diagnosis import Diagnosable as Diagnosable
 from holdfast.storage.shared.diagnosis import Fact as Fact
 from holdfast.storage.shared.diagnosis import measure as measure
@@ -29,7 +30,9 @@ from holdfast.storage.shared.repair import Inspection as Inspection
 from holdfast.storage.shared.repair import Repairable as Repairable
 from holdfast.storage.shared.repair import check_head as check_head
 from holdfast.storage.shared.repair import checked_run as checked_run
+from holdfast.storage.shared.repair import inspect_missing as inspect_missing
 from holdfast.storage.shared.repair import moment as moment
+from holdfast.storage.shared.repair import unlisted as unlisted
 from holdfast.storage.shared.watching import ChangeListener as ChangeListener
 from holdfast.storage.shared.watching import RunWatch as RunWatch
 from holdfast.storage.shared.watching import Subscription as Subscription

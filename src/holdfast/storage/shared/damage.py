@@ -26,6 +26,15 @@ def missing(run_id: str, seq: int) -> CorruptError:
     return CorruptError(f"record {seq} of run {run_id!r} is missing", run_id=run_id, seq=seq)
 
 
+def run_missing(run_id: str) -> CorruptError:
+    """The error for a run that was stored and not deleted, and is not there."""
+    return CorruptError(
+        f"run {run_id!r} is missing, although records of it were acknowledged",
+        hint="bring it back from a copy, or give it up with: holdfast repair",
+        run_id=run_id,
+    )
+
+
 def misplaced(run_id: str, seq: int) -> CorruptError:
     """The error for a record that is not the one its place is for."""
     return CorruptError(

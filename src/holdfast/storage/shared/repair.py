@@ -36,7 +36,10 @@ class Repairable(Protocol):
         """
 
     def known_runs(self) -> list[str]:
-        """The ids of all runs, including damaged ones that cannot be listed."""
+        """The ids of all runs, including damaged ones that cannot be listed, and lost ones."""
+
+    def lost_runs(self) -> list[str]:
+        """The ids of runs that were stored and not deleted, and are gone but for a trace."""
 
     def inspect(self, run_id: str) -> Inspection | None:
         """Read all that is whole of a run; None if there is no such run."""
@@ -76,6 +79,20 @@ def check_head(run_id: str, known: int, now: int) -> None:
             seq=known + 1,
             head=now,
         )
+
+
+def inspect_missing(run_id: str, problem: str) -> Inspection:
+    """The inspection of a run of which nothing is left."""
+    return Inspection(run_id=run_id, records=(), hidden=frozenset(), problems=(problem,), head=0)
+
+
+def unlisted(inspection: Inspection) -> Inspection:
+    """The inspection of a run that has records and is in no list of runs."""
+    problem = (
+        f"run {inspection.run_id!r} is missing in the list of runs, and"
+        f" {len(inspection.records)} records of it are there"
+    )
+    return msgspec.structs.replace(inspection, problems=(problem, *inspection.problems))
 
 
 def moment() -> str:

@@ -18,11 +18,18 @@ from typing import TYPE_CHECKING, Any
 import apsw
 import msgspec
 
-from holdfast.core.records import Record, chained, gaps_between, medium_name, open_record
+from holdfast.core.records import (
+    Record,
+    chained,
+    gaps_between,
+    medium_name,
+    open_header,
+    open_record,
+)
 from holdfast.errors import CorruptError, StorageUnavailableError
 from holdfast.storage.base import Batch, Lease, RunQuery
 from holdfast.storage.io import write_file
-from holdfast.storage.shared import Head, Inspection, moment, rebuilt_head
+from holdfast.storage.shared import Head, Inspection, first_head, moment, rebuilt_head
 from holdfast.storage.sql import HIDDEN, NOTE, record_keys, record_of, state_of
 from holdfast.storage.sqlite.page_checksums import PAGE, peek, strictly_checked_pages
 from holdfast.storage.sqlite.rows import lease_of, one, rows
@@ -67,6 +74,42 @@ def inspect_run(db: apsw.Connection, head: Head) -> Inspection:
         problems=tuple(problems),
         head=head.seq,
     )
+
+
+def lost_runs(db: apsw.Connection) -> dict[str, Head]:
+    """The runs that have records and are not in the list of runs, with the heads of those."""
+    found: dict[str, Head] = {}
+    for (run,) in rows(db, _UNLISTED, ()):
+        records, hidden = [], set()
+        for _, seq, state, digest, text, body in rows(db, _RECORDS, (run,)):
+            with suppress(CorruptError):
+                header = open_header(text, digest.hex())
+                records.append(record_of(header.run_id, seq, digest, text, body))
+                hidden |= {seq} if state & HIDDEN else set()
+        if records:
+            first = records[0].header
+            found[first.run_id] = rebuilt_head(first_head(first, run), records, hidden)
+    return found
+
+
+def list_run(db: apsw.Connection, head: Head) -> None:
+    """Put a run that has records back into the list of runs."""
+    values = (
+        *(head.ordinal, head.run_id, head.name, head.status, head.seq, head.digest, head.latest),
+        *(head.checkpoints, head.stored, head.started_at.isoformat(), head.saved_at.isoformat()),
+    )
+    db.execute(
+        "INSERT INTO runs(pk, run_id, name, status, seq, digest, latest, checkpoints, stored,"
+        f" started_at, saved_at) VALUES ({', '.join('?' * len(values))})",
+        values,
+    )
+
+
+_UNLISTED = """
+WITH RECURSIVE found(run) AS (
+    SELECT min(run) FROM records UNION ALL
+    SELECT (SELECT min(run) FROM records WHERE run > found.run) FROM found WHERE run IS NOT NULL
+) SELECT run FROM found WHERE run IS NOT NULL AND run NOT IN (SELECT pk FROM runs)"""
 
 
 def _is_marked(

@@ -14,7 +14,7 @@ from holdfast.storage.sqlite.page_checksums import PAGE, RESERVED, peek
 
 _APPLICATION = 0x484F4C44
 """The application id in the file's header: HOLD."""
-_VERSION = 3
+_VERSION = 4
 _HEADER = 100
 _UNTOUCHED = "give another path; this file was left as it is"
 
@@ -86,8 +86,15 @@ CREATE TABLE workers(
     id TEXT PRIMARY KEY, facts TEXT NOT NULL, until REAL NOT NULL
 ) WITHOUT ROWID;
 """,
+    4: """
+CREATE TRIGGER IF NOT EXISTS runs_with_records BEFORE DELETE ON runs
+WHEN EXISTS (SELECT 1 FROM records WHERE run = OLD.pk)
+BEGIN
+    SELECT RAISE(ABORT, 'the run has records: holdfast forget RUN --whole-run deletes it whole');
+END;
+""",
 }
-"""Tables that came with a version."""
+"""Statements that came with a version."""
 
 
 def make_file(path: Path) -> None:

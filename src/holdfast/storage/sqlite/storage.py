@@ -40,6 +40,7 @@ from holdfast.storage.shared import (
     missing,
     paged,
     passed_over,
+    unlisted,
 )
 from holdfast.storage.sql import (
     HIDDEN,
@@ -328,30 +329,45 @@ class SQLiteStorage(LeaseSlots, QueueSlots, Storage):
         return told
 
     def known_runs(self) -> list[str]:
-        with self._pool.reading() as db:
-            return [run_id for (run_id,) in rows(db, "SELECT run_id FROM runs ORDER BY pk", ())]
-
-    def inspect(self, run_id: str) -> Inspection | None:
-        from holdfast.storage.sqlite.repair import inspect_run
+        from holdfast.storage.sqlite.repair import lost_runs
 
         with self._pool.snapshot() as db:
-            found = head_of(db, run_id)
-            return None if found is None else inspect_run(db, found[0])
+            listed = [run_id for (run_id,) in rows(db, "SELECT run_id FROM runs ORDER BY pk", ())]
+            return list(dict.fromkeys([*listed, *lost_runs(db)]))
+
+    def lost_runs(self) -> list[str]:
+        from holdfast.storage.sqlite.repair import lost_runs
+
+        with self._pool.snapshot() as db:
+            return list(lost_runs(db))
+
+    def inspect(self, run_id: str) -> Inspection | None:
+        from holdfast.storage.sqlite.repair import inspect_run, lost_runs
+
+        with self._pool.snapshot() as db:
+            if (found := head_of(db, run_id)) is not None:
+                return inspect_run(db, found[0])
+            if (head := lost_runs(db).get(run_id)) is not None:
+                return unlisted(inspect_run(db, head))
+            return None
 
     def rewrite(
         self, run_id: str, records: Sequence[Record], hidden: Collection[int], *, head: int
     ) -> str:
-        from holdfast.storage.sqlite.repair import rewrite_run
+        from holdfast.storage.sqlite.repair import list_run, lost_runs, rewrite_run
 
         opened = checked_run(run_id, records)
         quarantine = self.path.with_name(f"{self.path.name}.quarantine")
 
         def work(db: apsw.Connection) -> str:
             found = head_of(db, run_id)
-            if found is None:
+            there = found[0] if found is not None else lost_runs(db).get(run_id)
+            if there is None:
                 raise UsageError(f"there is no run {run_id!r} to rewrite", run_id=run_id)
-            check_head(run_id, head, found[0].seq)
-            return str(rewrite_run(db, found[0], opened, hidden, quarantine))
+            check_head(run_id, head, there.seq)
+            if found is None:
+                list_run(db, there)
+            return str(rewrite_run(db, there, opened, hidden, quarantine))
 
         return self._pool.write(work)
 

@@ -135,10 +135,12 @@ def _look_at(cli: Cli, run: RunInfo, problems: list[Problem]) -> str:
                 help=f"holdfast show {run.run_id}",
             )
         )
-    if run.status != "completed":
+    # The head of a damaged run is listed without its step.
+    if run.status != "completed" or not run.step:
         try:
             newest = cli.manager.reader.newest(run)
-            problems += _loop(cli, newest) if newest is not None else ()
+            if newest is not None and run.status != "completed":
+                problems += _loop(cli, newest)
         except DataError as error:
             problems.append(_damage(run.run_id, error.message))
     return shown
