@@ -1,4 +1,4 @@
-"""The lease of a run: acquired when it starts, renewed meanwhile, released at the end."""
+"""The lease of a run: acquired at its start, renewed, released at the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run that this process holds outside of a graph: its lease, its ledger, its saves."""
+"""A run that this process holds outside a graph: its lease, ledger and saves."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class OpenRun:
         schema: int | None = None,
         whole: bool = False,
     ) -> str:
-        """Save *values* at *place* with *notes*; the id, or "" if a failure was only warned of.
+        """Save *values* at *place* with *notes*; "" for a failure that was only logged.
 
         With *whole*, as a keyframe: what lies before it need not be read to load it.
         """

@@ -127,7 +127,7 @@ class Run:
     # Calls
 
     def call(self, fn: Callable[..., T], *args: Any, **kwargs: Any) -> Any:
-        """Call *fn* and record what it returns; after a crash it is returned, not called again.
+        """Call *fn* and record its result; after a crash the result is returned again.
 
         The same as `effect` with the name of *fn*. A `holdfast.step` brings its own retries, time
         limit and policy; anything else is asked about if it is in doubt. Inside ``async with``
@@ -406,8 +406,10 @@ class Run:
             raise
 
     def _save_broken_off(self, error: BaseException) -> None:
-        """Save the state and why the run ended here; the last good state, if this one cannot be
-        stored."""
+        """Save the state and the reason why the run ended here.
+
+        The last good state, if this one cannot be stored.
+        """
         kind, status = _ending(error)
         opened = self._run
         assert opened is not None

@@ -1,4 +1,4 @@
-"""The position of code in `holdfast.run`: calls and loops of the block and of loop items."""
+"""The position of code in `holdfast.run`: calls and loops, also of items."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class RunContext(CallContext):
         return active.body.loops[number], number
 
     def enter_item(self, loop: LoopProgress, number: int) -> int:
-        """Begin or continue the item after the completed ones; gives the depth to leave to."""
+        """Begin or continue the item after the completed ones; return the depth."""
         depth, outer = len(self._stack), self._stack[-1].path
         if loop.item is None:
             loop.item = RunBody(base=self.step + 1)

@@ -1,1 +1,1 @@
-"""Values and rules. No I/O, no clock, no threads: time, chance and ids are handed in."""
+"""Values and rules without I/O, clock or threads: time, chance, ids are handed in."""

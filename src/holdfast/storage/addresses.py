@@ -152,7 +152,7 @@ def url_for_path(path: str) -> str:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """The start of a hint that names what of *known* was likely meant; empty if nothing is near.
+    """The start of a hint that names the nearest of *known*; "" if nothing is near.
 
     >>> nearest("sqlit", ["file", "sqlite"])
     'did you mean sqlite? '

@@ -67,7 +67,7 @@ _LOOKS = 100
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
-    """Records of one run that are stored together or not at all. Without any, it only hides."""
+    """Records of one run, stored together or not at all; without any, it only hides."""
 
     run_id: str
     records: tuple[Record, ...]
@@ -79,7 +79,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     """Ranges of seqs, first and last, that it passes over: erased where it is a copy from."""
 
     def opened(self) -> list[Record]:
-        """Its records, each proved by its own bytes; a batch that is not one run's is refused.
+        """Its records, each proved by its own bytes; a batch of several runs is refused.
 
         Digests that this process computed when it sealed or read a record are not computed again.
         """
@@ -236,7 +236,7 @@ class Storage(ABC):
     def read(
         self, run_id: str, *, first: int | None = None, last: int | None = None
     ) -> Iterator[Record]:
-        """The records of a run by seq, oldest first, hidden ones included, digests checked."""
+        """The records of a run by seq, oldest first, with hidden ones, digests checked."""
 
     @abstractmethod
     def headers(self, query: RecordQuery) -> Iterator[Header]:
@@ -251,7 +251,7 @@ class Storage(ABC):
 
     @abstractmethod
     def find(self, id_prefix: str) -> list[Header]:
-        """Visible checkpoints whose id starts so, in any run; an exact id gives only its own.
+        """Visible checkpoints whose id starts so, in any run; an exact id gives its own.
 
         Where an id was used again within a run and scope, only the newest counts.
         """
@@ -265,7 +265,7 @@ class Storage(ABC):
         """
 
     def head_and_newest(self, run_id: str, scope: str = "") -> tuple[RunInfo, Header | None] | None:
-        """The head of a run with the newest visible checkpoint of a scope; None without a run.
+        """The head of a run and a scope's newest visible checkpoint; None without a run.
 
         Both are of one moment. This default asks twice and compares; a medium that can answer in
         one round trip overrides it.
@@ -286,7 +286,7 @@ class Storage(ABC):
     def page(
         self, query: RecordQuery, *, about: str | None = None, notes: Collection[str] = ()
     ) -> Page:
-        """The headers that *query* wants, and the visible notes of some kinds about their runs.
+        """The headers that *query* wants, and visible notes of some kinds of their runs.
 
         *about* narrows to the run with exactly that id or, if there is none, to the runs of that
         name. Notes come oldest first within a run. This default asks once for each run and kind;
@@ -318,7 +318,7 @@ class Storage(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Release what the storage holds. Closing twice is allowed; using it after is an error."""
+        """Release what the storage holds; closing twice is allowed, later use an error."""
 
     def compact(self) -> None:
         """Give freed space back to the system, where the medium does not do so by itself."""
@@ -337,7 +337,7 @@ class Leasing(Protocol):
     def take_lease(
         self, run_id: str, owner: Owner, *, now: float, ttl: float, above: int = 0
     ) -> Lease:
-        """Give the run to *owner* until ``now + ttl``, with a higher epoch than ever before.
+        """Give the run to *owner* until ``now + ttl``, with a new highest epoch.
 
         The epoch is also higher than *above*. A lease of another that has not expired and whose
         owner is not known to be dead is a `LeaseHeldError` with `.owner` and `.until`. The run
@@ -359,7 +359,7 @@ class Watching(Protocol):
     """A storage that notifies of changes; `RunWatch` polls where there is none."""
 
     def subscribe(self, notify: Callable[[str | None], None]) -> Subscription:
-        """Call *notify* after each append of any process, until the subscription is closed.
+        """Call *notify* after each append of any process, until it is closed.
 
         It is called from another thread, with the id of the run, or None if any may have changed.
         A notification may come twice or be lost with its connection: it is a reason to look.
@@ -390,7 +390,7 @@ def _check_limit(limit: int | None) -> None:
 
 
 def only_one(found: Mapping[tuple[str, str], T], before: str | None) -> T:
-    """The one place that `RecordQuery.before` names, of those *found* by run and scope."""
+    """The one place that `RecordQuery.before` names, among those *found*."""
     if not found:
         raise NotFoundError(
             f"there is no record {before!r} to continue from",

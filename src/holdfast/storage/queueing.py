@@ -75,7 +75,7 @@ class Queueing(Protocol):
         """False if this one cannot, though others of its kind can."""
 
     def claim(self, query: ClaimQuery, owner: Owner, *, now: float, ttl: float) -> list[Claim]:
-        """Give *owner* the next ready runs with their leases, within the limits of their queues.
+        """Give *owner* the next ready runs with their leases, within the queues' limits.
 
         What is due becomes ready first. A run whose lease another process holds is passed over. No
         two callers get the same run, and none waits for another.
@@ -90,7 +90,7 @@ class Queueing(Protocol):
     def settle(
         self, lease: Lease, entry: QueueEntry | None, *, now: float, expired: bool = False
     ) -> bool:
-        """Store what becomes of a claimed run and release its lease, if that is the newest.
+        """Store the fate of a claimed run and release its lease, if that is the newest.
 
         A run that is to wait and was answered meanwhile is ready. None removes the entry. With
         *expired* nothing is done unless the lease has expired. Returns whether it was done.
@@ -118,7 +118,7 @@ class Queueing(Protocol):
         """Set the limits of a queue."""
 
     def announce(self, worker: WorkerInfo, *, now: float, ttl: float) -> None:
-        """List *worker* for *ttl* seconds, in place of what it announced before; 0 removes it."""
+        """List *worker* for *ttl* seconds, instead of what it said before; 0 removes it."""
 
     def workers(self, *, now: float) -> list[WorkerInfo]:
         """The workers whose announcements have not expired, the oldest first."""

@@ -114,7 +114,7 @@ def _open(address: str) -> Storage:
 def register_checkpoint_store(
     name: str, storage: Storage | StateStore | Callable[[], Storage | StateStore]
 ) -> None:
-    """Make *storage* known as *name*; an earlier one of that name is replaced, not closed.
+    """Register *storage* as *name*; one of that name is replaced, not closed.
 
     A factory is called when the name is first used, and once. An object with the four methods of a
     `StateStore` (save, load, delete, list) is taken too, see `StateStoreStorage`.
@@ -142,7 +142,7 @@ def register_checkpoint_store(
 
 
 def get_checkpoint_store(name: str) -> Storage:
-    """The storage registered as *name*; else a `NotFoundError` that lists those that are."""
+    """The storage registered as *name*; else a `NotFoundError` that lists all."""
     with _lock:
         entry = _named.get(name)
     if entry is None:
@@ -253,7 +253,7 @@ def _open_file(url: StorageURL) -> Storage:
 
 
 def _open_postgres(url: StorageURL) -> Storage:
-    """Our own options are taken out; all others are libpq's, and go to the server's driver."""
+    """Take our own options out; all others are libpq's and go to the driver."""
     from holdfast.storage.postgres import PostgresStorage
 
     own = {"schema", "pool", "compress", "timeout", "patience", "upgrade"}

@@ -1,4 +1,4 @@
-"""Checkpoints of agents: routine, pre-operation and drift checkpoints, restored on request.
+"""Checkpoints of agents: routine, before operations, on drift; and their restore.
 
 Holds the managers that think in agents and the providers of their state. The journal and its
 records belong to `checkpoint.journal`.

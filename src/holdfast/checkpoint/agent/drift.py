@@ -1,4 +1,4 @@
-"""The steps of an agent as observations, kept over restarts, and the drift found in them."""
+"""An agent's steps as observations, kept over restarts, and the drift in them."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class AgentHistory:
 
 
 class AgentDrift:
-    """Drift detection for one agent: its history, the last verification, the last warnings."""
+    """Drift detection for one agent: history, last verification, last warnings."""
 
     def __init__(
         self,
@@ -185,7 +185,7 @@ class AgentDrift:
         return self._history.monitor.look()
 
     def confirmed(self, drifts: bool) -> DriftReport:
-        """Return the report; one that names the agent's own check if only that found drift."""
+        """Return the report; it names the agent's own check if only that found drift."""
         report = self.report()
         history = self._history
         if not drifts:

@@ -18,7 +18,7 @@ _warned: set[tuple[str, str]] = set()
 
 
 def with_fallbacks(storage: Storage | str | None, fallbacks: Sequence[str] | None) -> Storage | str:
-    """Return *storage*, or the address of a `ResilientStorage` over it and its fallbacks."""
+    """Return *storage*, or the address of a `ResilientStorage` with its fallbacks."""
     if fallbacks is not None and isinstance(storage, Storage):
         raise UsageError(
             "fallbacks go with the address of a storage",

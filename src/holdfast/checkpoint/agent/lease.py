@@ -13,7 +13,7 @@ from holdfast.storage.base import Leasing, this_process
 
 
 class AgentLease:
-    """The right to save for one agent, taken by its first save and renewed by later ones.
+    """The right to save for one agent: taken by its first save, renewed by later ones.
 
     No thread renews it: an agent that has not saved for a while may be taken over by another
     process, and the next save of the first takes it back or raises `LeaseHeldError`. Managers of

@@ -210,7 +210,7 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
     def get_latest_checkpoint(
         self, kind: str = "routine", before: str | datetime | None = None
     ) -> str | None:
-        """Return the id of the newest complete checkpoint of that kind; None if there is none.
+        """Return the id of the newest complete checkpoint of that kind, or None.
 
         *before* is the id of a checkpoint or a time, and excludes what was saved later. Without
         it, while `detect_drift` advises a restore, a checkpoint from before the drift is preferred.
@@ -302,7 +302,7 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
         return header.id
 
     def _after_conflict(self, call: Callable[[], T]) -> T:
-        """Call; if another manager saved for the agent meanwhile, warn and call again after it."""
+        """Call; if another manager saved for the agent meanwhile, warn and call again."""
         try:
             return call()
         except LeaseHeldError:
@@ -571,7 +571,7 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
     def transactions(
         self, *, status: TransactionStatus | None = None, limit: int | None = None
     ) -> Sequence[Transaction]:
-        """List operations and restores, newest first; unfinished ones have status "started"."""
+        """List operations and restores, newest first; unfinished ones are "started"."""
         return self._log.list(status=status, limit=limit)
 
     def roll_back_unfinished(self) -> Sequence[Transaction]:
@@ -603,7 +603,7 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
             self._drift.is_described = True
 
     def detect_drift(self) -> DriftReport | bool:
-        """Count a step, unless `observe` did, and report drift: true if it advises a restore.
+        """Count a step, unless `observe` did; report drift, true if it advises a restore.
 
         Findings that only warn are logged once and leave the report false, so that a loop which
         restores on drift loses no healthy work. After a restore only later steps count. A subclass
@@ -653,7 +653,7 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
         )
 
     def _last_good(self, since: int | None) -> Header | None:
-        """Return the newest whole checkpoint from before step *since* and the last drift restore.
+        """Return the newest whole checkpoint before *since* and the last drift restore.
 
         Recovery checkpoints are passed over: they hold states in trouble.
         """
@@ -673,6 +673,6 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
 
 
 def _before(transaction: Transaction) -> str:
-    """Return the id of the checkpoint from before a transaction; "" for one logged by others."""
+    """Return the id of the checkpoint before a transaction; "" for another's."""
     details = transaction.details
     return str(details.get("safety_id") or details.get("checkpoint_id") or "")

@@ -57,7 +57,7 @@ class Captured(msgspec.Struct, frozen=True):
 
 
 class Providers:
-    """The providers of one agent, in the order in which they are captured and restored."""
+    """The providers of one agent, in the order of capture and restore."""
 
     def __init__(self, own: Iterable[Provider] = ()) -> None:
         self._all: dict[str, Provider] = {}
@@ -150,7 +150,7 @@ class Providers:
                 ) from error
 
     def put_back(self, names: list[str], before: Captured) -> dict[str, str]:
-        """Restore these providers from *before*, last first; return those that failed, and why."""
+        """Restore these providers from *before*, last first; return the failures."""
         lost: dict[str, str] = {}
         for name in reversed(names):
             if name in before.missing:
@@ -164,7 +164,7 @@ class Providers:
 
 
 class AgentParts:
-    """The four parts of an agent that are always saved; a subclass may override their methods.
+    """The four parts of an agent that are always saved; subclasses may override them.
 
     A subclass that captures more in ``_get_...`` gets it back in the ``_restore_...`` of the same
     part.

@@ -62,7 +62,7 @@ def is_path(given: str | os.PathLike[str]) -> bool:
 
 
 def find_by_id(manager: CheckpointManager, agent_id: str, checkpoint_id: str) -> RestoreTarget:
-    """Load the agent's checkpoint with that id or unique prefix; refuse another agent's."""
+    """Load the agent's checkpoint by id or unique prefix; refuse another agent's."""
     reader = manager.reader
     try:
         header = reader.resolve(checkpoint_id, run_id=agent_id)

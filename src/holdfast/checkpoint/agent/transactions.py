@@ -1,4 +1,4 @@
-"""The transaction log: operations started in a run and their ends, as notes in its journal.
+"""The transaction log: operations of a run and their ends, as notes.
 
 A transaction is two notes with one id: its start, and its end in success, failure or rollback. One
 without an end was cut off by the death of its process. Names and statuses are in the notes'

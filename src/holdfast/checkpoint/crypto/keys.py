@@ -65,7 +65,7 @@ that fetches bytes or text."""
 def load_keys(
     key: Key | None = None, *, environ: Mapping[str, str], old_keys: Sequence[Key] = ()
 ) -> Keyring | None:
-    """The ring of *key*, or else of the key that *environ* names; None if there is neither.
+    """The ring of *key*, else of the key that *environ* names; None without either.
 
     Blank text counts as none. *old_keys* open what was saved before the key was changed; they
     encrypt nothing.
@@ -101,7 +101,7 @@ def _from_environment(environ: Mapping[str, str]) -> Key | None:
 
 
 class Keyring:
-    """The key that encrypts, and older ones that still open. May be used from any thread."""
+    """The key that encrypts, and older ones that still open; thread-safe."""
 
     def __init__(self, key: Key, old_keys: Sequence[Key] = ()) -> None:
         self._primary = _lock(key)
@@ -113,7 +113,7 @@ class Keyring:
 
     @property
     def primary_id(self) -> str:
-        """The id of the key that encrypts. A passphrase has one for each salt it was used with."""
+        """The id of the key that encrypts; a passphrase has one for each salt."""
         return self._primary.id_for(None)
 
     def new_run_key(self, run_id: str) -> tuple[bytes, dict[str, Any]]:

@@ -63,7 +63,7 @@ class Sealer:
         self._data_keys: OrderedDict[str, bytes] = OrderedDict()
 
     def new_key(self, run_id: str) -> bytes | None:
-        """The text of the key note that a run without a key must begin with; None if it has one."""
+        """The text of the key note that a run must begin with; None if it has a key."""
         if self.keys is None or self._data_key(run_id) is not None:
             return None
         if (erased := self._erased(run_id)) is not None:
@@ -82,7 +82,7 @@ class Sealer:
         self._data_keys.pop(run_id, None)
 
     def recheck_key(self, run_id: str) -> None:
-        """Forget a run's key, unless it is the one that the journal keeps, wrapped by any key."""
+        """Forget a run's key, unless the journal keeps the same one under any wrapping."""
         key = self._data_keys.pop(run_id, None)
         note = None if key is None else next(key_notes(self._storage, run_id), None)
         if key is None or note is None:

@@ -1,4 +1,4 @@
-"""Effects and questions: calls to the outside world whose outcomes the journal keeps.
+"""Effects and questions: outside calls whose outcomes the journal keeps.
 
 Holds the ledger of one execution and the lookup of what runs wait for. Which node calls an effect,
 and when, belongs to `runtime`.

@@ -235,7 +235,7 @@ class EffectCall:
         return (yield from self._found_out(known))
 
     def _found_out(self, known: Effect) -> _Actions:
-        """Do what the policy says about an unknown outcome; no call unless it did not happen."""
+        """Follow the policy on an unknown outcome; call only if it did not happen."""
         run_id = self._recording.run_id
         if self._policy == "probe":
             found = yield _Probe(known.key)
@@ -288,7 +288,7 @@ class EffectCall:
         return value
 
     def _try_again(self, entry: Effect, error: Exception, pause: float) -> _Actions:
-        """Record that an attempt failed, and wait; a process that dies meanwhile loses no count."""
+        """Record a failed attempt, then wait: a crash meanwhile loses no count."""
         entry = msgspec.structs.replace(entry, failures=entry.failures + 1, repeat=True)
         yield _Write(entry)
         self._say("effect.retry", entry, error=type(error).__name__, wait=pause)
@@ -373,7 +373,7 @@ async def perform(
     *,
     wait: bool = True,
 ) -> Any:
-    """Carry *call* out on the event loop. Without *wait*, its outcome is written behind it."""
+    """Carry *call* out on the event loop; without *wait*, write its outcome behind it."""
     actions = call.actions(key, args_digest(args, kwargs))
     try:
         action = next(actions)
@@ -407,7 +407,7 @@ def perform_now(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    """Carry *call* of a plain function out on this thread, blocking until it is durable."""
+    """Carry *call* of a plain function out on this thread, until it is durable."""
     actions = call.actions(key, args_digest(args, kwargs))
     try:
         action = next(actions)
@@ -544,7 +544,7 @@ def _with_key(fn: Callable[..., Any], kwargs: dict[str, Any], key: str) -> dict[
 
 
 def args_digest(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
-    """A digest of arguments. Of what cannot be stored, a client say, only the type counts."""
+    """A digest of arguments; of one that cannot be stored, only the type counts."""
     parts = [_text(value) for value in args]
     parts += [name.encode() + b"=" + _text(kwargs[name]) for name in sorted(kwargs)]
     return digest_of(b"\0".join(parts))
@@ -558,7 +558,7 @@ def _text(value: Any) -> bytes:
 
 
 def _came_from(error: Exception, id: str) -> None:
-    """Note on *error* the call that it came from; a failed workflow makes that call again."""
+    """Note on *error* the call it came from; a failed workflow makes that call again."""
     error.__dict__.setdefault("__holdfast_effects__", []).append(id)
 
 

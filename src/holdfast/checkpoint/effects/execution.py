@@ -90,7 +90,7 @@ class Session:
         return self._journal.stored_head(self.run_id)
 
     async def open(self) -> None:
-        """Take the run, or raise `LeaseHeldError`. The current task is cancelled if it is lost."""
+        """Take the run, or raise `LeaseHeldError`; losing it cancels the current task."""
         task = asyncio.current_task()
         assert task is not None
         self._task = (asyncio.get_running_loop(), task)
@@ -142,7 +142,7 @@ class Session:
         await self._settle()
 
     async def _send(self, notes: Sequence[Note], earlier: Sequence[asyncio.Task[None]]) -> None:
-        """Append *notes* once what was sent *earlier* is stored; if that failed, raise its error.
+        """Append *notes* after those sent *earlier*; raise the error if those failed.
 
         A record must not be stored without those it depends on, be it for want of room.
         """
@@ -192,7 +192,7 @@ class Session:
         extra: Callable[[bool], bytes] | None = None,
         notes: Sequence[Note] = (),
     ) -> str:
-        """Save *state* at its place with *notes*; the id, or "" if a failure was only warned of."""
+        """Save *state* at its place with *notes*; "" for a failure that was only logged."""
         self._check_held()
         await self._settle()
         fresh = False
@@ -236,7 +236,7 @@ class Session:
                 await self.ledger.write(again, Spot(note.scope, note.step, note.node or ""))
 
     async def end_scopes(self) -> None:
-        """The steps with nested scopes are completed; where old checkpoints go, theirs go too."""
+        """End the steps with nested scopes: their checkpoints go with the old ones here."""
         scopes, self.scopes = self.scopes, set()
         self._journal.end_scopes(self.run_id, scopes)
         retention = self.manager.retention
@@ -256,7 +256,7 @@ class Session:
     def load(
         self, header: Header, *, notes: bool = False, run: RunInfo | None = None
     ) -> tuple[Loaded, State]:
-        """Load the checkpoint to continue from; with *notes*, also what the ledger has after it.
+        """Load the checkpoint to continue from; with *notes*, also the ledger after it.
 
         *run* is the run's head, if it was read under the lease.
         """

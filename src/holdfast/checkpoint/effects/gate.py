@@ -1,4 +1,4 @@
-"""Gates: at most so many calls at a time, from all threads and event loops of a process."""
+"""Gates: a limit on simultaneous calls, over all threads and loops of a process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Notes of a step that is not completed: effects, items, questions, answers, timers.
+"""Notes of an uncompleted step: effects, items, questions, answers, timers.
 
 A resume needs the notes after the run's newest checkpoint. A checkpoint that completes a step
 settles the notes of that step; one taken in the middle of a step carries them along, or says in
@@ -212,7 +212,7 @@ class Ledger:
         self._deferred[:0] = notes
 
     def postpone(self, notes: Sequence[Note], error: StorageError) -> bool:
-        """Defer notes whose failure was only warned of; False if one of them must not wait.
+        """Defer notes whose failure was only logged; False if one of them must not wait.
 
         An outcome may wait: without it, a crash leaves the call to its `in_doubt` policy. The
         intent of a call, a question, an answer or a timer may not: what follows relies on it.
@@ -294,7 +294,7 @@ def _note(entry: Entry, spot: Spot) -> Note:
 
 
 def _spent(entry: Entry) -> dict[str, Any]:
-    """The cost of a call, kept in the header so that no record needs to be opened for it."""
+    """The cost of a call, kept in the header so that no record is opened for it."""
     if not isinstance(entry, Effect) or not (entry.tokens or entry.dollars):
         return {}
     return {"spent": {"tokens": entry.tokens, "dollars": entry.dollars}}
@@ -309,7 +309,7 @@ def past_step(step: int | None) -> Callable[[Note], bool]:
 
 
 def warn_in_doubt(run_id: str, settled: Iterable[Note]) -> None:
-    """Log the effects that a completed run leaves in doubt: its code handled a timeout, say."""
+    """Log the effects that a completed run leaves in doubt, say after a timeout."""
     ids = [note.content.id for note in settled if in_doubt(note)]
     if ids:
         logger.warning(
@@ -345,7 +345,7 @@ BRANCH = "branch"
 
 
 def branch_note(after: int, until: int) -> Note:
-    """The note of a run that continues from record *after*, abandoning what came up to *until*.
+    """The note of a run that continues from *after*, abandoning up to *until*.
 
     It is written with the checkpoint that the new branch begins with.
     """
@@ -353,7 +353,10 @@ def branch_note(after: int, until: int) -> Note:
 
 
 def spans_to(branches: Sequence[Header], head: int) -> list[range]:
-    """The seqs that lead to the record *head*, newest first; *branches* are notes, oldest first."""
+    """The seqs that lead to record *head*, newest first.
+
+    *branches* are notes, oldest first.
+    """
     spans = []
     for note in reversed(branches):
         after, until = note.metadata["after"], note.metadata["until"]
@@ -406,7 +409,7 @@ def read_since(reader: Reader, run_id: str, after: int, head: int) -> list[Note]
 def _read(
     reader: Reader, run_id: str, after: int, head: int
 ) -> tuple[list[tuple[int, Note]], list[Header]]:
-    """The notes of a ledger after *after*, with their seqs, and the branches among them."""
+    """The notes of a ledger after *after*, with their seqs, and its branches."""
     found: list[tuple[int, Note]] = []
     branches: list[Header] = []
     for record in reader.records(run_id, after + 1, head):

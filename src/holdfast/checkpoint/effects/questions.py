@@ -16,7 +16,7 @@ _NOTHING: Any = object()
 
 
 async def interrupt(question: Any, *, schema: Any = None, key: str | None = None) -> Any:
-    """Ask *question* and return the answer, which may come days later and in another process.
+    """Ask *question*; the answer may come days later and in another process.
 
     The first time, the run waits: its state is saved, `Interrupted` is raised through the node
     and out of `execute` or `resume`, and the process is free. ``resume(run_id, answer=...)``, or
@@ -65,7 +65,7 @@ def _waits(
     position: str,
     problem: str,
 ) -> Interrupted:
-    """Have the question written with the next checkpoint; gives the signal that leads there."""
+    """Have the question written with the next checkpoint; return the signal for it."""
     asked = Question(
         id=position,
         text=msgspec.Raw(encode(question)),

@@ -50,7 +50,7 @@ def read_error(kind: str, text: str, raised: Any, what: str) -> Exception:
 
 
 def _arguments(error: Exception) -> tuple[Any, ...]:
-    """The arguments that make an equal exception: of an OSError more than its ``args``."""
+    """The arguments that make an equal exception; an OSError has more than ``args``."""
     reduced = error.__reduce__() if type(error).__module__ == "builtins" else None
     if isinstance(reduced, tuple) and reduced[0] is type(error):
         return tuple(reduced[1])

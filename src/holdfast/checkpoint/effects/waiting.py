@@ -63,7 +63,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
 def pending(
     run_id: str | None = None, *, storage: CheckpointManager | Storage | str | None = None
 ) -> list[Waiting]:
-    """List what a run waits for or, without a run id, what all runs of the storage wait for.
+    """List what a run, or without a run id every run of the storage, waits for.
 
     What the agents inside a run wait for, each in a run of its own, is listed with it. Of a run
     that a live process executes, only the events that it waits for are listed.
@@ -131,7 +131,7 @@ def answer(
     by: str = "",
     storage: CheckpointManager | Storage | str | None = None,
 ) -> Waiting:
-    """Settle what a run waits for; a resume then continues with it. Nothing is executed here.
+    """Settle what a run waits for; a resume then continues. Nothing is executed here.
 
     *id* is one that `pending` lists, or a name if only one of that name waits in the run itself.
     Give the *value*: the answer to a question, the value of an event, the outcome of an effect in
@@ -267,7 +267,7 @@ def _place(reader: Reader, run: RunInfo, id: str) -> tuple[RunInfo, str]:
 
 
 def check_fits(id: str, answer: Any, schema: Any, hint: str = "") -> None:
-    """Raise a `UsageError` if *answer* does not fit its schema; the node decides finally."""
+    """Raise a `UsageError` if *answer* does not fit its schema; the node decides."""
     problem = validate_answer(answer, schema)
     if problem:
         raise UsageError(

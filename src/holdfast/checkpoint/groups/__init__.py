@@ -1,4 +1,4 @@
-"""Groups of runs: one checkpoint of all members, restored, forked and pruned together.
+"""Groups of runs: checkpoints of all members, restored, forked, pruned together.
 
 The runs themselves, and what executes them, belong elsewhere.
 """

@@ -1,4 +1,4 @@
-"""A group in one file: the exports of its runs, and of the run that keeps its checkpoints."""
+"""A group in one file: the exports of its runs and of its own run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def export_group(
     *,
     overwrite: bool,
 ) -> None:
-    """Write these runs, that of the group last, to one file; it is there whole or not at all."""
+    """Write these runs, the group's own last, to one file: whole or not at all."""
     target = Path(path)
     if target.exists() and not overwrite:
         raise UsageError(f"{target} exists", hint="overwrite=True replaces it", path=str(target))

@@ -129,7 +129,7 @@ class Group:
         return found
 
     def restore(self, checkpoint_id: str | None = None) -> dict[str, Saveable]:
-        """Load the states of all members at a checkpoint of the group, the newest by default.
+        """Load the states of all members at a checkpoint, by default the newest.
 
         What is saved next continues from them. If a member's checkpoint cannot be loaded, none
         is: the error names it.
@@ -300,7 +300,7 @@ class Group:
             self.manager.retention.forget(run_id, header.name)
 
     def _half_taken(self) -> Iterator[tuple[str, Header]]:
-        """The members' checkpoints that were saved for one of the group that does not exist."""
+        """The members' checkpoints saved for a group checkpoint that does not exist."""
         storage = self.manager.storage
         taken = {one.id for one in self._checkpoints()}
         query = RecordQuery(run_id=self._run_id, kind=_INTENT, notes=True)
@@ -395,7 +395,7 @@ class Group:
         )
 
     def _unpin(self, members: Iterable[GroupMember]) -> None:
-        """Give checkpoints back that no other checkpoint of the group, and no one else, pins."""
+        """Release checkpoints that no other checkpoint of the group, and no user, pins."""
         kept = {part.checkpoint_id for one in self._checkpoints() for part in one.members}
         for part in members:
             for header in self.manager.storage.find(part.checkpoint_id):

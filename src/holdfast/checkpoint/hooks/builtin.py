@@ -43,7 +43,7 @@ _IDENTITY = frozenset(
 
 
 class LoggingHook:
-    """Logs ids, steps and status (`holdfast.checkpoints`), and never a value of the state."""
+    """Logs ids, steps and status (`holdfast.checkpoints`), never a value of the state."""
 
     _SHOWN = ("run_id", "agent_id", "checkpoint_id", "step_number", "status", "kind", "duration_ms")
 
@@ -71,7 +71,7 @@ def _shown(value: object) -> str:
 
 
 class MetricsHook:
-    """Counts in a `Metrics` what the events tell. Not for one that the engine itself feeds."""
+    """Counts events in a `Metrics`; not for one that the engine itself feeds."""
 
     events = tuple(_WORDS)
 

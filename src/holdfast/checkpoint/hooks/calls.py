@@ -130,7 +130,7 @@ async def _guarded(function: Function, args: tuple[Any, ...]) -> CallOutcome:
 
 
 class _Pool:
-    """Daemon threads, as many as there are calls at work, that end when there are none."""
+    """Daemon threads, one for each call at work, that end when there are none."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -211,7 +211,7 @@ class _Worker(threading.Thread):
 
 
 class _PrivateLoop:
-    """One event loop on a daemon thread, started on first use and replaced when it is stuck."""
+    """One event loop on a daemon thread, started on first use, replaced when stuck."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -298,7 +298,7 @@ def _retire(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _ask(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> bool:
-    """Have *loop* call *callback*; False if it is closed, as a handler may have stopped it."""
+    """Have *loop* call *callback*; False if a handler has closed the loop."""
     try:
         loop.call_soon_threadsafe(callback)
     except RuntimeError:

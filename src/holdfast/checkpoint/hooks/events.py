@@ -65,7 +65,7 @@ class HookEvent(StrEnum):
 
 
 class HookPriority(IntEnum):
-    """The order in which handlers of one event run; within a level, that of registration."""
+    """The order of an event's handlers; within a level, that of registration."""
 
     CRITICAL = 0
     HIGH = 1

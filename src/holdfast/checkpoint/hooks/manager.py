@@ -122,7 +122,7 @@ class HookManager:
         priority: HookPriority | int = HookPriority.NORMAL,
         timeout: float | None = None,
     ) -> None:
-        """Call *handler* (a function, an async function, or a `Hook`) whenever *event* is fired."""
+        """Call *handler* (a function, async function or `Hook`) when *event* is fired."""
         self._register([_read_event(event)], handler, priority, timeout)
 
     def register_hook(self, hook: Hook, priority: HookPriority | int | None = None) -> None:
@@ -170,7 +170,7 @@ class HookManager:
         return made
 
     def unregister(self, event: HookEvent | str, handler: Handler | None = None) -> int:
-        """Take *handler*, or every handler, off *event*; return how many registrations went."""
+        """Take *handler*, or every handler, off *event*; return the number removed."""
         event = _read_event(event)
         with self._lock:
             before = self._registered.pop(event, ())

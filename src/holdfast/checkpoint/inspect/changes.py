@@ -250,7 +250,7 @@ def _operations_in(body: Body, header: Header) -> list[Operation]:
 
 
 class _Lengths:
-    """Lengths of the lists along a pointer, followed from newer checkpoints to older ones."""
+    """Lengths of the lists along a pointer, from newer checkpoints to older ones."""
 
     def __init__(self, reader: Reader, pointer: str) -> None:
         self._reader = reader
@@ -258,7 +258,7 @@ class _Lengths:
         self._lengths: dict[str, int] = {}
 
     def appended(self, header: Header, steps: list[Operation], *, follows: bool) -> bool:
-        """Return whether a checkpoint appended the value at the pointer, or a value around it.
+        """Return True if a checkpoint appended the value at the pointer, or one around it.
 
         *follows* says that nothing else changed the lists since the checkpoint before.
         """
@@ -285,7 +285,7 @@ class _Lengths:
 
 
 def _resizes(change: Operation, place: str) -> bool:
-    """Return whether a change other than an append may alter the length of the list at *place*."""
+    """Return True if a change but an append may alter the length of that list."""
     if change.path == f"{place}/-":
         return False
     around = place == change.path or place.startswith(f"{change.path}/")
@@ -311,7 +311,7 @@ def changes_between(a: Loaded, b: Loaded) -> tuple[Change, ...]:
 
 
 def tree(headers: Iterator[Header]) -> dict[str | None, list[str]]:
-    """Return the ids of each checkpoint's children, oldest first, by the id of their parent."""
+    """Return the ids of each checkpoint's children, oldest first, by parent id."""
     children: dict[str | None, list[str]] = {}
     for header in reversed(list(headers)):
         children.setdefault(header.parent, []).append(header.id)

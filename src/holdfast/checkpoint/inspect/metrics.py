@@ -1,4 +1,4 @@
-"""Figures for operators: what was saved, loaded, resumed and refused, how much and how fast."""
+"""Figures for operators: saves, loads, resumes and refusals, their size and time."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def resume_cause(status: str) -> str:
 
 
 class Metrics:
-    """Counters and histograms of one process. Every method may be called from any thread.
+    """Counters and histograms of one process; thread-safe.
 
     >>> metrics = Metrics()
     >>> metrics.saved(0.004, logical=2048, stored=160)

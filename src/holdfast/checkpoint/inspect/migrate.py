@@ -31,7 +31,7 @@ class Migrated(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def migrate_run(manager: CheckpointManager, run: RunInfo, *, dry_run: bool) -> Migrated:
-    """Save the newest state of *run* once more, in the newest version that `migrations` knows.
+    """Save the newest state of *run* again, in the newest version of `migrations`.
 
     What the run waits for, and what it has done of its open step, stays open. One that is held, or
     that nothing leads on for, is left as it is and reported as stuck.

@@ -89,7 +89,7 @@ def is_live(lease: Lease | None, now: float) -> bool:
 
 
 def status_of_run(storage: Storage, run: RunInfo) -> str:
-    """The run's status, or ``stale``. One that was never leased is believed to be running.
+    """The run's status, or ``stale``; one that was never leased counts as running.
 
     Runs that waited for an answer were once saved as ``interrupted``: they are ``waiting``.
     """

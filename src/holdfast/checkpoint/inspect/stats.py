@@ -31,7 +31,7 @@ class Sizes(msgspec.Struct):
 
 
 class Resumes(msgspec.Struct):
-    """Outcomes of resumes; one that saved nothing, or ended as failed, counts as failed.
+    """Outcomes of resumes; one that saved nothing counts as failed.
 
     A resume is recorded when it begins, by the epoch of the lease it takes.
     """
@@ -71,7 +71,7 @@ class Figures:
         self._count_resumes(headers, ended)
 
     def _count_resumes(self, headers: Iterable[Header], newest_epoch: int) -> None:
-        """Count the resumes of a run up to *newest_epoch*, that of the last one that has ended."""
+        """Count the resumes of a run up to *newest_epoch*, the last that has ended."""
         before: Header | None = None
         last: dict[int, Header] = {}
         causes: dict[int, str] = {}

@@ -1,4 +1,4 @@
-"""A run as it happened: each checkpoint with what it changed, and what was noted on the way."""
+"""A run as it happened: checkpoints with their changes, and notes between them."""
 
 from __future__ import annotations
 
@@ -61,7 +61,10 @@ def timeline(
     limit: int | None = None,
     scope: str = "",
 ) -> tuple[list[TimelineEntry], tuple[NoteView, ...]]:
-    """The newest *limit* checkpoints of a run's scope, newest first; and the notes after them."""
+    """The newest *limit* checkpoints of a run's scope, and the notes after them.
+
+    Newest first.
+    """
     more = None if limit is None else limit + 1
     query = RecordQuery(run_id=run.run_id, scope=scope, limit=more)
     headers = list(reader.storage.headers(query))
@@ -73,8 +76,10 @@ def timeline(
 def entries_from(
     reader: Reader, retention: RetentionManager, run: RunInfo, first: int, headers: Iterable[Header]
 ) -> tuple[list[TimelineEntry], tuple[NoteView, ...]]:
-    """These checkpoints, oldest first, with all that was noted from the record *first* on; and the
-    notes after them."""
+    """These checkpoints, oldest first, with their notes, and the notes after them.
+
+    Notes from the record *first* on count.
+    """
     shown = {header.seq: header for header in headers}
     scopes = {header.scope for header in shown.values()}
     marks = retention.marks(run.run_id)

@@ -59,7 +59,7 @@ def delete_run(engine: Engine, run_id: str) -> Steps[int]:
 
 
 def cleanup(engine: Engine, name_or_run_id: str) -> Steps[int]:
-    """Apply the retention rules now and free the space; returns how many checkpoints went."""
+    """Apply the retention rules now and free the space; return the checkpoints gone."""
     started = time.perf_counter()
     runs: list[RunInfo] = yield Work(lambda: list(engine.reader.runs_of(name_or_run_id)))
     ids = [run.run_id for run in runs]

@@ -26,7 +26,7 @@ _RUNS_REMEMBERED = 1024
 
 
 class Engine:
-    """The parts that operations are made of: storage, journal, retention, hooks, metrics."""
+    """The parts of all operations: storage, journal, retention, hooks, metrics."""
 
     def __init__(
         self,

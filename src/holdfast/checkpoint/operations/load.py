@@ -81,7 +81,7 @@ def _values(engine: Engine, header: Header, keys: Sequence[str]) -> dict[str, An
 
 
 def _load(engine: Engine, header: Header, run: RunInfo | None = None) -> Steps[Saveable]:
-    """Load it; as the newest checkpoint of *run*, or to branch off from wherever it is."""
+    """Load a checkpoint: the newest one of *run*, or any one to branch off from."""
     started = time.perf_counter()
     data = header_data(header)
     yield from fire(engine, HookEvent.PRE_CHECKPOINT_LOAD, header.name, data)
@@ -121,7 +121,7 @@ def _resume_from(engine: Engine, header: Header, run: RunInfo | None) -> Saveabl
 
 
 def resume(engine: Engine, name_or_run_id: str, *, scope: str = "") -> Steps[Saveable | None]:
-    """Load the newest state of that run, or of the newest run of that name not completed."""
+    """Load the newest state of that run, or of the newest unfinished run of that name."""
     check_run_id(name_or_run_id, "name_or_run_id")
     found = yield Work(lambda: engine.reader.newest_to_resume(name_or_run_id, scope))
     yield from tell_repairs(engine)

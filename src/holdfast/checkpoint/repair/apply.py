@@ -110,7 +110,7 @@ class Repairer:
     def _repaired(
         self, storage: Repairable, run_id: str, *, dry_run: bool, only: bool
     ) -> RunRepair | None:
-        """Repair a run; one that another process uses is skipped, unless it is the only one."""
+        """Repair a run; skip one in use by another process, unless it is the only one."""
         try:
             done = self._repair(storage, run_id, dry_run=dry_run)
         except NotFoundError:
@@ -180,7 +180,7 @@ class Repairer:
         return _summary(plan, kept)
 
     def _check_free(self, run_id: str) -> None:
-        """Refuse a run that a live process holds: it would continue from what is put aside."""
+        """Refuse a run that a live process holds: it would continue from lost records."""
         storage = self._storage
         lease = storage.lease_of(run_id) if isinstance(storage, Leasing) else None
         if lease is None or lease.epoch == self._epoch(run_id):

@@ -55,7 +55,7 @@ class RepairPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_repair(inspection: Inspection) -> RepairPlan:
-    """Keep the records that are whole, in the chain, and built on nothing that is lost."""
+    """Keep the records that are whole, in the chain, and built on nothing lost."""
     whole = chained(inspection.records)
     seqs = [record.header.seq for record in whole]
     newest = max([inspection.head, *seqs[-1:]])
@@ -98,7 +98,7 @@ def _pruned(records: Iterable[Record]) -> list[Range]:
 
 
 def _lacks_its_key(records: Sequence[Record]) -> bool:
-    """Return whether bodies are encrypted and their key note is lost, not erased on purpose."""
+    """Return True if bodies are encrypted and their key note was lost, not erased."""
     notes = [record.header for record in records if record.header.frame == "note"]
     if any(note.kind == "key" or note.metadata == SHREDDED for note in notes):
         return False

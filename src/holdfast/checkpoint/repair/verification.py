@@ -1,4 +1,4 @@
-"""Verification: recompute every digest of a run, follow its chain, rebuild every checkpoint."""
+"""Verification: recompute digests, follow the chain, rebuild every checkpoint."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _run_now(reader: Reader, run: RunInfo) -> RunInfo | None:
 
 
 def verify_headers(reader: Reader, run: RunInfo) -> RunVerdict:
-    """Verify a run without its bodies: its head, its visible headers, and that keyframes exist."""
+    """Verify a run without its bodies: head, visible headers, existence of keyframes."""
     problems: list[str] = []
     count = 0
     seqs: set[int] = set()

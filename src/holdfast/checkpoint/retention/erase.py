@@ -22,7 +22,7 @@ class Erasure(msgspec.Struct, frozen=True):
     """The newest record when this was planned."""
 
     def request(self, run_id: str) -> Request:
-        """The request that stores the note, unless the run was continued from what is to go."""
+        """The request that stores the note, unless the run continued from the erased part."""
         seqs = frozenset(self.seqs)
         return Request(run_id=run_id, notes=(self.note,), head=self.head, erases=seqs)
 
@@ -33,14 +33,14 @@ def first_needed(visible: Iterable[Header], head: int) -> int:
 
 
 def _needs(header: Header) -> int:
-    """The first record that a checkpoint needs: its keyframe, or notes of its open step."""
+    """The first record that a checkpoint needs: its keyframe, or an open step's notes."""
     first = header.key_seq or header.seq
     open_from: int = header.metadata.get(OPEN_FROM, first)
     return min(first, open_from)
 
 
 def plan_erasure(visible: Iterable[Header], old: Iterable[Record], head: int) -> Erasure | None:
-    """Plan to erase *old*, the records before the first that a visible checkpoint needs.
+    """Plan to erase *old*: the records before the first one that is still needed.
 
     Keys stay, and so do writes to a visible checkpoint, which may have come before it.
     """

@@ -94,7 +94,7 @@ class RetentionManager:
                 marks.seq = outcome.written[-1].seq
 
     def runs_to_erase(self) -> list[str]:
-        """The runs of which records were hidden, once there are enough to be worth freeing."""
+        """The runs with hidden records, once there are enough to be worth freeing."""
         with self._lock:
             if sum(self._hidden.values()) < _ERASE_AFTER:
                 return []
@@ -162,7 +162,7 @@ class RetentionManager:
     # When asked
 
     def hide_now(self, runs: Sequence[RunInfo]) -> dict[str, int]:
-        """Apply the rules to these runs now; returns how many checkpoints of which runs went."""
+        """Apply the rules to these runs now; return the checkpoints gone and their runs."""
         if not self.active:
             return {}
         self.forget_all()
@@ -178,7 +178,7 @@ class RetentionManager:
     # Freeing
 
     def plan_erasure(self, run_id: str, hiding: Collection[int] = ()) -> Erasure | None:
-        """Plan to free the records of a run that no visible checkpoint needs; None if none.
+        """Plan to free a run's records that no visible checkpoint needs; None if none.
 
         The checkpoints *hiding* count as hidden.
         """
@@ -246,7 +246,7 @@ class RetentionManager:
         return self.marks(header.run_id).tagged(header)
 
     def listed(self, query: RecordQuery, about: str | None = None) -> list[Header]:
-        """The headers that *query* wants, tags that were added or removed later considered.
+        """The headers that *query* wants, with tags that were added or removed later.
 
         *about* narrows to the run with that id or, if there is none, to the runs of that name.
         """
@@ -287,7 +287,10 @@ def grouped(
     runs: Sequence[RunInfo] | None,
     rules: Rules,
 ) -> Iterator[list[Header]]:
-    """The visible checkpoints that the rules count together, newest first; of all runs for None."""
+    """The visible checkpoints that rules count together, newest first.
+
+    Of all runs for None.
+    """
     chosen = None if runs is None else {run.run_id for run in runs}
     if rules.group_by == "all" or runs is None or chosen is None:
         found = headers(RecordQuery())
@@ -325,7 +328,7 @@ def _remember(known: OrderedDict, key: object, value: object) -> None:  # type: 
 
 
 def _newest_first(headers: Iterable[Header]) -> list[Header]:
-    """In the order of their seqs within a run and, as well as can be told, of time between runs."""
+    """Sort by seq within a run and, as well as possible, by time between runs."""
     latest: dict[str, datetime] = {}
     order: list[tuple[datetime, Header]] = []
     for header in sorted(headers, key=lambda header: header.seq):

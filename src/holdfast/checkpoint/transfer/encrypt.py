@@ -29,7 +29,7 @@ _SUFFIX = ".encrypting"
 
 
 def encrypt_runs(engine: Engine, name_or_run_id: str | None, scratch: Path) -> Steps[list[str]]:
-    """Encrypt one run, the runs of a name, or all that are in the clear; return their ids.
+    """Encrypt one run, the runs of a name, or all unencrypted ones; return the ids.
 
     A run that another process holds is refused with a `LeaseHeldError`.
     """

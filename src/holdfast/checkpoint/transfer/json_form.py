@@ -55,7 +55,7 @@ def form_of(loaded: Loaded, style: Style) -> dict[str, Any]:
 def form_of_change(
     header: Header, changes: Iterable[Change], loaded: Loaded | None, style: Style
 ) -> dict[str, Any]:
-    """Return a checkpoint with its changes instead of its state; with *loaded*, with both."""
+    """Return a checkpoint with its changes; with *loaded*, also with its state."""
     form = _form(style)(header, {}, "") if loaded is None else form_of(loaded, style)
     listed = [{"op": one.op, "path": one.path, "value": one.value} for one in changes]
     for one in listed:

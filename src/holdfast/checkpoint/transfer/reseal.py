@@ -1,4 +1,4 @@
-"""Records sealed anew at their old places: under another run id, with another key, or redacted.
+"""Records sealed anew in place: under another run id or key, or redacted.
 
 The seqs stay, and with them what is hidden, what is missing and what is built on what. Digests and
 nonces are new.
@@ -44,7 +44,7 @@ class Closer:
             self.key_note = msgspec.json.encode(note)
 
     def seal(self, header: Header, text: bytes, prev: str) -> Record:
-        """The record of this text, under the run's id, that follows the one with digest *prev*."""
+        """The record of this text, under the run's id, after the digest *prev*."""
         if header.frame == "note" and header.kind == "key":
             text = self.key_note or b"{}"
             header = msgspec.structs.replace(header, kind="key" if self.key_note else BLANK)
@@ -96,7 +96,7 @@ def resealed(
 
 
 class NewIds:
-    """Gives records ids of their own, so that they can stand beside those they are copies of."""
+    """Gives copied records ids of their own, so that the originals can stay."""
 
     def __init__(self) -> None:
         self._ids: dict[str, str] = {}
@@ -193,7 +193,7 @@ class Redaction:
         return {key: encode(value) for key, value in values.items()}
 
     def _header(self, header: Header) -> Header:
-        """Rules look into metadata and tags as well; a function knows only states and notes."""
+        """Redact metadata and tags by rules; a function sees only states and notes."""
         if not self._rules:
             return header
         return msgspec.structs.replace(

@@ -335,7 +335,7 @@ def _common(reader: Reader, run: RunInfo, to: Storage, there: RunInfo) -> int:
 
 
 def _has_record(storage: Storage, run_id: str, seq: int, digest: str) -> bool:
-    """Return whether the record at *seq* has, or had before it was pruned, that digest."""
+    """Return True if the record at *seq* has that digest, or had before it was pruned."""
     for record in storage.read(run_id, first=seq, last=seq + 1):
         header = record.header
         return digest == (header.digest if header.seq == seq else header.prev)
@@ -389,7 +389,7 @@ def export_json(engine: Engine, run_or_checkpoint_id: str, style: Style) -> Step
 
 
 def json_lines(reader: Reader, run_id: str, style: Style) -> Iterator[str]:
-    """Yield the lines of a run as a JSON array of its checkpoints, oldest first, one per line.
+    """Yield a run as a JSON array of its checkpoints, oldest first, a line for each.
 
     Each has its changes, and the newest its whole state too: so the text is as long as the state
     and what was written to it, however many checkpoints there are.

@@ -35,7 +35,7 @@ class _Problem(NamedTuple):
 
 
 def validate_answer(value: Any, schema: Any) -> str:
-    """Return why *value* does not fit *schema*; "" if it does, or only the asker can tell.
+    """Return why *value* does not fit *schema*; "" if it does, or the asker must tell.
 
     Values that are not plain JSON are let through, and so are texts with a format, which may be
     given otherwise. An object is looked into only where its schema allows nothing else in it.

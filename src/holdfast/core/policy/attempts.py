@@ -51,14 +51,14 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, weakref=True, eq=Fa
             _check("concurrency", self.concurrency, whole=True, above=0)
 
     def pause_after(self, failures: int, error: Exception) -> float | None:
-        """Seconds before the next attempt after one more than *failures*; None if there is none."""
+        """Seconds before the attempt after one more than *failures*; None for no attempt."""
         if failures >= self.retries or not may_help(error):
             return None
         return float(min(self.backoff * 2.0**failures, _LONGEST_PAUSE))
 
 
 def may_help(error: Exception) -> bool:
-    """Return whether another attempt may help: not where the program or its data are wrong."""
+    """Return True if another attempt may help: not if program or data are wrong."""
     cause = error.__cause__ if isinstance(error, StepError) and error.__cause__ else error
     if isinstance(cause, StorageError):
         return bool(cause.retryable)
@@ -80,7 +80,7 @@ def read_policy(policy: RetryPolicy | None, given: dict[str, Any]) -> RetryPolic
 
 
 def refuse_options(what: str, unknown: dict[str, Any], known: tuple[str, ...]) -> None:
-    """Raise a `UsageError` for an option that *what* does not have, with the nearest name.
+    """Raise a `UsageError` for an option that *what* lacks, with the nearest name.
 
     >>> refuse_options("step", {"retry": 3}, ("name", "retries"))
     Traceback (most recent call last):

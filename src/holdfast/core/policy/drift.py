@@ -230,7 +230,7 @@ def level_threshold(bar: float, level: DriftLevel) -> float:
 
 
 def confidence_of(ratio: float) -> float:
-    """Confidence of a finding whose evidence is *ratio* times the detector's threshold.
+    """Confidence of a finding whose evidence is *ratio* times the threshold.
 
     At the threshold it is 0.7, which normal sensitivity reports. High sensitivity reports from
     0.58 times the threshold, low from 1.92 times.

@@ -1,4 +1,4 @@
-"""Drift detectors. At its threshold, normal sensitivity reports a finding as a note.
+"""Drift detectors; a finding at the threshold is a note at normal sensitivity.
 
 >>> from holdfast.core.policy.drift import DriftMonitor, Observation
 >>> monitor = DriftMonitor(default_detectors(stalled_after=3))
@@ -87,7 +87,7 @@ class ReversedProgress:
 
 @dataclass(frozen=True, slots=True)
 class ErrorRate:
-    """A share of *limit* of the last *window* steps that failed, and at least *least* of them.
+    """A share of *limit* of the last *window* steps failed, and at least *least*.
 
     The evidence is the odds of a failure against the odds at the limit: with the defaults, half
     of the steps is a warning and three quarters advise a restore.
@@ -118,7 +118,7 @@ class ErrorRate:
 
 @dataclass(frozen=True, slots=True)
 class SlowingDown:
-    """Steps that take *factor* times as long as the steps before them, by their medians.
+    """Steps take *factor* times as long as the steps before them, by their medians.
 
     The last *window* steps are compared with at least as many before them. Medians under
     *ignore_below* seconds are ignored. Going back does not make a run faster: this only warns.
@@ -153,7 +153,7 @@ class SlowingDown:
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """At least *least* waiting items, twice as many as *window* steps ago, and mostly rising.
+    """At least *least* items wait, twice as many as *window* steps ago, mostly rising.
 
     Going back does not empty a mailbox: this only warns.
     """
@@ -185,7 +185,7 @@ class Backlog:
 
 @dataclass(frozen=True, slots=True)
 class MemoryGrowth:
-    """A state of at least *least* bytes that grew to *factor* times its size in *window* steps.
+    """A state of *least* bytes or more grew *factor* times in *window* steps.
 
     A leak lies in the code: this only warns.
     """
@@ -217,7 +217,7 @@ class MemoryGrowth:
 
 @dataclass(frozen=True, slots=True)
 class Repetition:
-    """The same action *times* times in a row without progress, or the same two or three in turn.
+    """The same action, or two or three in turn, *times* times without progress.
 
     Idle steps do not count. If progress is not known and the state changes, the action may be
     useful work under one name: this is only noted, unless *exact* says that actions are spelt
@@ -300,7 +300,7 @@ class OwnSchema:
 
 @dataclass(frozen=True)
 class Schema:
-    """Keys the state must have, with their types: ``Schema({"plan": list, "n": int})``.
+    """Keys the state must have, and their types: ``Schema({"plan": list, "n": int})``.
 
     A key may be a path (``current_task.status``). A type may be a tuple of types.
     """
@@ -321,7 +321,7 @@ class Schema:
 
 @dataclass(frozen=True)
 class Invariants:
-    """Conditions on the state: ``Invariants({"in budget": lambda v: v["spent"] <= 5})``.
+    """Conditions on the state: ``Invariants({"paid": lambda v: v["spent"] <= 5})``.
 
     A condition that raises is broken.
     """
@@ -365,7 +365,7 @@ class Corruption:
 
 @dataclass(frozen=True, slots=True)
 class Uncaptured:
-    """Parts of the state that cannot be captured; a restore puts back what was saved of them."""
+    """Parts of the state that cannot be captured; a restore gives what was saved."""
 
     def __call__(self, history: History) -> Finding | None:
         now = history[-1]

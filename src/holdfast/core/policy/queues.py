@@ -1,4 +1,4 @@
-"""Queues of runs: what an entry is, what may start next, and what becomes of a run that stopped.
+"""Queues of runs: entries, the choice of the next, the fate of a stopped run.
 
 A storage keeps one entry for each queued run beside the run's head, changed in the same commit as
 the records it follows from; see `change_of`. The entry can be made again from the journal.
@@ -306,7 +306,7 @@ def choose(
     key_room: Mapping[tuple[str, str], int],
     most: int,
 ) -> list[QueueEntry]:
-    """Up to *most* of the *candidates*, in their order, as far as their queues have room.
+    """Up to *most* of the *candidates*, in order, as far as their queues have room.
 
     *room* is that of each queue, None for any number; *key_room* that of keys in queues that limit
     them.
@@ -328,7 +328,7 @@ def choose(
 
 
 def allowed(settings: QueueSettings, *, running: int, recent: int) -> int | None:
-    """How many more runs of a queue may start; None for any number.
+    """The number of further runs of a queue that may start; None for any number.
 
     *running* counts those that execute, *recent* the starts within the last period.
 

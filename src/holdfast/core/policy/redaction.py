@@ -327,7 +327,7 @@ def _are_pairs(values: Any) -> bool:
 
 
 def _is_schema(value: Any) -> bool:
-    """Return whether *value* is the JSON Schema of a field, which has its name and no secret."""
+    """Return True if *value* is a field's JSON Schema: it has the name and no secret."""
     return (
         isinstance(value, dict)
         and isinstance(value.get("type"), str)
@@ -365,7 +365,7 @@ def _fields_of(value: Any) -> Iterable[str]:
 
 
 def _with(value: Any, changes: dict[str, Any]) -> Any:
-    """A copy of *value* with some fields changed, frozen or not, without running its code."""
+    """Copy *value*, frozen or not, with some fields changed, without running its code."""
     if hasattr(value, "model_copy"):
         return value.model_copy(update=changes)
     made = copy.copy(value)

@@ -34,7 +34,7 @@ _PERIOD_OF: dict[str, Callable[[datetime], Hashable]] = {
 
 
 class Decision(NamedTuple):
-    """Keep or drop a checkpoint, with the reason: ``last 1/3``, ``kind recovery: within 7d``."""
+    """Keep or drop a checkpoint, with the reason, such as ``last 1/3``."""
 
     header: Header
     keep: bool
@@ -52,7 +52,7 @@ def plan_prune(
     heads: AbstractSet[Key] = frozenset(),
     tz: tzinfo = UTC,
 ) -> list[Decision]:
-    """Decide on every one of *headers*, which are checkpoints, newest first, of whole runs.
+    """Decide on every one of *headers*: checkpoints of whole runs, newest first.
 
     Whatever the rules, these stay: the newest of each run and scope or, counted by name, of each
     name and of each run that can be resumed (``newest``; see `newest_keys`), those the caller
@@ -123,7 +123,7 @@ _Match = tuple[int, str]
 
 
 def newest_keys(newest_first: Iterable[Header], group_by: str) -> Iterator[Key]:
-    """The newest checkpoint of each run and scope or, counted by name, of each name and scope.
+    """The newest checkpoint of each run, or of each name, in each scope.
 
     Counted by name, those of every run that is not completed are among them: it can still be
     resumed.
@@ -153,7 +153,7 @@ def _never_removed(
 
 
 def _statuses_of_runs(ordered: Sequence[Header]) -> dict[str, str]:
-    """Return the status of each run, from its own newest checkpoint, not a nested scope's."""
+    """Return each run's status, from its newest checkpoint outside nested scopes."""
     statuses: dict[str, str] = {}
     for header in ordered:
         if header.scope == "":
@@ -214,7 +214,7 @@ def _dropped(members: Sequence[Header], rules: Rules, facts: _Facts) -> dict[int
 
 
 def _matches(members: Sequence[_Member], rules: Rules, facts: _Facts) -> Iterator[_Match]:
-    """Return the members that keep rules match, with reasons; all if there is no keep rule."""
+    """Return the members that keep rules match, with reasons; all without such rules."""
     if not rules.keeps:
         reason = f"within {rules.max_age}" if rules.max_age else "no rule removes it"
         yield from ((index, reason) for index, _ in members)

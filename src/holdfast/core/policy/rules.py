@@ -1,4 +1,4 @@
-"""The rules of retention: what to keep, as a value. `core.policy.retention` applies them.
+"""The rules of retention as a value; `core.policy.retention` applies them.
 
 They are restic's, translated: each `keep_*` rule saves what it matches, one match is enough, and
 what no rule matches goes. Rules that keep nothing in particular keep all, so that an empty policy
@@ -96,8 +96,10 @@ def _spell(length: timedelta) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """Which checkpoints stay. A count is a number from 1, or ``"unlimited"``; an age is a
-    timedelta or text such as ``2y5m7d3h``.
+    """The checkpoints that stay.
+
+    A count is a number from 1, or ``"unlimited"``; an age is a timedelta or text such as
+    ``2y5m7d3h``.
 
     `plan_prune` says what is never removed, whatever the rules.
 
@@ -171,9 +173,11 @@ class Rules:
 
     @classmethod
     def by_kind_default(cls) -> Rules:
-        """For agents that must survive their own mistakes: the last three routine checkpoints,
-        recovery ones for seven days, pre_operation ones until they are released, and all of any
-        other kind."""
+        """Rules for agents that must survive their own mistakes.
+
+        The last three routine checkpoints stay, recovery ones for seven days, pre_operation ones
+        until they are released, and all of any other kind.
+        """
         return cls(
             by_kind={
                 "routine": cls(keep_last=3),
@@ -199,8 +203,7 @@ class Rules:
 
     @property
     def only_last(self) -> int | None:
-        """The count, if `keep_last` is the only rule: then `drop_beyond_last` can take the place
-        of a plan."""
+        """The count, if `keep_last` is the only rule; `drop_beyond_last` then suffices."""
         if not isinstance(self.keep_last, int):
             return None
         plain = self == Rules(keep_last=self.keep_last, group_by=self.group_by)

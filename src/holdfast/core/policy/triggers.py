@@ -57,7 +57,7 @@ class Triggers:
 
 
 class Clockwork:
-    """Counts the steps and seconds since the last save of one run, and tells what is due.
+    """Counts steps and seconds since a run's last save, and tells when one is due.
 
     *step* is the last saved step, if it is known: 0 for a run that begins, the checkpoint's for
     one that is resumed, so that what was saved before counts. Without it the first call of `due`

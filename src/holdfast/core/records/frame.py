@@ -58,7 +58,7 @@ SERVICE = "service"
 
 
 def compress(data: bytes, method: str | None) -> bytes:
-    """*data*, a JSON object's text, compressed by *method* where that makes it smaller.
+    """Compress *data*, a JSON object's text, by *method* if that makes it smaller.
 
     Less than 256 bytes stay as they are: a record costs more than they can save. The same data
     always gives the same bytes.
@@ -299,7 +299,7 @@ def data_key_check(data_key: bytes, run_id: str) -> str:
 
 
 def wrap_key(data_key: bytes, key: bytes, *, run_id: str, nonce: bytes) -> dict[str, Any]:
-    """The note from which `unwrap_key` gets *data_key* back with *key*, for that run only."""
+    """The note from which `unwrap_key` gets *data_key* with *key*, for that run only."""
     if len(nonce) != NONCE_BYTES:
         raise UsageError(f"a nonce is {NONCE_BYTES} bytes, not {len(nonce)}")
     wrapped = _gcm(key).encrypt(nonce, _sized(data_key), _wrap_context(key, run_id))

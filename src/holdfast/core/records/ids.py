@@ -15,7 +15,7 @@ _LONGEST = 1 << 16
 
 
 def check_run_id(run_id: str, what: str = "run_id") -> str:
-    """Return *run_id* if it can name a run, else raise a `UsageError` that says why not."""
+    """Return *run_id* if it can name a run; else a `UsageError` with the reason."""
     if not isinstance(run_id, str):
         raise UsageError(f"{what} must be a string, not {type(run_id).__name__}")
     if not run_id:
@@ -32,7 +32,7 @@ def check_run_id(run_id: str, what: str = "run_id") -> str:
 
 
 def medium_name(name: str) -> str:
-    """The name of *name* on a medium whose names are paths: itself if harmless, else a hash.
+    """The name of *name* where names are paths: itself if harmless, else a hash.
 
     A hashed name starts with ``=``, which no harmless name does, so the two never meet.
 

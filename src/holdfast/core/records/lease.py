@@ -8,7 +8,7 @@ from holdfast.errors import ConflictError, LeaseHeldError
 
 
 class Owner(msgspec.Struct, frozen=True):
-    """The process that holds a lease, identified well enough to tell on its host if it lives."""
+    """The process that holds a lease; its host can tell whether it lives."""
 
     host: str
     boot: str
@@ -18,7 +18,7 @@ class Owner(msgspec.Struct, frozen=True):
 
 
 class Lease(msgspec.Struct, frozen=True):
-    """The right to write to a run until it expires. Every new lease has a higher epoch."""
+    """The right to write to a run until it expires; each new lease has a higher epoch."""
 
     run_id: str
     epoch: int
@@ -51,7 +51,7 @@ def taken(
     owner_is_dead: bool,
     above: int = 0,
 ) -> Lease:
-    """The lease that *owner* gets of a run whose newest lease is *held*, or `LeaseHeldError`.
+    """The lease that *owner* gets after *held*, the run's newest, or `LeaseHeldError`.
 
     Its epoch is higher than that of *held* and than *above*.
     """

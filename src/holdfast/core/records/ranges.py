@@ -43,7 +43,7 @@ def gaps_between(seqs: Iterable[int], *, after: int = 0, until: int | None = Non
 
 
 def subtract_ranges(ranges: Iterable[Range], taken: Iterable[Range]) -> list[Range]:
-    """The parts of *ranges* that lie in none of *taken*, without counting through either.
+    """The parts of *ranges* that lie in none of *taken*, without enumerating them.
 
     >>> subtract_ranges([(1, 10), (20, 2**40)], [(3, 4), (9, 25)])
     [(1, 2), (5, 8), (26, 1099511627776)]

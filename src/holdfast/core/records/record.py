@@ -1,4 +1,4 @@
-"""The record: a header, a sealed body, and the digests that tie a journal together.
+"""The record: a header, a sealed body, and the digests that chain a journal.
 
 A header names the digest of its own body and of the record before it (`prev`), and its own digest
 is taken over its exact text. So a header proves itself without its body, a body is proved by its
@@ -108,7 +108,7 @@ class Record(msgspec.Struct, frozen=True, eq=False):
     """The identities of the parts whose digests this process computed."""
 
     def verified(self) -> Record:
-        """This record, its digests computed unless they were before; else a `CorruptError`."""
+        """Return this record with its digests checked once, or raise a `CorruptError`."""
         if self._proof == (id(self.header), id(self.text), id(self.body)):
             return self
         return open_record(self.text, self.header.digest, self.body)
@@ -144,7 +144,7 @@ def new_id(unix_ns: int, entropy: bytes) -> str:
 
 
 def seal(header: Header, body: bytes, *, prev: str) -> Record:
-    """Close *body* under *header* as the record that follows the one with digest *prev*.
+    """Seal *body* under *header* as the record after the one with digest *prev*.
 
     A header that could not be read again is an `EncodeError`: it is never written.
 
@@ -158,7 +158,7 @@ def seal(header: Header, body: bytes, *, prev: str) -> Record:
 
 
 def seal_new(header: Header, body: bytes) -> Record:
-    """Close *body* under a *header* that was just made with its `prev`, and is filled in here."""
+    """Seal *body* under a new *header*, which has its `prev` and is completed here."""
     fill = msgspec.structs.force_setattr
     fill(header, "body", digest_of(body))
     fill(header, "stored", len(body))

@@ -1,4 +1,4 @@
-"""The typed state of an autonomous agent: mutable, and compared in full at each save."""
+"""The typed state of an autonomous agent: mutable, compared in full at each save."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class AgentState:
             )
 
     def to_dict(self) -> dict[str, Any]:
-        """A copy of all fields, times as ISO text; those of `extra` stand beside the others."""
+        """A copy of all fields, times as ISO text, those of `extra` beside the others."""
         made = {f.name: copy.deepcopy(getattr(self, f.name)) for f in dataclasses.fields(self)}
         for name, value in made.pop("extra").items():
             made.setdefault(name, value)

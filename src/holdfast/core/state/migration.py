@@ -64,7 +64,7 @@ class Migrations:
     def upgrade(
         self, name: str, version: int, state: Mapping[str, Any], *, to: int | None = None
     ) -> tuple[dict[str, Any], int]:
-        """The values of *state* brought from *version* to version *to* (by default the latest).
+        """Bring the values of *state* from *version* to *to*, by default the latest.
 
         *state* itself stays as it is, whatever the migrations do to what they get.
         A version that is newer than *to*, or from which nothing leads there, is a `SchemaError`
@@ -119,7 +119,7 @@ def _apply(
 
 
 def _shortest(start: int, steps: _Steps) -> dict[int, list[int]]:
-    """For every version that can be reached from *start*, the versions on the shortest way."""
+    """The versions on the shortest path to each version reachable from *start*."""
     paths = {start: [start]}
     queue = [start]
     for version in queue:

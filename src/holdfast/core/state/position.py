@@ -70,7 +70,7 @@ class Secrets(Mapping[str, Any]):
 
 
 def read_place(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of a `Place` as they are stored, or a `UsageError` for one that cannot be."""
+    """Fields of a `Place` as they are stored; a `UsageError` for one that cannot be."""
     made = dict(given)
     for field, value in given.items():
         if field == "step":
@@ -113,7 +113,7 @@ def read_tags(tags: Iterable[str]) -> tuple[str, ...]:
 
 
 def indexed_metadata(metadata: Mapping[Any, Any]) -> FrozenDict:
-    """Return the part of an agent's metadata that queries can find: short plain values.
+    """Return the part of an agent's metadata that queries find: short plain values.
 
     >>> dict(indexed_metadata({"customer": "acme", "n": 3, "trace": [1], "note": "x" * 999}))
     {'customer': 'acme', 'n': 3}

@@ -215,11 +215,11 @@ state.append("key", item), or list(value) for a copy you may change)
         return self._with(made, natures)
 
     def with_values_of(self, other: State) -> Self:
-        """This state, of its own run and place, with the values of *other* instead of its own."""
+        """This state, with its own run and place, and the values of *other*."""
         return self._with(other._values, other._natures)
 
     def append(self, key: str, *items: Any) -> Self:
-        """The state with *items* added to the list at *key*, which is made if there is none."""
+        """The state with *items* added to the list at *key*, which is made if missing."""
         old = self.get(key)
         if old is None and key not in self._values:
             return self.set(key, list(items))
@@ -373,7 +373,7 @@ state.append("key", item), or list(value) for a copy you may change)
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A pickled state is its texts: secrets stay behind, and no class is named in them."""
+        """Pickle a state as its texts, without secrets and without class names."""
         texts = {
             k: v.text if type(v) is Lazy else encode(v) for k, v in self.for_saving()[0].items()
         }

@@ -47,7 +47,7 @@ _decode_tree: Callable[[bytes], Any] = msgspec.json.Decoder().decode
 
 
 class UnknownTypeWarning(UserWarning):
-    """A stored value has a type tag that no code has registered; it is kept as `Opaque`."""
+    """A stored value has an unregistered type tag; it is kept as `Opaque`."""
 
 
 class Opaque(msgspec.Struct, frozen=True):
@@ -79,7 +79,7 @@ def register_type(
     encode: Callable[[T], Any] | None = None,
     decode: Callable[[Any], T] | None = None,
 ) -> type[T]:
-    """Let values of *cls* be stored, under *name* (by default the class's qualified name).
+    """Let values of *cls* be stored, under *name*, by default its qualified name.
 
     Enums, dataclasses, `msgspec.Struct` and pydantic models need nothing more: they are stored
     by their fields and come back without a call to their constructor. Any other class needs

@@ -185,7 +185,7 @@ Leaf = Callable[[Any, int], tuple[Any, Nature] | None]
 
 
 def freeze(value: Any, leaf: Leaf) -> tuple[Any, Nature]:
-    """A frozen copy of *value* and its nature; an `EncodeError` names the path to what cannot be.
+    """A frozen copy of *value* and its nature; an `EncodeError` names a bad path.
 
     >>> freeze({"a": [1, 2]}, lambda value, depth: None)
     ({'a': [1, 2]}, <Nature.PLAIN: 0>)
@@ -381,7 +381,7 @@ def _nature_of_dict(value: dict[Any, Any], leaf: Leaf, depth: int) -> Nature:
 
 
 def thaw(value: Any, leaf: Callable[[Any], Any]) -> Any:
-    """A copy of *value* made of ordinary lists, dicts and sets; *leaf* copies all the rest."""
+    """A copy of *value* in ordinary lists, dicts and sets; *leaf* copies all the rest."""
     kind = type(value)
     if kind is FrozenList or kind is list:
         return [thaw(item, leaf) for item in value]

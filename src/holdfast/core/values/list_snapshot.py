@@ -55,7 +55,7 @@ class SeenList(NamedTuple):
 
     @classmethod
     def of(cls, value: Any) -> SeenList | None:
-        """Look at a list; None if *value* is no list, or has too few dicts of leaves to gain."""
+        """Look at a list; None if *value* is none, or has too few dicts of leaves to gain."""
         if type(value) is not list or not value:
             return None
         flat = [

@@ -1,4 +1,4 @@
-"""Objects of a user's class taken apart into values that can be stored, and put together again.
+"""Objects of a user's class as values that can be stored, and back.
 
 An object is its fields. No ``__init__`` runs when it is put together, so that it comes back as it
 was and not as its constructor would make it now; what is no field is not stored. A field that

@@ -62,7 +62,7 @@ class Lazy:
 
 
 class Items:
-    """A list that is still text, item by item; longer ones share what they have in common.
+    """A list that is still text, item by item; longer ones share what is common.
 
     *texts* is only ever added to. The list is its first *count* items.
     """
@@ -95,7 +95,7 @@ _TEXTS = (Lazy, Items)
 
 
 def list_text(pieces: Sequence[bytes | memoryview], count: int) -> bytes:
-    """The text of the list that the first so many *pieces* make, copied once: it may be long."""
+    """The text of the list that the first *pieces* make, copied once: it may be long."""
     if not count:
         return b"[]"
     parts: list[bytes | memoryview] = [b","] * (2 * count + 1)
@@ -145,7 +145,7 @@ class Base(msgspec.Struct):
 
 
 def _encode_member(key: str, value: Any, nature: Nature = _LIVE) -> bytes:
-    """The text of a state's value, which may still be text; a LIVE one is weighed anew."""
+    """The text of a state's value, which may be text; a LIVE one is weighed anew."""
     if type(value) is Lazy or type(value) is Items:
         return value.text
     try:
@@ -216,7 +216,7 @@ def changes(
 
 
 def _grown(base: Base, key: str, value: Any, patch: Patch) -> SeenList | None:
-    """Add to *patch* the items that a list has gained; None if it must be compared in full."""
+    """Add a list's new items to *patch*; None if it must be compared in full."""
     seen = base.live.get(key)
     if type(seen) is not SeenList:
         return None
@@ -246,7 +246,7 @@ def _diff_frozen(old: Any, new: Any, nature: Nature, path: str, patch: Patch) ->
 
 
 class Patch:
-    """Collects operations as text and keeps count of what they do to the length of a text.
+    """Collects operations as text and counts their effect on a text's length.
 
     *encode* writes the values met on the way: those of frozen values, or those of trees that are
     tagged already.
@@ -307,7 +307,7 @@ def member_length(key: str, length: int, neighbours: int) -> int:
 
 
 def same_order(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """True if removing keys and adding others at the end turns the order of *old* into *new*'s."""
+    """True if removing keys and appending others turns the order of *old* into *new*."""
     order = list(new)
     if order[: len(old)] == list(old):
         return True
@@ -333,13 +333,13 @@ def diff_texts(old: bytes, new: bytes, path: str, patch: Patch) -> None:
 
 
 def _is_prefix(old: bytes, new: bytes) -> bool:
-    """True if *new* is the list *old* with more items: its text less the ``]``, then a comma."""
+    """True if *new* is *old* with more items: its text less ``]``, then a comma."""
     end = len(old) - 1
     return new[end : end + 1] == b"," and new.startswith(old[:end])
 
 
 def append_items(tail: bytes, path: str, comma: int, patch: Patch) -> None:
-    """Add to *patch* the items of *tail*: their text and the bracket that closes their list."""
+    """Add the items of *tail* to *patch*: their text and the closing bracket."""
     for item in _read_items(b"[" + tail):
         patch.add(path + "/-", bytes(item), comma)
         comma = 1

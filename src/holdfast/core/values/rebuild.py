@@ -1,4 +1,4 @@
-"""What changed -> states: a keyframe's text with the operations of deltas applied to it.
+"""Changes to states: a keyframe's text with the operations of deltas applied.
 
 >>> made = Rebuilt(b'{"step":1}')
 >>> made.apply(b'[{"op":"replace","path":"/step","value":2}]')
@@ -104,7 +104,7 @@ class Rebuilt:
 
 
 class _Texts(Mapping[str, bytes]):
-    """The texts of a state at one moment; lists that grew are put together when asked for."""
+    """The texts of a state at one moment; grown lists are joined when asked for."""
 
     __slots__ = ("_texts",)
 
@@ -130,7 +130,7 @@ def _slots_of(state: bytes | msgspec.Raw, only: AbstractSet[str] | None) -> dict
 
 
 class _Slot:
-    """One value of a state in the making: text, the pieces of a list's text, or a tree."""
+    """One value of a state in the making: text, pieces of a list's text, or a tree."""
 
     __slots__ = ("_pieces", "_text", "_tree")
 
@@ -221,7 +221,7 @@ def note_change(changed: dict[str, bool], step: Operation, keys: Iterable[str]) 
 
 
 def touches(step: Operation, path: str) -> bool:
-    """Return whether an operation wrote the value at *path*, or one inside or around it.
+    """Return True if an operation wrote the value at *path*, in it or around it.
 
     >>> touches(Operation("add", "/messages/-"), "/messages")
     True

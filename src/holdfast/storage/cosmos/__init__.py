@@ -1,4 +1,4 @@
-"""Runs in an Azure Cosmos DB container, shared by any number of processes and machines.
+"""Runs in an Azure Cosmos DB container, shared by many processes and machines.
 
 The documents are those of an object store: changes of a run that are created only if nothing is
 there. Only single documents and their etags are relied on. Needs the extra `cosmos`.

@@ -1,4 +1,4 @@
-"""A container of Cosmos DB as a bucket: one document for each object, a partition for each run."""
+"""A Cosmos DB container as a bucket: a document an object, a partition a run."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from holdfast.storage.objects import BucketStorage
 
 
 class CosmosStorage(BucketStorage):
-    """Keeps journals in the container at *url*, ``cosmos://account/database/container/prefix``.
+    """Journals in a container: ``cosmos://account/database/container/prefix``.
 
     The container must be there, with the partition key ``/pk``. The key of the account comes from
     AZURE_COSMOS_KEY; without it the identity of this machine is used. *timeout*, *patience* and

@@ -1,4 +1,4 @@
-"""Directories that are changed safely, and what the operating system's errors mean.
+"""Directories that are changed safely, and the meaning of system errors.
 
 Everything goes through an open directory and a single name within it, symbolic links are not
 followed, and what others may not see is not given to them: files are 0600, directories 0700.
@@ -181,7 +181,7 @@ class Folder:
 
     @contextmanager
     def lock(self, name: str) -> Iterator[int]:
-        """Hold the file *name* alone among all threads and processes; it gives the open file.
+        """Hold the file *name* alone among all threads and processes; give the open file.
 
         The system frees it when the holder dies.
         """
@@ -237,7 +237,7 @@ def temporary(name: str) -> str:
 
 @contextmanager
 def open_root(path: Path, *, create: bool = False) -> Iterator[Folder | None]:
-    """The directory at *path*, itself perhaps a link; None if it is missing and not to be made."""
+    """The directory at *path*, or behind a link; None if missing and not to be made."""
     if create:
         _make(path)
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Leases of `FilesystemStorage`: a small file each, replaced as a whole under the run's lock."""
+"""Leases of `FilesystemStorage`: small files, replaced whole under the run's lock."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def write_lease(root: Folder, lease: Lease) -> None:
 
 
 def leases_left_behind(root: Folder) -> Iterator[tuple[str, str, str]]:
-    """Directory, name and run of every lease that was not complete when its writer died."""
+    """Directory, name and run of every lease left incomplete by a dead writer."""
     if _LEASES not in root.names(directories=True):
         return
     with root.folder(_LEASES) as folder:

@@ -1,4 +1,4 @@
-"""The file format of `FilesystemStorage`: lines of text, and the members that hold them.
+"""The file format of `FilesystemStorage`: lines of text, packed into members.
 
 A line is one commit of one run, JSON that `cat` and `jq` can show::
 
@@ -186,7 +186,7 @@ def pack(line: CommitLine, codec: Codec) -> bytes:
 
 
 def pack_chains(chains: Iterable[Sequence[CommitLine]], codec: Codec) -> bytes:
-    """Lines packed together, given in chains, each from a line with a keyframe to the next.
+    """Lines packed together in chains, each from one keyframe line to the next.
 
     A damaged member costs all that is in it, so one holds no more than a chain of deltas, or
     several short ones. The first line of the next member tells what it hid.
@@ -223,7 +223,7 @@ def _member(text: bytes, codec: Codec) -> bytes:
 
 
 def members(data: bytes, codec: Codec) -> Iterator[tuple[int, int, bytes | None]]:
-    """Start, end and text of every complete member of *data*; no text where one is damaged.
+    """Start, end and text of every complete member of *data*; no text if damaged.
 
     What follows the last of them is a write that was cut short.
     """
@@ -277,7 +277,7 @@ def _unpack(member: bytes, codec: Codec) -> bytes | None:
 def thin(
     lines: Iterable[tuple[CommitLine, tuple[int, ...]]], erase: Collection[int]
 ) -> list[CommitLine]:
-    """The lines, each with the seqs of its parts, without the parts that stand at *erase*.
+    """The lines, each with its parts' seqs, without the parts at *erase*.
 
     Lines that are left empty are folded into the next one; only the last stays, because the
     segment that follows counts on its commit.

@@ -38,7 +38,7 @@ class RunFile(msgspec.Struct, frozen=True, order=True):
 
 
 def folder_of(name: str) -> str:
-    """The directory of the runs of a name; those without one share ``_``, which is no name's."""
+    """The directory of a name's runs; those without a name share ``_``."""
     return medium_name(name) if name else "_"
 
 
@@ -64,7 +64,7 @@ def _run_file(folder: str, file: str) -> RunFile | None:
 
 
 def left_behind(root: Folder) -> Iterator[tuple[str, str, str]]:
-    """Directory, name and run of every file that was not complete when its writer died.
+    """Directory, name and run of every file left incomplete by a dead writer.
 
     It may be one that is being written; only under the run's lock it is known not to be.
     """
@@ -104,7 +104,7 @@ class RunFiles:
         return max((files[-1].ordinal for files in self._runs.values()), default=0)
 
     def refresh(self, root: Folder, only: Collection[str] | None = None) -> None:
-        """Look again at these directories, or at all; one that did not change costs one call."""
+        """Look again at these directories, or at all; an unchanged one costs one call."""
         names = _folders(root) if only is None else only
         changed = False
         if only is None:

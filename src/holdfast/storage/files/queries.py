@@ -50,7 +50,7 @@ def key_before(journals: Iterable[JournalIndex], query: RecordQuery) -> Key:
 
 
 def find(journals: Sequence[JournalIndex], id_prefix: str) -> list[Header]:
-    """The visible checkpoints of this id or, if there are none, those whose id starts so.
+    """The visible checkpoints of this id or, without any, those whose id starts so.
 
     A run that is damaged might have held another, which matters unless the very id is found.
     """

@@ -54,7 +54,7 @@ def stat_of(fd: int) -> tuple[int, int, int]:
 
 
 class JournalFiles:
-    """The journals under a directory, kept up to date with what other processes do to them.
+    """The journals under a directory, kept up to date with other processes' writes.
 
     It is used by one thread at a time. *notice* is called once for each write that was cut short.
     """
@@ -72,7 +72,7 @@ class JournalFiles:
 
     @contextmanager
     def lock(self, root: Folder, medium: str) -> Iterator[None]:
-        """Hold a run alone. Runs share locks, so that there are few: never hold two at a time."""
+        """Hold a run alone. Runs share a few locks: never hold two at a time."""
         stripe = f"{zlib.crc32(medium.encode()) % _STRIPES:02x}"
         with root.folder(_LOCKS, create=True) as locks, locks.lock(stripe):
             yield
@@ -107,7 +107,7 @@ class JournalFiles:
         return [journal for journal in found if journal is not None]
 
     def to_write(self, root: Folder, medium: str) -> JournalIndex | None:
-        """The journal of a run that is held, ready to be appended to unless its end is damaged."""
+        """The journal of a held run, ready to be appended to unless its end is damaged."""
         self._finish_deletion(root, medium)
         journal = self.journal(root, medium, locked=True)
         if journal is not None and medium in self.suspect:
@@ -287,7 +287,7 @@ class JournalFiles:
         self.written.add(journal.medium)
 
     def _acknowledged(self, root: Folder, medium: str) -> tuple[int, tuple[int, ...] | None]:
-        """The newest commit that was acknowledged, 0 if none is known, and the seqs it hid."""
+        """The newest acknowledged commit, 0 if none is known, and the seqs it hid."""
         with suppress(FileNotFoundError), root.folder(_HEADS) as heads:
             lines = [*(heads.read(medium) or b"").split(b"\n"), b"", b""]
             commit, _, told = lines[0].partition(b" ")
@@ -299,7 +299,7 @@ class JournalFiles:
         return 0, None
 
     def is_missing(self, root: Folder, medium: str) -> bool:
-        """True if a run that is held was acknowledged, not deleted, but has no file any more."""
+        """True if a held run was acknowledged and not deleted, but has no file."""
         return (
             self._acknowledged(root, medium)[0] > 0
             and not self._deleted(root, medium)
@@ -400,7 +400,7 @@ class JournalFiles:
         return journal
 
     def _grown(self, root: Folder, journal: JournalIndex) -> bool:
-        """Take in what was appended; False if more than that was done, or something is wrong."""
+        """Take in what was appended; False if more than that changed, or it is damaged."""
         files = self._listing.of(journal.medium)
         segments = journal.segments
         if [(f.folder, f.file) for f in files] != [(s.folder, s.file) for s in segments]:

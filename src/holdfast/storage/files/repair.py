@@ -1,4 +1,4 @@
-"""Damage in the files of `FilesystemStorage`: what is whole is written anew, the rest kept."""
+"""Damage in files of `FilesystemStorage`: rewrite what is whole, keep the rest."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def inspect_run(files: JournalFiles, root: Folder, journal: JournalIndex) -> Ins
 
 
 def cut_torn(files: JournalFiles, root: Folder, journal: JournalIndex) -> str:
-    """Cut off a write that was never acknowledged; tells what was cut. The run is held."""
+    """Cut off an unacknowledged write of a held run; return what was cut."""
     segment = journal.segments[-1]
     size = segment.stat[1] - segment.end
     files.to_write(root, journal.medium)
@@ -104,7 +104,7 @@ def _set_aside(root: Folder, journal: JournalIndex) -> str:
 def _segments(
     new: JournalIndex, old: JournalIndex, records: Sequence[Record], hidden: Collection[int]
 ) -> Iterator[tuple[str, Iterator[CommitLine]]]:
-    """The directory and the lines of each file; a line is taken in before the next is made."""
+    """The directory and lines of each file; a line is consumed before the next."""
     groups = [
         (folder, list(group))
         for folder, group in groupby(records, key=lambda r: folder_of(r.header.name))

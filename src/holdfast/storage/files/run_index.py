@@ -1,4 +1,4 @@
-"""The index of one run's files, built from their lines, which are checked on the way."""
+"""The index of one run's files, built from their lines, which are checked."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class JournalIndex:
         return self.torn or bool(self.damages)
 
     def read(self, segment: Segment, data: bytes, stat: tuple[int, int, int]) -> None:
-        """Take in what follows what is known of *segment*, up to the size that *stat* tells."""
+        """Take in what follows the known part of *segment*, up to the size in *stat*."""
         base = segment.end
         for start, end, text in members(data, segment.codec):
             if base + end == stat[1] and text is not None and self._is_repeated(text):
@@ -154,7 +154,7 @@ class JournalIndex:
         segment.stat = stat
 
     def end_of(self, segment: Segment, *, last: bool) -> None:
-        """A file holds a line from the moment it is there, and is whole once another follows."""
+        """The end of a file, which holds a line at once and is whole when another follows."""
         if segment.end == 0 or (segment.stat[1] > segment.end and not last):
             self._damaged("a file ends before its last line does", segment, segment.end)
 
@@ -169,7 +169,7 @@ class JournalIndex:
             self._damaged("records that were acknowledged are missing", newest, newest.end, hint)
 
     def add(self, line: CommitLine, place: BodyPlace) -> str:
-        """Take in a line, and tell what is wrong with its place in the journal, if anything.
+        """Take in a line; return what is wrong with its place in the journal, if anything.
 
         A line that is itself damaged is a `CorruptError`, and nothing of it is taken in.
         """
@@ -247,7 +247,7 @@ class JournalIndex:
         return self.corrupt(msgspec.structs.replace(damage, seq=seq))
 
     def between(self, first: int, last: int, *, most: int, most_bytes: int) -> list[IndexedRecord]:
-        """The first entries from *first* to *last*, so many, or with bodies of so many bytes."""
+        """The first entries from *first* to *last*, limited in number and body bytes."""
         start = bisect_left(self.seqs, first)
         found: list[IndexedRecord] = []
         for seq in self.seqs[start : start + most]:
@@ -341,7 +341,7 @@ class JournalIndex:
         return None
 
     def info(self) -> RunInfo:
-        """The run's head entry; its step, kind and status are those of the newest checkpoint."""
+        """The run's head entry, with step, kind and status of the newest checkpoint."""
         newest = self.newest("")
         last = self.entries[self.seqs[-1]].header if self.seqs else None
         saved_at = last.saved_at if last else datetime.fromtimestamp(self.ordinal / 1e9, UTC)

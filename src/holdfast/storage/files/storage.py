@@ -1,4 +1,4 @@
-"""Journals in plain files, one run a file, that can be read with `cat`, `zcat` and `jq`."""
+"""Journals in plain files, a file a run, readable with `cat`, `zcat` and `jq`."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _PAGE_BYTES = 1 << 20
 
 
 class FilesystemStorage(LeaseSlots, Storage):
-    """Keeps journals under *base_dir*, made when the first record is stored. It can lease runs.
+    """Journals under *base_dir*, which the first record makes; it can lease runs.
 
     *compress* is False, True or ``"gzip"``, or ``"zstd"``; it may change from one opening to the
     next, and a directory with files of all kinds is read as one. `notices` tells of writes that
@@ -163,7 +163,7 @@ class FilesystemStorage(LeaseSlots, Storage):
                 return self._delete(root, journal, set(hide or ()), set(erase or ()))
 
     def compact(self) -> None:
-        """Pack the lines of every run that no live process holds; plain files stay as they are."""
+        """Pack the lines of every run that no live process holds; plain files stay plain."""
         with self._reading() as root:
             for journal in self._journals(root):
                 if root is not None and _is_idle(read_lease(root, journal.run_id)):
@@ -276,7 +276,7 @@ class FilesystemStorage(LeaseSlots, Storage):
     def _journals(
         self, root: Folder | None, run_id: str | None = None, name: str | None = None
     ) -> list[JournalIndex]:
-        """The journals of a run, of a name, or of all; a name may bring some that are not its."""
+        """The journals of a run, of a name (perhaps with others), or of all."""
         if root is None:
             return []
         if run_id is None:
@@ -425,7 +425,7 @@ def _checked(batch: Batch) -> list[Record]:
 
 
 def _raised(found: list[RunInfo | CorruptError]) -> Iterator[RunInfo]:
-    """The runs up to the first that is damaged, whose error is raised when its turn comes."""
+    """The runs up to the first damaged one, whose error is raised in its turn."""
     for one in found:
         if isinstance(one, CorruptError):
             raise one
@@ -454,7 +454,7 @@ _forking = threading.local()
 
 
 def _hold_all() -> None:
-    """Before a fork: the child must not get half an operation, or a lock that a thread holds."""
+    """Before a fork: spare the child half an operation and locks of other threads."""
     _forking.held = list(_storages)
     for storage in _forking.held:
         storage._mutex.acquire()

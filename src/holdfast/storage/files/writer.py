@@ -18,7 +18,7 @@ from holdfast.storage.files.run_index import JournalIndex, Segment
 
 
 class RunWriter:
-    """Appends to a run that is held. What was put lasts once its block is left without an error.
+    """Appends to a held run; what was put is durable once its block ends well.
 
     After an error none of it counts, and the writer undoes as much as the system allows.
     """
@@ -40,7 +40,7 @@ class RunWriter:
         self.put(folder, self._journal.next_line(records, batch.hide, commit=commit, erased=gaps))
 
     def show_in(self, names: Iterable[str]) -> None:
-        """Let the run be found under *names*: it has a file, if only an empty line, for each."""
+        """Let the run be found under *names*: each has a file, if only an empty line."""
         journal = self._journal
         for folder in dict.fromkeys(map(folder_of, names)):
             if folder not in {segment.folder for segment in journal.segments}:
@@ -48,7 +48,7 @@ class RunWriter:
                 self.put(folder, journal.next_line((), (), commit=journal.commit))
 
     def _move_to(self, folder: str, commit: int) -> None:
-        """Announce in the last file that the run continues in *folder*, if that is another.
+        """Announce in the last file that the run continues in *folder*, if another.
 
         Processes that watch the run where it is would not look for it elsewhere.
         """
@@ -68,7 +68,7 @@ class RunWriter:
         self._files.create(self._root, journal, folder, pack(line, codec))
 
     def confirm(self) -> None:
-        """Make sure of what is there already: it may be of a write that was not acknowledged."""
+        """Sync what is there already: it may be of an unacknowledged write."""
         segment = self._journal.segments[-1]
         self._used = True
         self._opened(segment)

@@ -1,4 +1,4 @@
-"""Files that are replaced as a whole: the old one is there until the new one is, and lasts."""
+"""Files replaced as a whole: the old one stays until the new one is durable."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 @contextmanager
 def replacing(path: Path, progress: CallProgress) -> Iterator[BinaryIO]:
-    """A file that takes the place of *path* when the block ends well, unless it was given up."""
+    """A file that replaces *path* when the block ends well, unless it was given up."""
     directory = os.open(path.parent, _DIRECTORY)
     try:
         _sweep(directory, path.name)
@@ -44,7 +44,7 @@ def replacing(path: Path, progress: CallProgress) -> Iterator[BinaryIO]:
 
 
 def _temporary(directory: int, name: str) -> tuple[str, int]:
-    """A new file that is locked for as long as it is open, so that no one sweeps it away."""
+    """A new file, locked while it is open so that no one sweeps it away."""
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
     while True:
         other = f"{_prefix(name)}{secrets.token_hex(6)}.tmp"

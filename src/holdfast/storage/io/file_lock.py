@@ -27,7 +27,7 @@ def file_lock(
     timeout: float = 30.0,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[None]:
-    """Hold the lock file at *path* alone among all threads and processes of this machine.
+    """Hold the lock file at *path* alone among the processes of this machine.
 
     The system holds it for the open file, so it cannot be taken from a holder that lives, however
     slow or paused that is, and is free the moment the holder ends, however that comes about. After
@@ -113,7 +113,7 @@ _held: set[int] = set()
 
 
 def _let_go_in_child() -> None:
-    """A child must not keep what its parent holds, or the lock would outlive the parent."""
+    """Close in a child what its parent holds: the lock must not outlive it."""
     while _held:
         os.close(_held.pop())
 

@@ -1,4 +1,4 @@
-"""Files read and written so that trouble which passes is passed over, and other trouble told.
+"""Files read and written with retries for transient errors; others are raised.
 
 Every function takes a `Retry`. What fails for a moment (a busy resource, a stale handle, a network
 that is down) is tried again, longer and longer apart; a missing file or a refused permission fails
@@ -166,7 +166,7 @@ def _write(path: Path, chunks: Iterable[bytes | memoryview], progress: CallProgr
 def write_json(
     path: PathLike, value: Any, *, indent: int | None = None, retry: Retry = _DEFAULT
 ) -> None:
-    """Write *value* as JSON, at once. What JSON cannot say is an `EncodeError`, and not written."""
+    """Write *value* as JSON, at once; an `EncodeError` if JSON cannot express it."""
     try:
         text = msgspec.json.encode(value)
     except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
@@ -200,7 +200,7 @@ def atomic_write(path: PathLike) -> Iterator[BinaryIO]:
 def append(
     path: PathLike, data: str | bytes, *, encoding: str = "utf-8", retry: Retry = _DEFAULT
 ) -> None:
-    """Add *data* to the end of a file, made if it is missing; it lasts when this returns.
+    """Add *data* to the end of a file, made if missing; durable when this returns.
 
     Processes that append to one file with this do not mix what they write. After an error nothing
     of it is there, as far as the system allows.
@@ -283,7 +283,7 @@ def _through_memory(old: int, new: int, at: int) -> int:
 
 
 def move(source: PathLike, target: PathLike, *, retry: Retry = _DEFAULT) -> None:
-    """Move a file, also to another file system; *target*, if there is one, is replaced.
+    """Move a file, also to another file system; an existing *target* is replaced.
 
     Between file systems it is copied, and deleted once the copy lasts: a crash leaves both rather
     than none.
@@ -350,7 +350,7 @@ def _errors(path: Path) -> Iterator[None]:
 
 
 def _first_that_works(methods: list[Method[None]]) -> None:
-    """Try one method after the other until one works; the error names those that were tried."""
+    """Try one method after the other until one works; the error names them."""
     for number, (_, method) in enumerate(methods, 1):
         try:
             return method()

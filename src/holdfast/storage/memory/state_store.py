@@ -81,7 +81,7 @@ class StateStoreStorage(MemoryStorage):
             return where
 
     def _save(self) -> None:
-        """Write every run that the store does not have as it is; one that fails is tried again."""
+        """Write every run that the store lacks; one that fails is tried again."""
         for run_id in [*self._unsaved]:
             kept = self.inspect(run_id)
             if kept is None:

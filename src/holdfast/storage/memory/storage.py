@@ -1,4 +1,4 @@
-"""Journals in memory: the reference of what a `Storage` does, for tests and throw-away runs."""
+"""Journals in memory: the reference of a `Storage`, for tests and short runs."""
 
 from __future__ import annotations
 
@@ -299,7 +299,7 @@ class MemoryStorage(LeaseSlots, QueueSlots, Storage):
             self._settle(self._changing)
 
     def _settle(self, run: _Run) -> None:
-        """Finish or undo the change of *run* that an exception in a signal handler interrupted."""
+        """Finish or undo the change of *run* that a signal handler's error interrupted."""
         if run.before is not None:
             run.head, run.entries = run.before
         entries = {seq: e for seq, e in sorted(run.entries.items()) if seq <= run.head.seq}
@@ -361,7 +361,7 @@ class MemoryStorage(LeaseSlots, QueueSlots, Storage):
         return _Run(first_head(first, self._last_ordinal))
 
     def _store(self, run: _Run, records: list[Record], hide: set[int]) -> None:
-        """Store all of it, or none of it if it is interrupted before the run has its new head."""
+        """Store all of it, or none if it is interrupted before the run has a new head."""
         run.hiding = set()
         self._changing = run
         for record in records:
@@ -430,7 +430,7 @@ class MemoryStorage(LeaseSlots, QueueSlots, Storage):
         return count
 
     def _set_head(self, run: _Run, head: Head) -> None:
-        """Replace the head of a run, and list the run under the name and status it has now."""
+        """Replace the head of a run, and list the run under its new name and status."""
         before = (run.head.name, run.head.status) if run.listed else None
         self._run_index.move(head.ordinal, before, (head.name, head.status))
         run.head, run.listed = head, True
@@ -471,7 +471,7 @@ class MemoryStorage(LeaseSlots, QueueSlots, Storage):
     def _page(
         self, query: RecordQuery, bound: int, size: int
     ) -> tuple[list[StoredRecord], int | None]:
-        """Up to *size* wanted entries placed before *bound*, and the bound of what follows."""
+        """Up to *size* wanted entries placed before *bound*, and the next bound."""
         places = self._visible.of(query)
         end = bisect_left(places, bound)
         page: list[StoredRecord] = []
@@ -498,7 +498,7 @@ class MemoryStorage(LeaseSlots, QueueSlots, Storage):
         return only_one(found, query.before)
 
     def _newest_of(self, ids: Iterable[str]) -> list[StoredRecord]:
-        """The visible checkpoints with these ids that no later one supersedes, newest first."""
+        """The visible checkpoints with these ids, not superseded, newest first."""
         found: dict[tuple[str, str, str], StoredRecord] = {}
         for id_ in ids:
             for place in self._ids.places(id_):

@@ -1,4 +1,4 @@
-"""Runs in an object store (S3, Google Cloud Storage, Azure Blob), shared by many machines.
+"""Runs in an object store (S3, Google Cloud, Azure Blob), shared by many machines.
 
 Every change of a run is one object, created at the next position of the run's log and only if
 nothing is there: of two writers one wins, and a stale one collides. Needs the extra `objects`.

@@ -1,4 +1,4 @@
-"""Decisions about changes of a run: batches to append, records to hide and to erase."""
+"""Decisions about changes of a run: records to append, to hide and to erase."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def _removed(
     shown: Sequence[LogRow],
     gaps: Sequence[Range] = (),
 ) -> LogChange:
-    """The change that appends, hides and erases; *shown* is what was visible of the last two."""
+    """The change that appends, hides and erases; *shown* of the last two was visible."""
     away = {row.seq for row in (*hidden, *gone)}
 
     def look() -> tuple[Header | None, Header]:

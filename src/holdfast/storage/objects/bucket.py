@@ -1,4 +1,4 @@
-"""A bucket: named objects, written under conditions, with time limits and repetition."""
+"""A bucket: named objects, written under conditions, with time limits and retries."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class ListedObject(msgspec.Struct, frozen=True):
 
 
 class Bucket(ABC):
-    """Objects under keys of several parts. What differs between services is in its subclasses.
+    """Objects under keys of several parts; services differ in its subclasses.
 
     A request that takes longer than *timeout* seconds is given up. One that fails because the
     store is away or busy is repeated for up to *patience* seconds.

@@ -45,7 +45,7 @@ _FULL = ("status code: 507", "QuotaExceeded", "InsufficientStorage", "EntityTooL
 
 
 class ObjectStorage(BucketStorage):
-    """Keeps journals in the bucket at *url*, ``s3://bucket/prefix``, ``gs://…`` or ``az://…``.
+    """Keeps journals in a bucket: ``s3://bucket/prefix``, ``gs://…`` or ``az://…``.
 
     Credentials come from the environment, as the tools of each store take them. A request waits
     *timeout* seconds for its answer; while the store is away or busy it is repeated for up to
@@ -199,6 +199,6 @@ def _version(meta: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _brief(error: Exception) -> str:
-    """The first line of an error, without the answer's body and without what may be secret."""
+    """The first line of an error, without the answer's body and possible secrets."""
     line = str(error).strip().partition("\n")[0].partition(": <")[0]
     return mask_url(line) or type(error).__name__

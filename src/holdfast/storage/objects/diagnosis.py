@@ -42,7 +42,7 @@ _LOOPBACK = ("http://127.0.0.1", "http://localhost", "http://[::1]")
 
 
 def _measured(bucket: Bucket) -> list[Fact]:
-    """The latency of writes, and how far the store's clock is from that of this machine."""
+    """The latency of writes, and the difference of the store's clock from ours."""
     seconds: list[float] = []
     key = f"probe/{os.urandom(12).hex()}"
     try:

@@ -1,4 +1,4 @@
-"""Leases: one object for each run, replaced only in place of the version that was read."""
+"""Leases: an object for each run, replaced only in the version that was read."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class LeaseObjects:
     def change(
         self, run_id: str, change: Callable[[Lease | None], Lease | None]
     ) -> tuple[Lease | None, Lease | None]:
-        """Replace the lease of a run by what *change* makes of it; that before and that after."""
+        """Replace a run's lease by what *change* makes of it; return both leases."""
         with self._lock:
             found = self._known.get(run_id)
         remembered = found is not None

@@ -1,4 +1,4 @@
-"""Reading one run: its rows newest first, its records oldest first, a page at a time."""
+"""Reading one run: rows newest first, records oldest first, a page at a time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class LogReader:
     def rows(
         self, run_id: str, below: int | None = None, *, fresh: bool = True, hidden: bool = False
     ) -> Iterator[LogRow]:
-        """The visible rows of a run before *below*, newest first; with *hidden* all of them."""
+        """The visible rows of a run before *below*, newest first; with *hidden*, all."""
         while True:
             rows, below = self._page_down(run_id, below, fresh, hidden)
             yield from rows

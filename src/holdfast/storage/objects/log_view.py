@@ -16,7 +16,7 @@ _LAST = 10**12 - 1
 
 
 class LogView:
-    """What is known of a run up to one position of its log.
+    """The facts of a run up to one position of its log.
 
     Rows and bodies of the newest base and of every later change are held; older records are in
     `packs`.
@@ -53,7 +53,7 @@ class LogView:
         return self.pos - self.base
 
     def apply(self, entry: LogEntry, bodies: Mapping[int, bytes], size: int, index: int) -> None:
-        """Follow *entry*, the next of the log or a base; *size* and *index* are its object's."""
+        """Follow *entry*, the next of the log or a base; *size*, *index* are its object's."""
         if entry.base == entry.pos:
             self.rows, self.bodies, self.large = {}, {}, {}
             self.packs, self.bases = list(entry.packs), list(entry.bases)
@@ -120,6 +120,6 @@ def is_within(ranges: Sequence[Range], seq: int) -> bool:
 
 
 def now() -> float:
-    """Seconds on a clock that also counts the time for which the machine was suspended."""
+    """Seconds on a clock that also counts the time of suspension."""
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if clock is None else time.clock_gettime(clock)

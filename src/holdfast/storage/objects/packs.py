@@ -1,4 +1,4 @@
-"""Packs: what a log holds, gathered into few objects, and what is not needed any more deleted."""
+"""Packs: a log gathered into few objects, and what is not needed deleted."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Packs:
     def rows_up(
         self, view: LogView, first: int, last: int
     ) -> Iterator[tuple[LogRow, PackRef | None]]:
-        """The rows from *first* to *last*, oldest first, each with its pack; None: in the view.
+        """The rows from *first* to *last*, oldest first, with packs; None: in the view.
 
         The packs of a reader that wants bodies are read whole where they are small.
         """
@@ -222,7 +222,7 @@ class Packs:
         return packs, sorted({*inline, *self._chain(view)}), gone
 
     def _chain(self, view: LogView) -> list[int]:
-        """The seqs that the newest checkpoint needs, if they are few bytes and in the view."""
+        """The seqs that the newest checkpoint needs, if few bytes and in the view."""
         if view.newest is None or view.newest.seq not in view.rows:
             return []
         header = header_of(view.run_id, view.newest)
@@ -251,7 +251,7 @@ class Packs:
         return self._logs.write(view, entry, bodies)
 
     def _merged(self, view: LogView, packs: list[PackRef]) -> tuple[list[PackRef], list[PackRef]]:
-        """The packs, the newest ones of one size merged if there are many; and those merged."""
+        """The packs, the newest of one size merged if there are many; and those merged."""
         merged: list[PackRef] = []
         for level in range(8):
             tail = [pack for pack in packs if pack.level == level]
@@ -328,7 +328,7 @@ class Packs:
         self._bucket.together(lambda key: self._bucket.put(key, b""), keys)
 
     def sweep(self, view: LogView) -> None:
-        """Delete the objects of a log that its base has replaced, once they are old enough."""
+        """Delete the objects of a log that its base replaced, once they are old enough."""
         named = {pack.key for pack in view.packs}
         latest = None
         old: list[str] = []

@@ -1,4 +1,4 @@
-"""Repair: read all that is whole of a run, write it anew, and rebuild the index of runs."""
+"""Repair: read what is whole of a run, rewrite it, and rebuild the index of runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FIRST_SAVE = 600 * 10**9
 
 
 class _Salvage:
-    """What can be read of a run, from the newest base on."""
+    """The readable part of a run, from the newest base on."""
 
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
@@ -154,7 +154,7 @@ def rewrite_run(
     hidden: Collection[int],
     head: int,
 ) -> tuple[str, int]:
-    """Make the run just these records; returns where the rest is, and the run's ordinal."""
+    """Make the run just these records; return the place of the rest, and its ordinal."""
     opened = checked_run(run_id, records)
     inspection, found = inspect_run(bucket, run_id)
     if inspection is None or found.newest is None or found.newest.head is None:

@@ -1,4 +1,4 @@
-"""Listings over all runs: the index of runs, then the newest object of each that is not at rest."""
+"""Listings over all runs: the index, then the newest object of each active run."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class RunListing:
         return tip.info
 
     def infos(self, query: RunQuery, bound: int, size: int) -> tuple[list[RunInfo], int | None]:
-        """The wanted ones of the *size* newest runs below *bound*, and the bound of the next."""
+        """The wanted ones of the *size* newest runs below *bound*, and the next bound."""
         indexed = self._index.below(bound, size)
         found = []
         for one, tip, whole in self._known(indexed):
@@ -69,7 +69,7 @@ class RunListing:
         return found, indexed[-1].ordinal if len(indexed) == size else None
 
     def _known(self, indexed: list[NamedRun]) -> Iterator[tuple[NamedRun, RunTip, bool]]:
-        """The runs of a part of the index, each with its facts, and whether they are whole."""
+        """The runs of a part of the index with their facts, and True if those are whole."""
         resting = self._index.resting(indexed)
         others = [one.name for one in indexed if one not in resting]
         tips = self._logs.tips(others, few=len(others) < len(resting))
@@ -100,7 +100,7 @@ class RunListing:
                 yield header
 
     def find(self, prefix: str) -> list[Header]:
-        """The visible checkpoints whose id starts so, newest first; an exact id only its own."""
+        """Visible checkpoints whose id starts so, newest first; an exact id its own."""
 
         def with_id(tip: RunTip) -> list[tuple[_Key, Header]]:
             newest: dict[tuple[str, str], tuple[_Key, Header]] = {}
@@ -170,7 +170,7 @@ class _Stream:
         return self.key > other.key
 
     def take(self) -> Header | None:
-        """The header at the place of this stream, which moves on; None if none is wanted there."""
+        """The header at the place of this stream, then move on; None if it is not wanted."""
         row = self._next
         if self._rows is None:
             self._rows = self._reading.rows(self._run_id, self.key[2] + 1)

@@ -1,4 +1,4 @@
-"""The log of a run: objects under numbered names, each created only if nothing is there.
+"""The log of a run: objects under numbered names, each created once.
 
 Names count down, so that a listing begins with the newest, and one request finds the head. A
 change is committed when its object is created; whoever comes second collides, reads on, and
@@ -180,7 +180,7 @@ class RunLogs:
         return 0 if view is None else view.pos
 
     def last_whole(self, name: str) -> RunTip | None:
-        """What the newest entry of a log tells that can be read, where the newest cannot."""
+        """The facts in the newest readable entry of a log whose newest is damaged."""
         for one in self.bucket.each(f"log/{name}"):
             try:
                 data = self.bucket.get(one.key)
@@ -196,7 +196,7 @@ class RunLogs:
         return pos_of(page[0].key) if page else 0
 
     def tips(self, names: Sequence[str], *, few: bool = False) -> dict[str, RunTip | None]:
-        """What the newest entries of the logs of these runs tell, None where one is damaged.
+        """The facts in the newest log entries of these runs; None for a damaged one.
 
         A run without a log is left out. If they are a *few* of all runs, their logs are listed one
         by one, else those of all runs.
@@ -235,7 +235,7 @@ class RunLogs:
         return tip
 
     def all_places(self) -> dict[str, int]:
-        """The newest positions of all logs: a page shows many short ones, and skips long ones."""
+        """The newest positions of all logs: a page shows many short ones, skips long ones."""
         places: dict[str, int] = {}
         after: str | None = None
         while True:
@@ -351,7 +351,7 @@ class RunLogs:
 
 
 def tip_of(newest: LogEntry | LogView) -> RunTip:
-    """The facts of a run after its newest change; a `CorruptError` if they cannot be read."""
+    """The facts of a run after its newest change; a `CorruptError` if unreadable."""
     header = None if newest.newest is None else header_of(newest.run_id, newest.newest)
     info = None if newest.head is None else run_info(newest.head, header)
     return RunTip(newest.run_id, newest.pos, newest.at, info)

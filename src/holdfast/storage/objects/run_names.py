@@ -1,4 +1,4 @@
-"""The index of runs: one empty object for each, named so that the newest run is listed first.
+"""The index of runs: an empty object for each, named to list the newest first.
 
 A run that came to rest (it is not running) has a second one, whose name tells the facts of its
 head, so that one request lists a thousand of them. Whoever changes such a run removes it first.
@@ -49,7 +49,7 @@ class RunNames:
         self._bucket = bucket
 
     def ordinals(self, count: int) -> list[int]:
-        """The ordinals of runs that begin now: higher than any there is, whatever the clock says.
+        """The ordinals of runs that begin now: higher than any, whatever the clock says.
 
         Runs that begin at the same moment elsewhere have no order.
         """
@@ -75,7 +75,7 @@ class RunNames:
         return [_read(one.key)[0] for one in self._bucket.each("begun")]
 
     def rest(self, name: str, tip: RunTip) -> bool:
-        """Put the facts of a run that came to rest into the index; False if they are too long."""
+        """Put the facts of a resting run into the index; False if they are too long."""
         assert tip.info is not None
         facts = (tip.pos, tip.at, *(getattr(tip.info, field) for field in _FACTS))
         text = base64.urlsafe_b64encode(msgspec.msgpack.encode(facts)).decode().rstrip("=")

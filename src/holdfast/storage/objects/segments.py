@@ -141,7 +141,7 @@ def _proved(row: LogRow) -> LogRow:
 
 
 def body_places(rows: Iterable[LogRow], index: int) -> dict[int, int]:
-    """Where the body of each record begins in an object, by seq."""
+    """The start of each record's body in an object, by seq."""
     places = {}
     for row in rows:
         places[row.seq] = index

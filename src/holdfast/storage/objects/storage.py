@@ -1,4 +1,4 @@
-"""Journals in an object store: the medium for machines that share nothing but a bucket."""
+"""Journals in an object store: for machines that share nothing but a bucket."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _COMPRESSIONS: dict[bool | str, str | None] = {
 
 
 class BucketStorage(LeaseSlots, Storage):
-    """Keeps journals in a bucket. One that ignores the conditions of writes is refused.
+    """Keeps journals in a bucket; one that ignores conditions of writes is refused.
 
     Leases expire by the clocks of the processes that take them; a stale writer is refused whatever
     the clocks say. *compress* ("zstd", "gzip" or False) compresses bodies before they are sent.
@@ -296,7 +296,7 @@ class BucketStorage(LeaseSlots, Storage):
             logger.warning("run %r was not packed: %s", view.run_id, error)
 
     def _rest(self, view: LogView) -> None:
-        """Put the facts of a run into the index. A failure costs later listings some requests."""
+        """Put a run's facts into the index; a failure costs later listings some requests."""
         try:
             with self._logs.lock(view.run_id):
                 if not is_at_rest(view) or not self._index.rest(view.name, tip_of(view)):

@@ -1,4 +1,4 @@
-"""Connections to a PostgreSQL server: a pool, time limits, and errors in Holdfast's own terms.
+"""Connections to PostgreSQL: a pool, time limits, and errors in Holdfast's terms.
 
 A connection carries no session state, so a pooler in transaction mode may stand in between:
 nothing is prepared, set or locked beyond one transaction.
@@ -47,7 +47,7 @@ _UNREACHABLE = ("08", "57P", "53300", "25006", "40001", "40P01", "55P03")
 
 
 class Connections:
-    """A pool that survives forks, restarts of the server, and servers that stop answering.
+    """A pool that survives forks, server restarts, and servers that stop answering.
 
     A call that fails because the server is away, restarting or read-only is repeated for up to
     *patience* seconds; a statement that takes longer than *timeout* seconds is given up.
@@ -182,7 +182,7 @@ class Connections:
 
 
 class _Deadlines:
-    """Ends calls that take too long: cancels the statement, then shuts down its socket.
+    """Ends calls that take too long: cancels the statement, then shuts its socket.
 
     A server that is stopped still accepts bytes, so no time limit of the network ends the wait.
     """

@@ -30,7 +30,7 @@ _LOSSY = {
 
 
 def diagnose(db: psycopg.Connection, schema: str) -> list[Fact]:
-    """Version, latency, durability, clock, schema and rights, as this connection sees them."""
+    """Version, latency, durability, clock, schema and rights of this connection."""
     role, version = _one(db, "SELECT current_user, current_setting('server_version')")
     return [
         Fact("server", f"PostgreSQL {version}"),

@@ -168,7 +168,7 @@ class Queries:
 
 
 def _visible(mask: int) -> str:
-    """A test that no bit of *mask* is set, of which the planner expects that most rows pass it."""
+    """A test that no bit of *mask* is set; the planner expects most rows to pass it."""
     return f"CASE WHEN r.state & {mask} = 0 THEN true ELSE false END"
 
 

@@ -93,7 +93,7 @@ def rewrite_run(
     hidden: Collection[int],
     head: int,
 ) -> None:
-    """Make a run just these records; the rows that go are kept in the table `quarantine`."""
+    """Make a run just these records; the others move to the table `quarantine`."""
     opened = checked_run(run_id, records)
     run = to_bytes(run_id)
     with db.transaction():

@@ -1,4 +1,4 @@
-"""Rows of the tables as values, and values as the arguments of the schema's functions."""
+"""Rows of the tables as values, and values as arguments of the schema's functions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def to_text(data: bytes) -> str:
 
 
 def run_number(run_id: str) -> int:
-    """A number for the run in the keys of its facets, known before the run has an ordinal."""
+    """A number for the run in its facets' keys, known before it has an ordinal."""
     return int.from_bytes(hashlib.sha256(to_bytes(run_id)).digest()[:8])
 
 

@@ -438,7 +438,7 @@ def version_of(db: psycopg.Connection, schema: str) -> int | None:
 
 
 def create(db: psycopg.Connection, schema: str, *, upgrade: bool = True) -> None:
-    """Create the tables and functions, or upgrade them; refuse those of a newer Holdfast.
+    """Create or upgrade the tables and functions; refuse those of a newer version.
 
     Without *upgrade* nothing is changed: tables that are missing or older are refused as well.
     """

@@ -427,7 +427,7 @@ class PostgresStorage(LeaseSlots, QueueSlots, Storage):
 
 
 def _whole(rows: Iterable[tuple[int, bytes, bytes, bytes]], *, strict: bool) -> list[Header]:
-    """The headers of rows of seq, digest, run and text; unless *strict*, of those undamaged."""
+    """The headers of rows of seq, digest, run, text; unless *strict*, the undamaged."""
     found = []
     for seq, digest, run, text in rows:
         try:
@@ -440,7 +440,7 @@ def _whole(rows: Iterable[tuple[int, bytes, bytes, bytes]], *, strict: bool) -> 
 
 
 def _info(query: RunQuery, row: tuple[Any, ...]) -> RunInfo:
-    """A head of a listing; a damaged run is an error only if it or its name is asked for."""
+    """A head of a listing; damage is an error only if its run or name is asked for."""
     try:
         return head_of(row)[0]
     except CorruptError as error:

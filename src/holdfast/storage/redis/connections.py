@@ -1,4 +1,4 @@
-"""Connections to a Redis or Valkey server: time limits, repeats, errors in Holdfast's own terms."""
+"""Connections to Redis or Valkey: time limits, retries, Holdfast's errors."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _PASSWORDS = ("REDISCLI_AUTH", "VALKEYCLI_AUTH")
 
 
 class ServerConnections:
-    """A pool that survives forks, restarts of the server, and servers that stop answering.
+    """A pool that survives forks, server restarts, and unresponsive servers.
 
     A call that fails because the server is away, loading or failing over is repeated for up to
     *patience* seconds; an answer that takes longer than *timeout* seconds is given up.
@@ -171,7 +171,7 @@ class ServerConnections:
         return answers
 
     def store(self, calls: Sequence[Call]) -> list[Any]:
-        """Send calls that write, and wait until their effects are as durable as was asked for.
+        """Send calls that write, and wait until they are as durable as was asked for.
 
         A server waits for the writes of one connection only, so a repeated call must write too.
         """

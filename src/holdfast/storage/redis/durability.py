@@ -31,7 +31,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_facts(server: Any) -> Facts:
-    """Ask a server for its settings; a service that hides some of them is believed less."""
+    """Ask a server for its settings; hidden ones count as the less durable."""
     info: Mapping[str, Any] = server.info()
     syncs = None
     with suppress(ResponseError):
@@ -52,7 +52,7 @@ def read_facts(server: Any) -> Facts:
 
 
 def decide(facts: Facts, *, replicas: int) -> tuple[Acknowledgements, list[tuple[str, str]]]:
-    """The acknowledgements to wait for, and each reason why an append may still be lost.
+    """The acknowledgements to wait for, and each reason why an append may be lost.
 
     A reason comes with the hint that removes it.
     """

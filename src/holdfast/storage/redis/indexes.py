@@ -22,7 +22,7 @@ _FORGET_AFTER = 3600
 
 
 class Indexes:
-    """The indexes below one prefix; *together* if they are on the server that has the runs."""
+    """The indexes below one prefix; *together* if on the server that has the runs."""
 
     def __init__(self, db: ServerConnections, keys: KeyNames, *, together: bool) -> None:
         self._db = db
@@ -53,7 +53,7 @@ class Indexes:
     def change(
         self, changes: Iterable[tuple[str, Sequence[Any]]], announced: Sequence[bytes] = ()
     ) -> None:
-        """Make the changes that scripts returned for runs, and withdraw what was *announced*."""
+        """Make the changes that scripts returned for runs; withdraw what was *announced*."""
         made = list(changes)
         calls = [tuple(change) for _, some in made for change in some]
         if announced:

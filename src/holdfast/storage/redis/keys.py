@@ -1,4 +1,4 @@
-"""Names of keys: those of a run share its hash tag, those of the indexes share one of their own.
+"""Names of keys: those of a run share its hash tag, those of the indexes another.
 
 A run's keys, all behind ``PREFIX:run:{RUN}:``:
 

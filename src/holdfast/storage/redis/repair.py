@@ -1,4 +1,4 @@
-"""Damage in a Redis server: records that are not what they were, and indexes that lack some.
+"""Damage in a Redis server: records that changed, and indexes that lack some.
 
 The keys of a run hold all that is known of it, so the indexes are rebuilt from them.
 """

@@ -24,7 +24,7 @@ def run_number(run_id: str) -> int:
 
 
 def append_values(batch: Batch, records: Sequence[Record], ordinal: bytes) -> list[Any]:
-    """The arguments of `APPEND`; *ordinal* is that of the run if it begins, empty to take one."""
+    """The arguments of `APPEND`; *ordinal* is for a run that begins, "" to take one."""
     base, prev, added = 0, b"", None
     gaps: list[tuple[int, int]] = []
     if records:

@@ -1,4 +1,4 @@
-"""Journals in a Redis or Valkey server: the medium for many processes and short answers."""
+"""Journals in a Redis or Valkey server: for many processes and short latencies."""
 
 from __future__ import annotations
 
@@ -583,7 +583,7 @@ def _may_begin(batch: Batch, records: Sequence[Record]) -> bool:
 
 
 def _zones(query: RecordQuery) -> bytes:
-    """The lists of a run that hold all that *query* wants; empty where an index is shorter."""
+    """The lists of a run that hold all that *query* wants; "" if an index is shorter."""
     if query.tag is not None or query.kind not in (None, COMMON_KIND):
         return b""
     if query.notes:
@@ -594,7 +594,7 @@ def _zones(query: RecordQuery) -> bytes:
 
 
 def _info(query: RunQuery, run_id: str, row: Sequence[Any]) -> RunInfo:
-    """A head of a listing; a damaged run is an error only if it or its name is asked for."""
+    """A head of a listing; damage is an error only if its run or name is asked for."""
     try:
         return head_of(run_id, row)[0]
     except CorruptError as error:

@@ -1,4 +1,4 @@
-"""A circuit breaker: what fails again and again is left alone for a while, then tried once."""
+"""A circuit breaker: what fails repeatedly is left alone, then tried once."""
 
 from __future__ import annotations
 

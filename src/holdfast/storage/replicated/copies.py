@@ -1,4 +1,4 @@
-"""Copies of one run in several storages: whether they fit together, and bringing one up to date."""
+"""Copies of one run in several storages: comparing them, bringing one up to date."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def visible(storage: Storage, run_id: str, first: int = 1) -> set[int]:
 def bring_up(
     source: Storage, target: Storage, run_id: str, after: int
 ) -> tuple[int, ConflictError | None]:
-    """Append to *target* what *source* has after that seq; how many records, or why not."""
+    """Append to *target* what *source* has after that seq; the count, or why not."""
     copied = 0
     for records in in_batches(source.read(run_id, first=after + 1)):
         seqs = [record.header.seq for record in records]

@@ -1,4 +1,4 @@
-"""Asking the storages of a `ResilientStorage`, one after another until one answers."""
+"""Asking the storages of a `ResilientStorage` in turn until one answers."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Reads:
     def first(
         self, operation: str, call: Callable[[Replica], T], start: int = 0
     ) -> tuple[Replica, T]:
-        """Call the first storage that works; if none does, raise an error that names them all."""
+        """Call the first storage that works; if none does, the error names them all."""
         failures = [(one, one.failure) for one in self._replicas.all[:start] if one.failure]
         for replica in self._replicas.all[start:]:
             try:

@@ -1,4 +1,4 @@
-"""The storages of a `ResilientStorage`, and what makes the copies of a run in them agree."""
+"""The storages of a `ResilientStorage`, and the agreement of their copies."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ class Replicas:
     # Making copies agree
 
     def settle(self, run_id: str) -> int:
-        """See that the copies of a run fit; the number of the first storage that is up to date.
+        """Check that the copies of a run fit; the number of the first up-to-date storage.
 
         What an earlier storage lacks it is given first. Copies that disagree are a `DivergedError`.
         """

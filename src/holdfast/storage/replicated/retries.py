@@ -1,4 +1,4 @@
-"""Trying again what may work in a moment, and giving up on what does not come back."""
+"""Retrying what may work in a moment, and giving up on what stalls."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def retried(
     retry: Retry,
     on_retry: Callable[[int, BaseException], None] | None = None,
 ) -> T:
-    """Return what *call* returns, repeating it by *retry* while its error is transient.
+    """Return what *call* returns, repeating it by *retry* on transient errors.
 
     *on_retry* receives the number of each retry and the error that led to it. The call must be one
     that can be repeated whether or not it had an effect.
@@ -128,7 +128,7 @@ def _again(
 
 
 class _GivenUp(Exception):
-    """Nobody waits for the result any more. It ends the work, and is never tried again."""
+    """No one waits for the result any more: ends the work, is never retried."""
 
 
 class CallProgress:
@@ -159,7 +159,7 @@ class CallProgress:
 
 
 def within(deadline: float | None, call: Callable[[CallProgress], T], what: str) -> T:
-    """Return what *call* returns; a `StorageUnavailableError` if it stalls for *deadline* s.
+    """Return the result of *call*; `StorageUnavailableError` if it stalls that long.
 
     A system call that hangs cannot be ended, so it continues in a thread of its own, and its
     result is discarded; at the next `CallProgress.moved` it learns that it was given up.

@@ -310,7 +310,7 @@ class ResilientStorage(Storage):
     # Making them agree, and whole
 
     def sync(self) -> list[str]:
-        """Bring every copy of every run up to date, both ways; the ids of runs that have diverged.
+        """Bring all copies of all runs up to date, both ways; the ids of diverged runs.
 
         It is for a fallback that is new, or after a failure when nothing is being saved.
         """

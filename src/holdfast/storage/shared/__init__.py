@@ -1,4 +1,4 @@
-"""The rules of a journal that every medium follows, once, and touching none of them.
+"""The rules of a journal that every medium follows, independent of any medium.
 
 A medium is 150 to 300 lines around these: `decide_append` says whether a batch may be stored;
 `Head` with `first_head`, `after_append`, `after_removal` and `rebuilt_head` account for a head

@@ -11,7 +11,7 @@ from holdfast.storage.base import Batch
 
 
 def may_be_retry(records: Sequence[Record], head: int) -> bool:
-    """True if records at these seqs may be stored already, so that they must be looked up."""
+    """True if records at these seqs may be stored already: look them up then."""
     return bool(records) and records[0].header.seq <= head
 
 
@@ -29,7 +29,7 @@ def decide_append(
     epoch: int | None,
     stored: Iterable[tuple[int, str]] = (),
 ) -> Literal["store", "stored"] | ConflictError:
-    """Decide about a batch whose verified *records* are to follow the head of their run.
+    """Decide about a batch of verified *records* that is to follow its run's head.
 
     *seq* and *digest* are those of the newest record, 0 and "" if there is no run; *epoch* is
     that of the run's newest lease. *stored* are seq and digest of what is there at the seqs of

@@ -29,11 +29,11 @@ class Diagnosable(Protocol):
     """A storage that can report on the server behind it."""
 
     def diagnose(self) -> list[Fact]:
-        """Ask the server for its version, durability, clock and rights; nothing is changed."""
+        """Ask the server for version, durability, clock and rights, changing nothing."""
 
 
 def measure(server_time: Callable[[], float]) -> list[Fact]:
-    """The latency of a server and the difference of its clock, by asking it for its time."""
+    """The latency of a server and its clock's difference, by asking for its time."""
     seconds: list[float] = []
     ahead: list[float] = []
     for _ in range(_LOOKS):

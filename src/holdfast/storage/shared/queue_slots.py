@@ -36,7 +36,7 @@ class QueueTable(ABC):
 
     @abstractmethod
     def promote(self, now: float, queues: Sequence[str]) -> Mapping[str, QueueSettings]:
-        """Make waiting entries ready that are due; the settings of the limited queues of these.
+        """Make due entries ready; return the settings of their limited queues.
 
         Whoever else starts runs of those waits for this transaction.
         """
@@ -63,7 +63,7 @@ class QueueTable(ABC):
     def ready(
         self, queue: str, targets: Sequence[str], full: Sequence[str], limit: int
     ) -> list[QueueEntry]:
-        """The first ready entries of a queue for each target, without those of *full* keys."""
+        """The first ready entries of a queue for each target, without *full* keys."""
 
     @abstractmethod
     def take(
@@ -113,7 +113,7 @@ class QueueTable(ABC):
 
 
 class LeasedQueueTable(QueueTable):
-    """A table of a medium that no other transaction changes meanwhile, leases included."""
+    """A table, with leases, that no other transaction changes meanwhile."""
 
     @abstractmethod
     def lease(self, run_id: str) -> Lease | None: ...
@@ -311,7 +311,7 @@ def _ready(table: QueueTable, query: ClaimQuery, *, now: float) -> list[QueueEnt
 
 
 def _named(table: QueueTable, query: ClaimQuery) -> list[QueueEntry]:
-    """The entry that *query* names, if it is ready and of a queue and a target that it wants."""
+    """The entry that *query* names, if it is ready and of a wanted queue and target."""
     entry = table.get(query.run_id) if query.run_id is not None else None
     if entry is None or entry.state != "ready":
         return []

@@ -1,4 +1,4 @@
-"""The repair ability: tell which records of a run are whole, and rewrite the run as those."""
+"""The repair ability: find the whole records of a run, and rewrite it as those."""
 
 from __future__ import annotations
 

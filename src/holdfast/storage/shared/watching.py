@@ -1,4 +1,4 @@
-"""Waiting for changes: by notifications where a medium sends them, by polling elsewhere."""
+"""Waiting for changes: by a medium's notifications, else by polling."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Subscription:
 
 
 class ChangeListener(ABC):
-    """One thread with a connection of its own, which feeds all subscriptions of a storage.
+    """One thread with its own connection that feeds a storage's subscriptions.
 
     It runs while there are any. A lost connection is opened again, and every subscription is then
     told that any run may have changed.
@@ -149,7 +149,7 @@ class RunWatch:
         return self._subscription.is_live
 
     def wait(self, timeout: float) -> bool:
-        """Wait for a change since the last call; False after *timeout* seconds without one."""
+        """Wait for a change since the last call; False after *timeout* seconds."""
         give_up = time.monotonic() + timeout
         while (now := self._look()) == self._seen:
             left = give_up - time.monotonic()

@@ -77,7 +77,7 @@ def scope_key(run: int, scope: str) -> bytes:
 
 
 def kind_key(run: int, kind: str) -> bytes:
-    """The key of a run's records of one kind, often a few notes among very many records."""
+    """The key of a run's records of one kind, often few notes among many records."""
     return b"r%d:" % run + _short(kind)
 
 

@@ -1,4 +1,4 @@
-"""Rows read back as records and heads; a row that does not fit is a `CorruptError`."""
+"""Rows read as records and heads; one that does not fit is a `CorruptError`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections to one database file: one that writes, a few that read, and none across a fork."""
+"""Connections to one database file: one writes, a few read, none crosses a fork."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ class Pool:
             raise
 
     def _bring_log_in(self, writer: apsw.Connection) -> None:
-        """Copy the log into the database; where that fails, the log keeps what was committed."""
+        """Copy the log into the database; on failure the log keeps what was committed."""
         with suppress(apsw.FullError, apsw.IOError, apsw.BusyError):
             writer.wal_checkpoint()
 
@@ -180,7 +180,7 @@ class Pool:
 
     @contextmanager
     def apart(self) -> Iterator[None]:
-        """No connection is open meanwhile, and none is lent; what is at the path then is used."""
+        """Have no connection open or lent meanwhile; then use what is at the path."""
         with self._errors, self._writing, self._state:
             self._state.wait_for(lambda: self._lent == 0)
             self._disconnect()
@@ -194,7 +194,7 @@ class Pool:
             raise UsageError(f"the storage on {self._path} is closed", hint="open a new one")
 
     def close(self) -> None:
-        """Bring the log into the database, if no other process uses it, and let go of the file.
+        """Bring the log into the database, if no other process uses it; release the file.
 
         Without room for that the log stays, and whoever opens the database next reads it.
         """
@@ -397,7 +397,7 @@ class _Errors:
 
 @cache
 def _watched_for_forks() -> WeakSet[Pool]:
-    """The pools that are open; asking for them the first time makes forks stop at them."""
+    """The pools that are open; the first call makes forks stop at them."""
     pools: WeakSet[Pool] = WeakSet()
     paused: list[Pool] = []
 

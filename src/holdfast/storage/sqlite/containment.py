@@ -1,4 +1,4 @@
-"""Damaged pages that can be read all the same, because all that they hold proves itself.
+"""Damaged pages that can be read because all that they hold proves itself.
 
 A body is proved by its record, and a record by its digest. If the b-tree is sound and only such
 content is damaged, other records, runs and processes need not suffer from it. A page of any other
@@ -26,7 +26,7 @@ _known: OrderedDict[tuple[str, int, bytes], bool] = OrderedDict()
 
 
 def is_contained(path: str, number: int, content: bytes) -> bool:
-    """True if damage in page *number*, whose bytes are *content*, is met record by record."""
+    """True if damage in page *number* with *content* is found record by record."""
     key = path, number, content
     found = _known.get(key) if number > 1 else False  # the first holds no records
     if found is None:
@@ -59,7 +59,7 @@ def _examine(path: str, number: int, content: bytes) -> bool:
 
 
 def _records_tell(db: apsw.Connection, content: bytes) -> bool:
-    """True if some record on the page is damaged, and each of the others is wholly proved."""
+    """True if some record on the page is damaged and all others are proved."""
     damaged = 0
     for place in _places(content):
         row = one(db, _ROW, (place,))

@@ -1,4 +1,4 @@
-"""Listings in SQL: every list is sorted as it is asked for, and a page costs what it holds."""
+"""Listings in SQL, each sorted as asked for; a page costs what it holds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.storage.sql import HIDDEN, NOTE, Listing, micros, query_keys
 
 
 def listing(query: RecordQuery, run: int | None) -> Listing:
-    """The listing of what *query* wants, and perhaps more; *run* is the key of its run, if any.
+    """The listing of what *query* wants, and perhaps more; *run* is its run's key.
 
     Its rows are still to be compared with the query.
     """
@@ -57,7 +57,7 @@ def _of_run(query: RecordQuery, run: int, keys: list[bytes]) -> Listing:
 
 
 def _of_run_itself(query: RecordQuery, run: int, keys: list[bytes]) -> Listing:
-    """The checkpoints in scope "", from the newest on, however many records follow that one."""
+    """The checkpoints in scope "", from the newest, whatever follows that one."""
     values = _values(keys) | {"run": run}
     wanted = _conditions(query, 0, len(keys), values)
     sql = (
@@ -72,7 +72,7 @@ def _values(keys: list[bytes]) -> dict[str, Any]:
 
 
 def _conditions(query: RecordQuery, first: int, last: int, values: dict[str, Any]) -> str:
-    """The conditions of a row, marks with the keys from *first* up to *last* among them."""
+    """The conditions of a row, with marks for the keys from *first* to *last*."""
     conditions = [f"r.state & {HIDDEN if query.notes else HIDDEN | NOTE} = 0"]
     if query.since is not None:
         conditions.append("r.at >= :since")

@@ -31,7 +31,7 @@ _SMALLEST = 512
 
 
 def checked_pages() -> str:
-    """The name under which SQLite knows this way to reach files; registers it at first use."""
+    """The name of the VFS that checks pages; registers it at first use."""
     return _registered("holdfast-pages", _CheckedFile).name
 
 

@@ -1,4 +1,4 @@
-"""The entries of queues in a SQLite file, within a transaction that the caller holds."""
+"""The entries of queues in a SQLite file, in a transaction of the caller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Damage in a SQLite file: rows that are not what they were, and pages that cannot be read.
+"""Damage in a SQLite file: changed rows, and pages that cannot be read.
 
 Rows are put right within the file. A page that cannot be read takes rows of any table with it,
 and SQLite cannot write beside it safely; so all that can be read is brought into a new file, which
@@ -136,7 +136,7 @@ def rewrite_run(
     hidden: Collection[int],
     quarantine: Path,
 ) -> Path:
-    """Make a run just these records, within a transaction; gives where the others are kept."""
+    """Make a run just these records, in a transaction; return the others' place."""
     wanted = {record.header.seq: record for record in records}
     found = rows(db, _RECORDS, (head.ordinal,))
     aside = [row for row in found if not _is(row, wanted.get(row[1]))]
@@ -201,7 +201,7 @@ def bad_pages(path: Path) -> list[str]:
 
 
 def salvage(path: Path, open_new: type[SQLiteStorage]) -> list[str]:
-    """Bring what can be read of the file at *path* into a new one; tells what was done.
+    """Bring what can be read of the file at *path* into a new one; report it.
 
     Nobody else may have the file open. If nothing can be read, it is left as it is.
     """
@@ -247,7 +247,7 @@ def _sync(directory: Path) -> None:
 
 
 def _open_alone(path: Path) -> apsw.Connection:
-    """The damaged file, kept from others until it is closed; its pages are not checked.
+    """The damaged file, kept from others until closed; its pages are not checked.
 
     What is read from it proves itself, or is not taken.
     """
@@ -273,7 +273,7 @@ def _open_alone(path: Path) -> apsw.Connection:
 
 @contextmanager
 def _legible(path: Path, db: apsw.Connection, fresh: Path) -> Iterator[apsw.Connection]:
-    """The damaged file, or a copy of it with its full length and with the schema of *fresh*.
+    """The damaged file, or a copy with its full length and the schema of *fresh*.
 
     SQLite reads no part of a file that is shorter than it says it is, nor of one whose schema it
     cannot parse.

@@ -1,4 +1,4 @@
-"""The database file: made if it is missing, known by its marks, refused if it is another's."""
+"""The database file: made if missing, known by its marks, refused if another's."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def make_file(path: Path) -> None:
 
 
 def _make_directory(directory: Path) -> bool:
-    """Make a directory, and those above it, for this user alone; False if it was there."""
+    """Make a directory and its parents, for this user alone; False if it exists."""
     if directory.is_dir():
         return False
     _make_directory(directory.parent)
@@ -155,7 +155,7 @@ def make_schema(writer: apsw.Connection, path: Path) -> None:
 
 
 def _is_empty(writer: apsw.Connection) -> bool:
-    """True if nothing was made yet, or only by a process that stopped after the settings."""
+    """True if nothing was made yet, or its maker stopped after the settings."""
     if writer.pragma("page_count") == 0:
         return True
     marks = [writer.pragma(mark) for mark in ("application_id", "user_version", "schema_version")]

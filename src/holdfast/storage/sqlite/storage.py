@@ -305,7 +305,7 @@ class SQLiteStorage(LeaseSlots, QueueSlots, Storage):
 
     @classmethod
     def salvage(cls, path: str | os.PathLike[str]) -> list[str]:
-        """Bring what can be read of a file that cannot be opened into a new one in its place.
+        """Bring what can be read of a file that does not open into a new one in its place.
 
         The damaged one is kept beside it. Tells what was done; `CheckpointManager.repair` then
         tells which records are missing.
@@ -315,7 +315,7 @@ class SQLiteStorage(LeaseSlots, QueueSlots, Storage):
         return salvage(Path(path).absolute(), cls)
 
     def check_medium(self, *, repair: bool) -> list[str]:
-        """Look for pages that cannot be read; with *repair*, salvage what can be into a new file.
+        """Find pages that cannot be read; with *repair*, salvage into a new file.
 
         For that, no other process may have the file open.
         """
