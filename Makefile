@@ -22,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test coverage e2e screens peers lint types docs bench proof lock clean system
+.PHONY: help demo test coverage e2e browser screens peers lint types web docs bench proof lock clean system
 
 help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -40,6 +40,9 @@ coverage: .venv/ready ## run the tests of the engine and print their branch cove
 e2e: .venv/ready .venv-browser/ready .venv-engines/ready build/node/ready system ## run the tests on a real model, real engines and in a real browser
 	@$(BIN)/pytest tests/e2e --ignore=tests/e2e/browser --ignore=tests/e2e/engines
 	@.venv-engines/bin/pytest tests/e2e/engines
+	@$(MAKE) -s browser
+
+browser: .venv-browser/ready web ## run the tests of the page in a real browser
 	@$(MAKE) -s system SYSTEM="$(BROWSER)"
 	@.venv-browser/bin/pytest tests/e2e/browser
 
@@ -57,6 +60,13 @@ lint: .venv/ready ## check style, format and the lock files
 
 types: .venv/ready ## check the types
 	$(BIN)/mypy --strict src
+
+web: .venv/ready build/web/ready ## check the types of the page's scripts, and that they are served unchanged
+	@if [ -x build/web/node_modules/.bin/tsc ]; then \
+		build/web/node_modules/.bin/tsc -p tests/web/types/page.json && \
+		build/web/node_modules/.bin/tsc -p tests/web/types/worker.json; \
+	fi
+	@$(BIN)/pytest -q tests/web/test_assets.py
 
 docs: .venv/ready ## build the documentation, strictly, into build/site
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
@@ -94,6 +104,15 @@ system:
 		fi; \
 		echo "$$name is not installed: the tests that need it will be skipped"; \
 	done
+
+build/web/ready: tests/web/types/package.json tests/web/types/package-lock.json
+	@mkdir -p build/web && cp $^ build/web
+	@if command -v npm >/dev/null; then \
+		npm ci --prefix build/web --no-audit --no-fund --loglevel=error; \
+	else \
+		echo "npm is not installed: the types of the scripts are not checked"; \
+	fi
+	@touch $@
 
 # Servers that are programs of Node; without npm their tests are skipped.
 build/node/ready: tests/e2e/node/package.json tests/e2e/node/package-lock.json

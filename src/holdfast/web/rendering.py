@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -44,6 +45,11 @@ class Assets:
         texts = b"".join(self._content.values())
         self.version = hashlib.sha256(texts).hexdigest()[:12]
 
+    def integrity(self, name: str) -> str:
+        """The hash by which a browser checks a file before it uses it."""
+        digest = hashlib.sha256(self._content[name]).digest()
+        return f"sha256-{base64.b64encode(digest).decode()}"
+
     def respond(self, request: Request) -> Response:
         """Give a file that is in the package, and no other."""
         name = request.path_params["name"]
@@ -81,6 +87,7 @@ class Renderer:
             url=url,
             root=root,
             asset=lambda name: f"{root}/static/{self._assets.version}/{name}",
+            integrity=self._assets.integrity,
             form_token=visitor.form_token if visitor else "",
             user=visitor.name if visitor else "",
             here=request.url.path.removeprefix(root),

@@ -43,6 +43,57 @@ def test_keys_move_search_and_help(open_page: Any) -> None:
     expect(page).to_have_url(re.compile("report-mon-kids"))
 
 
+def test_arrows_move_between_rows_and_steps(open_page: Any) -> None:
+    page = open_page("/")
+    page.keyboard.press("j")
+    page.keyboard.press("ArrowDown")
+    expect(page.locator("tbody tr:nth-child(2) a.row")).to_be_focused()
+    page.keyboard.press("ArrowUp")
+    expect(page.locator("tbody tr:first-child a.row")).to_be_focused()
+    page = open_page("/run?id=report-mon&step=3")
+    page.keyboard.press("ArrowLeft")
+    expect(page.locator(".scrub output")).to_have_text("2")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".scrub output")).to_have_text("3")
+    page.locator("#scrub").focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator(".scrub output")).to_have_text("4")
+    page.keyboard.press("?")
+    expect(page.locator("dialog")).to_contain_text("older and newer step")
+
+
+TABBABLE = """() => {
+  window.places = [...document.querySelectorAll(
+    "a[href], button, input:not([type=hidden]), select, textarea, summary, [tabindex='0']"
+  )].filter((one) => one.checkVisibility() && !one.closest("dialog"));
+  return window.places.length;
+}"""
+FOCUSED = """() => {
+  const one = document.activeElement;
+  const place = window.places.indexOf(one);
+  if (place < 0) return null;
+  return { place, outline: getComputedStyle(one).outlineStyle, drawn: !!one.closest("svg") };
+}"""
+
+
+def test_everything_can_be_reached_and_done_with_the_keyboard(open_page: Any) -> None:
+    """Tab reaches every link, button and field, and each shows its focus."""
+    page = open_page("/run?id=report-mon&step=2&tab=state")
+    wanted = page.evaluate(TABBABLE)
+    reached = []
+    for _ in range(wanted + 5):
+        page.keyboard.press("Tab")
+        reached.append(page.evaluate(FOCUSED))
+    assert len({one["place"] for one in reached if one}) == wanted
+    assert all(one["outline"] != "none" for one in reached if one and not one["drawn"])
+    page.get_by_role("link", name="Tag").focus()
+    page.keyboard.press("Enter")
+    page.locator("#main input[type=text]").first.focus()
+    page.keyboard.type("by-keyboard")
+    page.keyboard.press("Enter")
+    expect(page.locator('[aria-current="step"]')).to_contain_text("#by-keyboard")
+
+
 def test_steps_scrubber_and_detail_are_one_selection(open_page: Any) -> None:
     page = open_page("/run?id=report-mon&tab=state")
     page.keyboard.press("j")

@@ -1,15 +1,19 @@
 // One connection for all tabs of a browser: a SharedWorker that tells each tab of new records.
+/** @type {Set<MessagePort>} */
 const tabs = new Set();
+/** @type {EventSource | null} */
 let source = null;
 let state = "";
 let last = "";
 let clients = 1;
 
+/** @param {object} message */
 function tell(message) {
   for (const tab of tabs) tab.postMessage(message);
 }
 
-function open(address) {
+/** @param {string} address */
+function connect(address) {
   const from = new URL(address, location.href);
   if (last) from.searchParams.set("after", last);
   source = new EventSource(from);
@@ -18,7 +22,7 @@ function open(address) {
     tell({ state: (state = "lost") });
     if (source?.readyState !== EventSource.CLOSED) return; // it connects again by itself
     source = null;
-    setTimeout(() => tabs.size && !source && open(address), 2000);
+    setTimeout(() => tabs.size && !source && connect(address), 2000);
   };
   source.addEventListener("record", (event) => {
     last = event.lastEventId;
@@ -34,8 +38,8 @@ function open(address) {
   });
 }
 
-onconnect = (event) => {
-  const tab = event.ports[0];
+addEventListener("connect", (event) => {
+  const tab = /** @type {MessageEvent} */ (event).ports[0];
   tabs.add(tab);
   tab.onmessage = ({ data }) => {
     if (data.leaves) {
@@ -49,9 +53,9 @@ onconnect = (event) => {
     tabs.add(tab);
     if (!source) {
       last = last || data.after;
-      open(data.address);
+      connect(data.address);
     }
     tab.postMessage({ state, last });
     tell({ count: tabs.size, clients });
   };
-};
+});

@@ -1,10 +1,14 @@
 // The page reads without this script. It adds live updates, the scrubber, keys and copying.
-const main = document.getElementById("main");
-const live = document.getElementById("live");
-const help = document.getElementById("help");
+const main = /** @type {HTMLElement} */ (document.getElementById("main"));
+const live = /** @type {HTMLElement} */ (document.getElementById("live"));
+const help = /** @type {HTMLDialogElement} */ (document.getElementById("help"));
+const home = /** @type {HTMLAnchorElement} */ (document.querySelector(".brand")).href;
+/** @type {MessagePort | null} */
 let worker = null;
+/** @type {EventSource | null} */
 let stream = null;
 let seen = "";
+/** @type {ReturnType<typeof setTimeout> | null} */
 let waiting = null;
 let missed = false;
 let lost = false;
@@ -13,10 +17,17 @@ let refreshed = 0;
 let swapping = 0;
 
 const typing = () => document.activeElement?.matches("input:not([type=range]), textarea, select");
-const filled = () =>
-  [...main.querySelectorAll("input[type=text], textarea")].some((one) => one.value !== one.defaultValue);
+/** @returns {NodeListOf<HTMLInputElement>} */
+const inputs = () => main.querySelectorAll("input[type=text], textarea");
+const filled = () => [...inputs()].some((one) => one.value !== one.defaultValue);
+/** @returns {HTMLAnchorElement[]} */
+const rows = () => [...main.querySelectorAll(/** @type {"a"} */ ("a.row"))];
 
-// Replace the content with the page at an address; the newest request wins.
+/**
+ * Replace the content with the page at an address; the newest request wins.
+ * @param {string} address
+ * @param {{ push?: boolean }} options
+ */
 async function show(address, { push = false } = {}) {
   const mine = ++swapping;
   const answer = await fetch(address, { headers: { accept: "text/html" } });
@@ -36,19 +47,25 @@ async function show(address, { push = false } = {}) {
   if (steps) steps.scrollTop = scroll;
   const details = main.querySelector("details");
   if (details && opened !== undefined) details.open = opened;
-  const again = kept && ([...main.querySelectorAll("a.row")].find((a) => a.getAttribute("href") === kept) || document.getElementById(kept));
-  again?.focus({ preventScroll: true });
+  if (kept) {
+    const again = rows().find((row) => row.getAttribute("href") === kept);
+    (again ?? document.getElementById(kept))?.focus({ preventScroll: true });
+  }
   enhance();
   return true;
 }
 
 function enhance() {
   main.querySelector(".steps [aria-current]")?.scrollIntoView({ block: "nearest" });
-  for (const button of main.querySelectorAll(".copy")) button.hidden = false;
-  for (const button of main.querySelectorAll(".scrub .plain")) button.hidden = true;
+  for (const button of main.querySelectorAll(".copy")) button.toggleAttribute("hidden", false);
+  for (const button of main.querySelectorAll(".scrub .plain")) button.toggleAttribute("hidden", true);
 }
 
-// All tabs of a browser share one connection; without SharedWorker a tab has its own while visible.
+/**
+ * All tabs of a browser share one connection; without SharedWorker a tab has its own while visible.
+ * @param {{ state?: string, record?: { run_id: string }, reset?: boolean, last?: string,
+ *   count?: number, clients?: number }} message
+ */
 function heard({ state, record, reset, last, count, clients }) {
   if (clients) pace = 300 + 25 * Math.max(count ?? 1, clients);
   if (state === "open") live.textContent = "Live.";
@@ -58,6 +75,7 @@ function heard({ state, record, reset, last, count, clients }) {
   if (again || reset || (record ? concerns(record) : last && last !== main.dataset.after)) stale();
 }
 
+/** @param {{ run_id: string }} record */
 function concerns(record) {
   const run = main.dataset.run;
   return !run || record.run_id === run || record.run_id.startsWith(`${run}.`);
@@ -85,7 +103,8 @@ function connect() {
     stream?.close();
     stream = null;
   } else if (!stream) {
-    stream = new EventSource(`${address}?after=${encodeURIComponent(seen || main.dataset.after)}`);
+    const after = seen || main.dataset.after || "";
+    stream = new EventSource(`${address}?after=${encodeURIComponent(after)}`);
     stream.onopen = () => heard({ state: "open" });
     stream.onerror = () => heard({ state: "lost" });
     stream.addEventListener("record", (event) => {
@@ -111,12 +130,13 @@ function refresh() {
   }
 }
 
+/** @param {number} by */
 function move(by) {
-  const rows = [...main.querySelectorAll("a.row")];
-  if (!rows.length) return;
-  let at = rows.indexOf(document.activeElement);
-  if (at < 0) at = rows.findIndex((row) => row.hasAttribute("aria-current"));
-  const next = rows[at < 0 ? 0 : Math.min(rows.length - 1, Math.max(0, at + by))];
+  const all = rows();
+  if (!all.length) return;
+  let at = all.findIndex((row) => row === document.activeElement);
+  if (at < 0) at = all.findIndex((row) => row.hasAttribute("aria-current"));
+  const next = all[at < 0 ? 0 : Math.min(all.length - 1, Math.max(0, at + by))];
   next.focus();
   if (next.closest(".steps")) show(next.href, { push: true });
 }
@@ -124,10 +144,10 @@ function move(by) {
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || help.open) return;
   if (typing()) {
-    if (event.key === "Escape") document.activeElement.blur();
+    if (event.key === "Escape") /** @type {HTMLElement} */ (document.activeElement).blur();
     return;
   }
-  const home = document.querySelector(".brand").href;
+  /** @type {Record<string, () => void>} */
   const keys = {
     j: () => move(1),
     k: () => move(-1),
@@ -138,8 +158,17 @@ document.addEventListener("keydown", (event) => {
     },
     "?": () => help.showModal(),
     g: () => location.assign(home),
-    w: () => location.assign(document.querySelector('nav a[href$="/waiting"]').href),
+    w: () => /** @type {HTMLElement} */ (document.querySelector('nav a[href$="/waiting"]')).click(),
   };
+  const at = document.activeElement;
+  if (at?.matches("a.row")) {
+    keys.ArrowDown = keys.j;
+    keys.ArrowUp = keys.k;
+  }
+  if (main.querySelector(".steps") && !at?.matches("input, .scroll, pre")) {
+    keys.ArrowLeft = keys.j;
+    keys.ArrowRight = keys.k;
+  }
   if (keys[event.key]) {
     event.preventDefault();
     keys[event.key]();
@@ -147,12 +176,15 @@ document.addEventListener("keydown", (event) => {
 });
 
 document.addEventListener("click", (event) => {
-  const copy = event.target.closest(".copy");
+  const target = /** @type {Element} */ (event.target);
+  /** @type {HTMLElement | null} */
+  const copy = target.closest(".copy");
   if (copy) {
-    navigator.clipboard?.writeText(copy.dataset.copy).then(() => (copy.textContent = "Copied"));
+    navigator.clipboard?.writeText(copy.dataset.copy ?? "").then(() => (copy.textContent = "Copied"));
     return;
   }
-  const step = event.target.closest(".steps a.row, .tabs a");
+  /** @type {HTMLAnchorElement | null} */
+  const step = target.closest(".steps a.row, .tabs a");
   if (step && !event.ctrlKey && !event.metaKey && !event.shiftKey) {
     event.preventDefault();
     history.pushState(null, "", step.href);
@@ -161,14 +193,17 @@ document.addEventListener("click", (event) => {
 });
 
 document.addEventListener("input", (event) => {
-  if (event.target.id !== "scrub") return;
-  const form = event.target.form;
-  form.querySelector("output").value = event.target.value;
-  show(`${form.action}?${new URLSearchParams(new FormData(form))}`, { push: true });
+  const slider = /** @type {HTMLInputElement} */ (event.target);
+  const form = slider.form;
+  if (slider.id !== "scrub" || !form) return;
+  /** @type {HTMLOutputElement} */ (form.querySelector("output")).value = slider.value;
+  const fields = /** @type {[string, string][]} */ ([...new FormData(form)]);
+  show(`${form.action}?${new URLSearchParams(fields)}`, { push: true });
 });
 
-document.getElementById("keys").hidden = false;
-document.getElementById("keys").addEventListener("click", () => help.showModal());
+const button = /** @type {HTMLElement} */ (document.getElementById("keys"));
+button.hidden = false;
+button.addEventListener("click", () => help.showModal());
 addEventListener("popstate", () => show(location.href));
 document.addEventListener("visibilitychange", () => {
   if (!window.SharedWorker) connect();
