@@ -113,9 +113,10 @@ class Journal:
                     group.unsent.clear()
                     for run_id in group.keyframes:
                         self.reader.forget_damage(run_id)
-                    for owner, conflict in zip(group.owners, results, strict=True):
-                        if conflict is not None:
-                            outcomes[owner] = self._settle(requests[owner], conflict, group)
+                    if any(results):
+                        for owner, conflict in zip(group.owners, results, strict=True):
+                            if conflict is not None:
+                                outcomes[owner] = self._settle(requests[owner], conflict, group)
                     for batch in group.batches:
                         cursor = self._cursors.get(batch.run_id)
                         if cursor is not None:

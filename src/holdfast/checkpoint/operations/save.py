@@ -103,7 +103,8 @@ def save_draft(
         engine.count_save(draft.place)
     if stored.written:
         engine.metrics.saved(seconds, header.size, header.stored)
-        engine.missed.pop(run_id, None)
+        if engine.missed:
+            engine.missed.pop(run_id, None)
         if retention.active:
             yield from _retain(engine, stored)
     if shown is not None and engine.hears(HookEvent.POST_CHECKPOINT_SAVE):

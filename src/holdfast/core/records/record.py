@@ -138,9 +138,9 @@ def new_id(unix_ns: int, entropy: bytes) -> str:
     '018bcfe5-6800-7000-8000-000000000000'
     """
     milliseconds, rest = divmod(unix_ns, 1_000_000)
-    time, chance = f"{milliseconds & (1 << 48) - 1:012x}", entropy.hex()
-    fraction, variant = (rest << 12) // 1_000_000, "89ab"[entropy[0] >> 4 & 3]
-    return f"{time[:8]}-{time[8:]}-7{fraction:03x}-{variant}{chance[1:4]}-{chance[4:16]}"
+    time = milliseconds % (1 << 48) << 16 | 0x7000 | (rest << 12) // 1_000_000
+    text, variant = (time.to_bytes(8) + entropy[:8]).hex(), "89ab"[entropy[0] >> 4 & 3]
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{variant}{text[17:20]}-{text[20:]}"
 
 
 def seal(header: Header, body: bytes, *, prev: str) -> Record:

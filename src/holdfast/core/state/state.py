@@ -254,19 +254,21 @@ state.append("key", item), or list(value) for a copy you may change)
         scope: str = _KEEP,
     ) -> Self:
         """The state at another place of its run. What is not given stays."""
-        given = {
-            field: value
-            for field, value in (
-                ("step", step),
-                ("node", node),
-                ("kind", kind),
-                ("status", status),
-                ("tags", tags),
-                ("metadata", metadata),
-                ("scope", scope),
-            )
-            if value is not _KEEP
-        }
+        given: dict[str, Any] = {}
+        if step is not _KEEP:
+            given["step"] = step
+        if node is not _KEEP:
+            given["node"] = node
+        if kind is not _KEEP:
+            given["kind"] = kind
+        if status is not _KEEP:
+            given["status"] = status
+        if tags is not _KEEP:
+            given["tags"] = tags
+        if metadata is not _KEEP:
+            given["metadata"] = metadata
+        if scope is not _KEEP:
+            given["scope"] = scope
         return self.placed(msgspec.structs.replace(self.place, **read_place(given)))
 
     def set_checkpoint_node(self, node: str) -> Self:

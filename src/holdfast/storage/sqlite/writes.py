@@ -157,8 +157,9 @@ def insert_record(
 ) -> None:
     """Insert one record, at a *place* among all that is free, or at the end."""
     header, note = record.header, state & NOTE
-    keys = record_keys(header, run)
-    marks = keys[:1] if state & HIDDEN else keys
+    marks = record_keys(header, run)
+    if state & HIDDEN:
+        del marks[1:]
     at, digest = micros(header.saved_at), bytes.fromhex(header.digest)
     values = [place, run, header.seq, state, at, digest, record.text.decode(), record.body]
     for key in marks:
