@@ -155,6 +155,25 @@ def test_a_save_is_one_storage_call(calls: Calls) -> None:
         assert calls.storage.calls == ["append"]
 
 
+def test_the_first_save_of_a_run_is_one_storage_call(awaited: bool) -> None:
+    calls = Calls(awaited, {})
+    calls("save_checkpoint", State.new({"n": 0}, run_id="run"))
+    assert calls.storage.calls == ["append"]
+    calls.close()
+
+
+def test_a_run_that_is_there_is_not_taken_for_a_new_one(awaited: bool) -> None:
+    calls = Calls(awaited, {})
+    calls("save_checkpoint", State.new({"n": 0}, run_id="run"))
+    other = CheckpointManager(calls.storage)
+    with pytest.raises(ConflictError, match="not loaded from it"):
+        other.save_checkpoint(State.new({"n": 1}, run_id="run"))
+    loaded = other.resume_from_latest("run")
+    other.save_checkpoint(loaded.set("n", 2).at(step=1))
+    assert [record.header.seq for record in calls.storage.read("run")] == [1, 2]
+    calls.close()
+
+
 def test_a_resume_is_two_storage_calls(calls: Calls) -> None:
     _saved(calls)
     assert calls("resume_from_latest", "run")["n"] == 8

@@ -48,6 +48,8 @@ _TRIES = 64
 class _Group(msgspec.Struct):
     """Requests on their way into one append."""
 
+    together: bool = False
+    """All of them are stored, or none."""
     batches: list[Batch] = []
     owners: list[int] = []
     """The request that each batch is of."""
@@ -97,7 +99,7 @@ class Journal:
         again.
         """
         with self._lock:
-            group = _Group()
+            group = _Group(together=together)
             outcomes: list[Outcome] = []
             try:
                 for owner, request in enumerate(requests):
@@ -158,7 +160,15 @@ class Journal:
         """Take back what was prepared for a refused request, and try it again if it may be."""
         # Once a request of the run was tried again, the cursor is at the head.
         cursor = group.before.pop(request.run_id, None)
-        if cursor is not None:
+        if cursor is not None and not cursor.seq and not request.new_run:
+            # It was taken for a new run: look it up.
+            self.invalidate(request.run_id)
+            try:
+                self._cursor(request.run_id)
+            except HoldfastError as error:
+                return Outcome(error=error)
+            cursor = None
+        elif cursor is not None:
             self._cursors[request.run_id] = cursor
             self._sealer.recheck_key(request.run_id)
         if request.new_run:
@@ -195,9 +205,11 @@ class Journal:
             cursor.conflict = conflict
         return Outcome(error=conflict)
 
-    def _cursor_for(self, request: Request) -> Cursor:
+    def _cursor_for(self, request: Request, group: _Group) -> Cursor:
         """The run's cursor; after a conflict, only for a state that was read since then."""
-        if request.new_run and request.run_id not in self._cursors:
+        if request.run_id not in self._cursors and (
+            request.new_run or (not group.together and self._seems_new(request))
+        ):
             return self._remember(request.run_id, Cursor(0, "", "", {}))
         cursor = self._cursor(request.run_id)
         if cursor.conflict is None or self._is_independent(request):
@@ -211,6 +223,19 @@ class Journal:
             raise cursor.conflict
         del self._cursors[request.run_id]
         return self._cursor(request.run_id)
+
+    def _seems_new(self, request: Request) -> bool:
+        """Return whether the state was neither saved nor loaded before; the append then tells
+        if there is such a run."""
+        draft = request.draft
+        return (
+            draft is not None
+            and draft.lineage.checkpoint_id is None
+            and draft.branching is None
+            and request.head is None
+            and (request.run_id, draft.place.scope) not in self._known
+            and not self._unconfirmed.has_sent(request.run_id)
+        )
 
     def _is_independent(self, request: Request) -> bool:
         """Return whether it stays true whatever is written in between: a mark, or a branch."""
@@ -253,7 +278,7 @@ class Journal:
         try:
             cursor = self._cursors.get(run_id)
             if cursor is None or cursor.conflict is not None:
-                cursor = self._cursor_for(request)
+                cursor = self._cursor_for(request, group)
             self._cursors.move_to_end(run_id)
             if run_id not in group.before:
                 group.before[run_id] = Cursor(

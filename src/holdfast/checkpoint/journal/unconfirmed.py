@@ -41,6 +41,10 @@ class UnconfirmedAppends:
             if its:
                 _remember(self._sent, run_id, its)
 
+    def has_sent(self, run_id: str) -> bool:
+        """Return whether batches were sent to the run of which it is not known if it has them."""
+        return run_id in self._sent
+
     def resolve(self, run_id: str, seq: int) -> None:
         """Find out which batches sent to the run were stored, *seq* being its newest record.
 

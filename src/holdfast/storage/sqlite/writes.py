@@ -106,15 +106,16 @@ def append_batch(
     if isinstance(decision, ConflictError):
         return decision
     if records and decision == "store":
-        if head is None:
-            head = _begin(db, records[0].header)
-        new = after_append(head, records)
-        if new.seq != head.seq + len(records):
-            for first, last in batch.gaps(head.seq):
-                _remember_erased(db, head.ordinal, first, last)
+        seq = head.seq if head else 0
+        new = after_append(head or first_head(records[0].header, 0), records)
+        new = _begun(db, new) if head is None else new
+        if new.seq != seq + len(records):
+            for first, last in batch.gaps(seq):
+                _remember_erased(db, new.ordinal, first, last)
         for record in records:
-            insert_record(db, head.ordinal, record, state_of(record.header))
-        put_head(db, head, new)
+            insert_record(db, new.ordinal, record, state_of(record.header))
+        if head is not None:
+            put_head(db, head, new)
         head = new
         change = change_of(records)
         if change is not None:
@@ -137,14 +138,18 @@ def _stored(
 _DIGESTS = "SELECT seq, digest FROM records WHERE run = ? AND seq BETWEEN ? AND ? ORDER BY seq"
 
 
-def _begin(db: apsw.Connection, first: Header) -> Head:
-    moment = first.saved_at.isoformat()
+def _begun(db: apsw.Connection, head: Head) -> Head:
+    """Store the head of a new run; returns it with its key."""
     db.execute(
-        "INSERT INTO runs(run_id, name, status, seq, digest, checkpoints, stored, started_at,"
-        " saved_at) VALUES (?, ?, 'running', 0, '', 0, 0, ?, ?)",
-        (first.run_id, first.name, moment, moment),
+        "INSERT INTO runs(run_id, name, status, seq, digest, latest, checkpoints, stored,"
+        " started_at, saved_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            *(head.run_id, head.name, head.status, head.seq, head.digest, head.latest),
+            *(head.checkpoints, head.stored),
+            *(head.started_at.isoformat(), head.saved_at.isoformat()),
+        ),
     )
-    return first_head(first, db.last_insert_rowid())
+    return msgspec.structs.replace(head, ordinal=db.last_insert_rowid())
 
 
 def insert_record(
