@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import ceil
 from pathlib import Path
 from statistics import median
 from typing import IO, Any
@@ -133,7 +134,7 @@ def _waiting(url: str) -> Iterator[Line]:
             yield Line(what, 100 * share, 2.0, unit="%")
             late = _lateness(storage)
     note = f"median {median(late):.2f} s, of {len(late)} timers among {_WAITING:,}"
-    p99 = sorted(late)[int(len(late) * 0.99) - 1]
+    p99 = sorted(late)[ceil(len(late) * 0.99) - 1]
     yield Line("a due timer is late by, 99th percentile", p99, 1.0, unit=" s", note=note)
 
 

@@ -44,6 +44,8 @@ Log = Callable[[str, dict[str, Any]], None]
 
 _POLL = 0.5
 """Seconds between two looks for ready runs, on average, while there are none."""
+_HERD = 0.02
+"""Seconds over which workers spread that wait for one due time."""
 _LOOKS_FOR_CANCELLED = 1.0
 _MOST_OFFERED = 10_000
 _CANCELLED = "it was cancelled"
@@ -105,6 +107,10 @@ class Worker:
             since=time.time(),
         )
         self._active: dict[str, _Active] = {}
+        self._idle = False
+        """True if the last claim found nothing."""
+        self._due_in: float | None = None
+        """Seconds until the next run is due, at the last look."""
         self._lock = threading.Lock()
         self._claiming = threading.Lock()
         """Held from a claim until its run is active, so that a sweep does not take it for lost."""
@@ -208,8 +214,14 @@ class Worker:
                 pause, idle = min(2 * pause, 10.0), False
             if idle and not found and not self._active:
                 return
-            self._wake.wait(pause * random.uniform(0.5, 1.5))
+            self._wake.wait(self._until_next_look(pause))
             self._wake.clear()
+
+    def _until_next_look(self, pause: float) -> float:
+        seconds = pause * random.uniform(0.5, 1.5)
+        if self._due_in is None:
+            return seconds
+        return min(seconds, self._due_in + random.uniform(0, _HERD))
 
     def _announce(self, ttl: float) -> None:
         """List this worker in the storage; it works without."""
@@ -239,7 +251,16 @@ class Worker:
             return 0
         offered = [self._offered.popleft() for _ in range(min(free, len(self._offered)))]
         found = sum(self._start(pool, 1, run_id) for run_id in offered)
-        return found + self._start(pool, free - found)
+        query = ClaimQuery(queues=self._queues, targets=self._targets)
+        if self._idle and not found:
+            # One look instead of the steps of a claim.
+            self._due_in = self._queue.idle_for(query, now=time.time())
+            if self._due_in != 0:
+                return 0
+        self._due_in = None
+        started = self._start(pool, free - found)
+        self._idle = not started
+        return found + started
 
     def _start(self, pool: ThreadPoolExecutor, limit: int, run_id: str | None = None) -> int:
         claims = self._ask(limit, run_id) if limit else []

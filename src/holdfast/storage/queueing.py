@@ -81,6 +81,12 @@ class Queueing(Protocol):
         two callers get the same run, and none waits for another.
         """
 
+    def idle_for(self, query: ClaimQuery, *, now: float) -> float | None:
+        """Seconds until a claim may succeed: 0 if a run is ready or due, None if none has a time.
+
+        Limits are not looked at, and nothing is changed.
+        """
+
     def ready(self, query: ClaimQuery, *, now: float) -> list[QueueEntry]:
         """The next ready runs of each queue, whatever its limits; nothing is taken."""
 

@@ -36,6 +36,10 @@ class MemoryQueues(LeasedQueueTable):
             if entry.state == "waiting" and entry.due is not None and entry.due <= now
         ]
 
+    def next_due(self) -> float | None:
+        waiting = (one.due for one in self._entries.values() if one.state == "waiting")
+        return min((due for due in waiting if due is not None), default=None)
+
     def settings(self, queue: str | None = None) -> Mapping[str, QueueSettings]:
         return self._settings
 

@@ -91,12 +91,24 @@ DELETE FROM {{s}}.workers WHERE id IN (
     SELECT id FROM {{s}}.workers WHERE until <= {_NOW} FOR UPDATE SKIP LOCKED)"""
 
 
+IDLE_FOR = f"""
+SELECT CASE WHEN EXISTS (
+    SELECT FROM unnest(%(queues)s::bytea[]) q(name), unnest(%(targets)s::bytea[]) t(name), LATERAL (
+        SELECT FROM {{s}}.runs u WHERE u.queue = q.name AND u.target = t.name
+            AND u.queue_state = 'ready' LIMIT 1) r
+) THEN 0.0::float8 WHEN min(due) IS NOT NULL THEN greatest(min(due) - {_NOW}, 0) END
+FROM {{s}}.runs WHERE queue_state = 'waiting'"""
+
+
 class PostgresQueues(QueueTable):
     """The queues of one schema, within a transaction on *db*."""
 
     def __init__(self, db: psycopg.Connection, queries: Queries) -> None:
         self._db = db
         self._queries = queries
+
+    def next_due(self) -> float | None:
+        raise AssertionError("the storage asks for it without a transaction")
 
     def clock(self, now: float) -> float:
         return float(self._all(f"SELECT {_NOW}")[0][0])

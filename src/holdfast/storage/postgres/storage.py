@@ -30,7 +30,7 @@ from holdfast.storage.postgres.connections import Connections
 from holdfast.storage.postgres.diagnosis import diagnose
 from holdfast.storage.postgres.notifications import PostgresListener
 from holdfast.storage.postgres.queries import Queries
-from holdfast.storage.postgres.queue import PostgresQueues
+from holdfast.storage.postgres.queue import IDLE_FOR, PostgresQueues
 from holdfast.storage.postgres.repair import inspect_run, lost_runs, rewrite_run
 from holdfast.storage.postgres.rows import (
     append_one_values,
@@ -43,6 +43,7 @@ from holdfast.storage.postgres.rows import (
     to_text,
 )
 from holdfast.storage.postgres.schema import channel_of, create, create_index, missing_indexes
+from holdfast.storage.queueing import ClaimQuery
 from holdfast.storage.shared import (
     Fact,
     Inspection,
@@ -242,6 +243,14 @@ class PostgresStorage(LeaseSlots, QueueSlots, Storage):
                 return work(PostgresQueues(db, self._sql))
 
         return self._db.run(within)
+
+    def idle_for(self, query: ClaimQuery, *, now: float) -> float | None:
+        values = {
+            "queues": [to_bytes(queue) for queue in query.queues],
+            "targets": [to_bytes(target) for target in query.targets],
+        }
+        found: float | None = self._one(self._sql.text(IDLE_FOR), values)[0]
+        return found
 
     def lease_of(self, run_id: str) -> Lease | None:
         row = self._lease_row(run_id)

@@ -249,6 +249,10 @@ class RedisQueues(LeasedQueueTable):
         runs = self._db.ask("ZRANGEBYSCORE", key, "-inf", repr(now), "LIMIT", 0, _AT_ONCE)
         return self._entries(map(to_text, runs))
 
+    def next_due(self) -> float | None:
+        found = self._db.ask("ZRANGE", self._key("due"), 0, 0, "WITHSCORES")
+        return float(found[1]) if found else None
+
     def running(self, queue: str) -> Mapping[str, int]:
         members = self._db.ask("ZRANGE", self._list("s:", queue, "running"), 0, -1)
         return Counter(_parts(member)[0] for member in members)

@@ -75,6 +75,10 @@ class QueueTable(ABC):
         """
 
     @abstractmethod
+    def next_due(self) -> float | None:
+        """The time at which the first waiting entry becomes ready."""
+
+    @abstractmethod
     def get(self, run_id: str) -> QueueEntry | None: ...
 
     @abstractmethod
@@ -210,6 +214,9 @@ class QueueSlots(ABC):
     def claim(self, query: ClaimQuery, owner: Owner, *, now: float, ttl: float) -> list[Claim]:
         return self.in_queues(lambda table: _claim(table, query, owner, now=now, ttl=ttl))
 
+    def idle_for(self, query: ClaimQuery, *, now: float) -> float | None:
+        return self.in_queues(lambda table: _idle_for(table, query, now=table.clock(now)))
+
     def ready(self, query: ClaimQuery, *, now: float) -> list[QueueEntry]:
         return self.in_queues(lambda table: _ready(table, query, now=now))
 
@@ -298,6 +305,13 @@ def _claim(
         if started and settings[queue].rate:
             table.set_starts(queue, [*earlier, *started])
     return claims
+
+
+def _idle_for(table: QueueTable, query: ClaimQuery, *, now: float) -> float | None:
+    if any(table.ready(queue, query.targets, (), 1) for queue in dict.fromkeys(query.queues)):
+        return 0.0
+    due = table.next_due()
+    return None if due is None else max(due - now, 0.0)
 
 
 def _ready(table: QueueTable, query: ClaimQuery, *, now: float) -> list[QueueEntry]:

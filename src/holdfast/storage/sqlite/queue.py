@@ -40,6 +40,10 @@ class SQLiteQueues(LeasedQueueTable):
     def due(self, now: float) -> list[QueueEntry]:
         return self._find(f"state = 'waiting' AND due <= ? ORDER BY due LIMIT {_AT_ONCE}", (now,))
 
+    def next_due(self) -> float | None:
+        found = one(self._db, "SELECT min(due) FROM entries WHERE state = 'waiting'", ())
+        return None if found is None else found[0]
+
     def settings(self, queue: str | None = None) -> Mapping[str, QueueSettings]:
         found = rows(self._db, "SELECT name, settings FROM queues", ())
         return {name: msgspec.json.decode(text, type=QueueSettings) for name, text in found}

@@ -139,6 +139,22 @@ class QueuePromises(Medium):
         assert len(claim(queue)) == 1
         assert queue.ready(query, now=time.time()) == []
 
+    def test_the_time_until_a_claim_may_succeed_is_known(self, storage: Storage) -> None:
+        queue, now = self.queueing(storage), time.time()
+        query = ClaimQuery(queues=("default", "none"), targets=(_TARGET,))
+        assert queue.idle_for(query, now=now) is None
+        submit(storage, "later", due=now + 3600)
+        seconds = queue.idle_for(query, now=time.time())
+        assert seconds is not None and 3000 < seconds <= 3600
+        submit(storage, "other", target="app:other@1")
+        assert queue.idle_for(query, now=time.time())
+        submit(storage, "due", due=now - 1)
+        assert queue.idle_for(query, now=time.time()) == 0
+        claim(queue)
+        assert queue.idle_for(query, now=time.time())
+        submit(storage, "ready")
+        assert queue.idle_for(query, now=time.time()) == 0
+
     def test_a_delayed_run_starts_when_it_is_due(self, storage: Storage) -> None:
         queue = self.queueing(storage)
         submit(storage, "later", due=time.time() + 3600)
