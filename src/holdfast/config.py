@@ -1,4 +1,4 @@
-"""The settings file `holdfast.toml`, read the same way by the library and by the command.
+"""The settings file `holdfast.toml`, read alike by the library and the command.
 
 The file is searched for in the working directory and its parents:
 

@@ -128,13 +128,13 @@ class LeaseHeldError(ConflictError):
 
 
 class DivergedError(ConflictError):
-    """The copies of a run have gone different ways; `.storages` names two that disagree."""
+    """The copies of a run have diverged; `.storages` names two that disagree."""
 
     hint = "call keep_copy(run_id, keep=...) of the storage to choose the copy that counts"
 
 
 class StorageError(HoldfastError):
-    """The medium failed. Nothing was acknowledged; `.retryable` says whether to try again."""
+    """The medium failed and acknowledged nothing; `.retryable` says to try again."""
 
     retryable: bool = False
 
@@ -213,7 +213,7 @@ class InDoubtError(RunError):
 
 
 class Signal(BaseException):
-    """Not a failure. It derives from BaseException so that `except Exception` lets it pass."""
+    """Not a failure: a BaseException, so that `except Exception` lets it pass."""
 
     def __init__(self, message: str = "", **facts: Any) -> None:
         super().__init__(message)

@@ -16,7 +16,7 @@ _IMPORT = re.compile(r"^from (\S+) import (\([^)]*\)|.*)$", re.MULTILINE)
 def attach(
     package: str, file: str
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """Give `__getattr__`, `__dir__` and `__all__` for the package whose `__init__.py` is *file*.
+    """Give `__getattr__`, `__dir__` and `__all__` of the package with this *file*.
 
     The stub may import objects from any module, and modules from *package* itself.
     """

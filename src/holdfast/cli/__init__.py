@@ -1,1 +1,1 @@
-"""The `holdfast` command. Each module is a few commands: parse, call the engine, show."""
+"""The `holdfast` command; each module has a few commands: parse, call, show."""

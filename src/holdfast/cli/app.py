@@ -73,7 +73,7 @@ _COMMANDS = {
 
 
 class CommandEntry(NamedTuple):
-    """A command as the list of commands knows it; its module is loaded when it is called."""
+    """A command in the list of commands; its module is loaded when it is called."""
 
     group: str
     about: str

@@ -1,4 +1,4 @@
-"""The settings of a command: from options, the environment, `holdfast.toml` and defaults."""
+"""The settings of a command: options, environment, `holdfast.toml`, defaults."""
 
 from __future__ import annotations
 

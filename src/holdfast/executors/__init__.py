@@ -1,4 +1,4 @@
-"""Executors: where and when runs are executed; the storage alone says what happened.
+"""Executors: where and when runs execute; the storage alone holds the truth.
 
 Holds `drive`, the protocol, and the executors. What a run does belongs to `holdfast.runtime`.
 """

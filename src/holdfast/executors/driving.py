@@ -34,7 +34,7 @@ Outcome = Literal["completed", "waiting", "interrupted", "failed", "unfit", "hel
 
 
 class Driven(msgspec.Struct, frozen=True, kw_only=True):
-    """How far one `drive` brought a run."""
+    """The progress that one `drive` made with a run."""
 
     run_id: str
     outcome: Outcome
@@ -137,7 +137,7 @@ _making = threading.Lock()
 
 
 def _turn_of(resumable: object) -> Any:
-    """A lock for an agent that is one object of its module: it executes one run at a time."""
+    """A lock for an agent that is one object: it executes one run at a time."""
     agent = getattr(resumable, "agent", None)
     if agent is None:
         return threading.Lock()

@@ -16,7 +16,7 @@ class Executor(Protocol):
         """Have the run driven soon; returns at once."""
 
     def cancel(self, run_id: str) -> None:
-        """Stop driving the run at its next step, if this executor drives it; it can be resumed."""
+        """Stop driving the run at its next step, if this executor does; it can be resumed."""
 
     def close(self, timeout: float | None = None) -> None:
-        """Take nothing more, stop every run at its next step, and wait up to *timeout* seconds."""
+        """Take nothing more, stop runs at their next step, wait up to *timeout* seconds."""

@@ -15,7 +15,7 @@ from holdfast.storage.registry import open_storage
 
 
 class LocalExecutor:
-    """Drives runs in threads of this process; one that waits for a time is driven again then.
+    """Drives runs in threads of this process; a timed wait is driven again later.
 
     *on_driven* is called with the outcome of each drive, from its thread.
     """

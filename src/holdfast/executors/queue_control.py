@@ -33,7 +33,7 @@ Target = CheckpointManager | Storage | str | None
 
 
 def queues(storage: Target = None) -> list[QueueInfo]:
-    """The queues of a storage, each with its limits and the number of its runs by state.
+    """The queues of a storage, each with its limits and its runs by state.
 
     >>> queues("memory://")
     []
@@ -139,7 +139,7 @@ def requeue(run_id: str, *, storage: Target = None) -> None:
 
 
 def cancel(run_id: str, *, by: str = "", storage: Target = None) -> None:
-    """Ask for a queued run to end: at its next step if it is executed, else before it starts.
+    """Ask for a queued run to end: at its next step, or before it starts.
 
     A worker saves it as ``interrupted``; `requeue` has it continued.
     """
@@ -151,7 +151,7 @@ def cancel(run_id: str, *, by: str = "", storage: Target = None) -> None:
 
 
 def rebuild_queues(storage: Target = None) -> int:
-    """Make the entries of all queued runs again from their journals; returns how many there are.
+    """Rebuild the entries of all queued runs from their journals; return the count.
 
     Runs that wait for a time or an answer become ready, and wait again once a worker looks at
     them. Failures are counted from zero. No worker may run meanwhile.

@@ -139,7 +139,7 @@ class RayExecutor:
             self._ray.shutdown()
 
     def drain(self, timeout: float | None = None) -> None:
-        """Stop every run at its next step, and end the pool after at most *timeout* seconds.
+        """Stop every run at its next step, and end the pool within *timeout* seconds.
 
         Without one it waits a minute. Runs that are still executed then are taken back by others
         when their leases have ended.

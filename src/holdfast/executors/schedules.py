@@ -28,7 +28,7 @@ _KEPT = 10
 
 
 class Schedule:
-    """Begins a run of a workflow at every time that *cron* names; made by `holdfast.schedule`."""
+    """Begins a workflow's run at each time of *cron*; made by `holdfast.schedule`."""
 
     def __init__(
         self,

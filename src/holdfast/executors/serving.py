@@ -30,7 +30,7 @@ class Served(msgspec.Struct, frozen=True):
 
 
 def served_by(names: Iterable[str]) -> list[Served]:
-    """What modules, or objects named ``module:name``, can execute; imports them.
+    """Import modules, or objects named ``module:name``; return what they execute.
 
     Of a module these are the workflows, graphs, agents and fleets that are its variables. An object
     may also be a function that makes one.
@@ -85,7 +85,7 @@ _AGENT_VERSION = 0
 
 
 def _versions(found: object, name: str) -> list[Served]:
-    """The versions of an object, under the name given and the one that its runs record."""
+    """The versions of an object, under the given name and the recorded one."""
     if isinstance(found, Workflow | AsyncWorkflow):
         names = dict.fromkeys((name, found.entry_point or name))
         return [Served(one, version) for one in names for version in found.versions]

@@ -1,4 +1,4 @@
-"""The executor over a Temporal server: a workflow for each run, with one activity that drives it.
+"""The executor over a Temporal server: a workflow a run, with one activity.
 
 Temporal decides which process drives a run, and notices by heartbeats when that process is gone.
 Its histories hold run ids and outcomes; what a run did is in the storage. A run that waits ends
@@ -81,7 +81,7 @@ def _workflow() -> type[RunWorkflow]:
 
 
 class _Loop:
-    """An event loop on a thread of its own, for a blocking interface over Temporal's client."""
+    """An event loop on its own thread: a blocking interface to Temporal's client."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()

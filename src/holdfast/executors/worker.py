@@ -1,4 +1,4 @@
-"""The worker: claims ready runs, drives them, and looks after those of dead workers."""
+"""The worker: claims ready runs, drives them, and recovers those of dead workers."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class Worker:
         self._beat = time.monotonic()
 
     def run(self, *, until_idle: bool = False) -> None:
-        """Work until `stop` is called; with *until_idle*, until no run is ready or executed.
+        """Work until `stop` is called or, with *until_idle*, until nothing is left to do.
 
         Returns when every run that was begun has been let go.
         """
@@ -141,19 +141,19 @@ class Worker:
             self._tell("worker.stop", left=len(self._active))
 
     def stop(self, reason: str = "the worker is stopping") -> None:
-        """Claim nothing more and stop every run at its next step; from any thread or signal."""
+        """Claim nothing more, stop runs at their next step; from any thread or signal."""
         self._stopping.set()
         for active in [*self._active.values()]:
             active.scope.stop(reason)
         self._wake.set()
 
     def offer(self, run_id: str) -> None:
-        """Claim this run before others, if a thread is free soon; from any thread. Only a hint."""
+        """Claim this run before others if a thread is free soon: a hint, from any thread."""
         self._offered.append(run_id)
         self._wake.set()
 
     def take(self, run_id: str) -> str:
-        """Claim this run and execute it in this thread; the outcome, ``held`` without a claim."""
+        """Claim this run and execute it in this thread; ``held`` without a claim."""
         with self._claiming:
             begun = [self._begin(claim) for claim in self._ask(1, run_id)]
         return self._execute(begun[0]) if begun else "held"
@@ -368,7 +368,7 @@ class Worker:
     # Looking after others
 
     def _sweep(self) -> None:
-        """Take back the runs of workers that died or were away for longer than their leases."""
+        """Take back the runs of workers that died or outlived their leases."""
         with self._claiming:
             self._take_back_stale()
 

@@ -58,7 +58,7 @@ class WorkerMetrics:
 def serve_metrics(
     host: str, port: int, *, metrics: Callable[[], str], is_healthy: Callable[[], bool]
 ) -> ThreadingHTTPServer:
-    """Serve ``/healthz`` and ``/metrics`` from a thread; the port is in `server_address`."""
+    """Serve ``/healthz`` and ``/metrics`` from a thread; see `server_address`."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

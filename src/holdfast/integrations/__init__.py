@@ -1,1 +1,1 @@
-"""Holdfast behind the interfaces of other frameworks, each in a module that is imported alone."""
+"""Holdfast behind the interfaces of other frameworks, each imported on its own."""

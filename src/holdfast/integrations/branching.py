@@ -47,7 +47,7 @@ class Top(msgspec.Struct, frozen=True):
 
 
 class SortedBranches(msgspec.Struct, frozen=True):
-    """The journal's `Branching` rules for checkpoints with ids and sort keys of their own."""
+    """The journal's `Branching` rules for checkpoints with foreign ids and sort keys."""
 
     sort_key: SortKey
     fast_forward_only: bool = False
@@ -98,7 +98,7 @@ def _top(storage: Storage, place: Place, sort_key: SortKey) -> Top:
 
 
 def top_of(storage: Storage, run_id: str, scope: str, sort_key: SortKey) -> Top:
-    """The top of the visible checkpoints of a scope, at the cost of those out of order."""
+    """The top of a scope's visible checkpoints, at the cost of those out of order."""
     newest, greatest = "", ""
     for header in storage.headers(RecordQuery(run_id=run_id, scope=scope)):
         newest = newest or header.id
@@ -109,7 +109,7 @@ def top_of(storage: Storage, run_id: str, scope: str, sort_key: SortKey) -> Top:
 
 
 def in_order(headers: Iterable[Header], sort_key: SortKey) -> Iterator[Header]:
-    """*headers*, given newest first by seq, in each scope in falling order of their sort keys."""
+    """*headers*, newest first by seq, in each scope sorted by falling sort key."""
     waiting: dict[tuple[str, str], list[Header]] = {}
 
     def order(header: Header) -> tuple[str, int]:

@@ -144,7 +144,7 @@ class Reading:
 
 
 class _Passing:
-    """Rebuilds checkpoints of one scope one after another, each from the one before it."""
+    """Rebuilds the checkpoints of one scope in turn, each from the one before."""
 
     def __init__(self, engine: Engine, records: Mapping[int, Record]) -> None:
         self._open = engine.reader.sealer.open

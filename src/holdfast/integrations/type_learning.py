@@ -41,7 +41,7 @@ def encode_adopting(value: Any, *, objects: bool = False) -> bytes:
 
 
 def adopt(classes: Iterable[type], *, objects: bool = False) -> None:
-    """Register the *classes* made of fields; with *objects*, also those made of attributes."""
+    """Register the *classes* of fields; with *objects*, also those of attributes."""
     for cls in classes:
         if cls in _adopted or not (_has_fields(cls) or (objects and _is_its_attributes(cls))):
             continue

@@ -16,7 +16,7 @@ _SCALARS = (bool, int, float, str, type(None))
 
 
 def check_fields(config: Any) -> None:
-    """Raise a `UsageError` for the first field whose value does not fit its annotation.
+    """Raise a `UsageError` for the first field that does not fit its annotation.
 
     Only scalars, literals and unions of them are checked; protocols and callables are not.
     """
@@ -58,7 +58,7 @@ def _is_checkable(kind: Any) -> bool:
 
 
 def check_keys(cls: Any, mapping: Mapping[str, Any], what: str) -> dict[str, Any]:
-    """Return *mapping* as arguments of the dataclass *cls*; an unknown key is a `UsageError`."""
+    """Return *mapping* as arguments of *cls*; an unknown key is a `UsageError`."""
     known = [*cls.__dataclass_fields__]
     for name in mapping:
         if name not in known:

@@ -103,7 +103,7 @@ class RunResult(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
 
 
 class GraphResult(RunResult[None], frozen=True, kw_only=True):
-    """The outcome of a graph's run. The keys of its state can be read from it directly.
+    """The outcome of a graph's run; the keys of its state can be read from it.
 
     ``result["answer"]`` is ``result.state["answer"]``; so are `get`, `in` and `keys`.
     """

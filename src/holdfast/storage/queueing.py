@@ -136,7 +136,7 @@ def queues_in(storage: Storage) -> Queueing | None:
 
 
 def check_queues(storage: Storage) -> Queueing:
-    """The queues of a storage; a `UsageError` that names the ones that keep them if it has none."""
+    """The queues of a storage; a `UsageError` names the storages that have them."""
     kept = queues_in(storage)
     if kept is None:
         name = type(storage).__name__ + (" on a cluster" if isinstance(storage, Queueing) else "")

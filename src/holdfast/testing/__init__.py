@@ -1,4 +1,4 @@
-"""For tests: the contract that every storage must keep, and records to keep it with.
+"""For tests: the contract of storages, and records to check it with.
 
 `StorageContract` needs pytest, and is loaded when it is first used; nothing else here does.
 """

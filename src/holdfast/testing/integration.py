@@ -1,4 +1,4 @@
-"""From end to end, on this installation: real processes that are killed and resume.
+"""End to end on this installation: real processes, killed and resumed.
 
 ```console
 $ python -m holdfast.testing.integration
@@ -47,7 +47,7 @@ def _note(calls: Path, what: int) -> None:
 
 
 def _wait_for_turn() -> None:
-    """Wait until the parent allows another step, or has closed the pipe and allows all."""
+    """Wait until the parent allows another step, or all by closing the pipe."""
     sys.stdin.read(1)
 
 

@@ -1,4 +1,4 @@
-"""Sealed records for tests: a clock that is handed out, and a writer that chains what it seals."""
+"""Sealed records for tests: a manual clock, and a writer that chains records."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class JournalWriter:
         return cls(run_id, clock=clock)
 
     def record(self, body: bytes | None = None, **fields: Unpack[HeaderFields]) -> Record:
-        """The next record: a keyframe at the step of its seq, unless *fields* say otherwise."""
+        """The next record: a keyframe at the step of its seq, unless *fields* differ."""
         seq, saved_at = self.seq + 1, self.clock.read()
         given: HeaderFields = {
             "id": _id(self.run_id, seq, saved_at),
@@ -147,6 +147,6 @@ def make_records(
 
 
 def _id(run_id: str, seq: int, saved_at: datetime) -> str:
-    """A UUIDv7 of the record's own time: the same record gets the same id in every test run."""
+    """A UUIDv7 of the record's own time: the same id in every test run."""
     entropy = hashlib.sha256(f"{saved_at.timestamp()} {seq} {run_id}".encode()).digest()
     return new_id(int(saved_at.timestamp() * 1_000_000) * 1_000, entropy)

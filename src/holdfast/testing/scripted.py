@@ -15,7 +15,7 @@ Script: TypeAlias = Callable[[Sequence[Message]], Reply | str] | Sequence[Reply 
 
 
 class ScriptedModel:
-    """A model whose reply is a function of the messages, so that it is the same in any process.
+    """A model that replies by a function of the messages, alike in any process.
 
     The script is a function of the messages, or a list of replies: then the number of assistant
     messages so far says which one comes next. A text that is JSON is the structured answer too,

@@ -1,4 +1,4 @@
-"""Hold the storages of this installation to their contract: PASS or FAIL, a line a promise.
+"""Check the storages of this installation: PASS or FAIL, a line a promise.
 
 ```console
 $ python -m holdfast.testing.unit            # memory, file and sqlite

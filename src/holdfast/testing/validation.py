@@ -1,4 +1,4 @@
-"""Checks of a storage where you have put it: written to, killed, damaged, filled up.
+"""Checks of a storage in its place: written to, killed, damaged, filled up.
 
 ```console
 $ python -m holdfast.testing.validation sqlite:////srv/agents/runs.db
@@ -76,7 +76,7 @@ def _write_on(address: str, run_id: str) -> None:
 
 
 def _fill(address: str, run_id: str) -> None:
-    """Save until there is no room for any file to grow; then, with room again, once more."""
+    """Save until no file has room to grow; then, with room again, once more."""
     with CheckpointManager(address) as manager:
         state = manager.resume_from_latest(run_id) or State.new({"items": []}, run_id=run_id)
         sys.dont_write_bytecode = True  # the limit would cut short what Python caches of a module

@@ -31,7 +31,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fields_of(values: Mapping[str, Any]) -> list[Field]:
-    """A field for each key, by the kind of its value; long values and late keys are left out."""
+    """A field for each key, by its value's kind; long values and late keys left out."""
     found: list[Field] = []
     for key, value in values.items():
         text = _text(value)

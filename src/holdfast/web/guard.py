@@ -1,4 +1,4 @@
-"""The door of the page: every request passes these checks before any handler sees it."""
+"""The checks that every request passes before any handler sees it."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Guard:
         return f"holdfast_{server[1]}"
 
     def _signed_in_now(self, request: Request) -> Response | None:
-        """Exchange the token of a one-time link for a cookie, and drop it from the address."""
+        """Exchange a one-time link's token for a cookie; drop it from the address."""
         token = request.query_params.get("token")
         if token is None or not isinstance(self._auth, Sessions) or request.method != "GET":
             return None

@@ -112,7 +112,7 @@ class Live:
 
 
 def _newest(storage: Storage, is_known: Callable[[str], bool], limit: int) -> list[Header] | None:
-    """The records of the storage since the newest known one, oldest first; None if too many.
+    """The records since the newest known one, oldest first; None if too many.
 
     Of the first *limit* records those that are not known, and of older ones all up to a known one.
     """
@@ -128,7 +128,7 @@ def _newest(storage: Storage, is_known: Callable[[str], bool], limit: int) -> li
 
 
 def _after(storage: Storage, seen: str) -> list[Event]:
-    """The records after the one that was *seen*, oldest first; the newest if it is not stated."""
+    """The records after the *seen* one, oldest first; the newest if not stated."""
     if not seen:
         newest = storage.headers(RecordQuery(limit=1, notes=True))
         return [(header.id, _told(header)) for header in newest]
@@ -193,7 +193,7 @@ class _Hub:
         return [*self._events][len(self._events) - fresh :], self.count
 
     def place_of(self, id: str) -> int | None:
-        """The number of events up to the one of a record; None if that is not among the last."""
+        """The number of events up to a record's; None if it is not among the last."""
         places = (at for at, event in enumerate(reversed(self._events)) if event[0] == id)
         back = next(places, None)
         return None if back is None else self.count - back

@@ -130,7 +130,7 @@ def _clock(moment: datetime) -> str:
 
 
 def _facts_line(note: NoteView) -> str:
-    """What a note that has no id of its own says, in a line."""
+    """The content of a note without an id, in a line."""
     facts = note.facts
     if note.kind == "tag":
         names = [f"+{tag}" for tag in facts.get("add", ())]

@@ -1,4 +1,4 @@
-"""Serves the page: binds a socket, prints a link that signs in once, and runs until stopped."""
+"""Serves the page: binds a socket, prints a one-time link, runs until stopped."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def serve(
     graphs: Mapping[str, str] | None = None,
     ready: Callable[[str], None],
 ) -> None:
-    """Serve the page of a storage until a signal stops it; *ready* is called with its link.
+    """Serve the page of a storage until a signal; *ready* is called with its link.
 
     Beyond loopback, *auth* must be chosen: ``token``, the one-time link, or ``proxy:HEADER``, the
     header in which a proxy that signed the user in names them.
@@ -108,7 +108,7 @@ def _auth(choice: str, key: bytes) -> Sessions | UserOf:
 
 
 def _key() -> bytes:
-    """The key that signs cookies; kept for its owner only, so that they outlive a restart."""
+    """The key that signs cookies, readable by its owner, so that they last."""
     home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     path = Path(home) / "holdfast" / "page.key"
     try:

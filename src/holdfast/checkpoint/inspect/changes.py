@@ -192,7 +192,7 @@ def _newest_before(reader: Reader, run_id: str, scope: str, seq: int) -> int:
 def _last_change(
     reader: Reader, keyframe: Header, written: tuple[int, int], key: str, rest: list[str]
 ) -> int:
-    """The record before a keyframe to look at next: none between the two wrote at the path.
+    """The record before a keyframe to look at next; none between wrote there.
 
     Of a list that was only appended to, the first keyframe that has the item is searched for.
     """

@@ -1,4 +1,4 @@
-"""The commands of the console; those that `holdfast` has too are called, not repeated."""
+"""The commands of the console; those of `holdfast` are called, not repeated."""
 
 from __future__ import annotations
 

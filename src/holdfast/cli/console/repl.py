@@ -87,7 +87,7 @@ class Console:
         return int(self._failed and not self.lines.interactive)
 
     async def _line(self) -> str | None:
-        """The next line; a request whose time runs out meanwhile is rejected, if it is to be."""
+        """The next line; a request that expires meanwhile is rejected if it is to be."""
         if not self.lines.interactive:
             return await self.lines.next(_PROMPT)
         await self._know_ids()
@@ -100,7 +100,7 @@ class Console:
             return ""
 
     async def _time_left(self) -> float | None:
-        """Seconds until something that the run waits for is rejected; None if nothing will be."""
+        """Seconds until something that the run waits for is rejected; None for never."""
         state = self.fleet.state
         if state is None or state.status != "waiting" or not self.fleet.checkpointing:
             return None

@@ -1,4 +1,4 @@
-"""The graph of the runs that `holdfast demo` leaves: a report that is planned, written, approved.
+"""The graph of the runs that `holdfast demo` leaves: a planned, approved report.
 
 `holdfast resume` finds it here, because its runs say so. What a model would answer is made up.
 """

@@ -151,7 +151,7 @@ class Cli:
 
     @contextmanager
     def progress(self, title: str, total: int) -> Iterator[Callable[[], None]]:
-        """A progress bar on stderr if that is a terminal; gives a function to call at each step."""
+        """A progress bar on stderr, if a terminal; gives the function to advance it."""
         stream = self.terminal.stderr
         if not stream.isatty() or total < 2:
             yield lambda: None

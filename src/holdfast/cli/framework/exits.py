@@ -57,7 +57,7 @@ _CODES: tuple[tuple[type[BaseException], int], ...] = (
 
 
 def let_go(stream: IO[str]) -> None:
-    """Point *stream* at nothing after its reader stopped, so that closing it does not fail."""
+    """Point *stream* at nothing after its reader stopped, so that it closes well."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, stream.fileno())
     os.close(null)

@@ -1,4 +1,4 @@
-"""Short forms of times, sizes, money, values and changes, for tables; and their way back."""
+"""Short forms of times, sizes, money, values and changes, and how to read them."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def status_cell(status: str) -> Cell:
 
 
 def short_id(id: str, among: Iterable[str] = ()) -> str:
-    """The start of a checkpoint's id that names it among others, and ends in its random part.
+    """The start of a checkpoint's id that names it among others.
 
     >>> short_id("018bcfe5-6800-7000-8000-00000000beef", ["018bcfe5-6800-7000-8000-00000000abcd"])
     '018bcfe5-6800-7000-8000-00000000b'

@@ -15,7 +15,7 @@ _LANGGRAPH = "graph.invoke(None, config) resumes the thread"
 
 
 def recorded_entry(manager: CheckpointManager, run: RunInfo) -> str | None:
-    """The ``module:name`` that the run recorded; empty for a LangGraph thread, None for none."""
+    """The ``module:name`` that the run recorded; "" for LangGraph, None for none."""
     reader = manager.reader
     newest = reader.newest(run)
     beside: Any = reader.load(newest).extra if newest is not None else {}

@@ -1,4 +1,4 @@
-"""Tables and lines for people, JSON for programs; escape sequences in data are written out.
+"""Tables and lines for people, JSON for programs, no raw escape sequences.
 
 Data goes to stdout, everything else to stderr.
 """
@@ -34,7 +34,7 @@ _PADDED = 60
 
 
 def plain(text: object, *, lines: bool = False) -> str:
-    r"""*text* with every control character written out, so that it cannot steer a terminal.
+    r"""*text* with every control character written out: it cannot steer a terminal.
 
     With *lines*, line ends and tabs stay.
 

@@ -112,7 +112,7 @@ A key whose changes are not all known is left out.
 
 
 def after_change(written: Written, changed: Mapping[str, bool], seq: int) -> Written:
-    """*written* after the record *seq*, which changed these keys (True: only appended)."""
+    """*written* after record *seq* changed these keys (True: only appended)."""
     after = dict(written)
     for key, appended in changed.items():
         if not appended:

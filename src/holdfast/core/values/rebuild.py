@@ -211,7 +211,7 @@ def _unescape(part: str) -> str:
 
 
 def note_change(changed: dict[str, bool], step: Operation, keys: Iterable[str]) -> None:
-    """Note the key that an operation changed, or all *keys*; True if it appended to its list."""
+    """Note the key that an operation changed, or all *keys*; True if it appended."""
     if not step.path:
         changed.update(dict.fromkeys(keys, False))
         return

@@ -66,7 +66,7 @@ _BRANCHING = SortedBranches(_by_time)
 
 
 class HoldfastCheckpointStorage:
-    """A `CheckpointStorage` on any storage of Holdfast's; what `save` returned is durable.
+    """A `CheckpointStorage` on any Holdfast storage; what `save` returned is durable.
 
     *storage* is a `Storage`, an address, a registered name, a `CheckpointManager`, or None for
     the default address. The checkpoints of one workflow name are one run, so everything that
@@ -136,7 +136,7 @@ class HoldfastCheckpointStorage:
         return await self._awaited.perform(self._workflows.ids(workflow_name))
 
     async def get_latest(self, *, workflow_name: str) -> WorkflowCheckpoint | None:
-        """The checkpoint of a workflow with the newest timestamp; of equal ones the last saved."""
+        """The checkpoint with the newest timestamp; of equal ones the last saved."""
         return await self._awaited.perform(self._workflows.latest(workflow_name))
 
     async def delete(self, checkpoint_id: str) -> bool:

@@ -1,4 +1,4 @@
-"""Checkpointer for LangGraph: `HoldfastSaver`, and an importer of existing threads."""
+"""Checkpointer for LangGraph: `HoldfastSaver`, and an importer of threads."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class _Given:
 
 
 class Backpressure:
-    """Tracks the versions that are not stored yet, and delays the steps that follow them.
+    """Tracks versions that are not stored yet, and delays the steps after them.
 
     *flush* sends the saves that a running event loop has queued, and returns True if the loop may
     wait for them. A waiting loop does nothing else, but for no longer than one commit, and that
@@ -109,7 +109,7 @@ class Backpressure:
 
     @contextmanager
     def saving(self, versions: Iterable[Any]) -> Iterator[Callable[[], None]]:
-        """Cover the save of a checkpoint with these versions; yields the callback for "stored"."""
+        """Cover the save of a checkpoint with these versions; yield the "stored" callback."""
         with self._changed:
             own = [self._given[one] for one in versions if one in self._given]
             for given in own:

@@ -146,7 +146,7 @@ def _compare(row: _Row, found: Found | None, saver: HoldfastSaver) -> None:
 
 @contextmanager
 def _watched() -> Iterator[Callable[[], None]]:
-    """Yield a check that raises once the serializer has turned objects into plain dicts."""
+    """Yield a check that raises once the serializer made plain dicts of objects."""
     blocked: set[str] = set()
 
     def listen(event: Any) -> None:

@@ -142,7 +142,7 @@ def _copy(value: Any) -> Any:
 
 
 def _proof(fields: dict[str, Any]) -> bytes | None:
-    """Text that distinguishes values that compare equal: 1, 1.0 and True, or 0 and False."""
+    """Text that tells values apart that compare equal: 1, 1.0, True; 0, False."""
     rest = [one for one in fields.values() if type(one) is not str and (one or one == 0)]
     if not rest:
         return None

@@ -72,7 +72,7 @@ def _node_of(path: str) -> str | None:
 
 
 def asks(address: Address, writes: Sequence[tuple[str, Any]]) -> bool:
-    """True for writes of the thread itself with which a task asks, or continues after an answer.
+    """True for the thread's own writes by which a task asks, or takes an answer.
 
     LangGraph writes what a subgraph asks to the thread's own namespace as well.
     """
@@ -80,7 +80,7 @@ def asks(address: Address, writes: Sequence[tuple[str, Any]]) -> bool:
 
 
 def interrupts(channel: str, value: Any) -> list[Any]:
-    """The interrupts that a write to *channel* holds; anything else may be written there too."""
+    """The interrupts in a write to *channel*; others may be written there too."""
     if channel != INTERRUPT or not isinstance(value, list | tuple):
         return []
     return [one for one in value if isinstance(getattr(one, "id", None), str)]

@@ -76,7 +76,7 @@ class ThreadReading(Reading):
         }
 
     def _answers(self, header: Header, read: Any) -> Iterator[tuple[int, str, Any]]:
-        """Answers given from outside after a checkpoint: seq, question and value, oldest first."""
+        """Answers given after a checkpoint: seq, question and value, oldest first."""
         query = RecordQuery(run_id=header.run_id, kind="answer", notes=True)
         seqs = [note.seq for note in self._storage.headers(query) if note.seq > header.seq]
         for seq in reversed(seqs):
@@ -119,7 +119,7 @@ class ThreadReading(Reading):
         return chain(after, rest)
 
     def ancestors(self, header: Header, most: int) -> list[Header]:
-        """The checkpoints that this one came from, the nearest first, *most* of them at most."""
+        """The checkpoints that this one came from, nearest first, at most *most*."""
         found: list[Header] = []
         seen = {header.id}
         while header.parent is not None and header.parent not in seen and len(found) < most:

@@ -256,7 +256,7 @@ def tasks_writing(channel: str, notes: Iterable[tuple[int, bytes]]) -> dict[str,
 
 
 def fold(notes: Iterable[bytes]) -> list[tuple[str, str, bytes]]:
-    """Task, channel and text of the writes that count, in the order in which they apply.
+    """Task, channel and text of the effective writes, in the order they apply.
 
     Of ordinary writes of a task at the same place the first counts, of special ones the last.
     """

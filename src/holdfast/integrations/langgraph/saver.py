@@ -41,7 +41,7 @@ from holdfast.storage.base import Storage
 
 
 class HoldfastSaver(BaseCheckpointSaver[str]):
-    """Keeps LangGraph threads in a storage of Holdfast's; blocking and awaited, on any of them.
+    """Keeps LangGraph threads in any Holdfast storage; blocking and awaited.
 
     *storage* is a `Storage`, an address such as ``sqlite:///threads.db``, a registered name, a
     `CheckpointManager` (for encryption, hooks or retention), or None for the default address.

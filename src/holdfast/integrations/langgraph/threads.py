@@ -128,7 +128,7 @@ class Threads:
         path: str,
         read: Read,
     ) -> Steps[None]:
-        """Save writes to a checkpoint, which need not be there yet, and the questions in them."""
+        """Save writes to a checkpoint, perhaps a later one, and the questions in them."""
         thread_id = check_run_id(address.thread_id, "thread_id")
         stored = [(channel, text) for (channel, _), text in zip(writes, texts, strict=True)]
         notes = [note_of(address, stored, task, path)]

@@ -72,7 +72,7 @@ class Sealed:
 
 
 def encode_value(value: Any) -> bytes:
-    """Encode a channel value or write; exceptions become their `repr`, as in LangGraph."""
+    """Encode a channel value or write; exceptions become their `repr`."""
     if _GRAPH_TYPES in sys.modules:
         _register_graph_types()
     try:
@@ -96,7 +96,7 @@ def decode_value(text: bytes) -> Any:
 
 
 def _exceptions_as_text(value: Any, made: dict[int, Any]) -> Any:
-    """Copy *value* with each exception in it replaced by its `repr`; itself if it holds none.
+    """Copy *value* with each exception replaced by its `repr`; itself without any.
 
     *made* holds the result for each object met so far, by its identity.
     """
@@ -180,7 +180,7 @@ def _make_with(make: Callable[[MessageParts], Any], parts: dict[str, Any]) -> An
 
 
 def _model_parts(cls: Any) -> tuple[Callable[[Any], Any], Callable[[MessageParts], Any]]:
-    """Build the functions that take a model apart, without default values, and make it again."""
+    """Build the functions that take a model apart, without defaults, and back."""
     defaults: dict[str, Any] = {}
     containers: dict[str, Any] = {}
     for name, field in cls.model_fields.items():

@@ -35,7 +35,7 @@ class Upkeep:
         self._reading.forget(thread_id)
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> Steps[None]:
-        """Remove the checkpoints that LangGraph runs with these ids made, and writes to them."""
+        """Remove the checkpoints of LangGraph runs with these ids, and their writes."""
 
         def find() -> dict[str, list[Header]]:
             gone: dict[str, list[Header]] = {}
@@ -64,7 +64,7 @@ class Upkeep:
         self._reading.forget(thread_id)
 
     def prune(self, thread_id: str, strategy: str) -> Steps[None]:
-        """Keep the newest checkpoint of each namespace, and what it is rebuilt from; or nothing."""
+        """Keep each namespace's newest checkpoint and what rebuilds it; or nothing."""
         if strategy not in ("keep_latest", "delete"):
             raise UsageError(
                 f"prune has no strategy {strategy!r}", hint="give 'keep_latest' or 'delete'"

@@ -194,7 +194,7 @@ class Agent:
         task: str,
         **options: Unpack[StartOptions],
     ) -> AsyncRunHandle[None]:
-        """Queue a run for a worker, and give a handle; see `holdfast.workflow`'s ``start``.
+        """Queue a run for a worker; give a handle. See `holdfast.workflow`'s ``start``.
 
         *entry_point* names the agent where it is no variable of its module, or a function that
         makes it: ``app:make_agent``. A worker executes one run at a time of an agent that is a
@@ -380,11 +380,11 @@ class Agent:
         return open_model(config.llm_provider, config.model, **given, **config.provider_config)
 
     def interrupt(self, message: str = "", *, mode: InterruptMode = "graceful") -> None:
-        """Ask the run to stop, after its cycle or at once; from any thread. It can be resumed."""
+        """Ask the run to stop, after its cycle or at once; from any thread."""
         self.interrupts.request("user", message, mode)
 
     def as_tool(self, name: str | None = None, description: str = "") -> Tool:
-        """This agent as a tool of another. Each call is its own run, linked to the other's."""
+        """This agent as a tool of another; each call is a run of its own, linked to it."""
         return agent_tool(self, name, description)
 
     # The state

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def agent_tool(agent: BaseAutonomousAgent, name: str | None, description: str) -> Tool:
-    """*agent* as a tool that takes a task. Its run can be continued, so a call may be repeated."""
+    """*agent* as a tool that takes a task; its run resumes, so a call may be repeated."""
     schema = {
         "type": "object",
         "properties": {"task": {"type": "string", "description": "What it is to do."}},

@@ -73,7 +73,7 @@ class AgentConfig:
         Triggers(self.checkpoint_frequency, self.checkpoint_interval_seconds)
 
     def triggers(self, others: Triggers) -> Triggers:
-        """These and the state manager's triggers combined; a default yields to the manager's.
+        """These and the state manager's triggers combined; its own override defaults.
 
         Without any, the beginning and the end of a run, failures and questions are saved.
         """
@@ -104,7 +104,7 @@ class AgentOptions(NamedTuple):
         return self.manager is None and (self.storage is not None or isinstance(self.name, str))
 
     def read(self, default_id: str) -> tuple[AgentConfig, str]:
-        """The configuration and the agent's id; a `UsageError` if the arguments contradict."""
+        """The configuration and the agent's id; a `UsageError` for contradictions."""
         name, config, agent_id = self.name, self.config, self.agent_id
         if isinstance(name, str):
             if agent_id != default_id and agent_id != name:

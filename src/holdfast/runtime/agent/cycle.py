@@ -86,7 +86,7 @@ class Cycles:
         return self._kept(state)
 
     async def _guarded(self, node: Callable[[State], Awaitable[State]], state: State) -> State:
-        """Execute *node*; an interrupt or a failure ends the run with its reason in the state."""
+        """Execute *node*; an interrupt or a failure ends the run with its reason."""
         interrupts = self._agent.interrupts
         with interrupts.cancellable():
             try:

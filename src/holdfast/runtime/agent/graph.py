@@ -29,7 +29,7 @@ _NO_LIMIT = 1 << 60
 
 
 class AgentGraph(StateGraph):
-    """A graph whose checkpoints managers load as `AgentState`; found through its agent."""
+    """A graph whose checkpoints load as `AgentState`; found through its agent."""
 
     form = "agent"
 
@@ -99,7 +99,7 @@ def check_name(header: Header, agent_id: str) -> None:
 
 
 def find_start(reader: Reader, agent_id: str, checkpoint: str | None, task: str) -> Start | None:
-    """The run to continue: that of *checkpoint*, or the newest unfinished one with *task*."""
+    """The run to continue: of *checkpoint*, or the newest unfinished with *task*."""
     if checkpoint is not None:
         header = reader.resolve(checkpoint)
         check_name(header, agent_id)

@@ -70,7 +70,7 @@ def _set_usage(state: AgentState, usage: Usage) -> None:
 
 
 def restored(state: State) -> AgentState:
-    """The agent's state in a graph's state, free to be changed; logs only by appending."""
+    """The agent's state in a graph's state, mutable; logs only by appending."""
     values: dict[str, Any] = {
         name: list(state[name]) if name in LOGS else give_out(state[name]) for name in state
     }

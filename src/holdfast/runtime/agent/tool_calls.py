@@ -1,4 +1,4 @@
-"""Tool calls of an agent: with hooks, approvals in its state, and other agents as tools."""
+"""Tool calls of an agent: hooks, approvals in its state, other agents as tools."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Outcome:
-    """A tool's result with the fields of the agent's state that changed during the call."""
+    """A tool's result with the agent's state fields that changed during the call."""
 
     result: Any
     changed: dict[str, Any]

@@ -1,4 +1,4 @@
-"""Runs and checkpoints of a fleet in its storage: found, listed, forked, cleaned up."""
+"""Runs and checkpoints of a fleet in its storage: find, list, fork, clean up."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ logger = logging.getLogger("holdfast.fleet")
 
 
 class FleetRuns:
-    """The runs of one fleet. Without *saves*, the storage lasts as long as the process."""
+    """The runs of one fleet; without *saves*, only as long as the process lives."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class FleetRuns:
         return status
 
     async def prepare(self, checkpoint_id: str, text: str) -> tuple[str, str | None]:
-        """The run that continues from a checkpoint with *text*, and the run it was forked from.
+        """The run that continues from a checkpoint with *text*, and its fork's origin.
 
         An earlier checkpoint, or another text for a completed run, makes a fork. A run that a live
         process executes is a `LeaseHeldError`.

@@ -163,7 +163,7 @@ class FleetExecution:
         return await asyncio.to_thread(look)
 
     async def _asked(self, run_id: str, waiting: Sequence[Waiting]) -> dict[str, Any] | None:
-        """Ask people through the handler; return answers for the run, None if there are none."""
+        """Ask people through the handler; return their answers, None without any."""
         if self._handler is None:
             return None
         answers: dict[str, Any] = {}
@@ -183,7 +183,7 @@ class FleetExecution:
     async def distribute(
         self, run_id: str, requests: Sequence[ApprovalRequest], answers: dict[str, Any]
     ) -> dict[str, Any]:
-        """Write the answers for agents inside the run to their journals; return the others."""
+        """Write the answers for agents inside the run to their journals; return others."""
         storage = self._graph.manager.storage
         for request in requests:
             if request.workflow_id != run_id and request.request_id in answers:

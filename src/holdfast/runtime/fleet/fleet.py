@@ -65,7 +65,7 @@ class FleetResult(RunResult[str], frozen=True, kw_only=True):
 
 
 class Fleet:
-    """Many agents and one task: a manager plans, and decides round by round who does what.
+    """Many agents and one task: a manager plans, and decides each round who does what.
 
     After every round everything is saved in one atomic append, every participant's history
     included. A run that was killed continues with the round it was in, and repeats no recorded
@@ -324,7 +324,7 @@ class Fleet:
         user_input: str,
         **options: Unpack[StartOptions],
     ) -> AsyncRunHandle[None]:
-        """Queue a run for a worker, and give a handle; see `holdfast.workflow`'s ``start``."""
+        """Queue a run for a worker; give a handle. See `holdfast.workflow`'s ``start``."""
         if not user_input:
             raise UsageError("there is no task", hint="give one")
         if not self.checkpointing:
@@ -480,7 +480,7 @@ class Fleet:
         return await self._manager.export_json(status.header.id, "fleet")
 
     async def cleanup(self) -> int:
-        """Remove what *cleanup_after_days* says; return the number of runs and checkpoints.
+        """Remove what *cleanup_after_days* says; return the runs and checkpoints gone.
 
         `run` calls it.
         """

@@ -1,4 +1,4 @@
-"""The graph of a fleet: plan, rounds, replan, answer; and the state that it works on.
+"""The graph of a fleet: plan, rounds, replan, answer; and its state.
 
 ==================  ===============================================================================
 task                the task of the fleet

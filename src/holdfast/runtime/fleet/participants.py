@@ -84,8 +84,10 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
 @runtime_checkable
 class Participant(Protocol):
-    """A member of the team. Its work is part of the round's step: calls that must not be repeated
-    go through `holdfast.effect`."""
+    """A member of the team; its work is part of the round's step.
+
+    Calls that must not be repeated go through `holdfast.effect`.
+    """
 
     @property
     def description(self) -> str:
@@ -100,7 +102,7 @@ class Participant(Protocol):
 
 
 class FunctionParticipant:
-    """A function of the instruction or, with two parameters, of the instruction and the messages.
+    """A function of the instruction and, as a second parameter, the messages.
 
     It returns text or a `Reply`, which is recorded; killed before that, it is called again.
     """
@@ -204,7 +206,7 @@ class _ParticipantToolCalls(ToolCalls):
 
     @property
     def bind(self) -> bool:
-        """True if the model must not be asked again: a call was approved, or may have happened."""
+        """True if the model must not be asked again: a call was approved or perhaps made."""
         return any(
             self.needs_approval(tool) or not (tool.read_only or tool.idempotent)
             for tool in self._tools.values()
@@ -245,7 +247,7 @@ async def ask_person(
     details: Mapping[str, Any],
     tool: Tool | None = None,
 ) -> Approval:
-    """Make the run wait until a person approves, with the time to answer that *settings* give."""
+    """Make the run wait until a person approves, for the time in *settings*."""
     asked_at = await effect("asked", _now, in_doubt="retry")
     return await ask_approval(
         operation,

@@ -144,7 +144,7 @@ def listed(one: CheckpointMetadata) -> dict[str, Any]:
 def outdated(
     storage: Storage, names: Iterable[str], oldest: datetime
 ) -> tuple[list[str], list[str]]:
-    """Runs of these names completed before *oldest*, and runs with older checkpoints to thin."""
+    """Runs of these names completed before *oldest*, and runs to thin out."""
     gone: list[str] = []
     thinned: list[str] = []
     for name in names:

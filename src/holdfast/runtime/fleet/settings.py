@@ -1,4 +1,4 @@
-"""Settings of a fleet as values, as `workflow.yaml` gives them, with their defaults.
+"""Settings of a fleet as values, as `workflow.yaml` gives them.
 
 Each class is a section of the file, each field a key. `runtime.fleet.workflow_file` reads them.
 """
@@ -64,7 +64,7 @@ class ApprovalSettings(_Section, frozen=True):
     """Operations, or tools by their names, that never wait, whatever the list above says."""
 
     def needs(self, *names: str) -> bool:
-        """Return whether a tool with these names, its own and its operation's, needs approval.
+        """Return True if a tool of these names (own, operation) needs approval.
 
         >>> ApprovalSettings(trusted_operations=["run_tests"]).needs("shell", "code_execution")
         True
@@ -80,7 +80,7 @@ class ApprovalSettings(_Section, frozen=True):
 
 
 class WorkflowSettings(_Section, frozen=True):
-    """``workflow``: the limits of a run. `Orchestrator` may set the counts for the fleet."""
+    """``workflow``: the limits of a run; `Orchestrator` may set counts for the fleet."""
 
     max_rounds: _Count = 10
     max_stalls: _Number = 3
@@ -104,7 +104,7 @@ class ManagerSettings(_Section, frozen=True):
 
 
 class Orchestrator(_Section, frozen=True):
-    """``fleet.orchestrator``: the limits, where they are to be others than ``workflow`` says."""
+    """``fleet.orchestrator``: the limits that differ from those of ``workflow``."""
 
     max_round_count: _Count | None = None
     max_stall_count: _Number | None = None

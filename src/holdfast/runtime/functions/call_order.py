@@ -1,4 +1,4 @@
-"""Positions of the calls in a durable function: the order in which they are created."""
+"""Positions of the calls in a durable function, in the order of creation."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class CallOrder(CallContext):
         return Spot("", self._count, self._prefix.rstrip("/"))
 
     def place(self, name: str, key: str | None) -> str:
-        """The id of the next call, ``charge@3``; a `ShapeError` if another one is recorded."""
+        """The id of the next call, ``charge@3``; a `ShapeError` if another is recorded."""
         if key is not None:
             return f"{_safe(name)}@{self._prefix}[{_safe(key)}]"
         position = self._next(name)
@@ -124,7 +124,7 @@ class CallOrder(CallContext):
         return [self._inside(f"{position}:{branch}/") for branch in range(number)]
 
     def at_patch(self, name: str) -> str | None:
-        """The id of the marker at the next position; None if an older run has another call there.
+        """The id of the marker at the next position; None if a call is recorded there.
 
         Then the position is left to that call.
         """

@@ -137,7 +137,7 @@ def step(
     probe: Callable[[str], Any] | None = None,
     **unknown: Any,
 ) -> Any:
-    """Make a function a step: in a run its outcome is recorded, and not computed again.
+    """Make a function a step: in a run its outcome is recorded, not computed again.
 
     *retries*, *backoff*, *timeout* and *concurrency* are those of a `RetryPolicy`, which may be
     given as *policy* instead. All attempts have one idempotency key, and failed ones are recorded.
@@ -200,12 +200,12 @@ class _Definition(Generic[P, R]):
 
     @property
     def entry_point(self) -> str:
-        """``module:name``, by which another process finds the workflow; empty if it cannot."""
+        """``module:name``, by which another process finds the workflow, or ""."""
         return entry_point_of(self, self.function.__module__)
 
     @property
     def versions(self) -> tuple[int, ...]:
-        """The versions of the workflow that its module defines, of which runs can be resumed."""
+        """The versions of the workflow in its module, whose runs can be resumed."""
         return tuple(sorted(_versions[self.name, self.function.__module__]))
 
     def _start(
@@ -336,7 +336,7 @@ class Workflow(_Definition[P, R]):
         idempotency_key: str | None = None,
         **kwargs: Any,
     ) -> RunHandle[R]:
-        """Queue the run for a worker, and give a handle to follow it. Nothing is executed here.
+        """Queue the run for a worker, and give a handle to it. Nothing is executed here.
 
         The run and its place in the *queue* are stored in one commit. Of the ready runs of a queue
         those of higher *priority* start first; those of different *key* s take turns. *delay* is
@@ -564,7 +564,7 @@ def workflow(
     storage: Target = None,
     **unknown: Any,
 ) -> Any:
-    """Make a function durable: started with `run`, it resumes after its last recorded call.
+    """Make a function durable: its `run` resumes after the last recorded call.
 
     Calls of steps, effects, child workflows, `holdfast.now` and the like are recorded in the order
     in which they are created; a resume replays them, so the code between them must do the same

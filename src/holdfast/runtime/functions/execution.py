@@ -1,4 +1,4 @@
-"""One execution of a workflow: begun or resumed, completed, failed or left waiting."""
+"""One execution of a workflow: begun or resumed, then completed, failed, waiting."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class FunctionRun:
         return self._opened.run_id
 
     def open(self, arguments: Mapping[str, Any] | None, entry_point: str) -> RunResult[Any] | None:
-        """Take the run and load it, or begin it with *arguments*; its result if it is completed.
+        """Take the run and load it, or begin it with *arguments*; its result if completed.
 
         Without arguments the run must be there; with other ones than it began with, it is a
         `UsageError`.
@@ -307,7 +307,7 @@ def _check_fits(
     kept: Mapping[str, Any],
     arguments: Mapping[str, Any] | None,
 ) -> None:
-    """Raise a `UsageError` if the run is not of that workflow or began with other arguments."""
+    """Raise a `UsageError` if the run is of another workflow or other arguments."""
     if not {"workflow", "arguments", "version"} <= kept.keys():
         raise UsageError(f"run {run_id!r} is no workflow's", hint="resume it with what began it")
     if kept["workflow"] != name:
@@ -349,7 +349,7 @@ def check_begun(
     arguments: Mapping[str, Any],
     storage: CheckpointManager | Storage | str | None,
 ) -> None:
-    """Raise a `UsageError` if the run that is there began in another way than asked for now."""
+    """Raise a `UsageError` if the stored run began in another way than asked for."""
     manager = manager_for(storage)
     try:
         run = manager.reader.run(run_id)

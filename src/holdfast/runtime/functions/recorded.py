@@ -35,7 +35,7 @@ def uuid4() -> _uuid.UUID:
 
 
 def patched(name: str) -> bool:
-    """True in runs that came here with this code, False in those that came by before it.
+    """True in runs that reached this point with the new code, False in older ones.
 
     Put new code behind it: a run that was recorded without the patch finishes on the old code.
     """

@@ -1,4 +1,4 @@
-"""Arguments and results of functions, as the journal stores them and as their annotations say."""
+"""Arguments and results of functions, as stored and as annotated."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ class _Values(_Kept):
 
 
 class _States(_Kept):
-    """A chain over states: each is a checkpoint of the chain's scope, and costs what it changed."""
+    """A chain over states: each is a checkpoint in its scope and costs its changes."""
 
     def __init__(self, parts: Parts, items: Sequence[Any]) -> None:
         super().__init__(parts, items)

@@ -1,4 +1,4 @@
-"""A graph that is ready to be executed, its shape, and the problems of one that is not."""
+"""A graph that is ready to be executed, its shape, and the problems of others."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _reached(entry: str, edges: Sequence[Edge]) -> set[str]:
 
 
 def difference(then: Shape | None, now: Shape, run_id: str) -> ShapeError:
-    """The error for a run that was begun with another graph; names the nodes and edges."""
+    """The error for a run begun with another graph; names the nodes and edges."""
     old = then or Shape((), (), "", ())
     facts: dict[str, list[Any]] = {
         "removed_nodes": [node for node in old.nodes if node not in now.nodes],

@@ -16,7 +16,7 @@ Predicate: TypeAlias = Callable[[State], bool | Awaitable[bool]]
 
 
 class Edge(msgspec.Struct, frozen=True):
-    """A way from one node to another, taken if its predicate is true or if it has none."""
+    """A way from one node to another, taken if its predicate is true or absent."""
 
     source: str
     target: str

@@ -55,7 +55,7 @@ _said: set[str] = set()
 
 
 class StateGraph:
-    """Nodes that change a state, edges that choose the next node, and checkpoints between them.
+    """Nodes that change a state, edges that choose the next, checkpoints between.
 
     >>> graph = StateGraph("count", storage="memory://")
     >>> graph.add_node("up", lambda state: {"n": state["n"] + 1})
@@ -330,7 +330,7 @@ class StateGraph:
         values: State | Mapping[str, Any] | None = None,
         **options: Unpack[StartOptions],
     ) -> AsyncRunHandle[None]:
-        """Queue a run for a worker, and give a handle; see `holdfast.workflow`'s ``start``."""
+        """Queue a run for a worker; give a handle. See `holdfast.workflow`'s ``start``."""
         wanted = QueueOptions(**options)
         return AsyncRunHandle(await asyncio.to_thread(self.submit, values, wanted))
 
@@ -424,7 +424,7 @@ class StateGraph:
         force: bool = False,
         on_event: Callable[[Event], None] | None = None,
     ) -> GraphResult:
-        """Continue a run after its newest checkpoint, with the node that was decided on then.
+        """Continue a run after its newest checkpoint, with the node decided on then.
 
         *run_id* may be a name: then the newest unfinished run of that name continues. With
         *checkpoint_id* or *step* the run is rewound to that checkpoint, or to the newest one at or
@@ -452,7 +452,7 @@ class StateGraph:
         secrets: Mapping[str, Any] | None = None,
         force: bool = False,
     ) -> State:
-        """`resume` for what is built on graphs: the final state, or a signal as of `execute`."""
+        """`resume` for what is built on graphs: the final state, or a signal."""
         wanted = ResumeRequest(
             run_id, checkpoint_id, None, answer, answers or {}, secrets or {}, force
         )
@@ -492,7 +492,7 @@ class StateGraph:
         *,
         metadata: Mapping[str, Any] | None = None,
     ) -> State:
-        """Save a run that is not being executed, with kind ``manual`` and the changes of *edit*.
+        """Save an idle run, with kind ``manual`` and the changes of *edit*.
 
         Recorded effects stay. If the next node has recorded nothing, an *edit* makes the graph
         decide on it again. A run that the store does not hold is begun with *edit*; nothing is
@@ -562,7 +562,7 @@ class StateGraph:
         return part(self.manager.reader, run_id, other)
 
     def to_mermaid(self, run_id: str | None = None) -> str:
-        """Draw the graph as a Mermaid flowchart; with a run, its path, counts and last node."""
+        """Draw the graph as a Mermaid flowchart; with a run, its path and counts."""
         reader = self.manager.reader if run_id is not None else None
         return draw(self.shape(), self._edges, reader, run_id)
 

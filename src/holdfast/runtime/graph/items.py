@@ -53,7 +53,7 @@ class Parts:
 
 
 async def call(fn: Callable[..., Any], *args: Any, thread: bool = False) -> Any:
-    """Call an async or a plain function; with *thread*, a plain one beside the event loop."""
+    """Call a function; with *thread*, a plain one beside the event loop."""
     if inspect.iscoroutinefunction(fn) or not thread:
         result = fn(*args)
     else:

@@ -133,7 +133,7 @@ class Loop:
         return await self._save(state, "manual", state.status, progress.next, error=progress.error)
 
     async def save_within(self, state: State, node: str) -> str:
-        """Save the state that the current *node* began with, and what it has recorded since."""
+        """Save the state that *node* began with, and what it has recorded since."""
         return await self._save(state, "pre_operation", "running", node, begun=True)
 
     async def _walk(self, state: State, current: str, here: StepContext) -> State:
@@ -262,7 +262,7 @@ class Loop:
     # Deciding
 
     async def _decide(self, state: State) -> str:
-        """The next node; a `StepError`, once the completed node is saved, if there is none."""
+        """The next node; without one a `StepError`, once the completed node is saved."""
         node, emit = state.node, self._emit
         if node is None:
             return self._plan.entry
@@ -312,7 +312,7 @@ class Loop:
         error: str = "",
         first: tuple[Note, ...] = (),
     ) -> str:
-        """Save *state* with the next node. *begun*: that node has recorded something already."""
+        """Save *state* with the next node; *begun* if that has recorded something."""
         session = self._session
         if session is None:
             return ""
@@ -453,7 +453,7 @@ class Loop:
             self._emit(kind, {"node": node, "error": ending.status})
 
     def _translated(self, error: asyncio.CancelledError, run_id: str, node: str) -> BaseException:
-        """The exception that a cancellation made by Holdfast stands for; else *error* itself."""
+        """The exception behind a cancellation by Holdfast; else *error* itself."""
         session = self._session
         if self._scope:
             return error

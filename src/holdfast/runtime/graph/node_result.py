@@ -77,7 +77,7 @@ def placed(place: Place, kind: str, status: str, error: str) -> Place:
 
 
 def waiting_signal(session: Session, error: Interrupted) -> BaseException:
-    """The signal that lists what the run waits for, or the error that refuses an answer."""
+    """The signal that lists what the run waits for, or a refused answer's error."""
     refused = session.ledger.refused
     if refused is not None:
         return refused
@@ -111,7 +111,7 @@ def drained(run_id: str, node: str, *, saved: bool) -> Drained:
 
 
 def uncancel() -> None:
-    """Take back a cancellation made by Holdfast, so that the task does not count as cancelled."""
+    """Take back a cancellation by Holdfast: the task does not count as cancelled."""
     task = asyncio.current_task()
     assert task is not None
     task.uncancel()

@@ -46,7 +46,7 @@ class ChainNode:
 
 
 class ParallelNode:
-    """Calls *processor* for every item, several at a time, and puts the results into the state.
+    """Calls *processor* for all items, some at a time; the state gets the results.
 
     *into* is the key for the list of results. *aggregate* receives the `ParallelResult`, errors
     included, and the state instead, and returns what a node returns.
@@ -94,7 +94,7 @@ class ParallelNode:
 
 
 class ConditionalNode:
-    """Calls the one of *routes* that *choose* names; *default* if there is no such route."""
+    """Calls the one of *routes* that *choose* names; *default* for no such route."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Parallel items: many calls of one function, their results in the order of the items."""
+"""Parallel items: many calls of one function, results in the items' order."""
 
 from __future__ import annotations
 

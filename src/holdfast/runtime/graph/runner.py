@@ -228,7 +228,7 @@ class Runner:
     def _rewound(
         self, session: Session, target: Target, state: State, progress: Progress
     ) -> _Found:
-        """An earlier checkpoint with what was spent since; warns of effects that may repeat."""
+        """An earlier checkpoint with the cost since; warns of effects that may repeat."""
         run, header = target.run, target.header
         abandoned = session.end != run.seq
         if abandoned or session.branch != progress.branch:

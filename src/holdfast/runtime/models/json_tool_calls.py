@@ -1,4 +1,4 @@
-"""Tool calls of small models: one schema covers every tool call and the final answer.
+"""Tool calls of small models: one schema for every tool call and final answer.
 
 The answer is ``{"tool": name, "args": {...}}`` or ``{"final": ...}``, and the server lets the
 model write nothing else. The conversation is sent as plain turns, all that such models know.
@@ -34,7 +34,7 @@ def _object(**properties: Any) -> dict[str, Any]:
 
 
 def plain_turns(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[dict[str, str]]:
-    """*messages* as turns of system, user and assistant, the tools described in the first."""
+    """*messages* as system, user and assistant turns; the first describes tools."""
     system = [message["content"] for message in messages if message["role"] == "system"]
     if tools:
         system.append("Answer with JSON: a call of one tool, or the final answer. The tools:")

@@ -173,14 +173,14 @@ _factories: dict[str, ModelFactory] = {}
 
 
 def register_provider(name: str, factory: ModelFactory) -> None:
-    """Register a provider for `open_model`: ``factory(model, **settings)`` makes the model."""
+    """Register ``factory(model, **settings)`` as a provider for `open_model`."""
     if not name or ":" in name:
         raise UsageError(f"{name!r} is no name for a provider", hint="a word without a colon")
     _factories[name] = factory
 
 
 def open_model(provider: str | None = None, model: str | None = None, **settings: Any) -> Model:
-    """Open the model of that name: ``open_model("ollama", "llama3.2")``, ``"ollama:llama3.2"``.
+    """Open a model by name: ``("ollama", "llama3.2")`` or ``"ollama:llama3.2"``.
 
     Without a provider and a model, the environment variable ``HOLDFAST_MODEL`` names them. The
     providers are ``local`` (a small model in this process, the extra ``local``), those of

@@ -37,7 +37,7 @@ class Resumable(Protocol):
     def resume_sync(
         self, run_id: str, *, checkpoint_id: str | None = None, force: bool = False
     ) -> RunResult[Any]:
-        """Continue a run, from its newest checkpoint or the one named, in its own event loop."""
+        """Continue a run, from its newest or the named checkpoint, in its own loop."""
 
 
 def module_of_caller(depth: int) -> str:
@@ -92,7 +92,7 @@ def _importable(module: Any) -> str:
 
 
 def load_resumable(entry_point: str) -> Resumable:
-    """Load the graph, agent, fleet or workflow at ``module:name``, or what a function there makes.
+    """Load the object at ``module:name``, or what a function there makes.
 
     Imports the module.
 

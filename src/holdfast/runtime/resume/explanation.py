@@ -152,7 +152,7 @@ _DO = {
 
 
 def explain(reader: Reader, plan: Plan | None, run_id: str) -> ResumePlan:
-    """Explain the resume of a graph's or a workflow's run; see `StateGraph.explain_resume`.
+    """Explain the resume of a run; see `StateGraph.explain_resume`.
 
     Without *plan* the shape of the graph is not compared.
     """
@@ -198,7 +198,7 @@ def explain(reader: Reader, plan: Plan | None, run_id: str) -> ResumePlan:
 
 
 def _explain_workflow(reader: Reader, run: RunInfo, loaded: Loaded) -> ResumePlan:
-    """Say which recorded calls of a durable function are returned, and what it waits for."""
+    """Say which recorded calls of a workflow are returned, and its waits."""
     newest = loaded.header
     completed = newest.status == "completed"
     ledger = open_notes(reader, run)
@@ -231,7 +231,7 @@ def _explain_workflow(reader: Reader, run: RunInfo, loaded: Loaded) -> ResumePla
 
 
 def _saved(reader: Reader, run: RunInfo, progress: Progress, notes: Sequence[Note]) -> Saved:
-    """Sum up the recorded effects by their headers; *notes* are those of the open step."""
+    """Sum up the recorded effects by their headers, and *notes* of the open step."""
     find = functools.partial(RecordQuery, run_id=run.run_id, notes=True)
     branches = [*reader.storage.headers(find(kind=BRANCH))][::-1]
     spans = spans_to(branches, run.seq)

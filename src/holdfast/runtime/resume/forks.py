@@ -36,7 +36,7 @@ async def fork(
 def edited(
     edit: Mapping[str, Any], metadata: Mapping[str, Any] | None = None
 ) -> Callable[[Loaded, CheckpointDraft], CheckpointDraft]:
-    """A change that makes a fork the start of a graph's run, with the values of *edit*.
+    """A change that makes a fork start a graph's run, with the values of *edit*.
 
     The fork counts as interrupted until it is resumed.
     """

@@ -1,4 +1,4 @@
-"""Records inside a run that a rewind must know: runs of agents, and failures of tools."""
+"""Records inside a run that a rewind needs: agents' runs, failures of tools."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ TOOL_FAILED = b'{"$t":"%b"' % TOOL_FAILED_NAME.encode()
 
 
 def run_inside(run_id: str, key: str) -> str:
-    """The run of an agent that is called inside a run, by the idempotency key of the call."""
+    """The run of an agent called inside a run, by the call's idempotency key."""
     return f"{run_id}.{key[:12]}"

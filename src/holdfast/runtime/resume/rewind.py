@@ -187,7 +187,7 @@ def _usage(state: State) -> Usage:
 
 
 def _own_usage(state: State, *, with_open: bool) -> Usage:
-    """The same without abandoned results, and without those of a cycle that is still open."""
+    """The same without abandoned results, and without those of an open cycle."""
     extra, used = state["extra"], _usage(state)
     if not with_open and "usage_before" in extra:
         used = Usage.read(extra["usage_before"])

@@ -46,7 +46,7 @@ def find_run(reader: Reader, run_id: str) -> RunInfo:
 def find_target(
     reader: Reader, run: RunInfo, checkpoint_id: str | None = None, step: int | None = None
 ) -> Target:
-    """The checkpoint with that id, the newest at or before *step*, or the run's newest."""
+    """The checkpoint with that id, the newest up to *step*, or the run's newest."""
     run_id = run.run_id
     found_now = reader.checked_newest(run_id)
     run, newest = found_now if found_now is not None else (run, None)

@@ -1,4 +1,4 @@
-"""Stop a run: signals, timeouts and requests. How a run is saved then belongs to the loop."""
+"""Stop a run: signals, timeouts and requests. The loop then saves it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests to stop a run: by a signal, a timeout or a call; at the next boundary or at once."""
+"""Requests to stop a run: by signal, timeout or call; at a boundary or at once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class InterruptReason(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StopRequests:
-    """Requests to stop one run. The first reason is kept; a second request is immediate.
+    """Requests to stop one run: the first reason stays, the second is immediate.
 
     A graceful request becomes immediate after *grace* seconds; None: never. Requests may come from
     any thread and from signal handlers.

@@ -1,4 +1,4 @@
-"""Runs that are begun here and executed elsewhere: submissions, and handles to follow them.
+"""Runs begun here and executed elsewhere: submissions, and handles to them.
 
 Holds what is written when a run is queued. Executing queued runs belongs to `holdfast.executors`.
 """

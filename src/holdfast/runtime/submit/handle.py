@@ -25,7 +25,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
 
 
 class RunHandle(Generic[T]):
-    """A run that was submitted. Every method reads or writes the storage; none executes it."""
+    """A submitted run; every method uses the storage, none executes the run."""
 
     def __init__(
         self, run_id: str, storage: CheckpointManager | Storage | str | None, look: Look
@@ -83,7 +83,7 @@ class RunHandle(Generic[T]):
         return answer(self.run_id, id, value, by=by, storage=self._storage)
 
     def cancel(self, *, by: str = "") -> None:
-        """Ask for the run to end: at its next step if it is executed, else before it starts.
+        """Ask for the run to end: at its next step, or before it starts.
 
         A worker saves it as ``interrupted``, and no worker continues it until it is requeued.
         """
@@ -92,7 +92,7 @@ class RunHandle(Generic[T]):
             manager.append_notes(self.run_id, (note,))
 
     def _ended(self, manager: CheckpointManager, *, raises: bool = True) -> Any:
-        """The result of a run that has ended; None if it has not. True in place of an error."""
+        """The result of a run that has ended, True in place of an error; else None."""
         run = manager.reader.run(self.run_id)
         if run is None:
             raise NotFoundError(f"no run {self.run_id!r}", run_id=self.run_id)

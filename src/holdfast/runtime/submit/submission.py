@@ -59,7 +59,7 @@ class QueueOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError("run_id= and idempotency_key= are given", hint="give one of them")
 
     def id_for(self, name: str) -> str:
-        """The run's id: given, made from the idempotency key and the workflow's *name*, or new."""
+        """The run's id: given, made from the idempotency key and *name*, or new."""
         if self.run_id is not None:
             return check_run_id(self.run_id)
         if self.idempotency_key is not None:
@@ -88,7 +88,7 @@ def begin_queued(
     version: int,
     options: QueueOptions,
 ) -> bool:
-    """Save the first checkpoint of a run with its submission; False if the run is there already.
+    """Save a run's first checkpoint with its submission; False if it exists.
 
     Nothing is executed. A run whose code another process could not find is a `UsageError`.
     """

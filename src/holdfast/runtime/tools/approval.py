@@ -32,7 +32,7 @@ class Approval(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _AnswerSchema:
-    """Schema of the answers to an approval, in the form of a pydantic model for `interrupt`."""
+    """Schema of answers to an approval, as a pydantic model for `interrupt`."""
 
     def __init__(self, tool: Tool | None) -> None:
         self._tool = tool

@@ -1,4 +1,4 @@
-"""Tool calls of a model: validated, approved, recorded, and not repeated on a resume."""
+"""Tool calls of a model: validated, approved, recorded, not repeated on a resume."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _last(error: Exception) -> Any:
 
 
 class ToolCalls:
-    """Calls the tools that a model asks for. Agents and participants override what they add."""
+    """Calls the tools that a model asks for; agents and participants override parts."""
 
     def __init__(self, tools: Mapping[str, Tool]) -> None:
         self._tools = tools
@@ -81,7 +81,7 @@ class ToolCalls:
         return tool.read_only and not self.needs_approval(tool)
 
     async def _outcome(self, call: ToolCall, index: int) -> str | tuple[Tool, Any]:
-        """Call one tool, the *index*-th of a reply; return its outcome, or why there is none."""
+        """Call one tool, the *index*-th of a reply; return its outcome or why not."""
         tool = self._tools.get(call.name)
         if tool is None:
             there = ", ".join(self._tools) or "none"
@@ -134,7 +134,7 @@ class ToolCalls:
         return tool.name
 
     async def perform(self, tool: Tool, arguments: dict[str, Any], key: str) -> Any:
-        """Call *tool*, which the journal shows not to have been called; return the outcome."""
+        """Call *tool*, which the journal shows was not called; return the outcome."""
         try:
             return storable(await tool.run(tool.read(arguments), key))
         except PASS_THROUGH_ERRORS:

@@ -248,7 +248,7 @@ def _type_schema(wanted: Any, name: str) -> dict[str, Any]:
 
 
 def _documented(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
-    """The first paragraph of the docstring, and what lines such as ``query: the words`` say."""
+    """The docstring's first paragraph, and lines such as ``query: the words``."""
     text = inspect.getdoc(function) or ""
     first, _, rest = text.partition("\n\n")
     matches = (_ABOUT.match(line) for line in rest.splitlines())

@@ -181,7 +181,7 @@ class DriftWatch:
     # Acting
 
     async def execute(self, graph: StateGraph, state: State | Mapping[str, Any]) -> State:
-        """``graph.execute(state)`` with the policy applied. The graph must be observed by it."""
+        """``graph.execute(state)`` with the policy applied; it must observe the graph."""
         made = state if isinstance(state, State) else State.new(state)
         go_back = partial(graph.resume_state, made.run_id, secrets=made.secrets)
         return await self._guarded(graph, partial(graph.execute, made), go_back)

@@ -80,7 +80,7 @@ def look_back(
 
 
 def step_detectors() -> tuple[Detector, ...]:
-    """Return the default detectors for steps that are paid for: they need fewer of them."""
+    """Return the default detectors for paid steps: they need fewer of them."""
     return default_detectors(stalled_after=2, repeated_times=2, exact_actions=True)
 
 

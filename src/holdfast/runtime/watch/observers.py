@@ -73,7 +73,7 @@ _PLAIN = frozenset(
 
 
 class LogObserver:
-    """Writes events to the logger ``holdfast.graph``: failures as warnings, routine as debug."""
+    """Writes events to the logger ``holdfast.graph``: failures as warnings."""
 
     def on_event(self, event: Event) -> None:
         """Log *event*."""
@@ -112,7 +112,7 @@ def register_observer(name: str, observer: Observer | Callable[[], Observer]) ->
 
 
 def get_observer(name: str) -> Observer:
-    """The observer registered as *name*, or a `NotFoundError` that lists the known names."""
+    """The observer registered as *name*; a `NotFoundError` lists the known names."""
     with _lock:
         found = _named.get(name)
         names = ", ".join(sorted(_named))
@@ -152,7 +152,7 @@ def emitter(
     facts: Mapping[str, Any],
     head: Callable[[], int] | None = None,
 ) -> Emit | None:
-    """A function that sends events with *facts* to *observers*; None if there are none.
+    """A function that sends events with *facts* to *observers*; None without any.
 
     *head* tells the newest record of the run.
     """

@@ -22,7 +22,7 @@ _EFFECT = {"done": "effect.complete", "failed": "effect.complete", "repeat": "ef
 
 
 def emit(type: str, **data: Any) -> None:
-    """Send an event from inside a run to its observers and streams; elsewhere do nothing.
+    """Send an event from inside a run to its observers; elsewhere do nothing.
 
     ``holdfast.emit("model.text", text=chunk)`` streams what a model of your own writes. The journal
     does not keep it.
@@ -41,7 +41,7 @@ def events(
     follow: bool = False,
     storage: CheckpointManager | Storage | str | None = None,
 ) -> RunEvents:
-    """The recorded events of a run after record *since*: for a client that lost its connection.
+    """The recorded events of a run after record *since*, for a reconnecting client.
 
     Give the `seq` of the last event that was seen, of this or of a stream in another process. The
     journal keeps checkpoints, effects with their costs, questions and answers; a model's text as

@@ -88,7 +88,7 @@ class EventStream(Generic[T]):
                 await asyncio.wait([self._task])
 
     async def since(self, seq: int) -> AsyncIterator[Event]:
-        """The events that happened after record *seq*, and then those that follow, to the end."""
+        """The events after record *seq*, and then those that follow, to the end."""
         first = self._count - len(self._kept)
         early = next((at for at, event in enumerate(self._kept) if event.seq > seq), None)
         async for event in self._from(first + early if early is not None else self._count):

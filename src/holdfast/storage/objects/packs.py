@@ -368,7 +368,7 @@ class Packs:
 def _needed(
     packs: Sequence[PackRef], inline: Sequence[int], first: int, last: int
 ) -> list[PackRef]:
-    """The packs with records from *first* to *last* that may not be among the *inline* ones."""
+    """The packs with records from *first* to *last* that may not be *inline*."""
     needed = []
     for pack in packs:
         low, high = max(pack.first, first), min(pack.last, last)

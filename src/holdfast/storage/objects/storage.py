@@ -244,7 +244,7 @@ class BucketStorage(LeaseSlots, Storage):
         return where
 
     def _check_not_lost(self, view: LogView) -> None:
-        """Raise a `CorruptError` if a run that was begun under a lease has no log any more.
+        """Raise a `CorruptError` if a run begun under a lease has no log any more.
 
         Taking a lease writes to the log, and the index names a run before its first record.
         """

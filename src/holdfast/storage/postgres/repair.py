@@ -76,7 +76,7 @@ def lost_runs(db: psycopg.Connection, sql: Queries) -> dict[str, int]:
 
 
 def _put_back(db: psycopg.Connection, sql: Queries, run_id: str) -> tuple[int, int] | None:
-    """Put a run that has records back into the list of runs; its ordinal and newest seq."""
+    """List a run that has records again; return its ordinal and newest seq."""
     ordinal = lost_runs(db, sql).get(run_id)
     if ordinal is None:
         return None

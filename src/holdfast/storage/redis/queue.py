@@ -1,4 +1,4 @@
-"""The entries of queues in one server: read as they are, changed together if none has changed.
+"""The entries of queues in one server, changed together if none has changed.
 
 Work on queues reads what it needs, collects its changes, and sends them in one script, which makes
 them if every entry and lease that they follow from is still the same; else the work is repeated.
@@ -36,7 +36,7 @@ _PAGE = 512
 
 
 class WasChanged(Exception):
-    """What was read is no longer so; the work is to be repeated."""
+    """The entries that were read have changed; repeat the work."""
 
 
 class RedisQueues(LeasedQueueTable):
@@ -65,7 +65,7 @@ class RedisQueues(LeasedQueueTable):
             raise WasChanged
 
     def arguments(self) -> list[Any]:
-        """What the changes follow from, and the changes, as the scripts read them."""
+        """The basis of the changes, and the changes, as the scripts read them."""
         expected = [part for place, value in self._expected.items() for part in (*place, value)]
         changes = [part for change in self._changes for part in (len(change), *change)]
         return [len(self._expected), *expected, *changes]
@@ -340,7 +340,7 @@ def _entry(run_id: str, text: bytes) -> QueueEntry | None:
 
 
 def _member(entry: QueueEntry) -> bytes:
-    """An entry in a list that is sorted by its members: priority, rank, then key and run id."""
+    """An entry in a sorted list: priority, rank, then key and run id."""
     order = b"%08x%s" % ((1 << 31) - entry.priority, struct.pack(">d", entry.rank).hex().encode())
     return order + netstrings([to_bytes(entry.key)]) + to_bytes(entry.run_id)
 

@@ -325,7 +325,7 @@ class RedisStorage(LeaseSlots, QueueSlots, Storage):
         return RedisQueues(self._db, self._keys, ahead)
 
     def _queue_arguments(self, run_id: str, records: list[Record], *, guess: bool) -> list[Any]:
-        """The change that *records* make to the queues; a *guess* is that the run is in none."""
+        """The change that *records* make to the queues; a *guess* has the run in none."""
         change = change_of(records)
         if change is None or not self.keeps_queues:
             return []

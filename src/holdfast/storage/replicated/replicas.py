@@ -394,7 +394,7 @@ class Replicas:
         return False
 
     def heal_where_found(self, replica: Replica, id_prefix: str) -> bool:
-        """Heal runs of *replica* that another storage finds by an id; True if any was damaged."""
+        """Heal runs of *replica* that another storage finds by id; True if one was bad."""
         healed = False
         for other in self.all:
             if other is replica:

@@ -353,7 +353,7 @@ class ResilientStorage(Storage):
         return list(dict.fromkeys(run_id for runs in every for run_id in runs))
 
     def lost_runs(self) -> list[str]:
-        """The runs that are lost in every storage; the others are healed when they are read."""
+        """The runs lost in every storage; others are healed when they are read."""
         self._check_open()
         every = [repairable(storage).lost_runs() for storage in self.storages]
         return [run_id for run_id in every[0] if all(run_id in lost for lost in every)]

@@ -36,7 +36,7 @@ class Repairable(Protocol):
         """
 
     def known_runs(self) -> list[str]:
-        """The ids of all runs, including damaged ones that cannot be listed, and lost ones."""
+        """The ids of all runs, also of damaged and lost ones that are not listed."""
 
     def lost_runs(self) -> list[str]:
         """The ids of runs that were stored and not deleted, and are gone but for a trace."""

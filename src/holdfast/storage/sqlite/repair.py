@@ -77,7 +77,7 @@ def inspect_run(db: apsw.Connection, head: Head) -> Inspection:
 
 
 def lost_runs(db: apsw.Connection) -> dict[str, Head]:
-    """The runs that have records and are not in the list of runs, with the heads of those."""
+    """The runs that have records and are not in the list of runs, with their heads."""
     found: dict[str, Head] = {}
     for (run,) in rows(db, _UNLISTED, ()):
         records, hidden = [], set()

@@ -259,7 +259,7 @@ class LeasePromises(Medium):
 
 
 def _check_one_takes(takers: list[Leasing]) -> None:
-    """All of them try at once to take one free run: one gets it, and the others learn who."""
+    """All try at once to take one free run: one gets it, the others learn who."""
     start = threading.Barrier(len(takers))
 
     def attempt(n: int) -> Lease | LeaseHeldError:

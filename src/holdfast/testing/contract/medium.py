@@ -76,7 +76,7 @@ class Medium(ABC):
             pytest.skip("this medium ends with its storage")
 
     def repairable(self, storage: Storage) -> Repairable:
-        """*storage* as one that can be repaired; skips the test where it does not claim to."""
+        """*storage* as one that can be repaired; skips the test for others."""
         if not self.repairs:
             pytest.skip("this medium cannot be repaired")
         assert isinstance(storage, Repairable)

@@ -1,4 +1,4 @@
-"""The promises of `Queueing`: entries in the commit of their records, claims, limits, order."""
+"""The promises of `Queueing`: entries in their records' commit, claims, limits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TARGET = "app:work@1"
 
 
 class QueuePromises(Medium):
-    """What a medium that keeps queues promises; skipped for others."""
+    """The promises of a medium that keeps queues; skipped for others."""
 
     def queueing(self, storage: Storage) -> Queueing:
         """*storage* as one that keeps queues; skips the test where it is none."""

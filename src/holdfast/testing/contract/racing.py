@@ -1,4 +1,4 @@
-"""Writers that race for the seqs of one run, in threads or in processes of their own."""
+"""Writers that race for the seqs of one run, in threads or processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WAIT = 300.0
 
 
 def race(storage: Storage, run_id: str, who: str, *, until: int) -> list[int]:
-    """Append to the run, against others that do the same, up to seq *until*; what *who* won."""
+    """Append to the run against others up to seq *until*; what *who* won."""
     won = []
     while (writer := JournalWriter.after(storage, run_id)).seq < until:
         record = writer.record(who.encode(), id=f"{who}-{writer.seq + 1}")

@@ -1,4 +1,4 @@
-"""Promises of `Repairable`: a run can be inspected, and rewritten as its whole records."""
+"""Promises of `Repairable`: inspect a run, rewrite it as its whole records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The contract of `Storage` and its abilities as a test class: one test per promise.
+"""The contract of `Storage` and its abilities as tests: one per promise.
 
 ```python
 class TestMyStorage(StorageContract):
@@ -37,7 +37,7 @@ class StorageContract(
     RepairPromises,
     WatchPromises,
 ):
-    """The tests that every medium passes. Subclass it and say how the medium is opened.
+    """The tests that every medium passes; a subclass opens the medium.
 
     `survives = False` is for a medium that ends with its storage, `leases = False` and
     `repairs = False` for one without `Leasing` or `Repairable`, `notifies = False` for one whose

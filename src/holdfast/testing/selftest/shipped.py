@@ -1,4 +1,4 @@
-"""The storages that come with Holdfast, held to the contract: what `holdfast.testing.unit` runs."""
+"""The storages of Holdfast against their contract: for `holdfast.testing.unit`."""
 
 from __future__ import annotations
 

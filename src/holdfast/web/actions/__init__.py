@@ -1,4 +1,4 @@
-"""Actions of the page: each states what it will do, is confirmed once, and notes who did it.
+"""Actions of the page: each states its effect, is confirmed once, notes its user.
 
 What only reads belongs to `web.views`; what an action does belongs to `checkpoint` and `runtime`.
 """

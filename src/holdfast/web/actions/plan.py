@@ -1,4 +1,4 @@
-"""Plans of actions: what will happen, the same as a command, and the form that confirms it."""
+"""Plans of actions: their effect, the equal command, and the confirming form."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class RepairAction:
 
 
 def _seen(report: RepairReport) -> str:
-    """A digest of the preview, which the form sends back: no other repair is confirmed."""
+    """A digest of the preview, sent back by the form: no other repair is confirmed."""
     return hashlib.sha256(str(report).encode()).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""The actions that continue a run: resume, and rewind to an earlier checkpoint first."""
+"""The actions that continue a run: resume, or rewind to a checkpoint first."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ResumeProcesses:
         return bool(self._address) and not self._address.startswith("memory")
 
     def start(self, run_id: str, entry: str, target: str) -> None:
-        """Start the process; its outcome is in the journal, what it prints goes to our stderr.
+        """Start the process; its outcome is in the journal, its output on our stderr.
 
         The address is handed over in the environment: it may hold a password.
         """
@@ -137,7 +137,7 @@ class ResumeAction:
         return entry, ""
 
     def _rows(self, run: RunInfo, plan: ResumePlan) -> tuple[list[tuple[str, ...]], list[str]]:
-        """What a resume executes, returns, asks and repeats; and what that is likely to cost."""
+        """The calls that a resume executes, returns, asks, repeats; and its likely cost."""
         rows: list[tuple[str, ...]] = []
         if plan.next and plan.status != "completed":
             rows.append(("step", plan.next, "runs first"))
@@ -157,7 +157,7 @@ class ResumeAction:
         return rows, [*estimate, f"It does not repeat {saved} of recorded work."]
 
     def _estimate(self, run: RunInfo, plan: ResumePlan) -> tuple[list[str], list[str]]:
-        """The steps after the first that a completed run of the same name took, and their cost."""
+        """The later steps that a completed run of the name took, and their cost."""
         if plan.status == "completed" or not run.name:
             return [], []
         storage = self._site.manager.storage

@@ -1,4 +1,4 @@
-"""What the screens show, read from journals: no requests, no templates.
+"""Views of the screens, read from journals: no requests, no templates.
 
 A view is a value that a template can render. What changes a journal belongs to `web.actions`.
 """

@@ -41,7 +41,7 @@ class CostPair(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """What two checkpoints have in common, and what not."""
+    """The common part of two checkpoints, and their differences."""
 
     diff: Diff
     divergence: str
@@ -66,7 +66,7 @@ class _Side(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compare(manager: CheckpointManager, costs: Costs, one: Header, two: Header) -> Comparison:
-    """Compare two checkpoints of one run, of a fork and its origin, or of any two runs."""
+    """Compare two checkpoints of one run, of a fork and its origin, or of any runs."""
     first, words = _begin(manager, one, two)
     a = _side(manager, one, first[0])
     b = _side(manager, two, first[1])

@@ -1,4 +1,4 @@
-"""The graph of a run as a drawing: only what was recorded, with the path that was taken.
+"""The graph of a run as a drawing: what was recorded, with the path taken.
 
 A run of a graph records its nodes and edges. Of other runs only the transitions between the
 recorded nodes, or calls, are known, and only these are drawn.
@@ -85,7 +85,7 @@ class _Recorded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def graph_of(manager: CheckpointManager, view: RunView) -> GraphDrawing | None:
-    """The drawing of a run up to its chosen checkpoint; None if no node or call was recorded."""
+    """The drawing of a run up to a checkpoint; None if nothing was recorded."""
     found = _shape_of(manager, view.chosen.header) or _seen(manager, view)
     if not found.nodes:
         return None
@@ -112,7 +112,7 @@ def _shape_of(manager: CheckpointManager, header: Header) -> _Recorded | None:
 
 
 def _seen(manager: CheckpointManager, view: RunView) -> _Recorded:
-    """The nodes of the checkpoints up to the chosen one; else the calls of the listed steps."""
+    """The nodes of the checkpoints up to the chosen one; else the listed calls."""
     chosen = view.chosen.header
     before = record_after(manager, view.run, chosen.seq)
     query = RecordQuery(

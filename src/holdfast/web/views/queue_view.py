@@ -44,7 +44,7 @@ def read_queues(
 
 
 def not_begun(manager: CheckpointManager, runs: Iterable[RunSummary]) -> dict[str, str]:
-    """The runs among those stored as running that no worker executes, with what they are."""
+    """The runs stored as running that no worker executes, with their queues' state."""
     kept = queues_in(manager.storage)
     if kept is None:
         return {}

@@ -1,4 +1,4 @@
-"""One run as its page shows it: a window of steps, the chosen one, and what it cost so far."""
+"""One run for its page: a window of steps, the chosen one, and the cost so far."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
 def read_run(
     manager: CheckpointManager, run_id: str, *, at: int | None, step: int | None, nested: bool
 ) -> RunView:
-    """A run with the checkpoint at record *at* chosen, or that of *step*, or the newest."""
+    """A run with the checkpoint at record *at*, of *step*, or the newest chosen."""
     run = manager.reader.run(run_id)
     if run is None:
         raise NotFoundError(f"there is no run {run_id!r}", run_id=run_id)
@@ -154,7 +154,7 @@ def state_at(manager: CheckpointManager, header: Header) -> bytes:
 def last_writers(
     manager: CheckpointManager, run: RunInfo, header: Header, keys: list[str]
 ) -> dict[str, Header | None]:
-    """The checkpoint at or before *header* that last wrote each key; None for an older one."""
+    """The checkpoint up to *header* that last wrote each key; None if too old."""
     before = record_after(manager, run, header.seq)
     query = RecordQuery(run_id=run.run_id, scope=header.scope, limit=_BLAMED, before=before)
     headers = list(manager.storage.headers(query))
@@ -171,7 +171,7 @@ def last_writers(
 
 
 class Costs:
-    """Recorded costs of runs up to any record; bounded, and read on from where it stopped."""
+    """Recorded costs of runs up to any record; bounded, and read incrementally."""
 
     def __init__(self, manager: CheckpointManager) -> None:
         self._manager = manager

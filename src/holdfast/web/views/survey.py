@@ -72,7 +72,7 @@ class HealthSurvey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Surveys:
-    """The surveys of one storage; each is counted again when it is older than ten seconds."""
+    """The surveys of one storage; each is renewed after ten seconds."""
 
     def __init__(
         self, manager: CheckpointManager, clock: Callable[[], float] = time.monotonic
@@ -142,7 +142,7 @@ def survey_storage(manager: CheckpointManager) -> StorageSurvey:
 
 
 def _growth(runs: list[RunInfo]) -> tuple[list[GrowthBar], str]:
-    """Bars of what was last saved when, in hours, days or months; empty spans included."""
+    """Bars of the volume last saved, by hour, day or month, with empty spans."""
     if not runs:
         return [], ""
     moments = [run.saved_at.astimezone(UTC) for run in runs]

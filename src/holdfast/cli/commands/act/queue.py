@@ -58,7 +58,7 @@ class QueueList(Document, kw_only=True, tag="queues"):
 
 
 class QueueDocument(Document, kw_only=True, tag="queue"):
-    """``queue show``, ``queue dead``, ``queue pause``, ``queue resume``, ``queue limit``"""
+    """``queue show``, ``dead``, ``pause``, ``resume`` and ``limit``"""
 
     items: ClassVar[str] = "runs"
     row: ClassVar[str] = "queued-run"

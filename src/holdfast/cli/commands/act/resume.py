@@ -120,7 +120,7 @@ def _recorded(cli: Cli, run: RunInfo) -> str:
 
 
 def _explain(cli: Cli, found: RunInfo, where: str, earlier: Header | None) -> int:
-    """Print what would happen, as the journal tells it; no code of the user is imported."""
+    """Print what would happen, from the journal alone: no user code is imported."""
     from holdfast.runtime.resume import explain
 
     plan = explain(cli.manager.reader, None, found.run_id)

@@ -1,4 +1,4 @@
-"""Questions and effects in doubt that runs wait for, and settling them from a command."""
+"""Questions and effects in doubt that runs wait for, and settling them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands that maintain a storage: forget, prune, verify, repair, encrypt, upgrade, ..."""
+"""Commands that maintain a storage: forget, prune, verify, repair, encrypt, ..."""
 
 from __future__ import annotations
 

@@ -234,7 +234,7 @@ def _delete(
 
 
 def _exactly(cli: Cli, run_id: str) -> RunInfo:
-    """The run with that id, if no live process holds it; a name or a prefix is not enough."""
+    """The run with that full id, if no live process holds it; no name, no prefix."""
     from holdfast.checkpoint.effects import check_not_held
 
     run = cli.manager.reader.run(run_id)

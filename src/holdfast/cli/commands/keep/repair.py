@@ -25,7 +25,7 @@ def repair(
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
-    """Set damaged records aside, so that the rest of a run can be used; nothing is guessed.
+    """Set damaged records aside so that the rest of a run can be used; guess nothing.
 
     What was set aside is kept, and a note in the run records it.
     """

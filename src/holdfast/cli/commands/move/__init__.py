@@ -1,1 +1,1 @@
-"""Commands that move runs between files and storages: export, import, copy, migrate."""
+"""Commands that move runs between files and storages: export, import, copy, ..."""

@@ -49,7 +49,7 @@ def import_(
         bool, Option("--trust", help="Lift the limits on size; for files you trust.")
     ] = False,
 ) -> None:
-    """Import runs that were exported. Files are not trusted: each is checked before it is stored.
+    """Import exported runs. Files are not trusted: each is checked before storing.
 
     A run is imported whole or not at all. If interrupted, call it again with --skip-existing. A
     directory is one of Kaizen (.jsonl, .jsonl.gz) or AgenticFleet (.json): each agent or workflow

@@ -58,7 +58,7 @@ def import_langgraph(
     ] = None,
     name: Annotated[str, Option(help="The name of the runs.")] = "langgraph",
 ) -> None:
-    """Import the threads of LangGraph's own checkpointers, each as a run of the same id.
+    """Import the threads of LangGraph's own checkpointers as runs of the same ids.
 
     The source is only read, and every thread is compared afterwards. Checkpoints that exist already
     are skipped, so it can be called again, also after an interruption.

@@ -41,7 +41,7 @@ def migrate(
     ] = None,
     dry_run: DryRun = False,
 ) -> int:
-    """Save the newest state of runs in the newest version that your migrations produce.
+    """Save the newest state of runs in the newest version of your migrations.
 
     A run is upgraded whenever it is loaded, so resuming one does not need this. --dry-run lists the
     runs that no migration leads on from. Such runs exit with 8.

@@ -1,4 +1,4 @@
-"""Commands that read: runs, log, show, cat, diff, blame, status, stats, watch, tree."""
+"""Commands that read: runs, log, show, cat, diff, blame, status, stats, watch, ..."""
 
 from __future__ import annotations
 

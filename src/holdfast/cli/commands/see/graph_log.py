@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def family_of(manager: CheckpointManager, run_id: str) -> list[str]:
-    """The run, the runs it was forked from, and all forks of these; the oldest ancestor first."""
+    """The run, its origins and all their forks; the oldest ancestor first."""
     from holdfast.checkpoint.inspect import fork_origins
 
     origins = fork_origins(manager.storage)
@@ -65,7 +65,7 @@ def read_family(
 
 
 def graph_lines(moments: list[TimelineEntry], *, notes: bool) -> Iterator[object]:
-    """One line per checkpoint, beside its lane; with *notes*, the notes before it below it."""
+    """A line per checkpoint, beside its lane; with *notes*, its notes below it."""
     by_id = {moment.header.id: moment for moment in moments}
     parents = ((id, one.header.parent) for id, one in by_id.items())
     drawn = list(draw((id, parent if parent in by_id else None) for id, parent in parents))

@@ -17,7 +17,7 @@ _PART = re.compile(r"\.?(?P<key>[^.\[\]]+)|\[(?P<index>-?[0-9]{1,18})\]|\[\"(?P<
 
 
 def tree_of(loaded: Loaded) -> dict[str, Any]:
-    """The state as the journal writes it: what JSON cannot express is an object with ``$t``."""
+    """The state as the journal writes it; what JSON lacks is an object with ``$t``."""
     return {key: msgspec.json.decode(text) for key, text in loaded.texts.items()}
 
 

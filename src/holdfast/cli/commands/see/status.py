@@ -64,7 +64,7 @@ class Status(Document, kw_only=True, tag="status"):
 
 @command
 def status(cli: Cli) -> int:
-    """Report whether anything is wrong: stale, failing and looping runs, failed saves, damage.
+    """Report anything wrong: stale, failing, looping runs, failed saves, damage.
 
     Exits with 0 if nothing is wrong, 7 if something is damaged, else 1. Runs that failed, and saves
     that failed with only a warning, are those of the last day. A run loops if three resumes in a

@@ -1,4 +1,4 @@
-"""Commands to begin with, and about Holdfast itself: demo, init, doctor, selftest, help, schema."""
+"""Commands to begin with: demo, init, doctor, selftest, help, schema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`holdfast demo`: kills a real job half way, starts it again, and leaves runs to look at."""
+"""`holdfast demo`: kill a real job, start it again, leave runs to look at."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ class Doctor(Document, kw_only=True, tag="doctor"):
 
 @command
 def doctor(cli: Cli) -> int:
-    """Report what is installed, what each storage guarantees, and the origin of each setting.
+    """Report packages, guarantees of each storage, and the origin of each setting.
 
     Of a server it reports version, latency, durability, clock, rights, and what is wrong.
     """

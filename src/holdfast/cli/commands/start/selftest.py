@@ -36,7 +36,7 @@ def selftest(
     rounds: Annotated[int, Option(help="How often a run is killed.", min=1)] = 10,
     seed: Annotated[int | None, Option(help="To repeat a run of the test.")] = None,
 ) -> int:
-    """Test what the storage guarantees where it is: kill processes, damage bytes, fill it up.
+    """Test the storage in its place: kill processes, damage bytes, fill it up.
 
     It works in a scratch area beside the storage and leaves the runs alone.
     """
