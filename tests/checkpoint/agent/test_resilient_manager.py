@@ -756,22 +756,26 @@ def test_an_operation_that_was_killed_is_found_and_rolled_back(tmp_path: Path) -
 
 
 RESTORING = """
-import itertools, sys
+import itertools, os, signal, sys
 from pathlib import Path
 from holdfast.checkpoint.agent.manager import ResilientCheckpointManager
 
 manager = ResilientCheckpointManager("agent-1", sys.argv[1])
 
+writes = itertools.count(1)
+
 def writer(file):
     def write(text):
         print(file.name, flush=True)
+        if next(writes) == int(sys.argv[3]):
+            os.kill(os.getpid(), signal.SIGKILL)
         file.write_text(text)
     return write
 
 for name in "abc":
     file = Path(sys.argv[2], name)
     manager.register_provider(name, file.read_text, writer(file))
-for checkpoint_id in itertools.cycle(sys.argv[3:]):
+for checkpoint_id in itertools.cycle(sys.argv[4:]):
     manager.restore_checkpoint(checkpoint_id)
 """
 
@@ -796,14 +800,15 @@ def test_a_restore_that_is_killed_anywhere_is_all_or_nothing(tmp_path: Path) -> 
                 file.write_text(text * 1000)
             ids.append(manager.create_checkpoint("manual"))
     half = 0
-    for _ in range(10):
-        command = [sys.executable, "-c", RESTORING, address, str(tmp_path), *ids]
-        lines = chance.randint(1, 8)
+    for own in (2, 0, 3, 0, 5, 0, 9, 0):  # it kills itself at a write, or is killed at any moment
+        command = [sys.executable, "-c", RESTORING, address, str(tmp_path), str(own), *ids]
+        lines = own or chance.randint(1, 8)
         with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
             assert child.stdout is not None
             for _ in range(lines):
                 child.stdout.readline()
-            child.kill()
+            if not own:
+                child.kill()
         half += len({file.read_text() for file in files}) > 1
         with opened() as manager:
             manager.roll_back_unfinished()

@@ -141,18 +141,23 @@ def test_resume_takes_more_to_say_and_says_that_it_forks(place: Path) -> None:
 
 
 def test_a_reader_that_stops_reading_ends_the_console_quietly(place: Path) -> None:
-    command = f"echo Analyze | {' '.join(COMMAND)} | head -1; exit ${{PIPESTATUS[1]}}"
-    done = subprocess.run(
-        ["bash", "-c", command],
+    with subprocess.Popen(
+        COMMAND,
         cwd=place,
         env=environment(),
-        capture_output=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 141, done.stderr
-    assert "Traceback" not in done.stderr and "BrokenPipe" not in done.stderr
+    ) as console:
+        assert console.stdin is not None and console.stdout is not None
+        assert console.stderr is not None
+        console.stdout.close()
+        console.stdin.write("Analyze\n")
+        console.stdin.flush()
+        err = console.stderr.read()
+    assert console.returncode == 141, err
+    assert "Traceback" not in err and "BrokenPipe" not in err
 
 
 def test_a_completed_run_gives_its_result_again_and_goes_on_with_a_text(place: Path) -> None:
