@@ -5,6 +5,9 @@ from pathlib import Path
 from holdfast.storage.base import Storage
 from holdfast.storage.files.storage import FilesystemStorage
 from holdfast.testing import StorageContract
+from holdfast.testing.contract.appending import AppendPromises
+from holdfast.testing.contract.deleting import DeletePromises
+from holdfast.testing.contract.repairing import RepairPromises
 
 
 class TestPlainFiles(StorageContract):
@@ -12,7 +15,9 @@ class TestPlainFiles(StorageContract):
         return FilesystemStorage(directory)
 
 
-class TestGzipFiles(StorageContract):
+class TestGzipFiles(AppendPromises, DeletePromises, RepairPromises):
+    """What depends on how a record is written; the rest is as with the other codec."""
+
     def open(self, directory: Path) -> Storage:
         return FilesystemStorage(directory, compress="gzip")
 

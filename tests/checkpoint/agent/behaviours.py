@@ -295,12 +295,12 @@ def watch(behaviour: Behaviour, seed: int) -> Iterator[tuple[bool, DriftReport]]
         yield begun, history.monitor.look()
 
 
-def measure() -> dict[str, Rates]:
+def measure(traces: int = TRACES) -> dict[str, Rates]:
     """Detection and false-alarm rates of each default detector."""
     warned = dict.fromkeys(FAULTY, 0)
     restored = dict.fromkeys(FAULTY, 0)
     for behaviour in SOUND:
-        for seed in range(TRACES):
+        for seed in range(traces):
             seen = {
                 (one.detector, one.level)
                 for _, report in watch(behaviour, seed)
@@ -309,15 +309,15 @@ def measure() -> dict[str, Rates]:
             for detector in FAULTY:
                 warned[detector] += bool(seen & {(detector, "warn"), (detector, "restore")})
                 restored[detector] += (detector, "restore") in seen
-    sound = len(SOUND) * TRACES / 100
+    sound = len(SOUND) * traces / 100
     rates = {}
     for detector, (level, behaviours) in FAULTY.items():
         found = sum(
             _is_found(behaviour, seed, detector, level)
             for behaviour in behaviours
-            for seed in range(TRACES)
+            for seed in range(traces)
         )
-        share = 100 * found / (len(behaviours) * TRACES)
+        share = 100 * found / (len(behaviours) * traces)
         rates[detector] = Rates(share, warned[detector] / sound, restored[detector] / sound)
     return rates
 

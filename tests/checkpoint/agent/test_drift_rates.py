@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from operator import le
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 
 import pytest
-from tests.checkpoint.agent.behaviours import CYCLES, SOUND, Agent, Behaviour, Rates, measure
+from tests.checkpoint.agent.behaviours import (
+    CYCLES,
+    SOUND,
+    TRACES,
+    Agent,
+    Behaviour,
+    Rates,
+    measure,
+)
+from tests.crash.media import FULL
 
 from holdfast import ResilientCheckpointManager
 
@@ -80,9 +90,13 @@ def test_the_documents_loop_loses_no_cycle_of_a_sound_agent(behaviour: Behaviour
 
 
 def test_the_guide_states_the_rates_that_are_measured() -> None:
-    measured = {name: tuple(map(round, rates)) for name, rates in measure().items()}
+    traces, near = (TRACES, (0, 0, 0)) if FULL else (3, (35, 5, 0))
+    measured = {name: tuple(map(round, rates)) for name, rates in measure(traces).items()}
     stated = {row[1]: tuple(map(int, row.groups()[1:])) for row in ROW.finditer(GUIDE.read_text())}
-    assert stated == measured, table(measured)
+    assert stated.keys() == measured.keys()
+    for name, rates in measured.items():
+        off = [abs(one - other) for one, other in zip(rates, stated[name], strict=True)]
+        assert all(map(le, off, near)), table(measured)
 
 
 def table(measured: dict[str, tuple[int, ...]]) -> str:
