@@ -213,11 +213,11 @@ def test_a_tool_that_takes_too_long_is_in_doubt_or_tried_again() -> None:
     def run(safe: bool) -> tuple[Any, int]:
         calls: list[int] = []
 
-        @tool(name="fetch", timeout=0.05, retries=1, backoff=0.001, idempotent=safe)
+        @tool(name="fetch", timeout=0.5, retries=1, backoff=0.001, idempotent=safe)
         def fetch() -> str:
             calls.append(1)
             if len(calls) == 1:
-                gone.wait(0.2)
+                gone.wait(1)
             return "there"
 
         def script(messages: Sequence[dict[str, Any]]) -> Reply | str:

@@ -39,7 +39,7 @@ def served(storage: Path, home: Path, *words: str, port: int = 0) -> Iterator[An
         yield process, json.loads(process.stdout.readline())["url"]
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(60)
         assert process.stdout is not None
         process.stdout.close()
 
@@ -51,7 +51,7 @@ def test_the_link_signs_in_once_and_a_signal_stops_the_page(made: Path, tmp_path
             assert "report-mon" in browser.get(link).text
         assert httpx.get(link).status_code == 403
         process.send_signal(signal.SIGINT)
-        assert process.wait(10) in (0, 130)
+        assert process.wait(60) in (0, 130)
 
 
 def test_a_signed_in_browser_stays_so_when_the_page_is_killed_and_started_again(
@@ -61,7 +61,7 @@ def test_a_signed_in_browser_stays_so_when_the_page_is_killed_and_started_again(
         with served(made, tmp_path) as (process, link):
             browser.get(link)
             process.kill()
-            process.wait(10)
+            process.wait(60)
         address = link.partition("?")[0]
         port = int(address.rstrip("/").rpartition(":")[2])
         with served(made, tmp_path, port=port) as (_, _):
