@@ -47,6 +47,7 @@ __all__ = [
     "redis_program",
     "redis_server",
     "seaweedfs",
+    "system_postgres",
     "valkey",
     "valkey_cluster",
     "valkey_program",
@@ -57,10 +58,20 @@ class Postgres:
     """A PostgreSQL server with its own directory, reachable by a Unix socket.
 
     It ends with the process that started it, or with the process *owner*. *settings* are lines of
-    its configuration.
+    its configuration. With a *port* it listens on loopback too; *programs* is where another one
+    than that of the tests is installed.
     """
 
-    def __init__(self, directory: Path, *settings: str, owner: int | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *settings: str,
+        owner: int | None = None,
+        port: int | None = None,
+        programs: Path | None = None,
+    ) -> None:
+        self.port = port
+        self._programs = programs
         self.directory = directory
         self.data = directory / "data"
         self._owner = owner
@@ -70,7 +81,8 @@ class Postgres:
 
     @property
     def url(self) -> str:
-        return f"postgresql://postgres@/postgres?host={self.directory}"
+        port = f"&port={self.port}" if self.port else ""
+        return f"postgresql://postgres@/postgres?host={self.directory}{port}"
 
     def through(self, port: int) -> str:
         """The address of the server behind a proxy on loopback."""
@@ -83,6 +95,10 @@ class Postgres:
     def start(self) -> Postgres:
         """Start the server, and wait until it takes connections."""
         programs, user = _postgres_programs()
+        programs = self._programs or programs
+        listen = ["listen_addresses=", f"port={self.port or 5432}"]
+        if self.port:
+            listen[0] += "127.0.0.1"
         as_user: dict[str, Any] = {"cwd": "/"}
         if user is not None:
             os.chown(self.directory, user.pw_uid, user.pw_gid)
@@ -103,7 +119,7 @@ class Postgres:
                     config.write("\n".join((*lines, *self._settings)))
                 made.rename(self.data)
             self._process = subprocess.Popen(
-                [programs / "postgres", "-D", self.data, "-c", "listen_addresses="],
+                [programs / "postgres", "-D", self.data, "-c", listen[0], "-c", listen[1]],
                 start_new_session=self._owner is not None,
                 **output,
             )
@@ -226,6 +242,12 @@ def owned_by_postgres(path: Path) -> None:
 def free_port() -> int:
     """A port on loopback that nothing uses now."""
     return _free_ports(1)[0]
+
+
+def system_postgres() -> Path | None:
+    """The programs of the PostgreSQL that the system has, if any; that of the tests has no TLS."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
+    return found[-1].parent if found else None
 
 
 def pgbouncer_program() -> str | None:

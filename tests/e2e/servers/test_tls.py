@@ -1,4 +1,4 @@
-"""TLS with a certificate of our own, and passwords that are shown nowhere."""
+"""TLS with an authority of our own, and passwords that are shown nowhere."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import NamedTuple
 
+import psycopg
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -19,12 +20,14 @@ from cryptography.x509.oid import NameOID
 from tests.cli.conftest import call
 from tests.servers import (
     PgBouncer,
+    Postgres,
     Redis,
     free_port,
     owned_by_postgres,
     pgbouncer_program,
     postgres,
     redis_program,
+    system_postgres,
 )
 
 from holdfast import errors
@@ -36,8 +39,9 @@ QUOTED = "s3cr3t-p%40ss"
 
 
 class Certificate(NamedTuple):
-    """A certificate for 127.0.0.1 that signs itself, and its key."""
+    """A certificate for 127.0.0.1, its key, and the authority that signed it."""
 
+    authority: Path
     certificate: Path
     key: Path
 
@@ -45,28 +49,13 @@ class Certificate(NamedTuple):
 @pytest.fixture
 def made(home: Path) -> Certificate:
     home.chmod(0o755)
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "holdfast tests")])
-    now = datetime.now(UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(
-            x509.SubjectAlternativeName(
-                [x509.IPAddress(ip_address("127.0.0.1")), x509.DNSName("localhost")]
-            ),
-            critical=False,
-        )
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    paths = Certificate(home / "server.crt", home / "server.key")
-    paths.certificate.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    paths = Certificate(home / "authority.crt", home / "server.crt", home / "server.key")
+    authority, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
+    signer = _named("the authority of the tests")
+    root = _certificate(signer, signer, authority, authority, ca=True)
+    own = _certificate(_named("a server of the tests"), signer, key, authority, ca=False)
+    for path, certificate in ((paths.authority, root), (paths.certificate, own)):
+        path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
     paths.key.write_bytes(
         key.private_bytes(
             serialization.Encoding.PEM,
@@ -79,12 +68,70 @@ def made(home: Path) -> Certificate:
     return paths
 
 
-@pytest.fixture
-def postgres_tls(home: Path, made: Certificate) -> Iterator[PgBouncer]:
-    """PostgreSQL behind a pooler that speaks TLS: the server of the tests is built without it."""
+def _named(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _certificate(
+    name: x509.Name,
+    signer: x509.Name,
+    key: ec.EllipticCurvePrivateKey,
+    signed_with: ec.EllipticCurvePrivateKey,
+    *,
+    ca: bool,
+) -> x509.Certificate:
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(signer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
+    )
+    if not ca:
+        hosts = [x509.IPAddress(ip_address("127.0.0.1")), x509.DNSName("localhost")]
+        made = made.add_extension(x509.SubjectAlternativeName(hosts), critical=False)
+    return made.sign(signed_with, hashes.SHA256())
+
+
+@pytest.fixture(params=["server", "pooler"])
+def postgres_tls(
+    request: pytest.FixtureRequest, home: Path, made: Certificate
+) -> Iterator[Postgres | PgBouncer]:
+    """The system's PostgreSQL, since that of the tests is built without TLS; and a pooler."""
+    start = _tls_server if request.param == "server" else _tls_pooler
+    server = start(home, made)
+    yield server
+    server.stop()
+
+
+def _tls_server(home: Path, made: Certificate) -> Postgres:
+    programs = system_postgres()
+    if programs is None:
+        pytest.skip("PostgreSQL is not installed by the system")
+    access = home / "access.conf"
+    access.write_text("local all all trust\nhostssl all app 127.0.0.1/32 scram-sha-256\n")
+    server = Postgres(
+        home / "postgres",
+        "ssl = on",
+        f"ssl_cert_file = '{made.certificate}'",
+        f"ssl_key_file = '{made.key}'",
+        f"hba_file = '{access}'",
+        port=free_port(),
+        programs=programs,
+    ).start()
+    with psycopg.connect(server.url, autocommit=True) as db:
+        db.execute(f"CREATE ROLE app LOGIN SUPERUSER PASSWORD '{SECRET}'")
+    return server
+
+
+def _tls_pooler(home: Path, made: Certificate) -> PgBouncer:
     if pgbouncer_program() is None:
         pytest.skip("pgbouncer is not installed: make system")
-    server = PgBouncer(
+    return PgBouncer(
         postgres(),
         home / "pooler",
         "client_tls_sslmode = require",
@@ -92,8 +139,6 @@ def postgres_tls(home: Path, made: Certificate) -> Iterator[PgBouncer]:
         f"client_tls_key_file = {made.key}",
         users=f'"app" "{SECRET}"\n',
     ).start()
-    yield server
-    server.stop()
 
 
 @pytest.fixture
@@ -128,11 +173,11 @@ def _shows_no_secret(error: BaseException, log: str) -> None:
 
 
 def test_postgres_over_tls_checks_the_certificate_and_hides_the_password(
-    postgres_tls: PgBouncer, made: Certificate, caplog: pytest.LogCaptureFixture
+    postgres_tls: Postgres | PgBouncer, made: Certificate, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     at = f"127.0.0.1:{postgres_tls.port}/postgres"
-    trusted = f"sslmode=verify-full&sslrootcert={made.certificate}"
+    trusted = f"sslmode=verify-full&sslrootcert={made.authority}"
     address = f"postgresql://app:{QUOTED}@{at}?{trusted}&schema=tls"
     with open_storage(address) as storage:
         assert JournalWriter("run").save(storage)
@@ -143,19 +188,23 @@ def test_postgres_over_tls_checks_the_certificate_and_hides_the_password(
     assert told.json()["storage"].startswith("postgresql://app:***@")
     facts = {fact["name"]: fact for fact in told.json()["facts"]}
     assert facts["encryption"]["value"] == "TLS"
-    for wrong in (
-        f"postgresql://app:{QUOTED}@{at}?sslmode=disable",
-        f"postgresql://app:{QUOTED}@{at}?sslmode=verify-full&sslrootcert=/dev/null",
-        f"postgresql://app:{QUOTED}@{at.replace('127.0.0.1', '127.0.0.2')}?{trusted}",
-        f"postgresql://app:{QUOTED}-wrong@{at}?{trusted}",
+    elsewhere = at.replace("127.0.0.1", "else.where")
+    for wrong, said in (
+        (f"postgresql://app:{QUOTED}@{at}?sslmode=disable", "no encryption|SSL required"),
+        (f"postgresql://app:{QUOTED}@{at}?sslmode=verify-full&sslrootcert=/dev/null", "root cert"),
+        (
+            f"postgresql://app:{QUOTED}@{elsewhere}?{trusted}&hostaddr=127.0.0.1",
+            "does not match host name",
+        ),
+        (f"postgresql://app:{QUOTED}-wrong@{at}?{trusted}", "authentication failed"),
     ):
-        with pytest.raises(errors.StorageError) as refused:
+        with pytest.raises(errors.StorageError, match=said) as refused:
             open_storage(f"{wrong}&connect_timeout=2")
         _shows_no_secret(refused.value, caplog.text)
 
 
 def test_a_password_may_be_in_the_environment(
-    postgres_tls: PgBouncer,
+    postgres_tls: Postgres | PgBouncer,
     redis_tls: tuple[Redis, int],
     made: Certificate,
     monkeypatch: pytest.MonkeyPatch,
@@ -164,8 +213,8 @@ def test_a_password_may_be_in_the_environment(
     monkeypatch.setenv("REDISCLI_AUTH", SECRET)
     for address in (
         f"postgresql://app@127.0.0.1:{postgres_tls.port}/postgres"
-        f"?sslmode=verify-full&sslrootcert={made.certificate}&schema=tls",
-        f"rediss://127.0.0.1:{redis_tls[1]}?ssl_ca_certs={made.certificate}",
+        f"?sslmode=verify-full&sslrootcert={made.authority}&schema=tls",
+        f"rediss://127.0.0.1:{redis_tls[1]}?ssl_ca_certs={made.authority}",
     ):
         with open_storage(address) as storage:
             assert JournalWriter("run").save(storage)
@@ -177,7 +226,7 @@ def test_redis_over_tls_checks_the_certificate_and_hides_the_password(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     _, port = redis_tls
-    address = f"rediss://:{QUOTED}@127.0.0.1:{port}?ssl_ca_certs={made.certificate}"
+    address = f"rediss://:{QUOTED}@127.0.0.1:{port}?ssl_ca_certs={made.authority}"
     with open_storage(address) as storage:
         assert JournalWriter("run").save(storage)
         assert SECRET not in repr(storage) and QUOTED not in repr(storage)
@@ -189,7 +238,7 @@ def test_redis_over_tls_checks_the_certificate_and_hides_the_password(
     for wrong in (
         f"redis://:{QUOTED}@127.0.0.1:{port}",
         f"rediss://:{QUOTED}@127.0.0.1:{port}?ssl_ca_certs={other}",
-        f"rediss://:{QUOTED}-wrong@127.0.0.1:{port}?ssl_ca_certs={made.certificate}",
+        f"rediss://:{QUOTED}-wrong@127.0.0.1:{port}?ssl_ca_certs={made.authority}",
     ):
         with pytest.raises(errors.StorageError) as refused:
             open_storage(f"{wrong}{'&' if '?' in wrong else '?'}timeout=2&patience=0")
