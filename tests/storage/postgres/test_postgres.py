@@ -64,6 +64,20 @@ def test_an_option_that_is_no_number_is_named(server: Postgres) -> None:
         open_storage(f"{server.url}&pool=many")
 
 
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("postgresql://u:hunter2@127.0.0.1:1/db?pol=3", 'parameter: "pol" .write postgresql://'),
+        ("postgresql://u:hunter2@127.0.0.1:port/db", "is no number"),
+        ("postgresql:u:hunter2@127.0.0.1/db", "two slashes"),
+    ],
+)
+def test_a_wrong_address_is_named_before_the_server_is_asked(address: str, said: str) -> None:
+    with pytest.raises(errors.UsageError, match=said) as refused:
+        open_storage(address)
+    assert "hunter2" not in f"{refused.value!r} {refused.value}"
+
+
 def test_two_processes_may_create_the_schema_at_once(server: Postgres, schema: str) -> None:
     with ThreadPoolExecutor(4) as pool:
         opened = list(
@@ -445,4 +459,7 @@ def test_credentials_are_never_shown(server: Postgres, schema: str) -> None:
         PostgresStorage(
             "postgresql://someone:hunter2@127.0.0.1:1/db", schema=schema, patience=0, timeout=1
         )
-    assert "hunter2" not in f"{failure.value!r} {failure.value}"
+    seen: BaseException | None = failure.value
+    while seen is not None:  # the driver's own error keeps the settings of the connection
+        assert "hunter2" not in f"{seen!r} {seen} {vars(seen)}"
+        seen = seen.__cause__ or seen.__context__

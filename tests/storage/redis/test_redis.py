@@ -99,12 +99,26 @@ def test_an_address_opens_it_with_its_options(server: Redis, prefix: str, raw: r
         ("durability=none", 'give "disk" or "relaxed"'),
         ("prefix=a{b}", "prefix is"),
         ("sentinel=x", "no option 'sentinel'"),
+        ("ssl_ca_certs=/nowhere/ca.crt", "there is no file /nowhere/ca.crt"),
     ],
 )
 def test_a_wrong_option_is_named(server: Redis, option: str, said: str) -> None:
     with pytest.raises(errors.UsageError) as refused:
         open_storage(f"{server.url}?{option}")
     assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("redis://127.0.0.1:1/zero", "number of a database"),
+        ("redis://127.0.0.1:1?durability=none", 'give "disk" or "relaxed"'),
+        ("redis://127.0.0.1:port", "no address of a server"),
+    ],
+)
+def test_a_wrong_address_is_named_before_the_server_is_asked(address: str, said: str) -> None:
+    with pytest.raises(errors.UsageError, match=said):
+        open_storage(address)
 
 
 @pytest.mark.parametrize("settings", [("appendonly no",), ("appendonly no", "save 1 1")])

@@ -32,7 +32,7 @@ class CosmosStorage(BucketStorage):
                 hint="the account's key comes from AZURE_COSMOS_KEY, never from the address",
             )
         prefix = parts[3].strip("/").replace("/", "-") if len(parts) > 3 else ""
-        self.check_settings(compress, timeout, patience)
+        self.check_settings(compress, timeout, patience, endpoint)
         bucket = DocumentBucket(
             parts[0],
             parts[1],

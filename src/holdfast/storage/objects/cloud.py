@@ -71,7 +71,7 @@ class ObjectStorage(BucketStorage):
                 "the address of an object store is s3://bucket/prefix, gs:// or az://",
                 hint="credentials come from the environment, never from the address",
             )
-        self.check_settings(compress, timeout, patience)
+        self.check_settings(compress, timeout, patience, endpoint)
         bucket = CloudBucket(
             scheme,
             name,

@@ -33,9 +33,9 @@ def check_conditions(bucket: Bucket) -> None:
 def probe(bucket: Bucket) -> None:
     """Try a few writes whose conditions do not hold; a `StorageError` if one is taken."""
     key = f"probe/{os.urandom(12).hex()}"
+    if not bucket.create(key, b"1"):
+        raise StorageError(f"{bucket.where} refuses to create an object that is not there")
     try:
-        if not bucket.create(key, b"1"):
-            raise StorageError(f"{bucket.where} refuses to create an object that is not there")
         if bucket.create(key, b"2") or bucket.get(key) != b"1":
             raise _ignored(
                 bucket, "If-None-Match", "two writers would overwrite each other's steps"

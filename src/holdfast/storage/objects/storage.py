@@ -81,8 +81,14 @@ class BucketStorage(LeaseSlots, Storage):
         self._listing = RunListing(self._bucket, self._logs, self._index, self._reading)
 
     @staticmethod
-    def check_settings(compress: bool | str, timeout: float, patience: float) -> None:
+    def check_settings(
+        compress: bool | str, timeout: float, patience: float, endpoint: str | None
+    ) -> None:
         """Raise a `UsageError` for settings that no bucket can have."""
+        if endpoint is not None and not endpoint.startswith(("https://", "http://")):
+            raise UsageError(
+                "endpoint is no address of a service", hint="give endpoint=https://host:port"
+            )
         if timeout <= 0 or patience < 0:
             raise UsageError("timeout must be positive, and patience not negative")
         if compress not in _COMPRESSIONS:

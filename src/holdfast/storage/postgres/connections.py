@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from math import ceil
 from typing import TypeVar
 
 from holdfast.errors import (
@@ -42,6 +43,10 @@ _CONNECT_SECONDS = 10
 _POOL_SECONDS = 2
 _CANCEL_SECONDS = 2
 _FIRST_WAIT, _LONGEST_WAIT = 0.05, 1.0
+_ADDRESS = (
+    "write postgresql://user@host:5432/database?schema=name; options are schema, pool, timeout,"
+    " patience, upgrade, compress, redundancy and those of libpq"
+)
 _UNREACHABLE = ("08", "57P", "53300", "25006", "40001", "40P01", "55P03")
 """Classes and codes of errors after which the same call may succeed."""
 
@@ -76,6 +81,7 @@ class Connections:
                 return self._attempt(work)
             except (psycopg.Error, PoolTimeout) as error:
                 failure = self._translate(error)
+                _forget_password(error)
                 if not failure.retryable or time.monotonic() + wait > give_up:
                     raise failure from error
             time.sleep(wait * (0.5 + random.random()))
@@ -91,6 +97,7 @@ class Connections:
                 finally:
                     self._deadlines.end(db)
         except psycopg.Error as error:
+            _forget_password(error)
             raise self._translate(error) from error
 
     def connect(self) -> psycopg.Connection:
@@ -143,12 +150,20 @@ class Connections:
             return self._pool
 
     def _conninfo(self) -> str:
+        if "://" not in self._url:
+            # A text without slashes may hold a password anywhere, so none of it is shown.
+            raise UsageError("the address of a PostgreSQL storage has two slashes", hint=_ADDRESS)
         try:
             given = conninfo_to_dict(self._url)
         except psycopg.Error as error:
-            raise UsageError(f"{mask_url(self._url)!r} is no PostgreSQL address: {error}") from None
+            raise UsageError(
+                f"{mask_url(self._url)!r} is no PostgreSQL address: {mask_url(str(error).strip())}",
+                hint=_ADDRESS,
+            ) from None
+        if not all(port.isdigit() for port in str(given.get("port", "0")).split(",") if port):
+            raise UsageError(f"the port of {mask_url(self._url)!r} is no number", hint=_ADDRESS)
         defaults: dict[str, str | int] = {
-            "connect_timeout": _CONNECT_SECONDS,
+            "connect_timeout": max(2, min(_CONNECT_SECONDS, ceil(self._timeout))),
             "application_name": "holdfast",
             "tcp_user_timeout": int(self._timeout * 1000),
         }
@@ -238,6 +253,12 @@ class _Deadlines:
 
 def _configure(db: psycopg.Connection) -> None:
     db.adapters.register_dumper(ByteaArray, ByteaArrayDumper)
+
+
+def _forget_password(error: Exception) -> None:
+    """Drop the settings of the connection, its password too, that an error keeps."""
+    if isinstance(error, psycopg.Error):
+        error._pgconn = None
 
 
 def _cancel(db: psycopg.Connection) -> None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 from holdfast.errors import (
     MissingExtraError,
@@ -79,6 +79,7 @@ class ServerConnections:
         if scheme != "unix":
             options["socket_connect_timeout"] = min(timeout, _CONNECT_SECONDS)
             options["socket_keepalive"] = True
+        _check_address(url, self.where, is_socket=scheme == "unix")
         password = next(filter(None, map(os.environ.get, _PASSWORDS)), None)
         if password and urlsplit(url).password is None:
             options["password"] = password
@@ -250,3 +251,18 @@ def _send(server: Any, calls: Sequence[Call], wait: Call | None) -> list[Any]:
             pipe.execute_command(*wait)
         answers: list[Any] = pipe.execute(raise_on_error=False)
     return answers
+
+
+def _check_address(url: str, where: str, *, is_socket: bool) -> None:
+    """Refuse what the driver would pass over, or tell of as a failed connection."""
+    parts = urlsplit(url)
+    if not is_socket and not parts.path.strip("/").isdigit() and parts.path.strip("/"):
+        raise UsageError(
+            f"{where}: the path is the number of a database",
+            hint="write redis://host:6379/0",
+        )
+    options = parse_qs(parts.query)
+    for option in ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile"):
+        for path in options.get(option, ()):
+            if not os.path.exists(path):
+                raise UsageError(f"there is no file {path}", hint=f"see {option}= of the address")

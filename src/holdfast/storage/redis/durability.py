@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from redis.exceptions import ResponseError
 
-from holdfast.errors import StorageError, UsageError
+from holdfast.errors import StorageError
 from holdfast.storage.redis.acknowledgements import Acknowledgements
 
 logger = logging.getLogger("holdfast.storage")
@@ -91,8 +91,6 @@ def decide(facts: Facts, *, replicas: int) -> tuple[Acknowledgements, list[tuple
 
 def apply(facts: Facts, where: str, *, durability: str, replicas: int) -> Acknowledgements:
     """Refuse a server that would lose appends, or warn if that is wanted."""
-    if durability not in ("disk", "relaxed"):
-        raise UsageError(f"durability is {durability!r}", hint='give "disk" or "relaxed"')
     waiting, lost = decide(facts, replicas=replicas)
     for reason, hint in lost:
         if durability == "disk":

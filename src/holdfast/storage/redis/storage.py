@@ -132,6 +132,8 @@ class RedisStorage(LeaseSlots, QueueSlots, Storage):
             raise UsageError(
                 "pool and timeout must be positive, and patience and replicas not negative"
             )
+        if durability not in ("disk", "relaxed"):
+            raise UsageError(f"durability is {durability!r}", hint='give "disk" or "relaxed"')
         if compress not in _COMPRESSIONS:
             raise UsageError(f"compress is {compress!r}", hint='give False, True, "gzip" or "zstd"')
         self.body_compression = _COMPRESSIONS[compress]

@@ -39,6 +39,8 @@ _PACKAGES = (
     ("xllamacpp", "local"),
     ("psycopg", "postgres"),
     ("redis", "redis"),
+    ("obstore", "objects"),
+    ("azure-cosmos", "cosmos"),
     ("opentelemetry-api", "otel"),
 )
 
@@ -47,6 +49,8 @@ _GUARANTEES = {
     "file": "survives crashes and power loss; many processes; leases; readable with cat",
     "postgresql": "a commit of the server; many machines; leases; notifies of changes",
     "redis": "the server's append-only file; many machines; leases; notifies of changes",
+    "s3": "an acknowledged object; many machines; leases; gs: and az: alike",
+    "cosmos": "an acknowledged document; many machines; leases",
     "resilient": "what the storages under it guarantee; works while one of them is unavailable",
     "memory": "nothing survives the process",
 }
