@@ -256,6 +256,18 @@ def test_every_room_says_what_it_is_for() -> None:
     assert [name for name in PACKAGES if not ast.get_docstring(tree_of(name))] == []
 
 
+def test_the_first_line_of_a_docstring_is_short_and_no_question() -> None:
+    long = [
+        f"{module}:{node.body[0].lineno} {first}"
+        for module in MODULES
+        for node in ast.walk(tree_of(module))
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        for first in (ast.get_docstring(node) or "").splitlines()[:1]
+        if len(first) > 80 or first.startswith(("What ", "Whether ", "How ", "Where "))
+    ]
+    assert long == []
+
+
 def test_no_room_is_crowded() -> None:
     modules = Counter(path.parent for path in MODULES.values() if path.name != "__init__.py")
     assert {str(path): count for path, count in modules.items() if count > MOST_MODULES} == {}

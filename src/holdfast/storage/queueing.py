@@ -82,7 +82,7 @@ class Queueing(Protocol):
         """
 
     def idle_for(self, query: ClaimQuery, *, now: float) -> float | None:
-        """Seconds until a claim may succeed: 0 if a run is ready or due, None if none has a time.
+        """Seconds until a claim may succeed: 0 if a run is due, None if none has a time.
 
         Limits are not looked at, and nothing is changed.
         """

@@ -1,4 +1,4 @@
-"""The writing side of the journal: drafts and notes become records, in one durable commit."""
+"""The writing side of the journal: drafts and notes as records, in one commit."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ class Journal:
         return refused
 
     def _settle(self, request: Request, conflict: ConflictError, group: _Group) -> Outcome:
-        """Take back what was prepared for a refused request, and try it again if it may be."""
+        """Take back what was prepared for a refused request; try again if possible."""
         # Once a request of the run was tried again, the cursor is at the head.
         cursor = group.before.pop(request.run_id, None)
         if cursor is not None and not cursor.seq and not request.new_run:
@@ -179,7 +179,7 @@ class Journal:
     def _again(
         self, request: Request, conflict: ConflictError, sent: list[Batch], *, at_head: bool
     ) -> Outcome:
-        """Seal on the new head and try again, as long as what came between does not matter.
+        """Seal on the new head and try again, while what came between does not matter.
 
         What is tried is added to *sent*.
         """
@@ -225,8 +225,7 @@ class Journal:
         return self._cursor(request.run_id)
 
     def _seems_new(self, request: Request) -> bool:
-        """Return whether the state was neither saved nor loaded before; the append then tells
-        if there is such a run."""
+        """Return True if the state was neither saved nor loaded; the append then decides."""
         draft = request.draft
         return (
             draft is not None
@@ -238,14 +237,14 @@ class Journal:
         )
 
     def _is_independent(self, request: Request) -> bool:
-        """Return whether it stays true whatever is written in between: a mark, or a branch."""
+        """Return True if it holds whatever is written in between: a mark, or a branch."""
         if request.draft is not None:
             return request.draft.branching is not None
         marks_only = all(note.kind in _MARKS or note.parent for note in request.notes)
         return marks_only and request.run_id not in self.epochs
 
     def _move(self, request: Request, conflict: ConflictError) -> bool:
-        """Move the cursor to the run's head; False if a checkpoint came between that matters."""
+        """Move the cursor to the run's head; False if a relevant checkpoint came between."""
         cursor = self._cursor(request.run_id)
         run = self.reader.run(request.run_id)
         independent = self._is_independent(request)
@@ -500,7 +499,7 @@ class Journal:
     def _write(
         self, cursor: Cursor, group: _Group, records: list[Record], header: Header, text: bytes
     ) -> Header:
-        """Seal a body under a new header that follows the cursor, and move the cursor to it."""
+        """Seal a body under a new header after the cursor, and move the cursor to it."""
         if self._sealer.keys is None and header.kind not in CLEAR_NOTES:
             body = compress(text, self.storage.body_compression)
         else:

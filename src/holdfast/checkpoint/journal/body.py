@@ -36,7 +36,7 @@ def read_written(body: Body) -> Written:
 
 
 def keyframe_changes(body: Body, keys: Iterable[str]) -> dict[str, bool]:
-    """The keys that a keyframe changed, as `Rebuilt.apply` tells them; all of the first one."""
+    """The keys that a keyframe changed, as of `Rebuilt.apply`; all of the first one."""
     steps = operations(body.patch) if body.patch else []
     if not steps and not body.written:
         return dict.fromkeys(keys, False)

@@ -57,7 +57,7 @@ def find_base(
     known_id: str | None,
     held: bool,
 ) -> DeltaBase | None:
-    """Find the checkpoint that the draft's state came from; None if its scope has none.
+    """Find the checkpoint that the draft's state came from; None without one.
 
     *unsent* are the digests of records that are prepared and not appended yet. A state that came
     from an older checkpoint than the newest is a `ConflictError`. So is one that came from none,
@@ -113,7 +113,7 @@ def _continued(cursor: Cursor, newest: Header) -> ConflictError:
 
 
 def delta_base_of(loaded: Loaded, state: Saveable | None) -> DeltaBase:
-    """Make a loaded checkpoint a delta base, with the values of a frozen *state* if given."""
+    """Make a loaded checkpoint a delta base, with a frozen *state*'s values if given."""
     header = loaded.header
     values: dict[str, Any] = {key: Lazy(text) for key, text in loaded.texts.items()}
     live: dict[str, bytes | SeenList] = {}

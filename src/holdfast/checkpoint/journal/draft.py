@@ -1,4 +1,4 @@
-"""Drafts of checkpoints: states as the engine sees them, and states rebuilt from records."""
+"""Drafts of checkpoints: states as the engine sees them, and states rebuilt."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class CheckpointDraft(msgspec.Struct, frozen=True):
 
 
 def draft_of(state: Saveable, *, new_run_id: str | None = None) -> CheckpointDraft:
-    """Make a draft of *state*; an agent's state without a run gets *new_run_id* or a new one."""
+    """Make a draft of *state*; an agent's state without a run gets *new_run_id*."""
     if isinstance(state, State):
         values, natures = state.for_saving()
         return CheckpointDraft("", state.place, values, natures, state.lineage)
@@ -98,7 +98,7 @@ def draft_of(state: Saveable, *, new_run_id: str | None = None) -> CheckpointDra
 
 
 def state_of(draft: CheckpointDraft) -> Saveable:
-    """Make the state of a draft. An agent's state may be changed; deeper values stay frozen."""
+    """Make the state of a draft; an agent's is mutable, with frozen deeper values."""
     if draft.form:
         return agent_state(draft.place, draft.values)
     made = State.new(draft.values, run_id=draft.place.run_id)
@@ -141,7 +141,7 @@ def lineage_of(state: AgentState) -> Lineage:
 
 
 def saved(state: Saveable, header: Header) -> None:
-    """Set an agent state's ids from its header. A `State` learns them through its lineage."""
+    """Set an agent state's ids from its header; a `State` has them by its lineage."""
     if isinstance(state, AgentState):
         state.run_id = header.run_id
         state.checkpoint_id = header.id

@@ -1,4 +1,4 @@
-"""Finds runs and checkpoints, and rebuilds states from records, every digest checked."""
+"""Finds runs and checkpoints, and rebuilds states, every digest checked."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class Reader:
         return self._recovering(lambda: next(iter(self.storage.runs(query)), None))
 
     def runs_of(self, name_or_run_id: str) -> Iterator[RunInfo]:
-        """The run with exactly that id or, if there is none, those of that name, newest first."""
+        """The run with that id or, if there is none, those of that name, newest first."""
         run = self.run(name_or_run_id)
         if run is not None:
             yield run
@@ -147,7 +147,7 @@ class Reader:
             yield from self.storage.runs(RunQuery(name=name_or_run_id))
 
     def known_runs(self, name_or_run_id: str | None) -> list[RunInfo]:
-        """The same, or all runs for None; a `NotFoundError` if there is no such run or name."""
+        """The same, or all runs for None; a `NotFoundError` if there are none."""
         if name_or_run_id is None:
             return list(self.storage.runs(RunQuery()))
         runs = list(self.runs_of(name_or_run_id))
@@ -193,7 +193,7 @@ class Reader:
         return found[1] if found is not None else None
 
     def checked_newest(self, run_id: str, scope: str = "") -> tuple[RunInfo, Header | None] | None:
-        """The same with the head that it was checked against; None if there is no such run."""
+        """The same with the head that it was checked against; None without a run."""
         if self.recover is None:
             return self._checked(run_id, scope)
         return self._recovering(lambda: self._loadable(run_id, scope))
@@ -242,7 +242,7 @@ class Reader:
         return any(found.digest == target.digest for found in self.storage.find(target.id))
 
     def _check_tail(self, run: RunInfo, newest: Header | None, tail: Iterable[Record]) -> None:
-        """Check that *tail* ends with the head, and that no later checkpoint was overlooked."""
+        """Check that *tail* ends with the head, and that it lacks no later checkpoint."""
         last = None
         for last in tail:
             header = last.header
@@ -275,7 +275,7 @@ class Reader:
             yield record
 
     def load_visible(self, target: Header) -> Loaded:
-        """The state at a checkpoint that was just found; a `NotFoundError` if it is gone again."""
+        """The state at a checkpoint just found; a `NotFoundError` if it is gone again."""
         try:
             return self.load(target)
         except CorruptError:
@@ -285,7 +285,7 @@ class Reader:
             raise _not_found(target.id) from None
 
     def load_newest(self, run: RunInfo, target: Header) -> Loaded | None:
-        """The state at the newest checkpoint of *run*, and the records up to the head checked.
+        """The state at the newest checkpoint of *run*, with the later records checked.
 
         None if the run has changed since `head_and_newest` gave the two.
         """
@@ -331,7 +331,7 @@ class Reader:
         self._loaded_bytes = 0
 
     def values(self, target: Header, keys: Collection[str]) -> dict[str, bytes]:
-        """The texts of some values at a checkpoint; the others are neither copied nor decoded."""
+        """The texts of some values at a checkpoint; others are not copied or decoded."""
         known = self._loaded.get(target.digest)
         if known is not None:
             return {key: known.texts[key] for key in keys if key in known.texts}

@@ -42,11 +42,11 @@ class UnconfirmedAppends:
                 _remember(self._sent, run_id, its)
 
     def has_sent(self, run_id: str) -> bool:
-        """Return whether batches were sent to the run of which it is not known if it has them."""
+        """Return True if batches were sent to the run that it may or may not have."""
         return run_id in self._sent
 
     def resolve(self, run_id: str, seq: int) -> None:
-        """Find out which batches sent to the run were stored, *seq* being its newest record.
+        """Find out which batches sent to the run, now at *seq*, were stored.
 
         Those that are there are appended again, which changes nothing and makes sure they last.
         """
@@ -63,7 +63,7 @@ class UnconfirmedAppends:
         del self._sent[run_id]
 
     def led_to(self, run_id: str, parent: str | None, checkpoint_id: str) -> bool:
-        """Return whether a failed append of this process stored that checkpoint on *parent*.
+        """Return True if a failed append of this process stored that checkpoint.
 
         A state saved from *parent* then continues from it.
         """

@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class AsyncCheckpointManager(Manager):
-    """`CheckpointManager`'s methods, awaited; each makes one hop to a thread of its own.
+    """`CheckpointManager`'s methods, awaited; each hops once to its own thread.
 
     Saves that are awaited at the same time go out in one commit. An awaited save ends when its
     append has settled, cancelled or not.

@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class CheckpointManager(Manager):
-    """Saves states to a storage and brings them back. Blocking; safe to use from many threads.
+    """Saves states to a storage and loads them; blocking, thread-safe.
 
     *storage* is a `Storage`, an address such as ``sqlite:///agents.db``, a registered name, or
     None for the default address. With *retention_count* the newest so many checkpoints of each
@@ -120,7 +120,7 @@ class CheckpointManager(Manager):
         return self.perform(load.load(self.engine, checkpoint_id))
 
     def resume_from_latest(self, name_or_run_id: str) -> Any:
-        """The newest state of that run, or of the newest run of that name that is not completed.
+        """The newest state of that run, or of the newest unfinished run of that name.
 
         None if there is nothing to resume.
         """
@@ -193,7 +193,7 @@ class CheckpointManager(Manager):
         return self.perform(read.history(self.engine, name_or_run_id, scope))
 
     def blame(self, name_or_run_id: str, path: str, scope: str = "") -> CheckpointMetadata | None:
-        """The checkpoint that last wrote the value at *path* (``plan`` or ``/plan/0/status``)."""
+        """The checkpoint that last wrote *path* (``plan`` or ``/plan/0/status``)."""
         return self.perform(read.blame(self.engine, name_or_run_id, path, scope))
 
     def delete_checkpoint(self, checkpoint_id: str) -> bool:
@@ -205,7 +205,7 @@ class CheckpointManager(Manager):
         return self.perform(delete.delete_run(self.engine, run_id))
 
     def verify(self, name_or_run_id: str | None = None) -> list[RunVerdict]:
-        """Recompute every digest of one run, the runs of a name, or all; a verdict for each."""
+        """Recompute all digests of a run, the runs of a name, or all; a verdict for each."""
         return self.perform(read.verify(self.engine, name_or_run_id))
 
     def repair(self, run_id: str | None = None, *, dry_run: bool = False) -> RepairReport:
@@ -274,7 +274,7 @@ class CheckpointManager(Manager):
         encryption_key: Key | None = None,
         limits: ImportLimits = LIMITS,
     ) -> str:
-        """Take in a run that `export_run` wrote, under *run_id* or the id it had; returns the id.
+        """Import a run that `export_run` wrote, under *run_id* or its own; return the id.
 
         The file is not trusted: it is read within *limits*, and every record in it is checked
         before the run is there. What its states and notes say is believed, as if it had been
@@ -288,7 +288,7 @@ class CheckpointManager(Manager):
         )
 
     def copy_run(self, run_id: str, to: Storage | str) -> int:
-        """Bring the copy of a run in another storage up to date; returns how many records went.
+        """Bring a run's copy in another storage up to date; return the records copied.
 
         Records are copied as they are. What the copy has is left as it is; interrupted, it can
         be called again. A copy that differs is a `ConflictError` with the `.seq`.

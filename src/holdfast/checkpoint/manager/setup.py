@@ -79,7 +79,7 @@ class Manager:
 
     @classmethod
     def beside(cls, manager: Manager) -> Self:
-        """Make a manager of this class over the engine of another; closing it leaves that open."""
+        """Make a manager over the engine of another; closing it leaves that open."""
         made = cls.__new__(cls)
         made._owns_storage = False
         made._use(manager.engine, manager._group_commit)

@@ -1,4 +1,4 @@
-"""The thread that does an async manager's blocking work, one hop for each operation."""
+"""The thread that does an async manager's blocking work, a hop an operation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Job = tuple[Callable[[], Any], _Promise]
 
 
 class Writer:
-    """Takes requests and calls from event loops and answers them from one thread of its own.
+    """Takes requests and calls of event loops, and answers from a thread of its own.
 
     Requests that are made in the same turn of a loop, and those that wait when the thread is
     free again, go out in one commit.
@@ -116,7 +116,7 @@ class Writer:
 
 
 def _join_waiting(queue: SimpleQueue[_Saves | _Job | None], group: _Saves) -> _Saves | _Job | None:
-    """Join other waiting saves to *group*; returns what waits next, *group* itself for nothing."""
+    """Join waiting saves to *group*; return what waits next, *group* for nothing."""
     while not queue.empty():
         more = queue.get()
         if not isinstance(more, list):
@@ -151,7 +151,7 @@ def _tell(loop: asyncio.AbstractEventLoop, answers: list[tuple[asyncio.Future[An
 
 
 async def await_uncancelled(future: asyncio.Future[T]) -> T:
-    """Wait until *future* has settled, cancelled or not; a cancellation is raised afterwards."""
+    """Wait until *future* has settled; then raise a cancellation, if any."""
     cancelled: asyncio.CancelledError | None = None
     while not future.done():
         try:

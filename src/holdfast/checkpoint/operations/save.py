@@ -116,7 +116,7 @@ def save_draft(
 def ask_hooks(
     engine: Engine, draft: CheckpointDraft, state: Saveable | None = None
 ) -> Steps[tuple[CheckpointDraft, Saveable | None]]:
-    """Let PRE hooks refuse or replace what is saved; returns the draft and what hooks see."""
+    """Let PRE hooks refuse or replace what is saved; return the draft and their view."""
     before = engine.hears(HookEvent.PRE_CHECKPOINT_SAVE)
     if not before and not engine.hears(HookEvent.POST_CHECKPOINT_SAVE):
         return draft, None
@@ -149,7 +149,7 @@ def _was_changed(
     state: Saveable | None,
     results: Sequence[HookResult],
 ) -> bool:
-    """Return whether hooks changed the state they were shown in place, and none of them failed."""
+    """Return True if hooks changed the state in place, and none of them failed."""
     if not isinstance(shown, AgentState):
         return False
     before = state if state is not None else state_of(draft)
@@ -157,7 +157,7 @@ def _was_changed(
 
 
 def _replaced(old: CheckpointDraft, state: Saveable) -> CheckpointDraft:
-    """The draft of a state that a hook returned; run, step and lineage stay what they were."""
+    """The draft of a state that a hook returned; run, step and lineage stay."""
     new = draft_of(state, new_run_id=old.place.run_id)
     place = msgspec.structs.replace(old.place, metadata=new.place.metadata, tags=new.place.tags)
     return msgspec.structs.replace(old, place=place, values=new.values, natures=new.natures)
@@ -225,7 +225,7 @@ def _retain(engine: Engine, stored: Outcome) -> Steps[None]:
 
 
 def erase(engine: Engine, run_id: str) -> Steps[int]:
-    """Free what was hidden: a note that names it, then the records; an empty run goes whole.
+    """Free what was hidden: a note that names it, then the records, or an empty run.
 
     Returns the number of stored bytes. A failure is no failed save, and is raised as it is.
     """

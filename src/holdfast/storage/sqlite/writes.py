@@ -32,7 +32,7 @@ _ROWS = 500
 
 
 def next_record(batch: Batch) -> Record | None:
-    """The record of a batch that `append_next` can store: one, with nothing else to change."""
+    """The record of a batch that `append_next` can store: one, and nothing else."""
     if len(batch.records) != 1 or batch.hide:
         return None
     record = batch.records[0].verified()
@@ -82,7 +82,7 @@ _MOVE_BESIDE = f"{_MOVED}, checkpoints = checkpoints + ?{_FOLLOWS}"
 def append_batch(
     db: apsw.Connection, batch: Batch, records: list[Record], queues: QueueTable
 ) -> ConflictError | int | None:
-    """Store one batch with what it means for *queues*, or say why not and change nothing.
+    """Store one batch and its effect on *queues*, or say why not, changing nothing.
 
     Returns the key of the run, None if it has none.
     """

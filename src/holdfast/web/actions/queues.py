@@ -1,4 +1,4 @@
-"""The actions on queues: pause or limit one, cancel a run, queue a dead letter again."""
+"""The actions on queues: pause or limit one, cancel a run, requeue a dead letter."""
 
 from __future__ import annotations
 
