@@ -14,7 +14,8 @@ SYSTEM := strace:strace mkfs.ext4:e2fsprogs mkfs.xfs:xfsprogs zsh:zsh fish:fish 
 	redis-server:redis-server pgbouncer:pgbouncer
 BROWSER := chromium:chromium
 
-PARALLEL := -q -n 2 --dist worksteal
+# A worker more than there are processors, because tests also wait for processes and servers.
+PARALLEL := -q -n $(shell expr $$(nproc 2>/dev/null || echo 2) + 1) --dist worksteal
 COVERED := core storage checkpoint contract machine
 
 # Tests and benchmarks start many processes, which start twice as fast with their bytecode cached.
