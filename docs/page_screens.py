@@ -63,6 +63,16 @@ SCREENS = {
     "full": "/run?id=report-mon&tab=state&shape=full",
     "event": "/event?id=report-mon&seq=2",
     "missing": "/run?id=nothing",
+    "found": "/?search=kids&status=completed",
+    "compare-form": "/compare",
+    "queue": "/queues?queue=nightly&state=dead",
+    "pause": "/act/pause?queue=nightly",
+    "requeue": "/act/requeue?id=nightly-3",
+    "tag": "/act/tag?checkpoint=report-mon%403",
+    "pin": "/act/pin?checkpoint=report-mon%403",
+    "in-doubt": "/act/answer?id=payment-81&waiting=charge%402&how=happened",
+    "queued": "/run?id=nightly-1",
+    "sub-agent": "/run?id=clerk-nov&nested=1",
 }
 LONG_SCREENS = {
     "long-runs": "/",

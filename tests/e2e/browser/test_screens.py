@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from docs.page_screens import SCREENS, SHAPES, new_context, served, sign_in
+from docs.page_screens import LONG_SCREENS, SCREENS, SHAPES, new_context, served, sign_in
 from playwright.sync_api import Browser, Page, expect
 
 import holdfast.web
+from holdfast import CheckpointManager
 
 ASSETS = Path(holdfast.web.__file__).parent / "static"
 
@@ -47,24 +48,40 @@ def long(browser: Browser, long_storage: str) -> Iterator[tuple[Page, str]]:
         yield sign_in(new_context(browser), link), link.partition("/?")[0]
 
 
-LONG = (
-    *("/", "/storage", "/health?verify=1", "/waiting", "/compare?a=long@10&b=long"),
-    *("/run?id=long", "/run?id=long&step=5000", "/run?id=long&tab=state&shape=blame"),
-    *("/run?id=long&tab=timeline&step=777", "/run?id=long&tab=graph", "/run?id=long&tab=events"),
-    *("/act/rewind?checkpoint=long@9990", "/act/fork?checkpoint=long@3"),
-)
-
-
-@pytest.mark.parametrize("path", LONG)
+@pytest.mark.parametrize("path", LONG_SCREENS.values())
 def test_every_screen_opens_on_a_run_of_ten_thousand_checkpoints(
     long: tuple[Page, str], path: str
 ) -> None:
     page, base = long
-    page.goto(base + path)
-    expect(page.get_by_role("heading", level=1)).to_be_visible()
-    check(page)
+    for shape in SHAPES.values():
+        page.set_viewport_size(shape["viewport"])
+        page.emulate_media(color_scheme=shape.get("color_scheme", "light"))
+        page.goto(base + path)
+        expect(page.get_by_role("heading", level=1)).to_be_visible()
+        check(page)
     if path.startswith("/run"):
         assert page.locator(".list > li").count() <= 52
+
+
+def test_an_empty_storage_and_a_refused_stranger_are_accessible_too(
+    browser: Browser, tmp_path: Path
+) -> None:
+    CheckpointManager(f"sqlite:///{tmp_path}/empty.db").close()
+    with served(f"sqlite:///{tmp_path}/empty.db", "--read-only") as (_, link):
+        for options in SHAPES.values():
+            stranger = new_context(browser, **options).new_page()
+            stranger.goto(link.partition("?")[0])
+            expect(stranger.get_by_role("heading", level=1)).to_have_text("Not signed in")
+            check(stranger)
+            stranger.context.close()
+        page = sign_in(new_context(browser), link)
+        for options in SHAPES.values():
+            page.set_viewport_size(options["viewport"])
+            page.emulate_media(color_scheme=options.get("color_scheme", "light"))
+            for path in ("/", "/waiting", "/queues", "/storage", "/health?verify=1&resumes=1"):
+                page.goto(link.partition("/?")[0] + path)
+                check(page)
+        page.context.close()
 
 
 def test_pages_and_assets_stay_within_their_budgets(open_page: Any, base: str) -> None:

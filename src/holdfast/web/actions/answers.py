@@ -14,6 +14,16 @@ from holdfast.web.actions.plan import ActionPlan, page_of
 from holdfast.web.forms import PREFIX, Given, read_changes
 from holdfast.web.site import Site
 
+_BUTTONS = {
+    "approve": "Approve",
+    "edit": "Approve with these arguments",
+    "reject": "Reject",
+    "answer": "Answer",
+    "happened": "It happened",
+    "failed": "It failed",
+    "repeat": "Call it again",
+}
+
 
 class AnswerAction:
     """Answers a question, sends an event, or states the outcome of an effect in doubt."""
@@ -29,7 +39,8 @@ class AnswerAction:
         if "value" in outcome:
             text = msgspec.json.encode(outcome["value"]).decode()
             python, words = f"{said}{outcome['value']!r})", [text, "--id", one.id]
-            what = f"The answer to {one.id} is recorded as {text}."
+            noun = "outcome of the effect" if one.kind == "effect" else "answer to"
+            what = f"The {noun} {one.id} is recorded as {text}."
         elif "error" in outcome:
             error = outcome["error"]
             python, words = f"{said}error={error!r})", ["--error", error, "--id", one.id]
@@ -38,11 +49,11 @@ class AnswerAction:
             python, words = f"{said}repeat=True)", ["--repeat", "--id", one.id]
             what = f"The effect {one.id} is recorded as not done: a resume calls it again."
         return ActionPlan(
-            title=f"{how.capitalize()} {one.id} of {one.run_id}",
+            title=f"{_BUTTONS[how]}: {one.id} of {one.run_id}",
             what=[what, "Nothing is executed now: a resume continues with it."],
             command=shlex.join([*command, *words]),
             python=python,
-            button=how.capitalize(),
+            button=_BUTTONS[how],
             hidden={
                 name: text
                 for name, text in given.items()
