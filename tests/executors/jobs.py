@@ -77,6 +77,18 @@ def local_factory() -> StateGraph:
     return counting
 
 
+async def _asked(state: Any) -> dict[str, Any]:
+    try:
+        return {"answer": await holdfast.interrupt("Agree?", timeout=0.05)}
+    except TimeoutError:
+        return {"answer": "none"}
+
+
+asking = StateGraph("asking", storage="memory://")
+asking.add_node("ask", _asked)
+asking.set_entry_point("ask")
+asking.set_exit_point("ask")
+
 counting = StateGraph("counting", storage="memory://")
 counting.add_node("up", lambda state: {"n": state["n"] + 1})
 counting.add_node("done", lambda state: None)

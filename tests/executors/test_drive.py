@@ -84,6 +84,16 @@ def test_a_run_that_has_slept_and_asks_is_not_due(storage: SQLiteStorage) -> Non
         assert (driven.outcome, driven.due) == ("waiting", None)
 
 
+def test_a_question_with_a_timeout_is_due_then(storage: SQLiteStorage) -> None:
+    from holdfast.checkpoint.manager import StateManager
+
+    graph = jobs.asking.over(StateManager(storage))
+    handle = graph.start_sync({}, run_id="a", entry_point="tests.executors.jobs:asking")
+    with LocalExecutor(storage) as executor:
+        executor.submit("a")
+        assert handle.result(timeout=30).state["answer"] == "none"
+
+
 def test_drive_tells_failures_apart(storage: SQLiteStorage) -> None:
     jobs.fails.start(run_id="bad", storage=storage)
     driven = drive("bad", storage=storage)

@@ -25,7 +25,7 @@ from holdfast import (
     pending,
     resolve,
 )
-from holdfast.errors import ConflictError, Interrupted, UsageError
+from holdfast.errors import ConflictError, Interrupted, NotFoundError, StepError, UsageError
 from holdfast.storage.base import Batch
 
 
@@ -160,6 +160,64 @@ async def test_an_answer_is_heard_after_one_that_was_left_and_did_not_fit(db: st
         resolve("r", "approve@1", ["nonsense"], storage=db)
         assert (await graph.resume("r")).status == "waiting"
         assert (await graph.resume("r", answer=[1]))["answer"] == [1]
+
+
+def in_time(store: str, seconds: float) -> StateGraph:
+    async def ask(state: State) -> dict[str, Any]:
+        try:
+            return {"answer": await interrupt("Publish?", timeout=seconds)}
+        except TimeoutError as error:
+            return {"answer": str(error)}
+
+    return line(ask, lambda state: None, store=store, interval=1, preserve=True)
+
+
+async def test_a_question_without_an_answer_in_time_is_a_timeout(store: str) -> None:
+    async with in_time(store, 0.05) as graph:
+        (waiting,) = (await park(graph)).waiting
+        assert waiting.until is not None
+        await asyncio.sleep(0.06)
+        assert "waits" not in graph.explain_resume("r").tell(now=True)
+        final = await graph.resume("r")
+        assert final.status == "completed"
+        assert final["answer"] == "no answer to ask@1 came in time"
+
+
+async def test_a_question_keeps_the_time_it_was_first_given(db: str) -> None:
+    async with in_time(db, 60) as graph:
+        (first,) = (await park(graph)).waiting
+        (again,) = (await graph.resume("r")).waiting
+        assert again.until == first.until
+        assert (await graph.resume("r", answer="yes"))["answer"] == "yes"
+
+
+async def test_an_answer_left_before_anyone_looked_counts(db: str) -> None:
+    async with in_time(db, 0.05) as graph:
+        await park(graph)
+        await asyncio.sleep(0.06)
+        resolve("r", "ask@1", "late", storage=db)
+        assert (await graph.resume("r"))["answer"] == "late"
+
+
+async def test_a_timeout_is_recorded_and_an_answer_after_it_refused(db: str) -> None:
+    async def ask(state: State) -> None:
+        await interrupt("Publish?", timeout=0.05)
+
+    async with line(ask, lambda state: None, store=db, interval=1, preserve=True) as graph:
+        await park(graph)
+        await asyncio.sleep(0.06)
+        for _ in range(2):
+            with pytest.raises(StepError, match="no answer to ask@1 came in time"):
+                await graph.resume("r")
+        assert pending("r", storage=db) == []
+        with pytest.raises(NotFoundError):
+            resolve("r", "ask@1", "yes", storage=db)
+
+
+async def test_a_time_to_wait_is_positive(db: str) -> None:
+    async with in_time(db, 0) as graph:
+        with pytest.raises(StepError, match="no time to wait"):
+            await graph.execute(State.new({}, run_id="r"))
 
 
 async def test_two_questions_in_one_node_are_asked_one_after_the_other(db: str) -> None:

@@ -67,6 +67,10 @@ class Question(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The JSON Schema of the answers that fit, if there is one."""
     problem: str = ""
     """The reason that the last answer did not fit."""
+    until: float | None = None
+    """Seconds since 1970 after which no answer is waited for."""
+    expired: bool = False
+    """No answer came in time."""
 
 
 class Answer(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -267,7 +271,9 @@ class Ledger:
     def _waits(self, note: Note) -> bool:
         if note.kind == "timer":
             return not note.content.expired and ("answer", note.content.id) not in self.entries
-        return note.kind == "question" or in_doubt(note)
+        if note.kind == "question":
+            return not note.content.expired
+        return in_doubt(note)
 
     def notes(self) -> list[Note]:
         """All open notes, in the order of their first record."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import msgspec
@@ -15,7 +16,9 @@ from holdfast.errors import Interrupted, UsageError
 _NOTHING: Any = object()
 
 
-async def interrupt(question: Any, *, schema: Any = None, key: str | None = None) -> Any:
+async def interrupt(
+    question: Any, *, schema: Any = None, key: str | None = None, timeout: float | None = None
+) -> Any:
     """Ask *question*; the answer may come days later and in another process.
 
     The first time, the run waits: its state is saved, `Interrupted` is raised through the node
@@ -26,8 +29,11 @@ async def interrupt(question: Any, *, schema: Any = None, key: str | None = None
     *schema* is a type that the answer must fit: ``bool``, ``Literal["yes", "no"]``, a dataclass,
     a msgspec Struct or a pydantic model; the answer is converted to it. One that does not fit is
     refused, and the question stays open. *key* tells questions of one step apart where their
-    order is not fixed.
+    order is not fixed. Without an answer *timeout* seconds after it was first asked, this call is
+    a `TimeoutError`, on every replay too; a worker resumes the run then by itself.
     """
+    if timeout is not None and not timeout > 0:
+        raise UsageError(f"timeout={timeout!r} is no time to wait", hint="give seconds above 0")
     context = call_context()
     recording = context.recording if context is not None else None
     if context is None or recording is None:
@@ -43,15 +49,21 @@ async def interrupt(question: Any, *, schema: Any = None, key: str | None = None
         answer, problem = _fitted(decode(bytes(known.value)), schema)
         if not problem:
             return answer
+    asked = ledger.find(Question, position)
+    until = asked.until if asked is not None else timeout and time.time() + timeout
     given = ledger.given.pop(position, _NOTHING)
+    if asked is not None and (asked.expired or (given is _NOTHING and _is_past(until))):
+        if not asked.expired:
+            await ledger.write(msgspec.structs.replace(asked, expired=True), spot)
+        raise TimeoutError(f"no answer to {position} came in time")
     if given is _NOTHING:
-        raise _waits(context, recording, question, schema, position, problem)
+        raise _waits(context, recording, question, schema, position, problem, until)
     answer, problem = _fitted(given, schema)
     if problem:
         ledger.refused = UsageError(
             f"the answer to {position} does not fit: {problem}", question=position
         )
-        raise _waits(context, recording, question, schema, position, problem)
+        raise _waits(context, recording, question, schema, position, problem, until)
     await ledger.write(Answer(id=position, value=msgspec.Raw(encode(given))), spot)
     context.say("run.answered", question=position, node=spot.node)
     return answer
@@ -64,6 +76,7 @@ def _waits(
     schema: Any,
     position: str,
     problem: str,
+    until: float | None,
 ) -> Interrupted:
     """Have the question written with the next checkpoint; return the signal for it."""
     asked = Question(
@@ -71,11 +84,16 @@ def _waits(
         text=msgspec.Raw(encode(question)),
         schema=_described(schema),
         problem=problem,
+        until=until,
     )
     recording.ledger.ask(asked, context.spot)
     return Interrupted(
         f"run {recording.run_id!r} waits for an answer to {position}", run_id=recording.run_id
     )
+
+
+def _is_past(until: float | None) -> bool:
+    return until is not None and until <= time.time()
 
 
 def _fitted(answer: Any, schema: Any) -> tuple[Any, str]:

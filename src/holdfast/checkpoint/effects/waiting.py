@@ -323,6 +323,7 @@ def waiting_of(run_id: str, note: Note) -> Waiting:
             question=decode(bytes(asked.text)),
             schema=asked.schema,
             problem=asked.problem,
+            until=_moment(asked.until),
             **common,
         )
     if isinstance(note.content, Timer):
@@ -330,7 +331,7 @@ def waiting_of(run_id: str, note: Note) -> Waiting:
         return Waiting(
             kind="event" if timer.event else "timer",
             name=timer.name,
-            until=datetime.fromtimestamp(timer.until, UTC) if timer.until is not None else None,
+            until=_moment(timer.until),
             **common,
         )
     known: Effect = note.content
@@ -342,6 +343,10 @@ def waiting_of(run_id: str, note: Note) -> Waiting:
         began=datetime.fromisoformat(known.began).astimezone(UTC) if known.began else None,
         **common,
     )
+
+
+def _moment(seconds: float | None) -> datetime | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
 
 
 def _wanted(reader: Reader, run: RunInfo, id: str) -> Note:

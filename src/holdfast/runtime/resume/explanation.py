@@ -165,7 +165,11 @@ def explain(reader: Reader, plan: Plan | None, run_id: str) -> ResumePlan:
     notes = read_notes(reader, newest, run.seq)
     effects = {note.content.id: note for note in notes if note.kind == "effect"}
     answered = {note.content.id for note in notes if note.kind == "answer"}
-    asked = {note.content.id: note for note in notes if note.kind == "question"}
+    asked = {
+        note.content.id: note
+        for note in notes
+        if note.kind == "question" and not note.content.expired
+    }
     completed = newest.status == "completed"
     steps = {(note.step, note.node or "") for note in notes if not note.scope}
     inside = [] if completed else waiting_inside(reader, run.run_id)
@@ -187,9 +191,11 @@ def explain(reader: Reader, plan: Plan | None, run_id: str) -> ResumePlan:
             ),
             *(one for one in inside if one.kind == "effect"),
         ),
-        questions=(
-            *(waiting_of(run.run_id, note) for id, note in asked.items() if id not in answered),
-            *(one for one in inside if one.kind == "question"),
+        questions=_not_over(
+            [
+                *(waiting_of(run.run_id, note) for id, note in asked.items() if id not in answered),
+                *(one for one in inside if one.kind == "question"),
+            ]
         ),
         saves=_saved(reader, run, progress, notes),
         error=progress.error,
@@ -205,7 +211,6 @@ def _explain_workflow(reader: Reader, run: RunInfo, loaded: Loaded) -> ResumePla
     notes = [] if completed else ledger.notes()
     waiting = [] if completed else [waiting_of(run.run_id, note) for note in ledger.waiting()]
     done = [note.content for note in notes if note.kind == "effect" and note.content.done]
-    now = datetime.now(UTC)
     return ResumePlan(
         run_id=run.run_id,
         status=newest.status,
@@ -215,11 +220,7 @@ def _explain_workflow(reader: Reader, run: RunInfo, loaded: Loaded) -> ResumePla
         is_workflow=True,
         reused=tuple(one.id for one in done),
         in_doubt=tuple(one for one in waiting if one.kind == "effect"),
-        questions=tuple(
-            one
-            for one in waiting
-            if one.kind != "effect" and (one.until is None or one.until > now)
-        ),
+        questions=_not_over([one for one in waiting if one.kind != "effect"]),
         saves=Saved(
             seconds=sum(one.seconds for one in done),
             tokens=sum(one.tokens for one in done),
@@ -228,6 +229,12 @@ def _explain_workflow(reader: Reader, run: RunInfo, loaded: Loaded) -> ResumePla
         error=failure_in(newest, loaded.extras[-1]),
         problem="" if completed else _held(reader, run.run_id),
     )
+
+
+def _not_over(waiting: list[Waiting]) -> tuple[Waiting, ...]:
+    """Those whose time has not come: a resume waits for them."""
+    now = datetime.now(UTC)
+    return tuple(one for one in waiting if one.until is None or one.until > now)
 
 
 def _saved(reader: Reader, run: RunInfo, progress: Progress, notes: Sequence[Note]) -> Saved:
@@ -295,7 +302,7 @@ def _tell_waiting(one: Waiting) -> str:
         return f"waits{until}: {one.id}"
     if one.kind == "event":
         return f"waits for the event {one.name}{until}: {one.id}"
-    return f"waits for an answer: {one.id}: {one.question}"
+    return f"waits for an answer{until}: {one.id}: {one.question}"
 
 
 def _times(node: str, count: int) -> str:

@@ -113,9 +113,7 @@ def pending_table(found: list[Waiting]) -> Iterator[object]:
 
 
 def _description(one: Waiting) -> str:
-    if one.kind == "question":
-        return value_text(one.question)
     if one.kind == "effect":
         return f"{one.name} at step {one.step}, node {one.node}; key {one.key}"
-    until = f"until {when(one.until)}" if one.until is not None else ""
-    return f"{one.name} {until}".strip()
+    what = value_text(one.question) if one.kind == "question" else one.name
+    return f"{what} until {when(one.until)}" if one.until is not None else what
