@@ -51,7 +51,7 @@ def main(count: int, medium: str, directory: Path) -> None:
         os.kill(pid, signal.SIGINT)
         hung += not _ended(pid)
         asked += _answer_all(address, run_id)
-        if (number + 1) % _TRIES_PER_RUN == 0:
+        if (number + 1) % _TRIES_PER_RUN == 0 or number + 1 == count:
             done = _items_of(address, run_id)
             items += len(done)
             if done != _PAGES[: len(done)]:
