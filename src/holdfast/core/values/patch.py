@@ -191,9 +191,9 @@ def changes(
     live: dict[str, bytes | SeenList] = {}
     for key, value in values.items():
         nature = natures[key]
-        made = len(patch.operations)
+        made, grew = len(patch.operations), False
         if nature is _LIVE and (grown := _grown(base, key, value, patch)) is not None:
-            live[key] = grown
+            live[key], grew = grown, True
         elif key not in before:
             text = _encode_member(key, value, nature)
             length = len(key_text(key)) + (2 if count else 1)
@@ -207,12 +207,16 @@ def changes(
             if nature is _LIVE:
                 live[key] = SeenList.of(value) or text
         elif before[key] is not value:
-            _diff_frozen(before[key], value, nature, pointer(key), patch)
+            grew = _diff_frozen(before[key], value, nature, pointer(key), patch)
         if len(patch.operations) > made:
-            append = b'{"op":"add","path":%b,' % encode_tree(pointer(key) + "/-")
-            changed[key] = all(one.startswith(append) for one in patch.operations[made:])
+            changed[key] = grew or _only_appends(patch.operations[made:], key)
     after = Base(dict(values), live, base.size + patch.growth, changed)
-    return (patch.text() if patch.operations else None), after
+    return (b"[%b]" % b",".join(patch.operations) if patch.operations else None), after
+
+
+def _only_appends(operations: list[bytes], key: str) -> bool:
+    append = b'{"op":"add","path":%b,' % encode_tree(pointer(key) + "/-")
+    return all(one.startswith(append) for one in operations)
 
 
 def _grown(base: Base, key: str, value: Any, patch: Patch) -> SeenList | None:
@@ -232,17 +236,18 @@ def _grown(base: Base, key: str, value: Any, patch: Patch) -> SeenList | None:
     return after
 
 
-def _diff_frozen(old: Any, new: Any, nature: Nature, path: str, patch: Patch) -> None:
+def _diff_frozen(old: Any, new: Any, nature: Nature, path: str, patch: Patch) -> bool:
+    """Add to *patch* what turns one value into another; True for a list that only grew."""
     if type(old) is Items and type(new) is Items and new.grew_from(old):
         for place, item in enumerate(new.after(old.count), old.count):
             patch.add(path + "/-", item, 1 if place else 0)
-        return
+        return True
     if type(old) in _TEXTS and type(new) in _TEXTS:
         diff_texts(old.text, new.text, path, patch)
-        return
+        return False
     old = old.get() if type(old) in _TEXTS else old
     new = new.get() if type(new) in _TEXTS else new
-    diff_values(old, new, nature, path, patch)
+    return diff_values(old, new, nature, path, patch)
 
 
 class Patch:
@@ -280,9 +285,6 @@ class Patch:
 
     def longer_than(self, text: bytes) -> bool:
         return sum(map(len, self.operations)) > len(text)
-
-    def text(self) -> bytes:
-        return b"[%b]" % b",".join(self.operations)
 
 
 def pointer(key: str) -> str:
@@ -345,21 +347,22 @@ def append_items(tail: bytes, path: str, comma: int, patch: Patch) -> None:
         comma = 1
 
 
-def diff_values(old: Any, new: Any, nature: Nature, path: str, patch: Patch) -> None:
+def diff_values(old: Any, new: Any, nature: Nature, path: str, patch: Patch) -> bool:
     """Add to *patch* what turns one frozen value into another, of that nature."""
     both_lists = type(old) is FrozenList and type(new) is FrozenList
     if both_lists and new.lineage is old.lineage and 0 <= len(new) - len(old) <= _MANY:
         for place in range(len(old), len(new)):
             patch.add(path + "/-", encode(new[place]), 1 if place else 0)
-        return
+        return True
     inner = Patch()
     _diff(old, new, path, inner)
     if len(inner.operations) > _MANY:
         text = encode(new, nature)
         if inner.longer_than(text):
             patch.replace(path, text, len(encode(old)))
-            return
+            return False
     patch.join(inner)
+    return False
 
 
 def _diff(old: Any, new: Any, path: str, patch: Patch) -> None:
