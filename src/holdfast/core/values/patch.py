@@ -237,7 +237,7 @@ def _grown(base: Base, key: str, value: Any, patch: Patch) -> SeenList | None:
 
 
 def _diff_frozen(old: Any, new: Any, nature: Nature, path: str, patch: Patch) -> bool:
-    """Add to *patch* what turns one value into another; True for a list that only grew."""
+    """Add to *patch* what changed in a value; True for a list that only grew."""
     if type(old) is Items and type(new) is Items and new.grew_from(old):
         for place, item in enumerate(new.after(old.count), old.count):
             patch.add(path + "/-", item, 1 if place else 0)
