@@ -67,9 +67,6 @@ class DocumentBucket(Bucket):
                 connection_timeout=timeout,
                 read_timeout=timeout,
                 enable_endpoint_discovery=endpoint is None,
-                retry_total=0,  # requests are repeated by `Bucket`
-                retry_connect=0,
-                retry_read=0,
                 retry_throttle_total=9,
                 retry_throttle_backoff_max=int(patience) + 1,
             )
