@@ -68,6 +68,19 @@ PROOFS: dict[str, Proof] = {
         "a server that is killed, or a connection that is cut, loses nothing acknowledged",
         ("tests/e2e/servers/test_faults.py", "tests/e2e/servers/test_races.py"),
     ),
+    "objects": Proof(
+        "writers on an object store that are killed, cut off or raced lose and double nothing",
+        tuple(
+            f"tests/e2e/test_object_stores.py::{test}"
+            for test in (
+                "test_a_kill_at_any_moment_loses_nothing",
+                "test_of_8_processes_that_race_for_a_run_one_wins_each_step",
+                "test_a_writer_whose_lease_was_taken_over_is_refused_by_the_fence_alone",
+                "test_connections_that_are_cut_lose_nothing_and_double_nothing",
+                "test_the_managers_do_what_the_model_says",
+            )
+        ),
+    ),
     "graphs": Proof(
         "a killed graph goes on where it was, and recorded effects are not repeated",
         (

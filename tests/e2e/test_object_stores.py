@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.cli.conftest import call
 from tests.crash.media import FULL, open_medium, times
 from tests.crash.processes import ForkServer
 from tests.crash.test_kills import kill_and_check, kill_and_resume
@@ -16,7 +17,6 @@ from tests.cutting import CuttingProxy
 from tests.e2e.servers.test_faults import Writers, cut_while_they_save
 from tests.e2e.throttling import Throttling
 from tests.machine.test_machine import Machine, examine
-from tests.peers.test_conformance import check_conformance
 from tests.servers import azurite, cosmos, fake_google, node_modules, seaweedfs
 
 from holdfast import CheckpointManager, errors
@@ -169,7 +169,11 @@ def test_of_8_processes_that_race_for_a_run_one_wins_each_step(
 @pytest.mark.parametrize("medium", [pytest.param(one.values[0], marks=one.marks) for one in MEDIA])
 @pytest.mark.parametrize("fenced", [True, False])
 def test_a_writer_whose_lease_was_taken_over_is_refused_by_the_fence_alone(
-    medium: str, fenced: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    medium: str,
+    fenced: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    finding: Callable[..., None],
 ) -> None:
     """It wakes after the takeover, before the new owner has saved anything."""
     if not fenced:
@@ -183,6 +187,8 @@ def test_a_writer_whose_lease_was_taken_over_is_refused_by_the_fence_alone(
         (refused,) = zombie.append([writer.batch(epoch=lease.epoch)])
         assert (refused is not None) is fenced
         assert len(list(other.read("run"))) == (1 if fenced else 2)
+    if not fenced:
+        finding(f"a lease without its fence, {medium}", 1, "a stale append noticed", control=True)
 
 
 def test_connections_that_are_cut_lose_nothing_and_double_nothing(
@@ -206,9 +212,38 @@ def test_connections_that_are_cut_lose_nothing_and_double_nothing(
 async def test_langgraph_s_conformance_suite_passes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from tests.peers.test_conformance import check_conformance
+
     for name, value in seaweedfs().environment().items():
         monkeypatch.setenv(name, value)
     await check_conformance("s3", f"s3://{seaweedfs().bucket}/{_prefix(tmp_path)}")
+
+
+@pytest.mark.parametrize(
+    ("contract", "address"),
+    [
+        pytest.param(TestAzure, lambda: f"az://{azurite().container}", marks=needs_node),
+        pytest.param(
+            TestCosmos,
+            lambda: f"{cosmos().address('doctor')}?endpoint={cosmos().endpoint}",
+            marks=needs_node,
+        ),
+        pytest.param(TestFakeOfGoogle, lambda: f"gs://{fake_google().bucket}"),
+    ],
+)
+def test_doctor_reports_on_a_store(
+    contract: type[TestS3], address: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in contract.variables().items():
+        monkeypatch.setenv(name, value)
+    told = call("doctor", "--json", "-s", address())
+    assert told.code == 0
+    facts = {fact["name"]: fact for fact in told.json()["facts"]}
+    assert facts["conditional writes"]["value"] == "honoured"
+    assert facts.keys() >= {"store", "latency", "clock", "encryption"}
+    assert not [fact for fact in facts.values() if fact["problem"]]
+    secrets = [value for name, value in contract.variables().items() if "KEY" in name]
+    assert not [secret for secret in secrets if secret in told.out + told.err]
 
 
 @needs_node

@@ -90,7 +90,9 @@ def test_an_unknown_proof_is_refused() -> None:
 
 def test_every_proof_names_tests_that_are_there_and_have_a_control() -> None:
     for name, proof in PROOFS.items():
-        texts = [(ROOT / path).read_text() for path in proof.tests]
+        named = [path.partition("::") for path in proof.tests]
+        texts = [(ROOT / path).read_text() for path, _, _ in named]
+        assert all(test in text for (_, _, test), text in zip(named, texts, strict=True)), name
         assert any("finding(" in text for text in texts), name
         assert any("control=True" in text for text in texts) is proof.control, name
 
