@@ -214,7 +214,7 @@ class Agent:
         graph = build_graph(self, cycles, self.state_manager, self.agent_id)
         run_id = options.id_for(self.agent_id)
         state = State.new(first_values(task, model.name), run_id=run_id, name=self.agent_id)
-        return graph.submit(state, options)
+        return graph.submit(state, options, inputs=("conversation_history",))
 
     async def _open_manager(self) -> None:
         """Open the configured storage, if the agent is durable and none was given."""

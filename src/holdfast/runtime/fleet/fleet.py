@@ -332,7 +332,8 @@ class Fleet:
         wanted = QueueOptions(**options)
         values = first_state(user_input, self._crew.team)
         state = State.new(values, run_id=wanted.id_for(self.name), name=self.name)
-        return AsyncRunHandle(await asyncio.to_thread(self._graph.submit, state, wanted))
+        submitted = await asyncio.to_thread(self._graph.submit, state, wanted, ("task",))
+        return AsyncRunHandle(submitted)
 
     async def pending(self, workflow_id: str | None = None) -> list[ApprovalRequest]:
         """The approvals that a run, or every run of the storage, waits for."""

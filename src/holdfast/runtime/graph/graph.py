@@ -7,7 +7,7 @@ import copy
 import inspect
 import logging
 import os
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from functools import partial
 from typing import Any, Self, TypeVar, Unpack
 
@@ -17,6 +17,7 @@ from holdfast.checkpoint.effects import Waiting
 from holdfast.checkpoint.manager import CheckpointManager, StateManager
 from holdfast.core.policy import RetryPolicy, Rules, read_policy
 from holdfast.core.state import State
+from holdfast.core.values import encode
 from holdfast.errors import Drained, Interrupted, UsageError
 from holdfast.runtime.checks import is_async
 from holdfast.runtime.graph.compiled import Plan, Shape, problems
@@ -343,18 +344,28 @@ class StateGraph:
         return self.submit(values, QueueOptions(**options))
 
     def submit(
-        self, values: State | Mapping[str, Any] | None, options: QueueOptions
+        self,
+        values: State | Mapping[str, Any] | None,
+        options: QueueOptions,
+        inputs: Collection[str] | None = None,
     ) -> RunHandle[None]:
-        """Save the run's first state in a queue; blocking. `start` is for users."""
+        """Save the run's first state in a queue; blocking. `start` is for users.
+
+        If the run is there, its *inputs*, all values unless given, must be the same.
+        """
         plan = self.plan()
         manager = CheckpointManager.beside(self.manager)
-        state = values if isinstance(values, State) else None
-        run_id = state.run_id if state is not None else options.id_for(self.name)
+        named = options.run_id is not None or options.idempotency_key is not None
+        run_id = options.id_for(self.name)
+        if isinstance(values, State) and not named:
+            run_id = values.run_id
         state = _first_state(values, run_id)
         state = state.placed(msgspec.structs.replace(state.place, name=state.name or self.name))
         if options.entry_point is not None:
             plan = msgspec.structs.replace(plan, entry_point=options.entry_point)
-        begin_queued(manager, first_draft(plan, state), plan.entry_point, plan.version, options)
+        draft = first_draft(plan, state)
+        if not begin_queued(manager, draft, plan.entry_point, plan.version, options):
+            _check_begun(manager, state, inputs)
         return RunHandle(run_id, manager, _look)
 
     def stream(
@@ -609,6 +620,27 @@ def _manager_for(config: CheckpointConfig) -> StateManager:
 
 def _in_a_thread(node: NodeFunction, state: State) -> Coroutine[Any, Any, Any]:
     return asyncio.to_thread(node, state)
+
+
+def _check_begun(manager: CheckpointManager, state: State, inputs: Collection[str] | None) -> None:
+    """Raise a `UsageError` if the run that is there began with another name or other inputs."""
+    first = next(manager.storage.read(state.run_id, first=1, last=1), None)
+    if first is None or first.header.frame == "note":
+        return  # it was pruned
+    if first.header.name != state.name:
+        raise UsageError(
+            f"run {state.run_id!r} is of {first.header.name!r}, not of {state.name!r}",
+            hint="choose another run id",
+            run_id=state.run_id,
+        )
+    kept, now = manager.reader.load(first.header).graph_state().to_dict(), state.to_dict()
+    names = kept.keys() | now.keys() if inputs is None else inputs
+    if any(encode(kept.get(name)) != encode(now.get(name)) for name in names):
+        raise UsageError(
+            f"run {state.run_id!r} was begun with another input",
+            hint="a new run needs another id, or another idempotency_key",
+            run_id=state.run_id,
+        )
 
 
 def _first_state(values: State | Mapping[str, Any] | None, run_id: str | None) -> State:

@@ -1,0 +1,93 @@
+"""``start`` at every door: one run for one id or key, and the same refusals."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.executors import jobs
+
+from holdfast import SQLiteStorage
+from holdfast.checkpoint.manager import StateManager
+from holdfast.errors import UsageError
+from holdfast.executors import LocalExecutor, queue_entries
+
+HERE = "tests.executors.jobs"
+Start = Callable[..., str]
+
+
+def doors(storage: SQLiteStorage) -> dict[str, Start]:
+    """Starts a run with an input and options, by what executes it; gives the run's id."""
+
+    def graph(value: int, **options: Any) -> str:
+        made = jobs.counting.over(StateManager(storage))
+        return made.start_sync({"n": value}, entry_point=f"{HERE}:counting", **options).run_id
+
+    async def graph_async(value: int, **options: Any) -> str:
+        made = jobs.counting.over(StateManager(storage))
+        return (await made.start({"n": value}, entry_point=f"{HERE}:counting", **options)).run_id
+
+    async def agent(value: int, **options: Any) -> str:
+        entry = f"{HERE}:make_agent"
+        return (await jobs.make_agent().start(f"{value}", entry_point=entry, **options)).run_id
+
+    async def fleet(value: int, **options: Any) -> str:
+        entry = f"{HERE}:make_fleet"
+        return (await jobs.make_fleet().start(f"{value}", entry_point=entry, **options)).run_id
+
+    async def workflow_async(value: int, **options: Any) -> str:
+        return (await jobs.doubled_async.start([value], storage=storage, **options)).run_id
+
+    def awaited(start: Any) -> Start:
+        return lambda *args, **options: asyncio.run(start(*args, **options))
+
+    return {
+        "workflow": lambda n, **options: jobs.doubled.start([n], storage=storage, **options).run_id,
+        "async workflow": awaited(workflow_async),
+        "graph": graph,
+        "async graph": awaited(graph_async),
+        "agent": awaited(agent),
+        "fleet": awaited(fleet),
+    }
+
+
+@pytest.mark.parametrize(
+    "door", ["workflow", "async workflow", "graph", "async graph", "agent", "fleet"]
+)
+def test_every_door_starts_in_the_same_way(
+    door: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with SQLiteStorage(tmp_path / "runs.db") as storage:
+        monkeypatch.setitem(jobs.STORAGE, "here", storage)
+        start = doors(storage)[door]
+        first = start(1, idempotency_key="order-7", queue="mail", priority=3, key="t", delay=60)
+        assert start(1, idempotency_key="order-7") == first
+        assert start(1, run_id="named") == start(1, run_id="named") == "named"
+        with pytest.raises(UsageError, match="begun with"):
+            start(2, idempotency_key="order-7")
+        with pytest.raises(UsageError, match="begun with"):
+            start(2, run_id="named")
+        for wrong in ({"delay": -1}, {"priority": 0.5}, {"queue": ""}, {"key": 7}):
+            with pytest.raises(UsageError):
+                start(1, **wrong)
+        with pytest.raises(UsageError, match="give one of them"):
+            start(1, run_id="named", idempotency_key="order-7")
+        entries = {entry.run_id: entry for entry in queue_entries(storage=storage)}
+        assert entries.keys() == {first, "named"}
+        delayed = entries[first]
+        assert (delayed.queue, delayed.priority, delayed.key) == ("mail", 3, "t")
+        assert (delayed.state, entries["named"].state) == ("waiting", "ready")
+        with LocalExecutor(storage, concurrency=1) as executor:
+            assert executor.submit("named").result(60).outcome == "completed"
+        assert start(1, run_id="named") == "named"
+        assert [entry.run_id for entry in queue_entries(storage=storage)] == [first]
+
+
+def test_an_id_that_something_else_has_is_refused(tmp_path: Path) -> None:
+    with SQLiteStorage(tmp_path / "runs.db") as storage:
+        jobs.doubled.start([1], run_id="taken", storage=storage)
+        with pytest.raises(UsageError, match="is of 'doubled', not of 'counting'"):
+            doors(storage)["graph"](1, run_id="taken")
