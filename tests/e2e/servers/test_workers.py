@@ -1,4 +1,4 @@
-"""Worker processes over PostgreSQL under faults, judged by a synced log outside of it.
+"""Worker processes over PostgreSQL and Valkey under faults, judged by a synced log outside.
 
 Workers are killed one by one and all at once, frozen for longer than their leases and woken, and
 the server is killed and started again. No run is lost, no step is left out, epochs never fall, and
@@ -8,7 +8,9 @@ no step is executed again that is recorded.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.crash.media import times
@@ -20,9 +22,9 @@ from tests.executors.fleet_of_workers import (
     until_taken_over,
     until_told,
 )
-from tests.servers import Postgres
+from tests.servers import Postgres, Redis
 
-from holdfast.storage.postgres import PostgresStorage
+from holdfast.storage.queueing import Queueing
 
 RUNS = times(40, 2_000, "HOLDFAST_WORKER_RUNS")
 FAULTS = times(2, 12)
@@ -31,15 +33,14 @@ PATIENCE = 1800.0
 
 
 @pytest.mark.timeout(3600)
-def test_workers_lose_and_repeat_nothing(tmp_path: Path, home: Path) -> None:
-    home.chmod(0o755)
-    server = Postgres(home / "server").start()
-    picks = chance(18)
-    with PostgresStorage(server.url, patience=60) as storage:
+def test_workers_lose_and_repeat_nothing(
+    tmp_path: Path, own_server: Postgres | Redis, open_on: Callable[..., Any]
+) -> None:
+    server, picks = own_server, chance(18)
+    address = f"{server.url}{'&' if '?' in server.url else '?'}patience=60"
+    with open_on(server, server.url) as storage:
         seeds = submit(storage, RUNS)
-        workers = Workers(
-            f"{server.url}&patience=60", tmp_path / "log", number=4, lease=LEASE, pause=0.05
-        )
+        workers = Workers(address, tmp_path / "log", number=4, lease=LEASE, pause=0.05)
         try:
             until_begun(workers)
             frozen = False
@@ -58,7 +59,6 @@ def test_workers_lose_and_repeat_nothing(tmp_path: Path, home: Path) -> None:
             fenced = workers.told("run.lost")
         finally:
             workers.close()
-            server.stop()
         print(f"\n{verdict}; {fenced} drives were fenced")
         assert verdict.runs == RUNS
         assert not frozen or fenced >= 1
@@ -71,7 +71,7 @@ def until_begun(workers: Workers) -> None:
         time.sleep(0.1)
 
 
-def until_left(storage: PostgresStorage, number: float) -> None:
+def until_left(storage: Queueing, number: float) -> None:
     """Wait until at most so many runs are not completed, so that faults come throughout."""
     deadline = time.monotonic() + PATIENCE
     while sum(info.ready + info.running for info in storage.queues()) > number:
