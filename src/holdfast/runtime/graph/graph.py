@@ -623,7 +623,7 @@ def _in_a_thread(node: NodeFunction, state: State) -> Coroutine[Any, Any, Any]:
 
 
 def _check_begun(manager: CheckpointManager, state: State, inputs: Collection[str] | None) -> None:
-    """Raise a `UsageError` if the run that is there began with another name or other inputs."""
+    """Raise a `UsageError` if the run began with another name or other inputs."""
     first = next(manager.storage.read(state.run_id, first=1, last=1), None)
     if first is None or first.header.frame == "note":
         return  # it was pruned
