@@ -7,7 +7,6 @@ import inspect
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator
 from contextvars import Token
-from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from holdfast.checkpoint.effects import (
@@ -460,12 +459,7 @@ class Run:
         self._open()
         return self._enter()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._exit()
         self._close(error)
 
@@ -480,12 +474,7 @@ class Run:
             raise
         return self._enter()
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._exit()
         await await_uncancelled(asyncio.ensure_future(asyncio.to_thread(self._close, error)))
 

@@ -14,8 +14,8 @@ from holdfast.cli.commands.see import RunList, read_checkpoint, read_diff, read_
 from holdfast.cli.commands.start import make_schemas
 from holdfast.cli.framework import raw
 from holdfast.errors import NotFoundError, UsageError
-from holdfast.web.site import Site, asked
-from holdfast.web.views import PER_PAGE, Filter, read_queues, read_runs
+from holdfast.web.site import Site, asked, filter_of
+from holdfast.web.views import PER_PAGE, read_queues, read_runs
 
 _MOST = 500
 _PATHS = {
@@ -37,12 +37,7 @@ class Api:
 
     def runs(self, request: Request) -> Response:
         """``runs``; the header Link names the next page."""
-        wanted = Filter(
-            name=asked(request, "name") or "",
-            status=asked(request, "status") or "",
-            search=asked(request, "search") or "",
-            before=asked(request, "before", int),
-        )
+        wanted = filter_of(request)
         found = read_runs(self._site.manager, wanted, _limit(request, PER_PAGE))
         answer = _json(RunList(runs=found.runs, more=found.next is not None))
         if found.next is not None:

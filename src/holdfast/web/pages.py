@@ -19,7 +19,7 @@ from holdfast.errors import HoldfastError, NotFoundError, UsageError
 from holdfast.runtime.resume import explain
 from holdfast.storage.base import RunQuery
 from holdfast.web.rendering import pretty
-from holdfast.web.site import Site, asked
+from holdfast.web.site import Site, asked, filter_of
 from holdfast.web.views import (
     Filter,
     RunView,
@@ -51,12 +51,7 @@ class Pages:
 
     def runs(self, request: Request) -> Response:
         """List the runs."""
-        wanted = Filter(
-            name=asked(request, "name") or "",
-            status=asked(request, "status") or "",
-            search=asked(request, "search") or "",
-            before=asked(request, "before", int),
-        )
+        wanted = filter_of(request)
         after = self._site.newest_record()
         found = read_runs(self._site.manager, wanted)
         is_empty = not found.runs and wanted == Filter()

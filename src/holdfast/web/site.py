@@ -15,7 +15,7 @@ from holdfast.core.policy import Rules
 from holdfast.errors import ConflictError, HoldfastError, NotFoundError, UsageError
 from holdfast.storage.base import RecordQuery
 from holdfast.web.rendering import Renderer
-from holdfast.web.views import Costs, Surveys
+from holdfast.web.views import Costs, Filter, Surveys
 
 
 class Site:
@@ -79,3 +79,13 @@ def asked(request: Request, name: str, kind: type = str) -> Any:
         return kind(text)
     except ValueError:
         raise UsageError(f"{name} must be {kind.__name__}, not {text!r}") from None
+
+
+def filter_of(request: Request) -> Filter:
+    """The runs that the address of a list asks for."""
+    return Filter(
+        name=asked(request, "name") or "",
+        status=asked(request, "status") or "",
+        search=asked(request, "search") or "",
+        before=asked(request, "before", int),
+    )

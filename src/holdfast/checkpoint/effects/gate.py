@@ -31,8 +31,10 @@ class _Gate:
             self._queue.append(turn)
             return turn
 
-    def leave(self) -> None:
-        """Let the next caller pass."""
+    def leave(self, entered: Future[None] | None) -> None:
+        """Let the next caller pass; one that still waits itself leaves the queue."""
+        if entered is not None and entered.cancel():
+            return
         with self._lock:
             while self._queue:
                 turn = self._queue.popleft()
@@ -40,11 +42,6 @@ class _Gate:
                     turn.set_result(None)
                     return
             self._free += 1
-
-    def give_up(self, turn: Future[None]) -> None:
-        """Withdraw a wait; a turn that has come meanwhile goes to the next caller."""
-        if not turn.cancel():
-            self.leave()
 
 
 _gates: WeakKeyDictionary[RetryPolicy, _Gate] = WeakKeyDictionary()
@@ -61,41 +58,33 @@ def _gate_of(policy: RetryPolicy) -> _Gate | None:
         return gate
 
 
+@contextmanager
+def _turn(policy: RetryPolicy) -> Iterator[Future[None] | None]:
+    """Queue for a call, and let the next one pass at the end; gives what to wait for."""
+    gate = _gate_of(policy)
+    if gate is None:
+        yield None
+        return
+    turn = gate.enter()
+    try:
+        yield turn
+    finally:
+        gate.leave(turn)
+
+
 @asynccontextmanager
 async def passing(policy: RetryPolicy) -> AsyncIterator[None]:
     """Wait until the *policy* allows one more call, and make it in the block."""
-    gate = _gate_of(policy)
-    if gate is None:
-        yield
-        return
-    turn = gate.enter()
-    if turn is not None:
-        try:
+    with _turn(policy) as turn:
+        if turn is not None:
             await asyncio.shield(asyncio.wrap_future(turn))
-        except BaseException:
-            gate.give_up(turn)
-            raise
-    try:
         yield
-    finally:
-        gate.leave()
 
 
 @contextmanager
 def passing_now(policy: RetryPolicy) -> Iterator[None]:
     """`passing` on this thread, which waits."""
-    gate = _gate_of(policy)
-    if gate is None:
-        yield
-        return
-    turn = gate.enter()
-    if turn is not None:
-        try:
+    with _turn(policy) as turn:
+        if turn is not None:
             turn.result()
-        except BaseException:
-            gate.give_up(turn)
-            raise
-    try:
         yield
-    finally:
-        gate.leave()

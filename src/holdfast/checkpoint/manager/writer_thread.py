@@ -165,3 +165,12 @@ async def await_uncancelled(future: asyncio.Future[T]) -> T:
             future.exception()
         raise cancelled
     return future.result()
+
+
+def in_event_loop() -> bool:
+    """True if an event loop runs on this thread."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

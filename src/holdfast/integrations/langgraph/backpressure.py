@@ -8,13 +8,14 @@ So a request for the version after one that is still being saved waits until it 
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
+
+from holdfast.checkpoint.manager import in_event_loop
 
 _REMEMBERED = 4096
 _LONGEST_WAIT = 10.0
@@ -93,12 +94,12 @@ class Backpressure:
     def _wait_for_a_beginning(self, known: _Given) -> None:
         """Wait a moment for the save to begin: another thread begins it."""
         chain = known.chain
-        if chain.expected and chain.last is None and not _in_event_loop():
+        if chain.expected and chain.last is None and not in_event_loop():
             self._changed.wait_for(lambda: chain.last is not None or known.stored, _SOON)
             chain.expected = chain.last is not None  # else the run is saved only at its end
 
     def _wait(self, known: _Given, last: _Given) -> None:
-        if not _in_event_loop():
+        if not in_event_loop():
             self._changed.wait_for(lambda: known.stored or known.chain.last is None, _LONGEST_WAIT)
             return
         # Saves that have not begun wait for this very loop.
@@ -133,11 +134,3 @@ class Backpressure:
             raise
         finally:
             stored()
-
-
-def _in_event_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from holdfast.checkpoint.effects import Answer, CallContext, Recording, Timer, call_context
+from holdfast.checkpoint.manager import in_event_loop
 from holdfast.checkpoint.open_run import OpenRun
 from holdfast.core.values import decode
 from holdfast.errors import Interrupted, UsageError
@@ -30,7 +31,7 @@ def sleep(seconds: float) -> Any:
     context = call_context()
     recording = context.recording if context is not None else None
     if context is None or recording is None:
-        return asyncio.sleep(seconds) if _in_event_loop() else time.sleep(seconds)
+        return asyncio.sleep(seconds) if in_event_loop() else time.sleep(seconds)
     return _wait(_Wait(context, recording, "sleep", seconds, event=False))
 
 
@@ -157,7 +158,7 @@ class _Wait:
 
 def _wait(wait: _Wait) -> Any:
     context = wait.context
-    awaited = context.awaited if isinstance(context, CallOrder) else _in_event_loop()
+    awaited = context.awaited if isinstance(context, CallOrder) else in_event_loop()
     return _awaited(wait) if awaited else _blocking(wait)
 
 
@@ -189,11 +190,3 @@ async def _awaited(wait: _Wait) -> Any:
             result = None
         else:
             result = await asyncio.to_thread(wait.do, action)
-
-
-def _in_event_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True

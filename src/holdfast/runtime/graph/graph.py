@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar, Unpack
 import msgspec
 
 from holdfast.checkpoint.effects import Waiting
-from holdfast.checkpoint.manager import CheckpointManager, StateManager
+from holdfast.checkpoint.manager import CheckpointManager, StateManager, in_event_loop
 from holdfast.core.policy import RetryPolicy, Rules, read_policy
 from holdfast.core.state import State
 from holdfast.core.values import encode
@@ -742,12 +742,7 @@ def _check_name(name: object, what: str) -> None:
 
 
 def _in_a_loop(work: Coroutine[Any, Any, T]) -> T:
-    running = True
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        running = False
-    if not running:  # outside of the except block, so that its error is no context of another
+    if not in_event_loop():
         return asyncio.run(work)
     work.close()
     raise UsageError("this is for code without an event loop", hint="await execute or resume")

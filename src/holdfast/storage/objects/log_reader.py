@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import groupby
+from typing import TypeVar
 
 from holdfast.core.records import Header, Record, medium_name, subtract_ranges
 from holdfast.errors import CorruptError, StorageUnavailableError
@@ -12,6 +13,8 @@ from holdfast.storage.objects.packs import Packs, StaleView
 from holdfast.storage.objects.run_log import RunLogs
 from holdfast.storage.objects.segments import LogRow, PackRef, header_of, record_of
 from holdfast.storage.shared import misplaced, missing
+
+T = TypeVar("T")
 
 _PAGE = 256
 _PAGE_BYTES = 4 << 20
@@ -66,36 +69,37 @@ class LogReader:
     def _page_down(
         self, run_id: str, below: int | None, fresh: bool, hidden: bool
     ) -> tuple[list[LogRow], int | None]:
-        for _ in range(_TRIES):
-            try:
-                with self._logs.lock(run_id):
-                    view = self._logs.view(run_id, fresh=fresh)
-                    if view.head is None:
-                        return [], None
-                    bound = view.head.seq + 1 if below is None else below
-                    rows: list[LogRow] = []
-                    for number, row in enumerate(self._packs.rows_down(view, bound), 1):
-                        if hidden or row.seq not in view.hidden:
-                            rows.append(row)
-                        if number == _PAGE:
-                            return rows, row.seq
-                    return rows, None
-            except StaleView:
-                self._logs.forget(medium_name(run_id))
-        raise _restless(run_id)
+        def page(view: LogView, head: int) -> tuple[list[LogRow], int | None]:
+            rows: list[LogRow] = []
+            found = self._packs.rows_down(view, head + 1 if below is None else below)
+            for number, row in enumerate(found, 1):
+                if hidden or row.seq not in view.hidden:
+                    rows.append(row)
+                if number == _PAGE:
+                    return rows, row.seq
+            return rows, None
+
+        return self._settled(run_id, fresh, page)
 
     def _page_up(
         self, run_id: str, first: int, last: int | None, fresh: bool
     ) -> tuple[list[tuple[LogRow, bytes | None]], int | None]:
+        def page(view: LogView, head: int) -> tuple[list[tuple[LogRow, bytes | None]], int | None]:
+            end = head if last is None else min(last, head)
+            rows, following = self._window(view, first, end)
+            return self._with_bodies(view, rows), following
+
+        return self._settled(run_id, fresh, page)
+
+    def _settled(
+        self, run_id: str, fresh: bool, page: Callable[[LogView, int], tuple[list[T], int | None]]
+    ) -> tuple[list[T], int | None]:
+        """Make a page of the run's view and newest seq; again if objects went meanwhile."""
         for _ in range(_TRIES):
             try:
                 with self._logs.lock(run_id):
                     view = self._logs.view(run_id, fresh=fresh)
-                    if view.head is None:
-                        return [], None
-                    end = view.head.seq if last is None else min(last, view.head.seq)
-                    rows, following = self._window(view, first, end)
-                    return self._with_bodies(view, rows), following
+                    return ([], None) if view.head is None else page(view, view.head.seq)
             except StaleView:
                 self._logs.forget(medium_name(run_id))
         raise _restless(run_id)

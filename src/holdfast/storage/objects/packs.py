@@ -63,64 +63,46 @@ class Packs:
 
         The packs of a reader that wants bodies are read whole where they are small.
         """
+        return self._in_order(view, first, last, whole=True)
+
+    def rows_down(self, view: LogView, below: int) -> Iterator[LogRow]:
+        """The rows before *below*, newest first, hidden ones included."""
+        return (row for row, _ in self._in_order(view, 1, below - 1, down=True))
+
+    def _in_order(
+        self, view: LogView, first: int, last: int, *, down: bool = False, whole: bool = False
+    ) -> Iterator[tuple[LogRow, PackRef | None]]:
+        sign = -1 if down else 1
         inline = sorted(seq for seq in view.rows if first <= seq <= last)
         near = _needed(view.packs, inline, first, last)
-        queue: list[tuple[int, int, int]] = [(pack.first, n, -1) for n, pack in enumerate(near)]
+        inline.sort(reverse=down)
+        queue = [(-pack.last if down else pack.first, n, -1) for n, pack in enumerate(near)]
         heapify(queue)
         opened: dict[int, list[LogRow]] = {}
-        place = 0
+        place, before = 0, -(1 << 63)
         while queue or place < len(inline):
-            if place < len(inline) and (not queue or inline[place] <= queue[0][0]):
-                row, pack = view.rows[inline[place]], view.large.get(view.rows[inline[place]].pos)
+            pack: PackRef | None
+            if place < len(inline) and (not queue or sign * inline[place] <= queue[0][0]):
+                row = view.rows[inline[place]]
+                pack = view.large.get(row.pos)
                 place += 1
             else:
                 _, number, at = heappop(queue)
                 if at < 0:
                     opened[number] = [
                         row
-                        for row in self.rows_in(near[number], whole=True)
+                        for row in self.rows_in(near[number], whole=whole)[::sign]
                         if first <= row.seq <= last and not view.is_erased(row.seq)
                     ]
                 rows = opened[number]
                 if at + 1 < len(rows):
-                    heappush(queue, (rows[at + 1].seq, number, at + 1))
+                    heappush(queue, (sign * rows[at + 1].seq, number, at + 1))
                 if at < 0:
                     continue
                 row, pack = rows[at], near[number]
-            if row.seq >= first:
+            if sign * row.seq > before:
                 yield row, pack
-                first = row.seq + 1
-
-    def rows_down(self, view: LogView, below: int) -> Iterator[LogRow]:
-        """The rows before *below*, newest first, hidden ones included."""
-        inline = sorted(seq for seq in view.rows if seq < below)
-        near = _needed(view.packs, inline, 1, below - 1)
-        inline.reverse()
-        queue: list[tuple[int, int, int]] = [(-pack.last, n, -1) for n, pack in enumerate(near)]
-        heapify(queue)
-        opened: dict[int, list[LogRow]] = {}
-        place = 0
-        while queue or place < len(inline):
-            if place < len(inline) and (not queue or inline[place] >= -queue[0][0]):
-                row = view.rows[inline[place]]
-                place += 1
-            else:
-                _, number, at = heappop(queue)
-                if at < 0:
-                    opened[number] = [
-                        row
-                        for row in reversed(self.rows_in(near[number]))
-                        if row.seq < below and not view.is_erased(row.seq)
-                    ]
-                rows = opened[number]
-                if at + 1 < len(rows):
-                    heappush(queue, (-rows[at + 1].seq, number, at + 1))
-                if at < 0:
-                    continue
-                row = rows[at]
-            if row.seq < below:
-                yield row
-                below = row.seq
+                before = sign * row.seq
 
     def rows_at(self, view: LogView, seqs: Collection[int]) -> dict[int, LogRow]:
         """The rows at these seqs, where there are any."""

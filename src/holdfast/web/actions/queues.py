@@ -7,9 +7,10 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.policy import QueueInfo, QueueSettings
+from holdfast.core.policy import QueueEntry, QueueInfo, QueueSettings
 from holdfast.errors import NotFoundError, UsageError
 from holdfast.executors import cancel, queues, requeue, set_queue
+from holdfast.storage.base import RunInfo
 from holdfast.storage.queueing import queues_in
 from holdfast.web.actions.plan import ActionPlan, note_action, page_of, run_in
 from holdfast.web.forms import Field, Given
@@ -110,6 +111,19 @@ class LimitAction:
         return "/queues"
 
 
+def _queued_run(
+    site: Site, given: Given, done: tuple[str, ...]
+) -> tuple[RunInfo, QueueEntry | None, str]:
+    """A run, its entry, and the reason against: no entry, or *done* already."""
+    run = run_in(site, given)
+    kept = queues_in(site.manager.storage)
+    entry = kept.entry_of(run.run_id) if kept is not None else None
+    problem = "" if entry is not None else "The run is in no queue."
+    if entry is not None and entry.state in done:
+        problem = f"The run is {entry.state} already."
+    return run, entry, problem
+
+
 class CancelAction:
     """Asks for a queued run to end."""
 
@@ -117,12 +131,7 @@ class CancelAction:
         self._site = site
 
     def ask(self, given: Given) -> ActionPlan:
-        run = run_in(self._site, given)
-        kept = queues_in(self._site.manager.storage)
-        entry = kept.entry_of(run.run_id) if kept is not None else None
-        problem = "" if entry is not None else "The run is in no queue."
-        if entry is not None and entry.state == "cancelled":
-            problem = "The run is cancelled already."
+        run, _, problem = _queued_run(self._site, given, ("cancelled",))
         return ActionPlan(
             title=f"Cancel {run.run_id}",
             what=[
@@ -150,12 +159,7 @@ class RequeueAction:
         self._site = site
 
     def ask(self, given: Given) -> ActionPlan:
-        run = run_in(self._site, given)
-        kept = queues_in(self._site.manager.storage)
-        entry = kept.entry_of(run.run_id) if kept is not None else None
-        problem = "" if entry is not None else "The run is in no queue."
-        if entry is not None and entry.state in ("ready", "running"):
-            problem = f"The run is {entry.state} already."
+        run, entry, problem = _queued_run(self._site, given, ("ready", "running"))
         return ActionPlan(
             title=f"Requeue {run.run_id}",
             what=[
