@@ -289,6 +289,9 @@ def test_a_damaged_run_is_repaired_from_the_page(
             "UPDATE bodies SET body = zeroblob(9) WHERE ord = (SELECT r.ord FROM records r"
             " JOIN runs u ON u.pk = r.run WHERE u.run_id = 'crawl' AND r.seq = 50)"
         )
+    shown = page.get("/run?id=crawl&step=50")
+    assert "does not match its digest" in shown.text
+    assert "/act/repair?id=crawl" in shown.text and "on_corrupt" not in shown.text
     found = page.get("/act/verify?id=crawl")
     assert "It is damaged" in text_of(found) and "/act/repair?id=crawl" in found.text
     preview = page.get("/act/repair?id=crawl")

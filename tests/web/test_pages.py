@@ -145,6 +145,12 @@ def test_what_waits_is_listed_with_its_question(page: Browser) -> None:
     assert "Approve" in text and "Reject" in text
 
 
+def test_what_waits_says_who_asks_and_since_when(page: Browser) -> None:
+    text = text_of(page.get("/waiting"))
+    assert re.search(r"report-wed\s+report · step 6 approve · approve@6 · since", text)
+    assert re.search(r"since (now|just now|\d+ .+ ago)", text)
+
+
 def test_what_waits_is_paged_by_run(
     manager: CheckpointManager, open_page: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:

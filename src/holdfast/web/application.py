@@ -118,7 +118,13 @@ def build(
 
     def not_found(request: Request, error: Exception) -> Response:
         return site.page(
-            request, "error.html", status=404, code=404, message="There is no such page.", hint=""
+            request,
+            "error.html",
+            status=404,
+            code=404,
+            message="There is no such page.",
+            hint="",
+            damaged=None,
         )
 
     handlers: dict[Any, Any] = {

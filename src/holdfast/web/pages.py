@@ -17,7 +17,7 @@ from holdfast.cli.framework import recorded_entry
 from holdfast.core.records import STATUSES
 from holdfast.errors import HoldfastError, NotFoundError, UsageError
 from holdfast.runtime.resume import explain
-from holdfast.storage.base import RunQuery
+from holdfast.storage.base import RunInfo, RunQuery
 from holdfast.web.rendering import pretty
 from holdfast.web.site import Site, asked, filter_of
 from holdfast.web.views import (
@@ -168,6 +168,7 @@ class Pages:
         before: int | None = asked(request, "before", int)
         found: list[Waiting] = []
         damaged: list[str] = []
+        runs: dict[str, RunInfo] = {}
         last, more = before, False
         for run in reader.storage.runs(RunQuery(open=True, before=before)):
             if more := len(found) >= _MOST_WAITING:
@@ -175,11 +176,13 @@ class Pages:
             last = run.ordinal
             one, problem = _tried(partial(waiting_now, reader, run))
             found += one or ()
+            runs[run.run_id] = run
             damaged += [run.run_id] if problem else []
         return self._site.page(
             request,
             "waiting.html",
             found=found,
+            runs=runs,
             damaged=damaged,
             after=after,
             following=last if more else None,

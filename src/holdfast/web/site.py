@@ -12,7 +12,7 @@ from starlette.responses import Response
 from holdfast.checkpoint.manager import CheckpointManager
 from holdfast.cli.addresses import Finder
 from holdfast.core.policy import Rules
-from holdfast.errors import ConflictError, HoldfastError, NotFoundError, UsageError
+from holdfast.errors import ConflictError, CorruptError, HoldfastError, NotFoundError, UsageError
 from holdfast.storage.base import RecordQuery
 from holdfast.web.rendering import Renderer
 from holdfast.web.views import Costs, Filter, Surveys
@@ -49,6 +49,7 @@ class Site:
         known = error if isinstance(error, HoldfastError) else None
         message = known.message if known else "This is a defect of Holdfast."
         hint = known.hint if known else f"{type(error).__name__}: {error}"
+        damaged = error.facts.get("run_id", "") if isinstance(error, CorruptError) else None
         status = _status_of(error)
         if (
             request.scope["path"]
@@ -58,7 +59,13 @@ class Site:
             failure = {"error": type(error).__name__, "message": message, "hint": hint}
             return Response(msgspec.json.encode(failure), status, media_type="application/json")
         return self.page(
-            request, "error.html", status=status, message=message, hint=hint, code=status
+            request,
+            "error.html",
+            status=status,
+            message=message,
+            hint="" if damaged is not None else hint,
+            code=status,
+            damaged=damaged,
         )
 
 

@@ -178,3 +178,4 @@ def _report(document: Demo) -> Iterator[object]:
     ):
         yield Line.of(Cell(f"  # {about}", "dim"))
         yield f"  {program()} {words}"
+    yield Line.of(Cell("  # all of it in a browser, live: holdfast ui", "dim"))
