@@ -74,12 +74,13 @@ class Clockwork:
     (None, 'every 5 steps')
     """
 
-    __slots__ = ("_now", "_step", "triggers")
+    __slots__ = ("_every_step", "_now", "_step", "triggers")
 
     def __init__(
         self, triggers: Triggers, *, step: int | None = None, now: float | None = None
     ) -> None:
         self.triggers = triggers
+        self._every_step = triggers.every_step
         self._step = step
         self._now = now
 
@@ -90,9 +91,9 @@ class Clockwork:
         # What went back, a run or a clock, counts from there, and not up to where it was.
         self._step = step if self._step is None else min(self._step, step)
         self._now = now if self._now is None else min(self._now, now)
-        want = self.triggers
-        if want.every_step:
+        if self._every_step:
             return "every step"
+        want = self.triggers
         if want.frequency is not None and step - self._step >= want.frequency:
             return "every step" if want.frequency == 1 else f"every {want.frequency} steps"
         if want.interval is not None and now - self._now >= want.interval:

@@ -316,10 +316,11 @@ class Loop:
         session = self._session
         if session is None:
             return ""
-        notes, root = first, not self._scope
-        past = past_step(None if status == "completed" else state.step)
-        if root:
-            notes = (*first, *session.ledger.carried(failed=status == "failed", past=past))
+        notes, root, ledger = first, not self._scope, session.ledger
+        past = None
+        if root and ledger.entries:
+            past = past_step(None if status == "completed" else state.step)
+            notes = (*first, *ledger.carried(failed=status == "failed", past=past))
         if kind != "routine":
             state = state.placed(placed(state.place, kind, status, error))
         if error:
@@ -344,8 +345,8 @@ class Loop:
             notes=notes,
         )
         if checkpoint_id:
-            if root:
-                session.ledger.saved(past, session.run_id)
+            if past is not None:
+                ledger.saved(past, session.run_id)
             if root and session.scopes and not begun:
                 await session.end_scopes()
             self._in_journal = len(path)
