@@ -25,9 +25,9 @@ class Queries:
     def __init__(self, schema: str) -> None:
         self._schema = sql.Identifier(schema)
         self._texts: dict[str, bytes] = {}
-        self.append = self.text(f"SELECT {{s}}.append_v1({', '.join(['%s'] * 21)})")
-        self.append_one = self.text(f"SELECT {{s}}.append_one_v1({', '.join(['%b'] * 15)})")
-        self.append_queued = self.text(f"SELECT {{s}}.append_queued_v1({', '.join(['%s'] * 28)})")
+        self.append = self.text(f"SELECT {{s}}.append_v1({_numbered(21)})")
+        self.append_one = self.text(f"SELECT {{s}}.append_one_v1({_numbered(15)})")
+        self.append_queued = self.text(f"SELECT {{s}}.append_queued_v1({_numbered(28)})")
         self.lock = self.text(
             "SELECT 1 FROM {s}.runs WHERE run_id = ANY(%s) ORDER BY run_id FOR UPDATE"
         )
@@ -165,6 +165,11 @@ class Queries:
     def note_keys(self, run_ids: Collection[str], kinds: Collection[str]) -> list[bytes]:
         """The facets of the notes of some *kinds* in some runs."""
         return [kind_key(run_number(run_id), kind) for run_id in run_ids for kind in kinds]
+
+
+def _numbered(count: int) -> str:
+    """The places of arguments, for a `psycopg.RawCursor`."""
+    return ", ".join(f"${number}" for number in range(1, count + 1))
 
 
 def _visible(mask: int) -> str:

@@ -26,7 +26,7 @@ from holdfast.storage.base import (
     matches,
     matches_run,
 )
-from holdfast.storage.postgres.connections import Connections
+from holdfast.storage.postgres.connections import Connections, PooledConnection
 from holdfast.storage.postgres.diagnosis import diagnose
 from holdfast.storage.postgres.notifications import PostgresListener
 from holdfast.storage.postgres.queries import Queries
@@ -289,20 +289,22 @@ class PostgresStorage(LeaseSlots, QueueSlots, Storage):
         with db.transaction():
             db.execute(self._sql.lock, (sorted({call.run_id for call in calls}),))
             for call in calls:
-                row = db.execute(call.sql, call.values, binary=True).fetchone()
+                row = psycopg.RawCursor(db).execute(call.sql, call.values, binary=True).fetchone()
                 stored.append(bool(row and row[0]))
             if not all(stored):
                 raise psycopg.Rollback
         return stored
 
-    def _append(self, calls: list[_Append], db: psycopg.Connection) -> list[bool]:
+    def _append(self, calls: list[_Append], db: PooledConnection) -> list[bool]:
         if len(calls) == 1:
-            row = db.execute(calls[0].sql, calls[0].values, binary=True).fetchone()
+            row = db.raw.execute(calls[0].sql, calls[0].values, binary=True).fetchone()
             return [bool(row and row[0])]
         with db.pipeline(), db.transaction():
             # In one order, so that two processes never wait for each other in a circle.
             db.execute(self._sql.lock, (sorted({call.run_id for call in calls}),))
-            cursors = [db.execute(call.sql, call.values, binary=True) for call in calls]
+            cursors = [
+                psycopg.RawCursor(db).execute(call.sql, call.values, binary=True) for call in calls
+            ]
         rows = [cursor.fetchone() for cursor in cursors]
         return [bool(row and row[0]) for row in rows]
 
