@@ -504,7 +504,7 @@ def test_a_storage_that_hangs_is_given_up(tmp_path: Path) -> None:
     storage = ResilientStorage(
         primary,
         FilesystemStorage(tmp_path / "two"),
-        retry=Retry(retries=0, deadline=0.3),
+        retry=Retry(retries=0, deadline=1.0),
         breaker=BreakerRules(failures=1, pause=0.2, longest_pause=0.2),
     )
     writer = JournalWriter()
