@@ -16,9 +16,10 @@ from typing import Any
 
 import pytest
 from tests.crash.agent_victim import ASKING, CYCLES, DRIFTING, FAMILY, MOMENTS
-from tests.crash.media import DURABLE, FULL
+from tests.crash.media import DURABLE, FULL, crossed, spread
 
 MEDIA = DURABLE if FULL else ("sqlite", "file-gzip")
+WHEN = ("before-append", "after-append")
 
 
 def told_by(base: Path, medium: str, what: str, stride: int = 1, *more: str) -> Any:
@@ -67,7 +68,7 @@ def done_by(one: Any) -> dict[str, int]:
 
 
 @pytest.mark.timeout(1000)
-@pytest.mark.parametrize("medium", MEDIA)
+@pytest.mark.parametrize("medium", spread(MEDIA, 1))
 def test_killed_in_every_cycle_an_agent_ends_as_if_nothing_had_happened(
     medium: str, tmp_path: Path, finding: Callable[..., None]
 ) -> None:
@@ -87,8 +88,7 @@ def test_killed_in_every_cycle_an_agent_ends_as_if_nothing_had_happened(
 
 
 @pytest.mark.timeout(1000)
-@pytest.mark.parametrize("medium", MEDIA)
-@pytest.mark.parametrize("when", ["before-append", "after-append"])
+@pytest.mark.parametrize(("when", "medium"), crossed(WHEN, MEDIA))
 def test_killed_at_any_append_an_agent_ends_as_if_nothing_had_happened(
     medium: str, when: str, tmp_path: Path, finding: Callable[..., None]
 ) -> None:
@@ -116,8 +116,7 @@ def test_killed_inside_a_child_its_parent_goes_on_with_it(
 
 
 @pytest.mark.timeout(1000)
-@pytest.mark.parametrize("medium", MEDIA)
-@pytest.mark.parametrize("when", ["before-append", "after-append"])
+@pytest.mark.parametrize(("when", "medium"), crossed(WHEN, MEDIA[::-1]))
 def test_killed_at_any_append_an_agent_that_is_taken_back_for_drift_keeps_true_accounts(
     medium: str, when: str, tmp_path: Path, finding: Callable[..., None]
 ) -> None:
@@ -142,7 +141,7 @@ def test_killed_at_any_append_an_agent_that_is_taken_back_for_drift_keeps_true_a
 
 
 @pytest.mark.timeout(1000)
-@pytest.mark.parametrize("when", ["before-append", "after-append"])
+@pytest.mark.parametrize("when", WHEN)
 def test_killed_at_any_append_an_answer_reaches_the_agent_inside_that_asked_and_is_kept(
     when: str, tmp_path: Path, finding: Callable[..., None]
 ) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.crash.media import DURABLE, FULL
+from tests.crash.media import DURABLE, FULL, crossed
 from tests.crash.processes import child_environment
 
 MEDIA = DURABLE if FULL else ("sqlite", "file", "sqlite-zstd-encrypted", "file-gzip")
@@ -87,8 +87,7 @@ def test_killed_before_any_append_only_what_was_in_flight_is_repeated(
 
 
 @pytest.mark.timeout(1000)
-@pytest.mark.parametrize("medium", OTHER_MEDIA)
-@pytest.mark.parametrize("interval", [3, 7])
+@pytest.mark.parametrize(("interval", "medium"), crossed((3, 7), OTHER_MEDIA))
 def test_with_an_interval_nodes_run_again_and_effects_do_not(
     medium: str, interval: int, tmp_path: Path, finding: Callable[..., None]
 ) -> None:
