@@ -176,7 +176,7 @@ def test_the_end_of_a_run_costs_two_requests_more(fake: FakeObjects) -> None:
         assert fake.requests == ["PUT", "PUT", "GET"]
         fake.requests.clear()
         storage.append([writer.batch([writer.record(status="running")])])
-        assert fake.requests == ["GET", "POST", "PUT"], "its facts go before it changes"
+        assert fake.requests == ["GET", "POST", "PUT", "GET"], "its facts go before it changes"
         fake.requests.clear()
         writer.save(storage)
         assert fake.requests == ["PUT"]
@@ -202,6 +202,19 @@ def test_a_listing_is_right_whatever_happens_to_a_run_that_has_ended(fake: FakeO
         assert storage.check_medium(repair=False) == []
 
 
+def test_a_lease_on_a_run_that_has_ended_leaves_its_facts_in_the_index(fake: FakeObjects) -> None:
+    with ObjectStorage("s3://bucket/a") as storage:
+        _ended(storage, 3)
+    with ObjectStorage("s3://bucket/a") as storage:
+        for n in range(3):
+            lease = storage.take_lease(f"run-{n}", ANNA, now=0, ttl=10)
+            storage.release_lease(lease)
+        fake.requests.clear()
+        assert set(_statuses(storage).values()) == {"completed"}
+        assert len(fake.requests) == 2
+        assert storage.check_medium(repair=False) == []
+
+
 def test_facts_that_come_too_late_are_removed_again(
     fake: FakeObjects, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,6 +230,24 @@ def test_facts_that_come_too_late_are_removed_again(
         monkeypatch.setattr(slow._index, "rest", late)
         slow.append([writer.batch([writer.record(status="completed")])])
         assert _statuses(slow) == _statuses(other) == {"run": "running"}
+
+
+def test_facts_that_come_while_the_run_changes_are_removed(
+    fake: FakeObjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are put there after the writer has looked, before its change is stored."""
+    with ObjectStorage("s3://bucket/a") as storage:
+        (writer,) = _ended(storage, 1)
+        ((facts, kept),) = [one for one in fake.objects.items() if "/rest/" in one[0]]
+        create = storage._bucket.create
+
+        def late(key: str, data: bytes) -> bool:
+            fake.objects[facts] = kept
+            return create(key, data)
+
+        monkeypatch.setattr(storage._bucket, "create", late)
+        writer.save(storage)
+        assert _statuses(storage) == {"run-0": "running"}
 
 
 def test_old_facts_of_a_run_are_found_and_removed(fake: FakeObjects) -> None:

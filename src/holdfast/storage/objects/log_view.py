@@ -44,6 +44,8 @@ class LogView:
         self.large: dict[int, PackRef] = {}
         """Changes since the base that are too large to be packed or held, by position."""
         self.weight = 0
+        self.rested = -1
+        """The position whose facts this process has put into the index of runs."""
         self.confirmed = -1e18
         """When it was last known to be the newest, by `now`."""
 

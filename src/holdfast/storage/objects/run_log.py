@@ -105,9 +105,9 @@ class RunLogs:
 
         *view* then has to be taken anew, and so has the decision.
         """
-        if is_at_rest(view):
-            assert view.head is not None
-            self._index.stir(view.head.ordinal, view.name)
+        rested = view.head if is_at_rest(view) else None
+        if rested is not None:
+            self._index.stir(rested.ordinal, view.name)
         pos, at = view.pos + 1, max(time.time_ns(), view.at + 1)
         rows = [row_of(record, pos, at) for record in change.records]
         bodies = {record.header.seq: record.body for record in change.records}
@@ -129,7 +129,11 @@ class RunLogs:
             list(change.packs),
             [] if not change.resets else [*view.bases, *([view.base] if view.base else [])],
         )
-        return self.write(view, entry, bodies)
+        stored = self.write(view, entry, bodies)
+        if stored and rested is not None:
+            # Whoever ended the run may have put its facts there meanwhile.
+            self._index.stir(rested.ordinal, view.name)
+        return stored
 
     def write(self, view: LogView, entry: LogEntry, bodies: Mapping[int, bytes]) -> bool:
         """Create the object of an entry, and follow it; False as in `commit`."""

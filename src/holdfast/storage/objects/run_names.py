@@ -89,7 +89,8 @@ class RunNames:
         """Take the facts of a run out of the index, because it is about to change."""
         first = f"rest/{_key(ordinal, name)}."
         page = self._bucket.page("rest", first)
-        self._bucket.delete([one.key for one in page if one.key.startswith(first)])
+        if found := [one.key for one in page if one.key.startswith(first)]:
+            self._bucket.delete(found)
 
     def resting(self, runs: Sequence[NamedRun]) -> dict[NamedRun, RunTip]:
         """The facts of those of some runs, which follow each other, that are at rest."""

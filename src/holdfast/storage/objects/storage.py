@@ -189,7 +189,7 @@ class BucketStorage(LeaseSlots, Storage):
             with self._logs.lock(tip.run_id):
                 self._again(tip.run_id, partial(self._compact, tip.run_id))
                 if tip.run_id not in resting:
-                    self._rest(self._logs.view(tip.run_id, fresh=False))
+                    self._rest(tip.run_id)
 
     def close(self) -> None:
         self._bucket.close()
@@ -206,6 +206,8 @@ class BucketStorage(LeaseSlots, Storage):
                 self._leases.change(run_id, lambda newest: released(newest, lease))
                 raise
             self._fence(run_id, lease.epoch)
+        elif held is not None and held.owner and lease is not None and lease.owner is None:
+            self._rest(run_id)
         return lease
 
     def lease_of(self, run_id: str) -> Lease | None:
@@ -282,7 +284,7 @@ class BucketStorage(LeaseSlots, Storage):
         if run.ordinal and (view.head is None or view.head.ordinal != run.ordinal):
             self._index.remove(run.ordinal, medium_name(run.run_id))
         if run.ends:
-            self._rest(view)
+            self._rest(run.run_id)
         if self._packs.is_due(view):
             self._pack(view)
         return run.results
@@ -301,18 +303,25 @@ class BucketStorage(LeaseSlots, Storage):
             self._logs.forget(view.name)
             logger.warning("run %r was not packed: %s", view.run_id, error)
 
-    def _rest(self, view: LogView) -> None:
-        """Put a run's facts into the index; a failure costs later listings some requests."""
+    def _rest(self, run_id: str) -> None:
+        """Put the facts of a run that is not running into the index.
+
+        If it fails, later listings make some more requests.
+        """
         try:
-            with self._logs.lock(view.run_id):
-                if not is_at_rest(view) or not self._index.rest(view.name, tip_of(view)):
+            with self._logs.lock(run_id):
+                view = self._logs.view(run_id, fresh=False)
+                if not is_at_rest(view) or view.rested == view.pos:
                     return
+                if not self._index.rest(view.name, tip_of(view)):
+                    return
+                view.rested = view.pos
                 if self._bucket.get(entry_key(view.name, view.pos + 1)) is not None:
                     # Another process has changed it before its facts were there to be removed.
                     assert view.head is not None
                     self._index.stir(view.head.ordinal, view.name)
-        except StorageError as error:
-            logger.warning("run %r is not in the index of ended runs: %s", view.run_id, error)
+        except (StorageError, CorruptError) as error:
+            logger.warning("run %r is not in the index of ended runs: %s", run_id, error)
 
     def _fence(self, run_id: str, epoch: int) -> None:
         """Make the lease known to the log, so that whoever holds an older one collides."""
