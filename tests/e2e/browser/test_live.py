@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
@@ -315,7 +315,12 @@ def test_an_approval_shows_in_the_other_browser_and_in_the_command_within_a_seco
     """Measured from the click to the change of the other browser's document."""
     command = [sys.executable, "-m", "holdfast", "-s", asking, "pending", "--follow", "--jsonl"]
     printed: list[tuple[float, set[str]]] = []
-    with served(asking) as (_, link), subprocess.Popen(command, stdout=subprocess.PIPE) as follower:
+    with (
+        served(asking) as (_, link),
+        subprocess.Popen(command, stdout=subprocess.PIPE) as follower,
+        ExitStack() as end,
+    ):
+        end.callback(follower.kill)
 
         def follow() -> None:
             assert follower.stdout is not None
@@ -364,3 +369,44 @@ def test_an_approval_shows_in_the_other_browser_and_in_the_command_within_a_seco
 
 def middle(times: list[float]) -> float:
     return sorted(times)[len(times) // 2]
+
+
+MOUNTED = """
+import socket, sys, uvicorn
+from starlette.applications import Starlette
+from starlette.routing import Mount
+from holdfast.web import app
+
+page = app(sys.argv[1], auth=lambda request: request.cookies.get("user"), read_only=True)
+config = uvicorn.Config(Starlette(routes=[Mount("/agents", page)]), log_level="warning")
+bound = socket.create_server(("127.0.0.1", 0))
+print(bound.getsockname()[1], flush=True)
+uvicorn.Server(config).run(sockets=[bound])
+"""
+
+
+def test_a_page_that_is_mounted_behind_a_sign_in_is_live_and_read_only(
+    browser: Browser, watched: Any
+) -> None:
+    address, run, _ = watched
+    command = [sys.executable, "-c", MOUNTED, address]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server, ExitStack() as end:
+        end.callback(server.kill)
+        assert server.stdout is not None
+        base = f"http://127.0.0.1:{server.stdout.readline().strip()}/agents"
+        stranger = new_context(browser).new_page()
+        answer = stranger.goto(f"{base}/run?id=watched")
+        assert answer is not None and answer.status == 401
+        context = new_context(browser)
+        context.add_cookies([{"name": "user", "value": "ada", "url": base}])
+        page = context.new_page()
+        page.goto(f"{base}/")
+        page.get_by_role("link", name="watched").click()
+        expect(page.locator("footer")).to_contain_text("Signed in as ada.")
+        expect(page.locator(".where")).to_contain_text("read-only")
+        expect(page.get_by_role("link", name="Fork here")).to_have_count(0)
+        expect(page.locator("#live")).to_have_text("Live.")
+        run.checkpoint(node="mounted", n=2)
+        expect(page.locator(".list .what b").first).to_have_text("mounted")
+        for one in (context, stranger.context):
+            one.close()
