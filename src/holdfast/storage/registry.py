@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 from urllib.parse import quote, urlencode
@@ -257,23 +257,21 @@ def _open_postgres(url: StorageURL) -> Storage:
     from holdfast.storage.postgres import PostgresStorage
 
     own = {"schema", "pool", "compress", "timeout", "patience", "upgrade"}
-    rest = {key: value for key, value in url.options.items() if key not in own}
-    address = url.full.partition("?")[0] + (f"?{urlencode(rest, quote_via=quote)}" if rest else "")
-    try:
-        return PostgresStorage(
-            address,
-            schema=url.options.get("schema", "holdfast"),
-            pool=int(url.options.get("pool", "4")),
-            timeout=float(url.options.get("timeout", "30")),
-            patience=float(url.options.get("patience", "30")),
-            compress=_compression_named(url.options.get("compress", "zstd")),
-            upgrade=_yes(url, "upgrade"),
-        )
-    except ValueError as error:
-        raise UsageError(
-            f"an option of {url} is no number: {error}",
-            hint="pool takes a whole number; timeout and patience take seconds",
-        ) from None
+    return PostgresStorage(
+        _with_options(url, url.options.keys() - own),
+        schema=url.options.get("schema", "holdfast"),
+        pool=_number(url, "pool", "4"),
+        timeout=_seconds(url, "timeout"),
+        patience=_seconds(url, "patience"),
+        compress=_compression_named(url.options.get("compress", "zstd")),
+        upgrade=_yes(url, "upgrade"),
+    )
+
+
+def _with_options(url: StorageURL, kept: Set[str]) -> str:
+    """The address with some of its options only."""
+    rest = {key: value for key, value in url.options.items() if key in kept}
+    return url.full.partition("?")[0] + (f"?{urlencode(rest, quote_via=quote)}" if rest else "")
 
 
 def _yes(url: StorageURL, option: str) -> bool:
@@ -284,30 +282,22 @@ def _yes(url: StorageURL, option: str) -> bool:
 
 
 def _open_redis(url: StorageURL) -> Storage:
-    """Our own options are taken out; those of TLS go to the server's driver."""
+    """Take our own options out; those of TLS go to the server's driver."""
     own = ("prefix", "durability", "replicas", "pool", "compress", "timeout", "patience")
     driver = ("db", "ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs")
     url.check_options(*own, *driver)
     from holdfast.storage.redis import RedisStorage
 
-    rest = {key: value for key, value in url.options.items() if key in driver}
-    address = url.full.partition("?")[0] + (f"?{urlencode(rest, quote_via=quote)}" if rest else "")
-    try:
-        return RedisStorage(
-            address,
-            prefix=url.options.get("prefix", "holdfast"),
-            durability=cast(Literal["disk", "relaxed"], url.options.get("durability", "disk")),
-            replicas=int(url.options.get("replicas", "0")),
-            pool=int(url.options.get("pool", "4")),
-            timeout=float(url.options.get("timeout", "30")),
-            patience=float(url.options.get("patience", "30")),
-            compress=_compression_named(url.options.get("compress", "zstd")),
-        )
-    except ValueError as error:
-        raise UsageError(
-            f"an option of {url} is no number: {error}",
-            hint="replicas and pool take whole numbers; timeout and patience take seconds",
-        ) from None
+    return RedisStorage(
+        _with_options(url, {*driver}),
+        prefix=url.options.get("prefix", "holdfast"),
+        durability=cast(Literal["disk", "relaxed"], url.options.get("durability", "disk")),
+        replicas=_number(url, "replicas", "0"),
+        pool=_number(url, "pool", "4"),
+        timeout=_seconds(url, "timeout"),
+        patience=_seconds(url, "patience"),
+        compress=_compression_named(url.options.get("compress", "zstd")),
+    )
 
 
 def _open_objects(url: StorageURL) -> Storage:
@@ -341,9 +331,18 @@ def _seconds(url: StorageURL, option: str) -> float:
     try:
         return float(url.options.get(option, "30"))
     except ValueError as error:
-        raise UsageError(
-            f"an option of {url} is no number: {error}", hint=f"{option} takes seconds"
-        ) from None
+        raise _no_number(url, error, f"{option} takes seconds") from None
+
+
+def _number(url: StorageURL, option: str, default: str) -> int:
+    try:
+        return int(url.options.get(option, default))
+    except ValueError as error:
+        raise _no_number(url, error, f"{option} takes a whole number") from None
+
+
+def _no_number(url: StorageURL, error: ValueError, hint: str) -> UsageError:
+    return UsageError(f"an option of {url} is no number: {error}", hint=hint)
 
 
 def _open_resilient(url: StorageURL) -> Storage:

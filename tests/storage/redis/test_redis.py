@@ -95,7 +95,7 @@ def test_an_address_opens_it_with_its_options(server: Redis, prefix: str, raw: r
 @pytest.mark.parametrize(
     ("option", "said"),
     [
-        ("pool=many", "replicas and pool take whole numbers"),
+        ("pool=many", "pool takes a whole number"),
         ("durability=none", 'give "disk" or "relaxed"'),
         ("prefix=a{b}", "prefix is"),
         ("sentinel=x", "no option 'sentinel'"),

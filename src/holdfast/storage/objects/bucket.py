@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,13 +13,13 @@ from typing import ClassVar, TypeVar
 import msgspec
 
 from holdfast.errors import StorageError, UsageError
+from holdfast.storage.shared import patiently
 
 T = TypeVar("T")
 A = TypeVar("A")
 
 _PAGE = 1000
 """Keys that a store lists with one request."""
-_FIRST_WAIT, _LONGEST_WAIT = 0.05, 2.0
 
 
 class StoredObject(msgspec.Struct, frozen=True):
@@ -167,17 +165,14 @@ class Bucket(ABC):
 
     def _run(self, work: Callable[[], T]) -> T:
         self.check_open()
-        give_up = time.monotonic() + self._patience
-        wait = _FIRST_WAIT
-        while True:
+
+        def attempt() -> T:
             try:
                 return work()
             except self._errors as error:
-                failure = self._failure(error)
-                if not failure.retryable or time.monotonic() + wait > give_up:
-                    raise failure from None
-            time.sleep(wait * (0.5 + random.random()))
-            wait = min(2 * wait, _LONGEST_WAIT)
+                raise self._failure(error) from None
+
+        return patiently(attempt, self._patience, longest_wait=2.0)
 
     @abstractmethod
     def _store(self, key: str, data: bytes, mode: Mapping[str, str] | str) -> dict[str, str] | None:

@@ -7,7 +7,6 @@ nothing is prepared, set or locked beyond one transaction.
 from __future__ import annotations
 
 import os
-import random
 import socket
 import threading
 import time
@@ -26,6 +25,7 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.storage.addresses import mask_url
+from holdfast.storage.shared import patiently
 
 try:
     import psycopg
@@ -43,7 +43,6 @@ T = TypeVar("T")
 _CONNECT_SECONDS = 10
 _POOL_SECONDS = 2
 _CANCEL_SECONDS = 2
-_FIRST_WAIT, _LONGEST_WAIT = 0.05, 1.0
 _ADDRESS = (
     "write postgresql://user@host:5432/database?schema=name; options are schema, pool, timeout,"
     " patience, upgrade, compress, redundancy and those of libpq"
@@ -84,18 +83,7 @@ class Connections:
 
         *work* must be safe to repeat whether or not an earlier attempt was committed.
         """
-        give_up = time.monotonic() + self._patience
-        wait = _FIRST_WAIT
-        while True:
-            try:
-                return self._attempt(work)
-            except (psycopg.Error, PoolTimeout) as error:
-                failure = self._translate(error)
-                _forget_password(error)
-                if not failure.retryable or time.monotonic() + wait > give_up:
-                    raise failure from error
-            time.sleep(wait * (0.5 + random.random()))
-            wait = min(2 * wait, _LONGEST_WAIT)
+        return patiently(lambda: self._attempt(work), self._patience)
 
     def run_once(self, work: Callable[[psycopg.Connection], T]) -> T:
         """Give *work* a connection of its own, and fail at once if the server is away."""
@@ -132,13 +120,17 @@ class Connections:
         pool = self._open_pool()
         # A pool connects in the background, so a call that may not be repeated waits a little too.
         wait = min(_CONNECT_SECONDS, max(self._patience, _POOL_SECONDS))
-        db = pool.getconn(timeout=wait)
         try:
-            self._deadlines.begin(db, self._timeout)
-            return work(db)
-        finally:
-            self._deadlines.end(db)
-            pool.putconn(db)  # which rolls back what an error has left
+            db = pool.getconn(timeout=wait)
+            try:
+                self._deadlines.begin(db, self._timeout)
+                return work(db)
+            finally:
+                self._deadlines.end(db)
+                pool.putconn(db)  # which rolls back what an error has left
+        except (psycopg.Error, PoolTimeout) as error:
+            _forget_password(error)
+            raise self._translate(error) from error
 
     def _open_pool(self) -> ConnectionPool[PooledConnection]:
         with self._lock:

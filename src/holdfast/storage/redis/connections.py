@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
-import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -20,6 +18,7 @@ from holdfast.errors import (
 from holdfast.storage.addresses import mask_url
 from holdfast.storage.redis.acknowledgements import Acknowledgements
 from holdfast.storage.redis.scripts import Script
+from holdfast.storage.shared import patiently
 
 try:
     import redis
@@ -39,7 +38,6 @@ Call = tuple[Any, ...]
 
 _PAGE = 512
 _CONNECT_SECONDS = 10.0
-_FIRST_WAIT, _LONGEST_WAIT = 0.05, 1.0
 _AWAY = (
     redis.ConnectionError,
     redis.TimeoutError,
@@ -122,16 +120,7 @@ class ServerConnections:
 
         *work* must be safe to repeat whether or not an earlier attempt took effect.
         """
-        give_up = time.monotonic() + self._patience
-        wait = _FIRST_WAIT
-        while True:
-            try:
-                return self.run_once(work)
-            except StorageUnavailableError:
-                if time.monotonic() + wait > give_up:
-                    raise
-            time.sleep(wait * (0.5 + random.random()))
-            wait = min(2 * wait, _LONGEST_WAIT)
+        return patiently(lambda: self.run_once(work), self._patience)
 
     def run_once(self, work: Callable[[], T]) -> T:
         """Do *work*, and fail at once if the server is away."""

@@ -22,6 +22,7 @@ from holdfast.storage.shared.heads import rebuilt_head as rebuilt_head
 from holdfast.storage.shared.heads import run_info as run_info
 from holdfast.storage.shared.leasing import LeaseSlots as LeaseSlots
 from holdfast.storage.shared.paging import paged as paged
+from holdfast.storage.shared.patience import patiently as patiently
 from holdfast.storage.shared.queue_slots import LeasedQueueTable as LeasedQueueTable
 from holdfast.storage.shared.queue_slots import QueueSlots as QueueSlots
 from holdfast.storage.shared.queue_slots import QueueTable as QueueTable

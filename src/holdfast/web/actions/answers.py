@@ -10,9 +10,8 @@ import msgspec
 from holdfast.checkpoint.effects import Waiting, answer, check_fits, pending
 from holdfast.cli.framework import read_value
 from holdfast.errors import NotFoundError, UsageError
-from holdfast.web.actions.plan import ActionPlan, page_of
+from holdfast.web.actions.plan import Action, ActionPlan, page_of
 from holdfast.web.forms import PREFIX, Given, read_changes
-from holdfast.web.site import Site
 
 _BUTTONS = {
     "approve": "Approve",
@@ -25,11 +24,8 @@ _BUTTONS = {
 }
 
 
-class AnswerAction:
+class AnswerAction(Action):
     """Answers a question, sends an event, or states the outcome of an effect in doubt."""
-
-    def __init__(self, site: Site) -> None:
-        self._site = site
 
     def ask(self, given: Given) -> ActionPlan:
         one, how = self._wanted(given), given.get("how", "")

@@ -11,16 +11,12 @@ from holdfast.checkpoint.repair import state_text
 from holdfast.cli.commands.act import fork_from
 from holdfast.core.records import Header
 from holdfast.errors import UsageError
-from holdfast.web.actions.plan import ActionPlan, checkpoint_in, note_action, page_of
+from holdfast.web.actions.plan import Action, ActionPlan, checkpoint_in, note_action, page_of
 from holdfast.web.forms import Field, Given, fields_of, read_changes, read_json
-from holdfast.web.site import Site
 
 
-class ForkAction:
+class ForkAction(Action):
     """Begins a new run with the state of a checkpoint, as it is or edited."""
-
-    def __init__(self, site: Site) -> None:
-        self._site = site
 
     def ask(self, given: Given) -> ActionPlan:
         header = checkpoint_in(self._site, given)

@@ -102,11 +102,8 @@ class Actions:
         )
 
 
-class DemoAction:
+class DemoAction(Action):
     """Loads the demonstration into an empty storage."""
-
-    def __init__(self, site: Site) -> None:
-        self._site = site
 
     def ask(self, given: Given) -> ActionPlan:
         return ActionPlan(

@@ -9,16 +9,13 @@ from holdfast.checkpoint.operations import mark_note
 from holdfast.core.records import Header
 from holdfast.core.state import read_tags
 from holdfast.errors import UsageError
-from holdfast.web.actions.plan import ActionPlan, checkpoint_in, page_of
+from holdfast.web.actions.plan import Action, ActionPlan, checkpoint_in, page_of
 from holdfast.web.forms import Field, Given
 from holdfast.web.site import Site
 
 
-class TagAction:
+class TagAction(Action):
     """Adds tags to a checkpoint, or removes them."""
-
-    def __init__(self, site: Site) -> None:
-        self._site = site
 
     def ask(self, given: Given) -> ActionPlan:
         header = checkpoint_in(self._site, given)
@@ -47,11 +44,8 @@ class TagAction:
         return page_of(header.run_id, header.seq)
 
 
-class PinAction:
+class PinAction(Action):
     """Pins a checkpoint, or unpins it."""
-
-    def __init__(self, site: Site) -> None:
-        self._site = site
 
     def ask(self, given: Given) -> ActionPlan:
         header = checkpoint_in(self._site, given)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from abc import ABC, abstractmethod
 from urllib.parse import urlencode
 
 import msgspec
@@ -41,12 +41,17 @@ class ActionPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The address and the text of an action that follows from this one."""
 
 
-class Action(Protocol):
+class Action(ABC):
     """One action."""
 
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    @abstractmethod
     def ask(self, given: Given) -> ActionPlan:
         """State what will happen; nothing is changed."""
 
+    @abstractmethod
     def do(self, given: Given, who: str) -> str:
         """Do it in the name of *who*, and return the address that shows the outcome."""
 

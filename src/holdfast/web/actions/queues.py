@@ -12,16 +12,13 @@ from holdfast.errors import NotFoundError, UsageError
 from holdfast.executors import cancel, queues, requeue, set_queue
 from holdfast.storage.base import RunInfo
 from holdfast.storage.queueing import queues_in
-from holdfast.web.actions.plan import ActionPlan, note_action, page_of, run_in
+from holdfast.web.actions.plan import Action, ActionPlan, note_action, page_of, run_in
 from holdfast.web.forms import Field, Given
 from holdfast.web.site import Site
 
 
-class PauseAction:
+class PauseAction(Action):
     """Starts nothing more of a queue, or starts it again."""
-
-    def __init__(self, site: Site) -> None:
-        self._site = site
 
     def ask(self, given: Given) -> ActionPlan:
         info = _queue_in(self._site, given)
@@ -64,11 +61,8 @@ _LIMITS = {
 }
 
 
-class LimitAction:
+class LimitAction(Action):
     """Sets the limits of a queue."""
-
-    def __init__(self, site: Site) -> None:
-        self._site = site
 
     def ask(self, given: Given) -> ActionPlan:
         info = _queue_in(self._site, given)
@@ -124,11 +118,8 @@ def _queued_run(
     return run, entry, problem
 
 
-class CancelAction:
+class CancelAction(Action):
     """Asks for a queued run to end."""
-
-    def __init__(self, site: Site) -> None:
-        self._site = site
 
     def ask(self, given: Given) -> ActionPlan:
         run, _, problem = _queued_run(self._site, given, ("cancelled",))
@@ -152,11 +143,8 @@ class CancelAction:
         return page_of(run.run_id)
 
 
-class RequeueAction:
+class RequeueAction(Action):
     """Queues a dead letter, or a cancelled or waiting run, to be continued at once."""
-
-    def __init__(self, site: Site) -> None:
-        self._site = site
 
     def ask(self, given: Given) -> ActionPlan:
         run, entry, problem = _queued_run(self._site, given, ("ready", "running"))

@@ -7,16 +7,12 @@ import shlex
 
 from holdfast.checkpoint.repair import RepairReport, verify_run
 from holdfast.errors import ConflictError, HoldfastError
-from holdfast.web.actions.plan import ActionPlan, note_action, page_of, run_in
+from holdfast.web.actions.plan import Action, ActionPlan, note_action, page_of, run_in
 from holdfast.web.forms import Given
-from holdfast.web.site import Site
 
 
-class VerifyAction:
+class VerifyAction(Action):
     """Opens every record of a run and rebuilds every state; it changes nothing."""
-
-    def __init__(self, site: Site) -> None:
-        self._site = site
 
     def ask(self, given: Given) -> ActionPlan:
         run = run_in(self._site, given)
@@ -36,11 +32,8 @@ class VerifyAction:
         return f"/act/verify?{_query(given.get('id', ''))}"
 
 
-class RepairAction:
+class RepairAction(Action):
     """Sets damaged records aside, of one run or of the whole storage."""
-
-    def __init__(self, site: Site) -> None:
-        self._site = site
 
     def ask(self, given: Given) -> ActionPlan:
         run_id = given.get("id") or None

@@ -18,7 +18,14 @@ from holdfast.core.records import Header
 from holdfast.errors import ConflictError, HoldfastError, UsageError
 from holdfast.runtime.resume import ResumePlan, explain
 from holdfast.storage.base import RunInfo, RunQuery
-from holdfast.web.actions.plan import ActionPlan, checkpoint_in, note_action, page_of, run_in
+from holdfast.web.actions.plan import (
+    Action,
+    ActionPlan,
+    checkpoint_in,
+    note_action,
+    page_of,
+    run_in,
+)
 from holdfast.web.forms import Given
 from holdfast.web.site import Site
 
@@ -67,11 +74,11 @@ class ResumeProcesses:
             )
 
 
-class ResumeAction:
+class ResumeAction(Action):
     """Continues a run from its newest checkpoint."""
 
     def __init__(self, site: Site, processes: ResumeProcesses) -> None:
-        self._site = site
+        super().__init__(site)
         self._processes = processes
 
     def ask(self, given: Given) -> ActionPlan:
@@ -188,11 +195,11 @@ class ResumeAction:
         return after, [f"{said}, as its {len(left)} remaining steps cost in {other.run_id}."]
 
 
-class RewindAction:
+class RewindAction(Action):
     """Continues a run from an earlier checkpoint, which becomes its head."""
 
     def __init__(self, site: Site, resume: ResumeAction) -> None:
-        self._site = site
+        super().__init__(site)
         self._resume = resume
 
     def ask(self, given: Given) -> ActionPlan:

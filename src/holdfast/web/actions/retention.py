@@ -10,18 +10,14 @@ from holdfast.checkpoint.retention import bulk
 from holdfast.cli.commands.keep import plan_forget
 from holdfast.core.policy import Rules
 from holdfast.storage.base import RunInfo, RunQuery
-from holdfast.web.actions.plan import ActionPlan, note_action, page_of, run_in
+from holdfast.web.actions.plan import Action, ActionPlan, note_action, page_of, run_in
 from holdfast.web.forms import Field, Given
-from holdfast.web.site import Site
 
 _SHOWN = 200
 
 
-class ForgetAction:
+class ForgetAction(Action):
     """Drops the checkpoints that rules do not keep, of one run, a name, or all."""
-
-    def __init__(self, site: Site) -> None:
-        self._site = site
 
     def ask(self, given: Given) -> ActionPlan:
         runs, rules, words = self._meant(given)
