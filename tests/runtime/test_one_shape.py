@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.runtime.fleets import TEAM, manager
 
 import holdfast
 from holdfast import (
@@ -219,6 +222,63 @@ def test_wrong_arguments_are_refused_by_name() -> None:
         State({"n": 1})
     with pytest.raises(UsageError, match="an exit point is"):
         StateGraph().set_exit_point(["a", "b"])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wrong", ["5", -1, 0, True])
+def test_every_means_the_same_and_is_checked_at_every_door(wrong: Any) -> None:
+    model = ScriptedModel([])
+    doors: list[Callable[..., object]] = [
+        partial(holdfast.run, "r", storage="memory://"),
+        partial(StateGraph, "r", storage="memory://"),
+        partial(Agent, "r", model=model, storage="memory://"),
+        partial(Fleet, model, storage="memory://"),
+    ]
+    for door in doors:
+        for name in ("every", "every_seconds"):
+            with pytest.raises(UsageError, match=f"{name} is {wrong!r}"):
+                door(**{name: wrong})
+            door(**{name: 5})
+    with pytest.raises(UsageError, match="two names"):
+        holdfast.run("r", every=1, checkpoint_frequency=1)
+    with pytest.raises(UsageError, match=f"lease_seconds is {wrong!r}"):
+        holdfast.run("r", lease_seconds=wrong)
+
+
+def test_a_run_saves_every_so_many_steps() -> None:
+    storage = MemoryStorage()
+    with holdfast.run("r", storage=storage, every=3) as run:
+        for item in run.each(range(7)):
+            run.state["item"] = item
+    listed = CheckpointManager(storage).list_checkpoints("r")
+    assert sorted({one.step for one in listed}) == [3, 6, 7]
+
+
+async def test_a_fleet_saves_every_so_many_rounds() -> None:
+    with pytest.raises(UsageError, match="the model is int"):
+        Agent("a", model=5)  # type: ignore[arg-type]
+
+    async def done(instruction: str) -> str:
+        return "done"
+
+    seen: list[int] = []
+    for every in (1, 2):
+        fleet = Fleet(manager(4), dict.fromkeys(TEAM, done), storage="memory://", every=every)
+        async with fleet:
+            result = await fleet.run("task", run_id=f"every-{every}")
+            assert result.status == "completed"
+            listed = await fleet.list_checkpoints(result.run_id)
+            seen.append(len({one["current_round"] for one in listed}))
+    assert seen[0] > seen[1]
+
+
+def test_what_cannot_be_called_or_looped_over_is_refused_before_it_is_recorded() -> None:
+    storage = MemoryStorage()
+    with holdfast.run("r", storage=storage) as run:
+        with pytest.raises(UsageError, match="5 cannot be called"):
+            run.call(5)  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match="are int"):
+            next(iter(run.each(5)))  # type: ignore[arg-type]
+    assert run.completed and not holdfast.pending("r", storage=storage)
 
 
 async def test_agents_return_run_results_and_stream_events_and_text() -> None:

@@ -33,7 +33,7 @@ from holdfast.checkpoint.leases import LEASE_SECONDS
 from holdfast.checkpoint.manager import CheckpointManager, await_uncancelled
 from holdfast.checkpoint.open_run import OpenRun
 from holdfast.checkpoint.run_body import LoopProgress, RunContext, other_items, under
-from holdfast.core.policy import Clockwork, Triggers
+from holdfast.core.policy import Clockwork, Triggers, check_above_zero
 from holdfast.core.records import check_run_id, digest_of
 from holdfast.core.state import NO_METADATA, Place, read_metadata
 from holdfast.errors import EncodeError, Interrupted, UsageError
@@ -51,6 +51,8 @@ def run(
     *,
     storage: CheckpointManager | Storage | str | None = None,
     name: str = "",
+    every: int | None = None,
+    every_seconds: float | None = None,
     checkpoint_frequency: int | None = None,
     checkpoint_interval: float | None = None,
     lease_seconds: float = LEASE_SECONDS,
@@ -59,8 +61,9 @@ def run(
 
     Use it with ``with`` or ``async with``. Inside, `Run.state` is an ordinary dict that holds
     what was last saved; `Run.call` records what a call returns, `Run.each` resumes after the last
-    completed item, and `Run.checkpoint` ends a step. A step is saved at once or, with
-    *checkpoint_frequency* (steps) or *checkpoint_interval* (seconds), when one of them is due.
+    completed item, and `Run.checkpoint` ends a step. A step is saved at once or, with *every*
+    (steps) or *every_seconds*, when one of them is due; *checkpoint_frequency* and
+    *checkpoint_interval* are other names for these.
 
     An exception saves a checkpoint with status failed, which keeps its text, and is raised again
     (with the last state that was saved, if the one at this point holds what cannot be stored);
@@ -74,11 +77,24 @@ def run(
     >>> job.step, job.status, job.state
     (3, 'completed', {'a': 'A', 'b': 'B', 'c': 'C'})
     """
+    check_above_zero(
+        every=every,
+        every_seconds=every_seconds,
+        checkpoint_frequency=checkpoint_frequency,
+        checkpoint_interval=checkpoint_interval,
+        lease_seconds=lease_seconds,
+    )
+    for new, old in ((every, checkpoint_frequency), (every_seconds, checkpoint_interval)):
+        if new is not None and old is not None:
+            raise UsageError("one setting is given under two names", hint="leave out one of them")
     return Run(
         check_run_id(run_id),
         storage=storage,
         name=name,
-        triggers=Triggers(frequency=checkpoint_frequency, interval=checkpoint_interval),
+        triggers=Triggers(
+            frequency=checkpoint_frequency if every is None else every,
+            interval=checkpoint_interval if every_seconds is None else every_seconds,
+        ),
         lease_seconds=lease_seconds,
     )
 
@@ -166,6 +182,8 @@ class Run:
         kwargs: dict[str, Any],
     ) -> Any:
         opened, context = self._opened()
+        if not callable(fn):
+            raise UsageError(f"{fn!r} cannot be called", hint="give a function, then its arguments")
         call = EffectCall(context, opened, policy)
         if self._awaited:
             return perform(call, key, fn, args, kwargs)
@@ -491,7 +509,11 @@ class Each(Generic[T]):
 
     def __iter__(self) -> Iterator[T]:
         if not isinstance(self._items, Iterable):
-            raise UsageError("the items of each() are async", hint="use `async for`")
+            if isinstance(self._items, AsyncIterable):
+                raise UsageError("the items of each() are async", hint="use `async for`")
+            raise UsageError(
+                f"the items of each() are {type(self._items).__name__}", hint="give a list"
+            )
         return self._run._each(self._items)
 
     def __aiter__(self) -> AsyncIterator[T]:

@@ -422,6 +422,45 @@ async def test_gathered_coroutines_have_positions_of_their_own(db: str, calls: C
     assert (await both.result("r", storage=db)).value == result.value
 
 
+async def test_gather_gives_failures_in_their_places_if_asked(db: str) -> None:
+    @step
+    async def work(number: int) -> int:
+        if number == 1:
+            raise ValueError("one")
+        return number
+
+    @workflow
+    async def branches() -> list[str]:
+        made = await gather(work(0), work(1), work(2), return_exceptions=True)
+        await asyncio.to_thread(int)
+        return [repr(one) for one in made]
+
+    expected = ["0", "ValueError('one')", "2"]
+    assert (await branches.run(run_id="r", storage=db)).value == expected
+
+    @workflow
+    async def waits() -> list[Any]:
+        made: list[Any] = await gather(work(1), wait_for("event"), return_exceptions=True)
+        return [repr(one) for one in made]
+
+    result = await waits.run(run_id="w", storage=db, wait=False)
+    assert result.status == "waiting"  # to wait is no failure
+    holdfast.answer("w", "event", 7, storage=db)
+    assert (await waits.resume("w", storage=db)).value == ["ValueError('one')", "7"]
+
+
+def test_a_resume_or_a_result_without_an_id_is_an_error(db: str) -> None:
+    @workflow
+    def nothing() -> None:
+        pass
+
+    for wrong in (None, ""):
+        with pytest.raises(UsageError, match="run_id"):
+            nothing.resume(wrong, storage=db)  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match="run_id"):
+            nothing.result(wrong, storage=db)  # type: ignore[arg-type]
+
+
 async def test_steps_are_ordered_by_creation_in_asyncio_gather(db: str, calls: Calls) -> None:
     pauses = [0.03, 0.0]
 

@@ -28,7 +28,7 @@ from holdfast.checkpoint.effects.recorded_error import read_error, write_error
 from holdfast.checkpoint.hooks import HookManager
 from holdfast.core.policy import RetryPolicy
 from holdfast.core.records import digest_of
-from holdfast.core.values import decode, encode
+from holdfast.core.values import decode, encode, encode_tree
 from holdfast.errors import EncodeError, InDoubtError, Interrupted, ShapeError, UsageError
 
 T = TypeVar("T")
@@ -151,6 +151,9 @@ class _TimedOut(Exception):
     """The call took longer than its time limit: whether it happened is not known."""
 
 
+_LONG = 1 << 62
+
+
 class CallPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """The handling of a call's failures, timeouts and unknown outcome."""
 
@@ -193,6 +196,19 @@ class EffectCall:
         self._key = key
         self._located = self._context.locate(self._name, key, digest)
 
+    def recorded(self, key: str | None, digest: str) -> Effect | None:
+        """Take the next position; its entry, if that has an outcome for these arguments."""
+        if self._located is None:
+            self.locate(key, digest)
+        known = self._located[1] if self._located is not None else None
+        return known if known is not None and known.done and known.args == digest else None
+
+    def reuse(self, known: Effect) -> Any:
+        """Return the recorded outcome, or raise it."""
+        if self._context.emit is not None:
+            self._say("effect.reused", known)
+        return self._outcome(known)
+
     def locate_at(self, place: str) -> None:
         """Take that position."""
         known = self.ledger.find(Effect, place)
@@ -219,8 +235,7 @@ class EffectCall:
         if known.args != digest:
             raise _other_arguments(self._recording.run_id, known)
         if known.done:
-            self._say("effect.reused", known)
-            return self._outcome(known)
+            return self.reuse(known)
         return (yield from self._in_doubt(known))
 
     def _in_doubt(self, known: Effect) -> _Actions:
@@ -408,7 +423,11 @@ def perform_now(
     kwargs: dict[str, Any],
 ) -> Any:
     """Carry *call* of a plain function out on this thread, until it is durable."""
-    actions = call.actions(key, args_digest(args, kwargs))
+    digest = args_digest(args, kwargs)
+    known = call.recorded(key, digest)
+    if known is not None:
+        return call.reuse(known)
+    actions = call.actions(key, digest)
     try:
         action = next(actions)
         while True:
@@ -551,6 +570,9 @@ def args_digest(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
 
 
 def _text(value: Any) -> bytes:
+    kind = type(value)
+    if (kind is int and -_LONG < value < _LONG) or (kind is str and value.isascii()):
+        return encode_tree(value)  # most arguments are short and need no weighing
     try:
         return encode(value)
     except EncodeError:

@@ -47,3 +47,4 @@ from holdfast.core.policy.rules import Rules as Rules
 from holdfast.core.policy.text_redaction import redact_text as redact_text
 from holdfast.core.policy.triggers import Clockwork as Clockwork
 from holdfast.core.policy.triggers import Triggers as Triggers
+from holdfast.core.policy.triggers import check_above_zero as check_above_zero

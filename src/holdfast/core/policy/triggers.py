@@ -110,6 +110,13 @@ class Clockwork:
         self._now = now
 
 
+def check_above_zero(**given: Any) -> None:
+    """Refuse arguments that are given and are no number above 0, by name."""
+    for name, value in given.items():
+        if value is not None and (type(value) not in (int, float) or not value > 0):
+            raise UsageError(f"{name} is {value!r}", hint="give a number above 0", field=name)
+
+
 def _check_frequency(frequency: object) -> None:
     number = isinstance(frequency, int) and frequency >= 1
     if (not number or isinstance(frequency, bool)) and frequency is not None:

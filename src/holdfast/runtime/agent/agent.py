@@ -125,6 +125,10 @@ class Agent:
         self.forwarded = ForwardedAnswers()
         """Answers given to this execution for agents inside it."""
         self._model = open_model(model) if isinstance(model, str) else model
+        if self._model is not None and not isinstance(self._model, Model):
+            raise UsageError(
+                f"the model is {type(model).__name__}", hint='give a model, or a text as "openai:…"'
+            )
         self._running = False
         self._resumed = False
         self._saved = Spent()

@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 from msgspec import Meta
 
 from holdfast.checkpoint.manager import StateManager
-from holdfast.core.policy import Triggers
+from holdfast.core.policy import Triggers, check_above_zero
 from holdfast.core.records import check_run_id
 from holdfast.errors import UsageError
 from holdfast.runtime.checks import check_fields
@@ -120,9 +120,7 @@ class AgentOptions(NamedTuple):
             config = name
         if self.manager is not None and self.storage is not None:
             raise UsageError("storage= and state_manager= are given", hint=_ONE)
-        for given, value in (("every", self.every), ("every_seconds", self.every_seconds)):
-            if value is not None and (isinstance(value, bool) or not value > 0):
-                raise UsageError(f"{given} is {value!r}", hint="give a number above 0", field=given)
+        check_above_zero(every=self.every, every_seconds=self.every_seconds)
         return self._saving(config or AgentConfig()), check_run_id(agent_id, "agent_id")
 
     def _saving(self, config: AgentConfig) -> AgentConfig:

@@ -3,6 +3,7 @@ from holdfast.runtime.fleet.builder import MagenticFleet as MagenticFleet
 from holdfast.runtime.fleet.fleet import Fleet as Fleet
 from holdfast.runtime.fleet.fleet import FleetResult as FleetResult
 from holdfast.runtime.fleet.settings import ApprovalSettings as ApprovalSettings
+from holdfast.runtime.fleet.settings import Limits as Limits
 from holdfast.runtime.fleet.settings import PlanReview as PlanReview
 from holdfast.runtime.fleet.settings import Settings as Settings
 from holdfast.runtime.fleet.workflow_file import build_fleet as build_fleet

@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.checkpoint.effects import pending
 from holdfast.checkpoint.manager import StateManager
-from holdfast.core.policy import Rules
+from holdfast.core.policy import Rules, check_above_zero
 from holdfast.core.records import check_run_id
 from holdfast.core.state import State
 from holdfast.core.values import give_out
@@ -75,7 +75,8 @@ class Fleet:
       models, `ModelParticipant`s or autonomous agents; by default a researcher, a coder and an
       analyst, who share the manager's model.
     - *storage* is a `Storage`, an address or a registered name; *checkpoint_storage* is another
-      name for it. Without one nothing is saved, and nothing else changes.
+      name for it. Without one nothing is saved, and nothing else changes. With *every* (rounds)
+      or *every_seconds* a round is saved when one of them is due.
     - *auto_resume* resumes a run that failed, see `Backoff`; not after an error of the program.
     - *approval_handler* asks a person at once; otherwise a run that needs approval waits.
     - *owns_storage*: close the given storage with the fleet.
@@ -102,9 +103,12 @@ class Fleet:
         auto_resume: Backoff | None = None,
         retention: Rules | None = None,
         cleanup_after_days: int | None = None,
+        every: int | None = None,
+        every_seconds: float | None = None,
         observer: str | Observer | Sequence[str | Observer] = "noop",
         owns_storage: bool = False,
     ) -> None:
+        check_above_zero(every=every, every_seconds=every_seconds)
         if not isinstance(manager, Model):
             raise UsageError(f"the manager is {type(manager).__name__}", hint="give a model")
         given = dict.fromkeys(ROLES, manager) if participants is None else dict(participants)
@@ -136,7 +140,10 @@ class Fleet:
             rules = dataclasses.replace(rules, max_age=keep)
         # Without a storage a run still needs a journal while it lasts: to wait, and to be resumed.
         self._manager = StateManager(checkpoint_storage if saves else "memory://", retention=rules)
-        checkpoint = CheckpointConfig(store="memory", interval=1, preserve=saves)
+        interval = 1 if every is None and every_seconds is None else every or 0
+        checkpoint = CheckpointConfig(
+            store="memory", interval=interval, seconds=every_seconds, preserve=saves
+        )
         config = GraphConfig(
             name=name, observer=observer, checkpoint=checkpoint, max_iterations=1_000_000
         )

@@ -69,7 +69,7 @@ class CallOrder(CallContext):
     @property
     def spot(self) -> Spot:
         """The position that notes are written at."""
-        return Spot("", self._count, self._prefix.rstrip("/"))
+        return Spot("", self._count, self._prefix[:-1])
 
     def place(self, name: str, key: str | None) -> str:
         """The id of the next call, ``charge@3``; a `ShapeError` if another is recorded."""

@@ -217,18 +217,21 @@ class _Definition(Generic[P, R]):
         wait: bool,
         on_event: Callable[[Event], None] | None,
     ) -> _Started:
+        if run_id is None and arguments is not None:
+            run_id = str(uuid.uuid4())
+        run_id = check_run_id("" if run_id is None else run_id)
         execution = FunctionRun(
             self.name,
             self.version,
             self._typed,
-            check_run_id(run_id) if run_id is not None else str(uuid.uuid4()),
+            run_id,
             storage=self.storage if storage is None else storage,
             lease_seconds=lease_seconds,
             wait=wait,
             awaited=self._awaited,
             on_event=on_event,
         )
-        return execution, execution.open(arguments, self.entry_point)
+        return execution, execution.open(arguments, lambda: self.entry_point)
 
     def _submit(
         self, args: Any, kwargs: Any, storage: Target, options: QueueOptions
@@ -524,6 +527,7 @@ async def _in_thread(fn: Callable[..., T], *args: Any) -> T:
 
 
 def _looked_up(workflow: _Definition[Any, R], run_id: str, storage: Target) -> RunResult[R]:
+    check_run_id(run_id)
     manager = manager_for(storage)
     try:
         return _look(workflow, manager, run_id)

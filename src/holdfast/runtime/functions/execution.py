@@ -63,7 +63,7 @@ class FunctionRun:
         self._opened = OpenRun(run_id, storage, lease_seconds)
         observers = (Listener(on_event),) if on_event is not None else ()
         self._emit = emitter(observers, name, {"run_id": run_id}, self._opened.stored_head)
-        self._entry_point = ""
+        self._entry_point: Callable[[], str] = str
         self._first = 0
         self._saved = Spent()
         self._order: CallOrder | None = None
@@ -74,7 +74,9 @@ class FunctionRun:
         """The run's id."""
         return self._opened.run_id
 
-    def open(self, arguments: Mapping[str, Any] | None, entry_point: str) -> RunResult[Any] | None:
+    def open(
+        self, arguments: Mapping[str, Any] | None, entry_point: Callable[[], str]
+    ) -> RunResult[Any] | None:
         """Take the run and load it, or begin it with *arguments*; its result if completed.
 
         Without arguments the run must be there; with other ones than it began with, it is a
@@ -258,7 +260,7 @@ class FunctionRun:
             place,
             self._values,
             notes=(*deferred, *(notes or ())),
-            extra={"entry_point": self._entry_point} | ({"error": error} if error else {}),
+            extra={"entry_point": self._entry_point()} | ({"error": error} if error else {}),
             force=True,
             schema=0,
             whole=place.step > _LONG,

@@ -50,12 +50,12 @@ def patched(name: str) -> bool:
     return True
 
 
-async def gather(*awaitables: Awaitable[Any]) -> list[Any]:
+async def gather(*awaitables: Awaitable[Any], return_exceptions: bool = False) -> list[Any]:
     """Await all of these at once; give their results in order.
 
     Each has positions of its own, so coroutines may call steps in whatever order they come to
     run. All are awaited to their end; then the first exception, in the order of *awaitables*, is
-    raised.
+    raised or, with *return_exceptions*, each failure is in the place of its result.
     """
     context = call_context()
     orders: list[CallContext | None] = [context] * len(awaitables)
@@ -69,7 +69,9 @@ async def gather(*awaitables: Awaitable[Any]) -> list[Any]:
         await asyncio.wait(tasks)
         raise
     for one in ended:
-        if isinstance(one, BaseException):
+        if isinstance(one, BaseException) and not (
+            return_exceptions and isinstance(one, Exception)
+        ):
             raise one
     return [*ended]
 

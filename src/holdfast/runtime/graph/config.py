@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 from msgspec import Meta
 
 from holdfast.checkpoint.manager import StateManager
-from holdfast.core.policy import Triggers
+from holdfast.core.policy import Triggers, check_above_zero
 from holdfast.core.records import check_run_id
 from holdfast.core.state import State
 from holdfast.errors import UsageError
@@ -227,9 +227,7 @@ class GraphOptions(NamedTuple):
         every = self.every
         if every is None and self.every_seconds is None:
             every = 1
-        for name, value in (("every", every), ("every_seconds", self.every_seconds)):
-            if value is not None and (isinstance(value, bool) or not value > 0):
-                raise UsageError(f"{name} is {value!r}", hint="give a number above 0", field=name)
+        check_above_zero(every=every, every_seconds=self.every_seconds)
         store = "memory" if self.manager is not None else self.storage
         return CheckpointConfig(
             store=store, interval=every or 0, seconds=self.every_seconds, preserve=True

@@ -10,6 +10,7 @@ import importlib
 import re
 import sys
 import sysconfig
+from itertools import chain
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Protocol
@@ -59,8 +60,9 @@ def entry_point_of(graph: object, module: str) -> str:
     The module that made it is tried first, then the program's own modules, and ``__main__`` last.
     """
     made_in = sys.modules.get(module)
-    own = [one for name, one in [*sys.modules.items()] if name != "__main__" and _is_own(one)]
-    for found in (made_in, *own, sys.modules.get("__main__")):
+    others = [*sys.modules.items()]
+    own = (one for name, one in others if name != "__main__" and _is_own(one))
+    for found in chain([made_in], own, [sys.modules.get("__main__")]):
         name = _variable(found, graph) if found is not None else ""
         if name and (importable := _importable(found)):
             return f"{importable}:{name}"
