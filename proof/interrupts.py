@@ -67,11 +67,11 @@ def _loop(address: str, run_id: str, directory: Path, tell: int) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         with holdfast.run(run_id, storage=address) as run:
-            for page in run.each(_PAGES):
-                run.state[page] = run.call(str.upper, page)
-                if tell:
+            for number, page in enumerate(run.each(_PAGES)):
+                if number and tell:  # an item is done
                     os.close(tell)
                     tell = 0
+                run.state[page] = run.call(str.upper, page)
     except (KeyboardInterrupt, Interrupted):
         pass
     except BaseException as error:

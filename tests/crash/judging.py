@@ -23,6 +23,7 @@ class Told:
         self.acknowledged: dict[tuple[str, int], str] = {}
         """The ids of the checkpoints whose saving had returned, by run and step."""
         self.failures = 0
+        self._unapplied = False
         self._begun: dict[str, int] = defaultdict(int)
         self._newest: dict[str, int] = defaultdict(int)
         self._dropping: set[str] = set()
@@ -45,6 +46,9 @@ class Told:
                     self._check_resumed(run, step)
                 case ["save", run, step]:
                     self._begun[run] = max(self._begun[run], step)
+                    self._unapplied &= run != KEPT
+                case ["unapplied"]:
+                    self._unapplied = True
                 case ["saved", run, step, checkpoint_id]:
                     self.acknowledged[run, step] = checkpoint_id
                     self._newest[run] = max(self._newest[run], step)
@@ -134,7 +138,8 @@ class Told:
                 assert step in there, f"step {step} of run {run} is missing among later ones"
             else:
                 assert there.get(step) == acknowledged, f"step {step} of run {run} was lost"
-        assert min(there, default=first) >= first, "what retention dropped is back"
+        applied = run != KEPT or not self._unapplied
+        assert not applied or min(there, default=first) >= first, "what retention dropped is back"
 
     def _check_forks(self, by_run: dict[str, list[CheckpointMetadata]]) -> None:
         for run, (_, step) in self._forks.items():

@@ -8,6 +8,7 @@ knows what must be there. A line is told before each call (``save``) and another
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import resource
 import sys
@@ -59,6 +60,21 @@ def message(run: str, step: int) -> dict[str, str]:
     return {"role": "user", "content": f"{run} {step} ".ljust(size, "-")}
 
 
+_LOGGER = logging.getLogger("holdfast")
+
+
+class _Unapplied(logging.Handler):
+    """Tells of a save whose retention failed: the next save of the run makes up for it."""
+
+    def __init__(self, tell: Tell) -> None:
+        super().__init__()
+        self._tell = tell
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "retention was not applied" in record.msg:
+            self._tell("unapplied")
+
+
 class Worker:
     """Does one thing after the other to the runs in a directory."""
 
@@ -72,6 +88,8 @@ class Worker:
         self._forks: list[str] = []
         self._made = 0
         self._ids: dict[str, list[str]] = {"a": [], "b": []}
+        self._handler = _Unapplied(tell)
+        _LOGGER.addHandler(self._handler)
         self._try(self._open)
 
     def _open(self) -> None:
@@ -108,6 +126,7 @@ class Worker:
         self._try(self._close)
         self._loop.run_until_complete(self._loop.shutdown_default_executor())
         self._loop.close()
+        _LOGGER.removeHandler(self._handler)
 
     def work(self, count: int | None = None) -> None:
         """So many calls, or for ever."""

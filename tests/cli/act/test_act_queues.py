@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import urllib.request
 from pathlib import Path
 
@@ -136,20 +137,24 @@ def test_a_worker_process_serves_metrics_and_drains_on_sigterm(
     ids=["grace", "twice"],
 )
 def test_a_worker_that_may_not_wait_lets_go_of_its_runs(
-    url: str, storage: SQLiteStorage, grace: str, signals: list[signal.Signals]
+    url: str, storage: SQLiteStorage, grace: str, signals: list[signal.Signals], tmp_path: Path
 ) -> None:
+    gate = tmp_path / "gate"
     handle = jobs.gated.start(storage=storage)  # its gate stays closed
     command = [sys.executable, "-m", "holdfast", "worker", JOBS, "-s", url, "--grace", grace]
     with subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "HOLDFAST_TEST_GATE": str(gate)},
         text=True,
     ) as process:
         assert process.stdout is not None
         events = (json.loads(line)["event"] for line in process.stdout)
         assert "run.start" in events
+        while not gate.exists():  # before its first step a run can still be stopped
+            assert process.poll() is None
+            time.sleep(0.01)
         for number in signals:
             process.send_signal(number)
         assert process.wait(timeout=60) in (128 + signal.SIGTERM, 128 + signal.SIGINT)
