@@ -8,7 +8,7 @@ append, so that it is seen to decide.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -67,7 +67,7 @@ def test_the_late_commit_is_refused_and_the_new_owner_continues(storage: Storage
 
 
 def test_without_the_epoch_the_zombie_would_win(
-    storage: Storage, monkeypatch: pytest.MonkeyPatch
+    storage: Storage, monkeypatch: pytest.MonkeyPatch, finding: Callable[..., None]
 ) -> None:
     if isinstance(storage, SQLiteStorage):
         decide = append_rules.decide_append
@@ -85,3 +85,4 @@ def test_without_the_epoch_the_zombie_would_win(
     late, rightful = wake_the_zombie(storage)
     assert late is None
     assert rightful is not None
+    finding(f"a commit without its epoch, {type(storage).__name__}", 1, "taken", control=True)
