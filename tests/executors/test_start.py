@@ -12,8 +12,8 @@ from tests.executors import jobs
 
 from holdfast import SQLiteStorage
 from holdfast.checkpoint.manager import StateManager
-from holdfast.errors import UsageError
-from holdfast.executors import LocalExecutor, queue_entries
+from holdfast.errors import NotFoundError, UsageError
+from holdfast.executors import LocalExecutor, handle, queue_entries
 
 HERE = "tests.executors.jobs"
 Start = Callable[..., str]
@@ -82,6 +82,10 @@ def test_every_door_starts_in_the_same_way(
         assert (delayed.state, entries["named"].state) == ("waiting", "ready")
         with LocalExecutor(storage, concurrency=1) as executor:
             assert executor.submit("named").result(60).outcome == "completed"
+        again = handle("named", storage=storage)
+        found: Any = again.result(timeout=0)
+        assert again.status() == found.status == "completed"
+        assert found.value is not None if "workflow" in door else found.state is not None
         assert start(1, run_id="named") == "named"
         assert [entry.run_id for entry in queue_entries(storage=storage)] == [first]
 
@@ -91,3 +95,5 @@ def test_an_id_that_something_else_has_is_refused(tmp_path: Path) -> None:
         jobs.doubled.start([1], run_id="taken", storage=storage)
         with pytest.raises(UsageError, match="is of 'doubled', not of 'counting'"):
             doors(storage)["graph"](1, run_id="taken")
+        with pytest.raises(NotFoundError):
+            handle("absent", storage=storage)

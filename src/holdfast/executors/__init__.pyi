@@ -3,6 +3,7 @@ from holdfast.executors.driving import drive as drive
 from holdfast.executors.executor import Executor as Executor
 from holdfast.executors.local import LocalExecutor as LocalExecutor
 from holdfast.executors.queue_control import cancel as cancel
+from holdfast.executors.queue_control import handle as handle
 from holdfast.executors.queue_control import list_workers as list_workers
 from holdfast.executors.queue_control import queue_entries as queue_entries
 from holdfast.executors.queue_control import queues as queues

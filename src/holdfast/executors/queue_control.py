@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from typing import Any
 
 import msgspec
 
@@ -26,6 +27,8 @@ from holdfast.core.policy import (
     change_of,
 )
 from holdfast.errors import NotFoundError, UsageError
+from holdfast.runtime.result import GraphResult, RunResult, spent_before
+from holdfast.runtime.submit import RunHandle
 from holdfast.storage.base import Owner, RecordQuery, Storage
 from holdfast.storage.queueing import EntryQuery, Queueing, WorkerInfo, check_queues
 
@@ -148,6 +151,37 @@ def cancel(run_id: str, *, by: str = "", storage: Target = None) -> None:
             raise _not_queued(run_id)
         note = Note(kind=CANCEL, content={}, metadata={"by": by} if by else {})
         manager.append_notes(run_id, (note,))
+
+
+def handle(run_id: str, *, storage: Target = None) -> RunHandle[Any]:
+    """A handle to a run that any process began, whether or not its code is here.
+
+    The value of a workflow's result is as it is stored: an object of yours is plain data.
+    """
+    manager = manager_for(storage)
+    try:
+        if manager.reader.run(run_id) is None:
+            raise NotFoundError(f"no run {run_id!r}", hint="holdfast runs", run_id=run_id)
+    finally:
+        if manager is not storage:
+            manager.close()
+    return RunHandle(run_id, storage, _look)
+
+
+def _look(manager: CheckpointManager, run_id: str) -> RunResult[Any]:
+    """The result of a run that has ended."""
+    reader = manager.reader
+    run = reader.run(run_id)
+    newest = reader.newest(run) if run is not None else None
+    if newest is None:
+        raise NotFoundError(f"no run {run_id!r}", run_id=run_id)
+    loaded = reader.load(newest)
+    values = loaded.graph_state().to_dict()
+    facts: dict[str, Any] = {"run_id": run_id, "status": newest.status, "step": newest.step}
+    facts["usage"] = spent_before(reader, run_id)
+    if "workflow" in values and "arguments" in values:
+        return RunResult(**facts, value=values.get("result"))
+    return GraphResult(**facts, state=loaded.state())
 
 
 def rebuild_queues(storage: Target = None) -> int:
