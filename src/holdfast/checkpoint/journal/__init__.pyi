@@ -9,6 +9,7 @@ from holdfast.checkpoint.journal.delta_base import delta_base_of as delta_base_o
 from holdfast.checkpoint.journal.draft import CheckpointDraft as CheckpointDraft
 from holdfast.checkpoint.journal.draft import Saveable as Saveable
 from holdfast.checkpoint.journal.draft import draft_of as draft_of
+from holdfast.checkpoint.journal.draft import place_of as place_of
 from holdfast.checkpoint.journal.draft import saved as saved
 from holdfast.checkpoint.journal.draft import state_of as state_of
 from holdfast.checkpoint.journal.draft import texts_of as texts_of

@@ -1,7 +1,7 @@
 """Changes to states: a keyframe's text with the operations of deltas applied.
 
 >>> made = Rebuilt(b'{"step":1}')
->>> made.apply(b'[{"op":"replace","path":"/step","value":2}]')
+>>> _ = made.apply(b'[{"op":"replace","path":"/step","value":2}]')
 >>> made.texts()
 {'step': b'2'}
 """

@@ -7,10 +7,10 @@ from functools import partial
 
 import msgspec
 
-from holdfast.checkpoint.journal import CheckpointDraft, Note
+from holdfast.checkpoint.journal import CheckpointDraft, Note, place_of
 from holdfast.checkpoint.operations import Engine, Steps, Work, delete
 from holdfast.core.records import Header, check_run_id
-from holdfast.core.state import Lineage, Place
+from holdfast.core.state import Lineage
 from holdfast.errors import UsageError
 from holdfast.integrations.journal_text import PAGE, Found, pages
 from holdfast.integrations.langgraph.records import Address, read_beside, split_metadata
@@ -163,14 +163,6 @@ class Upkeep:
 def _again(found: Found, thread_id: str) -> CheckpointDraft:
     """The draft that saves a loaded checkpoint again, in its own or another thread."""
     header = found.header
-    place = Place(
-        run_id=thread_id,
-        name=header.name,
-        scope=header.scope,
-        step=header.step,
-        node=header.node,
-        kind=header.kind,
-        status=header.status,
-        metadata=split_metadata(header.metadata)[0],
-    )
+    metadata = split_metadata(header.metadata)[0]
+    place = msgspec.structs.replace(place_of(header), run_id=thread_id, tags=(), metadata=metadata)
     return draft_of(place, found.texts, found.beside, header.id, Lineage(header.parent))

@@ -268,7 +268,7 @@ class _Definition(Generic[P, R]):
         args, kwargs = began._typed.call_with(execution.arguments)
         return began.function(*args, **kwargs)
 
-    def _child(self, context: CallOrder, args: Any, kwargs: Any) -> tuple[EffectCall, CallOrder]:
+    def _child(self, context: CallOrder) -> tuple[EffectCall, CallOrder]:
         policy = CallPolicy(
             name=self.name,
             in_doubt="retry",
@@ -293,7 +293,7 @@ class Workflow(_Definition[P, R]):
         context = call_context()
         if not isinstance(context, CallOrder):
             return self.function(*args, **kwargs)  # type: ignore[no-any-return]
-        call, inner = self._child(context, args, kwargs)
+        call, inner = self._child(context)
 
         def body(*args: Any, **kwargs: Any) -> Any:
             token = OPEN_RUN.set(inner)
@@ -417,7 +417,7 @@ class AsyncWorkflow(_Definition[P, R]):
         context = call_context()
         if not isinstance(context, CallOrder):
             return _awaiting(self.function(*args, **kwargs))
-        call, inner = self._child(context, args, kwargs)
+        call, inner = self._child(context)
 
         async def body(*args: Any, **kwargs: Any) -> Any:
             token = OPEN_RUN.set(inner)
