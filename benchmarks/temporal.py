@@ -53,6 +53,7 @@ def measure(directory: Path) -> Iterator[Line]:
         grown = files_size(directory / "temporal.db") - before
         what = f"{_KEPT:,} activities that each return 1 KB: the server's file grows by, / content"
         yield Line(what, grown / (_KEPT * _TEXT))
+        yield Line("as many steps of ours: the file, / content", _kept(directory / "kept.db"))
     finally:
         server.stop()
 
@@ -101,6 +102,13 @@ def many(steps: int, size: int) -> int:
     for _ in range(steps):
         step(size)
     return steps
+
+
+def _kept(path: Path) -> float:
+    """Bytes of a database with a thousand results, divided by those of the results."""
+    with SQLiteStorage(path) as storage:
+        many.run(_KEPT, _TEXT, run_id="kept", storage=storage)
+    return files_size(path) / (_KEPT * _TEXT)
 
 
 def _rounds(directory: Path, address: str) -> Times:
