@@ -6,6 +6,7 @@ from holdfast.checkpoint.effects import interrupt as interrupt
 from holdfast.checkpoint.effects import pending as pending
 from holdfast.checkpoint.effects import reject as reject
 from holdfast.checkpoint.effects import resolve as resolve
+from holdfast.checkpoint.groups import AsyncGroup as AsyncGroup
 from holdfast.checkpoint.groups import Group as Group
 from holdfast.checkpoint.groups import group as group
 from holdfast.checkpoint.groups import import_group as import_group

@@ -28,6 +28,7 @@ from holdfast import (
     reject,
     resolve,
 )
+from holdfast.checkpoint.effects.recorded_error import read_error
 from holdfast.errors import (
     ConflictError,
     Interrupted,
@@ -248,7 +249,18 @@ register_type(Declined, "tests.Declined", encode=lambda e: e.code, decode=Declin
 
 
 class Unregistered(ConnectionError):
-    """A class that the journal does not know."""
+    """A class that was not given to `register_type`."""
+
+
+class Refused(Exception):
+    """A class that its arguments alone do not make, and whose code must not be called again."""
+
+    made = 0
+
+    def __init__(self, order: str, *, code: int) -> None:
+        super().__init__(f"{order} refused")
+        self.order, self.code, self.open_socket = order, code, object()
+        Refused.made += 1
 
 
 @pytest.mark.parametrize(
@@ -257,8 +269,9 @@ class Unregistered(ConnectionError):
         (Declined(51), Declined, {"code": 51}),
         (FileNotFoundError(2, "gone", "/x"), FileNotFoundError, {"errno": 2, "filename": "/x"}),
         (KeyError("sku"), KeyError, {"args": ("sku",)}),
-        (Unregistered("line 3"), ConnectionError, {"error_type": "Unregistered"}),
-        (type("Odd", (Exception,), {})("x"), RunError, {"error_type": "Odd"}),
+        (Unregistered(111, "line 3"), Unregistered, {"errno": 111, "strerror": "line 3"}),
+        (Refused("sku", code=7), Refused, {"order": "sku", "code": 7, "made": 1}),
+        (UnicodeDecodeError("utf-8", b"x", 0, 1, "no"), UnicodeDecodeError, {"reason": "no"}),
     ],
 )
 async def test_a_recorded_exception_comes_back_as_it_was(
@@ -288,7 +301,15 @@ async def test_a_recorded_exception_comes_back_as_it_was(
     assert len(calls) == 1
     assert isinstance(seen[1], caught)
     assert {name: getattr(seen[1], name) for name in facts} == facts
-    assert type(seen[1]).__name__ == type(error).__name__ or type(seen[1]) is RunError
+    assert type(seen[1]) is type(error)
+
+
+def test_an_exception_of_a_class_that_is_not_there_is_told_by_its_name_and_base() -> None:
+    written = {"bases": ["ConnectionError", "OSError"], "args": ["x"], "class": "gone:Gone"}
+    error = read_error("Gone", "x", written, "effect e")
+    assert isinstance(error, RunError) and isinstance(error, ConnectionError)
+    assert (type(error).__name__, error.error_type) == ("Gone", "Gone")
+    assert type(read_error("Odd", "x", {"bases": [], "args": ["x"]}, "effect e")) is RunError
 
 
 async def test_of_two_people_who_answer_at_once_only_the_first_is_heard(db: str) -> None:

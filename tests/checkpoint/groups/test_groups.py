@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.crash.media import open_medium
+from tests.crash.media import KEY, open_medium
+from tests.runtime.agent.test_agent_children import Family
+from tests.runtime.agents import manager_in
+from tests.runtime.fleets import manager as directed
+from tests.runtime.fleets import team
 
 import holdfast
-from holdfast import AgentState, CheckpointManager, Group, MemoryStorage, Rules, State
+from holdfast import (
+    AgentState,
+    AsyncCheckpointManager,
+    AsyncGroup,
+    CheckpointManager,
+    Fleet,
+    Group,
+    MemoryStorage,
+    Rules,
+    State,
+)
 from holdfast.errors import ConflictError, CorruptError, NotFoundError, UsageError
-from holdfast.storage.base import Batch, Storage
+from holdfast.storage.base import Batch, RunQuery, Storage
 
 MEDIA = ("memory", "sqlite", "file", "resilient")
 
@@ -234,7 +250,7 @@ def test_a_group_is_exported_and_imported_as_a_whole(
 def test_agents_of_several_storages_are_refused() -> None:
     one, two = MemoryStorage(), MemoryStorage()
     agents = [
-        SimpleNamespace(agent_id=name, state_manager=SimpleNamespace(storage=storage))
+        SimpleNamespace(agent_id=name, state_manager=CheckpointManager(storage))
         for name, storage in (("a", one), ("b", two))
     ]
     with pytest.raises(UsageError, match="cannot be atomic"):
@@ -257,3 +273,98 @@ def test_a_group_without_members_is_refused(manager: CheckpointManager) -> None:
         holdfast.group("crew", storage=manager).checkpoint()
     with pytest.raises(UsageError, match="is no member"):
         holdfast.group("crew", [3], storage=manager)
+
+
+def test_a_group_is_rewound_as_a_whole(manager: CheckpointManager) -> None:
+    for run_id in ("a", "b"):
+        save(manager, run_id, 1)
+    crew = holdfast.group("crew", ["a", "b"], storage=manager)
+    first = crew.checkpoint()
+    for run_id in ("a", "b"):
+        save(manager, run_id, 7)
+    crew.checkpoint()
+    taken = crew.rewind(first.id)
+    assert {one.run_id: one.step for one in taken.members} == {"a": 1, "b": 1}
+    assert {run: manager.resume_from_latest(run)["n"] for run in "ab"} == {"a": 1, "b": 1}
+    assert crew.latest() == taken
+    assert [one.status for one in crew.status()] == ["current", "current"]
+    assert [e.step for e in manager.list_checkpoints("a")] == [1, 7, 1]
+    assert all(manager.verify())
+
+
+async def test_a_group_can_be_awaited(tmp_path: Path) -> None:
+    async with AsyncCheckpointManager(f"sqlite:///{tmp_path}/runs.db", encryption_key=KEY) as there:
+        for run_id in ("a", "b"):
+            await there.save_checkpoint(State.new({"n": 1}, run_id=run_id).at(step=1))
+        async with AsyncGroup("crew", ["a", "b"], storage=there) as crew:
+            first = await crew.checkpoint()
+            state = await there.resume_from_latest("a")
+            await crew.checkpoint([state.set("n", 2).at(step=2)])
+            assert steps(await crew.restore()) == {"a": 2, "b": 1}
+            await crew.rewind(first.id)
+            assert [one.status for one in await crew.status()] == ["current", "current"]
+            await crew.pin(first.id)
+            assert len(await crew.prune(keep=1)) == 1
+            await crew.unpin(first.id)
+            other = await crew.fork("try")
+            assert steps(await other.restore()) == {"a-try": 1, "b-try": 1}
+            await crew.export(tmp_path / "crew.zip")
+            await crew.delete(first.id)
+            assert [one.number for one in await crew.checkpoints()] == [3]
+            assert await crew.latest() is not None
+        assert (await there.resume_from_latest("a"))["n"] == 1
+
+
+def test_the_awaited_group_has_every_method_of_the_other() -> None:
+    wanted = {name for name in vars(Group) if not name.startswith("_")}
+    assert {name for name in vars(AsyncGroup) if not name.startswith("_")} == wanted
+
+
+async def test_agents_their_sub_agents_and_fleets_are_members(tmp_path: Path) -> None:
+    manager = manager_in(tmp_path)
+    boss, _ = Family(tmp_path, []).build(manager)
+    assert (await boss.run("find out")).status == "completed"
+    async with Fleet(directed(2), team(), storage=manager.storage) as fleet:
+        done = await fleet.run("go")
+        members = {run.name: run.run_id for run in manager.storage.runs(RunQuery())}
+        (inside,) = members.keys() - {"boss", fleet.name}
+        assert "searcher" in inside
+        crew = holdfast.group("crew", [boss, inside, fleet])
+        taken = crew.checkpoint()
+        assert {one.run_id for one in taken.members} == {*members.values()}
+        assert {one.run_id for one in taken.members} >= {done.run_id}
+        restored = crew.restore(taken.id)
+        assert restored[done.run_id]["current_round"] == 2
+        assert [one.status for one in crew.status()] == ["current"] * 3
+        other = crew.fork("try")
+        assert {*other.restore()} == {f"{run_id}-try" for run_id in members.values()}
+        with pytest.raises(UsageError, match="repeat calls"):
+            crew.rewind(taken.id)
+
+
+def test_members_of_other_processes_are_taken_as_they_saved_last(tmp_path: Path) -> None:
+    address = f"sqlite:///{tmp_path}/runs.db"
+    work = (
+        "import sys, holdfast\n"
+        "with holdfast.run(sys.argv[1], storage=sys.argv[2]) as run:\n"
+        "    for n in run.each(range(3)): run.state['n'] = n\n"
+        "    print('done', flush=True)\n"
+        "    sys.stdin.read()\n"
+    )
+    command = [sys.executable, "-c", work]
+    pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    children = [subprocess.Popen([*command, run_id, address], **pipes) for run_id in ("a", "b")]
+    try:
+        for child in children:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "done\n"
+        with holdfast.group("crew", ["a", "b"], storage=address) as crew:
+            taken = crew.checkpoint()  # both are leased by a live process
+            assert [one.status for one in crew.status()] == ["current", "current"]
+            assert [state["n"] for state in crew.restore(taken.id).values()] == [2, 2]
+    finally:
+        ended = [child.communicate()[0] for child in children]
+    assert [child.returncode for child in children] == [0, 0], ended
+    with CheckpointManager(address) as manager:
+        assert all(manager.verify())
+        assert [manager.resume_from_latest(run_id)["n"] for run_id in ("a", "b")] == [2, 2]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -25,14 +26,30 @@ def write_error(error: Exception, redact: Callable[[str], str]) -> dict[str, Any
     except EncodeError:
         text = encode([redact(str(error))])
     bases = [base.__name__ for base in type(error).__mro__ if _is_known(base)]
-    return {"bases": bases, "args": msgspec.Raw(text)}
+    written = {"bases": bases, "args": msgspec.Raw(text)}
+    if type(error) is not _known(type(error).__name__):
+        written["class"] = _name_of(type(error))
+        written["attributes"] = msgspec.Raw(encode(_attributes(error, redact)))
+    return written
+
+
+def _attributes(error: Exception, redact: Callable[[str], str]) -> dict[str, Any]:
+    """The attributes of an exception, as far as they can be stored."""
+    found: dict[str, Any] = {}
+    for name, value in vars(error).items():
+        kept = redact(value) if isinstance(value, str) else value
+        with suppress(EncodeError):
+            encode(kept)
+            found[name] = kept
+    return found
 
 
 def read_error(kind: str, text: str, raised: Any, what: str) -> Exception:
     """The exception that `write_error` wrote, of class name *kind* and with *text*.
 
-    A registered class comes back as itself, and so does a built-in one. Of any other class comes
-    a `RunError` of the same name that is also an instance of its nearest built-in base.
+    A registered class comes back as itself, a built-in one too, and any other that this process
+    has: nothing is imported for it, and none of its code is called. Of a class that is not there
+    comes a `RunError` of the same name that is also an instance of its nearest built-in base.
     """
     written = raised if isinstance(raised, dict) else {}
     if "value" in written:
@@ -45,8 +62,39 @@ def read_error(kind: str, text: str, raised: Any, what: str) -> Exception:
         if made is not None:
             return made
     near = next((base for base in bases if not issubclass(base, HoldfastError)), None)
+    if (found := _loaded(written.get("class"))) is not None:
+        return _bare(found, near or Exception, written)
     made_class = _stand_in(kind, near)
     return made_class(f"{what} had ended with {kind}: {text}", error_type=kind)
+
+
+def _name_of(cls: type) -> str:
+    return f"{cls.__module__}:{cls.__qualname__}"
+
+
+def _loaded(name: Any) -> type[Exception] | None:
+    """The class of exceptions that this process has under that name."""
+    waiting: list[type[Exception]] = [Exception]
+    seen: set[type] = set()
+    while name and waiting:
+        for cls in type.__subclasses__(waiting.pop()):
+            if cls not in seen:
+                if _name_of(cls) == name:
+                    return cls
+                seen.add(cls)
+                waiting.append(cls)
+    return None
+
+
+def _bare(cls: type[Exception], near: type[Exception], written: dict[str, Any]) -> Exception:
+    """An exception of a class of the user's, made without calling its code."""
+    if not issubclass(cls, near):
+        near = Exception
+    args = decode(msgspec.json.encode(written.get("args", [])))
+    made = near.__new__(cls, *args)
+    near.__init__(made, *args)
+    vars(made).update(decode(msgspec.json.encode(written.get("attributes", {}))))
+    return made
 
 
 def _arguments(error: Exception) -> tuple[Any, ...]:

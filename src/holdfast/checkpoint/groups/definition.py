@@ -18,7 +18,7 @@ from holdfast.checkpoint.groups.values import (
     run_id_of,
 )
 from holdfast.checkpoint.journal import Note, Request, Saveable, draft_of
-from holdfast.checkpoint.manager import CheckpointManager, manager_for
+from holdfast.checkpoint.manager import CheckpointManager, Manager, manager_for
 from holdfast.checkpoint.operations import mark_note, save_together
 from holdfast.core.records import Header, check_run_id, new_id
 from holdfast.core.state import AgentState, State
@@ -37,7 +37,7 @@ def group(
     name: str,
     members: Iterable[object] = (),
     *,
-    storage: CheckpointManager | Storage | str | None = None,
+    storage: Manager | Storage | str | None = None,
 ) -> Group:
     """Several runs of one storage that are checkpointed, restored and forked as one.
 
@@ -68,13 +68,15 @@ class Group:
         name: str,
         members: Iterable[object] = (),
         *,
-        storage: CheckpointManager | Storage | str | None = None,
+        storage: Manager | Storage | str | None = None,
     ) -> None:
         self.name = check_run_id(name, "name")
         given = [members] if isinstance(members, str) else [*members]
         self.members = tuple(dict.fromkeys(map(_member_name, given)))
-        chosen = _common_storage(given, storage)
-        self._owns = not isinstance(chosen, CheckpointManager)
+        chosen = _common_manager(given, storage)
+        self._owns = not isinstance(chosen, Manager)
+        if isinstance(chosen, Manager) and not isinstance(chosen, CheckpointManager):
+            chosen = CheckpointManager.beside(chosen)
         self.manager = manager_for(chosen)
         self._run_id = run_id_of(self.name)
         self._settle()
@@ -139,6 +141,24 @@ class Group:
         return {
             one.run_id: self.manager.load_checkpoint(one.checkpoint_id) for one in chosen.members
         }
+
+    def rewind(self, checkpoint_id: str | None = None) -> GroupCheckpoint:
+        """Make an earlier checkpoint of the group the newest of all members, in one commit.
+
+        Nothing is dropped: what came in between stays in the journals. A member that a graph, an
+        agent or a fleet executes is refused, because its recorded calls would be repeated.
+        """
+        chosen = self._chosen(checkpoint_id)
+        self._check_whole(chosen)
+        executed = [one.run_id for one in chosen.members if self._is_executed(one)]
+        if executed:
+            raise UsageError(
+                f"group {self.name!r}: {', '.join(map(repr, executed))} would repeat calls",
+                hint=f"fork the group, and resume the forks: holdfast group fork {self.name} NAME",
+                members=executed,
+            )
+        states = self.restore(chosen.id).values()
+        return self.checkpoint([_at_recovery(state) for state in states])
 
     def fork(self, name: str, checkpoint_id: str | None = None) -> Group:
         """Begin a new group, every member of it a fork called ``{member}-{name}``.
@@ -348,6 +368,11 @@ class Group:
                 members=lost,
             )
 
+    def _is_executed(self, member: GroupMember) -> bool:
+        """True if a checkpoint holds the progress of a graph beside the state."""
+        header = self.manager.reader.resolve(member.checkpoint_id)
+        return "now" in self.manager.reader.load_visible(header).extra
+
     def _status(self, run_id: str, taken: GroupMember | None) -> MemberStatus:
         newest = self._newest(run_id)
         if newest is None:
@@ -412,6 +437,10 @@ class Group:
         return any(pins.values())
 
 
+def _at_recovery(state: Saveable) -> Saveable:
+    return state.at(kind="recovery") if isinstance(state, State) else state
+
+
 def _run_of(state: Saveable) -> str:
     if not state.run_id:
         raise UsageError("a state has no run_id", hint="save it once, or give it a run_id")
@@ -432,19 +461,20 @@ def _member_name(member: object) -> str:
     )
 
 
-def _common_storage(
-    members: Sequence[object], storage: CheckpointManager | Storage | str | None
-) -> CheckpointManager | Storage | str | None:
-    """The storage of all members; a `UsageError` if agents have several."""
-    found: list[Storage] = []
+def _common_manager(
+    members: Sequence[object], storage: Manager | Storage | str | None
+) -> Manager | Storage | str | None:
+    """The manager of all members; a `UsageError` if agents have several storages."""
+    found: list[Manager] = []
     for member in members:
-        for attribute in ("state_manager", "manager", "_manager"):
-            held = getattr(getattr(member, attribute, None), "storage", None)
-            if isinstance(held, Storage):
-                found.append(held)
-                break
-    named = storage.storage if isinstance(storage, CheckpointManager) else storage
-    places = {_place(one) for one in [*found, *([named] if isinstance(named, Storage) else [])]}
+        for holder in (member, getattr(member, "graph", None)):
+            for attribute in ("state_manager", "manager", "_manager"):
+                held = getattr(holder, attribute, None)
+                if isinstance(held, Manager):
+                    found.append(held)
+    named = storage.storage if isinstance(storage, Manager) else storage
+    media = [one.storage for one in found] + ([named] if isinstance(named, Storage) else [])
+    places = {_place(one) for one in media}
     if len(places) > 1:
         raise UsageError(
             f"the members are in {len(places)} storages: one checkpoint of all cannot be atomic",

@@ -8,10 +8,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from holdfast.core.records import Record, seal
 from holdfast.errors import ConflictError, HoldfastError, UsageError
-from holdfast.storage.base import Batch, RecordQuery, RunQuery, Storage
+from holdfast.storage.base import Batch, RecordQuery, RunQuery, Storage, this_process
 from holdfast.testing.contract.medium import Medium, infos, seqs, stored
 from holdfast.testing.journal import JournalWriter, make_records
 
@@ -252,6 +253,37 @@ class AppendPromises(Medium):
             assert sorted(info.run_id for info in infos(view)) == ["a", "b", "c", "d"]
             for run_id, batch in fresh.items():
                 assert tuple(view.read(run_id)) == batch.records
+
+    def test_batches_that_belong_together_are_all_stored_or_none(
+        self, storage: Storage, directory: Path
+    ) -> None:
+        atomic = self.atomic(storage)
+        held = JournalWriter("b").save(storage)
+        fresh = {run_id: JournalWriter(run_id).batch(2) for run_id in "ac"}
+        results = atomic.append_all([fresh["a"], JournalWriter("b").batch(2), fresh["c"]])
+        assert isinstance(results[1], ConflictError) and len(results) == 3
+        for view in (storage, *([self.open(directory)] if self.survives else [])):
+            assert [info.run_id for info in infos(view)] == ["b"]
+            assert stored(view, "b") == [held]
+            if view is not storage:
+                view.close()
+        assert atomic.append_all([*fresh.values()]) == [None, None]
+        assert atomic.append_all([*fresh.values()]) == [None, None], "a retry of what succeeded"
+        assert atomic.append_all([]) == []
+        for view in self.views(storage, directory):
+            for run_id, batch in fresh.items():
+                assert tuple(view.read(run_id)) == batch.records
+
+    def test_a_stale_epoch_keeps_all_that_belong_together_from_being_stored(
+        self, storage: Storage
+    ) -> None:
+        atomic, leasing = self.atomic(storage), self.leasing(storage)
+        stale = leasing.take_lease("a", this_process(), now=0.0, ttl=1.0)
+        leasing.take_lease("a", this_process(), now=10.0, ttl=1.0)
+        late = structs.replace(JournalWriter("a").batch(1), epoch=stale.epoch)
+        results = atomic.append_all([JournalWriter("b").batch(1), late])
+        assert isinstance(results[1], ConflictError)
+        assert infos(storage) == []
 
     def test_a_call_may_hold_several_batches_of_one_run(
         self, storage: Storage, directory: Path

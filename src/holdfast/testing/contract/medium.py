@@ -11,7 +11,15 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.records import Record
-from holdfast.storage.base import Leasing, RecordQuery, Repairable, RunInfo, RunQuery, Storage
+from holdfast.storage.base import (
+    Atomic,
+    Leasing,
+    RecordQuery,
+    Repairable,
+    RunInfo,
+    RunQuery,
+    Storage,
+)
 
 
 class Medium(ABC):
@@ -87,6 +95,12 @@ class Medium(ABC):
         if not self.leases:
             pytest.skip("this medium does not lease")
         assert isinstance(storage, Leasing)
+        return storage
+
+    def atomic(self, storage: Storage) -> Atomic:
+        """*storage* as one that stores several runs together; skips the test for another."""
+        if not isinstance(storage, Atomic):
+            pytest.skip("this medium cannot store several runs together")
         return storage
 
 
