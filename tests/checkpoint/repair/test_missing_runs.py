@@ -15,6 +15,7 @@ from tests.servers import SeaweedFS, postgres, seaweedfs, valkey
 import holdfast
 from holdfast import CheckpointManager
 from holdfast.errors import CorruptError
+from holdfast.storage.base import RunQuery
 from holdfast.storage.sqlite.page_checksums import checked_pages
 
 Lose = Callable[[], None]
@@ -22,7 +23,7 @@ Lose = Callable[[], None]
 
 def fill(address: str) -> None:
     for run_id in ("lost", "other"):
-        with holdfast.run(run_id, storage=address) as run:
+        with holdfast.run(run_id, name="job" if run_id == "lost" else "", storage=address) as run:
             for number in run.each(range(3)):
                 run.state["n"] = number
 
@@ -48,6 +49,16 @@ def is_not_begun_anew(address: str) -> None:
         manager.resume_from_latest("lost")
 
 
+def is_noticed_by_name(address: str, caplog: pytest.LogCaptureFixture) -> None:
+    """An agent, whose newest run is found by its name, does not begin anew without a word."""
+    with CheckpointManager(address) as manager:
+        try:
+            assert list(manager.storage.runs(RunQuery(name="job"))) == []
+            assert "lost" in caplog.text
+        except CorruptError as error:
+            assert "lost" in error.message
+
+
 def can_be_given_up(address: str, *, found: int) -> None:
     """After a repair nothing is reported, and the run has the records that were *found*."""
     with CheckpointManager(address) as manager:
@@ -64,18 +75,21 @@ def valkey_address() -> Iterator[str]:
     valkey().drop(prefix)
 
 
-def test_files_that_are_deleted(tmp_path: Path) -> None:
+def test_files_that_are_deleted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     address = f"file:{tmp_path}/runs"
     fill(address)
     for path in tmp_path.glob("runs/*/*-lost*.jsonl"):
         path.unlink()
     is_reported(address)
     is_not_begun_anew(address)
+    is_noticed_by_name(address, caplog)
     can_be_given_up(address, found=0)
 
 
 @pytest.mark.parametrize("parts", [["head"], ["headers", "bodies", "meta"], None])
-def test_keys_that_are_evicted(parts: list[str] | None, valkey_address: str) -> None:
+def test_keys_that_are_evicted(
+    parts: list[str] | None, valkey_address: str, caplog: pytest.LogCaptureFixture
+) -> None:
     import redis
 
     fill(valkey_address)
@@ -86,6 +100,7 @@ def test_keys_that_are_evicted(parts: list[str] | None, valkey_address: str) -> 
         assert server.delete(*keys) == len(keys)
     is_reported(valkey_address)
     is_not_begun_anew(valkey_address)
+    is_noticed_by_name(valkey_address, caplog)
     can_be_given_up(valkey_address, found=4 if parts == ["head"] else 0)
 
 

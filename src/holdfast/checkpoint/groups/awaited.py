@@ -19,7 +19,9 @@ T = TypeVar("T")
 
 
 class AsyncGroup:
-    """`Group`'s methods, awaited; each is carried out in a thread, and settled once it returns.
+    """`Group`'s methods, awaited; each is carried out in a thread.
+
+    It has settled when it returns, cancelled or not.
 
     >>> import asyncio
     >>> from holdfast import AsyncCheckpointManager, State

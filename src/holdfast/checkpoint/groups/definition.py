@@ -143,10 +143,10 @@ class Group:
         }
 
     def rewind(self, checkpoint_id: str | None = None) -> GroupCheckpoint:
-        """Make an earlier checkpoint of the group the newest of all members, in one commit.
+        """Make an earlier checkpoint of the group the newest of all members.
 
-        Nothing is dropped: what came in between stays in the journals. A member that a graph, an
-        agent or a fleet executes is refused, because its recorded calls would be repeated.
+        It is one commit, and nothing is dropped: what came in between stays in the journals. A
+        member that a graph, an agent or a fleet executes is refused: its calls would be repeated.
         """
         chosen = self._chosen(checkpoint_id)
         self._check_whole(chosen)

@@ -75,6 +75,7 @@ class FilesystemStorage(LeaseSlots, Storage):
         compress: bool | str = False,
     ) -> None:
         self.notices: list[str] = []
+        self._told: frozenset[str] = frozenset()
         self._path = Path(os.path.abspath(base_dir))
         self._files = JournalFiles(_codec(compress), self._notice)
         self._commit = 0
@@ -123,7 +124,10 @@ class FilesystemStorage(LeaseSlots, Storage):
     def runs(self, query: RunQuery) -> Iterator[RunInfo]:
         with self._reading() as root:
             journals = self._journals(root, query.run_id, query.name)
-            return _raised(list(islice(heads(journals, query), query.limit)))
+            found = list(islice(heads(journals, query), query.limit))
+            if query.name is not None and not found and root is not None:
+                self._tell_of_lost(root, query.name)
+            return _raised(found)
 
     def head_and_newest(self, run_id: str, scope: str = "") -> tuple[RunInfo, Header | None] | None:
         with self._reading() as root:
@@ -268,6 +272,14 @@ class FilesystemStorage(LeaseSlots, Storage):
                 with root.open(".gitignore", os.O_WRONLY | os.O_CREAT) as fd:
                     write_at(fd, b"*\n", 0)
             yield root
+
+    def _tell_of_lost(self, root: Folder, name: str) -> None:
+        """Log once that no run of a name is there, and that some runs are missing."""
+        lost = frozenset(self._files.missing_runs(root)) - self._told
+        if lost:
+            self._told |= lost
+            names = ", ".join(sorted(lost))
+            self._notice(f"no run of {name!r} is there, and these are missing: {names}")
 
     def _notice(self, text: str) -> None:
         self.notices.append(text)

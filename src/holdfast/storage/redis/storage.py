@@ -536,8 +536,8 @@ class RedisStorage(LeaseSlots, QueueSlots, Storage):
                 pairs = _pairs(self._db.ask("ZREVRANGEBYSCORE", key, f"({bound}", *page))
             run_ids = [to_text(run) for _, run in pairs]
             rows = self._db.ask_all([self._call(HEAD, run_id) for run_id in run_ids])
-            if query.run_id is not None and rows == [_LOST]:
-                raise run_missing(query.run_id)
+            if (query.run_id is not None or query.name is not None) and _LOST in rows:
+                raise run_missing(run_ids[rows.index(_LOST)])
             found = [
                 _info(query, run_id, row)
                 for run_id, row in zip(run_ids, rows, strict=True)
