@@ -8,16 +8,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.runtime.fleets import calls, last_of, ledger, manager, rounds_done
 from tests.runtime.graphs import Heard
 
 import holdfast
+from holdfast import CheckpointManager
 from holdfast.errors import StepError, UsageError
 from holdfast.runtime.fleet.fleet import Fleet, FleetResult
 from holdfast.runtime.fleet.participants import ModelParticipant
 from holdfast.runtime.fleet.settings import ApprovalSettings, PlanReview
 from holdfast.runtime.models.model import Message, Reply, ToolCall
+from holdfast.runtime.resume.inside import TOOL_FAILED
 from holdfast.runtime.tools.approval import TIMED_OUT, Approval, ApprovalRequest
 from holdfast.runtime.tools.definition import read_tool, tool
 from holdfast.testing.scripted import ScriptedModel
@@ -242,6 +245,24 @@ async def test_a_tool_that_fails_is_told_to_the_model(db: str) -> None:
         await fleet.run("Go")
         said = fleet.state["history"][-1]["content"]
     assert said == "the tool said: error: ValueError: it went off"
+
+
+class Outcome(msgspec.Struct):
+    value: msgspec.Raw = msgspec.Raw()
+
+
+async def test_a_tool_that_failed_is_recorded_as_failed(db: str) -> None:
+    """So that a restore may call it again, as in an agent."""
+    model = manager(1, judge=lambda done, m: ledger("coder", "boom", satisfied=done > 0))
+    async with Fleet(model, {"coder": coder(Shell())}, db) as fleet:
+        result = await fleet.run("Go")
+    with CheckpointManager(db) as stored:
+        texts = [
+            bytes(msgspec.json.decode(stored.reader.sealer.open(one), type=Outcome).value)
+            for one in stored.storage.read(result.run_id)
+            if one.header.kind == "effect"
+        ]
+    assert sum(text.startswith(TOOL_FAILED) for text in texts) == 1
 
 
 async def test_a_tool_is_called_once_though_the_round_fails_after_it(db: str) -> None:

@@ -7,6 +7,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
+from importlib.metadata import requires
 from pathlib import Path
 from typing import Any
 
@@ -239,6 +240,12 @@ def test_a_conversation_with_tools_is_told_in_plain_turns() -> None:
 
 
 # Opening
+
+
+def test_the_extra_local_brings_all_that_a_local_model_needs() -> None:
+    wanted = [one for one in requires("holdfast") or () if "extra == 'local'" in one]
+    assert any(one.startswith("pydantic-ai-slim[openai]") for one in wanted)
+    assert any(one.startswith("xllamacpp") for one in wanted)
 
 
 def test_an_unknown_provider_is_an_error_that_lists_those_there_are() -> None:
