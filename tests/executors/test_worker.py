@@ -322,6 +322,14 @@ def test_a_worker_without_claims_executes_what_it_takes(storage: SQLiteStorage) 
     assert handles[0].status() == "running"
 
 
+def test_an_idle_worker_looks_again_when_a_run_is_due(storage: SQLiteStorage) -> None:
+    one = worker(storage)
+    one._due_in = 0.05
+    assert one._until_next_look(10.0) < 0.1
+    one._due_in = None
+    assert one._until_next_look(10.0) >= 5.0
+
+
 def test_a_sweep_leaves_alone_what_is_being_taken(
     storage: SQLiteStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
