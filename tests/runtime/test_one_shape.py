@@ -26,6 +26,7 @@ from holdfast import (
     GraphConfig,
     MemoryStorage,
     Reply,
+    RunQuery,
     RunResult,
     State,
     StateGraph,
@@ -279,6 +280,27 @@ def test_what_cannot_be_called_or_looped_over_is_refused_before_it_is_recorded()
         with pytest.raises(UsageError, match="are int"):
             next(iter(run.each(5)))  # type: ignore[arg-type]
     assert run.completed and not holdfast.pending("r", storage=storage)
+
+
+def test_what_cannot_take_events_is_refused_before_anything_is_saved() -> None:
+    @holdfast.workflow
+    def nothing() -> None:
+        pass
+
+    async def never_awaited(event: Event) -> None:
+        pass
+
+    storage = MemoryStorage()
+    for wrong in (5, never_awaited):
+        with pytest.raises(UsageError, match="on_event is"):
+            nothing.run(run_id="r", storage=storage, on_event=wrong)  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match="on_event is"):
+            graph = StateGraph("g", storage=storage)
+            graph.add_node("a", lambda state: None)
+            graph.set_entry_point("a")
+            graph.set_exit_point("a")
+            graph.run_sync(run_id="g", on_event=wrong)  # type: ignore[arg-type]
+    assert not [*storage.runs(RunQuery())]
 
 
 async def test_agents_return_run_results_and_stream_events_and_text() -> None:

@@ -72,3 +72,9 @@ def is_async(function: Callable[..., Any]) -> bool:
     """Return whether a call of *function* gives a coroutine."""
     called = getattr(function, "__call__", None)  # noqa: B004 - an object with an async __call__
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
+
+
+def check_listener(function: Any) -> None:
+    """Refuse an `on_event` that is no plain function: nothing would await it."""
+    if function is not None and (not callable(function) or is_async(function)):
+        raise UsageError(f"on_event is {function!r}", hint="give a plain function of an event")

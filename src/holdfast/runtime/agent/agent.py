@@ -31,6 +31,7 @@ from holdfast.runtime.agent.cycle import Cycles
 from holdfast.runtime.agent.graph import Start, build_graph, find_start, known_start
 from holdfast.runtime.agent.result import AgentResult, result_of, resume_line
 from holdfast.runtime.agent.state_mapping import copied, first_values, restored
+from holdfast.runtime.checks import check_listener
 from holdfast.runtime.graph import NOTHING, EndRun
 from holdfast.runtime.models import Model, open_model
 from holdfast.runtime.result import ModelSpent, Spent
@@ -158,6 +159,7 @@ class Agent:
         event, see `stream`.
         """
         self._check_idle()
+        check_listener(on_event)
         self._on_event = on_event
         await self._open_manager()
         start = await self._start(task, checkpoint, run_id)

@@ -19,7 +19,7 @@ from holdfast.core.policy import RetryPolicy, Rules, read_policy
 from holdfast.core.state import State
 from holdfast.core.values import encode
 from holdfast.errors import Drained, Interrupted, UsageError
-from holdfast.runtime.checks import is_async
+from holdfast.runtime.checks import check_listener, is_async
 from holdfast.runtime.graph.compiled import Plan, Shape, problems
 from holdfast.runtime.graph.config import CheckpointConfig, GraphConfig, GraphOptions
 from holdfast.runtime.graph.edges import Edge, Predicate
@@ -669,6 +669,7 @@ class Execution:
         self._graph = graph.watched_by(self)
         self._state = state
         self._wanted = wanted
+        check_listener(on_event)
         self._on_event = on_event
         self._spent = Spent()
 

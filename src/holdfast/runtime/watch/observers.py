@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.checkpoint.effects import Emit
 from holdfast.errors import NotFoundError, UsageError
-from holdfast.runtime.checks import is_async
+from holdfast.runtime.checks import check_listener, is_async
 
 logger = logging.getLogger("holdfast.graph")
 
@@ -52,7 +52,11 @@ class Listener:
     """Calls a function with every event."""
 
     def __init__(self, function: Callable[[Event], None]) -> None:
+        check_listener(function)
         self._function = function
+
+    def __repr__(self) -> str:
+        return f"on_event={self._function!r}"
 
     def on_event(self, event: Event) -> None:
         """Call the function."""
