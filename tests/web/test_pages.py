@@ -43,6 +43,16 @@ def test_filters_are_in_the_address(page: Browser, query: str, there: str, absen
     assert f">{absent}</a>" not in table
 
 
+def test_a_search_finds_what_was_added_after_the_last_search(
+    page: Browser, manager: CheckpointManager
+) -> None:
+    assert "No run matches" in text_of(page.get("/?search=found-later"))
+    latest = manager.latest("crawl")
+    assert latest is not None
+    manager.tag(latest.checkpoint_id, "found-later")
+    assert rows_of(page.get("/?search=FOUND-later").text, "<h1>Runs")[0][0].startswith("crawl")
+
+
 def test_runs_are_paged_by_what_they_end_with(tmp_path: Path, open_page: Open) -> None:
     with CheckpointManager(f"sqlite:///{tmp_path}/many.db") as manager:
         for at in range(60):

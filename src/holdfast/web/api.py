@@ -38,7 +38,7 @@ class Api:
     def runs(self, request: Request) -> Response:
         """``runs``; the header Link names the next page."""
         wanted = filter_of(request)
-        found = read_runs(self._site.manager, wanted, _limit(request, PER_PAGE))
+        found = read_runs(self._site.manager, self._site.texts, wanted, _limit(request, PER_PAGE))
         answer = _json(RunList(runs=found.runs, more=found.next is not None))
         if found.next is not None:
             address = request.url.include_query_params(before=found.next)

@@ -53,7 +53,7 @@ class Pages:
         """List the runs."""
         wanted = filter_of(request)
         after = self._site.newest_record()
-        found = read_runs(self._site.manager, wanted)
+        found = read_runs(self._site.manager, self._site.texts, wanted)
         is_empty = not found.runs and wanted == Filter()
         return self._site.page(
             request,

@@ -15,7 +15,7 @@ from holdfast.core.policy import Rules
 from holdfast.errors import ConflictError, CorruptError, HoldfastError, NotFoundError, UsageError
 from holdfast.storage.base import RecordQuery
 from holdfast.web.rendering import Renderer
-from holdfast.web.views import Costs, Filter, Surveys
+from holdfast.web.views import Costs, Filter, SearchTexts, Surveys
 
 
 class Site:
@@ -34,6 +34,7 @@ class Site:
         self.finder = Finder(manager)
         self.costs = Costs(manager)
         self.surveys = Surveys(manager)
+        self.texts = SearchTexts(manager)
         self.page = renderer.page
         self.read_only = read_only
         self.rules = rules

@@ -6,6 +6,7 @@ from holdfast.web.views.queue_view import owner_words as owner_words
 from holdfast.web.views.queue_view import read_queues as read_queues
 from holdfast.web.views.run_list import PER_PAGE as PER_PAGE
 from holdfast.web.views.run_list import Filter as Filter
+from holdfast.web.views.run_list import SearchTexts as SearchTexts
 from holdfast.web.views.run_list import read_runs as read_runs
 from holdfast.web.views.run_view import Costs as Costs
 from holdfast.web.views.run_view import RunView as RunView

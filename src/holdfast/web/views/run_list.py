@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from threading import Lock
 
 import msgspec
 
@@ -12,8 +13,11 @@ from holdfast.core.records import read_status
 from holdfast.storage.base import RecordQuery, RunInfo, RunQuery
 
 PER_PAGE = 25
-_EXAMINED = 500
+_EXAMINED = 150
 """Runs that one page of a search looks at."""
+_RUNS_KNOWN = 2000
+_MOST_CHARACTERS = 4000
+"""Longer texts of runs are not kept."""
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,13 +39,44 @@ class RunPage(msgspec.Struct, frozen=True, kw_only=True):
     """The number of runs looked at, if the search stopped before the end."""
 
 
-def read_runs(manager: CheckpointManager, wanted: Filter, limit: int = PER_PAGE) -> RunPage:
+class SearchTexts:
+    """The texts that a search looks at, those of `holdfast runs --search`; bounded."""
+
+    def __init__(self, manager: CheckpointManager) -> None:
+        self._manager = manager
+        self._known: dict[str, tuple[int, int, str]] = {}
+        self._lock = Lock()
+
+    def of(self, run: RunInfo) -> str:
+        """The text of a run, in lower case; read again only if the run has a new record."""
+        ordinal, seq, text = self._known.get(run.run_id, (0, 0, ""))
+        if (ordinal, seq) == (run.ordinal, run.seq):
+            return text
+        text = "\n".join(self._read(run)).lower()
+        if len(text) <= _MOST_CHARACTERS:
+            with self._lock:
+                self._known[run.run_id] = run.ordinal, run.seq, text
+                if len(self._known) > _RUNS_KNOWN:
+                    del self._known[next(iter(self._known))]
+        return text
+
+    def _read(self, run: RunInfo) -> Iterator[str]:
+        yield from (run.run_id, run.name, run.node or "")
+        query = RecordQuery(run_id=run.run_id, scope="", limit=1)
+        for newest in self._manager.storage.headers(query):
+            yield from self._manager.retention.with_tags(newest).tags
+            yield msgspec.json.encode(newest.metadata).decode()
+
+
+def read_runs(
+    manager: CheckpointManager, texts: SearchTexts, wanted: Filter, limit: int = PER_PAGE
+) -> RunPage:
     """The runs that match, with the place where the next page begins."""
     status = read_status(wanted.status) if wanted.status else None
     query = RunQuery(
         name=wanted.name or None,
         before=wanted.before,
-        limit=None if wanted.search or status else limit + 1,
+        limit=(_EXAMINED if wanted.search or status else limit) + 1,
     )
     found: list[RunInfo] = []
     last = 0
@@ -51,7 +86,9 @@ def read_runs(manager: CheckpointManager, wanted: Filter, limit: int = PER_PAGE)
         if examined == _EXAMINED:
             return _page(manager, found, last, examined)
         last = run.ordinal
-        if _matches(manager, run, status, wanted.search.lower()):
+        if wanted.search and wanted.search.lower() not in texts.of(run):
+            continue
+        if _has_status(manager, run, status):
             found.append(run)
     return _page(manager, found, None)
 
@@ -63,16 +100,7 @@ def _page(
     return RunPage(runs=made, next=next, examined=examined)
 
 
-def _matches(manager: CheckpointManager, run: RunInfo, status: str | None, text: str) -> bool:
-    if status is not None and status_of_run(manager.storage, run) != status:
-        return False
-    return not text or any(text in one.lower() for one in _texts(manager, run))
-
-
-def _texts(manager: CheckpointManager, run: RunInfo) -> Iterator[str]:
-    """The texts of a run that a search looks at: those of `holdfast runs --search`."""
-    yield from (run.run_id, run.name, run.node or "")
-    query = RecordQuery(run_id=run.run_id, scope="", limit=1)
-    for newest in manager.storage.headers(query):
-        yield from manager.retention.with_tags(newest).tags
-        yield msgspec.json.encode(newest.metadata).decode()
+def _has_status(manager: CheckpointManager, run: RunInfo, status: str | None) -> bool:
+    if status not in ("running", "stale"):
+        return True
+    return status_of_run(manager.storage, run) == status
