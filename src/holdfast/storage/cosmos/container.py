@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import threading
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -60,6 +61,7 @@ class DocumentBucket(Bucket):
             patience=patience,
         )
         self._prefix = f"{prefix}:" if prefix else ""
+        self._queries = threading.Lock()
         try:
             self._client = CosmosClient(
                 endpoint or f"https://{account}.documents.azure.com:443/",
@@ -133,10 +135,11 @@ class DocumentBucket(Bucket):
             max_item_count=size,
         ).by_page()
         rows: list[dict[str, Any]] = []
-        for page in pages:
-            rows += page
-            if len(rows) >= size:
-                break
+        with self._queries:  # the client shares the headers of answers between its queries
+            for page in pages:
+                rows += page
+                if len(rows) >= size:
+                    break
         return [
             ListedObject(
                 row["id"].removeprefix(self._prefix).replace(":", "/"),
