@@ -155,11 +155,11 @@ async def test_an_effect_that_failed_has_ended_whatever_its_text_is(
     ("error", "again"),
     [
         (LookupError("no  such: thing — ü\n"), LookupError("no  such: thing — ü\n")),
-        (ValueError(), ValueError("")),
+        (ValueError(), ValueError()),
         (ValueError("half \ud800"), ValueError("half ?")),
         (OSError(SECRET), OSError(REDACTED)),
         (OSError("x" * 3_000), OSError("x" * 990 + "…")),
-        (Mute(), RunError("effect pay@1 had ended with Mute: ")),
+        (Mute(), Mute()),
     ],
 )
 async def test_what_an_effect_failed_with_is_raised_again_by_its_recorded_text(
@@ -186,7 +186,7 @@ async def test_what_an_effect_failed_with_is_raised_again_by_its_recorded_text(
         lost.append(False)
         await graph.resume("r")
     assert seen[0] is error
-    assert type(seen[1]) is type(again) and str(seen[1]) == str(again)
+    assert type(seen[1]) is type(again) and seen[1].args == again.args
 
 
 async def test_secrets_that_a_hook_knows_are_not_in_the_notes_of_effects() -> None:
