@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 
 from holdfast.checkpoint.journal import Journal
@@ -72,6 +72,8 @@ class RunLease:
         self._on_lost = on_lost
         self._lease: Lease | None = None
         self._stop = threading.Event()
+        self._taken = threading.Event()
+        self._refused: BaseException | None = None
         self._thread: threading.Thread | None = None
         self._grant: GrantedLease | None = None
         self.lost: HoldfastError | None = None
@@ -91,15 +93,33 @@ class RunLease:
             if granted.lost is not None:
                 self._lose(granted.lost)
         elif isinstance(storage, Leasing):
-            self._use(
-                storage.take_lease(self._run_id, this_process(), now=time.time(), ttl=self._seconds)
+            # No signal is handled in that thread, so what it takes is known and can be released.
+            self._thread = threading.Thread(
+                target=self._hold, name=f"holdfast-lease-{self._run_id[:20]}", daemon=True
             )
-            thread = threading.Thread(
-                target=self._renew, name=f"holdfast-lease-{self._run_id[:20]}", daemon=True
-            )
-            thread.start()
-            self._thread = thread
+            self._thread.start()
+            self._taken.wait()
+            if self._refused is not None:
+                raise self._refused
+            assert self._lease is not None
+            self._use(self._lease)
         return self
+
+    def _hold(self) -> None:
+        """Take the lease, and renew it until it is released."""
+        storage = self._journal.storage
+        assert isinstance(storage, Leasing)
+        try:
+            lease = storage.take_lease(
+                self._run_id, this_process(), now=time.time(), ttl=self._seconds
+            )
+        except BaseException as error:
+            self._refused = error
+            self._taken.set()
+            return
+        self._lease = lease
+        self._taken.set()
+        self._renew(storage)
 
     def _use(self, lease: Lease) -> None:
         self._lease = lease
@@ -107,29 +127,39 @@ class RunLease:
         self._journal.epochs[self._run_id] = lease.epoch
 
     def release(self) -> None:
-        """Stop renewing and release the lease."""
+        """Stop renewing and release the lease.
+
+        One that cannot be released, as on a full medium or after Ctrl-C, is free for this process
+        at once, and for others when it expires or the process ends.
+        """
         self._stop.set()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
-        self._thread = None
-        lease, self._lease = self._lease, None
-        if lease is not None:
-            storage = self._journal.storage
-            if self._grant is not None:
-                self._grant.on_lost = None
-            elif isinstance(storage, Leasing) and self.lost is None:
-                try:
-                    storage.release_lease(lease)
-                except StorageError as error:
-                    # A full medium takes no release; the lease expires, or ends with the process.
-                    abandon(lease)
-                    logger.warning("run %s: its lease was not released: %s", self._run_id, error)
-            if self._journal.epochs.get(self._run_id) == lease.epoch:
+        lease = self._lease
+        try:
+            if self._thread is not None and self._thread is not threading.current_thread():
+                with suppress(RuntimeError):  # Ctrl-C came before it was started
+                    self._thread.join()
+            lease = self._lease  # as it was renewed last
+            if lease is not None:
+                self._give_back(lease)
+        except BaseException as error:
+            if lease is not None:
+                abandon(lease)
+            if not isinstance(error, StorageError):
+                raise
+            logger.warning("run %s: its lease was not released: %s", self._run_id, error)
+        finally:
+            self._thread = self._lease = None
+            if lease is not None and self._journal.epochs.get(self._run_id) == lease.epoch:
                 del self._journal.epochs[self._run_id]
 
-    def _renew(self) -> None:
+    def _give_back(self, lease: Lease) -> None:
         storage = self._journal.storage
-        assert isinstance(storage, Leasing)
+        if self._grant is not None:
+            self._grant.on_lost = None
+        elif isinstance(storage, Leasing) and self.lost is None:
+            storage.release_lease(lease)
+
+    def _renew(self, storage: Leasing) -> None:
         while not self._stop.wait(self._seconds / 3):
             lease = self._lease
             if lease is None:

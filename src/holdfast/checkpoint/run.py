@@ -374,8 +374,8 @@ class Run:
         if self._run is not None:
             raise UsageError("this run is open already")
         opened = OpenRun(self.run_id, self._storage, self._lease_seconds)
-        opened.open()
         try:
+            opened.open()
             self._run = opened
             self._restore(opened)
         except BaseException:
@@ -474,12 +474,21 @@ class Run:
 
     def __enter__(self) -> Self:
         self._awaited = False
-        self._open()
-        return self._enter()
+        before = self._run
+        try:
+            self._open()
+            return self._enter()
+        except BaseException:  # Ctrl-C may come at any moment
+            opened, self._run = self._run, before
+            if opened is not None and opened is not before:
+                opened.close()
+            raise
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self._exit()
-        self._close(error)
+        try:
+            self._exit()
+        finally:
+            self._close(error)
 
     async def __aenter__(self) -> Self:
         self._awaited = True
