@@ -611,12 +611,12 @@ class Azurite:
     def endpoint(self) -> str:
         return f"http://127.0.0.1:{self.port}/{self.account}"
 
-    def environment(self) -> dict[str, str]:
-        """The variables by which a client reaches it."""
+    def environment(self, port: int | None = None) -> dict[str, str]:
+        """The variables by which a client reaches it, or a proxy before it on *port*."""
         return {
             "AZURE_STORAGE_ACCOUNT_NAME": self.account,
             "AZURE_STORAGE_ACCOUNT_KEY": self.key,
-            "AZURE_STORAGE_ENDPOINT": self.endpoint,
+            "AZURE_STORAGE_ENDPOINT": f"http://127.0.0.1:{port or self.port}/{self.account}",
         }
 
     def start(self) -> Azurite:

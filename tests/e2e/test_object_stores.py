@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.cli.conftest import call
@@ -17,7 +19,7 @@ from tests.cutting import CuttingProxy
 from tests.e2e.servers.test_faults import Writers, cut_while_they_save
 from tests.e2e.throttling import Throttling
 from tests.machine.test_machine import Machine, examine
-from tests.servers import azurite, cosmos, fake_google, node_modules, seaweedfs
+from tests.servers import Cosmos, azurite, cosmos, fake_google, node_modules, seaweedfs
 
 from holdfast import CheckpointManager, errors
 from holdfast.storage.base import Leasing, Owner, Storage
@@ -191,22 +193,34 @@ def test_a_writer_whose_lease_was_taken_over_is_refused_by_the_fence_alone(
         finding(f"a lease without its fence, {medium}", 1, "a stale append noticed", control=True)
 
 
+@pytest.mark.parametrize(
+    "medium",
+    ["s3", *(pytest.param(medium, marks=needs_node) for medium in ("az", "cosmos"))],
+)
 def test_connections_that_are_cut_lose_nothing_and_double_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, finding: Callable[..., None]
+    medium: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, finding: Callable[..., None]
 ) -> None:
     cuts = times(24, 500, "HOLDFAST_CUTS")
-    with CuttingProxy(seaweedfs().connect) as proxy:
-        for name, value in seaweedfs().environment(proxy.port).items():
+    server = {"s3": seaweedfs, "az": azurite, "cosmos": cosmos}[medium]()
+    with CuttingProxy(lambda: socket.create_connection(("127.0.0.1", server.port))) as proxy:
+        if isinstance(server, Cosmos):
+            variables = {"AZURE_COSMOS_KEY": server.key}
+            address = (
+                server.address(_prefix(tmp_path)) + f"?endpoint=http://127.0.0.1:{proxy.port}&"
+            )
+        else:
+            variables = server.environment(proxy.port)
+            address = f"{medium}://runs/{_prefix(tmp_path)}?"
+        for name, value in variables.items():
             monkeypatch.setenv(name, value)
-        address = f"s3://{seaweedfs().bucket}/{_prefix(tmp_path)}"
         with (
-            ObjectStorage(address, patience=120) as storage,
+            open_storage(f"{address}patience=120") as storage,
             CheckpointManager(storage) as manager,
         ):
             writers = Writers(manager)
             cut_while_they_save(proxy, writers, cuts)
             count = writers.check(manager)
-    finding("connection cut, s3", cuts, f"{count:,} saves acknowledged, 0 lost or doubled")
+    finding(f"connection cut, {medium}", cuts, f"{count:,} saves acknowledged, 0 lost or doubled")
 
 
 async def test_langgraph_s_conformance_suite_passes(
@@ -272,6 +286,56 @@ def test_a_record_larger_than_a_document_of_cosmos_is_kept_whole(
         JournalWriter().save(storage, body)
     with open_storage(address) as storage:
         assert [record.body for record in storage.read("run")] == [body]
+
+
+@needs_node
+@pytest.mark.parametrize("way", ["erased", "deleted"])
+def test_of_a_large_record_that_is_gone_no_document_of_cosmos_is_left(
+    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from azure.cosmos import CosmosClient
+
+    monkeypatch.setenv("AZURE_COSMOS_KEY", cosmos().key)
+    address = f"{cosmos().address(_prefix(tmp_path))}?endpoint={cosmos().endpoint}"
+    with open_storage(address) as storage:
+        writer = JournalWriter()
+        writer.save(storage, os.urandom(3_000_000))
+        writer.save(storage, b"small")
+        storage.delete("run", erase=[1] if way == "erased" else None)
+    with CosmosClient(cosmos().endpoint, cosmos().key, enable_endpoint_discovery=False) as client:
+        container = client.get_database_client(cosmos().database).get_container_client(
+            _prefix(tmp_path)
+        )
+        documents = list(container.read_all_items())
+    assert documents
+    assert [one["id"] for one in documents if len(one["data"]) > 100_000] == []
+
+
+@needs_node
+def test_cosmos_lists_while_other_threads_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client's other requests change the headers of an answer that a query still reads."""
+    monkeypatch.setenv("AZURE_COSMOS_KEY", cosmos().key)
+    from holdfast.storage.cosmos.container import DocumentBucket
+
+    cosmos().address(_prefix(tmp_path))
+    names = ("tests", cosmos().database, _prefix(tmp_path), "")
+    bucket = DocumentBucket(*names, endpoint=cosmos().endpoint, timeout=30, patience=0)
+    query, failures = bucket._container.query_items, [RuntimeError("mutated during iteration")]
+
+    def query_items(*args: Any, **options: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return query(*args, **options)
+
+    try:
+        bucket.put("log/run/1", b"")
+        monkeypatch.setattr(bucket._container, "query_items", query_items)
+        assert [one.key for one in bucket.page("log/run")] == ["log/run/1"]
+        assert not failures
+    finally:
+        bucket.close()
 
 
 @needs_node

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 import os
-import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 
 from holdfast.errors import (
@@ -31,6 +32,7 @@ except ImportError as missing:
 _KEYS = ("AZURE_COSMOS_KEY", "COSMOS_KEY", "ACCOUNT_KEY")
 _PART = 1_400_000
 """Bytes of an object in one document, which may have 2 MB of text."""
+_TRIES = 20
 _GONE, _TAKEN, _CHANGED, _SLOW, _LARGE, _FULL = 404, 409, 412, 429, 413, 507
 _REFUSED = (401, 403)
 
@@ -61,7 +63,6 @@ class DocumentBucket(Bucket):
             patience=patience,
         )
         self._prefix = f"{prefix}:" if prefix else ""
-        self._queries = threading.Lock()
         try:
             self._client = CosmosClient(
                 endpoint or f"https://{account}.documents.azure.com:443/",
@@ -128,33 +129,28 @@ class DocumentBucket(Bucket):
         if "/" in prefix:
             where += " AND c.pk = @pk"
             values["@pk"] = self._partition(prefix + "/")
-        pages = self._container.query_items(
-            f"SELECT c.id, c.size, c._ts FROM c WHERE {where} ORDER BY c.id",
-            parameters=[{"name": name, "value": value} for name, value in values.items()],
-            enable_cross_partition_query=True,
-            max_item_count=size,
-        ).by_page()
-        rows: list[dict[str, Any]] = []
-        with self._queries:  # the client shares the headers of answers between its queries
-            for page in pages:
-                rows += page
-                if len(rows) >= size:
-                    break
+        rows = self._query(
+            f"SELECT c.id, c.size, c._ts FROM c WHERE {where} ORDER BY c.id", values, size
+        )
         return [
             ListedObject(
                 row["id"].removeprefix(self._prefix).replace(":", "/"),
                 row["size"],
                 datetime.fromtimestamp(row["_ts"], UTC),
             )
-            for row in rows[:size]
+            for row in rows
         ]
 
     def _remove(self, keys: Sequence[str]) -> None:
         for key in keys:
             document = self._read(key)
             if document is not None:
-                self._delete_item(document["id"], document["pk"])
                 self._drop_parts(document)
+                self._delete_item(document["id"], document["pk"])
+
+    def _clear(self, key: str) -> None:
+        self._drop_parts(self._read(key) or {})
+        super()._clear(key)
 
     def _duplicate(self, key: str, to: str) -> None:
         found = self._fetch(key)
@@ -216,14 +212,22 @@ class DocumentBucket(Bucket):
             if error.status_code != 500:
                 raise
             # An emulator says so of a document that is not there; a query tells.
-            found = list(
-                self._container.query_items(
-                    "SELECT * FROM c WHERE c.id = @id AND c.pk = @pk",
-                    parameters=[{"name": "@id", "value": id_}, {"name": "@pk", "value": pk}],
+            text = "SELECT * FROM c WHERE c.id = @id AND c.pk = @pk"
+            return next(iter(self._query(text, {"@id": id_, "@pk": pk}, 1)), None)
+
+    def _query(self, text: str, values: Mapping[str, str], size: int) -> list[dict[str, Any]]:
+        """The first *size* rows of a query."""
+        for _ in range(_TRIES):
+            # Other requests of this client change the headers of an answer while it reads them.
+            with suppress(RuntimeError):
+                rows = self._container.query_items(
+                    text,
+                    parameters=[{"name": name, "value": value} for name, value in values.items()],
                     enable_cross_partition_query=True,
+                    max_item_count=size,
                 )
-            )
-            return found[0] if found else None
+                return list(islice(rows, size))
+        raise StorageUnavailableError(f"a query of {self.where} failed {_TRIES} times")
 
     def _delete_item(self, id_: str, pk: str) -> None:
         try:
@@ -233,6 +237,7 @@ class DocumentBucket(Bucket):
                 raise
 
     def _drop_parts(self, document: Mapping[str, Any]) -> None:
+        """Delete the parts of a document, while it is there and names them."""
         for part in document.get("parts", ()):
             self._delete_item(part, document["pk"])
 

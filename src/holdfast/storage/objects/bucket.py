@@ -122,6 +122,10 @@ class Bucket(ABC):
         for start in range(0, len(gone), _PAGE):
             self._run(partial(self._remove, gone[start : start + _PAGE]))
 
+    def clear(self, keys: Sequence[str]) -> None:
+        """Replace objects by empty ones, whose names stay taken."""
+        self.together(lambda key: self._run(partial(self._clear, key)), keys)
+
     def copy(self, key: str, to: str) -> None:
         """Copy an object within the store; what is not there is passed over."""
         self._run(lambda: self._duplicate(key, to))
@@ -193,6 +197,9 @@ class Bucket(ABC):
 
     @abstractmethod
     def _remove(self, keys: Sequence[str]) -> None: ...
+
+    def _clear(self, key: str) -> None:
+        self._store(key, b"", "overwrite")
 
     @abstractmethod
     def _duplicate(self, key: str, to: str) -> None: ...

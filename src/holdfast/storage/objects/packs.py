@@ -307,7 +307,7 @@ class Packs:
             for pos in left & {*places, *view.bases}
             if pos < view.base and entry_key(view.name, pos) not in named
         ]
-        self._bucket.together(lambda key: self._bucket.put(key, b""), keys)
+        self._bucket.clear(keys)
 
     def sweep(self, view: LogView) -> None:
         """Delete the objects of a log that its base replaced, once they are old enough."""
@@ -344,7 +344,7 @@ class Packs:
         latest = max((one.changed for one in left), default=None)
         self._bucket.delete(one.key for one in left if latest and latest - one.changed > GRACE)
         young = [one.key for one in left if one.size and latest and latest - one.changed <= GRACE]
-        self._bucket.together(lambda key: self._bucket.put(key, b""), young)
+        self._bucket.clear(young)
 
 
 def _needed(
