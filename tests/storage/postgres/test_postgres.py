@@ -364,6 +364,27 @@ def test_a_page_of_a_long_run_reads_no_more_than_the_page(
             assert "Sort" not in text
 
 
+def test_threads_share_a_pool_of_one_connection(server: Postgres, schema: str) -> None:
+    with (
+        PostgresStorage(server.url, schema=schema, pool=1, patience=30) as storage,
+        ThreadPoolExecutor(8) as threads,
+    ):
+        looks = [threads.submit(list, storage.runs(RunQuery())) for _ in range(200)]
+        assert all(look.result(60) == [] for look in looks)
+
+
+def test_a_closed_storage_leaves_no_connection(server: Postgres, schema: str) -> None:
+    name = f"closing-{schema}"
+    with PostgresStorage(f"{server.url}&application_name={name}", schema=schema) as storage:
+        assert list(storage.runs(RunQuery())) == []
+    with psycopg.connect(server.url, autocommit=True) as db:
+        count = "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s"
+        give_up = time.monotonic() + 60
+        while db.execute(count, (name,)).fetchone() != (0,):
+            assert time.monotonic() < give_up
+            time.sleep(0.01)
+
+
 def test_a_restarted_server_is_found_again(server: Postgres, schema: str) -> None:
     with (
         CuttingProxy(server.connect) as proxy,

@@ -49,6 +49,7 @@ _ADDRESS = (
 )
 _UNREACHABLE = ("08", "57P", "53300", "25006", "40001", "40P01", "55P03")
 """Classes and codes of errors after which the same call may succeed."""
+_IDLE = psycopg.pq.TransactionStatus.IDLE
 
 
 class PooledConnection(psycopg.Connection[tuple[Any, ...]]):
@@ -77,6 +78,10 @@ class Connections:
         self._pid = os.getpid()
         self._closed = False
         self._deadlines = _Deadlines()
+        self._kept: PooledConnection | None = None
+        """The connection that the next call takes: faster than through the pool."""
+        self._waiting = 0
+        """Calls that wait for the pool, so that nothing may be kept from it."""
 
     def run(self, work: Callable[[PooledConnection], T]) -> T:
         """Give *work* a connection, and repeat it while the server is away.
@@ -112,45 +117,74 @@ class Connections:
         with self._lock:
             self._closed = True
             pool, self._pool = self._pool, None
+            kept, self._kept = self._kept, None
         if pool is not None and self._pid == os.getpid():
+            if kept is not None:
+                pool.putconn(kept)
             pool.close(timeout=1)
         self._deadlines.close()
 
     def _attempt(self, work: Callable[[PooledConnection], T]) -> T:
-        pool = self._open_pool()
-        # A pool connects in the background, so a call that may not be repeated waits a little too.
-        wait = min(_CONNECT_SECONDS, max(self._patience, _POOL_SECONDS))
         try:
-            db = pool.getconn(timeout=wait)
+            db = self._take()
+            failed = True
             try:
                 self._deadlines.begin(db, self._timeout)
-                return work(db)
+                result = work(db)
+                failed = False
+                return result
             finally:
                 self._deadlines.end(db)
-                pool.putconn(db)  # which rolls back what an error has left
+                self._give_back(db, failed)
         except (psycopg.Error, PoolTimeout) as error:
             _forget_password(error)
             raise self._translate(error) from error
 
-    def _open_pool(self) -> ConnectionPool[PooledConnection]:
+    def _take(self) -> PooledConnection:
         with self._lock:
-            self.check_open()
-            if self._pid != os.getpid():
-                # The parent's sockets are the parent's: dropped here without a goodbye.
-                self._pid, self._pool, self._deadlines = os.getpid(), None, _Deadlines()
-            if self._pool is None:
-                self._pool = ConnectionPool(
-                    self._conninfo(),
-                    min_size=1,
-                    max_size=self._size,
-                    kwargs={"autocommit": True, "prepare_threshold": None},
-                    connection_class=PooledConnection,
-                    configure=_configure,
-                    open=True,
-                    name="holdfast",
-                    reconnect_timeout=_CONNECT_SECONDS,
-                )
-            return self._pool
+            pool = self._open_pool()
+            db, self._kept = self._kept, None
+            if db is not None:
+                return db
+            self._waiting += 1
+        try:
+            # A pool connects in the background, so a call that may not be repeated waits too.
+            return pool.getconn(timeout=min(_CONNECT_SECONDS, max(self._patience, _POOL_SECONDS)))
+        finally:
+            with self._lock:
+                self._waiting -= 1
+
+    def _give_back(self, db: PooledConnection, failed: bool) -> None:
+        with self._lock:
+            pool = self._pool
+            idle = db.pgconn.transaction_status == _IDLE
+            if idle and not (failed or self._kept or self._waiting or pool is None):
+                self._kept = db
+                return
+        if pool is not None:
+            pool.putconn(db)  # which rolls back what an error has left
+        else:
+            db.close()
+
+    def _open_pool(self) -> ConnectionPool[PooledConnection]:
+        self.check_open()
+        if self._pid != os.getpid():
+            # The parent's sockets are the parent's: dropped here without a goodbye.
+            self._pid, self._pool, self._deadlines = os.getpid(), None, _Deadlines()
+            self._kept, self._waiting = None, 0
+        if self._pool is None:
+            self._pool = ConnectionPool(
+                self._conninfo(),
+                min_size=1,
+                max_size=self._size,
+                kwargs={"autocommit": True, "prepare_threshold": None},
+                connection_class=PooledConnection,
+                configure=_configure,
+                open=True,
+                name="holdfast",
+                reconnect_timeout=_CONNECT_SECONDS,
+            )
+        return self._pool
 
     def _conninfo(self) -> str:
         if "://" not in self._url:
@@ -206,7 +240,8 @@ class _Deadlines:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Condition()
+        self._lock = threading.Lock()
+        self._ended = threading.Condition(self._lock)
         self._waiting: dict[int, tuple[float, psycopg.Connection, bool]] = {}
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -229,7 +264,7 @@ class _Deadlines:
     def close(self) -> None:
         with self._lock:
             self._closed = True
-            self._lock.notify()
+            self._ended.notify()
 
     def _watch(self, pause: float) -> None:
         while True:
@@ -239,7 +274,7 @@ class _Deadlines:
                 now = time.monotonic()
                 late = [key for key, (deadline, *_) in self._waiting.items() if deadline < now]
                 if not late:
-                    self._lock.wait(pause)
+                    self._ended.wait(pause)
                     continue
                 ended = []
                 for key in late:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from datetime import UTC
+from functools import lru_cache
 from struct import Struct
 from typing import Any
 
@@ -30,6 +31,7 @@ def to_text(data: bytes) -> str:
     return data.decode("utf-8", "surrogatepass")
 
 
+@lru_cache(maxsize=1024)
 def run_number(run_id: str) -> int:
     """A number for the run in its facets' keys, known before it has an ordinal."""
     return int.from_bytes(hashlib.sha256(to_bytes(run_id)).digest()[:8])

@@ -10,8 +10,8 @@ from holdfast.storage.shared.diagnosis import Diagnosable as Diagnosable
 from holdfast.storage.shared.diagnosis import Fact as Fact
 from holdfast.storage.shared.diagnosis import measure as measure
 from holdfast.storage.shared.facets import COMMON_KIND as COMMON_KIND
-from holdfast.storage.shared.facets import COMMON_STATUS as COMMON_STATUS
 from holdfast.storage.shared.facets import Facet as Facet
+from holdfast.storage.shared.facets import common_facets as common_facets
 from holdfast.storage.shared.facets import facets_in as facets_in
 from holdfast.storage.shared.facets import facets_of as facets_of
 from holdfast.storage.shared.heads import Head as Head

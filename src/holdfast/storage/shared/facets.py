@@ -20,17 +20,22 @@ _DEEPEST = 20
 
 def facets_of(header: Header) -> Iterator[Facet]:
     """The facets of a record; scope and run are left to the medium."""
-    if header.name:
-        yield "name", header.name
-    if header.kind != COMMON_KIND:
-        yield "kind", header.kind
-    if header.status != COMMON_STATUS:
-        yield "status", header.status
+    yield from common_facets(header.name, header.kind, header.status)
     for tag in set(header.tags):
         yield "tag", tag
     for name, value in header.metadata.items():
         if (text := _canonical(value)) is not None:
             yield "metadata", f"{json.dumps(name)}:{text}"
+
+
+def common_facets(name: str, kind: str, status: str) -> Iterator[Facet]:
+    """The facets of a record's name, kind and status."""
+    if name:
+        yield "name", name
+    if kind != COMMON_KIND:
+        yield "kind", kind
+    if status != COMMON_STATUS:
+        yield "status", status
 
 
 def facets_in(query: RecordQuery) -> Iterator[Facet]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from holdfast.core.records import Header
 from holdfast.storage.base import RecordQuery
-from holdfast.storage.shared import COMMON_KIND, COMMON_STATUS, Facet, facets_in, facets_of
+from holdfast.storage.shared import COMMON_KIND, Facet, common_facets, facets_in, facets_of
 
 NOTE = 1
 HIDDEN = 2
@@ -32,14 +34,24 @@ def record_keys(header: Header, run: int) -> list[bytes]:
     keys = [id_key(header.id)]
     if header.frame != "note" and header.scope:
         keys.append(scope_key(run, header.scope))
-    common = header.kind == COMMON_KIND and header.status == COMMON_STATUS
-    if common and not (header.name or header.tags or header.metadata):
-        return keys  # as of most records of a run without a name
-    for facet in facets_of(header):
-        keys.append(_key(facet))
+    if header.tags or header.metadata:
+        keys += _facet_keys(run, facets_of(header))
+        return list(dict.fromkeys(keys))
+    keys += _common_keys(run, header.name, header.kind, header.status)
+    return keys
+
+
+@lru_cache(maxsize=1024)
+def _common_keys(run: int, name: str, kind: str, status: str) -> tuple[bytes, ...]:
+    """The keys that most records of a run share."""
+    return tuple(_facet_keys(run, common_facets(name, kind, status)))
+
+
+def _facet_keys(run: int, facets: Iterable[Facet]) -> Iterator[bytes]:
+    for facet in facets:
+        yield _key(facet)
         if facet[0] == "kind":
-            keys.append(kind_key(run, facet[1]))
-    return keys if len(keys) == 1 else list(dict.fromkeys(keys))
+            yield kind_key(run, facet[1])
 
 
 def query_keys(query: RecordQuery, run: int | None) -> list[bytes]:
