@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from holdfast.errors import UsageError
+
 _OUTCOMES = ("completed", "waiting", "interrupted", "failed", "unfit", "lost", "held")
 
 
@@ -81,6 +83,12 @@ def serve_metrics(
         def log_message(self, format: str, *args: object) -> None:
             """Say nothing: the worker's log is one line per event of its own."""
 
-    server = ThreadingHTTPServer((host, port), Handler)
+    try:
+        server = ThreadingHTTPServer((host, port), Handler)
+    except OSError as error:
+        raise UsageError(
+            f"the worker cannot listen on {host} port {port}: {error.strerror or error}",
+            hint="take another port, or port 0 for any that is free",
+        ) from error
     threading.Thread(target=server.serve_forever, name="holdfast-metrics", daemon=True).start()
     return server

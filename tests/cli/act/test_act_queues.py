@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -96,6 +97,26 @@ def test_queues_are_made_again_from_the_journal(url: str, storage: SQLiteStorage
     after = [*storage.entries(EntryQuery())]
     facts = [[(e.run_id, e.state, e.queue, e.priority) for e in found] for found in (before, after)]
     assert facts[0] == facts[1]
+
+
+def test_a_worker_without_its_code_makes_no_storage(url: str, tmp_path: Path) -> None:
+    for words, said in (
+        (("no_such_module",), "cannot be imported"),
+        ((JOBS, "--listen", "here"), "--listen is 'here'"),
+    ):
+        done = call("worker", *words, "-s", url)
+        assert done.code in (2, 4)
+        assert said in done.err
+    assert not (tmp_path / "runs.db").exists()
+
+
+def test_a_worker_names_a_port_that_is_in_use(url: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = call("worker", JOBS, "--listen", f"127.0.0.1:{port}", "-s", url)
+    assert done.code == 2
+    assert f"cannot listen on 127.0.0.1 port {port}" in done.err
+    assert "defect" not in done.err
 
 
 def test_a_worker_process_serves_metrics_and_drains_on_sigterm(

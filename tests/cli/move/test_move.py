@@ -209,6 +209,13 @@ def test_what_a_run_waits_for_is_still_open_after_it_was_migrated(
     assert re.search("after step 5 with node 'approve'", shown["plan"])
 
 
+def test_a_file_that_is_not_there_makes_no_storage(tmp_path: Path) -> None:
+    done = call("import", str(tmp_path / "gone.json"), "-s", f"sqlite:///{tmp_path / 'new.db'}")
+    assert done.code != 0
+    assert "there is no file" in done.err
+    assert not (tmp_path / "new.db").exists()
+
+
 def test_a_directory_of_another_systems_checkpoint_files_is_imported(tmp_path: Path) -> None:
     files, db = tmp_path / "checkpoints", f"sqlite:///{tmp_path}/runs.db"
     files.mkdir()

@@ -87,18 +87,20 @@ def worker(
             out.write(line + "\n")
             out.flush()
 
+    served, schedules = served_by(code), schedules_in(code)
+    place = _place(listen) if listen is not None else None
     made = Worker(
         cli.open().storage,
-        served_by(code),
+        served,
         queues=names,
         concurrency=concurrency,
         lease_seconds=lease,
-        schedules=schedules_in(code),
+        schedules=schedules,
         log=log,
     )
     server = None
-    if listen is not None:
-        host, port = _place(listen)
+    if place is not None:
+        host, port = place
         server = serve_metrics(
             host,
             port,

@@ -17,7 +17,7 @@ from holdfast.cli.framework import (
     counted,
     plain,
 )
-from holdfast.errors import ConflictError, UsageError
+from holdfast.errors import ConflictError, NotFoundError, UsageError
 
 
 class Imported(Document, kw_only=True, tag="imported"):
@@ -59,6 +59,9 @@ def import_(
         raise UsageError("--as names one run, and several files are given")
     from holdfast.checkpoint.transfer import LIMITS, UNLIMITED
 
+    for path in files:
+        if not path.exists():
+            raise NotFoundError(f"there is no file {path}", hint="check the path", path=str(path))
     manager = cli.open()
     limits = UNLIMITED if trust else LIMITS
     with cli.progress("importing", len(files)) as advance:
