@@ -12,18 +12,21 @@ from typing import Any, Generic, Self, TypeVar
 from holdfast.checkpoint.effects import (
     CURRENT_STEP,
     OPEN_RUN,
+    AwaitsAll,
     CallContext,
     CallPolicy,
     EffectCall,
     InDoubt,
     StepContext,
     args_digest,
+    call_context,
     check_policy,
     describe,
     failure_in,
     failure_text,
     perform,
     perform_now,
+    to_await,
 )
 from holdfast.checkpoint.effects import (
     in_doubt as is_in_doubt,
@@ -130,6 +133,7 @@ class Run:
         self._run: OpenRun | None = None
         self._context: RunContext | None = None
         self._awaited = False
+        self._awaits = AwaitsAll()
         self._past: list[tuple[str, int]] = []
         """Bodies whose calls up to a step are settled by the next save."""
         self._tokens: tuple[Token[StepContext | None], Token[CallContext | None]] | None = None
@@ -184,9 +188,12 @@ class Run:
         opened, context = self._opened()
         if not callable(fn):
             raise UsageError(f"{fn!r} cannot be called", hint="give a function, then its arguments")
-        call = EffectCall(context, opened, policy)
+        here = call_context()
+        inner = here if here is not None and here.recording is opened else context
+        call = EffectCall(inner, opened, policy)
         if self._awaited:
-            return perform(call, key, fn, args, kwargs)
+            what = f"the call of {policy.name!r}"
+            return to_await(what, perform(call, key, fn, args, kwargs))
         if inspect.iscoroutinefunction(fn):
             raise UsageError(
                 f"{getattr(fn, '__qualname__', fn)} is async, and this run blocks",
@@ -399,7 +406,7 @@ class Run:
             loops = found[1].metadata.get(_LOOPS)
         else:
             opened.begin = self._begin
-        self._context = RunContext(opened, self.step, loops)
+        self._context = RunContext(opened, self.step, loops, blocks=not self._awaited)
         self._clock = Clockwork(self._triggers, step=self.step, now=time.monotonic())
 
     def _close(self, error: BaseException | None) -> None:
@@ -452,7 +459,7 @@ class Run:
         self.step = saved.step if saved is not None else 0
         loops = found[1].metadata.get(_LOOPS) if found else None
         self._past.clear()
-        self._context = RunContext(opened, self.step, loops)
+        self._context = RunContext(opened, self.step, loops, blocks=not self._awaited)
 
     def _told_before(self, opened: OpenRun) -> str:
         """The failure that the newest checkpoint keeps."""
@@ -464,13 +471,21 @@ class Run:
     def _enter(self) -> Self:
         # A graph that is executed inside the block is a run of its own.
         self._tokens = CURRENT_STEP.set(None), OPEN_RUN.set(self._context)
+        self._awaits.__enter__()
         return self
 
-    def _exit(self) -> None:
+    def _exit(self, error: BaseException | None) -> BaseException | None:
+        """Leave the run; the error that the block ended with, or ends with now."""
         tokens, self._tokens = self._tokens, None
-        if tokens is not None:
-            CURRENT_STEP.reset(tokens[0])
-            OPEN_RUN.reset(tokens[1])
+        if tokens is None:
+            return error
+        CURRENT_STEP.reset(tokens[0])
+        OPEN_RUN.reset(tokens[1])
+        try:
+            self._awaits.__exit__(None, error, None)
+        except UsageError as forgotten:
+            return forgotten
+        return error
 
     def __enter__(self) -> Self:
         self._awaited = False
@@ -485,10 +500,13 @@ class Run:
             raise
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        ended = error
         try:
-            self._exit()
+            ended = self._exit(error)
         finally:
-            self._close(error)
+            self._close(ended)
+        if ended is not error and ended is not None:
+            raise ended
 
     async def __aenter__(self) -> Self:
         self._awaited = True
@@ -502,8 +520,10 @@ class Run:
         return self._enter()
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self._exit()
-        await await_uncancelled(asyncio.ensure_future(asyncio.to_thread(self._close, error)))
+        ended = self._exit(error)
+        await await_uncancelled(asyncio.ensure_future(asyncio.to_thread(self._close, ended)))
+        if ended is not error and ended is not None:
+            raise ended
 
     def __repr__(self) -> str:
         return f"<Run {self.run_id} {self.status} at step {self.step}>"

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from holdfast.checkpoint.effects import CallContext, Recording, Spot, place_name
+from holdfast.checkpoint.manager import in_event_loop
 from holdfast.errors import ShapeError
 
 
@@ -45,10 +46,13 @@ class _Active:
 class RunContext(CallContext):
     """Positions of the calls in a run, for `effect`."""
 
-    __slots__ = ("_recording", "_stack", "moved", "step")
+    __slots__ = ("_blocks", "_recording", "_stack", "moved", "step")
 
-    def __init__(self, recording: Recording, step: int, saved: Any) -> None:
+    def __init__(
+        self, recording: Recording, step: int, saved: Any, *, blocks: bool = False
+    ) -> None:
         super().__init__(None)
+        self._blocks = blocks
         self._recording = recording
         self.step = step
         """The step that was completed last."""
@@ -61,6 +65,13 @@ class RunContext(CallContext):
     def recording(self) -> Recording:
         """The open run."""
         return self._recording
+
+    @property
+    def awaited(self) -> bool | None:
+        """False in a plain ``with``; None if that stands in async code."""
+        if not self._blocks:
+            return True
+        return None if in_event_loop() else False
 
     @property
     def path(self) -> str:
@@ -83,6 +94,10 @@ class RunContext(CallContext):
         count = active.counts.get(name, 0)
         active.counts[name] = count + 1
         return f"{stem}.{count}" if count else stem
+
+    def inside(self, place: str, awaited: bool | None) -> CallContext:
+        """The positions of the calls that the call at *place* makes itself."""
+        return _InsideCall(self, place, awaited)
 
     def restart(self) -> None:
         """Begin the positions of the innermost body anew: its calls so far are settled."""
@@ -164,3 +179,42 @@ def other_items(run_id: str, done: int) -> ShapeError:
         run_id=run_id,
         done=done,
     )
+
+
+class _InsideCall(CallContext):
+    """Positions of the calls that a recorded call makes itself: ``pay@4/charge@1``."""
+
+    __slots__ = ("_awaited", "_counts", "_outer", "_place", "_spot")
+
+    def __init__(self, outer: CallContext, place: str, awaited: bool | None) -> None:
+        super().__init__(outer.emit)
+        self._outer = outer
+        self._awaited = awaited
+        self._place = place
+        self._spot = outer.spot
+        self._counts: dict[str, int] = {}
+
+    @property
+    def recording(self) -> Recording | None:
+        """The open run."""
+        return self._outer.recording
+
+    @property
+    def awaited(self) -> bool | None:
+        """True if the function of the call is async."""
+        return self._awaited
+
+    @property
+    def spot(self) -> Spot:
+        """The position of the outer call."""
+        return self._spot
+
+    def place(self, name: str, key: str | None) -> str:
+        """The id of the next call."""
+        count = self._counts[name] = self._counts.get(name, 0) + 1
+        stem = f"{self._place}/{place_name(name, count)}"
+        return stem if key is None else f"{self._place}/{place_name(name, 0)}[{key}]"
+
+    def inside(self, place: str, awaited: bool | None) -> CallContext:
+        """The positions of the calls that the call at *place* makes itself."""
+        return _InsideCall(self, place, awaited)

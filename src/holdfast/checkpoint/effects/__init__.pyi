@@ -1,4 +1,6 @@
 from holdfast.checkpoint.effects import error_text as error_text
+from holdfast.checkpoint.effects.awaiting import AwaitsAll as AwaitsAll
+from holdfast.checkpoint.effects.awaiting import to_await as to_await
 from holdfast.checkpoint.effects.effect_call import CallPolicy as CallPolicy
 from holdfast.checkpoint.effects.effect_call import EffectCall as EffectCall
 from holdfast.checkpoint.effects.effect_call import InDoubt as InDoubt
@@ -21,6 +23,7 @@ from holdfast.checkpoint.effects.execution import Emit as Emit
 from holdfast.checkpoint.effects.execution import Session as Session
 from holdfast.checkpoint.effects.execution import StepContext as StepContext
 from holdfast.checkpoint.effects.execution import call_context as call_context
+from holdfast.checkpoint.effects.execution import check_awaited as check_awaited
 from holdfast.checkpoint.effects.execution import check_form as check_form
 from holdfast.checkpoint.effects.execution import idempotency_key as idempotency_key
 from holdfast.checkpoint.effects.execution import place_name as place_name
@@ -38,6 +41,7 @@ from holdfast.checkpoint.effects.ledger import Timer as Timer
 from holdfast.checkpoint.effects.ledger import branch_note as branch_note
 from holdfast.checkpoint.effects.ledger import in_doubt as in_doubt
 from holdfast.checkpoint.effects.ledger import past_step as past_step
+from holdfast.checkpoint.effects.ledger import permitted as permitted
 from holdfast.checkpoint.effects.ledger import read_line as read_line
 from holdfast.checkpoint.effects.ledger import read_notes as read_notes
 from holdfast.checkpoint.effects.ledger import read_since as read_since

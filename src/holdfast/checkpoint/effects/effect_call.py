@@ -7,23 +7,31 @@ be written, called or waited for. A blocking and an async driver carry it out.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import contextvars
 import inspect
 import threading
 import time
 import uuid
 import warnings
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Mapping
 from datetime import UTC, datetime
 from types import FunctionType
 from typing import Any, Literal, TypeVar
 
 import msgspec
 
+from holdfast.checkpoint.effects.awaiting import AwaitsAll, to_await
 from holdfast.checkpoint.effects.error_text import describe as error_line
 from holdfast.checkpoint.effects.error_text import failure_text
-from holdfast.checkpoint.effects.execution import CallContext, call_context, idempotency_key
+from holdfast.checkpoint.effects.execution import (
+    CallContext,
+    call_context,
+    check_awaited,
+    idempotency_key,
+)
 from holdfast.checkpoint.effects.gate import passing, passing_now
-from holdfast.checkpoint.effects.ledger import Effect, Recording
+from holdfast.checkpoint.effects.ledger import Effect, Recording, permitted
 from holdfast.checkpoint.effects.recorded_error import read_error, write_error
 from holdfast.checkpoint.hooks import HookManager
 from holdfast.core.policy import RetryPolicy
@@ -40,7 +48,7 @@ Usage = Callable[[Any], Mapping[str, float]]
 """Reads ``{"tokens": ..., "dollars": ...}`` from what an effect returned."""
 
 
-async def effect(
+def effect(
     name: str,
     fn: Callable[..., Awaitable[T] | T],
     *args: Any,
@@ -50,7 +58,7 @@ async def effect(
     usage: Usage | None = None,
     outside_ok: bool = False,
     **kwargs: Any,
-) -> T:
+) -> Coroutine[Any, Any, T]:
     """Call *fn* inside a run, and keep what it returns in the run's journal.
 
     When the run is resumed and comes here again, the recorded outcome is returned, or the
@@ -73,18 +81,30 @@ async def effect(
 
     Inside ``async with holdfast.run(...)``, a workflow, a node or a tool it is recorded. Outside a
     run, *fn* is just called, with one warning unless *outside_ok*; in a graph that takes no
-    checkpoints it is just called.
+    checkpoints it is just called. In plain code, where nothing can be awaited, it is a
+    `UsageError`: there `Run.effect` and `holdfast.step` are the ways.
     """
     policy = check_policy(name, in_doubt, probe)
+    check_awaited(f"effect({name!r})", "call a @holdfast.step, or run.effect(...)")
+    made = CallPolicy(name=name, in_doubt=policy, probe=probe, usage=usage)
+    return to_await(f"effect({name!r})", _effect(made, key, outside_ok, fn, args, kwargs))
+
+
+async def _effect(
+    policy: CallPolicy,
+    key: str | None,
+    outside_ok: bool,
+    fn: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
     context = call_context()
     recording = context.recording if context is not None else None
     if context is None or recording is None:
         if context is None and not outside_ok:
-            _warn_outside(name)
-        return await _call(fn, args, kwargs, str(uuid.uuid4()))  # type: ignore[no-any-return]
-    made = CallPolicy(name=name, in_doubt=policy, probe=probe, usage=usage)
-    call = EffectCall(context, recording, made)
-    return await perform(call, key, fn, args, kwargs)  # type: ignore[no-any-return]
+            _warn_outside(policy.name)
+        return await _call(fn, args, kwargs, str(uuid.uuid4()))
+    return await perform(EffectCall(context, recording, policy), key, fn, args, kwargs)
 
 
 async def effect_by(
@@ -191,6 +211,13 @@ class EffectCall:
         self.spot = context.spot
         self._located: tuple[str, Effect | None, str] | None = None
 
+    @contextlib.contextmanager
+    def body(self, awaited: bool | None) -> Iterator[None]:
+        """Run the function of the call: what it calls is recorded as inside this call."""
+        assert self._located is not None
+        with self._context.inside(self._located[0], awaited).active(), AwaitsAll():
+            yield
+
     def locate(self, key: str | None, digest: str) -> None:
         """Take the next position; `actions` does so if this was not called."""
         self._key = key
@@ -257,7 +284,7 @@ class EffectCall:
             if found is None:
                 return (yield from self._made(known))
             yield from self._record(known, found, 0.0)
-            return found
+            return self._typed(found)
         if self._policy == "ask":
             raise Interrupted(
                 f"run {run_id!r} waits: it is not known whether {known.id} happened",
@@ -300,10 +327,14 @@ class EffectCall:
                 raise error
             entry = yield from self._try_again(entry, error, pause)
         yield from self._record(entry, value, time.perf_counter() - started)
-        return value
+        return self._typed(value)
 
     def _try_again(self, entry: Effect, error: Exception, pause: float) -> _Actions:
         """Record a failed attempt, then wait: a crash meanwhile loses no count."""
+        for id in getattr(error, "__holdfast_effects__", ()):
+            inner = self.ledger.find(Effect, id)
+            if inner is not None:  # a call inside this one is made again too
+                yield _Write(permitted(inner))
         entry = msgspec.structs.replace(entry, failures=entry.failures + 1, repeat=True)
         yield _Write(entry)
         self._say("effect.retry", entry, error=type(error).__name__, wait=pause)
@@ -348,22 +379,22 @@ class EffectCall:
         try:
             return encode(value)
         except EncodeError as error:
-            try:
-                if self._write is not None:
+            if self._write is not None:
+                with contextlib.suppress(EncodeError):
                     return encode(self._write(value))
-            except EncodeError:
-                pass
             error.add_note(f"effect {entry.id} happened, but what it returned cannot be kept")
             raise
 
     def _outcome(self, known: Effect) -> Any:
         self._context.ended(known, self._key, failed=known.error is not None)
         if known.error is None:
-            value = decode(bytes(known.value))
-            return value if self._read is None else self._read(value)
+            return self._typed(decode(bytes(known.value)))
         error = read_error(*known.error, known.raised, f"effect {known.id}")
         _came_from(error, known.id)
         raise error
+
+    def _typed(self, value: Any) -> Any:
+        return value if self._read is None else self._read(value)
 
     def _say(self, kind: str, entry: Effect, **facts: Any) -> None:
         if self._context.emit is not None:
@@ -399,7 +430,8 @@ async def perform(
                     durable = wait or not action.outcome
                     await call.ledger.write(action.entry, call.spot, wait=durable)
                 elif type(action) is _Call:
-                    result = await _attempt(fn, args, kwargs, action.key, call.attempts)
+                    with call.body(inspect.iscoroutinefunction(fn) or None):
+                        result = await _attempt(fn, args, kwargs, action.key, call.attempts)
                 elif type(action) is _Probe:
                     assert call.probe is not None
                     result = call.probe(action.key)
@@ -436,7 +468,8 @@ def perform_now(
                 if type(action) is _Write:
                     call.ledger.write_now(action.entry, call.spot)
                 elif type(action) is _Call:
-                    result = _attempt_now(fn, args, kwargs, action.key, call.attempts)
+                    with call.body(False):
+                        result = _attempt_now(fn, args, kwargs, action.key, call.attempts)
                 elif type(action) is _Probe:
                     assert call.probe is not None
                     result = call.probe(action.key)
@@ -536,7 +569,8 @@ def _call_in_thread(call: Callable[[], Any], seconds: float) -> Any:
         except BaseException as error:
             ended.append((None, error))
 
-    thread = threading.Thread(target=work, name="holdfast-step", daemon=True)
+    context = contextvars.copy_context()
+    thread = threading.Thread(target=context.run, args=(work,), name="holdfast-step", daemon=True)
     thread.start()
     thread.join(seconds)
     if not ended:

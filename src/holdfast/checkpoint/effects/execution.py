@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
-import msgspec
-
 from holdfast.checkpoint.effects.hidden_keys import hide_secrets
-from holdfast.checkpoint.effects.ledger import Effect, Ledger, Recording, Spot, read_line
+from holdfast.checkpoint.effects.ledger import (
+    Effect,
+    Ledger,
+    Recording,
+    Spot,
+    permitted,
+    read_line,
+)
 from holdfast.checkpoint.hooks import HookManager
 from holdfast.checkpoint.journal import CheckpointDraft, Loaded, Note
 from holdfast.checkpoint.leases import RunLease
@@ -230,10 +236,9 @@ class Session:
             own = note.scope == here.scope and note.step == here.step
             nested = note.scope.startswith((f"{inside}/", f"{inside}.")) or note.scope == inside
             if entry.error is not None and (own or nested):
-                again = msgspec.structs.replace(
-                    entry, done=False, repeat=True, error=None, raised=None, failures=0
+                await self.ledger.write(
+                    permitted(entry), Spot(note.scope, note.step, note.node or "")
                 )
-                await self.ledger.write(again, Spot(note.scope, note.step, note.node or ""))
 
     async def end_scopes(self) -> None:
         """End the steps with nested scopes: their checkpoints go with the old ones here."""
@@ -320,9 +325,30 @@ class CallContext(ABC):
     def spot(self) -> Spot:
         """The position that notes are written at."""
 
+    @property
+    def awaited(self) -> bool | None:
+        """True if the code can await calls, False if it cannot, None if that is not known."""
+        return None
+
     @abstractmethod
     def place(self, name: str, key: str | None) -> str:
         """The id of the next call of that name."""
+
+    @abstractmethod
+    def inside(self, place: str, awaited: bool | None) -> CallContext:
+        """The positions of the calls that the call at *place* makes itself.
+
+        They do not count among those around it: a replay that has its outcome makes none of them.
+        """
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[None]:
+        """Have the calls of the running code counted here."""
+        token = OPEN_RUN.set(self)
+        try:
+            yield
+        finally:
+            OPEN_RUN.reset(token)
 
     def locate(self, name: str, key: str | None, args: str) -> tuple[str, Effect | None, str]:
         """The next call's id, its recorded entry if there is one, and its idempotency key."""
@@ -366,7 +392,17 @@ def idempotency_key(recording: Recording, place: str) -> str:
 class StepContext(CallContext):
     """The position of running code in a graph, for `effect` and `interrupt`."""
 
-    __slots__ = ("children", "counts", "node", "outer", "scope", "session", "step")
+    __slots__ = (
+        "_awaited",
+        "_within",
+        "children",
+        "counts",
+        "node",
+        "outer",
+        "scope",
+        "session",
+        "step",
+    )
 
     def __init__(
         self,
@@ -377,8 +413,12 @@ class StepContext(CallContext):
         step: int = 0,
         node: str = "",
         outer: Any = None,
+        within: str = "",
+        awaited: bool | None = None,
     ) -> None:
         super().__init__(emit)
+        self._within = within
+        self._awaited = awaited
         self.session = session
         self.scope = scope
         self.step = step
@@ -392,6 +432,11 @@ class StepContext(CallContext):
     def recording(self) -> Recording | None:
         """The session, if the graph takes checkpoints."""
         return self.session
+
+    @property
+    def awaited(self) -> bool | None:
+        """Of a node it is not known: a plain one may return what is to be awaited."""
+        return self._awaited
 
     def enter(self, step: int, node: str) -> None:
         """Begin a step."""
@@ -408,7 +453,7 @@ class StepContext(CallContext):
 
     def position(self, name: str, key: str | None = None) -> str:
         """The next position of that name in this step: ``charge@4``, then ``charge@4.1``."""
-        stem = self.at(name)
+        stem = f"{self._within}/{place_name(name, self.step)}" if self._within else self.at(name)
         if key is not None:
             return f"{stem}[{key}]"
         counts = self.counts
@@ -421,6 +466,8 @@ class StepContext(CallContext):
     def child(self) -> str:
         """The scope of the next part of this step that has steps of its own."""
         stem = self.at(self.node)
+        if self._within:
+            stem = f"{stem}.{self._within.replace('/', '!').replace('@', '!')}"
         self.children += 1
         return stem if self.children == 1 else f"{stem}.{self.children - 1}"
 
@@ -428,6 +475,28 @@ class StepContext(CallContext):
         """The first position of that name in this step."""
         stem = place_name(name, self.step)
         return f"{self.scope}/{stem}" if self.scope else stem
+
+    def inside(self, place: str, awaited: bool | None) -> StepContext:
+        """The positions of the calls that the call at *place* makes itself."""
+        return StepContext(
+            self.session,
+            self.scope,
+            self.emit,
+            step=self.step,
+            node=self.node,
+            outer=self.outer,
+            within=place,
+            awaited=awaited,
+        )
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[None]:
+        """Have the calls of the running code counted here."""
+        token = CURRENT_STEP.set(self)
+        try:
+            yield
+        finally:
+            CURRENT_STEP.reset(token)
 
     @property
     def spot(self) -> Spot:
@@ -443,3 +512,13 @@ OPEN_RUN: ContextVar[CallContext | None] = ContextVar("holdfast_open_run", defau
 def call_context() -> CallContext | None:
     """The innermost run that the running code is in."""
     return CURRENT_STEP.get() or OPEN_RUN.get()
+
+
+def check_awaited(what: str, instead: str) -> None:
+    """Raise a `UsageError` if *what* must be awaited, and the running code cannot."""
+    context = call_context()
+    if context is not None and context.awaited is False:
+        raise UsageError(
+            f"{what} must be awaited, and this code is not async",
+            hint=f"make the workflow or the run async; in plain code {instead}",
+        )

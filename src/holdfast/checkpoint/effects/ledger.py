@@ -346,6 +346,13 @@ def in_doubt(note: Note) -> bool:
     return note.kind == "effect" and not note.content.done and not note.content.repeat
 
 
+def permitted(entry: Effect) -> Effect:
+    """*entry*, a call that raised, with permission for one more attempt."""
+    return msgspec.structs.replace(
+        entry, done=False, repeat=True, error=None, raised=None, failures=0
+    )
+
+
 BRANCH = "branch"
 """The kind of the notes that mark the continuation of a run from an earlier record."""
 

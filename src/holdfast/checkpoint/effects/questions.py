@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Coroutine
 from typing import Any
 
 import msgspec
 
-from holdfast.checkpoint.effects.execution import CallContext, call_context
+from holdfast.checkpoint.effects.awaiting import to_await
+from holdfast.checkpoint.effects.execution import CallContext, call_context, check_awaited
 from holdfast.checkpoint.effects.hidden_keys import hide_secrets
 from holdfast.checkpoint.effects.ledger import Answer, Question, Recording
 from holdfast.core.values import decode, encode
@@ -16,9 +18,9 @@ from holdfast.errors import Interrupted, UsageError
 _NOTHING: Any = object()
 
 
-async def interrupt(
+def interrupt(
     question: Any, *, schema: Any = None, key: str | None = None, timeout: float | None = None
-) -> Any:
+) -> Coroutine[Any, Any, Any]:
     """Ask *question*; the answer may come days later and in another process.
 
     The first time, the run waits: its state is saved, `Interrupted` is raised through the node
@@ -34,6 +36,11 @@ async def interrupt(
     """
     if timeout is not None and not timeout > 0:
         raise UsageError(f"timeout={timeout!r} is no time to wait", hint="give seconds above 0")
+    check_awaited("interrupt()", "call holdfast.wait_for(event)")
+    return to_await("interrupt()", _ask(question, schema, key, timeout))
+
+
+async def _ask(question: Any, schema: Any, key: str | None, timeout: float | None) -> Any:
     context = call_context()
     recording = context.recording if context is not None else None
     if context is None or recording is None:

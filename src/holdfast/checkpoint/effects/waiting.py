@@ -226,7 +226,9 @@ def _say(
             if one.kind == "question" and id in (None, one.id, f"{one.run_id}/{one.id}")
         ]
         if len(found) == 1:
-            return answer(found[0].run_id, found[0].id.rpartition("/")[2], said, storage=manager)
+            one = found[0]
+            own = one.id.removeprefix(f"{one.run_id}/")
+            return answer(one.run_id, own, said, storage=manager)
         there = ", ".join(one.id for one in found)
         if found:
             raise UsageError(

@@ -7,7 +7,7 @@ by identity, and a list that only grew by its lineage, so that a save costs what
 from __future__ import annotations
 
 import copy
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from enum import IntEnum
 from math import isfinite
 from types import BuiltinFunctionType, FunctionType, MethodType
@@ -311,9 +311,14 @@ def unknown_type(value: Any) -> EncodeError:
             f"an unfinished {cls.__qualname__} cannot be stored",
             hint="write await before the call that returned it",
         )
-    if isinstance(value, FunctionType | MethodType | BuiltinFunctionType):
+    if isinstance(value, Iterator):
         return EncodeError(
-            f"the function {value.__qualname__} cannot be stored",
+            f"an iterator ({cls.__qualname__}) cannot be stored", hint="store a list of its items"
+        )
+    if isinstance(value, FunctionType | MethodType | BuiltinFunctionType | type):
+        what = "class" if isinstance(value, type) else "function"
+        return EncodeError(
+            f"the {what} {value.__qualname__} cannot be stored",
             hint="store its name, or what it returns",
         )
     return EncodeError(

@@ -28,8 +28,8 @@ class CallOrder(CallContext):
     """Numbers the calls of a function, of a child, or of one branch of a `gather`."""
 
     __slots__ = (
-        *("_count", "_prefix", "_recorded", "_recording", "_scope"),
-        *("awaited", "frees", "mark"),
+        *("_awaited", "_count", "_prefix", "_recorded", "_recording", "_scope"),
+        *("frees", "mark"),
     )
 
     def __init__(
@@ -37,7 +37,7 @@ class CallOrder(CallContext):
         recording: Recording,
         recorded: Recorded,
         *,
-        awaited: bool,
+        awaited: bool | None,
         frees: bool,
         mark: Callable[[str], None],
         prefix: str = "",
@@ -48,8 +48,7 @@ class CallOrder(CallContext):
         self._recorded = recorded
         self._prefix = prefix
         self._count = 0
-        self.awaited = awaited
-        """True in an async function: waits are awaited."""
+        self._awaited = awaited
         self.frees = frees
         """True if a wait ends this execution instead of lasting."""
         self._scope = current_stop_scope()
@@ -60,6 +59,11 @@ class CallOrder(CallContext):
     def recording(self) -> Recording:
         """The open run."""
         return self._recording
+
+    @property
+    def awaited(self) -> bool | None:
+        """True in an async function: waits are awaited."""
+        return self._awaited
 
     @property
     def count(self) -> int:
@@ -110,10 +114,14 @@ class CallOrder(CallContext):
             called=name,
         )
 
-    def child(self, name: str) -> tuple[str, CallOrder]:
+    def child(self, name: str, awaited: bool) -> tuple[str, CallOrder]:
         """The id of the next call, a child workflow, and the order of the calls in it."""
         position = self._next(name)
-        return f"{_safe(name)}@{position}", self._inside(f"{position}/")
+        return f"{_safe(name)}@{position}", self._inside(f"{position}/", awaited)
+
+    def inside(self, place: str, awaited: bool | None) -> CallOrder:
+        """The order of the calls that the step at *place* makes itself."""
+        return self._inside(f"{place.rpartition('@')[2]}!/", awaited)
 
     def branches(self, number: int) -> list[CallOrder]:
         """The orders of the calls in so many branches, at the next position."""
@@ -121,7 +129,7 @@ class CallOrder(CallContext):
         position = f"{self._prefix}{self._count}"
         if position in self._recorded.names:
             raise self._changed(position, repr(self._recorded.names[position]), "gather")
-        return [self._inside(f"{position}:{branch}/") for branch in range(number)]
+        return [self._inside(f"{position}:{branch}/", True) for branch in range(number)]
 
     def at_patch(self, name: str) -> str | None:
         """The id of the marker at the next position; None if a call is recorded there.
@@ -136,11 +144,11 @@ class CallOrder(CallContext):
             return None
         return self.place(name, None)
 
-    def _inside(self, prefix: str) -> CallOrder:
+    def _inside(self, prefix: str, awaited: bool | None) -> CallOrder:
         return CallOrder(
             self._recording,
             self._recorded,
-            awaited=self.awaited,
+            awaited=awaited,
             frees=self.frees,
             mark=self.mark,
             prefix=prefix,

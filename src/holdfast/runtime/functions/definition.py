@@ -8,10 +8,11 @@ import inspect
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from typing import Any, ClassVar, Generic, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, ClassVar, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 
 from holdfast.checkpoint.effects import (
     OPEN_RUN,
+    CallContext,
     CallPolicy,
     EffectCall,
     InDoubt,
@@ -20,6 +21,7 @@ from holdfast.checkpoint.effects import (
     check_policy,
     perform,
     perform_now,
+    to_await,
 )
 from holdfast.checkpoint.leases import LEASE_SECONDS
 from holdfast.checkpoint.manager import CheckpointManager, await_uncancelled, manager_for
@@ -71,6 +73,10 @@ class Step(Generic[P, R]):
         made: R = perform_now(call, None, self.function, args, kwargs)
         return made
 
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """A step that is a method, bound to its object."""
+        return self if instance is None else functools.partial(self, instance)
+
 
 class AsyncStep(Generic[P, R]):
     """An async function whose calls are recorded; made by `holdfast.step`."""
@@ -86,14 +92,23 @@ class AsyncStep(Generic[P, R]):
         recording = context.recording if context is not None else None
         if context is None or recording is None:
             return _awaiting(self.function(*args, **kwargs))
-        if isinstance(context, CallOrder) and not context.awaited:
-            raise UsageError(
-                f"step {self.call_policy.name!r} is async, and its workflow is not",
-                hint="make the workflow async, or the step plain",
-            )
+        what = f"step {self.call_policy.name!r}"
+        _check_async(context, what)
         call = EffectCall(context, recording, self.call_policy)
         call.locate(None, args_digest(args, kwargs))
-        return perform(call, None, self.function, args, kwargs)
+        return to_await(what, perform(call, None, self.function, args, kwargs))
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """A step that is a method, bound to its object."""
+        return self if instance is None else functools.partial(self, instance)
+
+
+def _check_async(context: CallContext, what: str) -> None:
+    if context.awaited is False:
+        raise UsageError(
+            f"{what} is async, and what calls it is not",
+            hint="make the workflow or the run async, or the step plain",
+        )
 
 
 async def _awaiting(made: Awaitable[T]) -> T:
@@ -156,7 +171,7 @@ def step(
     attempts = read_policy(policy, {**fields, "concurrency": concurrency})
 
     def make(function: Callable[..., Any]) -> Any:
-        called = name or str(getattr(function, "__name__", ""))
+        called = _name_of(function, "step", name)
         typed = Typed(function)
         rules = CallPolicy(
             name=called,
@@ -170,6 +185,22 @@ def step(
         return kind(function, rules)
 
     return make if function is None else make(function)
+
+
+def _name_of(function: Any, what: str, name: str | None) -> str:
+    """The name of a step or workflow; a `UsageError` if it cannot be one."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if not callable(function) or isinstance(function, Step | AsyncStep | _Definition):
+        raise UsageError(f"{function!r} cannot be a {what}", hint=f"put @holdfast.{what} on a def")
+    called = name or str(getattr(function, "__name__", ""))
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise UsageError(
+            f"{called} yields, and a {what} returns once", hint="return a list of the items"
+        )
+    if not called:
+        raise UsageError(f"a {what} needs a name", hint=f"@holdfast.{what}(name=...)")
+    return called
 
 
 # Workflows
@@ -197,6 +228,15 @@ class _Definition(Generic[P, R]):
         functools.update_wrapper(self, function)  # type: ignore[arg-type]
         others = _versions.setdefault((name, function.__module__), {})
         others[version] = self
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Self:
+        """Refuse a workflow as a method: a resume would not have its object."""
+        if instance is not None:
+            raise UsageError(
+                f"workflow {self.name!r} is a method, and a resume has no object for it",
+                hint="make it a function, with what it needs as arguments",
+            )
+        return self
 
     @property
     def entry_point(self) -> str:
@@ -275,7 +315,7 @@ class _Definition(Generic[P, R]):
             write=self._typed.write,
             read=self._typed.read,
         )
-        id, inner = context.child(self.name)
+        id, inner = context.child(self.name, self._awaited)
         call = EffectCall(context, context.recording, policy)
         call.locate_at(id)
         return call, inner
@@ -417,6 +457,7 @@ class AsyncWorkflow(_Definition[P, R]):
         context = call_context()
         if not isinstance(context, CallOrder):
             return _awaiting(self.function(*args, **kwargs))
+        _check_async(context, f"workflow {self.name!r}")
         call, inner = self._child(context)
 
         async def body(*args: Any, **kwargs: Any) -> Any:
@@ -426,7 +467,7 @@ class AsyncWorkflow(_Definition[P, R]):
             finally:
                 OPEN_RUN.reset(token)
 
-        return perform(call, None, body, args, kwargs)
+        return to_await(f"workflow {self.name!r}", perform(call, None, body, args, kwargs))
 
     async def run(
         self,
@@ -587,9 +628,7 @@ def workflow(
         raise UsageError(f"version is {version!r}", hint="give a whole number from 0")
 
     def make(function: Callable[..., Any]) -> Any:
-        called = name or str(getattr(function, "__name__", ""))
-        if not called:
-            raise UsageError("a workflow needs a name")
+        called = _name_of(function, "workflow", name)
         kind: Any = AsyncWorkflow if inspect.iscoroutinefunction(function) else Workflow
         return kind(function, called, version, storage)
 

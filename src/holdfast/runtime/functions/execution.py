@@ -12,11 +12,13 @@ import msgspec
 from holdfast.checkpoint.effects import (
     CURRENT_STEP,
     OPEN_RUN,
+    AwaitsAll,
     Effect,
     describe,
     failure_in,
     failure_text,
     open_notes,
+    permitted,
     waiting_of,
     warn_in_doubt,
 )
@@ -150,7 +152,8 @@ class FunctionRun:
         """Have calls in this context recorded."""
         inner, outer = CURRENT_STEP.set(None), OPEN_RUN.set(self._order)
         try:
-            yield
+            with AwaitsAll():
+                yield
         finally:
             OPEN_RUN.reset(outer)
             CURRENT_STEP.reset(inner)
@@ -164,9 +167,11 @@ class FunctionRun:
     def complete(self, value: Any) -> RunResult[Any]:
         """Save what the function returned."""
         try:
-            stored = _storable(self._typed, value)
-        except EncodeError as error:
-            error.add_note(f"workflow {self._name} returned what cannot be stored")
+            value = self._typed.returned(value)
+            stored = self._typed.storable(value)
+        except (EncodeError, UsageError) as error:
+            if isinstance(error, EncodeError):
+                error.add_note(f"workflow {self._name} returned what cannot be stored")
             self.fail(error)
             raise
         self._values["result"] = stored
@@ -227,10 +232,7 @@ class FunctionRun:
         for note in self._opened.ledger.effects():
             entry: Effect = note.content
             if entry.id in raised or (made and entry.error is not None):
-                again = msgspec.structs.replace(
-                    entry, done=False, repeat=True, error=None, raised=None, failures=0
-                )
-                made.append(msgspec.structs.replace(note, content=again, metadata={}))
+                made.append(msgspec.structs.replace(note, content=permitted(entry), metadata={}))
         return made
 
     def mark(self, status: str) -> None:
@@ -288,18 +290,8 @@ def _first_values(
     return {
         "workflow": name,
         "version": version,
-        "arguments": {key: _storable(typed, value) for key, value in arguments.items()},
+        "arguments": {key: typed.storable(value, key) for key, value in arguments.items()},
     }
-
-
-def _storable(typed: Typed, value: Any) -> Any:
-    try:
-        encode(value)
-        return value
-    except EncodeError:
-        plain = typed.write(value)
-        encode(plain)
-        return plain
 
 
 def _check_fits(
@@ -320,7 +312,7 @@ def _check_fits(
         )
     if arguments is None:
         return
-    now = {key: _storable(typed, value) for key, value in arguments.items()}
+    now = {key: typed.storable(value, key) for key, value in arguments.items()}
     if encode(now) != encode(dict(kept["arguments"])):
         raise UsageError(
             f"run {run_id!r} was begun with other arguments",

@@ -5,13 +5,20 @@ from __future__ import annotations
 import asyncio
 import random as _random
 import uuid as _uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import msgspec
 
-from holdfast.checkpoint.effects import OPEN_RUN, CallContext, Effect, call_context
+from holdfast.checkpoint.effects import (
+    OPEN_RUN,
+    CallContext,
+    Effect,
+    call_context,
+    check_awaited,
+    to_await,
+)
 from holdfast.core.values import decode, encode
 from holdfast.errors import ShapeError
 from holdfast.runtime.functions.call_order import CallOrder
@@ -50,13 +57,20 @@ def patched(name: str) -> bool:
     return True
 
 
-async def gather(*awaitables: Awaitable[Any], return_exceptions: bool = False) -> list[Any]:
+def gather(
+    *awaitables: Awaitable[Any], return_exceptions: bool = False
+) -> Coroutine[Any, Any, list[Any]]:
     """Await all of these at once; give their results in order.
 
     Each has positions of its own, so coroutines may call steps in whatever order they come to
     run. All are awaited to their end; then the first exception, in the order of *awaitables*, is
     raised or, with *return_exceptions*, each failure is in the place of its result.
     """
+    check_awaited("gather()", "call the steps one after another")
+    return to_await("gather()", _gather(awaitables, return_exceptions))
+
+
+async def _gather(awaitables: tuple[Awaitable[Any], ...], return_exceptions: bool) -> list[Any]:
     context = call_context()
     orders: list[CallContext | None] = [context] * len(awaitables)
     if isinstance(context, CallOrder):

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import inspect
 import typing
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from functools import cached_property
+from pathlib import PurePath
 from typing import Any
 
 import msgspec
 
-from holdfast.errors import ShapeError, UsageError
+from holdfast.core.values import encode
+from holdfast.errors import EncodeError, ShapeError, UsageError
 
 
 class Typed:
@@ -56,20 +59,53 @@ class Typed:
         return bound.args, bound.kwargs
 
     def read(self, value: Any) -> Any:
-        """A stored result in the type that the function returns."""
+        """A recorded result in the type that the function returns."""
         try:
             return self._read("return", value)
         except msgspec.ValidationError as error:
-            raise ShapeError(f"the stored result of {self._name} does not fit: {error}") from error
+            raise ShapeError(
+                f"the recorded result of {self._name} does not fit its annotation: {error}",
+                hint="correct the annotation and resume: the result is kept",
+            ) from None
 
-    def write(self, value: Any) -> Any:
-        """*value* as something that can be stored where its class is not registered."""
-        if hasattr(value, "model_dump"):
-            return value.model_dump(mode="json")
+    def returned(self, value: Any) -> Any:
+        """*value*, just returned, in its annotated type, or a `UsageError`."""
         try:
-            return msgspec.to_builtins(value, builtin_types=(bytes, bytearray))
-        except TypeError:
+            return self._read("return", value)
+        except msgspec.ValidationError as error:
+            raise UsageError(
+                f"{self._name} did not return what its annotation says: {error}",
+                hint="correct the annotation or the function, then resume the run",
+            ) from None
+
+    def write(self, value: Any, name: str = "return") -> Any:
+        """*value* as plain values from which the annotation of *name* makes it again.
+
+        An `EncodeError` if it does not: without the annotation a replay would see another type.
+        """
+        try:
+            plain = msgspec.to_builtins(
+                value, builtin_types=(bytes, bytearray), enc_hook=_plain_value
+            )
+            if _same_types(self._read(name, plain), value):
+                return plain
+        except (TypeError, ValueError, RecursionError):
+            pass
+        encode(value)  # raises what is wrong with it
+        return value
+
+    def storable(self, value: Any, name: str = "return") -> Any:
+        """*value*, or plain values that stand for it if its class is not registered."""
+        try:
+            encode(value)
             return value
+        except EncodeError as error:
+            try:
+                return self.write(value, name)
+            except EncodeError:
+                what = "what it returns" if name == "return" else f"parameter {name!r}"
+                error.add_note(f"holdfast: or annotate {what} of {self._name} with its class")
+                raise error from None
 
     def _read(self, name: str, value: Any) -> Any:
         hint = self._hints.get(name)
@@ -87,14 +123,49 @@ class Typed:
 
 
 def _converted(value: Any, hint: Any) -> Any:
-    if isinstance(hint, type) and hasattr(hint, "model_validate"):
-        if isinstance(value, hint):
-            return value
-        try:
-            return hint.model_validate(value)
-        except ValueError as error:
-            raise msgspec.ValidationError(str(error)) from error
     try:
-        return msgspec.convert(value, hint)
+        if isinstance(hint, type) and type(value) is not bool and isinstance(value, hint):
+            return value
+    except TypeError:
+        pass  # a TypedDict, or a Protocol
+    try:
+        return msgspec.convert(value, hint, dec_hook=_made)
+    except msgspec.ValidationError:
+        raise
     except TypeError:
         return value  # a type that says nothing to msgspec
+
+
+def _made(hint: type, value: Any) -> Any:
+    """An object of a class that msgspec does not know, made of a plain value."""
+    if isinstance(value, hint):
+        return value
+    if hasattr(hint, "model_validate"):
+        return hint.model_validate(value)
+    if issubclass(hint, PurePath) and isinstance(value, str):
+        return hint(value)
+    if issubclass(hint, defaultdict) and isinstance(value, dict):
+        return hint(None, value)
+    if issubclass(hint, dict) and isinstance(value, dict):
+        return hint(value)
+    raise ValueError(f"Expected `{hint.__name__}`, got `{type(value).__name__}`")
+
+
+def _plain_value(value: Any) -> Any:
+    """The reverse of `_made`."""
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    if isinstance(value, PurePath):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} has no plain form")
+
+
+def _same_types(made: Any, value: Any) -> bool:
+    """True if the two have the same classes, also inside lists and dicts."""
+    if type(made) is not type(value):
+        return False
+    if isinstance(value, dict):
+        return made.keys() == value.keys() and all(_same_types(made[k], value[k]) for k in value)
+    if isinstance(value, list | tuple):
+        return len(made) == len(value) and all(map(_same_types, made, value))
+    return True

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Generator
 from typing import Any
 
 import msgspec
 
-from holdfast.checkpoint.effects import Answer, CallContext, Recording, Timer, call_context
+from holdfast.checkpoint.effects import (
+    Answer,
+    CallContext,
+    Recording,
+    Timer,
+    call_context,
+    to_await,
+)
 from holdfast.checkpoint.manager import in_event_loop
 from holdfast.checkpoint.open_run import OpenRun
+from holdfast.core.policy import check_above_zero
 from holdfast.core.values import decode
 from holdfast.errors import Interrupted, UsageError
 from holdfast.runtime.functions.call_order import CallOrder
@@ -28,6 +37,8 @@ def sleep(seconds: float) -> Any:
     The end of the wait is recorded. In a workflow started with ``wait=False`` the run is then
     `waiting` and the process free; a resume after that time continues it.
     """
+    if type(seconds) not in (int, float) or not 0 <= seconds < math.inf:
+        raise UsageError(f"sleep({seconds!r})", hint="give a number of seconds from 0")
     context = call_context()
     recording = context.recording if context is not None else None
     if context is None or recording is None:
@@ -41,11 +52,12 @@ def wait_for(event: str, *, timeout: float | None = None) -> Any:
     After *timeout* seconds it is a `TimeoutError`, on every replay too. Awaited in async code.
     In a workflow started with ``wait=False`` the process is free meanwhile.
     """
+    check_above_zero(timeout=timeout)
     context = call_context()
     recording = context.recording if context is not None else None
     if not isinstance(context, CallOrder) or recording is None:
         raise UsageError("wait_for() needs a workflow", hint="call it in a @holdfast.workflow")
-    if not event or event == "sleep":
+    if type(event) is not str or not event or event == "sleep":
         raise UsageError(f"{event!r} cannot name an event", hint="choose another name")
     return _wait(_Wait(context, recording, event, timeout, event=True))
 
@@ -88,6 +100,7 @@ class _Wait:
         self.context = context
         self.ledger = recording.ledger
         self.recording = recording
+        self.what = f"wait_for({name!r})" if event else f"sleep({seconds})"
         self._name = name
         self._seconds = seconds
         self._event = event
@@ -158,8 +171,8 @@ class _Wait:
 
 def _wait(wait: _Wait) -> Any:
     context = wait.context
-    awaited = context.awaited if isinstance(context, CallOrder) else in_event_loop()
-    return _awaited(wait) if awaited else _blocking(wait)
+    awaited = in_event_loop() if context.awaited is None else context.awaited
+    return to_await(wait.what, _awaited(wait)) if awaited else _blocking(wait)
 
 
 def _blocking(wait: _Wait) -> Any:

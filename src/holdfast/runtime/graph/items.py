@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from holdfast.checkpoint.effects import CURRENT_STEP, Item, StepContext
+from holdfast.checkpoint.effects import CURRENT_STEP, AwaitsAll, Item, StepContext
 from holdfast.core.values import encode
 from holdfast.errors import ShapeError
 
@@ -54,11 +54,12 @@ class Parts:
 
 async def call(fn: Callable[..., Any], *args: Any, thread: bool = False) -> Any:
     """Call a function; with *thread*, a plain one beside the event loop."""
-    if inspect.iscoroutinefunction(fn) or not thread:
-        result = fn(*args)
-    else:
-        result = await asyncio.to_thread(fn, *args)
-    return await result if inspect.isawaitable(result) else result
+    with AwaitsAll():
+        if inspect.iscoroutinefunction(fn) or not thread:
+            result = fn(*args)
+        else:
+            result = await asyncio.to_thread(fn, *args)
+        return await result if inspect.isawaitable(result) else result
 
 
 def report(progress: Progressed | None, done: int, total: int, value: Any) -> None:

@@ -14,6 +14,7 @@ import msgspec
 
 from holdfast.checkpoint.effects import (
     CURRENT_STEP,
+    AwaitsAll,
     Emit,
     Session,
     StepContext,
@@ -158,12 +159,13 @@ class Loop:
                 try:
                     if wait is not None:
                         await self._rest(wait, state.run_id, current)
-                    if current in plan.policies:
-                        result = await self._limited(plan.policies[current], current, state)
-                    else:
-                        result = plan.nodes[current](state)
-                        if type(result) is not State and inspect.isawaitable(result):
-                            result = await result
+                    with AwaitsAll():
+                        if current in plan.policies:
+                            result = await self._limited(plan.policies[current], current, state)
+                        else:
+                            result = plan.nodes[current](state)
+                            if type(result) is not State and inspect.isawaitable(result):
+                                result = await result
                     made = applied(state, result, current)
                 except BaseException as error:
                     wait = self._pause_after(error, current)

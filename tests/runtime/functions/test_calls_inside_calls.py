@@ -1,0 +1,145 @@
+"""Calls that a recorded call makes itself do not move the positions of those around it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import MemoryStorage, StateGraph, effect, step, workflow
+from holdfast.errors import StepError
+
+
+class Bank:
+    """Counts payments, and can fail before or after one."""
+
+    def __init__(self) -> None:
+        self.paid: list[tuple[int, str]] = []
+        self.fails: list[str] = []
+
+    def pay(self, amount: int, idempotency_key: str) -> str:
+        self.paid.append((amount, idempotency_key))
+        return f"paid {amount}"
+
+    def maybe_fail(self, where: str) -> None:
+        if where in self.fails:
+            self.fails.remove(where)
+            raise ConnectionError(where)
+
+
+def in_a_workflow(bank: Bank, storage: MemoryStorage) -> Callable[[], Any]:
+    pay = step(in_doubt="retry")(bank.pay)
+
+    @step(in_doubt="retry")
+    def order(name: str) -> str:
+        bank.maybe_fail(f"before {name}")
+        made = pay(5)
+        holdfast.uuid4()
+        bank.maybe_fail(f"after {name}")
+        return str(made)
+
+    @workflow(name="shop")
+    def shop() -> list[str]:
+        return [order("a"), order("b")]
+
+    return lambda: shop.run(run_id="r", storage=storage).value
+
+
+def in_a_graph(bank: Bank, storage: MemoryStorage) -> Callable[[], Any]:
+    async def order(name: str) -> str:
+        bank.maybe_fail(f"before {name}")
+        made = await effect("pay", bank.pay, 5, in_doubt="retry")
+        bank.maybe_fail(f"after {name}")
+        return made
+
+    async def both(state: Any) -> Any:
+        names = ("a", "b")
+        return {"made": [await effect("order", order, n, in_doubt="retry") for n in names]}
+
+    graph = StateGraph("shop", storage=storage)
+    graph.add_node("both", both)
+    graph.set_entry_point("both")
+    graph.set_exit_point("both")
+
+    def start() -> Any:
+        try:
+            return graph.run_sync(run_id="r")["made"]
+        except StepError as error:
+            raise error.__cause__ or error from None
+
+    return start
+
+
+def in_a_run(bank: Bank, storage: MemoryStorage) -> Callable[[], Any]:
+    def start() -> Any:
+        with holdfast.run("r", storage=storage) as run:
+
+            def order(name: str) -> Any:
+                bank.maybe_fail(f"before {name}")
+                made = run.effect("pay", bank.pay, 5, in_doubt="retry")
+                bank.maybe_fail(f"after {name}")
+                return made
+
+            return [run.effect("order", order, name, in_doubt="retry") for name in ("a", "b")]
+
+    return start
+
+
+@pytest.mark.parametrize("where", ["before b", "after b", "before a", "after a"])
+@pytest.mark.parametrize("door", [in_a_workflow, in_a_graph, in_a_run])
+def test_each_order_is_paid_once_wherever_the_run_was_broken_off(door: Any, where: str) -> None:
+    bank = Bank()
+    bank.fails = [where]
+    start = door(bank, MemoryStorage())
+    with pytest.raises(ConnectionError):
+        start()
+    assert start() == ["paid 5", "paid 5"]
+    assert len({key for _, key in bank.paid}) == len(bank.paid) == 2
+
+
+def test_an_attempt_of_a_step_reuses_the_calls_inside_it_that_succeeded() -> None:
+    bank = Bank()
+    bank.fails = ["after pay", "audit"]
+    pay = step(in_doubt="retry")(bank.pay)
+
+    @step(in_doubt="retry")
+    def audit() -> str:
+        bank.maybe_fail("audit")
+        return "audited"
+
+    @step(retries=3, backoff=0.001, in_doubt="retry")
+    def order() -> list[str]:
+        made = pay(5)
+        bank.maybe_fail("after pay")
+        return [made, audit()]
+
+    @workflow(name="order-with-retries")
+    def shop() -> list[str]:
+        return order()
+
+    result = shop.run(run_id="r", storage=MemoryStorage())
+    assert result.value == ["paid 5", "audited"]
+    assert len(bank.paid) == 1
+
+
+def test_a_step_inside_a_step_with_a_time_limit_is_recorded() -> None:
+    bank, storage = Bank(), MemoryStorage()
+    bank.fails = ["later"]
+    pay = step(in_doubt="retry")(bank.pay)
+
+    @step(timeout=30, in_doubt="retry")
+    def order() -> str:
+        made = pay(5)
+        bank.maybe_fail("later")
+        return made
+
+    @workflow(name="limited")
+    def shop() -> str:
+        return order()
+
+    with pytest.raises(ConnectionError):
+        shop.run(run_id="r", storage=storage)
+    assert shop.resume("r", storage=storage).value == "paid 5"
+    assert len(bank.paid) == 1
