@@ -16,6 +16,7 @@ from holdfast.cli.framework.documents import Checkpoint as Checkpoint
 from holdfast.cli.framework.documents import CheckpointInfo as CheckpointInfo
 from holdfast.cli.framework.documents import Document as Document
 from holdfast.cli.framework.documents import Failure as Failure
+from holdfast.cli.framework.documents import Rows as Rows
 from holdfast.cli.framework.documents import change_rows as change_rows
 from holdfast.cli.framework.documents import checkpoint_of as checkpoint_of
 from holdfast.cli.framework.documents import note_of as note_of

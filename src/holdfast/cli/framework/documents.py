@@ -2,7 +2,7 @@
 
 Every document states its `type` and `version`. Within a version fields are added, never changed;
 `holdfast schema NAME` prints the JSON Schema of one. With --jsonl a document that has a list
-becomes one line per item, of the type `row`; any other document is one line.
+becomes one line per item of the list that `Rows` marks; any other document is one line.
 
 Values of a state are written as the journal writes them, so nothing is lost: a value that JSON
 cannot express is an object with the key ``$t``.
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Literal, Self, get_type_hints
 
 import msgspec
 
@@ -26,24 +26,30 @@ def raw(value: Any) -> msgspec.Raw:
     return msgspec.Raw(encode(value))
 
 
+class Rows(msgspec.Struct, frozen=True):
+    """Marks the list whose items are lines of --jsonl, each of the type *type*."""
+
+    type: str
+
+
 class Document(msgspec.Struct, kw_only=True, tag_field="type"):
     """The root of a document; its tag is the `type`."""
 
-    items: ClassVar[str] = ""
-    """The field that holds the list, if there is one."""
-    row: ClassVar[str] = ""
-    """The type of an item of the list."""
     version: int = 1
 
     def parts(self) -> Iterator[Any]:
         """The lines of --jsonl."""
-        if not self.items:
-            yield self
-            return
-        for item in getattr(self, self.items):
-            fields = msgspec.structs.asdict(item)
-            fields = {name: value for name, value in fields.items() if value is not msgspec.UNSET}
-            yield {"type": self.row, "version": self.version, **fields}
+        for field, hint in get_type_hints(type(self), include_extras=True).items():
+            for mark in getattr(hint, "__metadata__", ()):
+                if isinstance(mark, Rows):
+                    yield from (self._line(mark.type, item) for item in getattr(self, field))
+                    return
+        yield self
+
+    def _line(self, type: str, item: Any) -> dict[str, Any]:
+        fields = msgspec.structs.asdict(item)
+        fields = {name: value for name, value in fields.items() if value is not msgspec.UNSET}
+        return {"type": type, "version": self.version, **fields}
 
 
 class ChangeRow(msgspec.Struct, kw_only=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from holdfast.cli import framework as ui
 from holdfast.cli.commands.act.waiting import (
     WaitingRun,
     choose,
@@ -11,26 +12,25 @@ from holdfast.cli.commands.act.waiting import (
     say_settled,
     settle,
 )
-from holdfast.cli.framework import Argument, Cli, Option, command, read_value
 from holdfast.errors import UsageError
 
 
-@command
+@ui.command
 def answer(
-    cli: Cli,
+    cli: ui.Cli,
     run: WaitingRun,
     value: Annotated[
-        str | None, Argument(metavar="VALUE", help="The answer; JSON or text.")
+        str | None, ui.Argument(metavar="VALUE", help="The answer; JSON or text.")
     ] = None,
-    id: Annotated[str | None, Option("--id", help="Which one, if several wait.")] = None,
+    id: Annotated[str | None, ui.Option("--id", help="Which one, if several wait.")] = None,
     repeat: Annotated[
-        bool, Option("--repeat", help="The effect did not happen: call it again.")
+        bool, ui.Option("--repeat", help="The effect did not happen: call it again.")
     ] = False,
     error: Annotated[
-        str | None, Option(metavar="TEXT", help="The effect failed with this.")
+        str | None, ui.Option(metavar="TEXT", help="The effect failed with this.")
     ] = None,
     yes: Annotated[
-        bool, Option("--yes", "-y", help="The effect did return this true or false.")
+        bool, ui.Option("--yes", "-y", help="The effect did return this true or false.")
     ] = False,
 ) -> None:
     """Answer a question, or state the outcome of an effect in doubt.
@@ -42,7 +42,7 @@ def answer(
     if (value is not None) + repeat + (error is not None) != 1:
         raise UsageError("give one of VALUE, --repeat and --error")
     one = choose(cli, run, id)
-    given = None if value is None else read_value(value)
+    given = None if value is None else ui.read_value(value)
     if one.kind != "effect":
         if value is None:
             raise UsageError(f"{one.id} is no effect but a {one.kind}", hint="give its answer")

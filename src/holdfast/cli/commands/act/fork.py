@@ -8,16 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from holdfast.checkpoint.inspect import Origin
-from holdfast.cli.framework import (
-    Argument,
-    Cell,
-    Cli,
-    Document,
-    Line,
-    Option,
-    command,
-    read_pairs,
-)
+from holdfast.cli import framework as ui
 
 if TYPE_CHECKING:
     from holdfast.checkpoint.journal import CheckpointDraft, Loaded
@@ -25,7 +16,7 @@ if TYPE_CHECKING:
     from holdfast.core.records import Header
 
 
-class Fork(Document, kw_only=True, tag="fork"):
+class Fork(ui.Document, kw_only=True, tag="fork"):
     """``fork``"""
 
     run_id: str
@@ -35,29 +26,29 @@ class Fork(Document, kw_only=True, tag="fork"):
     changed: list[str]
 
 
-@command
+@ui.command
 def fork(
-    cli: Cli,
-    checkpoint: Annotated[str, Argument(metavar="RUN[@N]", help="Where to begin.")],
+    cli: ui.Cli,
+    checkpoint: Annotated[str, ui.Argument(metavar="RUN[@N]", help="Where to begin.")],
     set: Annotated[
         list[str] | None,
-        Option("--set", metavar="KEY=VALUE", help="Begin with another value; JSON or text."),
+        ui.Option("--set", metavar="KEY=VALUE", help="Begin with another value; JSON or text."),
     ] = None,
-    run_id: Annotated[str | None, Option("--as", metavar="RUN", help="Its run id.")] = None,
+    run_id: Annotated[str | None, ui.Option("--as", metavar="RUN", help="Its run id.")] = None,
 ) -> None:
     """Start a new run with the state of a checkpoint. The source stays as it is.
 
     The fork of a graph or an agent inherits no effects: it calls whatever it needs again. That of
     a workflow has the calls that were recorded by then.
     """
-    edit = read_pairs("--set", set or ())
+    edit = ui.read_pairs("--set", set or ())
     document = fork_from(cli.manager, cli.finder.checkpoint(checkpoint), edit, run_id)
     origin = document.forked_from
 
     def text() -> Iterator[object]:
         changed = f", {', '.join(edit)} changed" if edit else ""
         source = f" forked from {origin.run_id}@{origin.step}{changed}"
-        yield Line.of(Cell(document.run_id, "bold"), source)
+        yield ui.Line.of(ui.Cell(document.run_id, "bold"), source)
 
     cli.give(document, text)
 

@@ -6,24 +6,13 @@ from collections.abc import Iterator
 from typing import Annotated
 
 from holdfast.checkpoint.groups import GroupCheckpoint, MemberStatus
-from holdfast.cli.framework import (
-    Argument,
-    Cell,
-    Cli,
-    Column,
-    Document,
-    Line,
-    Option,
-    Table,
-    command,
-    counted,
-)
+from holdfast.cli import framework as ui
 from holdfast.errors import NotFoundError, UsageError
 
 _ACTIONS = ("show", "checkpoint", "fork", "export", "import", "pin", "unpin", "prune")
 
 
-class GroupView(Document, kw_only=True, tag="group"):
+class GroupView(ui.Document, kw_only=True, tag="group"):
     """``group``"""
 
     group: str
@@ -34,22 +23,22 @@ class GroupView(Document, kw_only=True, tag="group"):
     """The checkpoints of the group that were pruned."""
 
 
-@command
+@ui.command
 def group(
-    cli: Cli,
-    action: Annotated[str, Argument(metavar="ACTION", help=f"One of {', '.join(_ACTIONS)}.")],
-    name: Annotated[str, Argument(metavar="GROUP", help="The group; for import, the file.")],
+    cli: ui.Cli,
+    action: Annotated[str, ui.Argument(metavar="ACTION", help=f"One of {', '.join(_ACTIONS)}.")],
+    name: Annotated[str, ui.Argument(metavar="GROUP", help="The group; for import, the file.")],
     words: Annotated[
         list[str] | None,
-        Argument(metavar="WORD", help="Runs, a checkpoint, a name or a file: see above."),
+        ui.Argument(metavar="WORD", help="Runs, a checkpoint, a name or a file: see above."),
     ] = None,
     at: Annotated[
-        str | None, Option(metavar="ID", help="The checkpoint to fork from; else the newest.")
+        str | None, ui.Option(metavar="ID", help="The checkpoint to fork from; else the newest.")
     ] = None,
     at_step: Annotated[
-        int | None, Option(metavar="N", help="Refuse unless every member has reached step N.")
+        int | None, ui.Option(metavar="N", help="Refuse unless every member has reached step N.")
     ] = None,
-    keep: Annotated[int, Option(metavar="N", help="How many checkpoints prune keeps.")] = 1,
+    keep: Annotated[int, ui.Option(metavar="N", help="How many checkpoints prune keeps.")] = 1,
 ) -> None:
     """Checkpoint, compare and fork several runs as one.
 
@@ -103,26 +92,26 @@ def _one(words: list[str], usage: str) -> str:
 
 
 def _text(document: GroupView) -> Iterator[object]:
-    yield Line.of(
-        Cell(document.group, "bold"), f"  {counted(len(document.checkpoints), 'checkpoint')}"
+    yield ui.Line.of(
+        ui.Cell(document.group, "bold"), f"  {ui.counted(len(document.checkpoints), 'checkpoint')}"
     )
     columns = [
-        Column("MEMBER", gives=True),
-        Column("STEP", right=True),
-        Column("IN THE GROUP", right=True),
-        Column("STATUS"),
+        ui.Column("MEMBER", gives=True),
+        ui.Column("STEP", right=True),
+        ui.Column("IN THE GROUP", right=True),
+        ui.Column("STATUS"),
     ]
     rows = [
         ["-" if value is None else value for value in (one.run_id, one.step, one.group_step)]
         + [one.status]
         for one in document.members
     ]
-    yield Table(columns, rows)
+    yield ui.Table(columns, rows)
     for taken in document.checkpoints:
         steps = ", ".join(f"{part.run_id}@{part.step}" for part in taken.members)
         marks = "  pinned" if taken.pinned else ""
-        yield Line.of(
-            Cell(taken.id, "cyan"), f"  {taken.saved_at:%Y-%m-%d %H:%M:%S}  {steps}{marks}"
+        yield ui.Line.of(
+            ui.Cell(taken.id, "cyan"), f"  {taken.saved_at:%Y-%m-%d %H:%M:%S}  {steps}{marks}"
         )
     for checkpoint_id in document.dropped:
         yield f"dropped {checkpoint_id}"

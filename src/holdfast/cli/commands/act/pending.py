@@ -5,46 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import partial
-from typing import Annotated, ClassVar, NoReturn
+from typing import Annotated, NoReturn
 
 import msgspec
 
 from holdfast.checkpoint.effects import Waiting
+from holdfast.cli import framework as ui
 from holdfast.cli.commands.act.waiting import effect_choices, pending_in
-from holdfast.cli.framework import (
-    Argument,
-    Cell,
-    Cli,
-    Column,
-    Document,
-    Line,
-    Option,
-    Table,
-    command,
-    raw,
-    value_text,
-    when,
-)
 
 _EVERY = 0.25
 _AT_LEAST = 5.0
 """Seconds after which it looks even if no change was noticed."""
 
 
-class Pending(Document, kw_only=True, tag="pending"):
+class Pending(ui.Document, kw_only=True, tag="pending"):
     """``pending``"""
 
-    items: ClassVar[str] = "pending"
-    row: ClassVar[str] = "waiting"
-    pending: list[Waiting]
+    pending: Annotated[list[Waiting], ui.Rows("waiting")]
 
 
-@command
+@ui.command
 def pending(
-    cli: Cli,
-    run: Annotated[str | None, Argument(metavar="RUN", help="Only this run.")] = None,
+    cli: ui.Cli,
+    run: Annotated[str | None, ui.Argument(metavar="RUN", help="Only this run.")] = None,
     follow: Annotated[
-        bool, Option("--follow", help="Print the list again at each change, until Ctrl-C.")
+        bool, ui.Option("--follow", help="Print the list again at each change, until Ctrl-C.")
     ] = False,
 ) -> None:
     """List what runs wait for: questions, events, times, and effects in doubt."""
@@ -64,11 +49,11 @@ def pending(
 
 def _document(found: list[Waiting]) -> Pending:
     return Pending(
-        pending=[msgspec.structs.replace(one, question=raw(one.question)) for one in found]
+        pending=[msgspec.structs.replace(one, question=ui.raw(one.question)) for one in found]
     )
 
 
-def _follow(cli: Cli, run: str | None) -> NoReturn:
+def _follow(cli: ui.Cli, run: str | None) -> NoReturn:
     """Print what is waited for, and again whenever that has changed."""
     from holdfast.storage.base import RunWatch
 
@@ -84,7 +69,7 @@ def _follow(cli: Cli, run: str | None) -> NoReturn:
 
 def _news(found: list[Waiting]) -> Iterator[object]:
     count = f"{len(found)} waiting" if found else "nothing waits"
-    yield Line.of(Cell(f"{datetime.now(UTC):%H:%M:%S} UTC", "dim"), f"  {count}")
+    yield ui.Line.of(ui.Cell(f"{datetime.now(UTC):%H:%M:%S} UTC", "dim"), f"  {count}")
     yield from pending_table(found)
 
 
@@ -93,27 +78,27 @@ def pending_table(found: list[Waiting]) -> Iterator[object]:
     if not found:
         return
     columns = (
-        Column("run", gives=True, rank=3),
-        Column("id", gives=True, rank=2),
-        Column("what"),
-        Column("expects", gives=True, rank=1),
-        Column("question", gives=True, enough=24),
+        ui.Column("run", gives=True, rank=3),
+        ui.Column("id", gives=True, rank=2),
+        ui.Column("what"),
+        ui.Column("expects", gives=True, rank=1),
+        ui.Column("question", gives=True, enough=24),
     )
     rows = [
         [
-            Cell(one.run_id, "bold"),
+            ui.Cell(one.run_id, "bold"),
             one.id,
-            Cell("effect in doubt", "yellow") if one.kind == "effect" else one.kind,
-            value_text(one.schema, 40) if one.schema else "",
+            ui.Cell("effect in doubt", "yellow") if one.kind == "effect" else one.kind,
+            ui.value_text(one.schema, 40) if one.schema else "",
             _description(one),
         ]
         for one in found
     ]
-    yield Table(columns, rows)
+    yield ui.Table(columns, rows)
 
 
 def _description(one: Waiting) -> str:
     if one.kind == "effect":
         return f"{one.name} at step {one.step}, node {one.node}; key {one.key}"
-    what = value_text(one.question) if one.kind == "question" else one.name
-    return f"{what} until {when(one.until)}" if one.until is not None else what
+    what = ui.value_text(one.question) if one.kind == "question" else one.name
+    return f"{what} until {ui.when(one.until)}" if one.until is not None else what

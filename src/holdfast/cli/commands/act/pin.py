@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated
 
-from holdfast.cli.framework import Argument, Cell, Cli, Document, Line, Option, command
+from holdfast.cli import framework as ui
 
-Place = Annotated[str, Argument(metavar="RUN[@N]", help="The checkpoint.")]
+Place = Annotated[str, ui.Argument(metavar="RUN[@N]", help="The checkpoint.")]
 
 
-class Marked(Document, kw_only=True, tag="marked"):
+class Marked(ui.Document, kw_only=True, tag="marked"):
     """``tag`` and ``pin``"""
 
     run_id: str
@@ -20,11 +20,11 @@ class Marked(Document, kw_only=True, tag="marked"):
     pinned: bool
 
 
-@command
+@ui.command
 def pin(
-    cli: Cli,
+    cli: ui.Cli,
     checkpoint: Place,
-    remove: Annotated[bool, Option("--remove", "-r", help="Unpin it.")] = False,
+    remove: Annotated[bool, ui.Option("--remove", "-r", help="Unpin it.")] = False,
 ) -> None:
     """Keep a checkpoint whatever the retention rules say."""
     header = cli.finder.checkpoint(checkpoint)
@@ -32,7 +32,7 @@ def pin(
     show_marks(cli, header.id)
 
 
-def show_marks(cli: Cli, checkpoint_id: str) -> None:
+def show_marks(cli: ui.Cli, checkpoint_id: str) -> None:
     """Print the pin and the tags of a checkpoint."""
     header = cli.finder.checkpoint(checkpoint_id)
     document = Marked(
@@ -45,10 +45,10 @@ def show_marks(cli: Cli, checkpoint_id: str) -> None:
 
     def text() -> Iterator[object]:
         marks = [*(["pinned"] if document.pinned else []), *(f"#{tag}" for tag in header.tags)]
-        yield Line.of(
-            Cell(f"{header.run_id}@{header.step}", "bold"),
+        yield ui.Line.of(
+            ui.Cell(f"{header.run_id}@{header.step}", "bold"),
             " ",
-            Cell(" ".join(marks) or "no marks", "cyan"),
+            ui.Cell(" ".join(marks) or "no marks", "cyan"),
         )
 
     cli.give(document, text)

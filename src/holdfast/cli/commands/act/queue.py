@@ -4,22 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import msgspec
 
-from holdfast.cli.framework import (
-    Argument,
-    Cell,
-    Cli,
-    Column,
-    Document,
-    Line,
-    Option,
-    Table,
-    command,
-    when,
-)
+from holdfast.cli import framework as ui
 from holdfast.core.policy import QueueEntry, QueueInfo, QueueSettings, Unserved, WorkerProcess
 from holdfast.errors import NotFoundError, UsageError
 from holdfast.storage.addresses import nearest
@@ -47,77 +36,72 @@ class QueueRun(msgspec.Struct, kw_only=True):
         return cls(**{**facts, "due": due})
 
 
-class QueueList(Document, kw_only=True, tag="queues"):
+class QueueList(ui.Document, kw_only=True, tag="queues"):
     """``queue``"""
 
-    items: ClassVar[str] = "queues"
-    row: ClassVar[str] = "queue"
-    queues: list[QueueInfo]
+    queues: Annotated[list[QueueInfo], ui.Rows("queue")]
     unserved: list[Unserved]
     """Ready runs that no worker takes, by queue and code."""
 
 
-class QueueDocument(Document, kw_only=True, tag="queue"):
+class QueueDocument(ui.Document, kw_only=True, tag="queue"):
     """``queue show``, ``dead``, ``pause``, ``resume`` and ``limit``"""
 
-    items: ClassVar[str] = "runs"
-    row: ClassVar[str] = "queued-run"
     queue: str
     """Its name; empty for all."""
     settings: QueueSettings
-    runs: list[QueueRun]
+    runs: Annotated[list[QueueRun], ui.Rows("queued-run")]
 
 
-class Requeued(Document, kw_only=True, tag="requeued"):
+class Requeued(ui.Document, kw_only=True, tag="requeued"):
     """``queue requeue``, ``queue cancel``, ``queue rebuild``"""
 
     runs: list[str]
     entries: int
 
 
-class WorkerList(Document, kw_only=True, tag="workers"):
+class WorkerList(ui.Document, kw_only=True, tag="workers"):
     """``queue workers``"""
 
-    items: ClassVar[str] = "workers"
-    row: ClassVar[str] = "worker-process"
-    workers: list[WorkerProcess]
+    workers: Annotated[list[WorkerProcess], ui.Rows("worker-process")]
 
 
 _LISTED = 100
 
 
-@command
+@ui.command
 def queue(
-    cli: Cli,
+    cli: ui.Cli,
     action: Annotated[
         str,
-        Argument(
+        ui.Argument(
             metavar="ACTION",
             help="list, show, dead, workers, pause, resume, limit, requeue, cancel, rebuild.",
         ),
     ] = "list",
     names: Annotated[
-        list[str] | None, Argument(metavar="NAME", help="A queue; for requeue and cancel, runs.")
+        list[str] | None, ui.Argument(metavar="NAME", help="A queue; for requeue and cancel, runs.")
     ] = None,
     state: Annotated[
-        str | None, Option(metavar="STATE", help="Only runs that are so: ready, waiting, ...")
+        str | None, ui.Option(metavar="STATE", help="Only runs that are so: ready, waiting, ...")
     ] = None,
-    limit: Annotated[int, Option("-n", "--limit", metavar="N", help="How many runs.", min=1)] = (
+    limit: Annotated[int, ui.Option("-n", "--limit", metavar="N", help="How many runs.", min=1)] = (
         _LISTED
     ),
     concurrency: Annotated[
-        int | None, Option(metavar="N", help="Runs at a time; 0 for any number.", min=0)
+        int | None, ui.Option(metavar="N", help="Runs at a time; 0 for any number.", min=0)
     ] = None,
     key_concurrency: Annotated[
-        int | None, Option(metavar="N", help="Runs of a key at a time; 0 for any.", min=0)
+        int | None, ui.Option(metavar="N", help="Runs of a key at a time; 0 for any.", min=0)
     ] = None,
     rate: Annotated[
-        str | None, Option(metavar="N/SECONDS", help="Starts in a time, as in 100/60; 0 for any.")
+        str | None,
+        ui.Option(metavar="N/SECONDS", help="Starts in a time, as in 100/60; 0 for any."),
     ] = None,
     attempts: Annotated[
-        int | None, Option(metavar="N", help="Failures until a run is a dead letter.", min=1)
+        int | None, ui.Option(metavar="N", help="Failures until a run is a dead letter.", min=1)
     ] = None,
-    all_dead: Annotated[bool, Option("--dead", help="requeue: all dead letters.")] = False,
+    all_dead: Annotated[bool, ui.Option("--dead", help="requeue: all dead letters.")] = False,
 ) -> None:
     """See and steer the queues of runs.
 
@@ -176,32 +160,32 @@ def _limits(
     return given
 
 
-def _list(cli: Cli) -> None:
+def _list(cli: ui.Cli) -> None:
     from holdfast.executors import queues, unserved
 
     found, left = queues(cli.manager), unserved(cli.manager)
 
     def text() -> Iterator[object]:
         columns = (
-            Column("queue", gives=True, rank=3),
-            *(Column(name) for name in ("ready", "running", "waiting", "dead", "cancelled")),
-            Column("limits", gives=True),
+            ui.Column("queue", gives=True, rank=3),
+            *(ui.Column(name) for name in ("ready", "running", "waiting", "dead", "cancelled")),
+            ui.Column("limits", gives=True),
         )
         rows = [
             [
-                Cell(one.name, "bold"),
+                ui.Cell(one.name, "bold"),
                 *(str(getattr(one, name)) for name in ("ready", "running", "waiting")),
-                Cell(str(one.dead), "red" if one.dead else "dim"),
+                ui.Cell(str(one.dead), "red" if one.dead else "dim"),
                 str(one.cancelled),
                 _limit_text(one.settings),
             ]
             for one in found
         ]
         if rows:
-            yield Table(columns, rows)
+            yield ui.Table(columns, rows)
         for one in left:
             runs = f"{one.runs} ready {'run' if one.runs == 1 else 'runs'} of {one.queue}"
-            yield Line.of(Cell(f"no worker serves {one.target}: ", "yellow"), f"{runs}")
+            yield ui.Line.of(ui.Cell(f"no worker serves {one.target}: ", "yellow"), f"{runs}")
 
     cli.give(QueueList(queues=found, unserved=left), text)
     if cli.for_people and not found:
@@ -219,7 +203,7 @@ def _limit_text(settings: QueueSettings) -> str:
     return ", ".join(told)
 
 
-def _show(cli: Cli, name: str, state: str | None, limit: int) -> None:
+def _show(cli: ui.Cli, name: str, state: str | None, limit: int) -> None:
     from holdfast.executors import queue_entries, queues
 
     states = ("ready", "waiting", "running", "dead", "cancelled")
@@ -244,67 +228,67 @@ def _show(cli: Cli, name: str, state: str | None, limit: int) -> None:
 
 def _entries(document: QueueDocument) -> Iterator[object]:
     if limits := _limit_text(document.settings):
-        yield Line.of(Cell(document.queue, "bold"), f": {limits}")
+        yield ui.Line.of(ui.Cell(document.queue, "bold"), f": {limits}")
     if not document.runs:
         return
     columns = (
-        Column("run", gives=True, rank=3),
-        Column("state"),
-        Column("code", gives=True, rank=1),
-        Column("priority"),
-        Column("key", gives=True),
-        Column("failures"),
-        Column("due"),
-        Column("reason", gives=True, enough=24),
+        ui.Column("run", gives=True, rank=3),
+        ui.Column("state"),
+        ui.Column("code", gives=True, rank=1),
+        ui.Column("priority"),
+        ui.Column("key", gives=True),
+        ui.Column("failures"),
+        ui.Column("due"),
+        ui.Column("reason", gives=True, enough=24),
     )
     rows = [
         [
-            Cell(one.run_id, "bold"),
-            Cell(one.state, "red" if one.state == "dead" else ""),
+            ui.Cell(one.run_id, "bold"),
+            ui.Cell(one.state, "red" if one.state == "dead" else ""),
             one.target,
             str(one.priority),
             one.key,
             str(one.failures),
-            when(one.due) if one.due is not None else "",
+            ui.when(one.due) if one.due is not None else "",
             one.reason,
         ]
         for one in document.runs
     ]
-    yield Table(columns, rows)
+    yield ui.Table(columns, rows)
 
 
-def _workers(cli: Cli) -> None:
+def _workers(cli: ui.Cli) -> None:
     from holdfast.executors import list_workers
 
     found = list_workers(cli.manager)
 
     def text() -> Iterator[object]:
         columns = (
-            Column("worker", gives=True, rank=3),
-            Column("runs"),
-            Column("queues", gives=True, rank=1),
-            Column("serves", gives=True),
-            Column("seen"),
+            ui.Column("worker", gives=True, rank=3),
+            ui.Column("runs"),
+            ui.Column("queues", gives=True, rank=1),
+            ui.Column("serves", gives=True),
+            ui.Column("seen"),
         )
         rows = [
             [
-                Cell(f"{one.host}:{one.pid}", "bold"),
+                ui.Cell(f"{one.host}:{one.pid}", "bold"),
                 f"{len(one.runs)} of {one.concurrency}" if one.concurrency else str(len(one.runs)),
                 ", ".join(one.queues),
                 ", ".join(one.serves),
-                when(one.seen_at) if one.seen_at is not None else "",
+                ui.when(one.seen_at) if one.seen_at is not None else "",
             ]
             for one in found
         ]
         if rows:
-            yield Table(columns, rows)
+            yield ui.Table(columns, rows)
 
     cli.give(WorkerList(workers=found), text)
     if cli.for_people and not found:
         cli.say("there are no workers")
 
 
-def _change(cli: Cli, name: str, **changes: Any) -> None:
+def _change(cli: ui.Cli, name: str, **changes: Any) -> None:
     from holdfast.executors import queues, set_queue
 
     known = {one.name: one.settings for one in queues(cli.manager)}
@@ -315,12 +299,12 @@ def _change(cli: Cli, name: str, **changes: Any) -> None:
     document = QueueDocument(queue=name, settings=settings, runs=[])
 
     def text() -> Iterator[object]:
-        yield Line.of(Cell(name, "bold"), f": {_limit_text(settings) or 'no limits'}")
+        yield ui.Line.of(ui.Cell(name, "bold"), f": {_limit_text(settings) or 'no limits'}")
 
     cli.give(document, text)
 
 
-def _requeue(cli: Cli, runs: list[str], *, all_dead: bool) -> None:
+def _requeue(cli: ui.Cli, runs: list[str], *, all_dead: bool) -> None:
     from holdfast.executors import queue_entries, requeue
 
     if all_dead:
@@ -331,10 +315,12 @@ def _requeue(cli: Cli, runs: list[str], *, all_dead: bool) -> None:
     for run_id in runs:
         requeue(run_id, storage=cli.manager)
     document = Requeued(runs=runs, entries=len(runs))
-    cli.give(document, lambda: [Line.of("requeued ", Cell(run_id, "bold")) for run_id in runs])
+    cli.give(
+        document, lambda: [ui.Line.of("requeued ", ui.Cell(run_id, "bold")) for run_id in runs]
+    )
 
 
-def _cancel(cli: Cli, runs: list[str]) -> None:
+def _cancel(cli: ui.Cli, runs: list[str]) -> None:
     from holdfast.executors import cancel
 
     if not runs:
@@ -342,10 +328,12 @@ def _cancel(cli: Cli, runs: list[str]) -> None:
     for run_id in runs:
         cancel(run_id, storage=cli.manager)
     document = Requeued(runs=runs, entries=len(runs))
-    cli.give(document, lambda: [Line.of("cancelled ", Cell(run_id, "bold")) for run_id in runs])
+    cli.give(
+        document, lambda: [ui.Line.of("cancelled ", ui.Cell(run_id, "bold")) for run_id in runs]
+    )
 
 
-def _rebuild(cli: Cli) -> None:
+def _rebuild(cli: ui.Cli) -> None:
     from holdfast.executors import rebuild_queues
 
     count = rebuild_queues(cli.manager)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from holdfast.cli import framework as ui
 from holdfast.cli.commands.act.waiting import Id, WaitingRun, choose, settle
-from holdfast.cli.framework import Cli, Option, command
 
 
-@command
+@ui.command
 def reject(
-    cli: Cli,
+    cli: ui.Cli,
     run: WaitingRun,
     id: Id = None,
     reason: Annotated[
-        str | None, Option(help="Why, for an agent or a fleet that asks for approval.")
+        str | None, ui.Option(help="Why, for an agent or a fleet that asks for approval.")
     ] = None,
 ) -> None:
     """Answer no to the question that a run waits for."""

@@ -7,22 +7,8 @@ from collections.abc import Iterator
 from contextlib import nullcontext, redirect_stdout
 from typing import TYPE_CHECKING, Annotated, Literal
 
+from holdfast.cli import framework as ui
 from holdfast.cli.commands.act.waiting import effect_choices
-from holdfast.cli.framework import (
-    Argument,
-    Cell,
-    Cli,
-    Document,
-    DryRun,
-    Line,
-    Option,
-    Yes,
-    command,
-    exits,
-    import_from_here,
-    recorded_entry,
-    status_cell,
-)
 from holdfast.errors import HoldfastError, RunError, Signal, UsageError
 from holdfast.storage.base import RecordQuery
 
@@ -34,7 +20,7 @@ if TYPE_CHECKING:
 Outcome = Literal["planned", "completed", "waiting", "ended"]
 
 
-class Resume(Document, kw_only=True, tag="resume"):
+class Resume(ui.Document, kw_only=True, tag="resume"):
     """``resume``"""
 
     run_id: str
@@ -46,23 +32,25 @@ class Resume(Document, kw_only=True, tag="resume"):
     outcome: Outcome
 
 
-@command
+@ui.command
 def resume(
-    cli: Cli,
+    cli: ui.Cli,
     run: Annotated[
         str,
-        Argument(metavar="RUN[@N]", help="The run; with @N or a checkpoint, rewound to it first."),
+        ui.Argument(
+            metavar="RUN[@N]", help="The run; with @N or a checkpoint, rewound to it first."
+        ),
     ],
     entry: Annotated[
         str | None,
-        Option(
+        ui.Option(
             metavar="MODULE:NAME",
             help="The graph, fleet or agent, if the run does not record it.",
         ),
     ] = None,
-    force: Annotated[bool, Option("--force", help="Resume although the graph changed.")] = False,
-    dry_run: DryRun = False,
-    yes: Yes = False,
+    force: Annotated[bool, ui.Option("--force", help="Resume although the graph changed.")] = False,
+    dry_run: ui.DryRun = False,
+    yes: ui.Yes = False,
 ) -> int:
     """Resume a run that stopped, in this process.
 
@@ -92,7 +80,7 @@ def resume(
             yes=yes,
             hint="--yes imports it; or name it with --entry, or in [graphs] of holdfast.toml",
         )
-    import_from_here()
+    ui.import_from_here()
     graph = load_resumable(where)
     manager = StateManager(cli.storage)
     try:
@@ -101,8 +89,8 @@ def resume(
         asyncio.run(manager.close())
 
 
-def _recorded(cli: Cli, run: RunInfo) -> str:
-    entry = recorded_entry(cli.manager, run)
+def _recorded(cli: ui.Cli, run: RunInfo) -> str:
+    entry = ui.recorded_entry(cli.manager, run)
     if entry == "":
         raise UsageError(
             f"run {run.run_id!r} is a LangGraph thread",
@@ -119,7 +107,7 @@ def _recorded(cli: Cli, run: RunInfo) -> str:
     return entry
 
 
-def _explain(cli: Cli, found: RunInfo, where: str, earlier: Header | None) -> int:
+def _explain(cli: ui.Cli, found: RunInfo, where: str, earlier: Header | None) -> int:
     """Print what would happen, from the journal alone: no user code is imported."""
     from holdfast.runtime.resume import explain
 
@@ -130,7 +118,7 @@ def _explain(cli: Cli, found: RunInfo, where: str, earlier: Header | None) -> in
     return 0
 
 
-def _say(cli: Cli, plan: ResumePlan, earlier: Header | None, *, now: bool) -> str:
+def _say(cli: ui.Cli, plan: ResumePlan, earlier: Header | None, *, now: bool) -> str:
     """Print what happens, or would happen; gives the text."""
     text = (
         plan.tell(now=now) if earlier is None else rewind_text(cli.storage, plan, earlier, now=now)
@@ -175,7 +163,7 @@ def _common_ancestor(storage: Storage, newest: str, earlier: Header) -> Header |
 
 
 def _resume(
-    cli: Cli,
+    cli: ui.Cli,
     graph: Resumable,
     found: RunInfo,
     where: str,
@@ -206,13 +194,13 @@ def _resume(
     outcome: Outcome = "completed" if result.completed else "ended"
     _give(cli, plan, said, where, result.status, result.step, outcome)
     if result.status == "interrupted":
-        return exits.INTERRUPTED
+        return ui.exits.INTERRUPTED
     if result.status == "failed":
-        return exits.FAILED
-    return 0 if result.completed else exits.LIMIT
+        return ui.exits.FAILED
+    return 0 if result.completed else ui.exits.LIMIT
 
 
-def _waiting(cli: Cli, plan: ResumePlan, said: str, where: str) -> int:
+def _waiting(cli: ui.Cli, plan: ResumePlan, said: str, where: str) -> int:
     _give(cli, plan, said, where, "waiting", plan.step, "waiting")
     waits = (*plan.questions, *plan.in_doubt)
     for waiting in waits:
@@ -220,14 +208,14 @@ def _waiting(cli: Cli, plan: ResumePlan, said: str, where: str) -> int:
         if waiting.kind == "effect":
             how = effect_choices(plan.run_id, waiting.id if len(waits) > 1 else None)
         cli.say(
-            Cell(f"waits: {waiting.id}", "cyan"),
+            ui.Cell(f"waits: {waiting.id}", "cyan"),
             f" ({waiting.question or waiting.name}); {how}; then resume again",
         )
-    return exits.WAITING
+    return ui.exits.WAITING
 
 
 def _give(
-    cli: Cli,
+    cli: ui.Cli,
     plan: ResumePlan,
     said: str,
     where: str,
@@ -246,6 +234,8 @@ def _give(
 
     def text() -> Iterator[object]:
         if outcome != "planned":
-            yield Line.of(Cell(plan.run_id, "bold"), " ", status_cell(status), f" at step {step}")
+            yield ui.Line.of(
+                ui.Cell(plan.run_id, "bold"), " ", ui.status_cell(status), f" at step {step}"
+            )
 
     cli.give(document, text)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from holdfast.cli import framework as ui
 from holdfast.cli.commands.act.pin import Place, show_marks
-from holdfast.cli.framework import Argument, Cli, Option, command
 from holdfast.errors import UsageError
 
 
-@command
+@ui.command
 def tag(
-    cli: Cli,
+    cli: ui.Cli,
     checkpoint: Place,
-    names: Annotated[list[str] | None, Argument(metavar="NAME", help="The tags.")] = None,
+    names: Annotated[list[str] | None, ui.Argument(metavar="NAME", help="The tags.")] = None,
     remove: Annotated[
-        list[str] | None, Option("--remove", "-r", metavar="NAME", help="Remove this tag.")
+        list[str] | None, ui.Option("--remove", "-r", metavar="NAME", help="Remove this tag.")
     ] = None,
 ) -> None:
     """Add tags to a checkpoint, or remove some; tag:NAME then names it."""

@@ -8,29 +8,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
-from holdfast.cli.framework import (
-    Argument,
-    Cell,
-    Cli,
-    Document,
-    Line,
-    how_to_resume,
-    raw,
-    value_text,
-)
+from holdfast.cli import framework as ui
 from holdfast.errors import NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from holdfast.checkpoint.effects import Waiting
 
-WaitingRun = Annotated[str, Argument(metavar="RUN", help="The run that waits.")]
+WaitingRun = Annotated[str, ui.Argument(metavar="RUN", help="The run that waits.")]
 Id = Annotated[
-    str | None, Argument(metavar="ID", help="Which one, if several wait; pending lists them.")
+    str | None, ui.Argument(metavar="ID", help="Which one, if several wait; pending lists them.")
 ]
 Outcome = Literal["answered", "happened", "failed", "repeat"]
 
 
-class Answered(Document, kw_only=True, tag="answered"):
+class Answered(ui.Document, kw_only=True, tag="answered"):
     """``approve``, ``reject`` and ``answer``"""
 
     run_id: str
@@ -40,7 +31,7 @@ class Answered(Document, kw_only=True, tag="answered"):
     value: msgspec.Raw
 
 
-def pending_in(cli: Cli, run: str | None) -> list[Waiting]:
+def pending_in(cli: ui.Cli, run: str | None) -> list[Waiting]:
     """List what all runs, or one of them, wait for."""
     from holdfast.checkpoint.effects import pending
 
@@ -48,7 +39,7 @@ def pending_in(cli: Cli, run: str | None) -> list[Waiting]:
     return pending(run_id, storage=cli.manager)
 
 
-def choose(cli: Cli, run: str, id: str | None, kind: str | None = None) -> Waiting:
+def choose(cli: ui.Cli, run: str, id: str | None, kind: str | None = None) -> Waiting:
     """The one that *id* and *kind* mean, of all that the run waits for."""
     found = pending_in(cli, run)
     if id is not None:
@@ -70,7 +61,7 @@ def choose(cli: Cli, run: str, id: str | None, kind: str | None = None) -> Waiti
     )
 
 
-def settle(cli: Cli, one: Waiting, value: Any, hint: str) -> None:
+def settle(cli: ui.Cli, one: Waiting, value: Any, hint: str) -> None:
     """Answer a question; an answer that does not fit is refused with *hint*."""
     from holdfast.checkpoint.effects import check_fits, resolve
 
@@ -98,28 +89,28 @@ def needs_outcome(one: Waiting) -> UsageError:
     )
 
 
-def say_settled(cli: Cli, one: Waiting, outcome: Outcome, value: Any) -> None:
+def say_settled(cli: ui.Cli, one: Waiting, outcome: Outcome, value: Any) -> None:
     """Print what was recorded, and how to resume the run."""
     document = Answered(
-        run_id=one.run_id, id=one.id, kind=one.kind, outcome=outcome, value=raw(value)
+        run_id=one.run_id, id=one.id, kind=one.kind, outcome=outcome, value=ui.raw(value)
     )
 
     def text() -> Iterator[object]:
-        said = f" {value_text(value)}" if value is not None else ""
-        yield Line.of(Cell(one.run_id, "bold"), f" {one.id}: {outcome}{said}")
+        said = f" {ui.value_text(value)}" if value is not None else ""
+        yield ui.Line.of(ui.Cell(one.run_id, "bold"), f" {one.id}: {outcome}{said}")
 
     cli.give(document, text)
     if cli.for_people:
-        cli.say(Cell(f"to continue: {_how_to_continue(cli, one.run_id)}", "dim"))
+        cli.say(ui.Cell(f"to continue: {_how_to_continue(cli, one.run_id)}", "dim"))
 
 
-def _how_to_continue(cli: Cli, run_id: str) -> str:
+def _how_to_continue(cli: ui.Cli, run_id: str) -> str:
     """Describe how to resume the run, or the run that contains it."""
     reader = cli.manager.reader
     run = reader.run(run_id)
     while run is not None and (newest := reader.newest(run)) is not None:
         parent = reader.run(str(newest.metadata.get("parent_run", "")))
         if parent is None:
-            return how_to_resume(cli, run)
+            return ui.how_to_resume(cli, run)
         run = parent
     return "start its program again"

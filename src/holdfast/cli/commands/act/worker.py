@@ -9,15 +9,7 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
-from holdfast.cli.framework import (
-    Argument,
-    Cli,
-    Document,
-    Option,
-    command,
-    import_from_here,
-    safe_json,
-)
+from holdfast.cli import framework as ui
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
@@ -27,7 +19,7 @@ _LETTING_GO = 2.0
 """Seconds that the process takes at most to let go of its runs when it ends."""
 
 
-class WorkerEvent(Document, kw_only=True, tag="worker"):
+class WorkerEvent(ui.Document, kw_only=True, tag="worker"):
     """``worker``: one line for each event, always as JSON"""
 
     at: datetime
@@ -36,31 +28,31 @@ class WorkerEvent(Document, kw_only=True, tag="worker"):
     facts: dict[str, Any]
 
 
-@command
+@ui.command
 def worker(
-    cli: Cli,
+    cli: ui.Cli,
     code: Annotated[
         list[str],
-        Argument(metavar="MODULE[:NAME]", help="Workflows, graphs, agents or fleets to serve."),
+        ui.Argument(metavar="MODULE[:NAME]", help="Workflows, graphs, agents or fleets to serve."),
     ],
     queues: Annotated[
-        str, Option("--queues", metavar="A,B", help="The queues that it takes runs from.")
+        str, ui.Option("--queues", metavar="A,B", help="The queues that it takes runs from.")
     ] = "default",
     concurrency: Annotated[
-        int, Option(metavar="N", help="Runs that it executes at the same time.", min=1)
+        int, ui.Option(metavar="N", help="Runs that it executes at the same time.", min=1)
     ] = 8,
     lease: Annotated[
         float,
-        Option(metavar="SECONDS", help="After so long a silence others take its runs.", min=1),
+        ui.Option(metavar="SECONDS", help="After so long a silence others take its runs.", min=1),
     ] = 30.0,
     grace: Annotated[
-        float, Option(metavar="SECONDS", help="How long a stop waits for steps to end.", min=0)
+        float, ui.Option(metavar="SECONDS", help="How long a stop waits for steps to end.", min=0)
     ] = 30.0,
     listen: Annotated[
-        str | None, Option(metavar="HOST:PORT", help="Serve /healthz and /metrics there.")
+        str | None, ui.Option(metavar="HOST:PORT", help="Serve /healthz and /metrics there.")
     ] = None,
     until_idle: Annotated[
-        bool, Option("--until-idle", help="End when no run is ready or executed.")
+        bool, ui.Option("--until-idle", help="End when no run is ready or executed.")
     ] = False,
 ) -> int:
     """Execute queued runs until it is stopped.
@@ -75,14 +67,14 @@ def worker(
     """
     from holdfast.executors import Worker, schedules_in, serve_metrics, served_by
 
-    import_from_here()
+    ui.import_from_here()
     names = [name.strip() for name in queues.split(",") if name.strip()]
     if not names:
         raise UsageError(f"--queues is {queues!r}", hint="name queues: --queues mail,default")
     out, lock = cli.terminal.stdout, threading.Lock()
 
     def log(event: str, facts: dict[str, Any]) -> None:
-        line = safe_json(WorkerEvent(at=datetime.now(UTC), event=event, facts=facts))
+        line = ui.safe_json(WorkerEvent(at=datetime.now(UTC), event=event, facts=facts))
         with lock:
             out.write(line + "\n")
             out.flush()

@@ -5,21 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from holdfast.cli.framework import Cli, Document, Line, Option, Runs, command, counted
+from holdfast.cli import framework as ui
 
 
-class Encrypted(Document, kw_only=True, tag="encrypted"):
+class Encrypted(ui.Document, kw_only=True, tag="encrypted"):
     """``encrypt``"""
 
     runs: list[str]
 
 
-@command
+@ui.command
 def encrypt(
-    cli: Cli,
-    runs: Runs = None,
+    cli: ui.Cli,
+    runs: ui.Runs = None,
     scratch: Annotated[
-        Path, Option(metavar="DIR", help="Directory for the encrypted files under way.")
+        Path, ui.Option(metavar="DIR", help="Directory for the encrypted files under way.")
     ] = Path(".holdfast/encrypting"),
 ) -> None:
     """Encrypt runs in the clear with HOLDFAST_ENCRYPTION_KEY or .._KEY_FILE.
@@ -35,5 +35,5 @@ def encrypt(
             advance()
     if runs is None:
         changed += manager.encrypt_runs(scratch=scratch)  # those an interrupted call left behind
-    text = f"{len(changed)} of {counted(len(chosen), 'run')} encrypted"
-    cli.give(Encrypted(runs=changed), lambda: [Line.of(text)])
+    text = f"{len(changed)} of {ui.counted(len(chosen), 'run')} encrypted"
+    cli.give(Encrypted(runs=changed), lambda: [ui.Line.of(text)])

@@ -4,27 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
+from holdfast.cli import framework as ui
 from holdfast.cli.commands.keep.policy import spelled
 from holdfast.cli.commands.keep.prune import free, plan_free
-from holdfast.cli.framework import (
-    Cell,
-    CheckpointInfo,
-    Cli,
-    Column,
-    Document,
-    DryRun,
-    Line,
-    Option,
-    Runs,
-    Table,
-    Yes,
-    command,
-    counted,
-    size,
-    when,
-)
 from holdfast.core.policy import Rules
 from holdfast.errors import NotFoundError, UsageError
 
@@ -34,35 +18,35 @@ if TYPE_CHECKING:
     from holdfast.storage.base import RunInfo
 
 _SHOWN = 40
-_Last = Annotated[str | None, Option(metavar="N", help="The newest N; or unlimited.")]
+_Last = Annotated[str | None, ui.Option(metavar="N", help="The newest N; or unlimited.")]
 _Within = Annotated[
     str | None,
-    Option(metavar="AGE", help="All up to this age, seen from the newest: 2y5m7d3h."),
+    ui.Option(metavar="AGE", help="All up to this age, seen from the newest: 2y5m7d3h."),
 ]
-_Every = Annotated[str | None, Option(metavar="N", help="One of every N steps.")]
-_Hourly = Annotated[str | None, Option(metavar="N", help="The newest of each of N hours.")]
-_Daily = Annotated[str | None, Option(metavar="N", help="The newest of each of N days.")]
-_Weekly = Annotated[str | None, Option(metavar="N", help="The newest of each of N weeks.")]
-_Monthly = Annotated[str | None, Option(metavar="N", help="The newest of each of N months.")]
-_Yearly = Annotated[str | None, Option(metavar="N", help="The newest of each of N years.")]
-_Failed = Annotated[str | None, Option(metavar="AGE", help="Those of failed runs, up to this age.")]
+_Every = Annotated[str | None, ui.Option(metavar="N", help="One of every N steps.")]
+_Hourly = Annotated[str | None, ui.Option(metavar="N", help="The newest of each of N hours.")]
+_Daily = Annotated[str | None, ui.Option(metavar="N", help="The newest of each of N days.")]
+_Weekly = Annotated[str | None, ui.Option(metavar="N", help="The newest of each of N weeks.")]
+_Monthly = Annotated[str | None, ui.Option(metavar="N", help="The newest of each of N months.")]
+_Yearly = Annotated[str | None, ui.Option(metavar="N", help="The newest of each of N years.")]
+_Failed = Annotated[
+    str | None, ui.Option(metavar="AGE", help="Those of failed runs, up to this age.")
+]
 _MaxAge = Annotated[
-    str | None, Option(metavar="AGE", help="Nothing older than this, whatever other rules say.")
+    str | None, ui.Option(metavar="AGE", help="Nothing older than this, whatever other rules say.")
 ]
 
 
-class DecidedCheckpoint(CheckpointInfo, kw_only=True):
+class DecidedCheckpoint(ui.CheckpointInfo, kw_only=True):
     """A checkpoint with the decision about it."""
 
     keep: bool
     reasons: tuple[str, ...]
 
 
-class Forget(Document, kw_only=True, tag="forget"):
+class Forget(ui.Document, kw_only=True, tag="forget"):
     """``forget``"""
 
-    items: ClassVar[str] = "decisions"
-    row: ClassVar[str] = "decision"
     dry_run: bool
     rules: dict[str, Any]
     origin: str
@@ -71,13 +55,13 @@ class Forget(Document, kw_only=True, tag="forget"):
     freed_bytes: int
     """The bytes that `holdfast prune` frees, or that --prune freed."""
     deleted_runs: list[str]
-    decisions: list[DecidedCheckpoint]
+    decisions: Annotated[list[DecidedCheckpoint], ui.Rows("decision")]
 
 
-@command
+@ui.command
 def forget(
-    cli: Cli,
-    runs: Runs = None,
+    cli: ui.Cli,
+    runs: ui.Runs = None,
     keep_last: _Last = None,
     keep_within: _Within = None,
     keep_every: _Every = None,
@@ -87,20 +71,21 @@ def forget(
     keep_monthly: _Monthly = None,
     keep_yearly: _Yearly = None,
     keep_tags: Annotated[
-        list[str] | None, Option("--keep-tag", metavar="TAG", help="Those with it; a,b needs both.")
+        list[str] | None,
+        ui.Option("--keep-tag", metavar="TAG", help="Those with it; a,b needs both."),
     ] = None,
     keep_status: Annotated[
-        list[str] | None, Option(metavar="STATUS", help="Those with this status.")
+        list[str] | None, ui.Option(metavar="STATUS", help="Those with this status.")
     ] = None,
     keep_failed: _Failed = None,
     max_age: _MaxAge = None,
-    group_by: Annotated[str, Option(help="run, name or all: what is counted together.")] = "run",
+    group_by: Annotated[str, ui.Option(help="run, name or all: what is counted together.")] = "run",
     whole_run: Annotated[
-        bool, Option("--whole-run", help="Delete the runs with exactly these ids.")
+        bool, ui.Option("--whole-run", help="Delete the runs with exactly these ids.")
     ] = False,
-    prune: Annotated[bool, Option("--prune", help="Free the space as well.")] = False,
-    dry_run: DryRun = False,
-    yes: Yes = False,
+    prune: Annotated[bool, ui.Option("--prune", help="Free the space as well.")] = False,
+    dry_run: ui.DryRun = False,
+    yes: ui.Yes = False,
 ) -> None:
     """Drop checkpoints that no rule keeps.
 
@@ -131,17 +116,17 @@ def forget(
         _forget(cli, chosen, *_rules(cli, rules, group_by), prune=prune, dry_run=dry_run, yes=yes)
 
 
-def _rules(cli: Cli, given: dict[str, Any], group_by: str) -> tuple[Rules, str]:
+def _rules(cli: ui.Cli, given: dict[str, Any], group_by: str) -> tuple[Rules, str]:
     if given:
         return Rules.from_mapping({**given, "group_by": group_by}), "options"
     rules = cli.settings.rules()
     if rules.empty:
-        cli.say("there are no rules, so nothing is dropped", Cell(" (give --keep-last)", "dim"))
+        cli.say("there are no rules, so nothing is dropped", ui.Cell(" (give --keep-last)", "dim"))
     return rules, cli.settings.retention.origin
 
 
 def _forget(
-    cli: Cli,
+    cli: ui.Cli,
     runs: list[RunInfo],
     rules: Rules,
     origin: str,
@@ -160,7 +145,7 @@ def _forget(
         return
     if cli.for_people and not yes:
         cli.terminal.show(_plan_lines(decisions, document))
-    cli.confirm(f"{counted(gone, 'checkpoint')} would be dropped", yes=yes)
+    cli.confirm(f"{ui.counted(gone, 'checkpoint')} would be dropped", yes=yes)
     many = len({one.header.run_id for one in decisions if not one.keep})
     with cli.progress("forgetting", many) as advance:
         for _ in bulk.forget(cli.manager.reader, cli.manager.retention, decisions):
@@ -206,7 +191,7 @@ def _freed(
 
 
 def _delete(
-    cli: Cli, run_ids: list[str], rules: dict[str, Any], *, dry_run: bool, yes: bool
+    cli: ui.Cli, run_ids: list[str], rules: dict[str, Any], *, dry_run: bool, yes: bool
 ) -> None:
     """Delete whole runs."""
     if rules or not run_ids:
@@ -224,16 +209,16 @@ def _delete(
         decisions=[],
     )
     if not dry_run:
-        many = counted(document.forgotten, "checkpoint")
+        many = ui.counted(document.forgotten, "checkpoint")
         cli.confirm(f"{names} would be deleted, {many}", yes=yes)
         for run in runs:
             cli.manager.delete_run(run.run_id)
         cli.storage.compact()
     word = "would be deleted" if dry_run else "deleted"
-    cli.give(document, lambda: [Line.of(Cell(names, "bold"), f" {word}")])
+    cli.give(document, lambda: [ui.Line.of(ui.Cell(names, "bold"), f" {word}")])
 
 
-def _exactly(cli: Cli, run_id: str) -> RunInfo:
+def _exactly(cli: ui.Cli, run_id: str) -> RunInfo:
     """The run with that full id, if no live process holds it; no name, no prefix."""
     from holdfast.checkpoint.effects import check_not_held
 
@@ -248,42 +233,42 @@ def _exactly(cli: Cli, run_id: str) -> RunInfo:
 
 def _plan_lines(decisions: list[Decision], document: Forget) -> Iterator[object]:
     columns = (
-        Column("checkpoint", gives=True, rank=2),
-        Column("saved", gives=True, rank=1, whole=True),
-        Column("kind"),
-        Column(""),
-        Column("reasons", gives=True),
+        ui.Column("checkpoint", gives=True, rank=2),
+        ui.Column("saved", gives=True, rank=1, whole=True),
+        ui.Column("kind"),
+        ui.Column(""),
+        ui.Column("reasons", gives=True),
     )
     rows = [
         [
-            Cell(f"{header.run_id}@{header.step}", "bold" if keep else "dim"),
-            Cell(when(header.saved_at), "dim"),
+            ui.Cell(f"{header.run_id}@{header.step}", "bold" if keep else "dim"),
+            ui.Cell(ui.when(header.saved_at), "dim"),
             header.kind,
-            Cell("keep", "green") if keep else Cell("drop", "red"),
+            ui.Cell("keep", "green") if keep else ui.Cell("drop", "red"),
             ", ".join(reasons),
         ]
         for header, keep, reasons in decisions[:_SHOWN]
     ]
     if rows:
-        yield Table(columns, rows)
+        yield ui.Table(columns, rows)
     if len(decisions) > _SHOWN:
-        yield Cell(f"... {len(decisions) - _SHOWN:,} more; --jsonl lists all", "dim")
-    yield Line.of(
+        yield ui.Cell(f"... {len(decisions) - _SHOWN:,} more; --jsonl lists all", "dim")
+    yield ui.Line.of(
         f"keep {document.kept:,}, drop {document.forgotten:,}",
-        Cell(f" ({_freeing(document)})" if document.forgotten else "", "dim"),
+        ui.Cell(f" ({_freeing(document)})" if document.forgotten else "", "dim"),
     )
 
 
-def _done_line(document: Forget, many: int, *, pruned: bool) -> Line:
-    dropped = counted(document.forgotten, "checkpoint")
-    freed = f"{size(document.freed_bytes)} freed" if pruned else _freeing(document)
-    return Line.of(
-        f"dropped {dropped} of {counted(many, 'run')}, kept {document.kept:,}",
-        Cell(f" ({freed})", "dim"),
+def _done_line(document: Forget, many: int, *, pruned: bool) -> ui.Line:
+    dropped = ui.counted(document.forgotten, "checkpoint")
+    freed = f"{ui.size(document.freed_bytes)} freed" if pruned else _freeing(document)
+    return ui.Line.of(
+        f"dropped {dropped} of {ui.counted(many, 'run')}, kept {document.kept:,}",
+        ui.Cell(f" ({freed})", "dim"),
     )
 
 
 def _freeing(document: Forget) -> str:
     if document.freed_bytes:
-        return f"holdfast prune frees {size(document.freed_bytes)}"
+        return f"holdfast prune frees {ui.size(document.freed_bytes)}"
     return "prune frees nothing yet: kept checkpoints build on what is dropped"

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from holdfast.cli.framework import Argument, Cell, Cli, Document, Line, command
+from holdfast.cli import framework as ui
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
     from holdfast.core.policy import Rules
 
 
-class Policy(Document, kw_only=True, tag="policy"):
+class Policy(ui.Document, kw_only=True, tag="policy"):
     """``policy``"""
 
     origin: str
@@ -23,10 +23,10 @@ class Policy(Document, kw_only=True, tag="policy"):
     keeps_all: bool
 
 
-@command
+@ui.command
 def policy(
-    cli: Cli,
-    action: Annotated[str, Argument(metavar="show", help="What to do: show it.")] = "show",
+    cli: ui.Cli,
+    action: Annotated[str, ui.Argument(metavar="show", help="What to do: show it.")] = "show",
 ) -> None:
     """Show the rules that `holdfast forget` applies when it is given none."""
     if action != "show":
@@ -39,8 +39,8 @@ def policy(
             yield "everything is kept"
         for name, value in document.rules.items():
             shown = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-            yield Line.of(Cell(f"{name:<14}", "blue"), shown)
-        yield Line.of(Cell(f"from {document.origin}", "dim"))
+            yield ui.Line.of(ui.Cell(f"{name:<14}", "blue"), shown)
+        yield ui.Line.of(ui.Cell(f"from {document.origin}", "dim"))
 
     cli.give(document, text)
 

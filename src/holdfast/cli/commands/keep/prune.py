@@ -3,24 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from holdfast.cli.framework import (
-    Cell,
-    Cli,
-    Column,
-    Document,
-    DryRun,
-    Line,
-    Runs,
-    Table,
-    Yes,
-    command,
-    counted,
-    size,
-)
+from holdfast.cli import framework as ui
 
 if TYPE_CHECKING:
     from holdfast.checkpoint.manager import CheckpointManager
@@ -36,19 +23,19 @@ class PruneRow(msgspec.Struct, kw_only=True):
     bytes: int
 
 
-class Prune(Document, kw_only=True, tag="prune"):
+class Prune(ui.Document, kw_only=True, tag="prune"):
     """``prune``"""
 
-    items: ClassVar[str] = "runs"
-    row: ClassVar[str] = "pruned"
     dry_run: bool
     records: int
     bytes: int
-    runs: list[PruneRow]
+    runs: Annotated[list[PruneRow], ui.Rows("pruned")]
 
 
-@command
-def prune(cli: Cli, runs: Runs = None, dry_run: DryRun = False, yes: Yes = False) -> None:
+@ui.command
+def prune(
+    cli: ui.Cli, runs: ui.Runs = None, dry_run: ui.DryRun = False, yes: ui.Yes = False
+) -> None:
     """Free the space of checkpoints that were forgotten.
 
     Records that a kept checkpoint builds on stay. It works run by run: interrupted anywhere, it
@@ -62,13 +49,13 @@ def prune(cli: Cli, runs: Runs = None, dry_run: DryRun = False, yes: Yes = False
         runs=[PruneRow(run_id=o.run_id, records=o.records, bytes=o.stored) for o in found],
     )
     if found and not dry_run:
-        records = counted(document.records, "record")
-        cli.confirm(f"{records} would be erased, {size(document.bytes)}", yes=yes)
+        records = ui.counted(document.records, "record")
+        cli.confirm(f"{records} would be erased, {ui.size(document.bytes)}", yes=yes)
         _free(cli, found)
     cli.give(document, lambda: _text(document))
 
 
-def free(cli: Cli, runs: Sequence[RunInfo]) -> int:
+def free(cli: ui.Cli, runs: Sequence[RunInfo]) -> int:
     """Free what these runs have forgotten; gives the bytes."""
     found = _plans(cli, runs)
     _free(cli, found)
@@ -84,7 +71,7 @@ def plan_free(
     return plan_freeing(manager.retention, run, hiding)
 
 
-def _plans(cli: Cli, runs: Sequence[RunInfo]) -> list[Freed]:
+def _plans(cli: ui.Cli, runs: Sequence[RunInfo]) -> list[Freed]:
     found: list[Freed] = []
     with cli.progress("looking", len(runs)) as advance:
         for run in runs:
@@ -95,7 +82,7 @@ def _plans(cli: Cli, runs: Sequence[RunInfo]) -> list[Freed]:
     return found
 
 
-def _free(cli: Cli, found: list[Freed]) -> None:
+def _free(cli: ui.Cli, found: list[Freed]) -> None:
     with cli.progress("pruning", len(found)) as advance:
         for one in found:
             cli.manager.cleanup_old_checkpoints(one.run_id)
@@ -104,8 +91,16 @@ def _free(cli: Cli, found: list[Freed]) -> None:
 
 def _text(document: Prune) -> Iterator[object]:
     if document.runs:
-        columns = (Column("run", gives=True), Column("records", right=True), Column("freed"))
-        rows = [[Cell(one.run_id, "bold"), one.records, size(one.bytes)] for one in document.runs]
-        yield Table(columns, rows)
+        columns = (
+            ui.Column("run", gives=True),
+            ui.Column("records", right=True),
+            ui.Column("freed"),
+        )
+        rows = [
+            [ui.Cell(one.run_id, "bold"), one.records, ui.size(one.bytes)] for one in document.runs
+        ]
+        yield ui.Table(columns, rows)
     word = "would be freed" if document.dry_run else "freed"
-    yield Line.of(f"{size(document.bytes)} {word}" if document.runs else "there is nothing to free")
+    yield ui.Line.of(
+        f"{ui.size(document.bytes)} {word}" if document.runs else "there is nothing to free"
+    )

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Annotated
 
 from holdfast.checkpoint.repair import RunRepair
-from holdfast.cli.framework import Argument, Cli, Document, DryRun, Yes, command
+from holdfast.cli import framework as ui
 from holdfast.errors import DataError
 
 
-class Repair(Document, kw_only=True, tag="repair"):
+class Repair(ui.Document, kw_only=True, tag="repair"):
     """``repair``"""
 
     dry_run: bool
@@ -18,12 +18,12 @@ class Repair(Document, kw_only=True, tag="repair"):
     runs: tuple[RunRepair, ...]
 
 
-@command
+@ui.command
 def repair(
-    cli: Cli,
-    run: Annotated[str | None, Argument(metavar="RUN", help="Only this run; else all.")] = None,
-    dry_run: DryRun = False,
-    yes: Yes = False,
+    cli: ui.Cli,
+    run: Annotated[str | None, ui.Argument(metavar="RUN", help="Only this run; else all.")] = None,
+    dry_run: ui.DryRun = False,
+    yes: ui.Yes = False,
 ) -> None:
     """Set damaged records aside so that the rest of a run can be used; guess nothing.
 
@@ -40,7 +40,7 @@ def repair(
     cli.give(document, lambda: [str(report)])
 
 
-def _run_id(cli: Cli, text: str) -> str:
+def _run_id(cli: ui.Cli, text: str) -> str:
     """The run's id; if damage prevents looking it up, *text* itself."""
     try:
         return cli.finder.run(text).run_id

@@ -5,25 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from holdfast.cli.framework import Cli, Document, Line, Option, Runs, command, counted
+from holdfast.cli import framework as ui
 from holdfast.errors import UsageError
 
 _VARIABLES = ("HOLDFAST_ENCRYPTION_KEY", "HOLDFAST_ENCRYPTION_KEY_FILE")
 
 
-class Rotated(Document, kw_only=True, tag="rotated"):
+class Rotated(ui.Document, kw_only=True, tag="rotated"):
     """``rotate-key``"""
 
     runs: int
 
 
-@command
+@ui.command
 def rotate_key(
-    cli: Cli,
-    runs: Runs = None,
+    cli: ui.Cli,
+    runs: ui.Runs = None,
     old_key_file: Annotated[
         list[Path] | None,
-        Option(metavar="FILE", help="A file with a key that encrypts runs now."),
+        ui.Option(metavar="FILE", help="A file with a key that encrypts runs now."),
     ] = None,
 ) -> None:
     """Encrypt the keys of runs with the key of HOLDFAST_ENCRYPTION_KEY or .._KEY_FILE.
@@ -43,5 +43,5 @@ def rotate_key(
         for run in chosen:
             changed += manager.rotate_keys(run.run_id)
             advance()
-    text = f"{changed} of {counted(len(chosen), 'run')} changed keys"
-    cli.give(Rotated(runs=changed), lambda: [Line.of(text)])
+    text = f"{changed} of {ui.counted(len(chosen), 'run')} changed keys"
+    cli.give(Rotated(runs=changed), lambda: [ui.Line.of(text)])

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated
 
-from holdfast.cli.framework import Argument, Cell, Cli, Document, Line, Option, command, exits
+from holdfast.cli import framework as ui
 from holdfast.errors import SchemaError, UsageError
 from holdfast.storage.addresses import StorageURL, has_scheme
 
 _UPGRADABLE = ("postgres", "postgresql")
 
 
-class StorageFormat(Document, kw_only=True, tag="storage"):
+class StorageFormat(ui.Document, kw_only=True, tag="storage"):
     """``storage upgrade``"""
 
     storage: str
@@ -21,11 +21,15 @@ class StorageFormat(Document, kw_only=True, tag="storage"):
     problem: str
 
 
-@command
+@ui.command
 def storage(
-    cli: Cli,
-    action: Annotated[str, Argument(metavar="upgrade", help="What to do: upgrade it.")] = "upgrade",
-    check: Annotated[bool, Option("--check", help="Change nothing; say if it is needed.")] = False,
+    cli: ui.Cli,
+    action: Annotated[
+        str, ui.Argument(metavar="upgrade", help="What to do: upgrade it.")
+    ] = "upgrade",
+    check: Annotated[
+        bool, ui.Option("--check", help="Change nothing; say if it is needed.")
+    ] = False,
 ) -> int:
     """Bring the tables of a storage to the format of this Holdfast.
 
@@ -47,13 +51,15 @@ def storage(
 
     def text() -> Iterator[object]:
         word = "upgraded" if needed else document.problem or "up to date"
-        yield Line.of(f"{document.storage}: ", Cell(word, "red" if document.problem else "green"))
+        yield ui.Line.of(
+            f"{document.storage}: ", ui.Cell(word, "red" if document.problem else "green")
+        )
 
     cli.give(document, text)
-    return exits.NO_LONGER_FITS if document.problem else 0
+    return ui.exits.NO_LONGER_FITS if document.problem else 0
 
 
-def _problem(cli: Cli) -> str:
+def _problem(cli: ui.Cli) -> str:
     """Why an upgrade is needed; empty if it is not."""
     from holdfast.storage.base import open_storage
 

@@ -3,42 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from holdfast.checkpoint.repair import RunVerdict
-from holdfast.cli.framework import (
-    Cell,
-    Cli,
-    Column,
-    Document,
-    Line,
-    Option,
-    Runs,
-    Table,
-    command,
-    counted,
-    exits,
-)
+from holdfast.cli import framework as ui
 from holdfast.errors import HoldfastError
 
 
-class Verify(Document, kw_only=True, tag="verify"):
+class Verify(ui.Document, kw_only=True, tag="verify"):
     """``verify``"""
 
-    items: ClassVar[str] = "runs"
-    row: ClassVar[str] = "verdict"
     read_data: bool
     sound: bool
-    runs: list[RunVerdict]
+    runs: Annotated[list[RunVerdict], ui.Rows("verdict")]
     """A run without problems is sound."""
 
 
-@command
+@ui.command
 def verify(
-    cli: Cli,
-    runs: Runs = None,
+    cli: ui.Cli,
+    runs: ui.Runs = None,
     read_data: Annotated[
-        bool, Option("--read-data", help="Open every record and rebuild every state.")
+        bool, ui.Option("--read-data", help="Open every record and rebuild every state.")
     ] = False,
 ) -> int:
     """Check runs: heads, the digests of all headers, and that keyframes are there.
@@ -48,11 +34,11 @@ def verify(
     document = verify_runs(cli, runs, read_data=read_data)
     cli.give(document, lambda: _text(document))
     if not document.sound and cli.for_people:
-        cli.say(Cell("holdfast repair --dry-run shows what can be repaired", "dim"))
-    return 0 if document.sound else exits.DAMAGED
+        cli.say(ui.Cell("holdfast repair --dry-run shows what can be repaired", "dim"))
+    return 0 if document.sound else ui.exits.DAMAGED
 
 
-def verify_runs(cli: Cli, names: list[str] | None, *, read_data: bool) -> Verify:
+def verify_runs(cli: ui.Cli, names: list[str] | None, *, read_data: bool) -> Verify:
     """Check the runs that are named, or all."""
     from holdfast.checkpoint.repair import verify_headers, verify_missing, verify_run
 
@@ -61,7 +47,7 @@ def verify_runs(cli: Cli, names: list[str] | None, *, read_data: bool) -> Verify
     try:
         chosen = cli.finder.runs(names)
     except HoldfastError as error:
-        if exits.code_of(error) != exits.DAMAGED:
+        if ui.exits.code_of(error) != ui.exits.DAMAGED:
             raise
         verdicts.append(RunVerdict(str(error.facts.get("run_id", "")), 0, (error.message,)))
         chosen = []
@@ -79,15 +65,17 @@ def verify_runs(cli: Cli, names: list[str] | None, *, read_data: bool) -> Verify
 def _text(document: Verify) -> Iterator[object]:
     bad = [one for one in document.runs if not one]
     if bad:
-        columns = (Column("run", gives=True, rank=1), Column("problem", gives=True))
-        rows = [[Cell(one.run_id, "bold"), Cell(p, "red")] for one in bad for p in one.problems]
-        yield Table(columns, rows)
+        columns = (ui.Column("run", gives=True, rank=1), ui.Column("problem", gives=True))
+        rows = [
+            [ui.Cell(one.run_id, "bold"), ui.Cell(p, "red")] for one in bad for p in one.problems
+        ]
+        yield ui.Table(columns, rows)
     total = sum(one.records for one in document.runs)
-    checked = counted(total, "header")
+    checked = ui.counted(total, "header")
     how = "--read-data opens every record"
     if document.read_data:
-        checked, how = counted(total, "record"), "every state rebuilt"
-    word = Cell("sound", "green") if document.sound else Cell(f"{len(bad)} damaged", "red")
-    yield Line.of(
-        f"{counted(len(document.runs), 'run')}, {checked}: ", word, Cell(f" ({how})", "dim")
+        checked, how = ui.counted(total, "record"), "every state rebuilt"
+    word = ui.Cell("sound", "green") if document.sound else ui.Cell(f"{len(bad)} damaged", "red")
+    yield ui.Line.of(
+        f"{ui.counted(len(document.runs), 'run')}, {checked}: ", word, ui.Cell(f" ({how})", "dim")
     )

@@ -3,23 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import msgspec
 
-from holdfast.cli.framework import (
-    Cell,
-    Cli,
-    Column,
-    Document,
-    Line,
-    Option,
-    Runs,
-    Table,
-    command,
-    counted,
-    exits,
-)
+from holdfast.cli import framework as ui
 from holdfast.errors import ConflictError, CorruptError, UsageError
 from holdfast.storage.addresses import mask_url
 
@@ -32,21 +20,19 @@ class CopyRow(msgspec.Struct, kw_only=True):
     error: str = ""
 
 
-class Copied(Document, kw_only=True, tag="copied"):
+class Copied(ui.Document, kw_only=True, tag="copied"):
     """``copy``"""
 
-    items: ClassVar[str] = "runs"
-    row: ClassVar[str] = "copied"
     to: str
     records: int
-    runs: list[CopyRow]
+    runs: Annotated[list[CopyRow], ui.Rows("copied")]
 
 
-@command
+@ui.command
 def copy(
-    cli: Cli,
-    runs: Runs = None,
-    to: Annotated[str, Option(metavar="URL", help="The other storage.")] = "",
+    cli: ui.Cli,
+    runs: ui.Runs = None,
+    to: Annotated[str, ui.Option(metavar="URL", help="The other storage.")] = "",
 ) -> int:
     """Bring the copies of runs in another storage up to date.
 
@@ -69,16 +55,20 @@ def copy(
             advance()
     document = Copied(to=mask_url(to), records=sum(row.records for row in rows), runs=rows)
     cli.give(document, lambda: _copied(document))
-    return exits.PARTIAL if any(row.error for row in rows) else 0
+    return ui.exits.PARTIAL if any(row.error for row in rows) else 0
 
 
 def _copied(document: Copied) -> Iterator[object]:
     new = [row for row in document.runs if row.records or row.error]
     if new:
-        columns = (Column("run", gives=True), Column("records", right=True), Column("", gives=True))
-        yield Table(
-            columns, [[Cell(r.run_id, "bold"), r.records, Cell(r.error, "red")] for r in new]
+        columns = (
+            ui.Column("run", gives=True),
+            ui.Column("records", right=True),
+            ui.Column("", gives=True),
+        )
+        yield ui.Table(
+            columns, [[ui.Cell(r.run_id, "bold"), r.records, ui.Cell(r.error, "red")] for r in new]
         )
     same = len(document.runs) - len(new)
-    rest = f", {counted(same, 'run')} up to date" if same else ""
-    yield Line.of(f"{counted(document.records, 'record')} copied to {document.to}{rest}")
+    rest = f", {ui.counted(same, 'run')} up to date" if same else ""
+    yield ui.Line.of(f"{ui.counted(document.records, 'record')} copied to {document.to}{rest}")

@@ -8,17 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from holdfast.cli.framework import (
-    Argument,
-    Cell,
-    Cli,
-    Document,
-    Line,
-    Option,
-    command,
-    counted,
-    size,
-)
+from holdfast.cli import framework as ui
 from holdfast.errors import ConflictError, StorageError, UsageError
 
 if TYPE_CHECKING:
@@ -27,7 +17,7 @@ if TYPE_CHECKING:
 _STYLES = ("agent", "fleet", "graph", "resilient")
 
 
-class Exported(Document, kw_only=True, tag="exported"):
+class Exported(ui.Document, kw_only=True, tag="exported"):
     """``export`` to a file"""
 
     run_id: str
@@ -37,24 +27,26 @@ class Exported(Document, kw_only=True, tag="exported"):
     bytes: int
 
 
-@command
+@ui.command
 def export(
-    cli: Cli,
-    run: Annotated[str, Argument(metavar="RUN", help="The run.")],
+    cli: ui.Cli,
+    run: Annotated[str, ui.Argument(metavar="RUN", help="The run.")],
     output: Annotated[
-        Path | None, Option("--output", "-o", metavar="FILE", help="Where to.")
+        Path | None, ui.Option("--output", "-o", metavar="FILE", help="Where to.")
     ] = None,
     html: Annotated[
-        bool, Option("--html", help="A web page with timeline, states and diffs.")
+        bool, ui.Option("--html", help="A web page with timeline, states and diffs.")
     ] = False,
-    style: Annotated[str, Option(help=f"With --json, the form: {', '.join(_STYLES)}.")] = "agent",
+    style: Annotated[
+        str, ui.Option(help=f"With --json, the form: {', '.join(_STYLES)}.")
+    ] = "agent",
     redact: Annotated[
-        bool, Option("--redact", help="Replace known secrets in a .holdfast file.")
+        bool, ui.Option("--redact", help="Replace known secrets in a .holdfast file.")
     ] = False,
     decrypt: Annotated[
-        bool, Option("--decrypt", help="Write an encrypted run in the clear.")
+        bool, ui.Option("--decrypt", help="Write an encrypted run in the clear.")
     ] = False,
-    overwrite: Annotated[bool, Option("--overwrite", help="Replace an existing file.")] = False,
+    overwrite: Annotated[bool, ui.Option("--overwrite", help="Replace an existing file.")] = False,
 ) -> None:
     """Write a run to a .holdfast file, which `holdfast import` reads anywhere.
 
@@ -90,7 +82,7 @@ def export(
     _say(cli, found, output, form)
 
 
-def _say(cli: Cli, run: RunInfo, path: Path, form: Any) -> None:
+def _say(cli: ui.Cli, run: RunInfo, path: Path, form: Any) -> None:
     document = Exported(
         run_id=run.run_id,
         path=str(path),
@@ -102,9 +94,11 @@ def _say(cli: Cli, run: RunInfo, path: Path, form: Any) -> None:
         return  # --json asks for the run itself
 
     def text() -> Iterator[object]:
-        yield Line.of(
-            Cell(document.path, "bold"),
-            Cell(f"  {counted(run.checkpoints, 'checkpoint')}, {size(document.bytes)}", "dim"),
+        yield ui.Line.of(
+            ui.Cell(document.path, "bold"),
+            ui.Cell(
+                f"  {ui.counted(run.checkpoints, 'checkpoint')}, {ui.size(document.bytes)}", "dim"
+            ),
         )
 
     cli.give(document, text)
@@ -122,14 +116,14 @@ def _safe(run_id: str) -> str:
     return medium_name(run_id).removeprefix("=")
 
 
-def _json(cli: Cli, run: RunInfo, style: Any) -> Iterator[str]:
+def _json(cli: ui.Cli, run: RunInfo, style: Any) -> Iterator[str]:
     from holdfast.checkpoint.transfer import json_lines
 
     for line in json_lines(cli.manager.reader, run.run_id, style):
         yield f"{line}\n"
 
 
-def _page(cli: Cli, run: RunInfo) -> Iterator[str]:
+def _page(cli: ui.Cli, run: RunInfo) -> Iterator[str]:
     from holdfast.web import run_file
 
     return run_file(cli.manager, run)

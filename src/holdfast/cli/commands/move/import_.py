@@ -6,21 +6,11 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-from holdfast.cli.framework import (
-    Argument,
-    Cell,
-    Cli,
-    Document,
-    Line,
-    Option,
-    command,
-    counted,
-    plain,
-)
+from holdfast.cli import framework as ui
 from holdfast.errors import ConflictError, NotFoundError, UsageError
 
 
-class Imported(Document, kw_only=True, tag="imported"):
+class Imported(ui.Document, kw_only=True, tag="imported"):
     """``import``"""
 
     run_id: str
@@ -28,25 +18,27 @@ class Imported(Document, kw_only=True, tag="imported"):
     checkpoints: int
 
 
-@command
+@ui.command
 def import_(
-    cli: Cli,
+    cli: ui.Cli,
     files: Annotated[
         list[Path],
-        Argument(
+        ui.Argument(
             metavar="FILE",
             help="Written by export; or a directory of Kaizen's or AgenticFleet's files.",
         ),
     ],
     run_id: Annotated[
-        str | None, Option("--as", metavar="RUN", help="Another id for the run.")
+        str | None, ui.Option("--as", metavar="RUN", help="Another id for the run.")
     ] = None,
     key_file: Annotated[
-        Path | None, Option(metavar="FILE", help="The key that the file is encrypted with.")
+        Path | None, ui.Option(metavar="FILE", help="The key that the file is encrypted with.")
     ] = None,
-    skip: Annotated[bool, Option("--skip-existing", help="Skip runs that exist already.")] = False,
+    skip: Annotated[
+        bool, ui.Option("--skip-existing", help="Skip runs that exist already.")
+    ] = False,
     trust: Annotated[
-        bool, Option("--trust", help="Lift the limits on size; for files you trust.")
+        bool, ui.Option("--trust", help="Lift the limits on size; for files you trust.")
     ] = False,
 ) -> None:
     """Import exported runs. Files are not trusted: each is checked before storing.
@@ -79,7 +71,7 @@ def import_(
                         hint="--as RUN gives it another id, --skip-existing skips it",
                         **error.facts,
                     ) from error
-                cli.say(Cell(f"{error.message}: {plain(path)} is skipped", "dim"))
+                cli.say(ui.Cell(f"{error.message}: {ui.plain(path)} is skipped", "dim"))
                 continue
             finally:
                 advance()
@@ -88,7 +80,7 @@ def import_(
             _say(cli, new, info.checkpoints, path)
 
 
-def _import_directory(cli: Cli, path: Path, run_id: str | None) -> None:
+def _import_directory(cli: ui.Cli, path: Path, run_id: str | None) -> None:
     from holdfast.integrations.checkpoint_files import import_checkpoint_files
 
     if run_id is not None:
@@ -97,9 +89,10 @@ def _import_directory(cli: Cli, path: Path, run_id: str | None) -> None:
         _say(cli, run.run_id, run.checkpoints, path)
 
 
-def _say(cli: Cli, run_id: str, checkpoints: int, path: Path) -> None:
+def _say(cli: ui.Cli, run_id: str, checkpoints: int, path: Path) -> None:
     document = Imported(run_id=run_id, path=str(path), checkpoints=checkpoints)
-    line = Line.of(
-        Cell(run_id, "bold"), Cell(f"  {counted(checkpoints, 'checkpoint')} from {path}", "dim")
+    line = ui.Line.of(
+        ui.Cell(run_id, "bold"),
+        ui.Cell(f"  {ui.counted(checkpoints, 'checkpoint')} from {path}", "dim"),
     )
     cli.stream(document, partial(list, [line]))

@@ -3,23 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import msgspec
 
-from holdfast.cli.framework import (
-    Argument,
-    Cell,
-    Cli,
-    Column,
-    Document,
-    Line,
-    Option,
-    Table,
-    command,
-    counted,
-    import_from_here,
-)
+from holdfast.cli import framework as ui
 from holdfast.errors import MissingExtraError, UsageError
 from holdfast.storage.addresses import mask_url
 
@@ -35,28 +23,27 @@ class ImportedThread(msgspec.Struct, kw_only=True):
     """The number of checkpoints that were new."""
 
 
-class LangGraphImport(Document, kw_only=True, tag="import-langgraph"):
+class LangGraphImport(ui.Document, kw_only=True, tag="import-langgraph"):
     """``import-langgraph``"""
 
-    items: ClassVar[str] = "threads"
-    row: ClassVar[str] = "thread"
     source: str
-    threads: list[ImportedThread]
+    threads: Annotated[list[ImportedThread], ui.Rows("thread")]
 
 
-@command
+@ui.command
 def import_langgraph(
-    cli: Cli,
-    kind: Annotated[str, Argument("KIND", help="What keeps the threads: sqlite or postgres.")],
-    url: Annotated[str, Argument("SOURCE", help="The SQLite file, or the database's address.")],
+    cli: ui.Cli,
+    kind: Annotated[str, ui.Argument("KIND", help="What keeps the threads: sqlite or postgres.")],
+    url: Annotated[str, ui.Argument("SOURCE", help="The SQLite file, or the database's address.")],
     threads: Annotated[
-        list[str] | None, Option("--thread", metavar="ID", help="Only this one; may be repeated.")
+        list[str] | None,
+        ui.Option("--thread", metavar="ID", help="Only this one; may be repeated."),
     ] = None,
     types: Annotated[
         list[str] | None,
-        Option("--type", metavar="MODULE:CLASS", help="A class of yours that the states hold."),
+        ui.Option("--type", metavar="MODULE:CLASS", help="A class of yours that the states hold."),
     ] = None,
-    name: Annotated[str, Option(help="The name of the runs.")] = "langgraph",
+    name: Annotated[str, ui.Option(help="The name of the runs.")] = "langgraph",
 ) -> None:
     """Import the threads of LangGraph's own checkpointers as runs of the same ids.
 
@@ -68,13 +55,13 @@ def import_langgraph(
     rows: list[ImportedThread] = []
     for one in _imported(cli, kind, url, threads, types or [], name):
         rows.append(ImportedThread(**msgspec.structs.asdict(one)))
-        cli.say(Cell(f"{one.thread_id}: {counted(one.checkpoints, 'checkpoint')}", "dim"))
+        cli.say(ui.Cell(f"{one.thread_id}: {ui.counted(one.checkpoints, 'checkpoint')}", "dim"))
     document = LangGraphImport(source=mask_url(url), threads=rows)
     cli.give(document, lambda: _text(document))
 
 
 def _imported(
-    cli: Cli, kind: str, url: str, threads: list[str] | None, types: list[str], name: str
+    cli: ui.Cli, kind: str, url: str, threads: list[str] | None, types: list[str], name: str
 ) -> Iterator[Any]:
     from holdfast.runtime.resume import load_object
 
@@ -84,7 +71,7 @@ def _imported(
         raise MissingExtraError(
             "LangGraph is not installed", hint="pip install 'holdfast[langgraph]'"
         ) from error
-    import_from_here()
+    ui.import_from_here()
     classes = [load_object(entry) for entry in types]
     for entry, cls in zip(types, classes, strict=True):
         if not isinstance(cls, type):
@@ -98,15 +85,15 @@ def _imported(
 def _text(document: LangGraphImport) -> Iterator[object]:
     if document.threads:
         columns = (
-            Column("thread", gives=True),
-            Column("checkpoints", right=True),
-            Column("new", right=True),
+            ui.Column("thread", gives=True),
+            ui.Column("checkpoints", right=True),
+            ui.Column("new", right=True),
         )
         rows = [
-            [Cell(one.thread_id, "bold"), one.checkpoints, one.added] for one in document.threads
+            [ui.Cell(one.thread_id, "bold"), one.checkpoints, one.added] for one in document.threads
         ]
-        yield Table(columns, rows)
+        yield ui.Table(columns, rows)
     new = sum(one.added for one in document.threads)
-    yield Line.of(
-        f"{counted(len(document.threads), 'thread')}, {counted(new, 'checkpoint')} imported"
+    yield ui.Line.of(
+        f"{ui.counted(len(document.threads), 'thread')}, {ui.counted(new, 'checkpoint')} imported"
     )

@@ -3,43 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from holdfast.checkpoint.inspect import Migrated
-from holdfast.cli.framework import (
-    Cell,
-    Cli,
-    Column,
-    Document,
-    DryRun,
-    Line,
-    Option,
-    Runs,
-    Table,
-    command,
-    counted,
-    import_modules,
-)
+from holdfast.cli import framework as ui
 
 
-class Migrate(Document, kw_only=True, tag="migrate"):
+class Migrate(ui.Document, kw_only=True, tag="migrate"):
     """``migrate``"""
 
-    items: ClassVar[str] = "runs"
-    row: ClassVar[str] = "migrated"
     dry_run: bool
-    runs: list[Migrated]
+    runs: Annotated[list[Migrated], ui.Rows("migrated")]
 
 
-@command
+@ui.command
 def migrate(
-    cli: Cli,
-    runs: Runs = None,
+    cli: ui.Cli,
+    runs: ui.Runs = None,
     module: Annotated[
         list[str] | None,
-        Option("--import", metavar="MODULE", help="Import it: it registers migrations."),
+        ui.Option("--import", metavar="MODULE", help="Import it: it registers migrations."),
     ] = None,
-    dry_run: DryRun = False,
+    dry_run: ui.DryRun = False,
 ) -> int:
     """Save the newest state of runs in the newest version of your migrations.
 
@@ -48,7 +33,7 @@ def migrate(
     """
     from holdfast.checkpoint.inspect import migrate_run
 
-    import_modules(module or ())
+    ui.import_modules(module or ())
     chosen = cli.finder.runs(runs)
     rows: list[Migrated] = []
     with cli.progress("migrating", len(chosen)) as advance:
@@ -64,20 +49,20 @@ def _migrated(document: Migrate) -> Iterator[object]:
     other = [row for row in document.runs if row.outcome != "current"]
     if other:
         columns = (
-            Column("run", gives=True),
-            Column("version"),
-            Column("what"),
-            Column("problem", gives=True),
+            ui.Column("run", gives=True),
+            ui.Column("version"),
+            ui.Column("what"),
+            ui.Column("problem", gives=True),
         )
         rows = [
             [
-                Cell(row.run_id, "bold"),
+                ui.Cell(row.run_id, "bold"),
                 f"{row.found} -> {row.wanted}",
-                Cell(row.outcome, "red" if row.outcome == "stuck" else "green"),
+                ui.Cell(row.outcome, "red" if row.outcome == "stuck" else "green"),
                 row.problem,
             ]
             for row in other
         ]
-        yield Table(columns, rows)
+        yield ui.Table(columns, rows)
     current = len(document.runs) - len(other)
-    yield Line.of(f"{current} of {counted(len(document.runs), 'run')} of the newest version")
+    yield ui.Line.of(f"{current} of {ui.counted(len(document.runs), 'run')} of the newest version")

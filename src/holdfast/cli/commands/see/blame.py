@@ -7,18 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
+from holdfast.cli import framework as ui
 from holdfast.cli.commands.see.paths import parts_of, pointer_of, tree_of, value_at
-from holdfast.cli.framework import (
-    Argument,
-    Cell,
-    CheckpointInfo,
-    Cli,
-    Document,
-    Line,
-    clock,
-    command,
-    cut,
-)
 from holdfast.errors import NotFoundError
 
 if TYPE_CHECKING:
@@ -26,19 +16,21 @@ if TYPE_CHECKING:
     from holdfast.storage.base import RunInfo
 
 
-class Blame(Document, kw_only=True, tag="blame"):
+class Blame(ui.Document, kw_only=True, tag="blame"):
     """``blame``"""
 
     key: str
-    checkpoint: CheckpointInfo
+    checkpoint: ui.CheckpointInfo
     value: Any
 
 
-@command
+@ui.command
 def blame(
-    cli: Cli,
-    run: Annotated[str, Argument(metavar="RUN", help="The run.")],
-    key: Annotated[str, Argument(metavar="KEY", help="A key, or a path such as plan[0].status.")],
+    cli: ui.Cli,
+    run: Annotated[str, ui.Argument(metavar="RUN", help="The run.")],
+    key: Annotated[
+        str, ui.Argument(metavar="KEY", help="A key, or a path such as plan[0].status.")
+    ],
 ) -> None:
     """Name the step that last wrote a value."""
     document = read_blame(cli.manager, cli.finder.run(run), key)
@@ -64,15 +56,15 @@ def read_blame(manager: CheckpointManager, run: RunInfo, key: str) -> Blame:
             run_id=run.run_id,
         )
     header = reader.resolve(found.checkpoint_id, run_id=run.run_id)
-    return Blame(key=key, checkpoint=CheckpointInfo.of(header), value=value)
+    return Blame(key=key, checkpoint=ui.CheckpointInfo.of(header), value=value)
 
 
 def _text(document: Blame) -> Iterator[object]:
     info = document.checkpoint
-    yield Line.of(
-        Cell(f"{info.run_id}@{info.step}", "bold"),
+    yield ui.Line.of(
+        ui.Cell(f"{info.run_id}@{info.step}", "bold"),
         f" ({info.node})" if info.node else "",
-        Cell(f"  {clock(info.saved_at)}  ", "dim"),
-        Cell(document.key, "blue"),
-        f" = {cut(msgspec.json.encode(document.value).decode(), 200)}",
+        ui.Cell(f"  {ui.clock(info.saved_at)}  ", "dim"),
+        ui.Cell(document.key, "blue"),
+        f" = {ui.cut(msgspec.json.encode(document.value).decode(), 200)}",
     )

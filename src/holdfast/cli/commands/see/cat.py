@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
+from holdfast.cli import framework as ui
 from holdfast.cli.addresses import split_path
 from holdfast.cli.commands.see.paths import parts_of, tree_of, value_at
-from holdfast.cli.framework import Argument, Cli, Document, command
 from holdfast.errors import NotFoundError
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from holdfast.core.records import Header
 
 
-class ValueAt(Document, kw_only=True, tag="value"):
+class ValueAt(ui.Document, kw_only=True, tag="value"):
     """``cat``"""
 
     run_id: str
@@ -26,11 +26,11 @@ class ValueAt(Document, kw_only=True, tag="value"):
     value: Any
 
 
-@command
+@ui.command
 def cat(
-    cli: Cli,
+    cli: ui.Cli,
     what: Annotated[
-        str, Argument(metavar="RUN[@N][:PATH]", help="The value; else the whole state.")
+        str, ui.Argument(metavar="RUN[@N][:PATH]", help="The value; else the whole state.")
     ],
 ) -> None:
     """Print one value of a checkpoint, as in RUN@12:state.messages[-1].content.
@@ -71,7 +71,7 @@ def _tree(manager: CheckpointManager, header: Header, key: list[str | int]) -> d
     return tree_of(manager.reader.load_visible(header))
 
 
-def _better(cli: Cli, what: str, error: NotFoundError) -> NotFoundError:
+def _better(cli: ui.Cli, what: str, error: NotFoundError) -> NotFoundError:
     """The error, with a hint if the path only lacks ``state`` at its start."""
     address, colon, path = what.rpartition(":")
     try:

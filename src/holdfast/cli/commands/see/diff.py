@@ -3,28 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from holdfast.cli.framework import (
-    Argument,
-    Cell,
-    ChangeRow,
-    CheckpointInfo,
-    Cli,
-    Document,
-    Line,
-    Option,
-    change_rows,
-    clock,
-    command,
-    counted,
-    cut,
-    keys_of,
-    money,
-    raw,
-)
+from holdfast.cli import framework as ui
 from holdfast.errors import NotFoundError
 
 if TYPE_CHECKING:
@@ -35,17 +18,19 @@ if TYPE_CHECKING:
 _INLINE = 60
 """An old and a new value of this many characters share a line."""
 _LONGEST = 200
-_SIGNS = {"add": Cell("+ ", "green"), "remove": Cell("- ", "red"), "replace": Cell("~ ", "yellow")}
+_SIGNS = {
+    "add": ui.Cell("+ ", "green"),
+    "remove": ui.Cell("- ", "red"),
+    "replace": ui.Cell("~ ", "yellow"),
+}
 
 
-class Diff(Document, kw_only=True, tag="diff"):
+class Diff(ui.Document, kw_only=True, tag="diff"):
     """``diff``"""
 
-    items: ClassVar[str] = "changes"
-    row: ClassVar[str] = "change"
-    a: CheckpointInfo
-    b: CheckpointInfo
-    changes: list[ChangeRow]
+    a: ui.CheckpointInfo
+    b: ui.CheckpointInfo
+    changes: Annotated[list[ui.ChangeRow], ui.Rows("change")]
     keys: list[str]
     """The keys of the state that differ."""
     appended: dict[str, int]
@@ -55,15 +40,15 @@ class Diff(Document, kw_only=True, tag="diff"):
     """The cost of the effects between the two; less than 0 if *a* cost more."""
 
 
-@command
+@ui.command
 def diff(
-    cli: Cli,
-    a: Annotated[str, Argument(metavar="A", help="A checkpoint; a run stands for its newest.")],
+    cli: ui.Cli,
+    a: Annotated[str, ui.Argument(metavar="A", help="A checkpoint; a run stands for its newest.")],
     b: Annotated[
-        str | None, Argument(metavar="B", help="Another; else A is compared with its parent.")
+        str | None, ui.Argument(metavar="B", help="Another; else A is compared with its parent.")
     ] = None,
     quiet: Annotated[
-        bool, Option("--quiet", "-q", help="Print nothing; exit 1 if they differ.")
+        bool, ui.Option("--quiet", "-q", help="Print nothing; exit 1 if they differ.")
     ] = False,
 ) -> int:
     """Show what turns the state of A into that of B: keys, items of lists, cost."""
@@ -74,7 +59,7 @@ def diff(
     return 0
 
 
-def _both(cli: Cli, a: str, b: str | None) -> tuple[Header, Header]:
+def _both(cli: ui.Cli, a: str, b: str | None) -> tuple[Header, Header]:
     if b is not None:
         return cli.finder.checkpoint(a), cli.finder.checkpoint(b)
     second = cli.finder.checkpoint(a)
@@ -93,20 +78,20 @@ def read_diff(manager: CheckpointManager, a: Header, b: Header) -> Diff:
 
     reader = manager.reader
     before, after = reader.load_visible(a), reader.load_visible(b)
-    changes = change_rows(changes_between(before, after))
+    changes = ui.change_rows(changes_between(before, after))
     appended: dict[str, int] = {}
     for row in changes:
         if row.op != "add":
-            row.old = raw(_old(before, row.path))
+            row.old = ui.raw(_old(before, row.path))
         if row.path.endswith("/-"):
             place = row.path.removesuffix("/-")
             appended[place] = appended.get(place, 0) + 1
     costs = [spent(manager.storage, header.run_id, header.seq) for header in (a, b)]
     return Diff(
-        a=CheckpointInfo.of(a),
-        b=CheckpointInfo.of(b),
+        a=ui.CheckpointInfo.of(a),
+        b=ui.CheckpointInfo.of(b),
         changes=changes,
-        keys=list(dict.fromkeys(keys_of(row.path)[0] for row in changes)),
+        keys=list(dict.fromkeys(ui.keys_of(row.path)[0] for row in changes)),
         appended=appended,
         tokens=costs[1].tokens - costs[0].tokens,
         dollars=costs[1].dollars - costs[0].dollars,
@@ -117,7 +102,7 @@ def _old(before: Loaded, path: str) -> Any:
     """The value at a JSON Pointer before the change."""
     from holdfast.core.values import decode
 
-    first, *rest = keys_of(path)
+    first, *rest = ui.keys_of(path)
     value: Any = decode(before.texts[first])
     for key in rest:
         value = value[int(key)] if isinstance(value, list) else value[key]
@@ -127,25 +112,25 @@ def _old(before: Loaded, path: str) -> Any:
 def diff_lines(document: Diff) -> Iterator[object]:
     """The difference for people."""
     for sign, info in (("---", document.a), ("+++", document.b)):
-        yield Line.of(
-            Cell(f"{sign} {info.run_id}@{info.step}", "bold"),
-            Cell(f"  {clock(info.saved_at)}  {info.checkpoint_id}", "dim"),
+        yield ui.Line.of(
+            ui.Cell(f"{sign} {info.run_id}@{info.step}", "bold"),
+            ui.Cell(f"  {ui.clock(info.saved_at)}  {info.checkpoint_id}", "dim"),
         )
     for row in document.changes:
-        shown = [_SIGNS[row.op], Cell(row.path[1:].removesuffix("/-"), "blue"), " "]
+        shown = [_SIGNS[row.op], ui.Cell(row.path[1:].removesuffix("/-"), "blue"), " "]
         old, new = _written(row.old), _written(row.value)
         match row.op:
             case "add":
-                yield Line.of(*shown, Cell(cut(new, _LONGEST), "green"))
+                yield ui.Line.of(*shown, ui.Cell(ui.cut(new, _LONGEST), "green"))
             case "remove":
-                yield Line.of(*shown, Cell(cut(old, _LONGEST), "red"))
+                yield ui.Line.of(*shown, ui.Cell(ui.cut(old, _LONGEST), "red"))
             case _ if len(old) + len(new) <= _INLINE:
-                yield Line.of(*shown, Cell(old, "red"), " -> ", Cell(new, "green"))
+                yield ui.Line.of(*shown, ui.Cell(old, "red"), " -> ", ui.Cell(new, "green"))
             case _:
-                yield Line.of(*shown)
-                yield Line.of(Cell(f"  - {cut(old, _LONGEST)}", "red"))
-                yield Line.of(Cell(f"  + {cut(new, _LONGEST)}", "green"))
-    yield Line.of(Cell(_summary(document), "dim"))
+                yield ui.Line.of(*shown)
+                yield ui.Line.of(ui.Cell(f"  - {ui.cut(old, _LONGEST)}", "red"))
+                yield ui.Line.of(ui.Cell(f"  + {ui.cut(new, _LONGEST)}", "green"))
+    yield ui.Line.of(ui.Cell(_summary(document), "dim"))
 
 
 def _written(value: Any) -> str:
@@ -156,9 +141,9 @@ def _summary(document: Diff) -> str:
     if not document.changes:
         return "the states are the same"
     differ = "differs" if len(document.keys) == 1 else "differ"
-    parts = [f"{counted(len(document.keys), 'key')} {differ}"]
+    parts = [f"{ui.counted(len(document.keys), 'key')} {differ}"]
     parts += (f"{place[1:]} +{count}" for place, count in document.appended.items())
     if document.dollars or document.tokens:
         sign = "-" if document.dollars < 0 else "+"
-        parts.append(f"cost {sign}{money(abs(document.dollars)) or '$0'}")
+        parts.append(f"cost {sign}{ui.money(abs(document.dollars)) or '$0'}")
     return ", ".join(parts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from holdfast.cli import framework as ui
 from holdfast.cli.commands.see.lanes import draw, newest_first
 from holdfast.cli.commands.see.log import (
     History,
@@ -14,7 +15,6 @@ from holdfast.cli.commands.see.log import (
     read_log,
     shown_notes,
 )
-from holdfast.cli.framework import Cell, Line, change_words, when
 
 if TYPE_CHECKING:
     from holdfast.checkpoint.inspect import TimelineEntry
@@ -73,28 +73,28 @@ def graph_lines(moments: list[TimelineEntry], *, notes: bool) -> Iterator[object
     names = max((len(_address(moment.header)) for moment in moments), default=0)
     for row in drawn:
         if row.id is None:
-            yield Line.of(Cell(row.prefix, "magenta"))
+            yield ui.Line.of(ui.Cell(row.prefix, "magenta"))
             continue
         moment = by_id[row.id]
         header = moment.header
         marks = mark_words(header, moment.pinned)
-        yield Line.of(
-            Cell(f"{row.prefix:<{wide}}  ", "magenta"),
-            Cell(f"{_address(header):<{names}}  ", "bold"),
-            Cell(f"{when(header.saved_at)}  ", "dim"),
+        yield ui.Line.of(
+            ui.Cell(f"{row.prefix:<{wide}}  ", "magenta"),
+            ui.Cell(f"{_address(header):<{names}}  ", "bold"),
+            ui.Cell(f"{ui.when(header.saved_at)}  ", "dim"),
             f"{header.node or '':<12}  ",
             marks,
             "  " if marks.text else "",
-            change_words(moment.changes, 30),
+            ui.change_words(moment.changes, 30),
             *error_cells(moment),
         )
         if notes:
             prefix = row.prefix.replace("*", "|" if header.parent in by_id else " ")
             for note in shown_notes(moment.notes):
                 words = f"  {note.kind} {note.state}".rstrip()
-                yield Line.of(
-                    Cell(f"{prefix:<{wide}}  ", "magenta"),
-                    Cell(f"{words}  ", "dim"),
+                yield ui.Line.of(
+                    ui.Cell(f"{prefix:<{wide}}  ", "magenta"),
+                    ui.Cell(f"{words}  ", "dim"),
                     note_words(note),
                 )
 

@@ -3,32 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
 from holdfast.checkpoint.inspect import NoteView
-from holdfast.cli.framework import (
-    All,
-    Argument,
-    Cell,
-    Checkpoint,
-    Cli,
-    Column,
-    Document,
-    Limit,
-    Option,
-    Table,
-    change_words,
-    checkpoint_of,
-    command,
-    cut,
-    money,
-    note_of,
-    size,
-    value_text,
-    when,
-)
+from holdfast.cli import framework as ui
 
 if TYPE_CHECKING:
     from holdfast.checkpoint.inspect import TimelineEntry
@@ -43,14 +23,12 @@ _LEFT_OUT = ("item", "key", "prune", "pin", "tag", "release", "writes")
 """Kinds of notes that only --operations shows: other columns or commands show their effect."""
 
 
-class Log(Document, kw_only=True, tag="log"):
+class Log(ui.Document, kw_only=True, tag="log"):
     """``log``"""
 
-    items: ClassVar[str] = "checkpoints"
-    row: ClassVar[str] = "checkpoint"
     run_id: str
     status: str
-    checkpoints: list[Checkpoint]
+    checkpoints: Annotated[list[ui.Checkpoint], ui.Rows("checkpoint")]
     open: list[NoteView]
     """Notes after the newest checkpoint."""
     more: bool
@@ -70,25 +48,27 @@ class History(msgspec.Struct, kw_only=True):
         return Log(
             run_id=self.run_id,
             status=self.status,
-            checkpoints=[checkpoint_of(moment) for moment in self.moments],
-            open=[note_of(note) for note in self.after],
+            checkpoints=[ui.checkpoint_of(moment) for moment in self.moments],
+            open=[ui.note_of(note) for note in self.after],
             more=self.more,
         )
 
 
-@command
+@ui.command
 def log(
-    cli: Cli,
-    run: Annotated[str, Argument(metavar="RUN", help="The run.")] = "latest",
+    cli: ui.Cli,
+    run: Annotated[str, ui.Argument(metavar="RUN", help="The run.")] = "latest",
     graph: Annotated[
-        bool, Option("--graph", "-g", help="With its forks, in lanes beside it.")
+        bool, ui.Option("--graph", "-g", help="With its forks, in lanes beside it.")
     ] = False,
     operations: Annotated[
-        bool, Option("--operations", "-o", help="Every record of the journal.")
+        bool, ui.Option("--operations", "-o", help="Every record of the journal.")
     ] = False,
-    scope: Annotated[str | None, Option(help="Only the checkpoints of this nested graph.")] = None,
-    limit: Limit = _SHOWN,
-    all: All = False,
+    scope: Annotated[
+        str | None, ui.Option(help="Only the checkpoints of this nested graph.")
+    ] = None,
+    limit: ui.Limit = _SHOWN,
+    all: ui.All = False,
 ) -> None:
     """Show what each step of a run changed, the newest first.
 
@@ -109,7 +89,7 @@ def log(
         history = read_log(cli.manager, found, scope=scope or "", limit=most)
         cli.give(history.document(), lambda: _table(history))
     if cli.for_people and history.more:
-        cli.say(Cell("there are earlier ones: -n or --all", "dim"))
+        cli.say(ui.Cell("there are earlier ones: -n or --all", "dim"))
 
 
 def read_log(
@@ -161,32 +141,34 @@ def _table(history: History) -> Iterator[object]:
     for moment in history.moments:
         rows.append(_row(moment))
         if moment.error:
-            rows.append(["", "", Cell("  error", "dim"), "", "", Cell(error_words(moment), "red")])
+            rows.append(
+                ["", "", ui.Cell("  error", "dim"), "", "", ui.Cell(error_words(moment), "red")]
+            )
         rows += map(_note_row, shown_notes(moment.notes))
     columns = (
-        Column("step", right=True),
-        Column("time", gives=True, rank=3, whole=True),
-        Column("node", gives=True, rank=4),
-        Column("marks", gives=True, rank=1),
-        Column("size", right=True, gives=True, rank=2),
-        Column("what changed", gives=True, enough=28),
+        ui.Column("step", right=True),
+        ui.Column("time", gives=True, rank=3, whole=True),
+        ui.Column("node", gives=True, rank=4),
+        ui.Column("marks", gives=True, rank=1),
+        ui.Column("size", right=True, gives=True, rank=2),
+        ui.Column("what changed", gives=True, enough=28),
     )
-    yield Table(columns, rows)
+    yield ui.Table(columns, rows)
 
 
 def _row(moment: TimelineEntry) -> list[object]:
     header = moment.header
     return [
-        Cell(header.step, "bold"),
-        Cell(when(header.saved_at), "dim"),
+        ui.Cell(header.step, "bold"),
+        ui.Cell(ui.when(header.saved_at), "dim"),
         header.node or "",
         mark_words(header, moment.pinned),
-        Cell(size(header.size), "dim"),
-        change_words(moment.changes) or Cell("nothing", "dim"),
+        ui.Cell(ui.size(header.size), "dim"),
+        ui.change_words(moment.changes) or ui.Cell("nothing", "dim"),
     ]
 
 
-def mark_words(header: Header, pinned: bool) -> Cell:
+def mark_words(header: Header, pinned: bool) -> ui.Cell:
     """A checkpoint's kind and status where they are unusual, its pin and its tags."""
     plain = ("routine", "final", "interrupt" if header.status == "waiting" else "")
     words = [header.kind] if header.kind not in plain else []
@@ -194,18 +176,18 @@ def mark_words(header: Header, pinned: bool) -> Cell:
     words += ["pinned"] if pinned else []
     words += [f"#{tag}" for tag in header.tags]
     style = {"failed": "red", "completed": "green"}.get(header.status, "cyan")
-    return Cell(" ".join(words), style)
+    return ui.Cell(" ".join(words), style)
 
 
 def error_words(moment: TimelineEntry) -> str:
     """The error that a run failed with, and its node, in one line."""
     where = f"in {moment.failed_in}: " if moment.error and moment.failed_in else ""
-    return cut(where + " ".join(moment.error.split()), _WORDS)
+    return ui.cut(where + " ".join(moment.error.split()), _WORDS)
 
 
-def error_cells(moment: TimelineEntry) -> list[Cell]:
+def error_cells(moment: TimelineEntry) -> list[ui.Cell]:
     """The same, as cells at the end of a line."""
-    return [Cell(f"  {error_words(moment)}", "red")] if moment.error else []
+    return [ui.Cell(f"  {error_words(moment)}", "red")] if moment.error else []
 
 
 def shown_notes(notes: Iterable[NoteView]) -> Iterator[NoteView]:
@@ -217,22 +199,22 @@ def shown_notes(notes: Iterable[NoteView]) -> Iterator[NoteView]:
 
 def _note_row(note: NoteView) -> list[object]:
     styles = {"done": "green", "failed": "red", "in doubt": "yellow", "repeat": "yellow"}
-    mark = Cell(note.state, styles.get(note.state, ""))
-    return ["", "", Cell(f"  {note.kind}", "dim"), mark, "", note_words(note)]
+    mark = ui.Cell(note.state, styles.get(note.state, ""))
+    return ["", "", ui.Cell(f"  {note.kind}", "dim"), mark, "", note_words(note)]
 
 
 def note_words(note: NoteView) -> str:
     """A note in one line."""
     if note.kind in ("question", "answer"):
-        return f"{note.id}: {value_text(note.value)}"
+        return f"{note.id}: {ui.value_text(note.value)}"
     if note.kind == "timer" and not note.error:
-        return f"{note.id} until {when(note.value)}" if note.value is not None else note.id
+        return f"{note.id} until {ui.when(note.value)}" if note.value is not None else note.id
     if note.kind != "effect":
-        return note.error or (value_text(note.facts) if note.facts else "")
+        return note.error or (ui.value_text(note.facts) if note.facts else "")
     parts = [note.id]
     if note.error:
         parts.append(note.error)
     elif note.state == "done":
-        parts.append(value_text(note.value, 40))
-    cost = money(note.dollars)
+        parts.append(ui.value_text(note.value, 40))
+    cost = ui.money(note.dollars)
     return " ".join([*parts, f"({cost})"] if cost else parts)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from holdfast.cli import framework as ui
 from holdfast.cli.commands.see.log import History, error_words, note_words, with_settled
-from holdfast.cli.framework import Cell, Column, Table, change_words, size, when
 from holdfast.storage.base import RecordQuery
 
 if TYPE_CHECKING:
@@ -59,30 +59,30 @@ def read_operations(
 def operations_table(moments: list[TimelineEntry]) -> Iterator[object]:
     """One line per record."""
     columns = (
-        Column("seq", right=True),
-        Column("time", gives=True, rank=2, whole=True),
-        Column("record"),
-        Column("step", right=True),
-        Column("where", gives=True, rank=3),
-        Column("bytes", right=True, gives=True, rank=1),
-        Column("what", gives=True, enough=30),
+        ui.Column("seq", right=True),
+        ui.Column("time", gives=True, rank=2, whole=True),
+        ui.Column("record"),
+        ui.Column("step", right=True),
+        ui.Column("where", gives=True, rank=3),
+        ui.Column("bytes", right=True, gives=True, rank=1),
+        ui.Column("what", gives=True, enough=30),
     )
-    yield Table(columns, [_row(moment) for moment in moments])
+    yield ui.Table(columns, [_row(moment) for moment in moments])
 
 
 def _row(moment: TimelineEntry) -> list[object]:
     header = moment.header
-    what = error_words(moment) or change_words(moment.changes)
+    what = error_words(moment) or ui.change_words(moment.changes)
     for note in moment.notes:
         what = " ".join(word for word in (note.state, note_words(note)) if word)
         if note.kind not in ("effect", "question", "answer") and note.facts:
             what = msgspec.json.encode(note.facts).decode()
     return [
-        Cell(header.seq, "bold"),
-        Cell(when(header.saved_at), "dim"),
+        ui.Cell(header.seq, "bold"),
+        ui.Cell(ui.when(header.saved_at), "dim"),
         f"{'note:' if header.frame == 'note' else header.frame} {header.kind}",
         header.step,
         "/".join(part for part in (header.scope, header.node) if part),
-        Cell(size(header.stored), "dim"),
+        ui.Cell(ui.size(header.stored), "dim"),
         what,
     ]

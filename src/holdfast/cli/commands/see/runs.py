@@ -4,30 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
 from holdfast.checkpoint.inspect import RunSummary
-from holdfast.cli.framework import (
-    All,
-    Argument,
-    Cell,
-    Cli,
-    Column,
-    Document,
-    Limit,
-    Line,
-    Option,
-    Table,
-    ago,
-    command,
-    counted,
-    money,
-    read_pairs,
-    size,
-    status_cell,
-)
+from holdfast.cli import framework as ui
 from holdfast.errors import UsageError
 from holdfast.storage.addresses import nearest
 
@@ -46,33 +28,33 @@ _SORTS: dict[str, Callable[[RunSummary], Any]] = {
 }
 
 
-class RunList(Document, kw_only=True, tag="runs"):
+class RunList(ui.Document, kw_only=True, tag="runs"):
     """``runs``"""
 
-    items: ClassVar[str] = "runs"
-    row: ClassVar[str] = "run"
-    runs: list[RunSummary]
+    runs: Annotated[list[RunSummary], ui.Rows("run")]
     more: bool
     """True if there are more than were asked for."""
 
 
-@command
+@ui.command
 def runs(
-    cli: Cli,
-    name: Annotated[str | None, Argument(help="Only runs of this name.")] = None,
+    cli: ui.Cli,
+    name: Annotated[str | None, ui.Argument(help="Only runs of this name.")] = None,
     status: Annotated[
-        str | None, Option(help="Only runs with this status; stale ones too.")
+        str | None, ui.Option(help="Only runs with this status; stale ones too.")
     ] = None,
     search: Annotated[
-        str | None, Option(metavar="TEXT", help="Text in id, name, node, tags or metadata.")
+        str | None, ui.Option(metavar="TEXT", help="Text in id, name, node, tags or metadata.")
     ] = None,
     where: Annotated[
         list[str] | None,
-        Option(metavar="KEY=VALUE", help="Metadata that one of its checkpoints has."),
+        ui.Option(metavar="KEY=VALUE", help="Metadata that one of its checkpoints has."),
     ] = None,
-    sort: Annotated[str | None, Option(help=f"{', '.join(_SORTS)}; newest or most first.")] = None,
-    limit: Limit = _SHOWN,
-    all: All = False,
+    sort: Annotated[
+        str | None, ui.Option(help=f"{', '.join(_SORTS)}; newest or most first.")
+    ] = None,
+    limit: ui.Limit = _SHOWN,
+    all: ui.All = False,
 ) -> None:
     """List the runs, the one that began last first.
 
@@ -83,7 +65,7 @@ def runs(
         name,
         status=status,
         search=search,
-        where=read_pairs("--where", where or ()),
+        where=ui.read_pairs("--where", where or ()),
         sort=sort,
         limit=None if all else limit,
     )
@@ -91,11 +73,11 @@ def runs(
     if not cli.for_people:
         return
     if document.more:
-        cli.say(Cell("there are more: -n, --all, --search and --sort choose", "dim"))
+        cli.say(ui.Cell("there are more: -n, --all, --search and --sort choose", "dim"))
     if not document.runs and (name or status or search or where):
-        cli.say("no run matches", Cell(" (holdfast runs lists all)", "dim"))
+        cli.say("no run matches", ui.Cell(" (holdfast runs lists all)", "dim"))
     elif not document.runs:
-        cli.say(f"no runs in {cli.address}", Cell(" (holdfast demo makes some)", "dim"))
+        cli.say(f"no runs in {cli.address}", ui.Cell(" (holdfast demo makes some)", "dim"))
 
 
 def list_runs(
@@ -168,30 +150,30 @@ def _table(shown: list[RunSummary]) -> Iterator[object]:
     if not shown:
         return
     columns = (
-        Column("run", gives=True, rank=6),
-        Column("name", gives=True, rank=1),
-        Column("status"),
-        Column("steps", right=True),
-        Column("last checkpoint", gives=True, rank=3),
-        Column("size", right=True, gives=True, rank=4),
-        Column("cost", right=True, gives=True, rank=5),
-        Column("forks", right=True, gives=True, rank=2),
+        ui.Column("run", gives=True, rank=6),
+        ui.Column("name", gives=True, rank=1),
+        ui.Column("status"),
+        ui.Column("steps", right=True),
+        ui.Column("last checkpoint", gives=True, rank=3),
+        ui.Column("size", right=True, gives=True, rank=4),
+        ui.Column("cost", right=True, gives=True, rank=5),
+        ui.Column("forks", right=True, gives=True, rank=2),
     )
-    yield Table(columns, [_row(run) for run in shown])
+    yield ui.Table(columns, [_row(run) for run in shown])
     total = sum(run.dollars for run in shown)
     if total:
-        yield Line.of(Cell(f"{counted(len(shown), 'run')}, {money(total)}", "dim"))
+        yield ui.Line.of(ui.Cell(f"{ui.counted(len(shown), 'run')}, {ui.money(total)}", "dim"))
 
 
 def _row(run: RunSummary) -> list[object]:
     origin = run.forked_from
     return [
-        Cell(run.run_id, "bold"),
+        ui.Cell(run.run_id, "bold"),
         f"{run.name} {f'(fork of {origin.run_id}@{origin.step})' if origin else ''}".strip(),
-        status_cell(run.status),
+        ui.status_cell(run.status),
         run.step,
-        Cell(ago(run.saved_at) + (f" {run.node}" if run.node else ""), "dim"),
-        size(run.stored_bytes),
-        money(run.dollars),
+        ui.Cell(ui.ago(run.saved_at) + (f" {run.node}" if run.node else ""), "dim"),
+        ui.size(run.stored_bytes),
+        ui.money(run.dollars),
         run.forks or "",
     ]

@@ -8,19 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from holdfast.cli.framework import (
-    Argument,
-    Cell,
-    CheckpointInfo,
-    Cli,
-    Document,
-    Line,
-    Option,
-    clock,
-    command,
-    size,
-    status_cell,
-)
+from holdfast.cli import framework as ui
 
 if TYPE_CHECKING:
     from holdfast.checkpoint.manager import CheckpointManager
@@ -30,10 +18,10 @@ _LINES = 200
 _INDENT = 12
 
 
-class Show(Document, kw_only=True, tag="show"):
+class Show(ui.Document, kw_only=True, tag="show"):
     """``show``"""
 
-    checkpoint: CheckpointInfo
+    checkpoint: ui.CheckpointInfo
     state: msgspec.Raw
     error: str = ""
     """The class and text of the error that its run failed with."""
@@ -44,13 +32,13 @@ class Show(Document, kw_only=True, tag="show"):
     """True if it is the newest checkpoint of a running run whose process is gone."""
 
 
-@command
+@ui.command
 def show(
-    cli: Cli,
+    cli: ui.Cli,
     checkpoint: Annotated[
-        str, Argument(metavar="RUN[@N]", help="A checkpoint; a run stands for its newest one.")
+        str, ui.Argument(metavar="RUN[@N]", help="A checkpoint; a run stands for its newest one.")
     ] = "latest",
-    full: Annotated[bool, Option("--full", help="The whole state, however long.")] = False,
+    full: Annotated[bool, ui.Option("--full", help="The whole state, however long.")] = False,
 ) -> None:
     """Show a checkpoint: its place in the run, and its state."""
     document = read_checkpoint(cli.manager, cli.finder.checkpoint(checkpoint))
@@ -67,7 +55,7 @@ def read_checkpoint(manager: CheckpointManager, header: Header) -> Show:
     run = manager.reader.run(header.run_id)
     newest = run is not None and header.status == "running" and manager.reader.newest(run)
     return Show(
-        checkpoint=CheckpointInfo.of(header),
+        checkpoint=ui.CheckpointInfo.of(header),
         state=msgspec.Raw(state_text(loaded.texts)),
         error=failure_in(header, loaded.extras[-1]),
         failed_in=failed_node(header, loaded.extras[-1]),
@@ -83,38 +71,38 @@ def read_checkpoint(manager: CheckpointManager, header: Header) -> Show:
 
 def _text(document: Show, most: int | None) -> Iterator[object]:
     for name, value in _facts(document):
-        cell = value if isinstance(value, Cell) else Cell(value)
+        cell = value if isinstance(value, ui.Cell) else ui.Cell(value)
         text = str(cell.text).replace("\n", "\n" + " " * _INDENT)
         if "\n" in text or name == "error":  # shown whole, however wide
-            yield Cell(f"{name:<{_INDENT}}{text}", cell.style)
+            yield ui.Cell(f"{name:<{_INDENT}}{text}", cell.style)
         else:
-            yield Line.of(Cell(f"{name:<{_INDENT - 1}} ", "dim"), Cell(text, cell.style))
+            yield ui.Line.of(ui.Cell(f"{name:<{_INDENT - 1}} ", "dim"), ui.Cell(text, cell.style))
     yield ""
     lines = msgspec.json.format(bytes(document.state), indent=2).decode().splitlines()
     for line in lines[:most]:
-        yield Line.of(*_colored(line))
+        yield ui.Line.of(*_colored(line))
     if most is not None and len(lines) > most:
-        yield Cell(f"... {len(lines) - most} more lines: --full", "dim")
+        yield ui.Cell(f"... {len(lines) - most} more lines: --full", "dim")
 
 
 def _facts(document: Show) -> Iterator[tuple[str, object]]:
     info = document.checkpoint
-    yield "run", f"{info.run_id} of {info.name}" if info.name else Cell(info.run_id, "bold")
+    yield "run", f"{info.run_id} of {info.name}" if info.name else ui.Cell(info.run_id, "bold")
     yield "step", f"{info.step} after {info.node}" if info.node else info.step
     scope = f" in {info.scope}" if info.scope else ""
     yield "checkpoint", f"{info.checkpoint_id} ({info.kind}){scope}"
-    yield "status", status_cell("stale" if document.stale else info.status)
+    yield "status", ui.status_cell("stale" if document.stale else info.status)
     if document.failed_in:
         yield "failed in", document.failed_in
     if document.error:
-        yield "error", Cell(document.error, "red")
-    yield "saved", clock(info.saved_at)
-    yield "size", f"{size(info.size_bytes)}, stored as {size(info.stored_bytes)}"
+        yield "error", ui.Cell(document.error, "red")
+    yield "saved", ui.clock(info.saved_at)
+    yield "size", f"{ui.size(info.size_bytes)}, stored as {ui.size(info.stored_bytes)}"
     if info.parent_checkpoint_id:
         yield "parent", info.parent_checkpoint_id
     marks = [*(f"#{tag}" for tag in info.tags), *(["pinned"] if document.pinned else [])]
     if marks:
-        yield "marks", Cell(" ".join(marks), "cyan")
+        yield "marks", ui.Cell(" ".join(marks), "cyan")
     for key, value in info.metadata.items():
         if key != "error" or not document.error:
             yield key, msgspec.json.encode(value).decode()
@@ -122,4 +110,4 @@ def _facts(document: Show) -> Iterator[tuple[str, object]]:
 
 def _colored(line: str) -> list[object]:
     found = re.fullmatch(r'(\s*)("(?:[^"\\]|\\.)*")(: .*)', line)
-    return [found[1], Cell(found[2], "blue"), found[3]] if found else [line]
+    return [found[1], ui.Cell(found[2], "blue"), found[3]] if found else [line]

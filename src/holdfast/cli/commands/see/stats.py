@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.cli.framework import Cell, Cli, Column, Document, Line, Table, command, counted, size
+from holdfast.cli import framework as ui
 from holdfast.storage.addresses import place_of
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Latency(msgspec.Struct, kw_only=True):
     max: float
 
 
-class Stats(Document, kw_only=True, tag="stats"):
+class Stats(ui.Document, kw_only=True, tag="stats"):
     """``stats``"""
 
     storage: str
@@ -59,8 +59,8 @@ class Stats(Document, kw_only=True, tag="stats"):
     latency: list[Latency]
 
 
-@command
-def stats(cli: Cli) -> None:
+@ui.command
+def stats(cli: ui.Cli) -> None:
     """Show what is stored and how it went: bytes, resumes, latencies.
 
     Logical bytes are those of all states written in full; stored bytes are what the journal takes
@@ -71,7 +71,7 @@ def stats(cli: Cli) -> None:
     cli.give(document, lambda: _text(document))
 
 
-def read_stats(cli: Cli) -> Stats:
+def read_stats(cli: ui.Cli) -> Stats:
     """Figures over all runs of the storage."""
     from holdfast.checkpoint.inspect import Figures, load_times, quantiles
     from holdfast.storage.base import RunQuery
@@ -121,7 +121,7 @@ def _by_size(sizes: dict[str, Sizes]) -> list[KindStats]:
     ]
 
 
-def _file_bytes(cli: Cli) -> int | None:
+def _file_bytes(cli: ui.Cli) -> int | None:
     place = place_of(cli.settings.storage.value)
     if place is None:
         return None
@@ -130,20 +130,21 @@ def _file_bytes(cli: Cli) -> int | None:
 
 
 def _text(document: Stats) -> Iterator[object]:
-    yield Line.of(
-        f"{counted(document.runs, 'run')}, {counted(document.checkpoints, 'checkpoint')}: "
-        f"{size(document.logical_bytes)} of states in {size(document.stored_bytes)} of journal",
-        f", {size(document.file_bytes)} on disk" if document.file_bytes is not None else "",
+    yield ui.Line.of(
+        f"{ui.counted(document.runs, 'run')}, {ui.counted(document.checkpoints, 'checkpoint')}: ",
+        f"{ui.size(document.logical_bytes)} of states in ",
+        f"{ui.size(document.stored_bytes)} of journal",
+        f", {ui.size(document.file_bytes)} on disk" if document.file_bytes is not None else "",
     )
     for title, rows in (("kind", document.by_kind), ("run", document.by_run[:_LISTED])):
         yield from _figures(
             (title, "checkpoints", "logical", "stored"),
             [
                 [
-                    Cell(one.name, "bold"),
+                    ui.Cell(one.name, "bold"),
                     one.checkpoints,
-                    size(one.logical_bytes),
-                    size(one.stored_bytes),
+                    ui.size(one.logical_bytes),
+                    ui.size(one.stored_bytes),
                 ]
                 for one in rows
             ],
@@ -167,4 +168,6 @@ def _figures(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterato
     if rows:
         first, *rest = titles
         yield ""
-        yield Table([Column(first, gives=True), *(Column(one, right=True) for one in rest)], rows)
+        yield ui.Table(
+            [ui.Column(first, gives=True), *(ui.Column(one, right=True) for one in rest)], rows
+        )

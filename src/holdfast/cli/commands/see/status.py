@@ -12,21 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.cli.framework import (
-    Cell,
-    Cli,
-    Column,
-    Document,
-    Line,
-    Table,
-    ago,
-    command,
-    counted,
-    exits,
-    how_to_resume,
-    size,
-    status_cell,
-)
+from holdfast.cli import framework as ui
 from holdfast.errors import DataError
 from holdfast.storage.addresses import place_of
 
@@ -50,7 +36,7 @@ class Problem(msgspec.Struct, kw_only=True):
     help: str
 
 
-class Status(Document, kw_only=True, tag="status"):
+class Status(ui.Document, kw_only=True, tag="status"):
     """``status``"""
 
     healthy: bool
@@ -62,8 +48,8 @@ class Status(Document, kw_only=True, tag="status"):
     problems: list[Problem]
 
 
-@command
-def status(cli: Cli) -> int:
+@ui.command
+def status(cli: ui.Cli) -> int:
     """Report anything wrong: stale, failing, looping runs, failed saves, damage.
 
     Exits with 0 if nothing is wrong, 7 if something is damaged, else 1. Runs that failed, and saves
@@ -75,11 +61,11 @@ def status(cli: Cli) -> int:
     document = read_status(cli)
     cli.give(document, lambda: _text(document))
     if any(problem.kind == "damage" for problem in document.problems):
-        return exits.DAMAGED
-    return 0 if document.healthy else exits.FAILED
+        return ui.exits.DAMAGED
+    return 0 if document.healthy else ui.exits.FAILED
 
 
-def read_status(cli: Cli) -> Status:
+def read_status(cli: ui.Cli) -> Status:
     """The health of the storage and its runs."""
     from holdfast.checkpoint.effects import pending
     from holdfast.checkpoint.repair import verify_missing
@@ -100,7 +86,7 @@ def read_status(cli: Cli) -> Status:
         problems += [damage] if damage not in problems else []
     free = _free_bytes(cli)
     if free is not None and free[0] < max(_LITTLE, free[1] * _LITTLE_SHARE):
-        text = f"only {size(free[0])} are free on the disk"
+        text = f"only {ui.size(free[0])} are free on the disk"
         problems.append(Problem(kind="disk", run_id="", message=text, help="holdfast forget"))
     return Status(
         healthy=not problems,
@@ -112,7 +98,7 @@ def read_status(cli: Cli) -> Status:
     )
 
 
-def _look_at(cli: Cli, run: RunInfo, problems: list[Problem]) -> str:
+def _look_at(cli: ui.Cli, run: RunInfo, problems: list[Problem]) -> str:
     """A run's status; its problems are added to *problems*."""
     from holdfast.checkpoint.inspect import status_of_run
 
@@ -122,8 +108,9 @@ def _look_at(cli: Cli, run: RunInfo, problems: list[Problem]) -> str:
             Problem(
                 kind="stale",
                 run_id=run.run_id,
-                message=f"its process is gone; last saved {ago(run.saved_at)}, at step {run.step}",
-                help=how_to_resume(cli, run),
+                message=f"its process is gone; last saved {ui.ago(run.saved_at)}, "
+                f"at step {run.step}",
+                help=ui.how_to_resume(cli, run),
             )
         )
     if run.status == "failed" and run.saved_at > datetime.now(UTC) - _RECENT:
@@ -131,7 +118,7 @@ def _look_at(cli: Cli, run: RunInfo, problems: list[Problem]) -> str:
             Problem(
                 kind="failed",
                 run_id=run.run_id,
-                message=f"it failed {ago(run.saved_at)}, at step {run.step}",
+                message=f"it failed {ui.ago(run.saved_at)}, at step {run.step}",
                 help=f"holdfast show {run.run_id}",
             )
         )
@@ -146,7 +133,7 @@ def _look_at(cli: Cli, run: RunInfo, problems: list[Problem]) -> str:
     return shown
 
 
-def _loop(cli: Cli, newest: Header) -> Iterator[Problem]:
+def _loop(cli: ui.Cli, newest: Header) -> Iterator[Problem]:
     from holdfast.checkpoint.inspect import is_live
     from holdfast.storage.base import Leasing
 
@@ -159,7 +146,7 @@ def _loop(cli: Cli, newest: Header) -> Iterator[Problem]:
         yield Problem(
             kind="crash loop",
             run_id=newest.run_id,
-            message=f"{counted(ended, 'resume')} since step {newest.step} ended without a save",
+            message=f"{ui.counted(ended, 'resume')} since step {newest.step} ended without a save",
             help=f"holdfast log {newest.run_id}",
         )
 
@@ -169,7 +156,7 @@ def _damage(run_id: str, message: str) -> Problem:
     return Problem(kind="damage", run_id=run_id, message=message, help=wanted)
 
 
-def _missed(cli: Cli) -> Iterator[Problem]:
+def _missed(cli: ui.Cli) -> Iterator[Problem]:
     from holdfast.storage.base import RecordQuery
 
     since = datetime.now(UTC) - _RECENT
@@ -181,12 +168,12 @@ def _missed(cli: Cli) -> Iterator[Problem]:
         yield Problem(
             kind="failed saves",
             run_id=run_id,
-            message=f"{counted(count, 'save')} failed with only a warning, in the last day",
+            message=f"{ui.counted(count, 'save')} failed with only a warning, in the last day",
             help=f"holdfast log {run_id}",
         )
 
 
-def _free_bytes(cli: Cli) -> tuple[int, int] | None:
+def _free_bytes(cli: ui.Cli) -> tuple[int, int] | None:
     """Free and all bytes of the storage's file system."""
     place = place_of(cli.settings.storage.value)
     if place is None:
@@ -199,27 +186,29 @@ def _free_bytes(cli: Cli) -> tuple[int, int] | None:
 
 
 def _text(document: Status) -> Iterator[object]:
-    word = Cell("healthy", "bold green") if document.healthy else Cell("unhealthy", "bold red")
-    free = f", {size(document.free_bytes)} free" if document.free_bytes is not None else ""
-    yield Line.of(word, Cell(f"  {document.storage}{free}", "dim"))
+    word = (
+        ui.Cell("healthy", "bold green") if document.healthy else ui.Cell("unhealthy", "bold red")
+    )
+    free = f", {ui.size(document.free_bytes)} free" if document.free_bytes is not None else ""
+    yield ui.Line.of(word, ui.Cell(f"  {document.storage}{free}", "dim"))
     cells: list[object] = []
     for name, count in document.runs.items():
-        cells += [f"{count} ", status_cell(name), "  "]
-    yield Line.of(*cells) if cells else "no runs"
+        cells += [f"{count} ", ui.status_cell(name), "  "]
+    yield ui.Line.of(*cells) if cells else "no runs"
     if document.pending:
-        yield Line.of(
-            Cell(f"{document.pending} waiting for a person", "cyan"),
-            Cell(" (holdfast pending)", "dim"),
+        yield ui.Line.of(
+            ui.Cell(f"{document.pending} waiting for a person", "cyan"),
+            ui.Cell(" (holdfast pending)", "dim"),
         )
     if document.problems:
         columns = (
-            Column("problem"),
-            Column("run", gives=True, rank=2),
-            Column("what helps", gives=True, rank=1),
-            Column("what", gives=True, enough=30),
+            ui.Column("problem"),
+            ui.Column("run", gives=True, rank=2),
+            ui.Column("what helps", gives=True, rank=1),
+            ui.Column("what", gives=True, enough=30),
         )
         rows = [
-            [Cell(one.kind, "red"), Cell(one.run_id, "bold"), one.help, one.message]
+            [ui.Cell(one.kind, "red"), ui.Cell(one.run_id, "bold"), one.help, one.message]
             for one in document.problems
         ]
-        yield Table(columns, rows)
+        yield ui.Table(columns, rows)

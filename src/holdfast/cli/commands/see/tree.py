@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
 from holdfast.checkpoint.inspect import Origin
+from holdfast.cli import framework as ui
 from holdfast.cli.commands.see.graph_log import family_of
-from holdfast.cli.framework import Argument, Cell, Cli, Document, Limit, Line, command, status_cell
 
 if TYPE_CHECKING:
     from holdfast.checkpoint.manager import CheckpointManager
@@ -28,19 +28,17 @@ class TreeRun(msgspec.Struct, kw_only=True):
     forked_from: Origin | None
 
 
-class Tree(Document, kw_only=True, tag="tree"):
+class Tree(ui.Document, kw_only=True, tag="tree"):
     """``tree``"""
 
-    items: ClassVar[str] = "runs"
-    row: ClassVar[str] = "run"
-    runs: list[TreeRun]
+    runs: Annotated[list[TreeRun], ui.Rows("run")]
 
 
-@command
+@ui.command
 def tree(
-    cli: Cli,
-    run: Annotated[str | None, Argument(metavar="RUN", help="Only this run's family.")] = None,
-    limit: Limit = 100,
+    cli: ui.Cli,
+    run: Annotated[str | None, ui.Argument(metavar="RUN", help="Only this run's family.")] = None,
+    limit: ui.Limit = 100,
 ) -> None:
     """Show runs with their forks below them."""
     run_id = None if run is None else cli.finder.run(run).run_id
@@ -96,14 +94,14 @@ def _lines(rows: list[TreeRun]) -> Iterator[object]:
             stem = "".join("│  " if _has_next(rows, at, depth) else "   " for depth in inner)
             stem += "├─ " if _has_next(rows, at, row.depth) else "└─ "
         origin = row.forked_from
-        yield Line.of(
-            Cell(stem, "dim"),
-            Cell(row.run_id, "bold"),
-            Cell(f" {row.name}" if row.name else "", "dim"),
+        yield ui.Line.of(
+            ui.Cell(stem, "dim"),
+            ui.Cell(row.run_id, "bold"),
+            ui.Cell(f" {row.name}" if row.name else "", "dim"),
             " ",
-            status_cell(row.status),
+            ui.status_cell(row.status),
             f" at step {row.step}",
-            Cell(f", from step {origin.step}" if origin else "", "dim"),
+            ui.Cell(f", from step {origin.step}" if origin else "", "dim"),
         )
 
 

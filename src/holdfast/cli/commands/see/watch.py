@@ -5,23 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
+from holdfast.cli import framework as ui
 from holdfast.cli.commands.see.log import error_cells, mark_words
-from holdfast.cli.framework import (
-    Argument,
-    Cell,
-    Checkpoint,
-    Cli,
-    Document,
-    Line,
-    Option,
-    change_words,
-    checkpoint_of,
-    command,
-    exits,
-    how_to_resume,
-    status_cell,
-    when,
-)
 from holdfast.errors import NotFoundError
 
 if TYPE_CHECKING:
@@ -31,25 +16,29 @@ if TYPE_CHECKING:
 
 _ENDED = {
     "completed": 0,
-    "interrupted": exits.WAITING,
-    "waiting": exits.WAITING,
-    **dict.fromkeys(("max_rounds_reached", "max_cycles_reached", "budget_exhausted"), exits.LIMIT),
+    "interrupted": ui.exits.WAITING,
+    "waiting": ui.exits.WAITING,
+    **dict.fromkeys(
+        ("max_rounds_reached", "max_cycles_reached", "budget_exhausted"), ui.exits.LIMIT
+    ),
 }
 
 
-class Watch(Document, kw_only=True, tag="checkpoint"):
+class Watch(ui.Document, kw_only=True, tag="checkpoint"):
     """``watch``: one document for each checkpoint"""
 
-    checkpoint: Checkpoint
+    checkpoint: ui.Checkpoint
 
 
-@command
+@ui.command
 def watch(
-    cli: Cli,
-    run: Annotated[str, Argument(metavar="RUN", help="The run.")] = "latest",
-    interval: Annotated[float, Option(help="Seconds between two looks.", min=0.05, max=3600)] = 0.5,
+    cli: ui.Cli,
+    run: Annotated[str, ui.Argument(metavar="RUN", help="The run.")] = "latest",
+    interval: Annotated[
+        float, ui.Option(help="Seconds between two looks.", min=0.05, max=3600)
+    ] = 0.5,
     limit: Annotated[
-        int, Option("-n", "--limit", help="Earlier checkpoints to begin with.", min=0)
+        int, ui.Option("-n", "--limit", help="Earlier checkpoints to begin with.", min=0)
     ] = 5,
 ) -> int:
     """Follow a run: print each checkpoint when it is saved, until the run ends.
@@ -77,10 +66,10 @@ def watch(
             if status != "running":
                 break
             changes.wait(interval)
-    advice = f" ({how_to_resume(cli, found)})" if status in ("stale", "failed") else ""
+    advice = f" ({ui.how_to_resume(cli, found)})" if status in ("stale", "failed") else ""
     at = f" at step {found.step}{advice}"
-    cli.say(Cell(found.run_id, "bold"), " ", status_cell(status), at)
-    return _ENDED.get(status, exits.FAILED)
+    cli.say(ui.Cell(found.run_id, "bold"), " ", ui.status_cell(status), at)
+    return _ENDED.get(status, ui.exits.FAILED)
 
 
 def _since(manager: CheckpointManager, run: RunInfo, first: int) -> list[TimelineEntry]:
@@ -96,19 +85,19 @@ def _since(manager: CheckpointManager, run: RunInfo, first: int) -> list[Timelin
     return moments
 
 
-def _emit(cli: Cli, moment: TimelineEntry) -> None:
+def _emit(cli: ui.Cli, moment: TimelineEntry) -> None:
     header = moment.header
     marks = mark_words(header, moment.pinned)
 
     def text() -> Iterator[object]:
-        yield Line.of(
-            Cell(f"{header.step:>5}  ", "bold"),
-            Cell(f"{when(header.saved_at)}  ", "dim"),
+        yield ui.Line.of(
+            ui.Cell(f"{header.step:>5}  ", "bold"),
+            ui.Cell(f"{ui.when(header.saved_at)}  ", "dim"),
             f"{header.node or '':<14}",
             marks,
             "  " if marks.text else "",
-            change_words(moment.changes, 40),
+            ui.change_words(moment.changes, 40),
             *error_cells(moment),
         )
 
-    cli.stream(Watch(checkpoint=checkpoint_of(moment)), text)
+    cli.stream(Watch(checkpoint=ui.checkpoint_of(moment)), text)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice, pairwise
 from typing import Annotated
 
-from holdfast.cli.framework import Argument, Cli, Document, Terminal, command, plain
+from holdfast.cli import framework as ui
 from holdfast.errors import HoldfastError, UsageError
 
 _MOST = 200
@@ -45,16 +45,16 @@ _RUNS = ("RUN", "RUN[@N]", "RUN[@N][:PATH]", "A", "B")
 """The metavars of arguments that are runs or checkpoints."""
 
 
-class Text(Document, kw_only=True, tag="text"):
+class Text(ui.Document, kw_only=True, tag="text"):
     """``completion``: a script"""
 
     name: str
     text: str
 
 
-@command
+@ui.command
 def completion(
-    cli: Cli, shell: Annotated[str, Argument("SHELL", help="bash, zsh or fish.")]
+    cli: ui.Cli, shell: Annotated[str, ui.Argument("SHELL", help="bash, zsh or fish.")]
 ) -> None:
     """Print a script that completes commands, options, run ids and tags in your shell.
 
@@ -68,13 +68,13 @@ def completion(
     cli.give(Text(name=shell, text=script), lambda: [script.rstrip("\n")])
 
 
-def candidates(words: Sequence[str], terminal: Terminal) -> list[str]:
+def candidates(words: Sequence[str], terminal: ui.Terminal) -> list[str]:
     """Completions of the last of *words*, which may be empty."""
     *before, begun = words or [""]
     return [one for one in _all(before, begun, terminal) if one.startswith(begun)]
 
 
-def _all(before: list[str], begun: str, terminal: Terminal) -> Iterator[str]:
+def _all(before: list[str], begun: str, terminal: ui.Terminal) -> Iterator[str]:
     from holdfast.cli.app import COMMANDS, load
 
     name = next((word for word in before if word in COMMANDS), None)
@@ -96,10 +96,10 @@ def _all(before: list[str], begun: str, terminal: Terminal) -> Iterator[str]:
         yield from _addresses(begun, before, terminal)
 
 
-def _addresses(begun: str, before: list[str], terminal: Terminal) -> Iterator[str]:
+def _addresses(begun: str, before: list[str], terminal: ui.Terminal) -> Iterator[str]:
     """Run ids, names and tags, if the storage exists."""
     option = next((word for at, word in pairwise(before) if at in ("-s", "--storage")), None)
-    cli = Cli(terminal, storage=option, no_color=True)
+    cli = ui.Cli(terminal, storage=option, no_color=True)
     try:
         yield from _stored(cli, begun)
     except HoldfastError:
@@ -108,14 +108,14 @@ def _addresses(begun: str, before: list[str], terminal: Terminal) -> Iterator[st
         cli.close()
 
 
-def _stored(cli: Cli, begun: str) -> Iterator[str]:
+def _stored(cli: ui.Cli, begun: str) -> Iterator[str]:
     from holdfast.storage.base import RecordQuery, RunQuery
 
     if begun.startswith("tag:"):
         tags: dict[str, None] = {}
         for header in cli.storage.headers(RecordQuery(kind="tag", notes=True, limit=_MOST)):
             tags |= dict.fromkeys(header.metadata.get("add", ()))
-        yield from (f"tag:{tag}" for tag in tags if tag == plain(tag))
+        yield from (f"tag:{tag}" for tag in tags if tag == ui.plain(tag))
         return
     yield "latest"
     yield "tag:"
@@ -123,8 +123,8 @@ def _stored(cli: Cli, begun: str) -> Iterator[str]:
     runs = cli.storage.runs(RunQuery())
     fitting = (run for run in runs if run.run_id.startswith(begun) or run.name.startswith(begun))
     for run in islice(fitting, _MOST):
-        if run.run_id == plain(run.run_id):
+        if run.run_id == ui.plain(run.run_id):
             yield run.run_id
-        if run.name and run.name == plain(run.name):
+        if run.name and run.name == ui.plain(run.name):
             names[run.name] = None
     yield from names

@@ -12,8 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from holdfast.cli import framework as ui
 from holdfast.cli.demo.job import PAGES
-from holdfast.cli.framework import Cell, Cli, Document, Line, command, program
 from holdfast.errors import ConflictError, StepError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ _KILL_AFTER = 9
 _RUNS = ("crawl", "report-mon", "report-tue", "report-wed", "report-mon-kids")
 
 
-class Demo(Document, kw_only=True, tag="demo"):
+class Demo(ui.Document, kw_only=True, tag="demo"):
     """``demo``"""
 
     storage: str
@@ -36,8 +36,8 @@ class Demo(Document, kw_only=True, tag="demo"):
     runs: list[str]
 
 
-@command
-def demo(cli: Cli) -> int:
+@ui.command
+def demo(cli: ui.Cli) -> int:
     """Kill a job half way, start it again, and see it resume. Takes seconds.
 
     Leaves a completed, a failed, a waiting and a forked run to look at, in .holdfast/demo.db unless
@@ -79,10 +79,10 @@ def _check_new(manager: CheckpointManager) -> None:
         )
 
 
-def _teller(cli: Cli) -> Callable[..., None]:
+def _teller(cli: ui.Cli) -> Callable[..., None]:
     """Tells the story: on stdout, unless that is for a program."""
     if cli.for_people:
-        return lambda *cells: cli.terminal.show([Line.of(*cells)])
+        return lambda *cells: cli.terminal.show([ui.Line.of(*cells)])
     return cli.say
 
 
@@ -104,10 +104,10 @@ def _story(tell: Callable[..., None], address: str, manager: CheckpointManager) 
     with tempfile.TemporaryDirectory() as directory:
         calls = Path(directory) / "calls"
         words = [sys.executable, "-m", "holdfast.cli.demo.job", address, str(calls)]
-        tell(Cell("A job reads twenty pages, one a step.", "bold"))
+        tell(ui.Cell("A job reads twenty pages, one a step.", "bold"))
         killed_after = _start(tell, words, kill_after=_KILL_AFTER)
-        tell(Cell("SIGKILL", "bold red"), f" after step {killed_after} of {len(PAGES)}.")
-        tell(Cell("The same command again:", "bold"))
+        tell(ui.Cell("SIGKILL", "bold red"), f" after step {killed_after} of {len(PAGES)}.")
+        tell(ui.Cell("The same command again:", "bold"))
         _start(tell, words)
         read = calls.read_text().split()
     entries = manager.list_checkpoints("crawl", kind="routine")[::-1]
@@ -128,7 +128,7 @@ def _start(tell: Callable[..., None], words: list[str], kill_after: int | None =
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         for line in child.stdout:
-            tell(Cell(line.rstrip(), "dim"))
+            tell(ui.Cell(line.rstrip(), "dim"))
             steps += "read page" in line
             if steps == kill_after:
                 child.send_signal(signal.SIGKILL)
@@ -160,14 +160,14 @@ def make_runs(manager: CheckpointManager) -> None:
 
 
 def _report(document: Demo) -> Iterator[object]:
-    yield Line.of(
+    yield ui.Line.of(
         f"It resumed at step {document.resumed_at}. Pages read: {document.pages_read}, twice: "
         f"{document.read_twice}. The journal is ",
-        Cell("sound" if document.sound else "damaged", "green" if document.sound else "red"),
+        ui.Cell("sound" if document.sound else "damaged", "green" if document.sound else "red"),
         ".",
     )
     yield ""
-    yield Cell("Now look around:", "bold")
+    yield ui.Cell("Now look around:", "bold")
     yield f"  export HOLDFAST_STORAGE={document.storage}"
     for words, about in (
         ("runs", "completed, failed, waiting and forked runs"),
@@ -176,6 +176,6 @@ def _report(document: Demo) -> Iterator[object]:
         ("approve report-wed", "answer the question it waits for"),
         ("resume report-wed --yes", "and let it continue"),
     ):
-        yield Line.of(Cell(f"  # {about}", "dim"))
-        yield f"  {program()} {words}"
-    yield Line.of(Cell("  # all of it in a browser, live: holdfast ui", "dim"))
+        yield ui.Line.of(ui.Cell(f"  # {about}", "dim"))
+        yield f"  {ui.program()} {words}"
+    yield ui.Line.of(ui.Cell("  # all of it in a browser, live: holdfast ui", "dim"))

@@ -10,17 +10,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.cli.framework import (
-    Cell,
-    Cli,
-    Column,
-    Document,
-    Line,
-    Table,
-    command,
-    exits,
-    help_for,
-)
+from holdfast.cli import framework as ui
 from holdfast.errors import HoldfastError
 from holdfast.storage.base import Fact
 
@@ -81,7 +71,7 @@ class StorageKind(msgspec.Struct, kw_only=True):
     guarantees: str
 
 
-class Doctor(Document, kw_only=True, tag="doctor"):
+class Doctor(ui.Document, kw_only=True, tag="doctor"):
     """``doctor``"""
 
     versions: dict[str, str]
@@ -95,18 +85,18 @@ class Doctor(Document, kw_only=True, tag="doctor"):
     """What the server behind the storage says of itself; empty where there is none."""
 
 
-@command
-def doctor(cli: Cli) -> int:
+@ui.command
+def doctor(cli: ui.Cli) -> int:
     """Report packages, guarantees of each storage, and the origin of each setting.
 
     Of a server it reports version, latency, durability, clock, rights, and what is wrong.
     """
     document = read_doctor(cli)
     cli.give(document, lambda: _text(document))
-    return 0 if document.reachable else exits.NO_STORAGE
+    return 0 if document.reachable else ui.exits.NO_STORAGE
 
 
-def read_doctor(cli: Cli) -> Doctor:
+def read_doctor(cli: ui.Cli) -> Doctor:
     """The installation and its settings."""
     from holdfast.storage.base import Diagnosable, RunQuery
 
@@ -117,7 +107,7 @@ def read_doctor(cli: Cli) -> Doctor:
         if isinstance(cli.storage, Diagnosable):
             facts = cli.storage.diagnose()
     except HoldfastError as error:
-        problem = f"{error.message} ({help_for(error)})"
+        problem = f"{error.message} ({ui.help_for(error)})"
     named = {"retention": settings.retention, "graphs": settings.graphs}
     return Doctor(
         versions=_versions(),
@@ -154,7 +144,7 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _key_setting(cli: Cli) -> Setting:
+def _key_setting(cli: ui.Cli) -> Setting:
     """Report if an encryption key is set, and where; never the key."""
     for name in ("HOLDFAST_ENCRYPTION_KEY", "HOLDFAST_ENCRYPTION_KEY_FILE"):
         if cli.terminal.environ.get(name, "").strip():
@@ -174,33 +164,41 @@ def _media() -> Iterator[StorageKind]:
 
 def _text(document: Doctor) -> Iterator[object]:
     for name, value in document.versions.items():
-        yield Line.of(Cell(f"{name:<12}", "dim"), value)
+        yield ui.Line.of(ui.Cell(f"{name:<12}", "dim"), value)
     yield ""
-    columns = (Column("setting"), Column("value", gives=True), Column("from", gives=True))
-    yield Table(columns, [[one.name, one.value or "", one.origin] for one in document.settings])
+    columns = (ui.Column("setting"), ui.Column("value", gives=True), ui.Column("from", gives=True))
+    yield ui.Table(columns, [[one.name, one.value or "", one.origin] for one in document.settings])
     yield ""
-    columns = (Column("package"), Column("version"), Column("how to get it"))
+    columns = (ui.Column("package"), ui.Column("version"), ui.Column("how to get it"))
     rows = []
     for one in document.packages:
-        missing = Cell("missing", "yellow")
+        missing = ui.Cell("missing", "yellow")
         how = f"pip install 'holdfast[{one.extra}]'" if one.extra and not one.version else ""
-        rows.append([one.name, one.version or missing, Cell(how, "dim")])
-    yield Table(columns, rows)
+        rows.append([one.name, one.version or missing, ui.Cell(how, "dim")])
+    yield ui.Table(columns, rows)
     yield ""
-    yield Table(
-        (Column("storage"), Column("guarantees", gives=True)),
+    yield ui.Table(
+        (ui.Column("storage"), ui.Column("guarantees", gives=True)),
         [[f"{one.scheme}:", one.guarantees] for one in document.storages],
     )
     yield ""
     if document.facts:
-        columns = (Column("fact"), Column("value", gives=True), Column("what to do", gives=True))
-        yield Table(columns, [_fact_row(one) for one in document.facts])
+        columns = (
+            ui.Column("fact"),
+            ui.Column("value", gives=True),
+            ui.Column("what to do", gives=True),
+        )
+        yield ui.Table(columns, [_fact_row(one) for one in document.facts])
         yield ""
-    word = Cell("ok", "green") if document.reachable else Cell(document.problem, "red")
-    yield Line.of(f"{document.storage}: ", word)
+    word = ui.Cell("ok", "green") if document.reachable else ui.Cell(document.problem, "red")
+    yield ui.Line.of(f"{document.storage}: ", word)
 
 
 def _fact_row(fact: Fact) -> list[object]:
     if not fact.problem:
         return [fact.name, fact.value, ""]
-    return [fact.name, Cell(f"{fact.value}: {fact.problem}", "red"), Cell(fact.hint, "yellow")]
+    return [
+        fact.name,
+        ui.Cell(f"{fact.value}: {fact.problem}", "red"),
+        ui.Cell(fact.hint, "yellow"),
+    ]

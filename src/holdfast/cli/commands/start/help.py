@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from holdfast.cli.framework import Argument, Cli, command
+from holdfast.cli import framework as ui
 from holdfast.errors import UsageError
 
 
-@command
+@ui.command
 def help(
-    cli: Cli,
-    name: Annotated[str | None, Argument(metavar="COMMAND", help="The command.")] = None,
+    cli: ui.Cli,
+    name: Annotated[str | None, ui.Argument(metavar="COMMAND", help="The command.")] = None,
 ) -> None:
     """Print the help of a command, or the list of commands."""
     from holdfast.cli.app import help_text, load

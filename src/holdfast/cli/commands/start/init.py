@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
-from holdfast.cli.framework import Argument, Cell, Cli, Document, Line, Option, command
+from holdfast.cli import framework as ui
 from holdfast.config import DEFAULT_ADDRESS, FILE_NAME
 from holdfast.errors import ConflictError, UsageError
 from holdfast.storage.addresses import beside, mask_url, place_of
@@ -29,7 +29,7 @@ storage = {storage}
 """
 
 
-class Init(Document, kw_only=True, tag="init"):
+class Init(ui.Document, kw_only=True, tag="init"):
     """``init``"""
 
     storage: str
@@ -37,11 +37,11 @@ class Init(Document, kw_only=True, tag="init"):
     made: list[str]
 
 
-@command
+@ui.command
 def init(
-    cli: Cli,
-    directory: Annotated[Path, Argument(metavar="DIRECTORY", help="Where.")] = Path("."),
-    force: Annotated[bool, Option("--force", help=f"Replace an existing {FILE_NAME}.")] = False,
+    cli: ui.Cli,
+    directory: Annotated[Path, ui.Argument(metavar="DIRECTORY", help="Where.")] = Path("."),
+    force: Annotated[bool, ui.Option("--force", help=f"Replace an existing {FILE_NAME}.")] = False,
 ) -> None:
     """Create a storage and a holdfast.toml that names it."""
     from holdfast.storage.registry import open_storage
@@ -69,6 +69,6 @@ def init(
 
     def text() -> Iterator[object]:
         for path in made:
-            yield Line.of("created ", Cell(path, "bold"))
+            yield ui.Line.of("created ", ui.Cell(path, "bold"))
 
     cli.give(document, text)

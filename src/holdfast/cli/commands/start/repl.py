@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from holdfast.cli.framework import Argument, Cli, Option, command, import_modules
+from holdfast.cli import framework as ui
 
 
-@command
+@ui.command
 def repl(
-    cli: Cli,
+    cli: ui.Cli,
     path: Annotated[
-        str | None, Argument(metavar="WORKFLOW", help="A workflow.yaml; else the one here.")
+        str | None, ui.Argument(metavar="WORKFLOW", help="A workflow.yaml; else the one here.")
     ] = None,
     modules: Annotated[
         list[str] | None,
-        Option("--import", metavar="MODULE", help="Import it: it registers storages or models."),
+        ui.Option("--import", metavar="MODULE", help="Import it: it registers storages or models."),
     ] = None,
 ) -> int:
     """Open a console on a fleet: give it tasks, list its checkpoints, resume it."""
     from holdfast.cli.console.repl import main
 
-    import_modules(modules or ())
+    ui.import_modules(modules or ())
     given = cli.settings.storage
     storage = given.value if given.origin in ("--storage", "HOLDFAST_STORAGE") else None
     return main(path, storage=storage)

@@ -8,24 +8,24 @@ from typing import Annotated, Any
 
 import msgspec
 
-from holdfast.cli.framework import Argument, Cli, Document, command, safe_json
+from holdfast.cli import framework as ui
 from holdfast.errors import NotFoundError
 from holdfast.storage.addresses import nearest
 
 _FORM = "https://json-schema.org/draft/2020-12/schema"
 
 
-class Schemas(Document, kw_only=True, tag="schemas"):
+class Schemas(ui.Document, kw_only=True, tag="schemas"):
     """``schema`` without a name"""
 
     names: list[str]
 
 
-@command
+@ui.command
 def schema(
-    cli: Cli,
+    cli: ui.Cli,
     name: Annotated[
-        str | None, Argument(metavar="NAME", help="The type of a document; else lists all.")
+        str | None, ui.Argument(metavar="NAME", help="The type of a document; else lists all.")
     ] = None,
 ) -> None:
     """Print the JSON Schema of a document that commands print with --json."""
@@ -39,7 +39,7 @@ def schema(
             hint=f"{nearest(name, made)}holdfast schema lists them",
             document=name,
         )
-    cli.terminal.stdout.write(safe_json(made[name], indent=True) + "\n")
+    cli.terminal.stdout.write(ui.safe_json(made[name], indent=True) + "\n")
 
 
 @cache
@@ -49,20 +49,20 @@ def make_schemas() -> dict[str, dict[str, Any]]:
 
     for name in COMMANDS:
         load(name)
-    return dict(sorted((_type_of(one), _schema_of(one)) for one in _documents(Document)))
+    return dict(sorted((_type_of(one), _schema_of(one)) for one in _documents(ui.Document)))
 
 
-def _documents(kind: type[Document]) -> Iterator[type[Document]]:
+def _documents(kind: type[ui.Document]) -> Iterator[type[ui.Document]]:
     for one in kind.__subclasses__():
         yield one
         yield from _documents(one)
 
 
-def _type_of(document: type[Document]) -> str:
+def _type_of(document: type[ui.Document]) -> str:
     return str(document.__struct_config__.tag)
 
 
-def _schema_of(document: type[Document]) -> dict[str, Any]:
+def _schema_of(document: type[ui.Document]) -> dict[str, Any]:
     made = msgspec.json.schema(document)
     made["$defs"][document.__name__]["required"] += ["version"]
     return {"$schema": _FORM, "title": f"holdfast {_type_of(document)}, version 1", **made}

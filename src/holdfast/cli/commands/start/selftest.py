@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from io import StringIO
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import msgspec
 
-from holdfast.cli.framework import Cli, Document, Option, command
+from holdfast.cli import framework as ui
 
 
 class PromiseRow(msgspec.Struct, kw_only=True):
@@ -20,21 +20,19 @@ class PromiseRow(msgspec.Struct, kw_only=True):
     detail: str
 
 
-class SelfTest(Document, kw_only=True, tag="selftest"):
+class SelfTest(ui.Document, kw_only=True, tag="selftest"):
     """``selftest``"""
 
-    items: ClassVar[str] = "promises"
-    row: ClassVar[str] = "promise"
     storage: str
     passed: bool
-    promises: list[PromiseRow]
+    promises: Annotated[list[PromiseRow], ui.Rows("promise")]
 
 
-@command
+@ui.command
 def selftest(
-    cli: Cli,
-    rounds: Annotated[int, Option(help="How often a run is killed.", min=1)] = 10,
-    seed: Annotated[int | None, Option(help="To repeat a run of the test.")] = None,
+    cli: ui.Cli,
+    rounds: Annotated[int, ui.Option(help="How often a run is killed.", min=1)] = 10,
+    seed: Annotated[int | None, ui.Option(help="To repeat a run of the test.")] = None,
 ) -> int:
     """Test the storage in its place: kill processes, damage bytes, fill it up.
 
