@@ -9,14 +9,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.checkpoint.effects import (
-    Ledger,
-    Spot,
-    Timer,
-    read_line,
-    read_since,
-    taken_over,
-)
+from holdfast.checkpoint.effects import Ledger, Spot, Timer, read_line, read_since, taken_over
 from holdfast.checkpoint.hooks import HookManager
 from holdfast.checkpoint.journal import CheckpointDraft, Note
 from holdfast.checkpoint.leases import RunLease

@@ -28,9 +28,7 @@ from holdfast.checkpoint.effects import (
     perform_now,
     to_await,
 )
-from holdfast.checkpoint.effects import (
-    in_doubt as is_in_doubt,
-)
+from holdfast.checkpoint.effects import in_doubt as is_in_doubt
 from holdfast.checkpoint.journal import Note
 from holdfast.checkpoint.leases import LEASE_SECONDS
 from holdfast.checkpoint.manager import CheckpointManager, await_uncancelled

@@ -16,13 +16,7 @@ import msgspec
 from holdfast.checkpoint.journal import Note
 from holdfast.checkpoint.leases import LEASE_SECONDS, GrantedLease
 from holdfast.checkpoint.manager import CheckpointManager
-from holdfast.core.policy import (
-    DEAD,
-    QueueEntry,
-    QueueSettings,
-    after_death,
-    after_drive,
-)
+from holdfast.core.policy import DEAD, QueueEntry, QueueSettings, after_death, after_drive
 from holdfast.errors import ConflictError, HoldfastError, StorageError, UsageError
 from holdfast.executors.driving import Driven, Outcome, drive, has_progressed
 from holdfast.executors.schedules import Schedule

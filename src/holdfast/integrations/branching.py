@@ -13,13 +13,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from holdfast.checkpoint.journal import (
-    CheckpointDraft,
-    Cursor,
-    DeltaBase,
-    Reader,
-    delta_base_of,
-)
+from holdfast.checkpoint.journal import CheckpointDraft, Cursor, DeltaBase, Reader, delta_base_of
 from holdfast.core.records import Header
 from holdfast.core.state import Place
 from holdfast.errors import ConflictError

@@ -45,12 +45,9 @@ __all__ = [
     "Subscription",
     "Watching",
     "abandon",
-    "about_run",
     "default_address",
     "is_dead",
     "is_live",
-    "matches",
-    "matches_run",
     "only_one",
     "open_storage",
     "this_process",
@@ -154,6 +151,24 @@ class RecordQuery(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         _check_limit(self.limit)
 
+    def matches(self, header: Header) -> bool:
+        """True if this header is wanted; `before` and `limit` are left to the medium."""
+        return (
+            (self.notes or header.frame != "note")
+            and (self.run_id is None or header.run_id == self.run_id)
+            and (self.name is None or header.name == self.name)
+            and (self.scope is None or header.scope == self.scope)
+            and (self.kind is None or header.kind == self.kind)
+            and (self.status is None or header.status == self.status)
+            and (self.tag is None or self.tag in header.tags)
+            and (self.since is None or header.saved_at >= self.since)
+            and (self.until is None or header.saved_at <= self.until)
+            and all(
+                key in header.metadata and header.metadata[key] == value
+                for key, value in (self.metadata or {}).items()
+            )
+        )
+
 
 class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
     """A filter for runs. Every field narrows; None means any."""
@@ -170,6 +185,16 @@ class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         _check_limit(self.limit)
+
+    def matches(self, run: RunInfo) -> bool:
+        """True if this run is wanted; `before` and `limit` are left to the medium."""
+        return (
+            self.run_id in (None, run.run_id)
+            and self.name in (None, run.name)
+            and self.status in (None, run.status)
+            and self.not_status != run.status
+            and (run.open or not self.open)
+        )
 
 
 class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -289,21 +314,38 @@ class Storage(ABC):
         """The headers that *query* wants, and visible notes of some kinds of their runs.
 
         *about* narrows to the run with exactly that id or, if there is none, to the runs of that
-        name. Notes come oldest first within a run. This default asks once for each run and kind;
-        a medium that can answer in one round trip overrides it.
+        name. Notes come oldest first within a run.
         """
-        if about is not None:
-            known = next(iter(self.runs(RunQuery(run_id=about, limit=1))), None)
-            query = about_run(query, about, is_run=known is not None)
+        if about is not None and self.has_run(about):
+            query = msgspec.structs.replace(query, run_id=about)
+        elif about is not None:
+            query = msgspec.structs.replace(query, name=about)
         headers = tuple(self.headers(query))
-        found = [
-            header
-            for run_id in dict.fromkeys(header.run_id for header in headers)
-            for kind in notes
-            for header in self.headers(RecordQuery(run_id=run_id, kind=kind, notes=True))
-            if header.frame == "note"
-        ]
-        return Page(headers, tuple(sorted(found, key=lambda note: (note.run_id, note.seq))))
+        run_ids = sorted({header.run_id for header in headers})
+        if not run_ids or not notes:
+            return Page(headers, ())
+        return Page(headers, tuple(self.notes(run_ids, notes, strict=query.run_id is not None)))
+
+    def has_run(self, run_id: str) -> bool:
+        """True if there is a run with this id."""
+        return next(iter(self.runs(RunQuery(run_id=run_id, limit=1))), None) is not None
+
+    def notes(
+        self, run_ids: Sequence[str], kinds: Collection[str], *, strict: bool
+    ) -> Iterable[Header]:
+        """Visible notes of some kinds, run by run, oldest first.
+
+        A damaged one is a `CorruptError`; unless *strict*, a medium may leave it out instead. This
+        default asks once for each run and kind; a medium that can answer at once overrides it.
+        """
+        for run_id in run_ids:
+            found = [
+                header
+                for kind in kinds
+                for header in self.headers(RecordQuery(run_id=run_id, kind=kind, notes=True))
+                if header.frame == "note"
+            ]
+            yield from sorted(found, key=lambda note: note.seq)
 
     @abstractmethod
     def delete(
@@ -377,13 +419,6 @@ class Atomic(Protocol):
         """
 
 
-def about_run(query: RecordQuery, about: str, *, is_run: bool) -> RecordQuery:
-    """*query* narrowed to the run called *about*, or to the runs of that name."""
-    if is_run:
-        return msgspec.structs.replace(query, run_id=about)
-    return msgspec.structs.replace(query, name=about)
-
-
 def _check_limit(limit: int | None) -> None:
     if limit is not None and limit < 0:
         raise UsageError(f"limit is {limit}", hint="give 0 or more, or leave it out")
@@ -404,36 +439,6 @@ def only_one(found: Mapping[tuple[str, str], T], before: str | None) -> T:
             id=before,
         )
     return next(iter(found.values()))
-
-
-def matches(header: Header, query: RecordQuery) -> bool:
-    """True if *query* wants this header; `before` and `limit` are left to the medium."""
-    return (
-        (query.notes or header.frame != "note")
-        and (query.run_id is None or header.run_id == query.run_id)
-        and (query.name is None or header.name == query.name)
-        and (query.scope is None or header.scope == query.scope)
-        and (query.kind is None or header.kind == query.kind)
-        and (query.status is None or header.status == query.status)
-        and (query.tag is None or query.tag in header.tags)
-        and (query.since is None or header.saved_at >= query.since)
-        and (query.until is None or header.saved_at <= query.until)
-        and all(
-            key in header.metadata and header.metadata[key] == value
-            for key, value in (query.metadata or {}).items()
-        )
-    )
-
-
-def matches_run(run: RunInfo, query: RunQuery) -> bool:
-    """True if *query* wants this run; `before` and `limit` are left to the medium."""
-    return (
-        query.run_id in (None, run.run_id)
-        and query.name in (None, run.name)
-        and query.status in (None, run.status)
-        and query.not_status != run.status
-        and (run.open or not query.open)
-    )
 
 
 def default_address() -> str:

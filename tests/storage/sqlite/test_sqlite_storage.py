@@ -24,7 +24,7 @@ from holdfast.errors import (
     StorageUnavailableError,
     UsageError,
 )
-from holdfast.storage.base import Batch, Leasing, RecordQuery, RunQuery, matches, this_process
+from holdfast.storage.base import Batch, Leasing, RecordQuery, RunQuery, this_process
 from holdfast.storage.memory.storage import MemoryStorage
 from holdfast.storage.sqlite.page_checksums import PAGE, RESERVED, checked_pages
 from holdfast.storage.sqlite.storage import SQLiteStorage
@@ -448,7 +448,7 @@ class TestQueries:
         assert storage.append([writer.batch(records)]) == [None]
         for metadata in (asked, stored[0]):
             query = RecordQuery(metadata=metadata)
-            expected = [r.header for r in reversed(records) if matches(r.header, query)]
+            expected = [r.header for r in reversed(records) if query.matches(r.header)]
             assert list(storage.headers(query)) == expected
 
     @pytest.mark.parametrize(

@@ -11,14 +11,7 @@ from uuid import uuid4
 import msgspec
 
 from holdfast.core.records import Header, check_run_id, read_status
-from holdfast.core.state import (
-    AgentState,
-    Lineage,
-    Place,
-    State,
-    indexed_metadata,
-    read_metadata,
-)
+from holdfast.core.state import AgentState, Lineage, Place, State, indexed_metadata, read_metadata
 from holdfast.core.values import Items, Lazy, Nature, decode, encode
 from holdfast.errors import UsageError
 

@@ -33,13 +33,7 @@ from holdfast.checkpoint.operations.steps import Steps, Work
 from holdfast.core.records import Header, check_run_id
 from holdfast.core.state import Lineage, migrations
 from holdfast.core.values import decode
-from holdfast.errors import (
-    ConflictError,
-    HoldfastError,
-    NotFoundError,
-    StorageError,
-    UsageError,
-)
+from holdfast.errors import ConflictError, HoldfastError, NotFoundError, StorageError, UsageError
 from holdfast.storage.base import RunInfo
 
 _LOOKS = 100

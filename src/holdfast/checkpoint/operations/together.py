@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.checkpoint.hooks import HookEvent
-from holdfast.checkpoint.journal import (
-    CheckpointDraft,
-    Note,
-    Outcome,
-    Request,
-    Saveable,
-    saved,
-)
+from holdfast.checkpoint.journal import CheckpointDraft, Note, Outcome, Request, Saveable, saved
 from holdfast.checkpoint.operations.engine import Engine
 from holdfast.checkpoint.operations.save import ask_hooks, fire, header_data
 from holdfast.checkpoint.operations.steps import Steps, Work

@@ -18,7 +18,7 @@ from holdfast.checkpoint.retention.marks import MARKING, Marks, marks_in
 from holdfast.core.policy import Rules, drop_beyond_last, newest_keys, plan_prune
 from holdfast.core.records import Header
 from holdfast.errors import HoldfastError
-from holdfast.storage.base import Leasing, RecordQuery, RunInfo, is_live, matches
+from holdfast.storage.base import Leasing, RecordQuery, RunInfo, is_live
 
 logger = logging.getLogger("holdfast.checkpoint")
 
@@ -259,7 +259,7 @@ class RetentionManager:
         for header in self._storage.page(only_tag, about=about).headers:
             for target in self._targets(header):
                 found[target.run_id, target.seq] = self.with_tags(target)
-        wanted = [one for one in found.values() if matches(one, query)]
+        wanted = [one for one in found.values() if query.matches(one)]
         return _page(_newest_first(wanted), query)
 
     def _targets(self, header: Header) -> Iterable[Header]:

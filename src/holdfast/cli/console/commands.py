@@ -10,12 +10,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.checkpoint.effects import Waiting
 from holdfast.checkpoint.manager import CheckpointManager
 from holdfast.cli.app import load
-from holdfast.cli.console.show import (
-    checkpoint_table,
-    cost_text,
-    request_table,
-    rounds_taken,
-)
+from holdfast.cli.console.show import checkpoint_table, cost_text, request_table, rounds_taken
 from holdfast.cli.console.words import COMMANDS, ConsoleCommand, Task, read_line
 from holdfast.cli.framework import Cell, counted, read_pairs, read_value, short_id, value_text
 from holdfast.errors import NotFoundError, UsageError

@@ -10,13 +10,7 @@ from uuid import uuid4
 import msgspec
 
 from holdfast.core.records import check_run_id
-from holdfast.core.state.position import (
-    Lineage,
-    Place,
-    Secrets,
-    read_metadata,
-    read_place,
-)
+from holdfast.core.state.position import Lineage, Place, Secrets, read_metadata, read_place
 from holdfast.core.values import (
     LAZY_BYTES,
     FrozenList,

@@ -11,12 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from langgraph.checkpoint.base import (
-    WRITES_IDX_MAP,
-    CheckpointTuple,
-    PendingWrite,
-    writes_sort_key,
-)
+from langgraph.checkpoint.base import WRITES_IDX_MAP, CheckpointTuple, PendingWrite, writes_sort_key
 
 from holdfast.checkpoint.journal import Note
 from holdfast.core.records import Header

@@ -21,14 +21,7 @@ from holdfast.core.values import give_out
 from holdfast.errors import UsageError
 from holdfast.runtime.fleet.checkpoints import FleetRuns
 from holdfast.runtime.fleet.execution import Attempt, Backoff, FleetExecution, stored_state
-from holdfast.runtime.fleet.nodes import (
-    OWN_ROUND,
-    ROUND,
-    Crew,
-    add_nodes,
-    first_state,
-    history_key,
-)
+from holdfast.runtime.fleet.nodes import OWN_ROUND, ROUND, Crew, add_nodes, first_state, history_key
 from holdfast.runtime.fleet.participants import ROLES, participant_of
 from holdfast.runtime.fleet.resume import other_task
 from holdfast.runtime.fleet.settings import ApprovalSettings, Callbacks, Limits, PlanReview

@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.core.records import Header
 from holdfast.errors import CorruptError
-from holdfast.storage.base import RecordQuery, RunInfo, RunQuery, matches, matches_run, only_one
+from holdfast.storage.base import RecordQuery, RunInfo, RunQuery, only_one
 from holdfast.storage.files.run_index import JournalIndex, Key
 from holdfast.storage.shared import passed_over
 
@@ -34,7 +34,7 @@ def newest_first(
         whole.append(journal)
     lists = (journal.newest_first(below, query.tag) for journal in whole)
     merged = merge(*lists, key=itemgetter(0), reverse=True)
-    return ((key, header) for key, header in merged if matches(header, query))
+    return ((key, header) for key, header in merged if query.matches(header))
 
 
 def key_before(journals: Iterable[JournalIndex], query: RecordQuery) -> Key:
@@ -102,7 +102,7 @@ def heads(journals: Iterable[JournalIndex], query: RunQuery) -> Iterator[RunInfo
                 return
             passed_over(journal.run_id, error)
         info = journal.info()
-        if matches_run(info, query):
+        if query.matches(info):
             yield info
 
 

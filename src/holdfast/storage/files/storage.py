@@ -20,17 +20,7 @@ from holdfast.errors import (
     StorageUnavailableError,
     UsageError,
 )
-from holdfast.storage.base import (
-    Batch,
-    Lease,
-    Page,
-    RecordQuery,
-    RunInfo,
-    RunQuery,
-    Storage,
-    about_run,
-    logger,
-)
+from holdfast.storage.base import Batch, Lease, RecordQuery, RunInfo, RunQuery, Storage, logger
 from holdfast.storage.files.dirfd import Folder, open_root, os_errors, write_at
 from holdfast.storage.files.leases import read_lease, write_lease
 from holdfast.storage.files.lines import Codec
@@ -137,18 +127,16 @@ class FilesystemStorage(LeaseSlots, Storage):
                 return journal.info(), newest and copy_of(newest)
         return None
 
-    def page(
-        self, query: RecordQuery, *, about: str | None = None, notes: Collection[str] = ()
-    ) -> Page:
-        if about is not None:
-            with self._reading() as root:
-                is_run = bool(self._journals(root, about))
-            query = about_run(query, about, is_run=is_run)
-        headers = tuple(self.headers(query))
-        runs = sorted({header.run_id for header in headers}) if notes else ()
+    def has_run(self, run_id: str) -> bool:
         with self._reading() as root:
-            journals = [journal for run_id in runs for journal in self._journals(root, run_id)]
-            return Page(headers, tuple(notes_of(journals, notes)))
+            return bool(self._journals(root, run_id))
+
+    def notes(
+        self, run_ids: Sequence[str], kinds: Collection[str], *, strict: bool
+    ) -> list[Header]:
+        with self._reading() as root:
+            journals = [journal for run_id in run_ids for journal in self._journals(root, run_id)]
+            return list(notes_of(journals, kinds))
 
     def delete(
         self, run_id: str, *, hide: Sequence[int] | None = None, erase: Sequence[int] | None = None

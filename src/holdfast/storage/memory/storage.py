@@ -14,19 +14,7 @@ from typing import Literal, TypeVar
 from holdfast.core.policy import change_of
 from holdfast.core.records import Header, Record, open_header, open_record
 from holdfast.errors import ConflictError, CorruptError, UsageError
-from holdfast.storage.base import (
-    Batch,
-    Lease,
-    Page,
-    RecordQuery,
-    RunInfo,
-    RunQuery,
-    Storage,
-    about_run,
-    matches,
-    matches_run,
-    only_one,
-)
+from holdfast.storage.base import Batch, Lease, RecordQuery, RunInfo, RunQuery, Storage, only_one
 from holdfast.storage.memory.index import Ids, RunIndex, StoredRecord, Visible, remove, wants_status
 from holdfast.storage.memory.queue import MemoryQueues
 from holdfast.storage.shared import (
@@ -153,23 +141,22 @@ class MemoryStorage(LeaseSlots, QueueSlots, Storage):
             newest = self._newest_checkpoint(run, scope)
             return self._info(run), None if newest is None else _opened(newest)
 
-    def page(
-        self, query: RecordQuery, *, about: str | None = None, notes: Collection[str] = ()
-    ) -> Page:
+    def has_run(self, run_id: str) -> bool:
         with self._lock:
             self._check_open()
-            if about is not None:
-                query = about_run(query, about, is_run=about in self._runs)
-            bound = self._last_place + 1 if query.before is None else self._place_of(query)
-        headers = tuple(self._headers(query, bound))
+            return run_id in self._runs
+
+    def notes(
+        self, run_ids: Sequence[str], kinds: Collection[str], *, strict: bool
+    ) -> list[Header]:
         with self._lock:
-            found = [
+            return [
                 _opened(entry)
-                for run_id in sorted({header.run_id for header in headers} & self._runs.keys())
+                for run_id in run_ids
+                if run_id in self._runs
                 for entry in self._runs[run_id].entries.values()
-                if entry.header.frame == "note" and entry.header.kind in notes and not entry.hidden
+                if entry.header.frame == "note" and entry.header.kind in kinds and not entry.hidden
             ]
-        return Page(headers, tuple(found))
 
     def delete(
         self, run_id: str, *, hide: Sequence[int] | None = None, erase: Sequence[int] | None = None
@@ -478,7 +465,7 @@ class MemoryStorage(LeaseSlots, QueueSlots, Storage):
         for index in range(end - 1, max(end - 1 - _SCAN, -1), -1):
             entry = self._entries[places[index]]
             bound = entry.place
-            if matches(entry.header, query):
+            if query.matches(entry.header):
                 page.append(entry)
                 if len(page) == size:
                     return page, bound
@@ -512,7 +499,7 @@ class MemoryStorage(LeaseSlots, QueueSlots, Storage):
             self._check_open()
             page = [self._info(run) for run in self._listed(query, bound, size)]
         following = page[-1].ordinal if len(page) == size else None
-        return [run for run in page if matches_run(run, query)], following
+        return [run for run in page if query.matches(run)], following
 
     def _listed(self, query: RunQuery, bound: int, size: int) -> list[_Run]:
         if query.run_id is None:

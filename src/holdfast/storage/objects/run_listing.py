@@ -7,7 +7,7 @@ from heapq import heapify, heappop, heapreplace
 
 from holdfast.core.records import Header, medium_name
 from holdfast.errors import CorruptError
-from holdfast.storage.base import RecordQuery, RunInfo, RunQuery, matches, matches_run, only_one
+from holdfast.storage.base import RecordQuery, RunInfo, RunQuery, only_one
 from holdfast.storage.objects.bucket import Bucket
 from holdfast.storage.objects.log_reader import LogReader, damaged
 from holdfast.storage.objects.run_log import RunLogs
@@ -184,7 +184,7 @@ class _Stream:
         except CorruptError as error:
             passed_over(self._run_id, error)
             self.is_at_end = True
-        return header if header is not None and matches(header, self._query) else None
+        return header if header is not None and self._query.matches(header) else None
 
     def _advance(self, rows: Iterator[LogRow]) -> None:
         for row in rows:
@@ -198,7 +198,7 @@ class _Stream:
 
 def wants(query: RunQuery, info: RunInfo) -> bool:
     """True if *query* wants this run; its `limit` is left to the caller."""
-    return matches_run(info, query) and (query.before is None or info.ordinal < query.before)
+    return query.matches(info) and (query.before is None or info.ordinal < query.before)
 
 
 def _place(pair: tuple[_Key, Header]) -> _Key:

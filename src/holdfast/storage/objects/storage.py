@@ -15,17 +15,7 @@ from holdfast.errors import (
     StorageUnavailableError,
     UsageError,
 )
-from holdfast.storage.base import (
-    Batch,
-    Page,
-    RecordQuery,
-    RunInfo,
-    RunQuery,
-    Storage,
-    about_run,
-    logger,
-    matches,
-)
+from holdfast.storage.base import Batch, RecordQuery, RunInfo, RunQuery, Storage, logger
 from holdfast.storage.objects.appending import Append, drop_records
 from holdfast.storage.objects.bucket import Bucket
 from holdfast.storage.objects.conditions import check_conditions
@@ -148,18 +138,18 @@ class BucketStorage(LeaseSlots, Storage):
             newest = self._reading.newest(view, scope) if scope else own
             return run_info(view.head, own), newest
 
-    def page(
-        self, query: RecordQuery, *, about: str | None = None, notes: Collection[str] = ()
-    ) -> Page:
-        if about is not None:
-            query = about_run(query, about, is_run=self._listing.info(about) is not None)
-        headers = tuple(self.headers(query))
+    def has_run(self, run_id: str) -> bool:
+        return self._listing.info(run_id) is not None
+
+    def notes(
+        self, run_ids: Sequence[str], kinds: Collection[str], *, strict: bool
+    ) -> list[Header]:
         found: list[Header] = []
-        for run_id in sorted({header.run_id for header in headers} if notes else ()):
+        for run_id in run_ids:
             rows = self._reading.rows(run_id, fresh=False)
             opened = [header_of(run_id, row) for row in rows if row.note]
-            found += [header for header in reversed(opened) if header.kind in notes]
-        return Page(headers, tuple(found))
+            found += [header for header in reversed(opened) if header.kind in kinds]
+        return found
 
     def delete(
         self, run_id: str, *, hide: Sequence[int] | None = None, erase: Sequence[int] | None = None
@@ -370,7 +360,7 @@ class BucketStorage(LeaseSlots, Storage):
         for row in self._reading.rows(run_id, below):
             if query.notes or not row.note:
                 header = header_of(run_id, row)
-                if matches(header, query):
+                if query.matches(header):
                     yield header
 
     def _compact(self, run_id: str) -> None:

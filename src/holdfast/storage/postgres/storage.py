@@ -15,17 +15,7 @@ import psycopg
 from holdfast.core.policy import change_of
 from holdfast.core.records import Header, Lease, Owner, Record
 from holdfast.errors import ConflictError, CorruptError, StorageUnavailableError, UsageError
-from holdfast.storage.base import (
-    Batch,
-    Page,
-    RecordQuery,
-    RunInfo,
-    RunQuery,
-    Storage,
-    about_run,
-    matches,
-    matches_run,
-)
+from holdfast.storage.base import Batch, RecordQuery, RunInfo, RunQuery, Storage
 from holdfast.storage.postgres.connections import Connections, PooledConnection
 from holdfast.storage.postgres.diagnosis import diagnose
 from holdfast.storage.postgres.notifications import PostgresListener
@@ -191,20 +181,15 @@ class PostgresStorage(LeaseSlots, QueueSlots, Storage):
     def head_and_newest(self, run_id: str, scope: str = "") -> tuple[RunInfo, Header | None] | None:
         return self._db.run(partial(self._head, run_id=run_id, scope=scope))
 
-    def page(
-        self, query: RecordQuery, *, about: str | None = None, notes: Collection[str] = ()
-    ) -> Page:
-        if about is not None:
-            is_run = bool(self._all(self._sql.head, (to_bytes(about),)))
-            query = about_run(query, about, is_run=is_run)
-        headers = tuple(self.headers(query))
-        run_ids = sorted({header.run_id for header in headers})
-        found: list[Header] = []
-        if run_ids and notes:
-            keys = self._sql.note_keys(run_ids, notes)
-            rows = self._all(self._sql.notes, (keys, [to_bytes(run_id) for run_id in run_ids]))
-            found = _whole(rows, strict=query.run_id is not None)
-        return Page(headers, tuple(found))
+    def has_run(self, run_id: str) -> bool:
+        return bool(self._all(self._sql.head, (to_bytes(run_id),)))
+
+    def notes(
+        self, run_ids: Sequence[str], kinds: Collection[str], *, strict: bool
+    ) -> list[Header]:
+        keys = self._sql.note_keys(run_ids, kinds)
+        rows = self._all(self._sql.notes, (keys, [to_bytes(run_id) for run_id in run_ids]))
+        return _whole(rows, strict=strict)
 
     def delete(
         self, run_id: str, *, hide: Sequence[int] | None = None, erase: Sequence[int] | None = None
@@ -359,7 +344,7 @@ class PostgresStorage(LeaseSlots, QueueSlots, Storage):
             found = _whole((row[1:] for row in rows), strict=query.run_id is not None)
             return found, rows[-1][0] if len(rows) == size else None
 
-        wanted = (one for one in paged(fetch, bound, limit=query.limit) if matches(one, query))
+        wanted = (one for one in paged(fetch, bound, limit=query.limit) if query.matches(one))
         return islice(wanted, query.limit)
 
     def _bound(self, query: RecordQuery, plan: Listing) -> int:
@@ -380,7 +365,7 @@ class PostgresStorage(LeaseSlots, QueueSlots, Storage):
             rows = self._all(sql, {**values, "bound": bound, "size": size})
             found = [_info(query, row) for row in rows]
             following = found[-1].ordinal if len(rows) == size else None
-            return [info for info in found if matches_run(info, query)], following
+            return [info for info in found if query.matches(info)], following
 
         start = _NO_BOUND if query.before is None else query.before
         return islice(paged(fetch, start, limit=query.limit), query.limit)

@@ -15,17 +15,7 @@ import msgspec
 from holdfast.core.policy import QueueEntry, change_of
 from holdfast.core.records import Header, Lease, Owner, Record
 from holdfast.errors import ConflictError, CorruptError, StorageUnavailableError, UsageError
-from holdfast.storage.base import (
-    Batch,
-    Page,
-    RecordQuery,
-    RunInfo,
-    RunQuery,
-    Storage,
-    about_run,
-    matches,
-    matches_run,
-)
+from holdfast.storage.base import Batch, RecordQuery, RunInfo, RunQuery, Storage
 from holdfast.storage.queueing import check_queues
 from holdfast.storage.redis.connections import ServerConnections
 from holdfast.storage.redis.diagnosis import diagnose
@@ -174,7 +164,7 @@ class RedisStorage(LeaseSlots, QueueSlots, Storage):
         else:
             start = (_NO_BOUND, b"") if query.before is None else self._bound(query)
             found = self._listed(query, start)
-        return islice((header for header in found if matches(header, query)), query.limit)
+        return islice((header for header in found if query.matches(header)), query.limit)
 
     def find(self, id_prefix: str) -> list[Header]:
         prefix = to_bytes(id_prefix)
@@ -200,15 +190,26 @@ class RedisStorage(LeaseSlots, QueueSlots, Storage):
             return info, newest
         return info, None if row[-1] is None else header_of(run_id, int(row[-1][0]), row[-1][1])
 
-    def page(
-        self, query: RecordQuery, *, about: str | None = None, notes: Collection[str] = ()
-    ) -> Page:
-        if about is not None:
-            is_run = bool(self._db.ask("EXISTS", self._keys.run(about) + b"head"))
-            query = about_run(query, about, is_run=is_run)
-        headers = tuple(self.headers(query))
-        run_ids = sorted({header.run_id for header in headers})
-        return Page(headers, tuple(self._notes(run_ids, notes, strict=query.run_id is not None)))
+    def has_run(self, run_id: str) -> bool:
+        return bool(self._db.ask("EXISTS", self._keys.run(run_id) + b"head"))
+
+    def notes(
+        self, run_ids: Sequence[str], kinds: Collection[str], *, strict: bool
+    ) -> list[Header]:
+        self._indexes.settle()
+        lists = [
+            self._keys.index + b"g:" + kind_key(run_number(run_id), kind)
+            for run_id in run_ids
+            for kind in kinds
+            if kind != COMMON_KIND
+        ]
+        members = self._db.ask_all([("ZRANGE", key, 0, -1) for key in lists])
+        rows = self._rows(((0, one) for page in members for one in page), strict=strict)
+        found = [header for _, hidden, header in rows if not hidden]
+        for run_id in run_ids if COMMON_KIND in kinds else ():
+            walked = self._walk(run_id, b"n", _NO_BOUND, None)
+            found += [header for header in walked if header.kind == COMMON_KIND]
+        return sorted(found, key=lambda note: (note.run_id, note.seq))
 
     def delete(
         self, run_id: str, *, hide: Sequence[int] | None = None, erase: Sequence[int] | None = None
@@ -501,27 +502,6 @@ class RedisStorage(LeaseSlots, QueueSlots, Storage):
             return header.seq, b""
         return place, b"%d:%s" % (header.seq, to_bytes(header.run_id))
 
-    def _notes(
-        self, run_ids: Sequence[str], kinds: Collection[str], *, strict: bool
-    ) -> list[Header]:
-        """The visible notes of these kinds, oldest first within a run."""
-        if not run_ids or not kinds:
-            return []
-        self._indexes.settle()
-        lists = [
-            self._keys.index + b"g:" + kind_key(run_number(run_id), kind)
-            for run_id in run_ids
-            for kind in kinds
-            if kind != COMMON_KIND
-        ]
-        members = self._db.ask_all([("ZRANGE", key, 0, -1) for key in lists])
-        rows = self._rows(((0, one) for page in members for one in page), strict=strict)
-        found = [header for _, hidden, header in rows if not hidden]
-        for run_id in run_ids if COMMON_KIND in kinds else ():
-            walked = self._walk(run_id, b"n", _NO_BOUND, None)
-            found += [header for header in walked if header.kind == COMMON_KIND]
-        return sorted(found, key=lambda note: (note.run_id, note.seq))
-
     def _runs(self, query: RunQuery) -> Iterator[RunInfo]:
         start = _NO_BOUND if query.before is None else query.before
         if query.run_id is None:
@@ -543,7 +523,7 @@ class RedisStorage(LeaseSlots, QueueSlots, Storage):
                 for run_id, row in zip(run_ids, rows, strict=True)
                 if row and row != _LOST
             ]
-            wanted = [info for info in found if info.ordinal < bound and matches_run(info, query)]
+            wanted = [info for info in found if info.ordinal < bound and query.matches(info)]
             more = query.run_id is None and len(pairs) == size
             return wanted, pairs[-1][0] if more else None
 

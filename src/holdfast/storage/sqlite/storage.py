@@ -14,18 +14,7 @@ import apsw
 from holdfast.core.policy import QueueEntry
 from holdfast.core.records import Header, Owner, Record
 from holdfast.errors import ConflictError, CorruptError, UsageError
-from holdfast.storage.base import (
-    Batch,
-    Lease,
-    Page,
-    RecordQuery,
-    RunInfo,
-    RunQuery,
-    Storage,
-    about_run,
-    matches,
-    matches_run,
-)
+from holdfast.storage.base import Batch, Lease, RecordQuery, RunInfo, RunQuery, Storage
 from holdfast.storage.queueing import Claim, ClaimQuery, EntryQuery, StaleClaim
 from holdfast.storage.shared import (
     COMMON_KIND,
@@ -42,15 +31,7 @@ from holdfast.storage.shared import (
     passed_over,
     unlisted,
 )
-from holdfast.storage.sql import (
-    HIDDEN,
-    Listing,
-    bound_of,
-    id_key,
-    id_range,
-    open_row,
-    record_of,
-)
+from holdfast.storage.sql import HIDDEN, Listing, bound_of, id_key, id_range, open_row, record_of
 from holdfast.storage.sqlite.connections import Pool
 from holdfast.storage.sqlite.index import listing
 from holdfast.storage.sqlite.queue import SQLiteQueues
@@ -219,24 +200,24 @@ class SQLiteStorage(LeaseSlots, QueueSlots, Storage):
                 return info, open_row(run_id, seq, digest, text)
             return info, None
 
-    def page(
-        self, query: RecordQuery, *, about: str | None = None, notes: Collection[str] = ()
-    ) -> Page:
-        if COMMON_KIND in notes:
-            return super().page(query, about=about, notes=notes)
-        if about is not None:
-            query = about_run(query, about, is_run=self._head(about) is not None)
-        headers = tuple(self.headers(query))
+    def has_run(self, run_id: str) -> bool:
+        return self._head(run_id) is not None
+
+    def notes(
+        self, run_ids: Sequence[str], kinds: Collection[str], *, strict: bool
+    ) -> Iterable[Header]:
+        if COMMON_KIND in kinds:
+            return super().notes(run_ids, kinds, strict=strict)
         found: list[Header] = []
         with self._pool.reading() as db:
-            for run_id in sorted({header.run_id for header in headers}) if notes else ():
+            for run_id in run_ids:
                 try:
-                    found += notes_of(db, run_id, notes)
+                    found += notes_of(db, run_id, kinds)
                 except CorruptError as error:
-                    if query.run_id is not None:
+                    if strict:
                         raise
                     passed_over(run_id, error)
-        return Page(headers, tuple(found))
+        return found
 
     def delete(
         self, run_id: str, *, hide: Sequence[int] | None = None, erase: Sequence[int] | None = None
@@ -443,7 +424,7 @@ class SQLiteStorage(LeaseSlots, QueueSlots, Storage):
                 raise misplaced(run_id, seq)
             if text is not None:
                 header = open_row(run_id, seq, digest, text)
-                if matches(header, query):
+                if query.matches(header):
                     yield header
         if bound > 1:
             self._was_erased(head, 1, bound - 1)
@@ -458,7 +439,7 @@ class SQLiteStorage(LeaseSlots, QueueSlots, Storage):
                     raise
                 passed_over(run_id, error)
                 continue
-            if matches(header, query):
+            if query.matches(header):
                 yield header
 
     def _page(self, plan: Listing, bound: int, size: int) -> tuple[list[Any], int | None]:
@@ -472,7 +453,7 @@ class SQLiteStorage(LeaseSlots, QueueSlots, Storage):
             with self._pool.reading() as db:
                 found = infos(db, sql, {**values, "bound": bound, "size": size})
             following = found[-1][0].ordinal if len(found) == size else None
-            return [info for info, _ in found if matches_run(info, query)], following
+            return [info for info, _ in found if query.matches(info)], following
 
         start = _NO_BOUND if query.before is None else query.before
         return islice(paged(page, start, limit=query.limit), query.limit)

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.core.records import Header
 from holdfast.errors import NotFoundError, UsageError
-from holdfast.storage.base import RecordQuery, Storage, matches
+from holdfast.storage.base import RecordQuery, Storage
 from holdfast.testing.contract.medium import Medium, seqs
 from holdfast.testing.journal import FakeClock, JournalWriter
 
@@ -88,7 +88,7 @@ def narrow(query: RecordQuery, other: RecordQuery) -> RecordQuery | None:
 
 
 def wanted(headers: list[Header], query: RecordQuery) -> list[Header]:
-    return [header for header in headers if matches(header, query)][: query.limit]
+    return [header for header in headers if query.matches(header)][: query.limit]
 
 
 class ListPromises(Medium):

@@ -9,14 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.core.policy import (
-    CANCEL,
-    DEAD,
-    QUEUED,
-    QueueSettings,
-    Submission,
-    after_drive,
-)
+from holdfast.core.policy import CANCEL, DEAD, QUEUED, QueueSettings, Submission, after_drive
 from holdfast.errors import ConflictError
 from holdfast.storage.base import Leasing, Storage, this_process
 from holdfast.storage.queueing import Claim, ClaimQuery, EntryQuery, Queueing, WorkerInfo, queues_in

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.storage.base import RunInfo, RunQuery, Storage, matches_run
+from holdfast.storage.base import RunInfo, RunQuery, Storage
 from holdfast.testing.contract.listing import NOON
 from holdfast.testing.contract.medium import Medium, infos
 from holdfast.testing.journal import FakeClock, JournalWriter
@@ -37,7 +37,7 @@ def wanted(runs: list[RunInfo], query: RunQuery) -> list[RunInfo]:
     return [
         run
         for run in runs
-        if matches_run(run, query) and (query.before is None or run.ordinal < query.before)
+        if query.matches(run) and (query.before is None or run.ordinal < query.before)
     ][: query.limit]
 
 

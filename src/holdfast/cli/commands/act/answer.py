@@ -5,13 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from holdfast.cli import framework as ui
-from holdfast.cli.commands.act.waiting import (
-    WaitingRun,
-    choose,
-    needs_outcome,
-    say_settled,
-    settle,
-)
+from holdfast.cli.commands.act.waiting import WaitingRun, choose, needs_outcome, say_settled, settle
 from holdfast.errors import UsageError
 
 
