@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import islice, takewhile
 from typing import Any, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -49,10 +50,7 @@ class Schedule:
         self.cron = cron
         self.workflow = workflow
         self.missed = missed
-        self._args = args
-        self._kwargs = kwargs
-        self._queue = queue
-        self._priority = priority
+        self._start = partial(workflow.start, *args, queue=queue, priority=priority, **kwargs)
         try:
             self._zone = ZoneInfo(timezone)
         except (ZoneInfoNotFoundError, ValueError) as error:
@@ -83,7 +81,9 @@ class Schedule:
             return []
         wanted = _fresh(due, now) if self.missed == "skip" else due
         for slot in wanted:
-            self._start(manager, slot)
+            started: Any = self._start(run_id=self.slot_id(slot), storage=manager)
+            if asyncio.iscoroutine(started):
+                asyncio.run(started)
         manager.append_notes(self.run_id, (_fired(due[-1]),))
         self._clear(manager)
         return [self.slot_id(slot) for slot in wanted]
@@ -91,18 +91,6 @@ class Schedule:
     def next(self, now: datetime | None = None) -> datetime:
         """The next time at which a run begins."""
         return next(self._slots(now or datetime.now(UTC)))
-
-    def _start(self, manager: CheckpointManager, slot: datetime) -> None:
-        started: Any = self.workflow.start(
-            *self._args,
-            run_id=self.slot_id(slot),
-            storage=manager,
-            queue=self._queue,
-            priority=self._priority,
-            **self._kwargs,
-        )
-        if asyncio.iscoroutine(started):
-            asyncio.run(started)
 
     def _since(self, manager: CheckpointManager, now: datetime) -> datetime:
         """The newest slot that was begun, or when the schedule was first seen."""

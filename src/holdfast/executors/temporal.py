@@ -117,11 +117,9 @@ class _Starter:
             raise UsageError(
                 f"heartbeat_seconds is {heartbeat_seconds}", hint="give a number above 0"
             )
+        self._server = {"namespace": namespace, "api_key": api_key, "tls": tls}
         self._address = address
-        self._namespace = namespace
         self._heartbeat_seconds = heartbeat_seconds
-        self._api_key = api_key
-        self._tls = tls
         self.task_queue = task_queue
         self._client: Any = None
 
@@ -130,13 +128,7 @@ class _Starter:
         from temporalio.client import Client
 
         if self._client is None:
-            self._client = await Client.connect(
-                self._address,
-                namespace=self._namespace,
-                api_key=self._api_key,
-                tls=self._tls,
-                lazy=lazy,
-            )
+            self._client = await Client.connect(self._address, lazy=lazy, **self._server)
         return self._client
 
     async def start(self, run_id: str, timeout: float) -> None:

@@ -96,36 +96,28 @@ def write_encrypted(reader: Reader, run_id: str, keys: Keys, path: Path) -> Mani
     return _Export(reader, run_id, None, keys, False).write(path, overwrite=True)
 
 
-class _Export:
+class _Export(msgspec.Struct, frozen=True):
     """The export of one run."""
 
-    def __init__(
-        self,
-        reader: Reader,
-        run_id: str,
-        redaction: Redaction | None,
-        keys: Keys | None,
-        decrypt: bool,
-    ) -> None:
-        self._reader = reader
-        self._run_id = run_id
-        self._redaction = redaction
-        self._keys = keys
-        self._decrypt = decrypt
+    reader: Reader
+    run_id: str
+    redaction: Redaction | None
+    keys: Keys | None
+    decrypt: bool
 
     def write(self, path: Path, overwrite: bool) -> Manifest:
         """Read the run up to its head, and write it."""
-        run = _existing(self._reader, self._run_id)
+        run = _existing(self.reader, self.run_id)
         visible = set[int]()
         encrypted = False
-        for header in self._reader.storage.headers(RecordQuery(run_id=run.run_id, notes=True)):
+        for header in self.reader.storage.headers(RecordQuery(run_id=run.run_id, notes=True)):
             visible.add(header.seq)
             encrypted = encrypted or _is_key(header)
-        source = _Source(self._reader, run, visible, encrypted)
+        source = _Source(self.reader, run, visible, encrypted)
         records: Iterable[Record] = source
         content: Any = "sealed"
-        if self._redaction or self._keys or (self._decrypt and encrypted):
-            content = "redacted" if self._redaction else "resealed"
+        if self.redaction or self.keys or (self.decrypt and encrypted):
+            content = "redacted" if self.redaction else "resealed"
             keys = self._keys_for(encrypted)
             encrypted = keys is not None
             records = self._resealed(source, keys)
@@ -139,7 +131,7 @@ class _Export:
                 content=content,
                 encrypted=encrypted,
                 hidden=tuple(ranges_of(source.hidden)),
-                redacted=dict(self._redaction.counts) if self._redaction else {},
+                redacted=dict(self.redaction.counts) if self.redaction else {},
                 **msgspec.structs.asdict(totals),
             )
 
@@ -157,14 +149,14 @@ class _Export:
 
     def _keys_for(self, encrypted: bool) -> Keys | None:
         """Return the keys of the file; an encrypted run stays encrypted."""
-        if self._keys is not None or self._decrypt or not encrypted:
-            return self._keys
-        return self._reader.sealer.keys
+        if self.keys is not None or self.decrypt or not encrypted:
+            return self.keys
+        return self.reader.sealer.keys
 
     def _resealed(self, source: _Source, keys: Keys | None) -> Iterator[Record]:
-        closer = Closer(self._run_id, keys, "zstd" if keys else None)
-        text_of, now = self._reader.sealer.open, datetime.now(UTC)
-        redaction = self._redaction
+        closer = Closer(self.run_id, keys, "zstd" if keys else None)
+        text_of, now = self.reader.sealer.open, datetime.now(UTC)
+        redaction = self.redaction
         if redaction is None:
             return resealed(source, closer, text_of, now=now)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from holdfast.checkpoint.effects import CURRENT_STEP, Effect, effect, failure_here, place_name
 from holdfast.checkpoint.hooks import HookEvent
 from holdfast.core.state import AgentState, State
@@ -52,19 +54,16 @@ _FINISH_STEP = ToolSpec(
 _BOXES = {"completed": "x", "in_progress": ">", "pending": " "}
 
 
-class Cycles:
+class Cycles(msgspec.Struct, eq=False):
     """The nodes of one execution of an agent."""
 
-    def __init__(
-        self, agent: BaseAutonomousAgent, model: Model, message: str, resumes: bool
-    ) -> None:
-        self._agent = agent
-        self._resumes = resumes
-        self._model = model
-        self._message = message
-        self._restored = False
-        self._before = Usage.none()
-        self._extra: Mapping[str, Any] = {}
+    agent: BaseAutonomousAgent
+    model: Model
+    message: str
+    resumes: bool
+    _restored: bool = False
+    _before: Usage = msgspec.field(default_factory=Usage.none)
+    _extra: Mapping[str, Any] = {}
 
     # The nodes
 
@@ -87,13 +86,13 @@ class Cycles:
 
     async def _guarded(self, node: Callable[[State], Awaitable[State]], state: State) -> State:
         """Execute *node*; an interrupt or a failure ends the run with its reason."""
-        interrupts = self._agent.interrupts
+        interrupts = self.agent.interrupts
         with interrupts.cancellable():
             try:
                 if not self._restored:
                     live = self._live(state)
-                    if self._resumes:
-                        await self._agent.fire(HookEvent.POST_RESUME, state=copied(live))
+                    if self.resumes:
+                        await self.agent.fire(HookEvent.POST_RESUME, state=copied(live))
                 return await node(state)
             except EndRun:
                 raise
@@ -108,16 +107,16 @@ class Cycles:
 
     async def _heed_interrupt(self, state: State) -> None:
         """End the run here if it was asked to stop, unless a hook vetoes it."""
-        interrupts = self._agent.interrupts
+        interrupts = self.agent.interrupts
         if interrupts.reason is None:
             return
         facts = interrupts.reason.to_dict()
-        if not await self._agent.fire(HookEvent.PRE_INTERRUPT, reason=facts):
+        if not await self.agent.fire(HookEvent.PRE_INTERRUPT, reason=facts):
             raise await self._interrupted(state)
         interrupts.withdraw()
 
     async def _interrupted(self, state: State) -> EndRun:
-        agent = self._agent
+        agent = self.agent
         reason = agent.interrupts.reason
         assert reason is not None
         await agent.fire(HookEvent.POST_INTERRUPT, reason=reason.to_dict())
@@ -135,11 +134,11 @@ class Cycles:
         if not self._restored:
             self._restored = True
             live = restored(state)
-            begun(live, self._message)
+            begun(live, self.message)
             for passing in ("interrupt", "error"):
                 live.metadata.pop(passing, None)
-            self._agent._restore_state(live)
-        return self._agent.state
+            self.agent._restore_state(live)
+        return self.agent.state
 
     def _begin_node(self, state: State) -> AgentState:
         """The agent's state, with its account of usage opened for this node."""
@@ -150,7 +149,7 @@ class Cycles:
 
     def _kept(self, state: State) -> State:
         """The graph's state with the values of the agent's."""
-        agent = self._agent
+        agent = self.agent
         state = absorbed(state, agent._capture_state())
         for name in LOGS:
             setattr(agent.state, name, list(state[name]))
@@ -159,7 +158,7 @@ class Cycles:
 
     def _on_text(self) -> Callable[[str], None] | None:
         """The receiver of the model's text: the agent's own, and the observers."""
-        own, here = self._agent.on_text, CURRENT_STEP.get()
+        own, here = self.agent.on_text, CURRENT_STEP.get()
         if here is None or here.emit is None:
             return own
 
@@ -171,9 +170,9 @@ class Cycles:
         return both
 
     async def _ask(self, name: str, messages: Sequence[Message], **how: Any) -> Reply:
-        agent = self._agent
+        agent = self.agent
         how |= {"on_text": self._on_text(), "before": agent.say_resumed}
-        reply = await ask(self._model, messages, name=name, **how)
+        reply = await ask(self.model, messages, name=name, **how)
         live = agent.state
         live.model = reply.model
         add_usage(live, reply.usage)
@@ -192,7 +191,7 @@ class Cycles:
     # Planning
 
     async def _plan(self, state: State) -> State:
-        agent, live = self._agent, self._begin_node(state)
+        agent, live = self.agent, self._begin_node(state)
         await self._heed_interrupt(state)
         if not live.pending_actions and not live.completed_actions:
             task = live.extra["task"]
@@ -211,7 +210,7 @@ class Cycles:
     # Cycles
 
     async def _cycle(self, state: State) -> State:
-        agent, live = self._agent, self._begin_node(state)
+        agent, live = self.agent, self._begin_node(state)
         await self._heed_interrupt(state)
         self._check_limits(state, live)
         await self._take_message(live)
@@ -235,7 +234,7 @@ class Cycles:
         return self._kept(state)
 
     def _check_limits(self, state: State, live: AgentState) -> None:
-        config = self._agent.config
+        config = self.agent.config
         if live.extra["cycles_used"] >= config.max_cycles:
             raise EndRun("max_cycles_reached")
         if config.budget_usd is None:
@@ -244,14 +243,14 @@ class Cycles:
         expected = last["last_usd"] + last["growth_usd"]
         if spent >= config.budget_usd or spent + expected > config.budget_usd:
             message = f"${spent:.4g} of ${config.budget_usd:.4g} is spent"
-            reason = self._agent.interrupts.note("budget", message)
+            reason = self.agent.interrupts.note("budget", message)
             raise EndRun("budget_exhausted", leaves=_with(state, interrupt=reason.to_dict()))
 
     async def _take_message(self, live: AgentState) -> None:
         """Add the text given to a resume to the conversation, before the first new call."""
         if not self._message_is_due(live):
             return
-        message, self._message = self._message, ""
+        message, self.message = self.message, ""
         text: str = await effect(_MESSAGE, lambda: message, in_doubt="retry")
         live.conversation_history.append({"role": "user", "content": text})
 
@@ -263,22 +262,22 @@ class Cycles:
                 return True  # it was added here, before the process ended
             if ledger.find(Effect, place_name(_ASK, here.step)) is not None:
                 return False
-        return bool(self._message) and not _was_said(live, self._message)
+        return bool(self.message) and not _was_said(live, self.message)
 
     def _specs(self, live: AgentState) -> list[ToolSpec]:
-        specs = [tool.spec for tool in self._agent.tools.values()]
+        specs = [tool.spec for tool in self.agent.tools.values()]
         return [*specs, _FINISH_STEP] if live.pending_actions else specs
 
     def _system(self, live: AgentState) -> str:
-        parts = [self._agent.instructions_text()]
+        parts = [self.agent.instructions_text()]
         if live.pending_actions or live.completed_actions:
             parts.append("The plan:")
-            parts += [f"[{_BOXES[i['status']]}] {i['task']}" for i in self._agent.plan]
+            parts += [f"[{_BOXES[i['status']]}] {i['task']}" for i in self.agent.plan]
         return "\n".join(part for part in parts if part)
 
     def _conclude(self, live: AgentState, reply: Reply) -> None:
         """End the run with the answer, or tell the model why it does not fit."""
-        answer = self._agent.answer
+        answer = self.agent.answer
         if answer is None:
             live.extra["answer"] = reply.text
             return

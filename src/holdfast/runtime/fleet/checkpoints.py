@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
+
 from holdfast.checkpoint.effects import check_not_held
 from holdfast.checkpoint.inspect import metadata_of
 from holdfast.checkpoint.manager import StateManager
@@ -30,27 +32,18 @@ from holdfast.storage.base import RunQuery
 logger = logging.getLogger("holdfast.fleet")
 
 
-class FleetRuns:
+class FleetRuns(msgspec.Struct, frozen=True):
     """The runs of one fleet; without *saves*, only as long as the process lives."""
 
-    def __init__(
-        self,
-        name: str,
-        graph: StateGraph,
-        crew: Crew,
-        *,
-        saves: bool,
-        keep: timedelta | None,
-    ) -> None:
-        self.name = name
-        self.saves = saves
-        self._graph = graph
-        self._crew = crew
-        self._keep = keep
+    name: str
+    graph: StateGraph
+    crew: Crew
+    saves: bool
+    keep: timedelta | None
 
     @property
     def _manager(self) -> StateManager:
-        return self._graph.manager
+        return self.graph.manager
 
     def new_id(self) -> str:
         """An id for a new run."""
@@ -76,7 +69,7 @@ class FleetRuns:
         reader = self._manager.reader
         status = await asyncio.to_thread(find_checkpoint, reader, checkpoint_id, self.name)
         if check:
-            check_team(status.state, self._crew.team)
+            check_team(status.state, self.crew.team)
         return status
 
     async def prepare(self, checkpoint_id: str, text: str) -> tuple[str, str | None]:
@@ -94,16 +87,16 @@ class FleetRuns:
             run_id = await self.fork(status, text)
             logger.warning("run %s %s: continuing as its fork %s", status.run_id, why, run_id)
             return run_id, status.run_id
-        edit = status.heard(text, self._crew.team)
+        edit = status.heard(text, self.crew.team)
         if edit:
             metadata = {ROUND: status.state["current_round"]}
-            await self._graph.checkpoint(status.run_id, edit, metadata=metadata)
+            await self.graph.checkpoint(status.run_id, edit, metadata=metadata)
         return status.run_id, None
 
     async def fork(self, status: CheckpointStatus, text: str) -> str:
         """Fork a checkpoint, with *text* added to the history; return the new run's id."""
         run_id, header = self.new_id(), status.fork_from()
-        edit = status.edited(text, self._crew.team)
+        edit = status.edited(text, self.crew.team)
         metadata = {ROUND: status.base["current_round"]}
         await fork(self._manager, header.id, edit, run_id, metadata)
         return run_id
@@ -112,7 +105,7 @@ class FleetRuns:
         self, run_id: str, edit: Mapping[str, Any] | None, metadata: Mapping[str, Any]
     ) -> State:
         """Save a run that is not being executed, with *metadata*."""
-        return await self._graph.checkpoint(run_id, edit, metadata=metadata)
+        return await self.graph.checkpoint(run_id, edit, metadata=metadata)
 
     async def listing(
         self,
@@ -144,10 +137,10 @@ class FleetRuns:
 
     async def cleanup(self) -> int:
         """See `Fleet.cleanup`."""
-        if self._keep is None or not self.saves:
+        if self.keep is None or not self.saves:
             return 0
-        oldest = datetime.now(UTC) - self._keep
-        agents = [getattr(one, "agent", None) for one in self._crew.participants.values()]
+        oldest = datetime.now(UTC) - self.keep
+        agents = [getattr(one, "agent", None) for one in self.crew.participants.values()]
         names = [self.name, *(f"{self.name}/{one.agent_id}" for one in agents if one)]
         storage = self._manager.storage
         gone, thinned = await asyncio.to_thread(outdated, storage, names, oldest)

@@ -7,6 +7,7 @@ each part is in the journal before the next begins: after a crash at item 99 of 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 from holdfast.core.state import State
@@ -71,22 +72,19 @@ class ParallelNode:
                 hint="give aggregate, which receives them",
             )
         self._items = items
-        self._processor = processor
         self._aggregate = aggregate
         self._into = into
-        self._max_workers = max_workers
-        self._fail_fast = fail_fast
-        self._progress = progress
+        self._process = partial(
+            process_parallel,
+            processor=processor,
+            max_workers=max_workers,
+            fail_fast=fail_fast,
+            progress=progress,
+        )
 
     async def __call__(self, state: State) -> NodeResult:
         """Execute the items."""
-        result = await process_parallel(
-            _items(self._items, state),
-            self._processor,
-            max_workers=self._max_workers,
-            fail_fast=self._fail_fast,
-            progress=self._progress,
-        )
+        result = await self._process(_items(self._items, state))
         if self._aggregate is not None:
             return self._aggregate(result, state)
         assert self._into is not None

@@ -58,26 +58,22 @@ class _Failed(Exception):
         self.index = index
 
 
-class _Batch:
+class _Batch(msgspec.Struct, eq=False):
     """The items of one execution."""
 
-    def __init__(
-        self,
-        items: list[Any],
-        processor: Callable[[Any], Any],
-        fail_fast: bool,
-        progress: Progressed | None,
-    ) -> None:
-        self._items = items
-        self._processor = processor
-        self._fail_fast = fail_fast
-        self._progress = progress
-        self._parts = Parts()
-        self._results: list[Any] = [None] * len(items)
-        self._errors: dict[int, Exception] = {}
-        self._waiting: list[Interrupted] = []
-        self._digests: list[str] = []
-        self._completed = 0
+    items: list[Any]
+    processor: Callable[[Any], Any]
+    fail_fast: bool
+    progress: Progressed | None
+    _parts: Parts = msgspec.field(default_factory=Parts)
+    _results: list[Any] = []
+    _errors: dict[int, Exception] = {}
+    _waiting: list[Interrupted] = []
+    _digests: list[str] = []
+    _completed: int = 0
+
+    def __post_init__(self) -> None:
+        self._results += [None] * len(self.items)
 
     async def run(self, max_workers: int) -> ParallelResult:
         todo = self._restore()
@@ -86,10 +82,10 @@ class _Batch:
         say = self._parts.here.say
         say(
             "parallel.start",
-            item_count=len(self._items),
+            item_count=len(self.items),
             worker_count=workers,
-            fail_fast=self._fail_fast,
-            has_progress_callback=self._progress is not None,
+            fail_fast=self.fail_fast,
+            has_progress_callback=self.progress is not None,
             done=self._completed,
         )
         error: str | None = None
@@ -111,10 +107,10 @@ class _Batch:
     def _restore(self) -> list[int]:
         """Read the results that the journal has; return the items that are left."""
         if self._parts.session is None:
-            return list(range(len(self._items)))
-        self._digests = [args_digest((item,), {}) for item in self._items]
+            return list(range(len(self.items)))
+        self._digests = [args_digest((item,), {}) for item in self.items]
         todo = []
-        for index in range(len(self._items)):
+        for index in range(len(self.items)):
             known = self._parts.find(index)
             if known is None:
                 todo.append(index)
@@ -147,10 +143,10 @@ class _Batch:
         say = self._parts.here.say
         for index in queue:
             CURRENT_STEP.set(self._parts.at(index))
-            facts = {"worker_id": number, "item_index": index, "total_items": len(self._items)}
+            facts = {"worker_id": number, "item_index": index, "total_items": len(self.items)}
             say("worker.start", **facts)
             try:
-                value = await call(self._processor, self._items[index], thread=True)
+                value = await call(self.processor, self.items[index], thread=True)
                 await self._keep(index, value)
             except Interrupted as waiting:
                 self._waiting.append(waiting)
@@ -161,11 +157,11 @@ class _Batch:
             except Exception as error:
                 self._errors[index] = error
                 say("worker.complete", **facts, error=type(error).__name__)
-                if self._fail_fast:
+                if self.fail_fast:
                     raise _Failed(index) from error
                 continue
             say("worker.complete", **facts, error=None)
-            report(self._progress, self._completed, len(self._items), value)
+            report(self.progress, self._completed, len(self.items), value)
 
     async def _keep(self, index: int, value: Any) -> None:
         if self._digests:
@@ -178,7 +174,7 @@ class _Batch:
             f"item {index} failed: {shown(self._errors[index])}",
             node=self._parts.node,
             index=index,
-            item=self._items[index],
+            item=self.items[index],
             state=None,
             path=(),
         )
@@ -186,9 +182,7 @@ class _Batch:
     def _judge(self) -> None:
         if self._waiting:
             raise self._waiting[0]
-        if self._errors and len(self._errors) == len(self._items):
+        if self._errors and len(self._errors) == len(self.items):
             counts = Counter(shown(error) for error in self._errors.values())
             said = "; ".join(f"{count} x {text}" for text, count in counts.most_common(5))
-            raise RunError(
-                f"all {len(self._items)} items failed: {said}", errors=dict(self._errors)
-            )
+            raise RunError(f"all {len(self.items)} items failed: {said}", errors=dict(self._errors))
