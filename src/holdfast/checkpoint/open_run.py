@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 
 from holdfast.checkpoint.effects import Ledger, Spot, Timer, read_line, read_since, taken_over
-from holdfast.checkpoint.hooks import HookManager
 from holdfast.checkpoint.journal import CheckpointDraft, Note
 from holdfast.checkpoint.leases import RunLease
 from holdfast.checkpoint.manager import CheckpointManager, await_uncancelled, manager_for
@@ -37,17 +36,13 @@ class OpenRun:
         self.begin: Callable[[], object] | None = None
         """Saves the run's first checkpoint; called before a note is written without one."""
         self.manager = manager_for(storage)
+        self.hook_manager = self.manager.hook_manager
         self._owns_manager = self.manager is not storage
         journal = self.manager.engine.journal
         self._lease = RunLease(journal, run_id, seconds=lease_seconds)
         self._beginning = threading.Lock()
         self._open = False
         self._seen = 0
-
-    @property
-    def hook_manager(self) -> HookManager | None:
-        """The hooks of the run's manager."""
-        return self.manager.hook_manager
 
     @property
     def epoch(self) -> int:

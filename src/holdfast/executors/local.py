@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
+from holdfast.core.closing import Closing
 from holdfast.errors import UsageError
 from holdfast.executors.driving import Driven, drive
 from holdfast.runtime.stop import StopScope
@@ -14,7 +15,7 @@ from holdfast.storage.base import Storage
 from holdfast.storage.registry import open_storage
 
 
-class LocalExecutor:
+class LocalExecutor(Closing):
     """Drives runs in threads of this process; a timed wait is driven again later.
 
     *on_driven* is called with the outcome of each drive, from its thread.
@@ -104,9 +105,3 @@ class LocalExecutor:
             if self._closed:
                 return
         self.submit(run_id)
-
-    def __enter__(self) -> LocalExecutor:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

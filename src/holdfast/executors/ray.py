@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from holdfast.checkpoint.leases import LEASE_SECONDS
+from holdfast.core.closing import Closing
 from holdfast.errors import MissingExtraError, UsageError
 from holdfast.executors.serving import schedules_in, served_by
 from holdfast.executors.worker import Worker
@@ -43,7 +44,7 @@ class RayWorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Runs that were taken over while it was away, so that its commits were refused."""
 
 
-class RayExecutor:
+class RayExecutor(Closing):
     """Executes queued runs in a pool of Ray actors on all nodes of a cluster.
 
     Every actor claims runs by itself, and takes back those of processes that died, so that no
@@ -162,12 +163,6 @@ class RayExecutor:
         except self._ray.exceptions.RayError as error:
             logger.warning("a Ray actor was not reached: %s", error)
             return None
-
-    def __enter__(self) -> RayExecutor:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class RayWorker:

@@ -19,6 +19,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.checkpoint.leases import LEASE_SECONDS
+from holdfast.core.closing import Closing
 from holdfast.errors import MissingExtraError, UsageError
 from holdfast.executors.serving import schedules_in, served_by
 from holdfast.executors.worker import Worker
@@ -155,7 +156,7 @@ def _workflow_id(run_id: str) -> str:
     return f"holdfast/{run_id}"
 
 
-class TemporalExecutor:
+class TemporalExecutor(Closing):
     """Hands runs to the processes that serve a task queue with `TemporalWorker`.
 
     A submission that does not reach the server within *timeout* seconds is logged and dropped: a
@@ -199,12 +200,6 @@ class TemporalExecutor:
             self._loop.call(work, self._timeout)
         except (RPCError, RuntimeError, TimeoutError) as error:
             logger.warning("run %s: Temporal was not reached: %s", run_id, error)
-
-    def __enter__(self) -> TemporalExecutor:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class TemporalWorker:

@@ -10,10 +10,11 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Protocol, Self, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
+from holdfast.core.closing import Closing
 from holdfast.core.records import Header, Lease, Owner, Record, check_run_id, gaps_between
 from holdfast.errors import ConflictError, NotFoundError, StorageUnavailableError, UsageError
 from holdfast.storage.process import abandon, is_dead, is_live, this_process
@@ -231,7 +232,7 @@ class Page(msgspec.Struct, frozen=True):
     notes: tuple[Header, ...]
 
 
-class Storage(ABC):
+class Storage(ABC, Closing):
     """A medium for journals. Blocking; every method may be called from any thread."""
 
     body_compression: str | None = None
@@ -364,12 +365,6 @@ class Storage(ABC):
 
     def compact(self) -> None:
         """Give freed space back to the system, where the medium does not do so by itself."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self.close()
 
 
 @runtime_checkable

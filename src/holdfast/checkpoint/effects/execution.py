@@ -18,7 +18,6 @@ from holdfast.checkpoint.effects.ledger import (
     permitted,
     read_line,
 )
-from holdfast.checkpoint.hooks import HookManager
 from holdfast.checkpoint.journal import CheckpointDraft, Loaded, Note
 from holdfast.checkpoint.leases import RunLease
 from holdfast.checkpoint.manager import CheckpointManager, StateManager, await_uncancelled
@@ -54,6 +53,7 @@ class Session:
         form: str = "",
     ) -> None:
         self.manager = manager
+        self.hook_manager = manager.hook_manager
         self.form = form
         """The class that managers load the run's checkpoints as."""
         self._alone = alone
@@ -85,11 +85,6 @@ class Session:
     def epoch(self) -> int:
         """The lease's epoch: outside systems can refuse a smaller one than they have seen."""
         return self._held.epoch
-
-    @property
-    def hook_manager(self) -> HookManager | None:
-        """The hooks of the run's manager."""
-        return self.manager.hook_manager
 
     def stored_head(self) -> int:
         """The newest record of the run that is known to be stored."""

@@ -5,20 +5,20 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterable
-from types import TracebackType
-from typing import ParamSpec, Self, TypeVar
+from typing import ParamSpec, TypeVar
 
 from holdfast.checkpoint.groups.definition import Group
 from holdfast.checkpoint.groups.values import GroupCheckpoint, MemberStatus
 from holdfast.checkpoint.journal import Saveable
 from holdfast.checkpoint.manager import Manager, await_uncancelled
+from holdfast.core.closing import AsyncClosing
 from holdfast.storage.base import Storage
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class AsyncGroup:
+class AsyncGroup(AsyncClosing):
     """`Group`'s methods, awaited; each is carried out in a thread.
 
     It has settled when it returns, cancelled or not.
@@ -101,17 +101,6 @@ class AsyncGroup:
     async def close(self) -> None:
         """See `Group.close`."""
         await _in_thread(self._group.close)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
 
 
 async def _in_thread(call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

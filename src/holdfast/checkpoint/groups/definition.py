@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 
@@ -20,6 +20,7 @@ from holdfast.checkpoint.groups.values import (
 from holdfast.checkpoint.journal import Note, Request, Saveable, draft_of
 from holdfast.checkpoint.manager import CheckpointManager, Manager, manager_for
 from holdfast.checkpoint.operations import mark_note, save_together
+from holdfast.core.closing import Closing
 from holdfast.core.records import Header, check_run_id, new_id
 from holdfast.core.state import AgentState, State
 from holdfast.errors import ConflictError, NotFoundError, UsageError
@@ -56,7 +57,7 @@ def group(
     return Group(name, members, storage=storage)
 
 
-class Group:
+class Group(Closing):
     """Runs that are checkpointed as one; made by `holdfast.group`.
 
     A checkpoint of the group pins the checkpoints of its members, so that retention keeps them
@@ -217,12 +218,6 @@ class Group:
         """Close the storage, if the group opened it."""
         if self._owns:
             self.manager.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"<Group {self.name} of {', '.join(self.members)}>"

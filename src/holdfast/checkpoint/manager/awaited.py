@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Self, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from holdfast.checkpoint.crypto import Key, rotation
 from holdfast.checkpoint.inspect import Change, CheckpointMetadata, HistoryEntry
@@ -31,12 +31,13 @@ from holdfast.checkpoint.operations import (
 from holdfast.checkpoint.repair import RepairReport, RunVerdict
 from holdfast.checkpoint.transfer import LIMITS, ImportLimits, Manifest, Redact, Style, encrypt_runs
 from holdfast.checkpoint.transfer import runs as transfer
+from holdfast.core.closing import AsyncClosing
 from holdfast.storage.base import RecordQuery, Storage
 
 T = TypeVar("T")
 
 
-class AsyncCheckpointManager(Manager):
+class AsyncCheckpointManager(Manager, AsyncClosing):
     """`CheckpointManager`'s methods, awaited; each hops once to its own thread.
 
     Saves that are awaited at the same time go out in one commit. An awaited save ends when its
@@ -302,12 +303,6 @@ class AsyncCheckpointManager(Manager):
         self.finish()
         if self._owns_storage:
             self.storage.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *raised: object) -> None:
-        await self.close()
 
 
 StateManager = AsyncCheckpointManager

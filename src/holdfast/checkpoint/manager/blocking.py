@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Self, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 from holdfast.checkpoint.crypto import Key, rotation
 from holdfast.checkpoint.inspect import Change, CheckpointMetadata, HistoryEntry
@@ -30,13 +30,14 @@ from holdfast.checkpoint.operations import (
 from holdfast.checkpoint.repair import RepairReport, RunVerdict
 from holdfast.checkpoint.transfer import LIMITS, ImportLimits, Manifest, Redact, Style, encrypt_runs
 from holdfast.checkpoint.transfer import runs as transfer
+from holdfast.core.closing import Closing
 from holdfast.core.state import Saver, register_saver
 from holdfast.storage.base import RecordQuery, Storage
 
 T = TypeVar("T")
 
 
-class CheckpointManager(Manager):
+class CheckpointManager(Manager, Closing):
     """Saves states to a storage and loads them; blocking, thread-safe.
 
     *storage* is a `Storage`, an address such as ``sqlite:///agents.db``, a registered name, or
@@ -335,12 +336,6 @@ class CheckpointManager(Manager):
         """Close the storage, if it was opened by this manager."""
         if self._owns_storage:
             self.storage.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self.close()
 
 
 def manager_for(target: CheckpointManager | Storage | str | None) -> CheckpointManager:

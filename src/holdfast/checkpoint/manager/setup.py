@@ -11,13 +11,11 @@ from typing import Self, TypeVar
 
 from holdfast.checkpoint.crypto import Key, load_keys
 from holdfast.checkpoint.hooks import HookManager
-from holdfast.checkpoint.inspect import Metrics
-from holdfast.checkpoint.journal import Reader, Saveable
+from holdfast.checkpoint.journal import Saveable
 from holdfast.checkpoint.manager.group_commit import GroupCommit
 from holdfast.checkpoint.manager.writer_thread import Writer
 from holdfast.checkpoint.operations import Engine, OnSaveFailure
 from holdfast.checkpoint.repair import OnCorrupt
-from holdfast.checkpoint.retention import RetentionManager
 from holdfast.core.policy import Rules, Triggers
 from holdfast.core.state import StateSnapshot
 from holdfast.errors import UsageError
@@ -73,6 +71,16 @@ class Manager:
         self.engine = engine
         """For operations of one's own: see `perform`."""
         self.storage = engine.storage
+        self.reader = engine.reader
+        """Finds runs and checkpoints and opens them: blocking, without hooks or metrics."""
+        self.retention = engine.retention
+        """Applies the retention rules, and knows pins, releases and tags."""
+        self.triggers = engine.triggers
+        """The rules that `should_checkpoint` asks."""
+        self.hook_manager = engine.hooks
+        """The registered hooks."""
+        self.metrics = engine.metrics
+        """Counts and times of what this manager did."""
         self._group_commit = group_commit
         self._writer = Writer(engine.journal)
         _managers.add(self)
@@ -84,31 +92,6 @@ class Manager:
         made._owns_storage = False
         made._use(manager.engine, manager._group_commit)
         return made
-
-    @property
-    def reader(self) -> Reader:
-        """Finds runs and checkpoints and opens them: blocking, without hooks or metrics."""
-        return self.engine.reader
-
-    @property
-    def retention(self) -> RetentionManager:
-        """Applies the retention rules, and knows pins, releases and tags."""
-        return self.engine.retention
-
-    @property
-    def triggers(self) -> Triggers:
-        """The rules that `should_checkpoint` asks."""
-        return self.engine.triggers
-
-    @property
-    def hook_manager(self) -> HookManager | None:
-        """The registered hooks."""
-        return self.engine.hooks
-
-    @property
-    def metrics(self) -> Metrics:
-        """Counts and times of what this manager did."""
-        return self.engine.metrics
 
     def should_checkpoint(
         self, name_or_run_id: str, current_step: int, current_time: float | None = None

@@ -11,6 +11,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Self
 
+from holdfast.core.closing import Closing
 from holdfast.errors import MissingExtraError
 
 try:
@@ -40,7 +41,7 @@ from holdfast.integrations.type_learning import adopt, adopt_named
 from holdfast.storage.base import Storage
 
 
-class HoldfastSaver(BaseCheckpointSaver[str]):
+class HoldfastSaver(BaseCheckpointSaver[str], Closing):
     """Keeps LangGraph threads in any Holdfast storage; blocking and awaited.
 
     *storage* is a `Storage`, an address such as ``sqlite:///threads.db``, a registered name, a
@@ -282,12 +283,6 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         self._awaited.finish()
         if self._closes:
             self.manager.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     async def __aenter__(self) -> Self:
         return self

@@ -9,12 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Self, Unpack
+from typing import Any, Unpack
 from uuid import uuid4
 
 from holdfast.checkpoint.effects import CURRENT_STEP, check_not_held, questions_of
 from holdfast.checkpoint.hooks import HookEvent, HookManager, pre_outcome
 from holdfast.checkpoint.manager import StateManager
+from holdfast.core.closing import AsyncClosing
 from holdfast.core.records import check_run_id
 from holdfast.core.state import AgentState, State
 from holdfast.errors import Drained, Interrupted, StepError, UsageError, VetoError
@@ -52,7 +53,7 @@ def _to_stderr(line: str) -> None:
     print(line, file=sys.stderr)
 
 
-class Agent:
+class Agent(AsyncClosing):
     """An agent that works on a task in cycles until it has the answer.
 
     A cycle is one call of the model and of the tools that it asks for.
@@ -521,12 +522,6 @@ class Agent:
         """Finish pending saves, and close the storage if this agent opened it."""
         if self._owns_manager and self.state_manager is not None:
             await self.state_manager.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *raised: object) -> None:
-        await self.close()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.agent_id}>"

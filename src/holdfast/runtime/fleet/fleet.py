@@ -8,12 +8,13 @@ import os
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any, Self, Unpack
+from typing import Any, Unpack
 
 import msgspec
 
 from holdfast.checkpoint.effects import pending
 from holdfast.checkpoint.manager import StateManager
+from holdfast.core.closing import AsyncClosing
 from holdfast.core.policy import Rules, check_above_zero
 from holdfast.core.records import check_run_id
 from holdfast.core.state import State
@@ -57,7 +58,7 @@ class FleetResult(RunResult[str], frozen=True, kw_only=True):
         return self.answer
 
 
-class Fleet:
+class Fleet(AsyncClosing):
     """Many agents and one task: a manager plans, and decides each round who does what.
 
     After every round everything is saved in one atomic append, every participant's history
@@ -145,7 +146,14 @@ class Fleet:
         add_nodes(graph, crew)
         self.name = name
         self._crew = crew
-        self._graph = graph
+        self.graph = graph
+        """The graph that executes it: to explain a resume, compare runs or draw one."""
+        self.participants = tuple(crew.participants)
+        """The names of its participants."""
+        self.checkpointing = saves
+        """True if its runs are saved."""
+        self.limits = crew.limits
+        """The limits of a run."""
         self._owned = checkpoint_storage if owns_storage else None
         self._execution = FleetExecution(graph, auto_resume or Backoff(resumes=0), approval_handler)
         self._runs = FleetRuns(name, graph, crew, saves=saves, keep=keep)
@@ -176,28 +184,6 @@ class Fleet:
             approval_handler=approval_handler,
             observer=observer,
         )
-
-    # Parts
-
-    @property
-    def graph(self) -> StateGraph:
-        """The graph that executes it: to explain a resume, compare runs or draw one."""
-        return self._graph
-
-    @property
-    def participants(self) -> tuple[str, ...]:
-        """The names of its participants."""
-        return tuple(self._crew.participants)
-
-    @property
-    def checkpointing(self) -> bool:
-        """True if its runs are saved."""
-        return self._runs.saves
-
-    @property
-    def limits(self) -> Limits:
-        """The limits of a run."""
-        return self._crew.limits
 
     # The run that was executed or restored last; empty before
 
@@ -332,7 +318,7 @@ class Fleet:
         wanted = QueueOptions(**options)
         values = first_state(user_input, self._crew.team)
         state = State.new(values, run_id=wanted.id_for(self.name), name=self.name)
-        submitted = await asyncio.to_thread(self._graph.submit, state, wanted, ("task",))
+        submitted = await asyncio.to_thread(self.graph.submit, state, wanted, ("task",))
         return AsyncRunHandle(submitted)
 
     async def pending(self, workflow_id: str | None = None) -> list[ApprovalRequest]:
@@ -494,12 +480,6 @@ class Fleet:
         await self._manager.close()
         if isinstance(self._owned, Storage):
             self._owned.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *raised: object) -> None:
-        await self.close()
 
     def __repr__(self) -> str:
         return f"<Fleet {self.name} of {', '.join(self.participants)}>"

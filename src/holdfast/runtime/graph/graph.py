@@ -15,6 +15,7 @@ import msgspec
 
 from holdfast.checkpoint.effects import Waiting
 from holdfast.checkpoint.manager import CheckpointManager, StateManager, in_event_loop
+from holdfast.core.closing import AsyncClosing
 from holdfast.core.policy import RetryPolicy, Rules, read_policy
 from holdfast.core.state import State
 from holdfast.core.values import encode
@@ -55,7 +56,7 @@ T = TypeVar("T")
 _said: set[str] = set()
 
 
-class StateGraph:
+class StateGraph(AsyncClosing):
     """Nodes that change a state, edges that choose the next, checkpoints between.
 
     >>> graph = StateGraph("count", storage="memory://")
@@ -583,12 +584,6 @@ class StateGraph:
         """Finish pending saves, and close the store if this graph opened it."""
         if self._owns_manager and self._manager is not None:
             await self._manager.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *raised: object) -> None:
-        await self.close()
 
     def __enter__(self) -> Self:
         return self

@@ -8,7 +8,9 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
+
+from holdfast.core.closing import Closing
 
 if TYPE_CHECKING:
     from holdfast.storage.base import Storage
@@ -122,7 +124,7 @@ class ChangeListener(ABC):
             stop.wait(wait)
 
 
-class RunWatch:
+class RunWatch(Closing):
     """Waits until a run, or any run if *run_id* is None, is not what it was.
 
     A notification makes it look at once. Without notifications it looks every *every* seconds,
@@ -164,12 +166,6 @@ class RunWatch:
     def close(self) -> None:
         """End the watch. Closing twice is allowed."""
         self._subscription.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self.close()
 
     def _hear(self, run_id: str | None) -> None:
         if self._run_id is None or run_id in (None, self._run_id):
