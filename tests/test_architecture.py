@@ -26,7 +26,8 @@ import pytest
 SRC = Path(__file__).parents[1] / "src"
 
 LAYERS = [
-    {"errors", "lazy"},
+    {"errors"},
+    {"lazy"},
     {"core"},
     {"config"},
     {"storage", "checkpoint"},

@@ -1,4 +1,4 @@
-"""Packages whose names are loaded when they are first used.
+"""Late imports: names when they are first used, packages of an extra.
 
 A package states what it offers once, in its stub `__init__.pyi`, which type checkers read too.
 """
@@ -6,9 +6,12 @@ A package states what it offers once, in its stub `__init__.pyi`, which type che
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
+
+from holdfast.errors import MissingExtraError
 
 _IMPORT = re.compile(r"^from (\S+) import (\([^)]*\)|.*)$", re.MULTILINE)
 
@@ -35,6 +38,19 @@ def attach(
         return sorted({*vars(import_module(package)), *homes})
 
     return load, names, sorted(homes)
+
+
+@contextmanager
+def extra(name: str, need: str = "") -> Iterator[None]:
+    """Import packages of an extra in the block, or raise `MissingExtraError`.
+
+    *need* says what it is needed for; else the error says what could not be imported.
+    """
+    try:
+        yield
+    except ImportError as error:
+        hint = f"pip install 'holdfast[{name}]'"
+        raise MissingExtraError(need or str(error), hint=hint) from error
 
 
 def _homes(file: str) -> dict[str, str]:

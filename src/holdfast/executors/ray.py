@@ -17,9 +17,10 @@ import msgspec
 
 from holdfast.checkpoint.leases import LEASE_SECONDS
 from holdfast.core.closing import Closing
-from holdfast.errors import MissingExtraError, UsageError
+from holdfast.errors import UsageError
 from holdfast.executors.serving import schedules_in, served_by
 from holdfast.executors.worker import Worker
+from holdfast.lazy import extra
 from holdfast.storage.registry import open_storage
 
 logger = logging.getLogger("holdfast.executors")
@@ -221,10 +222,6 @@ class RayWorker:
 
 
 def _import_ray() -> Any:
-    try:
+    with extra("ray", "RayExecutor needs the package ray"):
         import ray
-    except ImportError as error:
-        raise MissingExtraError(
-            "RayExecutor needs the package ray", hint="pip install 'holdfast[ray]'"
-        ) from error
     return ray

@@ -16,7 +16,8 @@ from holdfast.checkpoint.open_run import draft_at
 from holdfast.checkpoint.operations import save_draft
 from holdfast.core.records import Header, check_run_id
 from holdfast.core.state import Lineage, Place
-from holdfast.errors import ConflictError, MissingExtraError, UsageError
+from holdfast.errors import ConflictError, UsageError
+from holdfast.lazy import extra
 from holdfast.runtime.functions import AsyncWorkflow, Workflow
 from holdfast.storage.base import RecordQuery
 
@@ -132,12 +133,8 @@ class Schedule:
                 yield slot
 
     def _cron(self, start: datetime, *, reverse: bool = False) -> Iterator[datetime]:
-        try:
+        with extra("schedule", "schedules need cronsim"):
             from cronsim import CronSim, CronSimError
-        except ImportError as error:
-            raise MissingExtraError(
-                "schedules need cronsim", hint="pip install 'holdfast[schedule]'"
-            ) from error
         try:
             found = CronSim(self.cron, start.astimezone(self._zone), reverse=reverse)
         except CronSimError as error:

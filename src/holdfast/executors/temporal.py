@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.checkpoint.leases import LEASE_SECONDS
 from holdfast.core.closing import Closing
-from holdfast.errors import MissingExtraError, UsageError
+from holdfast.errors import UsageError
 from holdfast.executors.serving import schedules_in, served_by
 from holdfast.executors.worker import Worker
 from holdfast.executors.worker_metrics import WorkerMetrics
+from holdfast.lazy import extra
 from holdfast.storage.base import Storage
 from holdfast.storage.registry import open_storage
 
@@ -42,13 +43,8 @@ _FIRST_PAUSE, _LONGEST_PAUSE = timedelta(seconds=1), timedelta(seconds=30)
 
 
 def _check_installed() -> None:
-    try:
+    with extra("temporal", "the executor over Temporal needs the package temporalio"):
         import temporalio.client  # noqa: F401
-    except ImportError as error:
-        raise MissingExtraError(
-            "the executor over Temporal needs the package temporalio",
-            hint="pip install 'holdfast[temporal]'",
-        ) from error
 
 
 class RunWorkflow:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from holdfast.lazy import extra
 from holdfast.testing.journal import FakeClock, HeaderFields, JournalWriter, make_records
 
 if TYPE_CHECKING:
@@ -21,15 +22,9 @@ _PROMISES = ("appending", "deleting", "leasing", "listing", "medium", "running",
 def __getattr__(name: str) -> Any:
     if name != "StorageContract":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
+    need = "the contract of storages is a pytest suite, and pytest is not installed"
+    with extra("testing", need):
         import pytest
-    except ImportError as error:
-        from holdfast.errors import MissingExtraError
-
-        raise MissingExtraError(
-            "the contract of storages is a pytest suite, and pytest is not installed",
-            hint="pip install 'holdfast[testing]'",
-        ) from error
     # Before the modules are imported, so that a failing promise shows the values it compared.
     pytest.register_assert_rewrite(*(f"{__name__}.contract.{module}" for module in _PROMISES))
     contract = import_module(f"{__name__}.contract").StorageContract

@@ -23,7 +23,7 @@ from holdfast.checkpoint.hooks.manager import HookManager
 from holdfast.checkpoint.inspect import Metrics, resume_cause
 from holdfast.core.policy import KEYS, PATTERNS, Redactor, make_rules
 from holdfast.core.state import AgentState, State
-from holdfast.errors import MissingExtraError
+from holdfast.lazy import extra
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
@@ -121,12 +121,8 @@ class TracingHook:
     }
 
     def __init__(self, tracer_provider: TracerProvider | None = None) -> None:
-        try:
+        with extra("otel", "TracingHook needs OpenTelemetry"):
             from opentelemetry import trace
-        except ImportError as error:
-            raise MissingExtraError(
-                "TracingHook needs OpenTelemetry", hint="pip install 'holdfast[otel]'"
-            ) from error
         self._tracer = trace.get_tracer("holdfast", tracer_provider=tracer_provider)
 
     def handle(self, context: HookContext) -> None:

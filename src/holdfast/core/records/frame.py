@@ -24,14 +24,8 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.core.records.record import Header
-from holdfast.errors import (
-    CorruptError,
-    DataError,
-    EncodeError,
-    MissingExtraError,
-    UsageError,
-    WrongKeyError,
-)
+from holdfast.errors import CorruptError, DataError, EncodeError, UsageError, WrongKeyError
+from holdfast.lazy import extra
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -381,12 +375,8 @@ def bad_key_note(run_id: str, what: str, hint: str = "") -> CorruptError:
 
 def need_crypto() -> None:
     """Raise `MissingExtraError` unless the package that encrypts is installed."""
-    try:
+    with extra("crypto", "encryption needs the package 'cryptography'"):
         import cryptography.hazmat.primitives.ciphers.aead  # noqa: F401
-    except ImportError as error:
-        raise MissingExtraError(
-            "encryption needs the package 'cryptography'", hint="pip install 'holdfast[crypto]'"
-        ) from error
 
 
 def _gcm(key: bytes) -> AESGCM:

@@ -15,13 +15,12 @@ from typing import Any, Self
 
 import msgspec
 
-from holdfast.errors import DecodeError, HoldfastError, MissingExtraError
+from holdfast.errors import DecodeError, HoldfastError
+from holdfast.lazy import extra
 
-try:
+with extra("agent-framework"):
     from agent_framework import WorkflowCheckpoint
     from agent_framework.exceptions import WorkflowCheckpointException
-except ImportError as error:
-    raise MissingExtraError(str(error), hint="pip install 'holdfast[agent-framework]'") from error
 
 from holdfast.checkpoint.journal import CheckpointDraft
 from holdfast.checkpoint.manager import CheckpointManager, StateManager, manager_for

@@ -12,9 +12,9 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mappi
 from typing import Any, Self
 
 from holdfast.core.closing import Closing
-from holdfast.errors import MissingExtraError
+from holdfast.lazy import extra
 
-try:
+with extra("langgraph"):
     from langchain_core.runnables import RunnableConfig
     from langgraph.checkpoint.base import (
         BaseCheckpointSaver,
@@ -26,8 +26,6 @@ try:
         get_checkpoint_metadata,
     )
     from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
-except ImportError as error:
-    raise MissingExtraError(str(error), hint="pip install 'holdfast[langgraph]'") from error
 
 from holdfast.checkpoint.manager import CheckpointManager, StateManager, manager_for
 from holdfast.core.values import Items, encode

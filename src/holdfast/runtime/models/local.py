@@ -9,6 +9,7 @@ from threading import Lock
 from typing import Any
 
 from holdfast.errors import MissingExtraError, UsageError
+from holdfast.lazy import extra
 from holdfast.runtime.models.model import Model
 
 _CONTEXT = 4096
@@ -55,12 +56,8 @@ def _weights(model: str) -> Path:
 
 def _serve(path: Path, threads: int) -> str:
     """The address of the server for these weights, started if there is none."""
-    try:
+    with extra("local", "a local model needs the package 'xllamacpp'"):
         import xllamacpp  # type: ignore[import-untyped]
-    except ImportError as error:
-        raise MissingExtraError(
-            "a local model needs the package 'xllamacpp'", hint="pip install 'holdfast[local]'"
-        ) from error
     with _lock:
         server = _servers.get(path)
         if server is None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from urllib.parse import urlsplit
 
 from holdfast.errors import MissingExtraError, UsageError
+from holdfast.lazy import extra
 from holdfast.runtime.models.json_tool_calls import forced_schema, plain_turns, read_forced
 from holdfast.runtime.models.model import Message, Reply, ToolCall, ToolSpec, Usage
 from holdfast.runtime.models.prices import Prices, cost_of
@@ -44,14 +45,9 @@ def open_provided(
     force_schema: bool = False,
 ) -> ProvidedModel:
     """See `holdfast.runtime.models.open_model`."""
-    try:
+    with extra("llm", f"models of {provider!r} need the package 'pydantic-ai-slim'"):
         from pydantic_ai.exceptions import UserError
         from pydantic_ai.models import infer_model
-    except ImportError as error:
-        raise MissingExtraError(
-            f"models of {provider!r} need the package 'pydantic-ai-slim'",
-            hint="pip install 'holdfast[llm]'",
-        ) from error
     if provider == "ollama" and base_url is None:
         base_url = ollama_url(os.environ)
     if base_url is not None and not address_of(base_url):

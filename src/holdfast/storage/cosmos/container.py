@@ -16,18 +16,15 @@ from holdfast.errors import (
     StorageFullError,
     StorageUnavailableError,
 )
+from holdfast.lazy import extra
 from holdfast.storage.addresses import mask_url
 from holdfast.storage.objects import Bucket, ListedObject, StoredObject
 
-try:
+with extra("cosmos", "Cosmos DB storages need the package azure-cosmos"):
     from azure.core import MatchConditions
     from azure.core.exceptions import AzureError
     from azure.cosmos import CosmosClient
     from azure.cosmos.exceptions import CosmosHttpResponseError
-except ImportError as missing:
-    raise MissingExtraError(
-        "Cosmos DB storages need the package azure-cosmos", hint="pip install 'holdfast[cosmos]'"
-    ) from missing
 
 _KEYS = ("AZURE_COSMOS_KEY", "COSMOS_KEY", "ACCOUNT_KEY")
 _PART = 1_400_000

@@ -11,9 +11,9 @@ import msgspec
 
 from holdfast.core.records import Header
 from holdfast.errors import CorruptError
-from holdfast.storage.base import RecordQuery, RunInfo, RunQuery, only_one
+from holdfast.storage.base import RecordQuery, RunInfo, RunQuery
 from holdfast.storage.files.run_index import JournalIndex, Key
-from holdfast.storage.shared import passed_over
+from holdfast.storage.shared import bound_of, passed_over
 
 
 def newest_first(
@@ -39,14 +39,13 @@ def newest_first(
 
 def key_before(journals: Iterable[JournalIndex], query: RecordQuery) -> Key:
     """The place of the record that *query* calls `before`."""
-    found: dict[tuple[str, str], Key] = {}
-    for journal in journals:
-        for seq in journal.ids.get(query.before or "", ()):
-            entry = journal.entries[seq]
-            header = entry.header
-            if query.name in (None, header.name) and query.scope in (None, header.scope):
-                found[header.run_id, header.scope] = journal.key_of(entry)
-    return only_one(found, query.before)
+    found = (
+        (journal.key_of(entry), entry.header)
+        for journal in journals
+        for seq in journal.ids.get(query.before or "", ())
+        for entry in [journal.entries[seq]]
+    )
+    return bound_of(query, found)
 
 
 def find(journals: Sequence[JournalIndex], id_prefix: str) -> list[Header]:

@@ -14,7 +14,7 @@ from typing import Literal, TypeVar
 from holdfast.core.policy import change_of
 from holdfast.core.records import Header, Record, open_header, open_record
 from holdfast.errors import ConflictError, CorruptError, UsageError
-from holdfast.storage.base import Batch, Lease, RecordQuery, RunInfo, RunQuery, Storage, only_one
+from holdfast.storage.base import Batch, Lease, RecordQuery, RunInfo, RunQuery, Storage
 from holdfast.storage.memory.index import Ids, RunIndex, StoredRecord, Visible, remove, wants_status
 from holdfast.storage.memory.queue import MemoryQueues
 from holdfast.storage.shared import (
@@ -27,6 +27,7 @@ from holdfast.storage.shared import (
     after_append,
     after_removal,
     apply_change,
+    bound_of,
     cannot_erase,
     check_head,
     checked_run,
@@ -473,16 +474,8 @@ class MemoryStorage(LeaseSlots, QueueSlots, Storage):
 
     def _place_of(self, query: RecordQuery) -> int:
         """The place of the record that *query* calls `before`."""
-        found: dict[tuple[str, str], int] = {}
-        for place in self._ids.places(query.before or ""):
-            header = self._entries[place].header
-            if (
-                query.run_id in (None, header.run_id)
-                and query.name in (None, header.name)
-                and query.scope in (None, header.scope)
-            ):
-                found[header.run_id, header.scope] = place
-        return only_one(found, query.before)
+        places = self._ids.places(query.before or "")
+        return bound_of(query, ((place, self._entries[place].header) for place in places))
 
     def _newest_of(self, ids: Iterable[str]) -> list[StoredRecord]:
         """The visible checkpoints with these ids, not superseded, newest first."""

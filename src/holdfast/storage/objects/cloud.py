@@ -8,18 +8,13 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
-from holdfast.errors import (
-    MissingExtraError,
-    StorageError,
-    StorageFullError,
-    StorageUnavailableError,
-    UsageError,
-)
+from holdfast.errors import StorageError, StorageFullError, StorageUnavailableError, UsageError
+from holdfast.lazy import extra
 from holdfast.storage.addresses import mask_url
 from holdfast.storage.objects.bucket import Bucket, ListedObject, StoredObject
 from holdfast.storage.objects.storage import BucketStorage
 
-try:
+with extra("objects", "object stores need the package obstore"):
     import obstore
     from obstore.exceptions import (
         AlreadyExistsError,
@@ -29,10 +24,6 @@ try:
         UnauthenticatedError,
     )
     from obstore.store import AzureStore, GCSStore, S3Store
-except ImportError as missing:
-    raise MissingExtraError(
-        "object stores need the package obstore", hint="pip install 'holdfast[objects]'"
-    ) from missing
 
 _STORES: dict[str, Any] = {"s3": S3Store, "gs": GCSStore, "az": AzureStore}
 _ENDPOINTS = {

@@ -18,25 +18,21 @@ from typing import Any, TypeVar
 
 from holdfast.errors import (
     HoldfastError,
-    MissingExtraError,
     StorageError,
     StorageFullError,
     StorageUnavailableError,
     UsageError,
 )
+from holdfast.lazy import extra
 from holdfast.storage.addresses import mask_url
 from holdfast.storage.shared import patiently
 
-try:
+with extra("postgres", "PostgreSQL storages need psycopg"):
     import psycopg
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
     from psycopg_pool import ConnectionPool, PoolTimeout
 
     from holdfast.storage.postgres.rows import ByteaArray, ByteaArrayDumper
-except ImportError as missing:
-    raise MissingExtraError(
-        "PostgreSQL storages need psycopg", hint="pip install 'holdfast[postgres]'"
-    ) from missing
 
 T = TypeVar("T")
 

@@ -14,7 +14,16 @@ from holdfast.core.records import OPEN_FROM
 from holdfast.storage.base import RecordQuery, RunQuery
 from holdfast.storage.postgres.rows import run_number, to_bytes
 from holdfast.storage.shared import COMMON_KIND
-from holdfast.storage.sql import HIDDEN, NESTED, NOTE, Listing, kind_key, micros, query_keys
+from holdfast.storage.sql import (
+    HIDDEN,
+    NESTED,
+    NOTE,
+    Listing,
+    conditions_of_runs,
+    conditions_of_times,
+    kind_key,
+    query_keys,
+)
 
 _BYTES = 4 << 20
 
@@ -91,16 +100,10 @@ class Queries:
         """List what *query* wants, and perhaps more: rows are still compared with it."""
         number = None if query.run_id is None else run_number(query.run_id)
         keys = query_keys(query, number)
-        where = [_visible(HIDDEN if query.notes else HIDDEN | NOTE)]
-        values: dict[str, Any] = {}
+        times, values = conditions_of_times(query, "%({})s")
+        where = [_visible(HIDDEN if query.notes else HIDDEN | NOTE), *times]
         if query.run_id is not None:
             values["run"] = to_bytes(query.run_id)
-        if query.since is not None:
-            where.append("r.at >= %(since)s")
-            values["since"] = micros(query.since)
-        if query.until is not None:
-            where.append("r.at <= %(until)s")
-            values["until"] = micros(query.until)
         by_run = query.run_id is not None and not _is_rare(query)
         first = None if by_run or not keys else keys.pop(0)
         if keys:
@@ -143,16 +146,9 @@ class Queries:
 
     def runs(self, query: RunQuery) -> tuple[bytes, dict[str, Any]]:
         """List runs, a page of *size* below the ordinal *bound*."""
-        where, values = ["u.ordinal IS NOT NULL", "u.ordinal < %(bound)s"], {}
-        for column, value, test in (
-            ("run_id", query.run_id, "u.run_id = %(run_id)s"),
-            ("name", query.name, "u.name = %(name)s"),
-            ("status", query.status, "u.status = %(status)s"),
-            ("not_status", query.not_status, "u.status <> %(not_status)s"),
-        ):
-            if value is not None:
-                where.append(test)
-                values[column] = to_bytes(value)
+        where, wanted = conditions_of_runs(query, "%({})s")
+        where += ["u.ordinal IS NOT NULL", "u.ordinal < %(bound)s"]
+        values = {name: to_bytes(value) for name, value in wanted.items()}
         unfinished = query.open or query.not_status == "completed"
         if unfinished or query.status not in (None, "completed"):
             where.append("u.status <> 'completed'")

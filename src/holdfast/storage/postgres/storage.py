@@ -37,20 +37,22 @@ from holdfast.storage.queueing import ClaimQuery
 from holdfast.storage.shared import (
     Fact,
     Inspection,
-    LeaseSlots,
     QueueSlots,
     QueueTable,
     Subscription,
+    SwappedLeases,
+    bound_of,
     cannot_erase,
     decide_append,
     may_be_retry,
     misplaced,
     missing,
+    newest_of_ids,
     paged,
     passed_over,
     run_info,
 )
-from holdfast.storage.sql import Listing, bound_of, id_key, id_range, open_row, record_of, scope_key
+from holdfast.storage.sql import Listing, id_key, id_range, open_row, record_of, scope_key
 
 T = TypeVar("T")
 
@@ -85,7 +87,7 @@ def _append_call(sql: Queries, batch: Batch, records: list[Record]) -> _Append:
     return _Append(run_id, sql.append_queued, (*change_values(change), *values))
 
 
-class PostgresStorage(LeaseSlots, QueueSlots, Storage):
+class PostgresStorage(SwappedLeases[_LeaseRow], QueueSlots, Storage):
     """Keeps journals in the schema *schema* of the PostgreSQL database at *url*.
 
     The schema is created if it is missing, and one of an older Holdfast is upgraded; without
@@ -168,11 +170,9 @@ class PostgresStorage(LeaseSlots, QueueSlots, Storage):
         first, after = id_range(id_prefix)
         rows = self._all(self._sql.find, (first, first + b"\0"))
         rows = rows or self._all(self._sql.find, (first, after))
-        found: dict[tuple[str, str, str], Header] = {}
-        for seq, digest, run_id, text in rows:
-            header = open_row(to_text(run_id), seq, digest, text)
-            found.setdefault((header.id, header.run_id, header.scope), header)
-        return list(found.values())
+        return newest_of_ids(
+            open_row(to_text(run_id), seq, digest, text) for seq, digest, run_id, text in rows
+        )
 
     def runs(self, query: RunQuery) -> Iterator[RunInfo]:
         self._db.check_open()
@@ -209,19 +209,6 @@ class PostgresStorage(LeaseSlots, QueueSlots, Storage):
     def subscribe(self, notify: Callable[[str | None], None]) -> Subscription:
         return self._listener.subscribe(notify)
 
-    def change_lease(
-        self, run_id: str, change: Callable[[Lease | None], Lease | None]
-    ) -> Lease | None:
-        for _ in range(_TRIES):
-            row = self._lease_row(run_id)
-            now = self._clock()
-            lease = change(None if row is None else self._held(run_id, row, now))
-            if lease is None or self._put_lease(lease, row, now):
-                return lease
-        raise StorageUnavailableError(
-            f"the lease of run {run_id!r} changed {_TRIES} times meanwhile", run_id=run_id
-        )
-
     def in_queues(self, work: Callable[[QueueTable], T]) -> T:
         def within(db: psycopg.Connection) -> T:
             with db.transaction():
@@ -236,10 +223,6 @@ class PostgresStorage(LeaseSlots, QueueSlots, Storage):
         }
         found: float | None = self._one(self._sql.text(IDLE_FOR), values)[0]
         return found
-
-    def lease_of(self, run_id: str) -> Lease | None:
-        row = self._lease_row(run_id)
-        return None if row is None else self._held(run_id, row, self._clock())
 
     def check_medium(self, *, repair: bool) -> list[str]:
         lacking = self._db.run(partial(missing_indexes, schema=self._schema))
@@ -350,13 +333,11 @@ class PostgresStorage(LeaseSlots, QueueSlots, Storage):
     def _bound(self, query: RecordQuery, plan: Listing) -> int:
         """The place of the record that *query* calls `before`, hidden or not."""
         rows = self._all(self._sql.before, (id_key(query.before or ""),))
-        return bound_of(
-            query,
-            (
-                (seq if plan.by_seq else place, open_row(to_text(run), seq, digest, text))
-                for place, seq, digest, run, text in rows
-            ),
+        found: Iterable[tuple[int, Header]] = (
+            (seq if plan.by_seq else place, open_row(to_text(run), seq, digest, text))
+            for place, seq, digest, run, text in rows
         )
+        return bound_of(query, found)
 
     def _runs(self, query: RunQuery) -> Iterator[RunInfo]:
         sql, values = self._sql.runs(query)
@@ -397,10 +378,6 @@ class PostgresStorage(LeaseSlots, QueueSlots, Storage):
         return Lease(run_id, epoch, holder, expires_at)
 
     def _put_lease(self, lease: Lease, seen: _LeaseRow | None, now: float) -> bool:
-        """Store *lease* if the one that was *seen* is still the newest.
-
-        The new token tells an attempt whose answer was lost from the lease of another.
-        """
         values = {
             "run": to_bytes(lease.run_id),
             "epoch": lease.epoch,

@@ -8,28 +8,19 @@ from contextlib import suppress
 from typing import Any, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
-from holdfast.errors import (
-    MissingExtraError,
-    StorageError,
-    StorageFullError,
-    StorageUnavailableError,
-    UsageError,
-)
+from holdfast.errors import StorageError, StorageFullError, StorageUnavailableError, UsageError
+from holdfast.lazy import extra
 from holdfast.storage.addresses import mask_url
 from holdfast.storage.redis.acknowledgements import Acknowledgements
 from holdfast.storage.redis.scripts import Script
 from holdfast.storage.shared import patiently
 
-try:
+with extra("redis", "Redis and Valkey storages need the package redis"):
     import redis
     from redis.backoff import NoBackoff
     from redis.retry import Retry
 
     from holdfast.storage.redis.slots import Slots
-except ImportError as missing:
-    raise MissingExtraError(
-        "Redis and Valkey storages need the package redis", hint="pip install 'holdfast[redis]'"
-    ) from missing
 
 T = TypeVar("T")
 

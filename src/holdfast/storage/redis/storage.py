@@ -58,20 +58,22 @@ from holdfast.storage.shared import (
     COMMON_KIND,
     Fact,
     Inspection,
-    LeaseSlots,
     QueueSlots,
     QueueTable,
     Subscription,
+    SwappedLeases,
+    bound_of,
     cannot_erase,
     decide_append,
     may_be_retry,
     misplaced,
+    newest_of_ids,
     paged,
     passed_over,
     run_info,
     run_missing,
 )
-from holdfast.storage.sql import bound_of, kind_key, query_keys, scope_key
+from holdfast.storage.sql import kind_key, query_keys, scope_key
 
 T = TypeVar("T")
 
@@ -92,7 +94,7 @@ _Place = tuple[int, bytes]
 """A place in an index: of two records with one place, the member decides."""
 
 
-class RedisStorage(LeaseSlots, QueueSlots, Storage):
+class RedisStorage(SwappedLeases[Sequence[bytes]], QueueSlots, Storage):
     """Keeps journals in the Redis or Valkey server at *url*, below the keys' *prefix*.
 
     An append returns when the server has it on disk: a server whose settings would lose it is
@@ -230,23 +232,6 @@ class RedisStorage(LeaseSlots, QueueSlots, Storage):
 
     def subscribe(self, notify: Callable[[str | None], None]) -> Subscription:
         return self._listener.subscribe(notify)
-
-    def change_lease(
-        self, run_id: str, change: Callable[[Lease | None], Lease | None]
-    ) -> Lease | None:
-        for _ in range(_TRIES):
-            row = self._ask(LEASE, run_id)
-            now = self._clock()
-            lease = change(self._held(run_id, row, now) if row else None)
-            if lease is None or self._put_lease(lease, row[3] if row else b"", now):
-                return lease
-        raise StorageUnavailableError(
-            f"the lease of run {run_id!r} changed {_TRIES} times meanwhile", run_id=run_id
-        )
-
-    def lease_of(self, run_id: str) -> Lease | None:
-        row = self._ask(LEASE, run_id)
-        return self._held(run_id, row, self._clock()) if row else None
 
     @property
     def keeps_queues(self) -> bool:
@@ -478,11 +463,9 @@ class RedisStorage(LeaseSlots, QueueSlots, Storage):
     def _checkpoints(self, first: bytes, after: bytes) -> list[Header]:
         """The newest visible checkpoint of each id in a range, run and scope."""
         rows = sorted(self._rows(self._with_id(first, after)), key=itemgetter(0), reverse=True)
-        found: dict[tuple[str, str, str], Header] = {}
-        for _, hidden, header in rows:
-            if not hidden and header.frame != "note":
-                found.setdefault((header.id, header.run_id, header.scope), header)
-        return list(found.values())
+        return newest_of_ids(
+            header for _, hidden, header in rows if not hidden and header.frame != "note"
+        )
 
     def _with_id(self, first: bytes, after: bytes) -> list[_Place]:
         """Members of the index of ids, as places."""
@@ -529,6 +512,9 @@ class RedisStorage(LeaseSlots, QueueSlots, Storage):
 
         return islice(paged(fetch, start, limit=query.limit), query.limit)
 
+    def _lease_row(self, run_id: str) -> Sequence[bytes] | None:
+        return self._ask(LEASE, run_id) or None
+
     def _held(self, run_id: str, row: Sequence[bytes], now: float) -> Lease:
         epoch, owner, until, _, clock = row
         expires_at = float(until)
@@ -537,13 +523,9 @@ class RedisStorage(LeaseSlots, QueueSlots, Storage):
         holder = msgspec.json.decode(owner, type=Owner) if owner else None
         return Lease(run_id, int(epoch), holder, expires_at)
 
-    def _put_lease(self, lease: Lease, seen: bytes, now: float) -> bool:
-        """Store *lease* if the one with the token *seen* is still the newest.
-
-        The new token tells an attempt whose answer was lost from the lease of another.
-        """
+    def _put_lease(self, lease: Lease, seen: Sequence[bytes] | None, now: float) -> bool:
         values = (
-            seen,
+            seen[3] if seen else b"",
             uuid4().hex,
             lease.epoch,
             b"" if lease.owner is None else msgspec.json.encode(lease.owner),

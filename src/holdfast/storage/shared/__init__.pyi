@@ -21,6 +21,9 @@ from holdfast.storage.shared.heads import first_head as first_head
 from holdfast.storage.shared.heads import rebuilt_head as rebuilt_head
 from holdfast.storage.shared.heads import run_info as run_info
 from holdfast.storage.shared.leasing import LeaseSlots as LeaseSlots
+from holdfast.storage.shared.leasing import SwappedLeases as SwappedLeases
+from holdfast.storage.shared.paging import bound_of as bound_of
+from holdfast.storage.shared.paging import newest_of_ids as newest_of_ids
 from holdfast.storage.shared.paging import paged as paged
 from holdfast.storage.shared.patience import patiently as patiently
 from holdfast.storage.shared.queue_slots import LeasedQueueTable as LeasedQueueTable

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import Generic, TypeVar
 
 from holdfast.core.records import Lease, Owner, check_run_id, released, renewed, taken
+from holdfast.errors import StorageUnavailableError
 from holdfast.storage.process import owner_is_dead
+
+R = TypeVar("R")
+
+_TRIES = 20
 
 
 class LeaseSlots(ABC):
@@ -50,3 +56,40 @@ class LeaseSlots(ABC):
 
     def release_lease(self, lease: Lease) -> None:
         self.change_lease(lease.run_id, lambda held: released(held, lease))
+
+
+class SwappedLeases(LeaseSlots, Generic[R]):
+    """Leases in rows of a server that compares and swaps, with its own clock."""
+
+    _clock: Callable[[], float]
+
+    @abstractmethod
+    def _lease_row(self, run_id: str) -> R | None: ...
+
+    @abstractmethod
+    def _held(self, run_id: str, row: R, now: float) -> Lease:
+        """The lease in *row*, whose end is told by the clock that reads *now*."""
+
+    @abstractmethod
+    def _put_lease(self, lease: Lease, seen: R | None, now: float) -> bool:
+        """Store *lease* if the one that was *seen* is still the newest.
+
+        A new token tells an attempt whose answer was lost from the lease of another.
+        """
+
+    def change_lease(
+        self, run_id: str, change: Callable[[Lease | None], Lease | None]
+    ) -> Lease | None:
+        for _ in range(_TRIES):
+            row = self._lease_row(run_id)
+            now = self._clock()
+            lease = change(None if row is None else self._held(run_id, row, now))
+            if lease is None or self._put_lease(lease, row, now):
+                return lease
+        raise StorageUnavailableError(
+            f"the lease of run {run_id!r} changed {_TRIES} times meanwhile", run_id=run_id
+        )
+
+    def lease_of(self, run_id: str) -> Lease | None:
+        row = self._lease_row(run_id)
+        return None if row is None else self._held(run_id, row, self._clock())

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
+
+from holdfast.core.records import Header
+from holdfast.storage.base import RecordQuery, only_one
 
 T = TypeVar("T")
 B = TypeVar("B")
@@ -30,3 +33,27 @@ def paged(
         items, bound = fetch(bound, size)
         yield from items
         size = min(2 * size, _MOST)
+
+
+def bound_of(query: RecordQuery, found: Iterable[tuple[B, Header]]) -> B:
+    """The place of the record that *query* calls `before`.
+
+    *found* are the records with its id, oldest first.
+    """
+    places: dict[tuple[str, str], B] = {}
+    for place, header in found:
+        if (
+            query.run_id in (None, header.run_id)
+            and query.name in (None, header.name)
+            and query.scope in (None, header.scope)
+        ):
+            places[header.run_id, header.scope] = place
+    return only_one(places, query.before)
+
+
+def newest_of_ids(headers: Iterable[Header]) -> list[Header]:
+    """The first of *headers* with each id, run and scope; they come newest first."""
+    found: dict[tuple[str, str, str], Header] = {}
+    for header in headers:
+        found.setdefault((header.id, header.run_id, header.scope), header)
+    return list(found.values())

@@ -1,3 +1,5 @@
+from holdfast.storage.sql.conditions import conditions_of_runs as conditions_of_runs
+from holdfast.storage.sql.conditions import conditions_of_times as conditions_of_times
 from holdfast.storage.sql.keys import HIDDEN as HIDDEN
 from holdfast.storage.sql.keys import NESTED as NESTED
 from holdfast.storage.sql.keys import NOTE as NOTE
@@ -10,7 +12,6 @@ from holdfast.storage.sql.keys import record_keys as record_keys
 from holdfast.storage.sql.keys import scope_key as scope_key
 from holdfast.storage.sql.keys import state_of as state_of
 from holdfast.storage.sql.rows import Listing as Listing
-from holdfast.storage.sql.rows import bound_of as bound_of
 from holdfast.storage.sql.rows import head_of_row as head_of_row
 from holdfast.storage.sql.rows import open_row as open_row
 from holdfast.storage.sql.rows import record_of as record_of

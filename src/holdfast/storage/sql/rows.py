@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
 from holdfast.core.records import Header, Record, open_header, with_body
 from holdfast.errors import CorruptError
-from holdfast.storage.base import RecordQuery, RunInfo, only_one
+from holdfast.storage.base import RunInfo
 from holdfast.storage.shared import Head, misplaced, missing, run_info
 
 
@@ -78,16 +77,3 @@ def head_of_row(
         if (newest.name, newest.status, newest.scope) != (head.name, head.status, ""):
             raise misplaced(run_id, head.latest)
     return run_info(head, newest), newest
-
-
-def bound_of(query: RecordQuery, found: Iterable[tuple[int, Header]]) -> int:
-    """The place of the record that *query* calls `before`, of those with its id."""
-    places: dict[tuple[str, str], int] = {}
-    for place, header in found:
-        if (
-            query.run_id in (None, header.run_id)
-            and query.name in (None, header.name)
-            and query.scope in (None, header.scope)
-        ):
-            places[header.run_id, header.scope] = place
-    return only_one(places, query.before)

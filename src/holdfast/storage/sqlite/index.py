@@ -6,7 +6,7 @@ from typing import Any
 
 from holdfast.storage.base import RecordQuery
 from holdfast.storage.shared import COMMON_KIND
-from holdfast.storage.sql import HIDDEN, NOTE, Listing, micros, query_keys
+from holdfast.storage.sql import HIDDEN, NOTE, Listing, conditions_of_times, query_keys
 
 
 def listing(query: RecordQuery, run: int | None) -> Listing:
@@ -73,13 +73,9 @@ def _values(keys: list[bytes]) -> dict[str, Any]:
 
 def _conditions(query: RecordQuery, first: int, last: int, values: dict[str, Any]) -> str:
     """The conditions of a row, with marks for the keys from *first* to *last*."""
-    conditions = [f"r.state & {HIDDEN if query.notes else HIDDEN | NOTE} = 0"]
-    if query.since is not None:
-        conditions.append("r.at >= :since")
-        values["since"] = micros(query.since)
-    if query.until is not None:
-        conditions.append("r.at <= :until")
-        values["until"] = micros(query.until)
+    conditions, times = conditions_of_times(query, ":{}")
+    values |= times
+    conditions.append(f"r.state & {HIDDEN if query.notes else HIDDEN | NOTE} = 0")
     conditions += (
         "EXISTS (SELECT 1 FROM marks x WHERE"
         f" x.key = :key{n} AND x.note = (r.state & {NOTE}) AND x.ord = r.ord)"

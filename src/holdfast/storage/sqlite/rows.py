@@ -13,7 +13,7 @@ from holdfast.core.records import OPEN_FROM, Header
 from holdfast.errors import CorruptError
 from holdfast.storage.base import Lease, Owner, RunInfo, RunQuery
 from holdfast.storage.shared import Head, passed_over, run_info
-from holdfast.storage.sql import HIDDEN, NOTE, head_of_row, kind_key, open_row
+from holdfast.storage.sql import HIDDEN, NOTE, conditions_of_runs, head_of_row, kind_key, open_row
 
 Values = tuple[Any, ...] | dict[str, Any]
 _HEAD = (
@@ -51,17 +51,9 @@ def _head(row: Any) -> Head:
 
 def runs_listing(query: RunQuery) -> tuple[str, dict[str, Any]]:
     """*query* in SQL; `infos` reads a page of it with `:bound` and `:size`."""
-    index, conditions = "", ["u.pk < :bound"]
-    values: dict[str, Any] = {}
-    for column, value, test in (
-        ("run_id", query.run_id, "u.run_id = :run_id"),
-        ("name", query.name, "u.name = :name"),
-        ("status", query.status, "u.status = :status"),
-        ("not_status", query.not_status, "u.status <> :not_status"),
-    ):
-        if value is not None:
-            conditions.append(test)
-            values[column] = value
+    index = ""
+    conditions, values = conditions_of_runs(query, ":{}")
+    conditions.append("u.pk < :bound")
     unfinished = query.open or query.not_status == "completed"
     unfinished = unfinished or query.status not in (None, "completed")
     if query.open:

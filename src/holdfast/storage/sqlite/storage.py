@@ -23,15 +23,17 @@ from holdfast.storage.shared import (
     LeaseSlots,
     QueueSlots,
     QueueTable,
+    bound_of,
     check_head,
     checked_run,
     misplaced,
     missing,
+    newest_of_ids,
     paged,
     passed_over,
     unlisted,
 )
-from holdfast.storage.sql import HIDDEN, Listing, bound_of, id_key, id_range, open_row, record_of
+from holdfast.storage.sql import HIDDEN, Listing, id_key, id_range, open_row, record_of
 from holdfast.storage.sqlite.connections import Pool
 from holdfast.storage.sqlite.index import listing
 from holdfast.storage.sqlite.queue import SQLiteQueues
@@ -177,13 +179,11 @@ class SQLiteStorage(LeaseSlots, QueueSlots, Storage):
             page = rows(db, f"{_FIND} m.key = ? AND {_FOUND}", (first,))
             if not page:
                 page = rows(db, f"{_FIND} m.key >= ? AND m.key < ? AND {_FOUND}", (first, after))
-        found: dict[tuple[str, str, str], Header] = {}
-        for _, seq, digest, run_id, text in page:
-            header = open_row(run_id, seq, digest, text)
+        found = [open_row(run_id, seq, digest, text) for _, seq, digest, run_id, text in page]
+        for header in found:
             if not header.id.startswith(id_prefix):
-                raise misplaced(run_id, seq)
-            found.setdefault((header.id, header.run_id, header.scope), header)
-        return list(found.values())
+                raise misplaced(header.run_id, header.seq)
+        return newest_of_ids(found)
 
     def runs(self, query: RunQuery) -> Iterator[RunInfo]:
         self._pool.check_open()
@@ -460,14 +460,12 @@ class SQLiteStorage(LeaseSlots, QueueSlots, Storage):
 
     def _bound(self, query: RecordQuery, plan: Listing) -> int:
         """The place of the record that *query* calls `before`, hidden or not."""
-        found = self._fetch(f"{_FIND} m.key = ? ORDER BY m.ord", (id_key(query.before or ""),))
-        return bound_of(
-            query,
-            (
-                (seq if plan.by_seq else place, open_row(run_id, seq, digest, text))
-                for place, seq, digest, run_id, text in found
-            ),
+        page = self._fetch(f"{_FIND} m.key = ? ORDER BY m.ord", (id_key(query.before or ""),))
+        found: Iterable[tuple[int, Header]] = (
+            (seq if plan.by_seq else place, open_row(run_id, seq, digest, text))
+            for place, seq, digest, run_id, text in page
         )
+        return bound_of(query, found)
 
 
 _READ = """
