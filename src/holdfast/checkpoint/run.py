@@ -428,9 +428,10 @@ class Run:
             raise
 
     def _save_broken_off(self, error: BaseException) -> None:
-        """Save the state and the reason why the run ended here.
+        """Save the reason why the run ended here, with the state of its last saved step.
 
-        The last good state, if this one cannot be stored.
+        The step that was broken off is executed again, as after a kill, so nothing that it changed
+        is kept.
         """
         kind, status = _ending(error)
         opened = self._run
@@ -439,13 +440,8 @@ class Run:
         text = failure_text(describe(error), opened.hook_manager) if failed else ""
         told = {"error": type(error).__name__} if status != "waiting" else {}
         try:
-            try:
-                self._save(kind, status, metadata=told, error=text)
-            except EncodeError as unstorable:
-                if not isinstance(error, EncodeError):
-                    error.add_note(f"{_NOT_SAVED}: {unstorable}")
-                self._go_back(opened)
-                self._save(kind, status, metadata=told, error=text)
+            self._go_back(opened)
+            self._save(kind, status, metadata=told, error=text)
         except Exception as failure:  # whatever it is, it must not hide the user's error
             error.add_note(f"{_NOT_SAVED}: {failure}")
 
