@@ -6,6 +6,8 @@ import hashlib
 import os
 import random
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -336,6 +338,33 @@ def test_cosmos_lists_while_other_threads_read(
         assert not failures
     finally:
         bucket.close()
+
+
+@needs_node
+@pytest.mark.parametrize("key", ["not of base64", None])
+def test_a_wrong_key_of_a_cosmos_account_is_refused_at_once(
+    key: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a key the identity of the machine is asked for, and this one has none."""
+    if key is None:
+        monkeypatch.delenv("AZURE_COSMOS_KEY", raising=False)
+        monkeypatch.setenv("AZURE_TOKEN_CREDENTIALS", "EnvironmentCredential")
+    else:
+        monkeypatch.setenv("AZURE_COSMOS_KEY", key)
+    with pytest.raises(errors.StorageError, match="refused: ") as refused:
+        open_storage("cosmos://account/none/none?endpoint=https://127.0.0.1:9&timeout=1&patience=0")
+    assert not refused.value.retryable
+    assert "AZURE_COSMOS_KEY" in refused.value.hint
+
+
+def test_the_client_of_cosmos_prints_nothing() -> None:
+    """It checks the account in the background, and complains if it was closed meanwhile."""
+    lines = (
+        "import logging, holdfast.storage.cosmos.container",
+        "logging.getLogger('azure.cosmos._GlobalEndpointManager').error('closed')",
+    )
+    done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, check=True)
+    assert done.stderr == b""
 
 
 @needs_node

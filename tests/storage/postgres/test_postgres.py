@@ -78,6 +78,18 @@ def test_a_wrong_address_is_named_before_the_server_is_asked(address: str, said:
     assert "hunter2" not in f"{refused.value!r} {refused.value}"
 
 
+@pytest.mark.parametrize("wrong", ["user=nobody", "dbname=none", "sslmode=require"])
+def test_a_connection_that_the_server_refuses_is_not_tried_again(
+    wrong: str, server: Postgres
+) -> None:
+    with CuttingProxy(server.connect) as proxy:
+        url = f"postgresql://postgres@127.0.0.1:{proxy.port}/postgres?{wrong}"
+        with pytest.raises(errors.StorageError, match=r"refused: .*(exist|SSL)") as refused:
+            open_storage(url)
+    assert not refused.value.retryable
+    assert "check user, password, database" in refused.value.hint
+
+
 def test_two_processes_may_create_the_schema_at_once(server: Postgres, schema: str) -> None:
     with ThreadPoolExecutor(4) as pool:
         opened = list(

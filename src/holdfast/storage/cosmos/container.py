@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -22,9 +23,12 @@ from holdfast.storage.objects import Bucket, ListedObject, StoredObject
 
 with extra("cosmos", "Cosmos DB storages need the package azure-cosmos"):
     from azure.core import MatchConditions
-    from azure.core.exceptions import AzureError
+    from azure.core.exceptions import AzureError, ClientAuthenticationError
     from azure.cosmos import CosmosClient
     from azure.cosmos.exceptions import CosmosHttpResponseError
+
+# The client checks the account in the background, which fails if it is closed meanwhile.
+logging.getLogger("azure.cosmos").addHandler(logging.NullHandler())
 
 _KEYS = ("AZURE_COSMOS_KEY", "COSMOS_KEY", "ACCOUNT_KEY")
 _PART = 1_400_000
@@ -157,7 +161,7 @@ class DocumentBucket(Bucket):
     def _failure(self, error: Exception) -> StorageError:
         text = mask_url(str(error).strip().partition("\n")[0]) or type(error).__name__
         status = getattr(error, "status_code", None)
-        if status in _REFUSED:
+        if status in _REFUSED or isinstance(error, ClientAuthenticationError | ValueError):
             return StorageError(
                 f"{self.where} refused: {text}",
                 hint="check AZURE_COSMOS_KEY, or the role of this identity",

@@ -45,6 +45,12 @@ _ADDRESS = (
 )
 _UNREACHABLE = ("08", "57P", "53300", "25006", "40001", "40P01", "55P03")
 """Classes and codes of errors after which the same call may succeed."""
+_REFUSALS = (
+    *("authentication failed", "no password supplied", "no pg_hba.conf entry"),
+    *("does not exist", "not permitted to log in", "permission denied"),
+    *("server does not support SSL", "certificate verify failed"),
+)
+"""Texts of connections that the server refused, which come without a code."""
 _IDLE = psycopg.pq.TransactionStatus.IDLE
 
 
@@ -217,10 +223,12 @@ class Connections:
             return StorageUnavailableError(
                 f"{where} took longer than {self._timeout:g} s", hint="see timeout= of the address"
             )
-        if state in ("28P01", "28000", "3D000", "42501", "42P01", "3F000"):
+        if state in ("28P01", "28000", "3D000", "42501", "42P01", "3F000") or (
+            not state and any(words in text for words in _REFUSALS)
+        ):
             return StorageError(
                 f"{where} refused: {text}",
-                hint="check user, password, database and privileges; holdfast doctor -s URL",
+                hint="check user, password, database, privileges and sslmode",
             )
         if isinstance(error, PoolTimeout) or state.startswith(_UNREACHABLE):
             return StorageUnavailableError(f"{where} cannot be reached: {text}")
