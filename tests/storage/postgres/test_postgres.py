@@ -247,7 +247,9 @@ def test_a_schema_of_an_earlier_version_is_upgraded_with_its_runs(
         db.execute(f"ALTER TABLE {schema}.runs {columns}")
         db.execute(f"DROP TABLE {schema}.watchers, {schema}.queues, {schema}.workers")
         db.execute(f"UPDATE {schema}.version SET number = 1")
-    address = f"{server.url}&schema={schema}"
+    address = f"{server.url}&schema={schema}&upgrade=false"  # that of a worker
+    with pytest.raises(errors.SchemaError, match="has format 1"):
+        open_storage(address)
     check = call("storage", "upgrade", "--check", "-s", address)
     assert (check.code, f"has format 1, and this Holdfast needs {VERSION}" in check.out) == (
         8,

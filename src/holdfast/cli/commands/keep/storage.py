@@ -38,10 +38,12 @@ def storage(
     """
     if action != "upgrade":
         raise UsageError(f"there is no storage {action!r}", hint="holdfast storage upgrade")
-    problem = _problem(cli)
+    address, problem = cli.settings.storage.value, ""
+    if has_scheme(address) and StorageURL.parse(address).scheme in _UPGRADABLE:
+        problem = _format_problem(address, upgrade=not check)
+    else:
+        _ = cli.storage
     needed = bool(problem) and not check
-    if needed:
-        _ = cli.storage  # opening it upgrades it
     document = StorageFormat(
         storage=cli.address,
         upgraded=needed,
@@ -59,17 +61,16 @@ def storage(
     return ui.exits.NO_LONGER_FITS if document.problem else 0
 
 
-def _problem(cli: ui.Cli) -> str:
-    """Why an upgrade is needed; empty if it is not."""
+def _format_problem(address: str, *, upgrade: bool) -> str:
+    """The reason that a storage needs an upgrade, else ""; with *upgrade* it gets it."""
     from holdfast.storage.base import open_storage
 
-    address = cli.settings.storage.value
-    if not has_scheme(address) or StorageURL.parse(address).scheme not in _UPGRADABLE:
-        _ = cli.storage
-        return ""
-    join = "&" if "?" in address else "?"
+    base, _, query = address.partition("?")
+    options = [one for one in query.split("&") if one and not one.startswith("upgrade=")]
     try:
-        open_storage(f"{address}{join}upgrade=false").close()
+        open_storage(f"{base}?{'&'.join([*options, 'upgrade=false'])}").close()
     except SchemaError as error:
+        if upgrade:
+            open_storage(f"{base}?{'&'.join([*options, 'upgrade=true'])}").close()
         return error.message
     return ""
