@@ -538,6 +538,15 @@ def test_credentials_are_never_shown(
     assert "do-not-show" not in str(wrong.value)
 
 
+def test_without_credentials_the_variables_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(errors.StorageError, match="no credentials are set") as failed:
+        ObjectStorage("s3://runs", timeout=5)
+    assert "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" in failed.value.hint
+
+
 def test_a_store_that_is_away_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "id")

@@ -27,8 +27,8 @@ with extra("cosmos", "Cosmos DB storages need the package azure-cosmos"):
     from azure.cosmos import CosmosClient
     from azure.cosmos.exceptions import CosmosHttpResponseError
 
-# The client checks the account in the background, which fails if it is closed meanwhile.
-logging.getLogger("azure.cosmos").addHandler(logging.NullHandler())
+# Its errors are raised too, but for those of a check in the background that a close interrupts.
+logging.getLogger("azure").addHandler(logging.NullHandler())
 
 _KEYS = ("AZURE_COSMOS_KEY", "COSMOS_KEY", "ACCOUNT_KEY")
 _PART = 1_400_000

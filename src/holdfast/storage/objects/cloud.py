@@ -31,6 +31,14 @@ _ENDPOINTS = {
     "gs": ("GOOGLE_BASE_URL",),
     "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
 }
+_CREDENTIALS = {
+    "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY; for a profile of the AWS CLI:"
+    ' eval "$(aws configure export-credentials --format env)"',
+    "gs": "set GOOGLE_APPLICATION_CREDENTIALS, or: gcloud auth application-default login",
+    "az": "set AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_KEY",
+}
+_ROLES = ("/latest/api/token", "/latest/meta-data/", "/computeMetadata/", "/metadata/identity/")
+"""The places at which a cloud gives a machine the credentials of its role."""
 _AWAY = ("status code: 429", "status code: 408", "status code: 409")
 _FULL = ("status code: 507", "QuotaExceeded", "InsufficientStorage", "EntityTooLarge")
 
@@ -171,6 +179,11 @@ class CloudBucket(Bucket):
             return StorageError(
                 f"{self.where} refused: {text}",
                 hint="check the credentials in the environment and what they allow",
+            )
+        if any(place in text for place in _ROLES):
+            return StorageUnavailableError(
+                f"{self.where}: no credentials are set, and this machine has no role: {text}",
+                hint=_CREDENTIALS[self.where.partition(":")[0]],
             )
         if isinstance(error, FileNotFoundError):
             return StorageError(
