@@ -14,6 +14,9 @@ import pytest
 from tests.crash.judging import Told
 from tests.crash.media import DURABLE, FULL, SERVERS, open_medium, strays, times
 from tests.crash.processes import Child, ForkServer
+from tests.crash.workload import message
+
+from holdfast import CheckpointManager, State
 
 KILLS = times(10, 10_000, "HOLDFAST_KILLS")
 LIVES = 10
@@ -122,3 +125,28 @@ def test_the_test_sees_a_save_that_is_acknowledged_too_early(
         seen += 1
     finding("a save that is acknowledged too early", 8, f"{seen} noticed", control=True)
     assert seen > 0
+
+
+def test_what_the_dead_had_sent_may_be_stored_while_it_is_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = [
+        State.new({"messages": [], "round": 0}, run_id="b")
+        .set("messages", [message("b", n) for n in range(1, step + 1)])
+        .set("round", step)
+        .at(step=step)
+        for step in (1, 2)
+    ]
+    with open_medium("file", tmp_path) as storage, CheckpointManager(storage) as dead:
+        told, resume = Told(), CheckpointManager.resume_from_latest
+        told.hear([["save", "b", 1], ["saved", "b", 1, dead.save_checkpoint(late.pop(0))]])
+        told.hear([["save", "b", 2]])
+
+        def resume_later(manager: CheckpointManager, run_id: str) -> object:
+            if late:
+                dead.save_checkpoint(late.pop())
+            return resume(manager, run_id)
+
+        monkeypatch.setattr(CheckpointManager, "resume_from_latest", resume_later)
+        told.check("file", tmp_path)
+        assert not late
