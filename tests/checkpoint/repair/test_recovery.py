@@ -294,6 +294,7 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(open_manager: Open) 
     assert report.dry_run and not report.clean
     assert f"quarantined record {seq}" in str(report)
     assert f"head set to record {seq - 1}" in str(report)
+    assert all(line.count("run ") == 1 for line in str(report).splitlines())
     with pytest.raises(CorruptError):
         again.resume_from_latest("run")
     assert report.runs[0].actions[:2] == again.repair().runs[0].actions[:2]

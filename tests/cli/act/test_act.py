@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 from tests.cli.conftest import Holdfast, call
 
+import holdfast
 from holdfast import CheckpointManager, State
 from holdfast.runtime.resume.entry_points import load_resumable
 
@@ -328,6 +332,31 @@ def test_an_answer_that_does_not_fit_is_refused_before_it_is_written(on: Holdfas
     assert "holdfast reject report-wed without --reason" in wrong.err
     assert "approve" not in wrong.err.partition("(")[2]
     assert len(on("pending", "--json").json()["pending"]) == 1
+
+
+def test_a_refused_no_suggests_what_the_question_accepts(tmp_path: Path) -> None:
+    @holdfast.workflow
+    async def choose() -> Any:
+        return await holdfast.interrupt("which?", schema=Literal["a", "b"])
+
+    @holdfast.step
+    def pay() -> None:
+        raise holdfast.errors.InDoubtError("no reply")
+
+    @holdfast.workflow
+    def shop() -> None:
+        pay()
+
+    url = f"sqlite:///{tmp_path}/runs.db"
+    asyncio.run(choose.run(run_id="choose-1", storage=url))
+    for words in (["--reason", "no"], []):
+        wrong = call("-s", url, "reject", "choose-1", *words)
+        assert wrong.code == 2 and "holdfast answer choose-1 VALUE" in wrong.err
+        assert "without --reason" not in wrong.err
+    with contextlib.suppress(holdfast.errors.InDoubtError):
+        shop.run(run_id="shop-1", storage=url)
+    shown = call("-s", url, "pending").out
+    assert "pay at step" in shown and "node" not in shown
 
 
 def test_a_fork_begins_with_other_values(on: Holdfast) -> None:

@@ -16,7 +16,7 @@ import msgspec
 import pydantic
 import pytest
 
-from holdfast import MemoryStorage, step, workflow
+from holdfast import MemoryStorage, effect, step, workflow
 from holdfast.errors import EncodeError, ShapeError, UsageError
 
 
@@ -209,6 +209,15 @@ def test_what_cannot_be_a_step_or_a_workflow_is_refused(make: Any) -> None:
     for wrong in (5, "x", step(len)):
         with pytest.raises(UsageError, match="cannot be a"):
             make(wrong)
+    with pytest.raises(UsageError, match="name is 5"):
+        make(name=5)(len)
+
+
+def test_an_effect_needs_a_name_and_a_function() -> None:
+    with pytest.raises(UsageError, match="name is 5"):
+        effect(5, len)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="'len' cannot be called"):
+        effect("size", "len")  # type: ignore[arg-type]
 
 
 def test_an_iterator_or_a_class_cannot_be_stored() -> None:

@@ -85,6 +85,8 @@ def effect(
     `UsageError`: there `Run.effect` and `holdfast.step` are the ways.
     """
     policy = check_policy(name, in_doubt, probe)
+    if not callable(fn):
+        raise UsageError(f"{fn!r} cannot be called", hint="give a function, then its arguments")
     check_awaited(f"effect({name!r})", "call a @holdfast.step, or run.effect(...)")
     made = CallPolicy(name=name, in_doubt=policy, probe=probe, usage=usage)
     return to_await(f"effect({name!r})", _effect(made, key, outside_ok, fn, args, kwargs))
@@ -486,8 +488,8 @@ def perform_now(
 
 def check_policy(name: str, in_doubt: str | None, probe: object) -> InDoubt:
     """The policy of an effect, or a `UsageError`."""
-    if not name:
-        raise UsageError("an effect needs a name")
+    if type(name) is not str or not name:
+        raise UsageError(f"an effect's name is {name!r}", hint="give a text, then the function")
     policy = in_doubt or ("probe" if probe is not None else "ask")
     if policy not in _POLICIES:
         raise UsageError(f"in_doubt is {policy!r}", hint=f"one of {', '.join(_POLICIES)}")

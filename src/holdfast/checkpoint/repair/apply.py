@@ -66,7 +66,11 @@ class RepairReport(msgspec.Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         lines = [*self.medium]
         for run in self.runs:
-            lines += (f"run {run.run_id!r}: {text}" for text in (*run.problems, *run.actions))
+            named = f"run {run.run_id!r}"
+            lines += (
+                text if named in text else f"{named}: {text}"
+                for text in (*run.problems, *run.actions)
+            )
         return "\n".join(lines) or "nothing is damaged"
 
 

@@ -113,6 +113,8 @@ def resume_line(state: AgentState, max_cycles: int) -> str:
     'resumed researcher at cycle 42 of 50: 41 model calls not repeated,'
     >>> after
     '18,400 tokens, $0.38, 3 min'
+    >>> resume_line(state, 41).partition(":")[0]
+    'resumed researcher after cycle 41'
     """
     abandoned = state.extra.get("given_up")  # since a rewind: that is done again
     usage = usage_of(state) - (Usage.read(abandoned) if abandoned else Usage.none())

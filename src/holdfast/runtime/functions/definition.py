@@ -198,8 +198,8 @@ def _name_of(function: Any, what: str, name: str | None) -> str:
         raise UsageError(
             f"{called} yields, and a {what} returns once", hint="return a list of the items"
         )
-    if not called:
-        raise UsageError(f"a {what} needs a name", hint=f"@holdfast.{what}(name=...)")
+    if type(called) is not str or not called:
+        raise UsageError(f"a {what}'s name is {called!r}", hint=f"@holdfast.{what}(name=...)")
     return called
 
 

@@ -99,6 +99,7 @@ def pending_table(found: list[Waiting]) -> Iterator[object]:
 
 def _description(one: Waiting) -> str:
     if one.kind == "effect":
-        return f"{one.name} at step {one.step}, node {one.node}; key {one.key}"
+        where = f"step {one.step}" + (f", node {one.node}" if one.node else "")
+        return f"{one.name} at {where}; key {one.key}"
     what = ui.value_text(one.question) if one.kind == "question" else one.name
     return f"{what} until {ui.when(one.until)}" if one.until is not None else what

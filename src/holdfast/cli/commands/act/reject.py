@@ -6,6 +6,7 @@ from typing import Annotated
 
 from holdfast.cli import framework as ui
 from holdfast.cli.commands.act.waiting import Id, WaitingRun, choose, settle
+from holdfast.core.policy import validate_answer
 
 
 @ui.command
@@ -19,8 +20,10 @@ def reject(
 ) -> None:
     """Answer no to the question that a run waits for."""
     one = choose(cli, run, id, "question")
+    hint = f"; holdfast answer {one.run_id} VALUE gives another answer"
     if reason is None:
-        settle(cli, one, False, f"; holdfast answer {one.run_id} VALUE gives another answer")
-    else:
+        settle(cli, one, False, hint)
+        return
+    if not validate_answer(False, one.schema):
         hint = f"; holdfast reject {one.run_id} without --reason says false"
-        settle(cli, one, {"approved": False, "reason": reason}, hint)
+    settle(cli, one, {"approved": False, "reason": reason}, hint)
