@@ -172,6 +172,10 @@ def test_screens_are_made_by_a_script_and_fetch_nothing(tmp_path: Path) -> None:
     for path in made:
         text = path.read_text()
         assert text.startswith("<svg") and "@font-face" not in text
+        (height,) = re.findall(r'-clip-terminal">\s*<rect .*?height="([\d.]+)"', text)
+        lines = re.findall(r'<text [^>]*y="([\d.]+)"[^>]*line-[^>]*>([^<]*)<', text)
+        last = max(float(y) for y, told in lines if told.replace("&#160;", " ").strip())
+        assert last + 10 < float(height), "the picture would cut its last line"
     assert "report-mon-kids" in (tmp_path / "screens/runs.svg").read_text().replace("&#160;", " ")
 
 
