@@ -580,6 +580,9 @@ def test_doctor_tells_what_is_wrong_with_a_server_and_what_to_do(
     server = start("appendonly no", "maxmemory 900000000")
     refused = call("doctor", "-s", server.url)
     assert (refused.code, "CONFIG SET appendonly yes" in refused.out) == (10, True)
+    assert refused.out.splitlines()[-1].count(server.url) == 1
+    accepted = call("doctor", "-s", f"{server.url}?durability=relaxed")
+    assert accepted.out.splitlines()[-1].endswith(": reachable, see above: durability")
     result = call("doctor", "--json", "-s", f"{server.url}?durability=relaxed")
     facts = {fact["name"]: fact for fact in result.json()["facts"]}
     assert facts["server"]["value"].startswith(("Valkey ", "Redis "))

@@ -190,8 +190,10 @@ def _text(document: Doctor) -> Iterator[object]:
         )
         yield ui.Table(columns, [_fact_row(one) for one in document.facts])
         yield ""
-    word = ui.Cell("ok", "green") if document.reachable else ui.Cell(document.problem, "red")
-    yield ui.Line.of(f"{document.storage}: ", word)
+    wrong = ", ".join(fact.name for fact in document.facts if fact.problem)
+    said = document.problem or (f"reachable, see above: {wrong}" if wrong else "ok")
+    named = "" if said.startswith(document.storage) else f"{document.storage}: "
+    yield ui.Line.of(named, ui.Cell(said, "green" if said == "ok" else "red"))
 
 
 def _fact_row(fact: Fact) -> list[object]:
