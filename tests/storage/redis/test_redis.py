@@ -574,6 +574,19 @@ def test_a_user_who_may_not_publish_appends_and_polls(
     raw.execute_command("ACL", "DELUSER", prefix)
 
 
+def test_a_user_without_rights_is_refused_with_a_hint(
+    server: Redis, prefix: str, raw: redis.Redis
+) -> None:
+    raw.execute_command("ACL", "SETUSER", prefix, "on", ">secret", f"~{prefix}:*", "+@read")
+    with (
+        CuttingProxy(server.connect) as proxy,
+        pytest.raises(errors.StorageError, match=r"refused: .* 'info'") as refused,
+    ):
+        RedisStorage(f"redis://{prefix}:secret@127.0.0.1:{proxy.port}", prefix=prefix)
+    assert "check user, password and rights" in refused.value.hint
+    raw.execute_command("ACL", "DELUSER", prefix)
+
+
 def test_doctor_tells_what_is_wrong_with_a_server_and_what_to_do(
     start: Callable[..., Redis],
 ) -> None:

@@ -41,6 +41,11 @@ _AWAY = (
 _AWAY_WORDS = ("BUSY", "NOREPLICAS")
 """Errors, and first words of others, after which the same call may succeed."""
 _REFUSED = ("NOAUTH", "WRONGPASS", "NOPERM")
+_REFUSALS = (
+    redis.exceptions.AuthenticationError,
+    redis.exceptions.AuthorizationError,
+    redis.exceptions.NoPermissionError,
+)
 _SCHEMES = {"valkey": "redis", "valkeys": "rediss", "redis+unix": "unix", "valkey+unix": "unix"}
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _PASSWORDS = ("REDISCLI_AUTH", "VALKEYCLI_AUTH")
@@ -204,9 +209,7 @@ class ServerConnections:
             return StorageFullError(f"{self.where} has no memory left: {text}")
         if text.startswith("MISCONF"):
             return StorageFullError(f"{self.where} cannot write to its disk: {text}")
-        if isinstance(
-            error, redis.exceptions.AuthenticationError | redis.exceptions.AuthorizationError
-        ) or text.startswith(_REFUSED):
+        if isinstance(error, _REFUSALS) or text.startswith(_REFUSED):
             return StorageError(
                 f"{self.where} refused: {text}",
                 hint="check user, password and rights; a password may also be in REDISCLI_AUTH",
