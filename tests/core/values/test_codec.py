@@ -9,6 +9,7 @@ import sys
 import warnings
 from collections import OrderedDict, deque, namedtuple
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, make_dataclass
 from datetime import UTC, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
@@ -562,7 +563,8 @@ def test_a_stack_that_is_used_up_is_no_reason_to_crash() -> None:
         with pytest.raises(EncodeError, match="nested"):
             called_from(left - 60, lambda store=store: store(value))
     for frozen in (False, True):
-        with pytest.raises(DecodeError):
+        # From Python 3.12 on a decoder in C has a stack of its own, and may have room.
+        with suppress(DecodeError) if sys.version_info >= (3, 12) else pytest.raises(DecodeError):
             called_from(left - 60, lambda frozen=frozen: decode(text, frozen=frozen))
 
 
