@@ -289,8 +289,10 @@ def test_a_subscription_survives_a_lost_connection_and_leaves_no_watcher(
             time.sleep(0.01)
 
 
-def test_a_check_creates_no_schema(server: Postgres, schema: str) -> None:
-    found = call("storage", "upgrade", "--check", "-s", f"{server.url}&schema={schema}")
+@pytest.mark.parametrize("beside", ["", "resilient:memory://|"])
+def test_a_check_creates_no_schema(beside: str, server: Postgres, schema: str) -> None:
+    address = f"{beside}{server.url}&schema={schema}"
+    found = call("storage", "upgrade", "--check", "-s", address)
     assert (found.code, "there is no schema" in found.out) == (8, True)
     with psycopg.connect(server.url) as db:
         assert not db.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", [schema]).fetchone()

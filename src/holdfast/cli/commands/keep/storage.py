@@ -38,10 +38,10 @@ def storage(
     """
     if action != "upgrade":
         raise UsageError(f"there is no storage {action!r}", hint="holdfast storage upgrade")
-    address, problem = cli.settings.storage.value, ""
-    if has_scheme(address) and StorageURL.parse(address).scheme in _UPGRADABLE:
-        problem = _format_problem(address, upgrade=not check)
-    else:
+    address = cli.settings.storage.value
+    parts = [one for one in address.removeprefix("resilient:").split("|") if _has_format(one)]
+    problem = "; ".join(filter(None, (_format_problem(one, upgrade=not check) for one in parts)))
+    if not parts:
         _ = cli.storage
     needed = bool(problem) and not check
     document = StorageFormat(
@@ -59,6 +59,10 @@ def storage(
 
     cli.give(document, text)
     return ui.exits.NO_LONGER_FITS if document.problem else 0
+
+
+def _has_format(address: str) -> bool:
+    return has_scheme(address) and StorageURL.parse(address).scheme in _UPGRADABLE
 
 
 def _format_problem(address: str, *, upgrade: bool) -> str:
