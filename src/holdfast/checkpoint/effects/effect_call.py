@@ -318,6 +318,9 @@ class EffectCall:
                     break
                 error: Exception = TimeoutError(f"{entry.name} took over {self.attempts.timeout} s")
                 error.__cause__ = late
+            except StopIteration as ended:  # no generator can raise it, so none is recorded
+                error = RuntimeError(f"{entry.name} raised StopIteration")
+                error.__cause__ = ended
             except Exception as raised:
                 error = raised
             pause = self.attempts.pause_after(entry.failures, error)

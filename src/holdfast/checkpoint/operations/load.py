@@ -207,6 +207,7 @@ def _forked(loaded: Loaded, run_id: str) -> CheckpointDraft:
     place = msgspec.structs.replace(
         draft.place,
         run_id=run_id,
+        node=header.node,
         kind="fork",
         status="running",
         tags=(),

@@ -36,7 +36,7 @@ from holdfast.runtime.checks import check_listener
 from holdfast.runtime.graph import NOTHING, EndRun
 from holdfast.runtime.models import Model, open_model
 from holdfast.runtime.result import ModelSpent, Spent
-from holdfast.runtime.resume import module_that_makes
+from holdfast.runtime.resume import module_that_makes, no_run
 from holdfast.runtime.stop import InterruptMode, StopRequests
 from holdfast.runtime.submit import AsyncRunHandle, QueueOptions, RunHandle, StartOptions
 from holdfast.runtime.tools import Tool, ToolLike, read_signature, read_tool
@@ -177,6 +177,22 @@ class Agent(AsyncClosing):
             signals=config.enable_interrupts, timeout=config.timeout_seconds
         ):
             return await self._run(start, self.state_manager)
+
+    async def resume(
+        self,
+        run_id: str,
+        *,
+        answer: Any = NOTHING,
+        answers: Mapping[str, Any] | None = None,
+        on_event: Callable[[Event], None] | None = None,
+    ) -> AgentResult:
+        """Continue a run that the storage holds; a completed one returns its result."""
+        check_run_id(run_id)
+        await self._open_manager()
+        manager = self.state_manager
+        if manager is None or await asyncio.to_thread(manager.reader.run, run_id) is None:
+            raise no_run(run_id)
+        return await self.run(run_id=run_id, answer=answer, answers=answers, on_event=on_event)
 
     def stream(
         self,

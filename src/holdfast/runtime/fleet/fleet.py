@@ -29,7 +29,7 @@ from holdfast.runtime.fleet.settings import ApprovalSettings, Callbacks, Limits,
 from holdfast.runtime.graph import CheckpointConfig, GraphConfig, StateGraph
 from holdfast.runtime.models import Model
 from holdfast.runtime.result import ModelSpent, RunResult
-from holdfast.runtime.resume import module_that_makes
+from holdfast.runtime.resume import module_that_makes, no_run
 from holdfast.runtime.submit import AsyncRunHandle, QueueOptions, StartOptions
 from holdfast.runtime.tools import Approval, ApprovalHandler, ApprovalRequest, requests_in
 from holdfast.runtime.watch import Event, EventStream, Observer
@@ -277,19 +277,27 @@ class Fleet(AsyncClosing):
         if resume_from_checkpoint is not None:
             run_id, source = await self._runs.prepare(resume_from_checkpoint, user_input)
             return await self._executed(run_id, forked_from=source, on_event=on_event)
-        if not user_input:
-            raise UsageError("there is no task", hint="give one, or resume_from_checkpoint=")
         run_id = run_id or self._next_id or self._runs.new_id()
         newest = await self._runs.newest(run_id) if self._next_id else None
+        if not user_input and newest is None:
+            raise UsageError("there is no task", hint="give one, or resume_from_checkpoint=")
         if newest is not None:
             task = (await self._runs.status_of(newest.id)).state["task"]
-            if task not in ("", user_input):
+            if user_input and task not in ("", user_input):
                 raise other_task(run_id, task)
             run_id, source = await self._runs.prepare(newest.id, user_input)
             return await self._executed(run_id, forked_from=source, on_event=on_event)
         values = first_state(user_input, self._crew.team)
         state = State.new(values, run_id=run_id, name=self.name)
         return await self._executed(run_id, state, on_event=on_event)
+
+    async def resume(
+        self, run_id: str, *, on_event: Callable[[Event], None] | None = None
+    ) -> FleetResult:
+        """Continue a run that the storage holds; a completed one returns its result."""
+        if await self._runs.newest(check_run_id(run_id)) is None:
+            raise no_run(run_id)
+        return await self.run(run_id=run_id, on_event=on_event)
 
     def stream(
         self,

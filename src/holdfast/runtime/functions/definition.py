@@ -25,7 +25,7 @@ from holdfast.checkpoint.effects import (
 )
 from holdfast.checkpoint.leases import LEASE_SECONDS
 from holdfast.checkpoint.manager import CheckpointManager, await_uncancelled, manager_for
-from holdfast.core.policy import RetryPolicy, read_policy, refuse_options
+from holdfast.core.policy import RetryPolicy, check_above_zero, read_policy, refuse_options
 from holdfast.core.records import check_run_id
 from holdfast.errors import ShapeError, UsageError
 from holdfast.runtime.functions.call_order import CallOrder
@@ -257,6 +257,9 @@ class _Definition(Generic[P, R]):
         wait: bool,
         on_event: Callable[[Event], None] | None,
     ) -> _Started:
+        check_above_zero(lease_seconds=lease_seconds)
+        if type(wait) is not bool:
+            raise UsageError(f"wait is {wait!r}", hint="give True or False")
         if run_id is None and arguments is not None:
             run_id = str(uuid.uuid4())
         run_id = check_run_id("" if run_id is None else run_id)

@@ -32,6 +32,7 @@ from holdfast.errors import Drained, EncodeError, Interrupted, NotFoundError, Us
 from holdfast.runtime.functions.call_order import CallOrder, Recorded
 from holdfast.runtime.functions.typed import Typed
 from holdfast.runtime.result import RunResult, Spent, spent_on
+from holdfast.runtime.resume import no_run
 from holdfast.runtime.watch import Event, Listener, emitter
 from holdfast.storage.base import Storage
 
@@ -98,9 +99,7 @@ class FunctionRun:
         found = opened.find()
         if found is None:
             if arguments is None:
-                raise NotFoundError(
-                    f"no run {self.run_id!r} to resume", hint=_NO_RUN, run_id=self.run_id
-                )
+                raise no_run(self.run_id)
             self._begin(arguments)
             return None
         run, newest = found

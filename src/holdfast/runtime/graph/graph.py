@@ -741,4 +741,7 @@ def _in_a_loop(work: Coroutine[Any, Any, T]) -> T:
     if not in_event_loop():
         return asyncio.run(work)
     work.close()
-    raise UsageError("this is for code without an event loop", hint="await execute or resume")
+    raise UsageError(
+        "this is for code without an event loop",
+        hint="await the method without _sync: `await graph.run(...)`",
+    )

@@ -100,6 +100,8 @@ class Loop:
         token = CURRENT_STEP.set(here)
         try:
             following = progress.next
+            if following is None and state.node in self._plan.exits:
+                return await self._complete(state, state.node)  # the fork of a completed run
             if following is None:
                 following = await self._decide(state)
             return await self._walk(state, following, here)

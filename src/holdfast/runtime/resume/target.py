@@ -23,13 +23,9 @@ class Target(msgspec.Struct, frozen=True):
         return self.header.seq == self.newest.seq
 
 
-def no_run(run_id: str) -> NotFoundError:
+def no_run(run_id: str, hint: str = "holdfast runs lists the runs of a storage") -> NotFoundError:
     """The error for a run that the storage does not hold."""
-    return NotFoundError(
-        f"no run {run_id!r} to resume",
-        hint="check the run id and the store; without preserve=True a completed run is deleted",
-        run_id=run_id,
-    )
+    return NotFoundError(f"no run {run_id!r} to resume", hint=hint, run_id=run_id)
 
 
 def find_run(reader: Reader, run_id: str) -> RunInfo:
@@ -39,7 +35,10 @@ def find_run(reader: Reader, run_id: str) -> RunInfo:
         raise UsageError(f"run_id is {run_id!r}", hint="give the id of a run, or its name")
     run = reader.to_resume(run_id)
     if run is None:
-        raise no_run(run_id)
+        raise no_run(
+            run_id,
+            "check the run id and the store; without preserve=True a completed run is deleted",
+        )
     return run
 
 
