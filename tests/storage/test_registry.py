@@ -460,6 +460,23 @@ def test_no_error_shows_a_password(address: str) -> None:
         error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
 
 
+def test_a_medium_without_its_package_names_the_extra() -> None:
+    code = """
+import sys
+from holdfast.errors import MissingExtraError
+from holdfast.storage.registry import open_storage
+for package in ("psycopg", "redis", "obstore", "azure.cosmos"):
+    sys.modules[package] = None
+for address in ("postgresql://u@h/d", "redis://h", "s3://b", "cosmos://a/b/c"):
+    try:
+        open_storage(address)
+    except MissingExtraError as error:
+        print(error.hint)
+"""
+    extras = ("postgres", "redis", "objects", "cosmos")
+    assert _printed(code) == [f"pip install 'holdfast[{extra}]'" for extra in extras]
+
+
 def test_media_are_imported_on_first_use() -> None:
     code = """
 import sys
@@ -472,11 +489,14 @@ imported()
 registry.open_storage("memory://")
 imported()
 """
+    assert _printed(code) == ["[]", "['holdfast.storage.memory.storage']"]
+
+
+def _printed(code: str) -> list[str]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    out = subprocess.run(
+    return subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment
-    ).stdout
-    assert out.splitlines() == ["[]", "['holdfast.storage.memory.storage']"]
+    ).stdout.splitlines()
 
 
 def test_a_manager_on_the_default_storage_leaves_one_that_is_shared_open(

@@ -10,11 +10,11 @@ from typing import Any, Literal, TypeVar
 from uuid import uuid4
 
 import msgspec
-import psycopg
 
 from holdfast.core.policy import change_of
 from holdfast.core.records import Header, Lease, Owner, Record
 from holdfast.errors import ConflictError, CorruptError, StorageUnavailableError, UsageError
+from holdfast.lazy import extra
 from holdfast.storage.base import Batch, RecordQuery, RunInfo, RunQuery, Storage
 from holdfast.storage.postgres.connections import Connections, PooledConnection
 from holdfast.storage.postgres.diagnosis import diagnose
@@ -53,6 +53,9 @@ from holdfast.storage.shared import (
     run_info,
 )
 from holdfast.storage.sql import Listing, id_key, id_range, open_row, record_of, scope_key
+
+with extra("postgres", "PostgreSQL storages need psycopg"):
+    import psycopg
 
 T = TypeVar("T")
 
