@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,8 @@ from proof.graphs.trial import try_out
 from tests.crash.media import FULL, times
 
 TRIALS = times(2, 1_000, "HOLDFAST_TRIALS")
+AT_ONCE = 4 if FULL else 1
+"""Trials side by side: most of their time is spent waiting for leases to end."""
 
 pytestmark = pytest.mark.timeout(14_400 if FULL else 600)
 
@@ -21,18 +25,20 @@ def test_recorded_calls_are_not_repeated_and_final_states_are_equal(
     faults: Counter[str] = Counter()
     calls = asked = 0
     wrong: list[str] = []
-    for seed in range(TRIALS):
-        directory = tmp_path / str(seed)
+    directories = [tmp_path / str(seed) for seed in range(TRIALS)]
+    for directory in directories:
         directory.mkdir()
-        seen = try_out(seed, directory)
-        faults += seen.faults
-        calls, asked = calls + seen.calls, asked + seen.asked
-        wrong += seen.wrong
+    with ProcessPoolExecutor(AT_ONCE, multiprocessing.get_context("fork")) as pool:
+        for seen in pool.map(try_out, range(TRIALS), directories):
+            faults += seen.faults
+            calls, asked = calls + seen.calls, asked + seen.asked
+            wrong += seen.wrong
     del faults["none"]
+    kinds = ", ".join(f"{fault} {count:,}" for fault, count in sorted(faults.items()))
     finding(
         "graphs made by chance, stopped in every way",
         TRIALS,
-        f"{calls:,} calls, {faults.total():,} faults, a person asked {asked:,} times; "
+        f"{calls:,} calls, {faults.total():,} faults ({kinds}), a person asked {asked:,} times; "
         f"{len(wrong)} recorded calls repeated, unasked repeats, other final states",
     )
     assert wrong == []
