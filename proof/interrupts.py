@@ -21,7 +21,7 @@ from pathlib import Path
 import holdfast
 from holdfast.errors import Interrupted
 
-_TRIES_PER_RUN = 20
+_TRIES_PER_RUN = 5
 _TRIES_PER_PROCESS = 100
 _LONGEST = 300.0
 """Seconds after which a process counts as hung."""

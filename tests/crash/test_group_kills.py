@@ -12,7 +12,8 @@ from tests.crash.processes import ForkServer
 
 import holdfast
 
-MEDIA = (*PLAIN, *SERVERS) if FULL else ("sqlite", "file")
+OBJECTS = ("s3", "gs", "az", "cosmos")
+MEDIA = (*PLAIN, *SERVERS, *OBJECTS) if FULL else ("sqlite", "file")
 APPENDS = 7
 """More than two checkpoints take: each append of one is among them."""
 
