@@ -16,6 +16,7 @@ OBJECTS = ("s3", "gs", "az", "cosmos")
 MEDIA = (*PLAIN, *SERVERS, *OBJECTS) if FULL else ("sqlite", "file")
 APPENDS = 7
 """More than two checkpoints take: each append of one is among them."""
+KILLS_PER_GROUP = 2 * APPENDS
 
 pytestmark = pytest.mark.timeout(36_000 if FULL else 120)
 
@@ -34,11 +35,13 @@ def test_all_members_are_in_it_or_none(
     kills = times(6, 500)
     for kill in range(kills):
         number, stored = 1 + kill % APPENDS, kill // APPENDS % 2 == 1
-        told = (medium, str(tmp_path), number, stored)
+        place = tmp_path / str(kill // KILLS_PER_GROUP)
+        place.mkdir(exist_ok=True)
+        told = (medium, str(place), number, stored)
         with server.start("tests.crash.group_victim:take_and_die", *told) as child:
             heard = child.hear_all()
             assert child.wait() == -9, heard
-        with open_medium(medium, tmp_path) as storage:
+        with open_medium(medium, place) as storage:
             manager = manager_on(storage, medium)
             crew = holdfast.group("crew", MEMBERS, storage=manager)
             latest = crew.latest()
