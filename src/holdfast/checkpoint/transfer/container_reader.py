@@ -54,16 +54,6 @@ class ImportLimits(msgspec.Struct, frozen=True, kw_only=True):
     depth: int = 4 * DEPTH_LIMIT
     """Nesting of JSON; a level of a value takes up to three of JSON."""
 
-    def refusing(self, size: int, stored: int) -> str:
-        """Return the name of the limit that refuses a body of that size, or "".
-
-        >>> ImportLimits().refusing(100, 50), ImportLimits().refusing(1 << 30, 1 << 20)
-        ('', 'record_bytes')
-        """
-        if size > self.record_bytes:
-            return "record_bytes"
-        return "ratio" if size > max(_FREE_BYTES, stored * self.ratio) else ""
-
 
 LIMITS = ImportLimits()
 _MOST = 1 << 62
@@ -71,6 +61,39 @@ UNLIMITED = ImportLimits(
     total_bytes=_MOST, record_bytes=_MOST, records=_MOST, ratio=_MOST, depth=LIMITS.depth
 )
 """For files from a trusted source."""
+
+
+class Excess:
+    """Finds the limits that would refuse a file while it is written.
+
+    >>> excess = Excess(ImportLimits(records=1))
+    >>> excess.add(100, 100, 50), excess.add(100, 2 << 20, 50)
+    (None, None)
+    >>> sorted(excess.limits)
+    ['ratio', 'records']
+    """
+
+    def __init__(self, limits: ImportLimits) -> None:
+        self._allowed = limits
+        self._records = self._size = self._stored = self._texts = 0
+        self.limits: set[str] = set()
+
+    def add(self, text: int, size: int, stored: int) -> None:
+        """Count a record: bytes of its header, of its body, of that as stored."""
+        allowed = self._allowed
+        self._records += 1
+        self._size += size
+        self._stored += stored
+        self._texts += text
+        if text + max(size, stored) > allowed.record_bytes:
+            self.limits.add("record_bytes")
+        if self._records > allowed.records:
+            self.limits.add("records")
+        if max(self._size, self._texts + self._stored) > allowed.total_bytes:
+            self.limits.add("total_bytes")
+        for unpacked, packed in ((size, stored), (self._size, self._stored)):
+            if unpacked > max(_FREE_BYTES, packed * allowed.ratio):
+                self.limits.add("ratio")
 
 
 class RecordParts(msgspec.Struct, frozen=True):

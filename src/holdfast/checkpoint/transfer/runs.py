@@ -32,7 +32,7 @@ from holdfast.checkpoint.inspect import changes_in
 from holdfast.checkpoint.journal import Reader
 from holdfast.checkpoint.operations import Steps, Work
 from holdfast.checkpoint.transfer.container import Manifest, Totals, check_free, write_run
-from holdfast.checkpoint.transfer.container_reader import LIMITS, ImportLimits, open_run
+from holdfast.checkpoint.transfer.container_reader import LIMITS, Excess, ImportLimits, open_run
 from holdfast.checkpoint.transfer.json_form import (
     Style,
     form_of,
@@ -135,14 +135,14 @@ class _Export(msgspec.Struct, frozen=True):
                 **msgspec.structs.asdict(totals),
             )
 
-        manifest = write_run(path, records, describe, overwrite=overwrite)
-        beyond = source.beyond - {""}
-        if beyond:
+        excess = Excess(LIMITS)
+        manifest = write_run(path, _counted(records, excess), describe, overwrite=overwrite)
+        if excess.limits:
             logger.warning(
                 "%s is larger than imports allow by default (%s): import it with"
                 " limits=ImportLimits(...), or with: holdfast import --trust %s",
                 path,
-                ", ".join(sorted(beyond)),
+                ", ".join(sorted(excess.limits)),
                 path.name,
             )
         return manifest
@@ -176,8 +176,6 @@ class _Source:
         self._encrypted = encrypted
         self.checkpoints = 0
         self.hidden: list[int] = []
-        self.beyond: set[str] = set()
-        """Limits that an import with default limits would refuse the file by."""
 
     def __iter__(self) -> Iterator[Record]:
         for record in self._reader.records(self._run.run_id, 1, self._run.seq):
@@ -187,12 +185,17 @@ class _Source:
                     f"the key of run {header.run_id!r} was erased: there is nothing to export",
                     run_id=header.run_id,
                 )
-            self.beyond.add(LIMITS.refusing(header.size, header.stored))
             if header.seq not in self.visible:
                 self.hidden.append(header.seq)
             elif header.frame != "note":
                 self.checkpoints += 1
             yield record
+
+
+def _counted(records: Iterable[Record], excess: Excess) -> Iterator[Record]:
+    for record in records:
+        excess.add(len(record.text), record.header.size, record.header.stored)
+        yield record
 
 
 def _is_key(header: Header) -> bool:
