@@ -47,7 +47,7 @@ def measure(directory: Path) -> Iterator[Line]:
         note = f"{times.median('activity') * 1e3:.2f} ms"
         yield Line(what, times.ratio("activity", "bare"), note=note)
         note = f"{times.median('step') * 1e3:.2f} ms, in the same turns"
-        yield Line("a step of a workflow / bare commit", times.ratio("step", "bare"), 2, note=note)
+        yield Line("a step of a workflow / bare commit", times.ratio("step", "bare"), note=note)
         before = files_size(directory / "temporal.db")
         asyncio.run(_execute(server.address, _KEPT, _TEXT))
         grown = files_size(directory / "temporal.db") - before
