@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
 
+import obstore
 import pytest
 from tests.cli.conftest import call
 from tests.cutting import MOMENTS, CuttingProxy
@@ -536,6 +538,29 @@ def test_credentials_are_never_shown(
     with pytest.raises(errors.UsageError, match="never from the address") as wrong:
         open_storage("s3://me:do-not-show@bucket/runs")
     assert "do-not-show" not in str(wrong.value)
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind", "said"),
+    [
+        ("403 Forbidden", "QuotaExceeded", errors.StorageFullError, "takes no more"),
+        ("400 Bad Request", "ExpiredToken", errors.StorageError, "refused: .*check the creden"),
+        ("503 Unavailable", "SlowDown", errors.StorageUnavailableError, "cannot be reached"),
+        ("400 Bad Request", "InvalidArgument", errors.StorageError, "failed: .*InvalidArgument"),
+    ],
+)
+def test_the_code_in_an_answer_decides_what_a_failure_is(
+    status: str, code: str, kind: type[errors.StorageError], said: str, address: str
+) -> None:
+    body = f'<?xml version="1.0"?>\n<Error><Code>{code}</Code><Message>secret</Message></Error>'
+    denied = status.startswith("403")
+    error = obstore.exceptions.PermissionDeniedError if denied else obstore.exceptions.GenericError
+    answer = error(f"Error - status code: {status}: {body}")
+    with ObjectStorage(address) as storage:
+        failure = storage._bucket._failure(answer)
+    assert type(failure) is kind
+    assert re.search(said, str(failure))
+    assert code in str(failure) and "secret" not in str(failure)
 
 
 def test_without_credentials_the_variables_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -175,7 +176,12 @@ class CloudBucket(Bucket):
 
     def _failure(self, error: Exception) -> StorageError:
         text = _brief(error)
-        if isinstance(error, PermissionDeniedError | UnauthenticatedError):
+        if any(word in text for word in _FULL):
+            return StorageFullError(f"{self.where} takes no more: {text}")
+        if (
+            isinstance(error, PermissionDeniedError | UnauthenticatedError)
+            or "ExpiredToken" in text
+        ):
             return StorageError(
                 f"{self.where} refused: {text}",
                 hint="check the credentials in the environment and what they allow",
@@ -189,8 +195,6 @@ class CloudBucket(Bucket):
             return StorageError(
                 f"{self.where} is not there: {text}", hint="create the bucket or the container"
             )
-        if any(word in text for word in _FULL):
-            return StorageFullError(f"{self.where} takes no more: {text}")
         if "status code: 4" in text and not any(word in text for word in _AWAY):
             return StorageError(f"{self.where} failed: {text}")
         return StorageUnavailableError(
@@ -203,6 +207,8 @@ def _version(meta: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _brief(error: Exception) -> str:
-    """The first line of an error, without the answer's body and possible secrets."""
-    line = str(error).strip().partition("\n")[0].partition(": <")[0]
+    """The first line of an error and the code in its answer, without secrets."""
+    text = str(error).strip()
+    code = re.search(r"<Code>(\w+)</Code>", text)
+    line = text.partition("\n")[0].partition(": <")[0] + (f": {code[1]}" if code else "")
     return mask_url(line) or type(error).__name__
