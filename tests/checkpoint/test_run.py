@@ -230,6 +230,15 @@ def test_mistakes_are_told_before_anything_is_written(tmp_path: Path) -> None:
         pass
     with holdfast.run("other", storage=manager) as run:
         assert not run.resumed
+    with pytest.raises(UsageError, match="name is 5"):
+        holdfast.run("r", storage="memory://", name=5)  # type: ignore[arg-type]
+    with holdfast.run("wrong", storage=manager) as run:
+        with pytest.raises(UsageError, match=r"run.state is \[1\]"):
+            run.state = [1]  # type: ignore[assignment]
+        with pytest.raises(UsageError, match="node is 5"):
+            run.checkpoint(node=5, n=1)  # type: ignore[arg-type]
+        run.state = {"n": 2}
+    assert (run.step, run.state) == (0, {"n": 2})
 
 
 class Connection:

@@ -176,6 +176,26 @@ def test_wrong_options_of_a_workflow_are_refused(options: dict[str, Any], said: 
     assert not list(storage.runs(holdfast.RunQuery()))
 
 
+@pytest.mark.parametrize("task", [5, None, ["a"]])
+async def test_a_task_that_is_no_text_is_refused_before_anything_is_saved(task: Any) -> None:
+    storage = MemoryStorage()
+    agent = Agent("a", model=ScriptedModel([]), storage=storage)
+    async with Fleet(manager(1), team(), storage=storage) as fleet:
+        for start in (agent.run, agent.start, fleet.run, fleet.start):
+            with pytest.raises(UsageError, match="the task is"):
+                await start(task)
+    assert not list(storage.runs(holdfast.RunQuery()))
+
+
+def test_wrong_arguments_of_agents_and_fleets_are_refused_by_name() -> None:
+    with pytest.raises(UsageError, match="config is"):
+        Agent("a", model=ScriptedModel([]), config={"max_cycles": 3})  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="the participants are list"):
+        Fleet(manager(1), [len])  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="limits is 5"):
+        Fleet(manager(1), team(), limits=5)  # type: ignore[arg-type]
+
+
 def test_a_step_that_raises_stop_iteration_is_the_same_error_on_a_replay() -> None:
     storage, seen, fails = MemoryStorage(), [], [True]
 

@@ -85,6 +85,8 @@ def run(
         checkpoint_interval=checkpoint_interval,
         lease_seconds=lease_seconds,
     )
+    if not isinstance(name, str):
+        raise UsageError(f"name is {name!r}", hint="give a text, or leave it out")
     for new, old in ((every, checkpoint_frequency), (every_seconds, checkpoint_interval)):
         if new is not None and old is not None:
             raise UsageError("one setting is given under two names", hint="leave out one of them")
@@ -114,7 +116,7 @@ class Run:
     ) -> None:
         self.run_id = run_id
         self.name = name
-        self.state: dict[str, Any] = {}
+        self._state: dict[str, Any] = {}
         self.step = 0
         self.status = "running"
         self.resumed = False
@@ -135,6 +137,17 @@ class Run:
         self._past: list[tuple[str, int]] = []
         """Bodies whose calls up to a step are settled by the next save."""
         self._tokens: tuple[Token[StepContext | None], Token[CallContext | None]] | None = None
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """The values that are saved: those last saved, until the code changes them."""
+        return self._state
+
+    @state.setter
+    def state(self, values: dict[str, Any]) -> None:
+        if not isinstance(values, dict):
+            raise UsageError(f"run.state is {values!r:.40}", hint="give a dict, or set its keys")
+        self._state = values
 
     @property
     def completed(self) -> bool:
@@ -280,6 +293,8 @@ class Run:
         before the call.
         """
         _, context = self._opened()
+        if node is not None and not isinstance(node, str):
+            raise UsageError(f"node is {node!r}", hint="give the name of the step, a text")
         before = {key: self.state[key] for key in values if key in self.state}
         self.state.update(values)
         self.step = context.step = self.step + 1

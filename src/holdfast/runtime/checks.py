@@ -74,6 +74,12 @@ def is_async(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
 
 
+def check_task(task: Any) -> None:
+    """Refuse a task that is no text, before anything is saved."""
+    if not isinstance(task, str):
+        raise UsageError(f"the task is {task!r:.40}", hint="give a text")
+
+
 def check_listener(function: Any) -> None:
     """Refuse an `on_event` that is no plain function: nothing would await it."""
     if function is not None and (not callable(function) or is_async(function)):

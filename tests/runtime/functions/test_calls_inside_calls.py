@@ -6,10 +6,22 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.runtime.agents import turns
 
 import holdfast
-from holdfast import MemoryStorage, StateGraph, effect, step, workflow
+from holdfast import (
+    Agent,
+    MemoryStorage,
+    Reply,
+    StateGraph,
+    ToolCall,
+    effect,
+    step,
+    tool,
+    workflow,
+)
 from holdfast.errors import StepError
+from holdfast.testing.scripted import ScriptedModel
 
 
 class Bank:
@@ -143,3 +155,45 @@ def test_a_step_inside_a_step_with_a_time_limit_is_recorded() -> None:
         shop.run(run_id="r", storage=storage)
     assert shop.resume("r", storage=storage).value == "paid 5"
     assert len(bank.paid) == 1
+
+
+async def test_each_tool_call_of_a_reply_has_the_calls_that_its_tool_makes() -> None:
+    bank, storage, broken = Bank(), MemoryStorage(), ["b"]
+
+    @tool(idempotent=True)
+    async def buy(what: str) -> str:
+        """Buy something."""
+        if broken == [what]:
+            broken.clear()
+            raise KeyboardInterrupt
+        return await effect("pay", bank.pay, 5)
+
+    both = Reply(tool_calls=tuple(ToolCall(w, "buy", {"what": w}) for w in ("a", "b")))
+
+    def shopper() -> Agent:
+        model = ScriptedModel(turns(both, "done"))
+        return Agent("s", model=model, tools=[buy], storage=storage, report=lambda line: None)
+
+    with pytest.raises(KeyboardInterrupt):
+        await shopper().run("shop", run_id="r")
+    assert (await shopper().resume("r")).status == "completed"
+    assert len({key for _, key in bank.paid}) == len(bank.paid) == 2
+
+
+def test_a_question_inside_a_nested_graph_is_approved_by_its_run_alone() -> None:
+    storage = MemoryStorage()
+
+    async def ask(state: Any) -> Any:
+        return {"agreed": await holdfast.interrupt("agree?", schema=bool)}
+
+    inner = StateGraph("inner")
+    inner.add_node("ask", ask)
+    inner.set_entry_point("ask")
+    inner.set_exit_point("ask")
+    outer = StateGraph("outer", storage=storage)
+    outer.add_node("inner", inner)
+    outer.set_entry_point("inner")
+    outer.set_exit_point("inner")
+    assert outer.run_sync(run_id="r").waiting[0].id == "inner@1/ask@1"
+    holdfast.approve("r", storage=storage)
+    assert outer.resume_sync("r")["agreed"] is True

@@ -32,7 +32,7 @@ from holdfast.runtime.agent.cycle import Cycles
 from holdfast.runtime.agent.graph import Start, build_graph, find_start, known_start
 from holdfast.runtime.agent.result import AgentResult, result_of, resume_line
 from holdfast.runtime.agent.state_mapping import copied, first_values, restored
-from holdfast.runtime.checks import check_listener
+from holdfast.runtime.checks import check_listener, check_task
 from holdfast.runtime.graph import NOTHING, EndRun
 from holdfast.runtime.models import Model, open_model
 from holdfast.runtime.result import ModelSpent, Spent
@@ -161,6 +161,7 @@ class Agent(AsyncClosing):
         """
         self._check_idle()
         check_listener(on_event)
+        check_task(task)
         self._on_event = on_event
         await self._open_manager()
         start = await self._start(task, checkpoint, run_id)
@@ -223,6 +224,7 @@ class Agent(AsyncClosing):
         makes it: ``app:make_agent``. A worker executes one run at a time of an agent that is a
         variable, and several of one that a function makes.
         """
+        check_task(task)
         if not task:
             raise UsageError("there is no task", hint="give one")
         wanted = QueueOptions(**options)

@@ -118,6 +118,8 @@ class AgentOptions(NamedTuple):
             if config is not None:
                 raise UsageError("two configurations are given", hint="give the name, then config=")
             config = name
+        if config is not None and not isinstance(config, AgentConfig):
+            raise UsageError(f"config is {config!r:.40}", hint="give AgentConfig(...)")
         if self.manager is not None and self.storage is not None:
             raise UsageError("storage= and state_manager= are given", hint=_ONE)
         check_above_zero(every=self.every, every_seconds=self.every_seconds)

@@ -20,6 +20,7 @@ from holdfast.core.records import check_run_id
 from holdfast.core.state import State
 from holdfast.core.values import give_out
 from holdfast.errors import UsageError
+from holdfast.runtime.checks import check_task
 from holdfast.runtime.fleet.checkpoints import FleetRuns
 from holdfast.runtime.fleet.execution import Attempt, Backoff, FleetExecution, stored_state
 from holdfast.runtime.fleet.nodes import OWN_ROUND, ROUND, Crew, add_nodes, first_state, history_key
@@ -105,6 +106,12 @@ class Fleet(AsyncClosing):
         check_above_zero(every=every, every_seconds=every_seconds)
         if not isinstance(manager, Model):
             raise UsageError(f"the manager is {type(manager).__name__}", hint="give a model")
+        if participants is not None and not isinstance(participants, Mapping):
+            raise UsageError(
+                f"the participants are {type(participants).__name__}", hint="give a dict by name"
+            )
+        if limits is not None and not isinstance(limits, Limits):
+            raise UsageError(f"limits is {limits!r:.40}", hint="give Limits(...)")
         given = dict.fromkeys(ROLES, manager) if participants is None else dict(participants)
         if not given:
             raise UsageError("a fleet without participants", hint="name some, or leave them out")
@@ -267,6 +274,7 @@ class Fleet(AsyncClosing):
         Raises `StepError` if a participant or a model failed; the run can be resumed.
         `LeaseHeldError`: a live process executes the run.
         """
+        check_task(user_input)
         if run_id is not None:
             if resume_from_checkpoint is not None:
                 raise UsageError(
@@ -319,6 +327,7 @@ class Fleet(AsyncClosing):
         **options: Unpack[StartOptions],
     ) -> AsyncRunHandle[None]:
         """Queue a run for a worker; give a handle. See `holdfast.workflow`'s ``start``."""
+        check_task(user_input)
         if not user_input:
             raise UsageError("there is no task", hint="give one")
         if not self.checkpointing:
