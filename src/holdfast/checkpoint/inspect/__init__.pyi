@@ -5,6 +5,7 @@ from holdfast.checkpoint.inspect.changes import HistoryEntry as HistoryEntry
 from holdfast.checkpoint.inspect.changes import blame as blame
 from holdfast.checkpoint.inspect.changes import changes_between as changes_between
 from holdfast.checkpoint.inspect.changes import changes_in as changes_in
+from holdfast.checkpoint.inspect.changes import facts_of as facts_of
 from holdfast.checkpoint.inspect.changes import metadata_of as metadata_of
 from holdfast.checkpoint.inspect.metrics import Metrics as Metrics
 from holdfast.checkpoint.inspect.metrics import resume_cause as resume_cause
@@ -19,7 +20,8 @@ from holdfast.checkpoint.inspect.overview import spent as spent
 from holdfast.checkpoint.inspect.overview import status_of_run as status_of_run
 from holdfast.checkpoint.inspect.overview import summaries as summaries
 from holdfast.checkpoint.inspect.stats import Figures as Figures
-from holdfast.checkpoint.inspect.stats import Sizes as Sizes
+from holdfast.checkpoint.inspect.stats import KindStats as KindStats
+from holdfast.checkpoint.inspect.stats import ResumeStats as ResumeStats
 from holdfast.checkpoint.inspect.stats import load_times as load_times
 from holdfast.checkpoint.inspect.stats import quantiles as quantiles
 from holdfast.checkpoint.inspect.timeline_entries import NoteView as NoteView

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -31,6 +31,15 @@ _NEARBY = 16
 """Records before a place that are looked at for a checkpoint."""
 _WHOLE = b'""'
 """The path of a change of the whole state, in the text of a patch."""
+
+
+_IN_HEADER = {
+    "checkpoint_id": "id",
+    "parent_checkpoint_id": "parent",
+    "size_bytes": "size",
+    "stored_bytes": "stored",
+    "timestamp": "saved_at",
+}
 
 
 class CheckpointMetadata(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,23 +76,13 @@ class CheckpointMetadata(msgspec.Struct, frozen=True, kw_only=True):
 
 def metadata_of(header: Header) -> CheckpointMetadata:
     """Return a header as a listing shows it."""
-    return CheckpointMetadata(
-        checkpoint_id=header.id,
-        run_id=header.run_id,
-        name=header.name,
-        scope=header.scope,
-        seq=header.seq,
-        step=header.step,
-        node=header.node,
-        kind=header.kind,
-        status=header.status,
-        timestamp=header.saved_at,
-        size_bytes=header.size,
-        stored_bytes=header.stored,
-        parent_checkpoint_id=header.parent,
-        tags=header.tags,
-        metadata=dict(header.metadata),
-    )
+    return CheckpointMetadata(**facts_of(header, CheckpointMetadata.__struct_fields__))
+
+
+def facts_of(header: Header, names: Iterable[str]) -> dict[str, Any]:
+    """What *header* says under the names that users know."""
+    facts = {name: getattr(header, _IN_HEADER.get(name, name)) for name in names}
+    return facts | {"metadata": dict(header.metadata)}
 
 
 class Change(msgspec.Struct, frozen=True):

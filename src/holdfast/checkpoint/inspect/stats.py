@@ -17,41 +17,41 @@ from holdfast.storage.base import Leasing, RecordQuery, RunInfo
 _SAMPLE = 20
 
 
-class Sizes(msgspec.Struct):
-    """Sizes of checkpoints: as whole states, and as stored."""
+class KindStats(msgspec.Struct):
+    """The bytes of the checkpoints of a kind or of a run."""
 
-    checkpoints: int = 0
-    logical: int = 0
-    stored: int = 0
+    name: str
+    checkpoints: int
+    logical_bytes: int
+    stored_bytes: int
 
-    def add(self, header: Header) -> None:
-        self.checkpoints += 1
-        self.logical += header.size
-        self.stored += header.stored
+    @classmethod
+    def add_to(cls, known: dict[str, KindStats], name: str, header: Header) -> None:
+        """Count a checkpoint under *name*."""
+        one = known.setdefault(name, cls(name, 0, 0, 0))
+        one.checkpoints += 1
+        one.logical_bytes += header.size
+        one.stored_bytes += header.stored
 
 
-class Resumes(msgspec.Struct):
-    """Outcomes of resumes; one that saved nothing counts as failed.
+class ResumeStats(msgspec.Struct):
+    """The outcome of the resumes with one cause."""
 
-    A resume is recorded when it begins, by the epoch of the lease it takes.
-    """
-
-    tried: int = 0
-    succeeded: int = 0
-
-    @property
-    def failed(self) -> int:
-        return self.tried - self.succeeded
+    cause: str
+    tried: int
+    succeeded: int
+    failed: int
 
 
 class Figures:
     """Collects what the headers of runs tell."""
 
     def __init__(self) -> None:
-        self.total = Sizes()
-        self.by_kind: dict[str, Sizes] = {}
-        self.by_run: dict[str, Sizes] = {}
-        self.resumes: dict[str, Resumes] = {}
+        self.by_kind: dict[str, KindStats] = {}
+        self.by_run: dict[str, KindStats] = {}
+        self.resumes: dict[str, ResumeStats] = {}
+        """By their cause. A resume is recorded when it begins, by the epoch of the lease it takes;
+        one that saved nothing counts as failed."""
         self.steps: list[float] = []
         """Seconds between the checkpoints of one attempt."""
 
@@ -61,11 +61,9 @@ class Figures:
         query = RecordQuery(run_id=run.run_id, notes=True)
         headers = list(storage.headers(query))[::-1]
         for header in headers:
-            if header.frame == "note":
-                continue
-            kind = self.by_kind.setdefault(header.kind, Sizes())
-            for sizes in (self.total, kind, self.by_run.setdefault(run.run_id, Sizes())):
-                sizes.add(header)
+            if header.frame != "note":
+                KindStats.add_to(self.by_kind, header.kind, header)
+                KindStats.add_to(self.by_run, run.run_id, header)
         lease = storage.lease_of(run.run_id) if isinstance(storage, Leasing) else None
         ended = lease.epoch - is_live(lease, time.time()) if lease is not None else 0
         self._count_resumes(headers, ended)
@@ -97,9 +95,10 @@ class Figures:
                 self._resumed(cause, succeeded=cause == "completed")
 
     def _resumed(self, cause: str, *, succeeded: bool) -> None:
-        counts = self.resumes.setdefault(cause, Resumes())
+        counts = self.resumes.setdefault(cause, ResumeStats(cause, 0, 0, 0))
         counts.tried += 1
         counts.succeeded += succeeded
+        counts.failed += not succeeded
 
 
 def load_times(reader: Reader, runs: Iterable[RunInfo], most: int = _SAMPLE) -> list[float]:

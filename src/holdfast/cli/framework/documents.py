@@ -16,7 +16,7 @@ from typing import Any, Literal, Self, get_type_hints
 
 import msgspec
 
-from holdfast.checkpoint.inspect import Change, NoteView, TimelineEntry
+from holdfast.checkpoint.inspect import Change, NoteView, TimelineEntry, facts_of
 from holdfast.core.records import Header
 from holdfast.core.values import encode
 
@@ -75,14 +75,6 @@ def change_rows(changes: Iterable[Change]) -> list[ChangeRow]:
     ]
 
 
-_IN_HEADER = {
-    "checkpoint_id": "id",
-    "parent_checkpoint_id": "parent",
-    "size_bytes": "size",
-    "stored_bytes": "stored",
-}
-
-
 class CheckpointInfo(msgspec.Struct, kw_only=True):
     """A checkpoint without its state."""
 
@@ -105,8 +97,7 @@ class CheckpointInfo(msgspec.Struct, kw_only=True):
     @classmethod
     def of(cls, header: Header, **more: Any) -> Self:
         """The fields of *header*, and *more* fields of a subclass."""
-        names = CheckpointInfo.__struct_fields__
-        return cls(**{name: getattr(header, _IN_HEADER.get(name, name)) for name in names}, **more)
+        return cls(**facts_of(header, CheckpointInfo.__struct_fields__), **more)
 
 
 class Checkpoint(CheckpointInfo, kw_only=True):

@@ -13,6 +13,7 @@ import msgspec
 from holdfast.checkpoint.effects import Session, branch_note, check_form
 from holdfast.checkpoint.journal import CheckpointDraft, Note
 from holdfast.checkpoint.manager import StateManager
+from holdfast.core.policy import Triggers
 from holdfast.core.records import Header
 from holdfast.core.state import Lineage, State, migrations
 from holdfast.errors import HoldfastError, NotFoundError, ShapeError, UsageError
@@ -64,32 +65,27 @@ class _Found(msgspec.Struct):
     rewound: bool = False
 
 
-class Runner:
+class Runner(msgspec.Struct, eq=False):
     """Executes one run of a graph."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        manager: StateManager | None,
-        config: CheckpointConfig,
-        observers: Sequence[Observer],
-        alone: bool,
-    ) -> None:
-        self._plan = plan
-        self._manager = manager
-        self._config = config
-        self._observers = observers
-        self._triggers = config.triggers() if manager is not None else None
-        self._alone = alone
-        self.stop = StopRequests()
+    plan: Plan
+    manager: StateManager | None
+    config: CheckpointConfig
+    observers: Sequence[Observer]
+    alone: bool
+    _triggers: Triggers | None = None
+    stop: StopRequests = msgspec.field(default_factory=StopRequests)
+
+    def __post_init__(self) -> None:
+        self._triggers = self.config.triggers() if self.manager is not None else None
 
     async def execute(self, state: State) -> State:
         """Begin the run of *state*, or continue it if it was begun before."""
-        if self._plan.name and not state.name:
-            state = state.placed(msgspec.structs.replace(state.place, name=self._plan.name))
-        if self._manager is None:
+        if self.plan.name and not state.name:
+            state = state.placed(msgspec.structs.replace(state.place, name=self.plan.name))
+        if self.manager is None:
             return await self._begin(None, state)
-        session = await self._open(self._manager, state.run_id)
+        session = await self._open(self.manager, state.run_id)
         wanted = ResumeRequest(state.run_id, secrets=state.secrets)
         try:
             found = await asyncio.to_thread(self._find, session, wanted, state.name)
@@ -101,18 +97,18 @@ class Runner:
 
     async def resume(self, wanted: ResumeRequest) -> State:
         """Continue a run that is in the store."""
-        manager = self._manager
+        manager = self.manager
         assert manager is not None
         run = await asyncio.to_thread(find_run, manager.reader, wanted.run_id)
         run_id = run.run_id
-        if run.status == "completed" and not wanted.rewinds and self._config.preserve:
-            self._check_name(run, wanted, self._plan.name)
+        if run.status == "completed" and not wanted.rewinds and self.config.preserve:
+            self._check_name(run, wanted, self.plan.name)
             target = await asyncio.to_thread(find_target, manager.reader, run)
             return await self._stored(manager, target.newest, wanted)
         # A journal that is to be deleted is deleted under the lease: the id may be in use again.
         session = await self._open(manager, run_id)
         try:
-            found = await asyncio.to_thread(self._find, session, wanted, self._plan.name)
+            found = await asyncio.to_thread(self._find, session, wanted, self.plan.name)
             if found is None:
                 raise NotFoundError(f"run {run_id!r} was completed meanwhile", run_id=run_id)
             return await self._continue(session, found, wanted)
@@ -123,12 +119,12 @@ class Runner:
         self, run_id: str, edit: Mapping[str, Any], metadata: Mapping[str, Any]
     ) -> State:
         """Save a run that is not being executed; begin it if the store does not hold it."""
-        manager = self._manager
+        manager = self.manager
         assert manager is not None
         session = await self._open(manager, run_id)
         try:
-            state = State.new(run_id=run_id, name=self._plan.name)
-            progress = Progress(next=self._plan.entry)
+            state = State.new(run_id=run_id, name=self.plan.name)
+            progress = Progress(next=self.plan.entry)
             run = await asyncio.to_thread(manager.reader.run, run_id)
             if run is not None:
                 state, progress = await asyncio.to_thread(self._edited, session, run, edit)
@@ -163,9 +159,9 @@ class Runner:
         session = Session(
             manager,
             run_id,
-            lease_seconds=self._config.lease_seconds,
-            alone=self._alone,
-            form=self._plan.form,
+            lease_seconds=self.config.lease_seconds,
+            alone=self.alone,
+            form=self.plan.form,
         )
         await session.open()
         emit = self._emit(run_id)
@@ -181,9 +177,9 @@ class Runner:
 
     def _emit(self, run_id: str) -> Any:
         head = None
-        if self._manager is not None:
-            head = functools.partial(self._manager.engine.journal.stored_head, run_id)
-        return emitter(self._observers, self._plan.name, {"run_id": run_id}, head)
+        if self.manager is not None:
+            head = functools.partial(self.manager.engine.journal.stored_head, run_id)
+        return emitter(self.observers, self.plan.name, {"run_id": run_id}, head)
 
     # Begin and continue
 
@@ -191,13 +187,13 @@ class Runner:
         emit = self._emit(state.run_id)
         if emit is not None:
             emit("state.create", {"keys": state.keys()})
-            facts = {"entry_point": self._plan.entry, "exit_points": len(self._plan.exits)}
+            facts = {"entry_point": self.plan.entry, "exit_points": len(self.plan.exits)}
             emit("graph.start", facts)
         loop = self._loop(session, state.run_id)
         if session is not None:
             state = state.at(scope="", step=0, node=None, kind="routine", status="running")
             await loop.begin(state)
-        return await self._run(loop, session, state, Progress(next=self._plan.entry))
+        return await self._run(loop, session, state, Progress(next=self.plan.entry))
 
     def _find(self, session: Session, wanted: ResumeRequest, name: str) -> _Found | None:
         """Load the checkpoint to continue from; None if the store does not hold the run."""
@@ -215,7 +211,7 @@ class Runner:
             return _Found(header, self._final(session.manager, header), Progress())
         loaded, state = session.load(header, notes=True, run=run)
         by_program = bool(loaded.form) and "now" not in loaded.extra  # an agent's, saved in code
-        progress = Progress(next=self._plan.entry) if by_program else read_progress(loaded)
+        progress = Progress(next=self.plan.entry) if by_program else read_progress(loaded)
         if session.floor == 0:
             session.floor = progress.floor
         state = self._fitted(header, state, progress, force=wanted.force)
@@ -259,7 +255,7 @@ class Runner:
         return await self._run(loop, session, state, progress)
 
     def _loop(self, session: Session | None, run_id: str) -> Loop:
-        return Loop(self._plan, session, "", self._emit(run_id), self.stop, self._triggers)
+        return Loop(self.plan, session, "", self._emit(run_id), self.stop, self._triggers)
 
     async def _run(
         self, loop: Loop, session: Session | None, state: State, progress: Progress
@@ -272,7 +268,7 @@ class Runner:
 
     async def _delete_completed(self, manager: StateManager, run_id: str) -> None:
         """Delete the journal of a completed run, unless it is preserved or has a pin."""
-        if self._config.preserve:
+        if self.config.preserve:
             return
         try:
             if (await asyncio.to_thread(manager.retention.marks, run_id)).pinned:
@@ -302,7 +298,7 @@ class Runner:
 
     def _final(self, manager: StateManager, header: Header) -> State:
         loaded = manager.reader.load(header)
-        check_form(loaded, self._plan.form)
+        check_form(loaded, self.plan.form)
         return loaded.graph_state()
 
     # Does the run fit the graph?
@@ -317,7 +313,7 @@ class Runner:
 
     def _fitted(self, header: Header, state: State, progress: Progress, *, force: bool) -> State:
         """The state in the form that today's graph expects, or a `ShapeError`."""
-        plan = self._plan
+        plan = self.plan
         same = header.fingerprint == plan.fingerprint
         migrated = header.schema != plan.version
         if migrated:
@@ -346,7 +342,7 @@ class Runner:
         emit("checkpoint.load", {"node": header.node, "checkpoint_id": header.id})
         facts = {"checkpoint_node": header.node, "resume_node": progress.next}
         emit("checkpoint.resume", facts)
-        start = {"entry_point": progress.next, "exit_points": len(self._plan.exits)}
+        start = {"entry_point": progress.next, "exit_points": len(self.plan.exits)}
         emit("graph.start", {**start, "resumed": True})
 
 

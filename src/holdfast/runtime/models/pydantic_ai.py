@@ -163,35 +163,26 @@ def _root(error: BaseException) -> str:
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class ProvidedModel:
     """A model that pydantic-ai reaches."""
 
-    def __init__(
-        self,
-        provider: str,
-        model: str,
-        library: LibraryModel[Any],
-        settings: ModelSettings,
-        prices: Prices | None,
-        base_url: str,
-        force_schema: bool,
-    ) -> None:
-        self._provider = provider
-        self._model = model
-        self._library = library
-        self._settings = settings
-        self._prices = prices
-        self._base_url = base_url
-        self._force_schema = force_schema
+    provider: str
+    model: str
+    library: LibraryModel[Any]
+    settings: ModelSettings
+    prices: Prices | None
+    base_url: str
+    force_schema: bool
 
     @property
     def name(self) -> str:
         """The model's name, without its provider."""
-        return self._model
+        return self.model
 
     async def __aenter__(self) -> Self:
         """Keep connections open for the next calls."""
-        await self._library.__aenter__()
+        await self.library.__aenter__()
         return self
 
     async def __aexit__(
@@ -200,7 +191,7 @@ class ProvidedModel:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self._library.__aexit__(kind, error, trace)
+        await self.library.__aexit__(kind, error, trace)
 
     async def respond(
         self,
@@ -211,7 +202,7 @@ class ProvidedModel:
         on_text: Callable[[str], None] | None = None,
     ) -> Reply:
         """See `holdfast.runtime.models.Model`."""
-        if self._force_schema and tools:
+        if self.force_schema and tools:
             whole = forced_schema(tools, schema)
             turns = plain_turns(messages, tools)
             reply = await self._request(turns, (), whole, on_text)
@@ -220,7 +211,7 @@ class ProvidedModel:
                 return dataclasses.replace(reply, text="", data=None, tool_calls=(made,))
             text, data = made
             return dataclasses.replace(reply, text=text, data=data)
-        if self._force_schema:
+        if self.force_schema:
             messages = plain_turns(messages, ())
         return await self._request(messages, tools, schema, on_text)
 
@@ -235,14 +226,14 @@ class ProvidedModel:
 
         asked = _library_messages(messages)
         how: dict[str, Any] = {
-            "model_settings": self._settings,
+            "model_settings": self.settings,
             "model_request_parameters": self._parameters(tools, schema),
         }
         async with self, self._reached():
             if on_text is None:
-                response = await direct.model_request(self._library, asked, **how)
+                response = await direct.model_request(self.library, asked, **how)
             else:
-                async with direct.model_request_stream(self._library, asked, **how) as stream:
+                async with direct.model_request_stream(self.library, asked, **how) as stream:
                     async for event in stream:
                         piece = _text_of(event)
                         if piece:
@@ -265,10 +256,10 @@ class ProvidedModel:
         except unreached as error:
             if isinstance(error, exceptions.ModelHTTPError):
                 raise
-            where = address_of(self._library.base_url or "")
-            advice = _where_to_look(self._provider, self._base_url, os.environ)
+            where = address_of(self.library.base_url or "")
+            advice = _where_to_look(self.provider, self.base_url, os.environ)
             raise ConnectionError(
-                f"the model {self._provider}:{self._model} cannot be reached"
+                f"the model {self.provider}:{self.model} cannot be reached"
                 f"{f' at {where}' if where else ''}: {_root(error)} ({advice})"
             ) from error
 
@@ -291,7 +282,7 @@ class ProvidedModel:
         )
         if schema is None:
             return made
-        native = self._library.profile.get("supports_json_schema_output", False)
+        native = self.library.profile.get("supports_json_schema_output", False)
         if native and not tools:
             answer = OutputObjectDefinition(json_schema=dict(schema), name=_ANSWER)
             return dataclasses.replace(made, output_mode="native", output_object=answer)
@@ -321,9 +312,9 @@ class ProvidedModel:
             calls = [call for call in calls if call.name != _ANSWER]
             data = answers[0] if answers else _json(text)
         tokens = Usage(response.usage.input_tokens, response.usage.output_tokens)
-        name = response.model_name or self._model
-        prices, url = self._prices, self._base_url
-        cost = cost_of(tokens, self._provider, self._model, prices, base_url=url)
+        name = response.model_name or self.model
+        prices, url = self.prices, self.base_url
+        cost = cost_of(tokens, self.provider, self.model, prices, base_url=url)
         return Reply(text, tuple(calls), data, dataclasses.replace(tokens, cost_usd=cost), name)
 
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from holdfast.checkpoint.inspect import Sizes, is_live, status_of_run
+from holdfast.checkpoint.inspect import KindStats, is_live, status_of_run
 from holdfast.checkpoint.manager import CheckpointManager
 from holdfast.core.records import Lease
 from holdfast.storage.base import Leasing, RecordQuery, RunInfo, RunQuery
@@ -53,7 +53,7 @@ class StorageSurvey(msgspec.Struct, frozen=True, kw_only=True):
     names: list[tuple[str, int, int]]
     """Name, runs, bytes."""
     largest: list[RunInfo]
-    kinds: list[tuple[str, Sizes]]
+    kinds: list[KindStats]
     """Of the newest records."""
     records: int
     growth: list[GrowthBar]
@@ -118,12 +118,12 @@ def survey_storage(manager: CheckpointManager) -> StorageSurvey:
     for run in runs:
         stored[run.name] += run.stored
         counts[run.name] += 1
-    kinds: dict[str, Sizes] = {}
+    kinds: dict[str, KindStats] = {}
     records = 0
     query = RecordQuery(notes=True, limit=_MOST_RECORDS)
     for header in islice(manager.storage.headers(query), _MOST_RECORDS):
         kind = f"{header.kind} note" if header.frame == "note" else f"{header.kind} checkpoint"
-        kinds.setdefault(kind, Sizes()).add(header)
+        KindStats.add_to(kinds, kind, header)
         records += 1
     growth, unit = _growth(runs)
     return StorageSurvey(
@@ -134,7 +134,7 @@ def survey_storage(manager: CheckpointManager) -> StorageSurvey:
         total=sum(run.stored for run in runs),
         names=[(name, counts[name], size) for name, size in stored.most_common(_LISTED)],
         largest=sorted(runs, key=lambda run: -run.stored)[:_LISTED],
-        kinds=sorted(kinds.items(), key=lambda one: -one[1].stored),
+        kinds=sorted(kinds.values(), key=lambda one: -one.stored_bytes),
         records=records,
         growth=growth,
         unit=unit,

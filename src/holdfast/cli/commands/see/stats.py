@@ -3,35 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from holdfast.checkpoint.inspect import KindStats, ResumeStats
 from holdfast.cli import framework as ui
 from holdfast.storage.addresses import place_of
 
-if TYPE_CHECKING:
-    from holdfast.checkpoint.inspect import Sizes
-
 _LISTED = 10
-
-
-class KindStats(msgspec.Struct, kw_only=True):
-    """The bytes of the checkpoints of a kind or of a run."""
-
-    name: str
-    checkpoints: int
-    logical_bytes: int
-    stored_bytes: int
-
-
-class ResumeStats(msgspec.Struct, kw_only=True):
-    """The outcome of the resumes with one cause."""
-
-    cause: str
-    tried: int
-    succeeded: int
-    failed: int
 
 
 class Latency(msgspec.Struct, kw_only=True):
@@ -90,35 +69,23 @@ def read_stats(cli: ui.Cli) -> Stats:
         if values
         for middle, p95, most in [quantiles(values)]
     ]
-    resumes = [
-        ResumeStats(cause=cause, tried=one.tried, succeeded=one.succeeded, failed=one.failed)
-        for cause, one in sorted(figures.resumes.items())
-    ]
+    by_kind = _by_size(figures.by_kind)
     return Stats(
         storage=cli.address,
         runs=len(runs),
-        checkpoints=figures.total.checkpoints,
-        logical_bytes=figures.total.logical,
-        stored_bytes=figures.total.stored,
+        checkpoints=sum(kind.checkpoints for kind in by_kind),
+        logical_bytes=sum(kind.logical_bytes for kind in by_kind),
+        stored_bytes=sum(kind.stored_bytes for kind in by_kind),
         file_bytes=_file_bytes(cli),
-        by_kind=_by_size(figures.by_kind),
+        by_kind=by_kind,
         by_run=_by_size(figures.by_run),
-        resumes=resumes,
+        resumes=sorted(figures.resumes.values(), key=lambda one: one.cause),
         latency=latency,
     )
 
 
-def _by_size(sizes: dict[str, Sizes]) -> list[KindStats]:
-    ordered = sorted(sizes.items(), key=lambda item: -item[1].stored)
-    return [
-        KindStats(
-            name=name,
-            checkpoints=one.checkpoints,
-            logical_bytes=one.logical,
-            stored_bytes=one.stored,
-        )
-        for name, one in ordered
-    ]
+def _by_size(known: dict[str, KindStats]) -> list[KindStats]:
+    return sorted(known.values(), key=lambda one: -one.stored_bytes)
 
 
 def _file_bytes(cli: ui.Cli) -> int | None:
