@@ -5,11 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from contextvars import ContextVar
 
 from holdfast.checkpoint.journal import Journal
+from holdfast.core.context import during
 from holdfast.core.records import Lease
 from holdfast.errors import ConflictError, HoldfastError, StorageError
 from holdfast.storage.base import Leasing, abandon, this_process
@@ -37,14 +38,9 @@ class GrantedLease:
         if self.on_lost is not None:
             self.on_lost(error)
 
-    @contextmanager
-    def used(self) -> Iterator[None]:
+    def used(self) -> AbstractContextManager[None]:
         """Have the run executed under this lease in the block."""
-        token = _granted.set(self)
-        try:
-            yield
-        finally:
-            _granted.reset(token)
+        return during(_granted, self)
 
 
 _granted: ContextVar[GrantedLease | None] = ContextVar("holdfast_granted", default=None)

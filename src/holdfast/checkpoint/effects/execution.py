@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -21,6 +21,7 @@ from holdfast.checkpoint.effects.ledger import (
 from holdfast.checkpoint.journal import CheckpointDraft, Loaded, Note
 from holdfast.checkpoint.leases import RunLease
 from holdfast.checkpoint.manager import CheckpointManager, StateManager, await_uncancelled
+from holdfast.core.context import during
 from holdfast.core.records import Header, digest_of
 from holdfast.core.state import Lineage, State
 from holdfast.errors import ConflictError, HoldfastError, StorageError, UsageError
@@ -336,14 +337,9 @@ class CallContext(ABC):
         They do not count among those around it: a replay that has its outcome makes none of them.
         """
 
-    @contextlib.contextmanager
-    def active(self) -> Iterator[None]:
+    def active(self) -> contextlib.AbstractContextManager[None]:
         """Have the calls of the running code counted here."""
-        token = OPEN_RUN.set(self)
-        try:
-            yield
-        finally:
-            OPEN_RUN.reset(token)
+        return during(OPEN_RUN, self)
 
     def locate(self, name: str, key: str | None, args: str) -> tuple[str, Effect | None, str]:
         """The next call's id, its recorded entry if there is one, and its idempotency key."""
@@ -484,14 +480,9 @@ class StepContext(CallContext):
             awaited=awaited,
         )
 
-    @contextlib.contextmanager
-    def active(self) -> Iterator[None]:
+    def active(self) -> contextlib.AbstractContextManager[None]:
         """Have the calls of the running code counted here."""
-        token = CURRENT_STEP.set(self)
-        try:
-            yield
-        finally:
-            CURRENT_STEP.reset(token)
+        return during(CURRENT_STEP, self)
 
     @property
     def spot(self) -> Spot:

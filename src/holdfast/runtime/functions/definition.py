@@ -25,6 +25,7 @@ from holdfast.checkpoint.effects import (
 )
 from holdfast.checkpoint.leases import LEASE_SECONDS
 from holdfast.checkpoint.manager import CheckpointManager, await_uncancelled, manager_for
+from holdfast.core.context import during
 from holdfast.core.policy import RetryPolicy, check_above_zero, read_policy, refuse_options
 from holdfast.core.records import check_run_id
 from holdfast.errors import ShapeError, UsageError
@@ -339,11 +340,8 @@ class Workflow(_Definition[P, R]):
         call, inner = self._child(context)
 
         def body(*args: Any, **kwargs: Any) -> Any:
-            token = OPEN_RUN.set(inner)
-            try:
+            with during(OPEN_RUN, inner):
                 return self.function(*args, **kwargs)
-            finally:
-                OPEN_RUN.reset(token)
 
         made: R = perform_now(call, None, body, args, kwargs)
         return made
@@ -464,11 +462,8 @@ class AsyncWorkflow(_Definition[P, R]):
         call, inner = self._child(context)
 
         async def body(*args: Any, **kwargs: Any) -> Any:
-            token = OPEN_RUN.set(inner)
-            try:
+            with during(OPEN_RUN, inner):
                 return await self.function(*args, **kwargs)
-            finally:
-                OPEN_RUN.reset(token)
 
         return to_await(f"workflow {self.name!r}", perform(call, None, body, args, kwargs))
 

@@ -25,6 +25,7 @@ from holdfast.checkpoint.effects import (
 from holdfast.checkpoint.journal import CheckpointDraft, Note
 from holdfast.checkpoint.manager import CheckpointManager, manager_for
 from holdfast.checkpoint.open_run import OpenRun, draft_at
+from holdfast.core.context import during
 from holdfast.core.records import OPEN_FROM, Header
 from holdfast.core.state import Lineage, Place, read_metadata
 from holdfast.core.values import encode
@@ -149,13 +150,8 @@ class FunctionRun:
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
         """Have calls in this context recorded."""
-        inner, outer = CURRENT_STEP.set(None), OPEN_RUN.set(self._order)
-        try:
-            with AwaitsAll():
-                yield
-        finally:
-            OPEN_RUN.reset(outer)
-            CURRENT_STEP.reset(inner)
+        with during(CURRENT_STEP, None), during(OPEN_RUN, self._order), AwaitsAll():
+            yield
 
     def close(self) -> None:
         """Let others have the run."""

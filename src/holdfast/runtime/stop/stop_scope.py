@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
+
+from holdfast.core.context import during
 
 
 class StopScope:
@@ -45,14 +47,9 @@ class StopScope:
             if member in self._members:
                 self._members.remove(member)
 
-    @contextmanager
-    def entered(self) -> Iterator[None]:
+    def entered(self) -> AbstractContextManager[None]:
         """Have what is executed in this block stop with the scope."""
-        token = _scope.set(self)
-        try:
-            yield
-        finally:
-            _scope.reset(token)
+        return during(_scope, self)
 
 
 _scope: ContextVar[StopScope | None] = ContextVar("holdfast_stop_scope", default=None)
