@@ -13,16 +13,10 @@ from holdfast.errors import UsageError
 def answer(
     cli: ui.Cli,
     run: WaitingRun,
-    value: Annotated[
-        str | None, ui.Argument(metavar="VALUE", help="The answer; JSON or text.")
-    ] = None,
-    id: Annotated[str | None, ui.Option("--id", help="Which one, if several wait.")] = None,
-    repeat: Annotated[
-        bool, ui.Option("--repeat", help="The effect did not happen: call it again.")
-    ] = False,
-    error: Annotated[
-        str | None, ui.Option(metavar="TEXT", help="The effect failed with this.")
-    ] = None,
+    value: Annotated[str | None, ui.Argument(help="The answer; JSON or text.")] = None,
+    id: Annotated[str | None, ui.Option(help="Which one, if several wait.")] = None,
+    repeat: Annotated[bool, ui.Option(help="The effect did not happen: call it again.")] = False,
+    error: Annotated[str | None, ui.Option(help="The effect failed with this.")] = None,
     yes: Annotated[
         bool, ui.Option("--yes", "-y", help="The effect did return this true or false.")
     ] = False,

@@ -32,7 +32,7 @@ def fork(
     checkpoint: Annotated[str, ui.Argument(metavar="RUN[@N]", help="Where to begin.")],
     set: Annotated[
         list[str] | None,
-        ui.Option("--set", metavar="KEY=VALUE", help="Begin with another value; JSON or text."),
+        ui.Option(metavar="KEY=VALUE", help="Begin with another value; JSON or text."),
     ] = None,
     run_id: Annotated[str | None, ui.Option("--as", metavar="RUN", help="Its run id.")] = None,
 ) -> None:

@@ -26,7 +26,7 @@ class GroupView(ui.Document, kw_only=True, tag="group"):
 @ui.command
 def group(
     cli: ui.Cli,
-    action: Annotated[str, ui.Argument(metavar="ACTION", help=f"One of {', '.join(_ACTIONS)}.")],
+    action: Annotated[str, ui.Argument(help=f"One of {', '.join(_ACTIONS)}.")],
     name: Annotated[str, ui.Argument(metavar="GROUP", help="The group; for import, the file.")],
     words: Annotated[
         list[str] | None,
@@ -36,9 +36,9 @@ def group(
         str | None, ui.Option(metavar="ID", help="The checkpoint to fork from; else the newest.")
     ] = None,
     at_step: Annotated[
-        int | None, ui.Option(metavar="N", help="Refuse unless every member has reached step N.")
+        int | None, ui.Option(help="Refuse unless every member has reached step N.")
     ] = None,
-    keep: Annotated[int, ui.Option(metavar="N", help="How many checkpoints prune keeps.")] = 1,
+    keep: Annotated[int, ui.Option(help="How many checkpoints prune keeps.")] = 1,
 ) -> None:
     """Checkpoint, compare and fork several runs as one.
 

@@ -27,9 +27,9 @@ class Pending(ui.Document, kw_only=True, tag="pending"):
 @ui.command
 def pending(
     cli: ui.Cli,
-    run: Annotated[str | None, ui.Argument(metavar="RUN", help="Only this run.")] = None,
+    run: Annotated[str | None, ui.Argument(help="Only this run.")] = None,
     follow: Annotated[
-        bool, ui.Option("--follow", help="Print the list again at each change, until Ctrl-C.")
+        bool, ui.Option(help="Print the list again at each change, until Ctrl-C.")
     ] = False,
 ) -> None:
     """List what runs wait for: questions, events, times, and effects in doubt."""

@@ -75,8 +75,7 @@ def queue(
     action: Annotated[
         str,
         ui.Argument(
-            metavar="ACTION",
-            help="list, show, dead, workers, pause, resume, limit, requeue, cancel, rebuild.",
+            help="list, show, dead, workers, pause, resume, limit, requeue, cancel, rebuild."
         ),
     ] = "list",
     names: Annotated[
@@ -85,21 +84,19 @@ def queue(
     state: Annotated[
         str | None, ui.Option(metavar="STATE", help="Only runs that are so: ready, waiting, ...")
     ] = None,
-    limit: Annotated[int, ui.Option("-n", "--limit", metavar="N", help="How many runs.", min=1)] = (
-        _LISTED
-    ),
+    limit: Annotated[int, ui.Option("-n", "--limit", help="How many runs.", min=1)] = (_LISTED),
     concurrency: Annotated[
-        int | None, ui.Option(metavar="N", help="Runs at a time; 0 for any number.", min=0)
+        int | None, ui.Option(help="Runs at a time; 0 for any number.", min=0)
     ] = None,
     key_concurrency: Annotated[
-        int | None, ui.Option(metavar="N", help="Runs of a key at a time; 0 for any.", min=0)
+        int | None, ui.Option(help="Runs of a key at a time; 0 for any.", min=0)
     ] = None,
     rate: Annotated[
         str | None,
         ui.Option(metavar="N/SECONDS", help="Starts in a time, as in 100/60; 0 for any."),
     ] = None,
     attempts: Annotated[
-        int | None, ui.Option(metavar="N", help="Failures until a run is a dead letter.", min=1)
+        int | None, ui.Option(help="Failures until a run is a dead letter.", min=1)
     ] = None,
     all_dead: Annotated[bool, ui.Option("--dead", help="requeue: all dead letters.")] = False,
 ) -> None:

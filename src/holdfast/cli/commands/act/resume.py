@@ -48,7 +48,7 @@ def resume(
             help="The graph, fleet or agent, if the run does not record it.",
         ),
     ] = None,
-    force: Annotated[bool, ui.Option("--force", help="Resume although the graph changed.")] = False,
+    force: Annotated[bool, ui.Option(help="Resume although the graph changed.")] = False,
     dry_run: ui.DryRun = False,
     yes: ui.Yes = False,
 ) -> int:

@@ -36,24 +36,22 @@ def worker(
         ui.Argument(metavar="MODULE[:NAME]", help="Workflows, graphs, agents or fleets to serve."),
     ],
     queues: Annotated[
-        str, ui.Option("--queues", metavar="A,B", help="The queues that it takes runs from.")
+        str, ui.Option(metavar="A,B", help="The queues that it takes runs from.")
     ] = "default",
     concurrency: Annotated[
-        int, ui.Option(metavar="N", help="Runs that it executes at the same time.", min=1)
+        int, ui.Option(help="Runs that it executes at the same time.", min=1)
     ] = 8,
     lease: Annotated[
         float,
-        ui.Option(metavar="SECONDS", help="After so long a silence others take its runs.", min=1),
+        ui.Option(help="After so long a silence others take its runs.", min=1),
     ] = 30.0,
     grace: Annotated[
-        float, ui.Option(metavar="SECONDS", help="How long a stop waits for steps to end.", min=0)
+        float, ui.Option(help="How long a stop waits for steps to end.", min=0)
     ] = 30.0,
     listen: Annotated[
         str | None, ui.Option(metavar="HOST:PORT", help="Serve /healthz and /metrics there.")
     ] = None,
-    until_idle: Annotated[
-        bool, ui.Option("--until-idle", help="End when no run is ready or executed.")
-    ] = False,
+    until_idle: Annotated[bool, ui.Option(help="End when no run is ready or executed.")] = False,
 ) -> int:
     """Execute queued runs until it is stopped.
 

@@ -80,10 +80,8 @@ def forget(
     keep_failed: _Failed = None,
     max_age: _MaxAge = None,
     group_by: Annotated[str, ui.Option(help="run, name or all: what is counted together.")] = "run",
-    whole_run: Annotated[
-        bool, ui.Option("--whole-run", help="Delete the runs with exactly these ids.")
-    ] = False,
-    prune: Annotated[bool, ui.Option("--prune", help="Free the space as well.")] = False,
+    whole_run: Annotated[bool, ui.Option(help="Delete the runs with exactly these ids.")] = False,
+    prune: Annotated[bool, ui.Option(help="Free the space as well.")] = False,
     dry_run: ui.DryRun = False,
     yes: ui.Yes = False,
 ) -> None:

@@ -21,7 +21,7 @@ class Repair(ui.Document, kw_only=True, tag="repair"):
 @ui.command
 def repair(
     cli: ui.Cli,
-    run: Annotated[str | None, ui.Argument(metavar="RUN", help="Only this run; else all.")] = None,
+    run: Annotated[str | None, ui.Argument(help="Only this run; else all.")] = None,
     dry_run: ui.DryRun = False,
     yes: ui.Yes = False,
 ) -> None:

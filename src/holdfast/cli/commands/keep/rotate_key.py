@@ -23,7 +23,7 @@ def rotate_key(
     runs: ui.Runs = None,
     old_key_file: Annotated[
         list[Path] | None,
-        ui.Option(metavar="FILE", help="A file with a key that encrypts runs now."),
+        ui.Option(help="A file with a key that encrypts runs now."),
     ] = None,
 ) -> None:
     """Encrypt the keys of runs with the key of HOLDFAST_ENCRYPTION_KEY or .._KEY_FILE.

@@ -27,9 +27,7 @@ def storage(
     action: Annotated[
         str, ui.Argument(metavar="upgrade", help="What to do: upgrade it.")
     ] = "upgrade",
-    check: Annotated[
-        bool, ui.Option("--check", help="Change nothing; say if it is needed.")
-    ] = False,
+    check: Annotated[bool, ui.Option(help="Change nothing; say if it is needed.")] = False,
 ) -> int:
     """Bring the tables of a storage to the format of this Holdfast.
 

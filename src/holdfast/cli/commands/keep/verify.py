@@ -24,7 +24,7 @@ def verify(
     cli: ui.Cli,
     runs: ui.Runs = None,
     read_data: Annotated[
-        bool, ui.Option("--read-data", help="Open every record and rebuild every state.")
+        bool, ui.Option(help="Open every record and rebuild every state.")
     ] = False,
 ) -> int:
     """Check runs: heads, the digests of all headers, and that keyframes are there.

@@ -30,23 +30,15 @@ class Exported(ui.Document, kw_only=True, tag="exported"):
 @ui.command
 def export(
     cli: ui.Cli,
-    run: Annotated[str, ui.Argument(metavar="RUN", help="The run.")],
-    output: Annotated[
-        Path | None, ui.Option("--output", "-o", metavar="FILE", help="Where to.")
-    ] = None,
-    html: Annotated[
-        bool, ui.Option("--html", help="A web page with timeline, states and diffs.")
-    ] = False,
+    run: Annotated[str, ui.Argument(help="The run.")],
+    output: Annotated[Path | None, ui.Option("--output", "-o", help="Where to.")] = None,
+    html: Annotated[bool, ui.Option(help="A web page with timeline, states and diffs.")] = False,
     style: Annotated[
         str, ui.Option(help=f"With --json, the form: {', '.join(_STYLES)}.")
     ] = "agent",
-    redact: Annotated[
-        bool, ui.Option("--redact", help="Replace known secrets in a .holdfast file.")
-    ] = False,
-    decrypt: Annotated[
-        bool, ui.Option("--decrypt", help="Write an encrypted run in the clear.")
-    ] = False,
-    overwrite: Annotated[bool, ui.Option("--overwrite", help="Replace an existing file.")] = False,
+    redact: Annotated[bool, ui.Option(help="Replace known secrets in a .holdfast file.")] = False,
+    decrypt: Annotated[bool, ui.Option(help="Write an encrypted run in the clear.")] = False,
+    overwrite: Annotated[bool, ui.Option(help="Replace an existing file.")] = False,
 ) -> None:
     """Write a run to a .holdfast file, which `holdfast import` reads anywhere.
 

@@ -32,14 +32,12 @@ def import_(
         str | None, ui.Option("--as", metavar="RUN", help="Another id for the run.")
     ] = None,
     key_file: Annotated[
-        Path | None, ui.Option(metavar="FILE", help="The key that the file is encrypted with.")
+        Path | None, ui.Option(help="The key that the file is encrypted with.")
     ] = None,
     skip: Annotated[
         bool, ui.Option("--skip-existing", help="Skip runs that exist already.")
     ] = False,
-    trust: Annotated[
-        bool, ui.Option("--trust", help="Lift the limits on size; for files you trust.")
-    ] = False,
+    trust: Annotated[bool, ui.Option(help="Lift the limits on size; for files you trust.")] = False,
 ) -> None:
     """Import exported runs. Files are not trusted: each is checked before storing.
 

@@ -27,10 +27,8 @@ class Blame(ui.Document, kw_only=True, tag="blame"):
 @ui.command
 def blame(
     cli: ui.Cli,
-    run: Annotated[str, ui.Argument(metavar="RUN", help="The run.")],
-    key: Annotated[
-        str, ui.Argument(metavar="KEY", help="A key, or a path such as plan[0].status.")
-    ],
+    run: Annotated[str, ui.Argument(help="The run.")],
+    key: Annotated[str, ui.Argument(help="A key, or a path such as plan[0].status.")],
 ) -> None:
     """Name the step that last wrote a value."""
     document = read_blame(cli.manager, cli.finder.run(run), key)

@@ -43,9 +43,9 @@ class Diff(ui.Document, kw_only=True, tag="diff"):
 @ui.command
 def diff(
     cli: ui.Cli,
-    a: Annotated[str, ui.Argument(metavar="A", help="A checkpoint; a run stands for its newest.")],
+    a: Annotated[str, ui.Argument(help="A checkpoint; a run stands for its newest.")],
     b: Annotated[
-        str | None, ui.Argument(metavar="B", help="Another; else A is compared with its parent.")
+        str | None, ui.Argument(help="Another; else A is compared with its parent.")
     ] = None,
     quiet: Annotated[
         bool, ui.Option("--quiet", "-q", help="Print nothing; exit 1 if they differ.")

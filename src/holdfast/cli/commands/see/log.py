@@ -57,7 +57,7 @@ class History(msgspec.Struct, kw_only=True):
 @ui.command
 def log(
     cli: ui.Cli,
-    run: Annotated[str, ui.Argument(metavar="RUN", help="The run.")] = "latest",
+    run: Annotated[str, ui.Argument(help="The run.")] = "latest",
     graph: Annotated[
         bool, ui.Option("--graph", "-g", help="With its forks, in lanes beside it.")
     ] = False,

@@ -44,7 +44,7 @@ def runs(
         str | None, ui.Option(help="Only runs with this status; stale ones too.")
     ] = None,
     search: Annotated[
-        str | None, ui.Option(metavar="TEXT", help="Text in id, name, node, tags or metadata.")
+        str | None, ui.Option(help="Text in id, name, node, tags or metadata.")
     ] = None,
     where: Annotated[
         list[str] | None,

@@ -38,7 +38,7 @@ def show(
     checkpoint: Annotated[
         str, ui.Argument(metavar="RUN[@N]", help="A checkpoint; a run stands for its newest one.")
     ] = "latest",
-    full: Annotated[bool, ui.Option("--full", help="The whole state, however long.")] = False,
+    full: Annotated[bool, ui.Option(help="The whole state, however long.")] = False,
 ) -> None:
     """Show a checkpoint: its place in the run, and its state."""
     document = read_checkpoint(cli.manager, cli.finder.checkpoint(checkpoint))

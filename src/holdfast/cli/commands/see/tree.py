@@ -37,7 +37,7 @@ class Tree(ui.Document, kw_only=True, tag="tree"):
 @ui.command
 def tree(
     cli: ui.Cli,
-    run: Annotated[str | None, ui.Argument(metavar="RUN", help="Only this run's family.")] = None,
+    run: Annotated[str | None, ui.Argument(help="Only this run's family.")] = None,
     limit: ui.Limit = 100,
 ) -> None:
     """Show runs with their forks below them."""

@@ -33,7 +33,7 @@ class Watch(ui.Document, kw_only=True, tag="checkpoint"):
 @ui.command
 def watch(
     cli: ui.Cli,
-    run: Annotated[str, ui.Argument(metavar="RUN", help="The run.")] = "latest",
+    run: Annotated[str, ui.Argument(help="The run.")] = "latest",
     interval: Annotated[
         float, ui.Option(help="Seconds between two looks.", min=0.05, max=3600)
     ] = 0.5,

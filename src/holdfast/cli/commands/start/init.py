@@ -40,8 +40,8 @@ class Init(ui.Document, kw_only=True, tag="init"):
 @ui.command
 def init(
     cli: ui.Cli,
-    directory: Annotated[Path, ui.Argument(metavar="DIRECTORY", help="Where.")] = Path("."),
-    force: Annotated[bool, ui.Option("--force", help=f"Replace an existing {FILE_NAME}.")] = False,
+    directory: Annotated[Path, ui.Argument(help="Where.")] = Path("."),
+    force: Annotated[bool, ui.Option(help=f"Replace an existing {FILE_NAME}.")] = False,
 ) -> None:
     """Create a storage and a holdfast.toml that names it."""
     from holdfast.storage.registry import open_storage

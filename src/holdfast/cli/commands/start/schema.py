@@ -24,9 +24,7 @@ class Schemas(ui.Document, kw_only=True, tag="schemas"):
 @ui.command
 def schema(
     cli: ui.Cli,
-    name: Annotated[
-        str | None, ui.Argument(metavar="NAME", help="The type of a document; else lists all.")
-    ] = None,
+    name: Annotated[str | None, ui.Argument(help="The type of a document; else lists all.")] = None,
 ) -> None:
     """Print the JSON Schema of a document that commands print with --json."""
     made = make_schemas()

@@ -21,11 +21,9 @@ class PageAddress(Document, kw_only=True, tag="ui"):
 @command
 def ui(
     cli: Cli,
-    port: Annotated[
-        int, Option(metavar="N", help="0 takes any free one.", min=0, max=65535)
-    ] = 4653,
-    read_only: Annotated[bool, Option("--read-only", help="Change nothing.")] = False,
-    open: Annotated[bool, Option("--open", help="Open it in a browser.")] = False,
+    port: Annotated[int, Option(help="0 takes any free one.", min=0, max=65535)] = 4653,
+    read_only: Annotated[bool, Option(help="Change nothing.")] = False,
+    open: Annotated[bool, Option(help="Open it in a browser.")] = False,
     listen: Annotated[
         str, Option(metavar="ADDRESS", help="Where to listen; beyond loopback needs --auth.")
     ] = "127.0.0.1",
