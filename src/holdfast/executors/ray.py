@@ -18,7 +18,7 @@ import msgspec
 from holdfast.checkpoint.leases import LEASE_SECONDS
 from holdfast.core.closing import Closing
 from holdfast.errors import UsageError
-from holdfast.executors.serving import schedules_in, served_by
+from holdfast.executors.serving import served_by
 from holdfast.executors.worker import Worker
 from holdfast.lazy import extra
 from holdfast.storage.registry import open_storage
@@ -177,14 +177,8 @@ class RayWorker:
         concurrency: int,
         lease_seconds: float,
     ) -> None:
-        self._worker = Worker(
-            open_storage(storage),
-            served_by(serves),
-            queues=queues,
-            concurrency=concurrency,
-            lease_seconds=lease_seconds,
-            schedules=schedules_in(serves),
-            log=lambda event, facts: logger.info("%s %s", event, facts),
+        self._worker = Worker.of_modules(
+            open_storage(storage), serves, queues, concurrency, lease_seconds
         )
         self._thread = threading.Thread(target=self._run, name="holdfast-worker", daemon=True)
         self._thread.start()

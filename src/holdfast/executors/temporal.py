@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from holdfast.checkpoint.leases import LEASE_SECONDS
 from holdfast.core.closing import Closing
 from holdfast.errors import UsageError
-from holdfast.executors.serving import schedules_in, served_by
 from holdfast.executors.worker import Worker
 from holdfast.executors.worker_metrics import WorkerMetrics
 from holdfast.lazy import extra
@@ -225,14 +224,12 @@ class TemporalWorker:
             address, namespace, task_queue, lease_seconds, api_key=api_key, tls=tls
         )
         self._opened = None if isinstance(storage, Storage) else open_storage(storage)
-        self._worker = Worker(
+        self._worker = Worker.of_modules(
             self._opened or storage,  # type: ignore[arg-type]
-            served_by(serves),
-            queues=queues,
-            concurrency=concurrency,
-            lease_seconds=lease_seconds,
-            schedules=schedules_in(serves),
-            log=lambda event, facts: logger.info("%s %s", event, facts),
+            serves,
+            queues,
+            concurrency,
+            lease_seconds,
             claims=False,
         )
         self._concurrency = concurrency

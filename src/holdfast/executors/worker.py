@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Self
 from uuid import uuid4
 
 import msgspec
@@ -20,7 +21,7 @@ from holdfast.core.policy import DEAD, QueueEntry, QueueSettings, after_death, a
 from holdfast.errors import ConflictError, HoldfastError, StorageError, UsageError
 from holdfast.executors.driving import Driven, Outcome, drive, has_progressed
 from holdfast.executors.schedules import Schedule
-from holdfast.executors.serving import Served
+from holdfast.executors.serving import Served, schedules_in, served_by
 from holdfast.executors.worker_metrics import WorkerMetrics
 from holdfast.runtime.stop import StopScope
 from holdfast.storage.base import Storage, is_dead, this_process
@@ -35,6 +36,8 @@ from holdfast.storage.queueing import (
 
 Log = Callable[[str, dict[str, Any]], None]
 """Called with the name of each event and its facts."""
+
+logger = logging.getLogger("holdfast.executors")
 
 _POLL = 0.5
 """Seconds between two looks for ready runs, on average, while there are none."""
@@ -112,6 +115,29 @@ class Worker:
         self._stopping = threading.Event()
         self._ended = threading.Event()
         self._beat = time.monotonic()
+
+    @classmethod
+    def of_modules(
+        cls,
+        storage: Storage,
+        serves: Sequence[str],
+        queues: Sequence[str],
+        concurrency: int,
+        lease_seconds: float,
+        *,
+        claims: bool = True,
+    ) -> Self:
+        """Make a worker of what modules or ``module:name`` hold, which logs its events."""
+        return cls(
+            storage,
+            served_by(serves),
+            queues=queues,
+            concurrency=concurrency,
+            lease_seconds=lease_seconds,
+            schedules=schedules_in(serves),
+            log=lambda event, facts: logger.info("%s %s", event, facts),
+            claims=claims,
+        )
 
     def run(self, *, until_idle: bool = False) -> None:
         """Work until `stop` is called or, with *until_idle*, until nothing is left to do.

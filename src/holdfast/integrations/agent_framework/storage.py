@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields
 from datetime import UTC, datetime
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 
@@ -23,7 +23,7 @@ with extra("agent-framework"):
     from agent_framework.exceptions import WorkflowCheckpointException
 
 from holdfast.checkpoint.journal import CheckpointDraft
-from holdfast.checkpoint.manager import CheckpointManager, StateManager, manager_for
+from holdfast.checkpoint.manager import CheckpointManager
 from holdfast.checkpoint.operations import Engine, Steps, Work, delete, save_draft
 from holdfast.core.records import Header, check_run_id
 from holdfast.core.state import Lineage, Place, State, read_metadata
@@ -32,6 +32,7 @@ from holdfast.errors import EncodeError, StorageError
 from holdfast.integrations.agent_framework.types import learn, register_framework
 from holdfast.integrations.branching import SortedBranches
 from holdfast.integrations.journal_text import PAGE, Found, Reading, joined, pages
+from holdfast.integrations.managed import Managed
 from holdfast.integrations.type_learning import encode_adopting
 from holdfast.storage.base import RecordQuery, Storage
 
@@ -64,7 +65,7 @@ def _by_time(checkpoint_id: str, metadata: Mapping[str, Any]) -> str:
 _BRANCHING = SortedBranches(_by_time)
 
 
-class HoldfastCheckpointStorage:
+class HoldfastCheckpointStorage(Managed):
     """A `CheckpointStorage` on any Holdfast storage; what `save` returned is durable.
 
     *storage* is a `Storage`, an address, a registered name, a `CheckpointManager`, or None for
@@ -95,11 +96,9 @@ class HoldfastCheckpointStorage:
     ) -> None:
         register_framework()
         learn(types)
-        self.manager = manager_for(storage)
+        self._manage(storage)
         self.failures: list[HoldfastError] = []
         """Errors of failed saves since the last `raise_failures`."""
-        self._closes = not isinstance(storage, CheckpointManager)
-        self._awaited = StateManager.beside(self.manager)
         self._workflows = _Workflows(self.manager.engine, namespace)
         self._on_failure = on_failure
 
@@ -166,18 +165,6 @@ class HoldfastCheckpointStorage:
         trace.get_current_span().add_event("holdfast.checkpoint_not_saved", facts)
         if self._on_failure is not None:
             self._on_failure(checkpoint, error)
-
-    def close(self) -> None:
-        """Close the storage, if it was opened by this object."""
-        self._awaited.finish()
-        if self._closes:
-            self.manager.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        self.close()
 
 
 class _Workflows:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, Self
+from typing import Any
 
-from holdfast.core.closing import Closing
+from holdfast.integrations.managed import Managed
 from holdfast.lazy import extra
 
 with extra("langgraph"):
@@ -27,7 +27,7 @@ with extra("langgraph"):
     )
     from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from holdfast.checkpoint.manager import CheckpointManager, StateManager, manager_for
+from holdfast.checkpoint.manager import CheckpointManager
 from holdfast.core.values import Items, encode
 from holdfast.integrations.langgraph.backpressure import Backpressure
 from holdfast.integrations.langgraph.message_cache import MessageCache, value_of
@@ -39,7 +39,7 @@ from holdfast.integrations.type_learning import adopt, adopt_named
 from holdfast.storage.base import Storage
 
 
-class HoldfastSaver(BaseCheckpointSaver[str], Closing):
+class HoldfastSaver(BaseCheckpointSaver[str], Managed):
     """Keeps LangGraph threads in any Holdfast storage; blocking and awaited.
 
     *storage* is a `Storage`, an address such as ``sqlite:///threads.db``, a registered name, a
@@ -68,9 +68,7 @@ class HoldfastSaver(BaseCheckpointSaver[str], Closing):
         super().__init__()
         register_all()
         adopt_named(types)
-        self.manager = manager_for(storage)
-        self._closes = not isinstance(storage, CheckpointManager)
-        self._awaited = StateManager.beside(self.manager)
+        self._manage(storage)
         self._threads = Threads(self.manager.engine, name)
         self._upkeep = Upkeep(self.manager.engine, name, self._threads)
         self._messages = MessageCache()
@@ -273,20 +271,6 @@ class HoldfastSaver(BaseCheckpointSaver[str], Closing):
     def _is_ours(self) -> bool:
         """True if values are stored as our own text, not by a serializer of the user's."""
         return type(self.serde) is JsonPlusSerializer
-
-    # Closing
-
-    def close(self) -> None:
-        """Close the storage, if it was opened by this saver."""
-        self._awaited.finish()
-        if self._closes:
-            self.manager.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        self.close()
 
 
 def _config_of(config: RunnableConfig, checkpoint_id: str) -> RunnableConfig:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core.values import encode
-from holdfast.errors import EncodeError, ShapeError, UsageError
+from holdfast.errors import EncodeError, HoldfastError, ShapeError, UsageError
 
 
 class Typed:
@@ -60,23 +60,21 @@ class Typed:
 
     def read(self, value: Any) -> Any:
         """A recorded result in the type that the function returns."""
-        try:
-            return self._read("return", value)
-        except msgspec.ValidationError as error:
-            raise ShapeError(
-                f"the recorded result of {self._name} does not fit its annotation: {error}",
-                hint="correct the annotation and resume: the result is kept",
-            ) from None
+        what = f"the recorded result of {self._name} does not fit its annotation"
+        hint = "correct the annotation and resume: the result is kept"
+        return self._result(value, ShapeError, what, hint)
 
     def returned(self, value: Any) -> Any:
         """*value*, just returned, in its annotated type, or a `UsageError`."""
+        what = f"{self._name} did not return what its annotation says"
+        hint = "correct the annotation or the function, then resume the run"
+        return self._result(value, UsageError, what, hint)
+
+    def _result(self, value: Any, kind: type[HoldfastError], what: str, hint: str) -> Any:
         try:
             return self._read("return", value)
         except msgspec.ValidationError as error:
-            raise UsageError(
-                f"{self._name} did not return what its annotation says: {error}",
-                hint="correct the annotation or the function, then resume the run",
-            ) from None
+            raise kind(f"{what}: {error}", hint=hint) from None
 
     def write(self, value: Any, name: str = "return") -> Any:
         """*value* as plain values from which the annotation of *name* makes it again.

@@ -65,15 +65,9 @@ def open_provided(
         made = infer_model(f"{kind}:{model}", provider_factory=lambda _: cls(**known))
     except (UserError, TypeError, ValueError) as error:
         raise _cannot_open(f"{provider}:{model}", str(error)) from error
-    settings: ModelSettings = {}
-    if temperature is not None:
-        settings["temperature"] = temperature
-    if max_tokens is not None:
-        settings["max_tokens"] = max_tokens
-    if top_p is not None:
-        settings["top_p"] = top_p
-    if thinking is not None:
-        settings["thinking"] = thinking
+    wanted: dict[str, Any] = {"temperature": temperature, "max_tokens": max_tokens}
+    wanted |= {"top_p": top_p, "thinking": thinking}
+    settings: Any = {name: value for name, value in wanted.items() if value is not None}
     url = base_url if provider != "ollama" and base_url else ""
     return ProvidedModel(provider, model, made, settings, prices, url, force_schema)
 

@@ -118,24 +118,30 @@ def _queued_run(
     return run, entry, problem
 
 
+def _plan_for(run: RunInfo, verb: str, what: list[str], button: str, problem: str) -> ActionPlan:
+    """The plan of an action on a queued run that the function and command *verb* do."""
+    return ActionPlan(
+        title=f"{verb.capitalize()} {run.run_id}",
+        what=what,
+        command=shlex.join(["holdfast", "queue", verb, run.run_id]),
+        python=f"{verb}({run.run_id!r})",
+        button=button,
+        hidden={"id": run.run_id},
+        problem=problem,
+        back="/queues",
+    )
+
+
 class CancelAction(Action):
     """Asks for a queued run to end."""
 
     def ask(self, given: Given) -> ActionPlan:
         run, _, problem = _queued_run(self._site, given, ("cancelled",))
-        return ActionPlan(
-            title=f"Cancel {run.run_id}",
-            what=[
-                "The run ends at its next step if it is executed, else before it starts.",
-                "It is saved as interrupted, and no worker continues it until it is requeued.",
-            ],
-            command=shlex.join(["holdfast", "queue", "cancel", run.run_id]),
-            python=f"cancel({run.run_id!r})",
-            button="Cancel the run",
-            hidden={"id": run.run_id},
-            problem=problem,
-            back="/queues",
-        )
+        what = [
+            "The run ends at its next step if it is executed, else before it starts.",
+            "It is saved as interrupted, and no worker continues it until it is requeued.",
+        ]
+        return _plan_for(run, "cancel", what, "Cancel the run", problem)
 
     def do(self, given: Given, who: str) -> str:
         run = run_in(self._site, given)
@@ -148,19 +154,9 @@ class RequeueAction(Action):
 
     def ask(self, given: Given) -> ActionPlan:
         run, entry, problem = _queued_run(self._site, given, ("ready", "running"))
-        return ActionPlan(
-            title=f"Requeue {run.run_id}",
-            what=[
-                "The next worker that serves it continues the run, from its newest checkpoint.",
-                *([f"It failed {entry.failures} times: {entry.reason}"] if entry else []),
-            ],
-            command=shlex.join(["holdfast", "queue", "requeue", run.run_id]),
-            python=f"requeue({run.run_id!r})",
-            button="Requeue",
-            hidden={"id": run.run_id},
-            problem=problem,
-            back="/queues",
-        )
+        what = ["The next worker that serves it continues the run, from its newest checkpoint."]
+        what += [f"It failed {entry.failures} times: {entry.reason}"] if entry else []
+        return _plan_for(run, "requeue", what, "Requeue", problem)
 
     def do(self, given: Given, who: str) -> str:
         run = run_in(self._site, given)

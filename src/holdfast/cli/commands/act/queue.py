@@ -309,12 +309,7 @@ def _requeue(cli: ui.Cli, runs: list[str], *, all_dead: bool) -> None:
         runs = [*dict.fromkeys([*runs, *(entry.run_id for entry in dead)])]
     elif not runs:
         raise UsageError("no run is named", hint="holdfast queue requeue RUN, or --dead")
-    for run_id in runs:
-        requeue(run_id, storage=cli.manager)
-    document = Requeued(runs=runs, entries=len(runs))
-    cli.give(
-        document, lambda: [ui.Line.of("requeued ", ui.Cell(run_id, "bold")) for run_id in runs]
-    )
+    _change_each(cli, runs, requeue, "requeued")
 
 
 def _cancel(cli: ui.Cli, runs: list[str]) -> None:
@@ -322,12 +317,14 @@ def _cancel(cli: ui.Cli, runs: list[str]) -> None:
 
     if not runs:
         raise UsageError("no run is named", hint="holdfast queue cancel RUN")
+    _change_each(cli, runs, cancel, "cancelled")
+
+
+def _change_each(cli: ui.Cli, runs: list[str], change: Callable[..., Any], word: str) -> None:
     for run_id in runs:
-        cancel(run_id, storage=cli.manager)
+        change(run_id, storage=cli.manager)
     document = Requeued(runs=runs, entries=len(runs))
-    cli.give(
-        document, lambda: [ui.Line.of("cancelled ", ui.Cell(run_id, "bold")) for run_id in runs]
-    )
+    cli.give(document, lambda: [ui.Line.of(f"{word} ", ui.Cell(run, "bold")) for run in runs])
 
 
 def _rebuild(cli: ui.Cli) -> None:

@@ -7,14 +7,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.cli import framework as ui
 from holdfast.cli.commands.see.lanes import draw, newest_first
-from holdfast.cli.commands.see.log import (
-    History,
-    error_cells,
-    mark_words,
-    note_words,
-    read_log,
-    shown_notes,
-)
+from holdfast.cli.commands.see.log import History, moment_cells, note_words, read_log, shown_notes
 
 if TYPE_CHECKING:
     from holdfast.checkpoint.inspect import TimelineEntry
@@ -77,16 +70,10 @@ def graph_lines(moments: list[TimelineEntry], *, notes: bool) -> Iterator[object
             continue
         moment = by_id[row.id]
         header = moment.header
-        marks = mark_words(header, moment.pinned)
         yield ui.Line.of(
             ui.Cell(f"{row.prefix:<{wide}}  ", "magenta"),
             ui.Cell(f"{_address(header):<{names}}  ", "bold"),
-            ui.Cell(f"{ui.when(header.saved_at)}  ", "dim"),
-            f"{header.node or '':<12}  ",
-            marks,
-            "  " if marks.text else "",
-            ui.change_words(moment.changes, 30),
-            *error_cells(moment),
+            *moment_cells(moment, 30),
         )
         if notes:
             prefix = row.prefix.replace("*", "|" if header.parent in by_id else " ")

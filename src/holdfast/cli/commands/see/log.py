@@ -179,15 +179,24 @@ def mark_words(header: Header, pinned: bool) -> ui.Cell:
     return ui.Cell(" ".join(words), style)
 
 
+def moment_cells(moment: TimelineEntry, width: int) -> list[object]:
+    """A line about a checkpoint, after its name; changes in *width* characters."""
+    header = moment.header
+    marks = mark_words(header, moment.pinned)
+    return [
+        ui.Cell(f"{ui.when(header.saved_at)}  ", "dim"),
+        f"{header.node or '':<12}  ",
+        marks,
+        "  " if marks.text else "",
+        ui.change_words(moment.changes, width),
+        *([ui.Cell(f"  {error_words(moment)}", "red")] if moment.error else []),
+    ]
+
+
 def error_words(moment: TimelineEntry) -> str:
     """The error that a run failed with, and its node, in one line."""
     where = f"in {moment.failed_in}: " if moment.error and moment.failed_in else ""
     return ui.cut(where + " ".join(moment.error.split()), _WORDS)
-
-
-def error_cells(moment: TimelineEntry) -> list[ui.Cell]:
-    """The same, as cells at the end of a line."""
-    return [ui.Cell(f"  {error_words(moment)}", "red")] if moment.error else []
 
 
 def shown_notes(notes: Iterable[NoteView]) -> Iterator[NoteView]:

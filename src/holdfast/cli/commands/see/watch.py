@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 from holdfast.cli import framework as ui
-from holdfast.cli.commands.see.log import error_cells, mark_words
+from holdfast.cli.commands.see.log import moment_cells
 from holdfast.errors import NotFoundError
 
 if TYPE_CHECKING:
@@ -86,18 +86,8 @@ def _since(manager: CheckpointManager, run: RunInfo, first: int) -> list[Timelin
 
 
 def _emit(cli: ui.Cli, moment: TimelineEntry) -> None:
-    header = moment.header
-    marks = mark_words(header, moment.pinned)
-
     def text() -> Iterator[object]:
-        yield ui.Line.of(
-            ui.Cell(f"{header.step:>5}  ", "bold"),
-            ui.Cell(f"{ui.when(header.saved_at)}  ", "dim"),
-            f"{header.node or '':<14}",
-            marks,
-            "  " if marks.text else "",
-            ui.change_words(moment.changes, 40),
-            *error_cells(moment),
-        )
+        step = ui.Cell(f"{moment.header.step:>5}  ", "bold")
+        yield ui.Line.of(step, *moment_cells(moment, 40))
 
     cli.stream(Watch(checkpoint=ui.checkpoint_of(moment)), text)
