@@ -1,4 +1,4 @@
-"""What every integration holds: a manager, blocking and awaited."""
+"""The manager of an integration, blocking and awaited."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def metadata_of(header: Header) -> CheckpointMetadata:
 
 
 def facts_of(header: Header, names: Iterable[str]) -> dict[str, Any]:
-    """What *header* says under the names that users know."""
+    """The facts of a header, under the names that users know."""
     facts = {name: getattr(header, _IN_HEADER.get(name, name)) for name in names}
     return facts | {"metadata": dict(header.metadata)}
 
