@@ -41,11 +41,6 @@ _LOOK = 1.0
 _FIRST_PAUSE, _LONGEST_PAUSE = timedelta(seconds=1), timedelta(seconds=30)
 
 
-def _check_installed() -> None:
-    with extra("temporal", "the executor over Temporal needs the package temporalio"):
-        import temporalio.client  # noqa: F401
-
-
 class RunWorkflow:
     """The workflow of one drive of one run; it ends when the run ends or waits."""
 
@@ -109,6 +104,8 @@ class _Starter:
         api_key: str | None,
         tls: TLSConfig | bool | None,
     ) -> None:
+        with extra("temporal", "the executor over Temporal needs the package temporalio"):
+            import temporalio.client  # noqa: F401
         if heartbeat_seconds <= 0:
             raise UsageError(
                 f"heartbeat_seconds is {heartbeat_seconds}", hint="give a number above 0"
@@ -169,7 +166,6 @@ class TemporalExecutor(Closing):
         api_key: str | None = None,
         tls: TLSConfig | bool | None = None,
     ) -> None:
-        _check_installed()
         self._starter = _Starter(
             address, namespace, task_queue, heartbeat_seconds, api_key=api_key, tls=tls
         )
@@ -219,7 +215,6 @@ class TemporalWorker:
         api_key: str | None = None,
         tls: TLSConfig | bool | None = None,
     ) -> None:
-        _check_installed()
         self._starter = _Starter(
             address, namespace, task_queue, lease_seconds, api_key=api_key, tls=tls
         )

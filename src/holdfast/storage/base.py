@@ -305,9 +305,7 @@ class Storage(ABC, Closing):
             again = next(iter(self.runs(RunQuery(run_id=run_id, limit=1))), None)
             if again == head:
                 return head, newest
-        raise StorageUnavailableError(
-            f"run {run_id!r} changed {_LOOKS} times while it was read", run_id=run_id
-        )
+        raise restless(run_id, _LOOKS)
 
     def page(
         self, query: RecordQuery, *, about: str | None = None, notes: Collection[str] = ()
@@ -412,6 +410,13 @@ class Atomic(Protocol):
 
         Each is of another run. Where any is a `ConflictError`, the others were not stored either.
         """
+
+
+def restless(run_id: str, times: int) -> StorageUnavailableError:
+    """The error for a run that changes whenever it is read."""
+    return StorageUnavailableError(
+        f"run {run_id!r} changed {times} times while it was read", run_id=run_id
+    )
 
 
 def _check_limit(limit: int | None) -> None:

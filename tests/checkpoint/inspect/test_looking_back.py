@@ -11,7 +11,7 @@ import pytest
 import holdfast
 from holdfast import CheckpointManager, MemoryStorage, Rules, State
 from holdfast.checkpoint.inspect.overview import fork_origins, is_live, status_of_run, summaries
-from holdfast.checkpoint.inspect.stats import Figures, quantiles
+from holdfast.checkpoint.inspect.stats import Figures, Latency
 from holdfast.checkpoint.inspect.timeline_entries import timeline
 from holdfast.checkpoint.repair.verification import verify_headers
 from holdfast.checkpoint.retention.bulk import forget, plan_forget, plan_freeing
@@ -160,7 +160,7 @@ def test_figures_count_every_checkpoint_once(manager: CheckpointManager) -> None
     assert sum(one.checkpoints for one in figures.by_kind.values()) == 6
     assert {name: one.checkpoints for name, one in figures.by_run.items()} == {"a": 4, "b": 2}
     assert len(figures.steps) == 4 and figures.resumes == {}
-    assert quantiles([3.0, 1.0, 2.0]) == (2.0, 3.0, 3.0)
+    assert Latency.of("load", [3.0, 1.0, 2.0]) == Latency("load", 3, 2.0, 3.0, 3.0)
 
 
 def test_a_run_that_ends_while_it_is_looked_at_is_not_stale() -> None:

@@ -21,9 +21,9 @@ from holdfast.checkpoint.inspect.overview import status_of_run as status_of_run
 from holdfast.checkpoint.inspect.overview import summaries as summaries
 from holdfast.checkpoint.inspect.stats import Figures as Figures
 from holdfast.checkpoint.inspect.stats import KindStats as KindStats
+from holdfast.checkpoint.inspect.stats import Latency as Latency
 from holdfast.checkpoint.inspect.stats import ResumeStats as ResumeStats
 from holdfast.checkpoint.inspect.stats import load_times as load_times
-from holdfast.checkpoint.inspect.stats import quantiles as quantiles
 from holdfast.checkpoint.inspect.timeline_entries import NoteView as NoteView
 from holdfast.checkpoint.inspect.timeline_entries import TimelineEntry as TimelineEntry
 from holdfast.checkpoint.inspect.timeline_entries import entries_from as entries_from

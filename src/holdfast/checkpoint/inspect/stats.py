@@ -43,6 +43,23 @@ class ResumeStats(msgspec.Struct):
     failed: int
 
 
+class Latency(msgspec.Struct):
+    """Durations in seconds."""
+
+    name: str
+    count: int
+    median: float
+    p95: float
+    max: float
+
+    @classmethod
+    def of(cls, name: str, values: list[float]) -> Latency:
+        """The latency of what took these seconds, one at least."""
+        ordered = sorted(values)
+        p95 = ordered[min(int(len(ordered) * 0.95), len(ordered) - 1)]
+        return cls(name, len(values), median(ordered), p95, ordered[-1])
+
+
 class Figures:
     """Collects what the headers of runs tell."""
 
@@ -113,9 +130,3 @@ def load_times(reader: Reader, runs: Iterable[RunInfo], most: int = _SAMPLE) -> 
             reader.load(newest).state()
             times.append(time.perf_counter() - started)
     return times
-
-
-def quantiles(values: list[float]) -> tuple[float, float, float]:
-    """Median, 95th percentile and largest."""
-    ordered = sorted(values)
-    return median(ordered), ordered[min(int(len(ordered) * 0.95), len(ordered) - 1)], ordered[-1]

@@ -15,8 +15,8 @@ from holdfast.checkpoint.journal.draft import Saveable, place_of, rebuild
 from holdfast.core.records import Header, Record
 from holdfast.core.state import State, migrations
 from holdfast.core.values import Rebuilt, Written, after_change, decode, encode
-from holdfast.errors import CorruptError, NotFoundError, StorageUnavailableError, UsageError
-from holdfast.storage.base import RunInfo, RunQuery, Storage
+from holdfast.errors import CorruptError, NotFoundError, UsageError
+from holdfast.storage.base import RunInfo, RunQuery, Storage, restless
 
 T = TypeVar("T")
 
@@ -216,7 +216,7 @@ class Reader:
             except CorruptError:
                 if not self._moved(run):
                     raise
-        raise _restless(run_id)
+        raise restless(run_id, _LOOKS)
 
     def _moved(self, run: RunInfo) -> bool:
         """Return whether someone saved to a run or deleted it meanwhile."""
@@ -235,7 +235,7 @@ class Reader:
             except CorruptError:
                 if not self._moved(found[0]) and self.is_visible(found[1]):
                     raise
-        raise _restless(run_id)
+        raise restless(run_id, _LOOKS)
 
     def is_visible(self, target: Header) -> bool:
         """Return whether a checkpoint is neither hidden nor superseded."""
@@ -419,12 +419,6 @@ class Reader:
 def no_run(name: str) -> NotFoundError:
     """The error for a run or name that does not exist."""
     return NotFoundError(f"no run or name {name!r}", hint="check the spelling", run_id=name)
-
-
-def _restless(run_id: str) -> StorageUnavailableError:
-    return StorageUnavailableError(
-        f"run {run_id!r} changed {_LOOKS} times while it was read", run_id=run_id
-    )
 
 
 def _not_found(checkpoint_id: str) -> NotFoundError:

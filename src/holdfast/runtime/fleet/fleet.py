@@ -25,7 +25,6 @@ from holdfast.runtime.fleet.checkpoints import FleetRuns
 from holdfast.runtime.fleet.execution import Attempt, Backoff, FleetExecution, stored_state
 from holdfast.runtime.fleet.nodes import OWN_ROUND, ROUND, Crew, add_nodes, first_state, history_key
 from holdfast.runtime.fleet.participants import ROLES, participant_of
-from holdfast.runtime.fleet.resume import other_task
 from holdfast.runtime.fleet.settings import ApprovalSettings, Callbacks, Limits, PlanReview
 from holdfast.runtime.graph import CheckpointConfig, GraphConfig, StateGraph
 from holdfast.runtime.models import Model
@@ -292,7 +291,12 @@ class Fleet(AsyncClosing):
         if newest is not None:
             task = (await self._runs.status_of(newest.id)).state["task"]
             if user_input and task not in ("", user_input):
-                raise other_task(run_id, task)
+                raise UsageError(
+                    f"run {run_id!r} exists with a different task: {task[:60]!r}",
+                    hint="give the same task to continue it, another workflow id to begin a new"
+                    " run, or resume_from_checkpoint= to add a text to it",
+                    run_id=run_id,
+                )
             run_id, source = await self._runs.prepare(newest.id, user_input)
             return await self._executed(run_id, forked_from=source, on_event=on_event)
         values = first_state(user_input, self._crew.team)

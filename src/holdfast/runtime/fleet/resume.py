@@ -185,13 +185,3 @@ def check_team(state: State, team: Mapping[str, str]) -> None:
             removed=tuple(gone),
             added=tuple(new),
         )
-
-
-def other_task(run_id: str, task: str) -> UsageError:
-    """The error for a run id that exists with a different task."""
-    return UsageError(
-        f"run {run_id!r} exists with a different task: {task[:60]!r}",
-        hint="give the same task to continue it, another workflow id to begin a new run, or"
-        " resume_from_checkpoint= to add a text to it",
-        run_id=run_id,
-    )

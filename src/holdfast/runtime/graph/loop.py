@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import inspect
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -57,39 +58,36 @@ _AGAIN = "resume the run to execute the node again"
 _NOT_AGAIN = "fix it and resume: the completed node is not executed again"
 
 
-class Loop:
+class Loop(msgspec.Struct, eq=False):
     """Executes a graph in one scope of a run."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        session: Session | None,
-        scope: str,
-        emit: Emit | None,
-        stop: StopRequests,
-        triggers: Triggers | None,
-    ) -> None:
-        self._plan = plan
-        self._session = session
-        self._scope = scope
-        self._emit = emit
-        self.stop = stop
-        self.triggers = triggers
-        self.leaves: Mapping[str, Any] = {}
-        """Values that the current node adds to the checkpoint saved if it does not complete."""
-        self.doing = ""
-        """The part of the current node that is at work, for the message of a failure."""
-        self.state: State | None = None
-        """The newest state, for observers."""
-        self._clock: Clockwork | None = None
-        self._lineage = Lineage()
-        self._path: list[str] = []
-        self._in_journal = 0
-        self._began = 0.0
-        self._failures = 0
-        """Failed attempts of the current node."""
-        self._before = frozenset(plan.before) if session is not None else frozenset()
-        self._straight = plan.straight() if emit is None else {}
+    _plan: Plan
+    _session: Session | None
+    _scope: str
+    _emit: Emit | None
+    stop: StopRequests
+    triggers: Triggers | None
+    leaves: Mapping[str, Any] = {}
+    """Values that the current node adds to the checkpoint saved if it does not complete."""
+    doing: str = ""
+    """The part of the current node that is at work, for the message of a failure."""
+    state: State | None = None
+    """The newest state, for observers."""
+    _clock: Clockwork | None = None
+    _lineage: Lineage = msgspec.field(default_factory=Lineage)
+    _path: list[str] = []
+    _in_journal: int = 0
+    _began: float = 0.0
+    _failures: int = 0
+    """Failed attempts of the current node."""
+    _before: frozenset[str] = frozenset()
+    _straight: Mapping[str, str] = {}
+
+    def __post_init__(self) -> None:
+        if self._session is not None:
+            self._before = frozenset(self._plan.before)
+        if self._emit is None:
+            self._straight = self._plan.straight()
 
     async def run(self, state: State, progress: Progress, lineage: Lineage) -> State:
         """Execute from where *progress* says to an exit point, and return the final state."""
@@ -299,7 +297,8 @@ class Loop:
         node = state.node or ""
         message = f"{what}: {error_text.shown(cause)}" if cause is not None else what
         error = self._step_error(message, state, node, _NOT_AGAIN, cause)
-        await self._save_after(error, state, "recovery", "failed", following, error=message)
+        with _noted_on(error):
+            await self._save(state, "recovery", "failed", following, error=message)
         self._failed(error, node)
         return error
 
@@ -361,23 +360,6 @@ class Loop:
                 self._emit("checkpoint.save", {**facts, "checkpoint_id": checkpoint_id})
         return checkpoint_id
 
-    async def _save_after(
-        self,
-        failure: BaseException,
-        state: State,
-        kind: str,
-        status: str,
-        following: str | None,
-        *,
-        begun: bool = False,
-        error: str = "",
-    ) -> None:
-        """Save because of *failure*; if that fails too, *failure* gets a note about it."""
-        try:
-            await self._save(state, kind, status, following, begun=begun, error=error)
-        except HoldfastError as problem:
-            failure.add_note(f"holdfast: the state at this point was not saved: {problem}")
-
     # Ending
 
     async def _complete(self, state: State, node: str) -> State:
@@ -398,7 +380,8 @@ class Loop:
             run_id=state.run_id,
             limit=limit,
         )
-        await self._save_after(error, state, "recovery", "budget_exhausted", current)
+        with _noted_on(error):
+            await self._save(state, "recovery", "budget_exhausted", current)
         self._failed(error, current)
         return error
 
@@ -422,7 +405,8 @@ class Loop:
             await self._ended(error, state, node)
             return error
         if isinstance(error, Interrupted):
-            await self._save_after(error, state, "interrupt", "waiting", node, begun=True)
+            with _noted_on(error):
+                await self._save(state, "interrupt", "waiting", node, begun=True)
             if not root:
                 return error
             signal = waiting_signal(session, error) if session is not None else error
@@ -430,7 +414,8 @@ class Loop:
                 self._emit("run.waiting", {"node": node, "waiting": waiting_facts(signal)})
             return signal
         if not isinstance(error, Exception):
-            await self._save_after(error, state, "interrupt", "interrupted", node, begun=True)
+            with _noted_on(error):
+                await self._save(state, "interrupt", "interrupted", node, begun=True)
             if self._emit is not None:
                 self._emit("run.interrupted", {"node": node, "reason": type(error).__name__})
             return error
@@ -441,9 +426,8 @@ class Loop:
             raised = self._step_error(what, state, node, _AGAIN, error)
         if not isinstance(error, ConflictError):
             text = error_text.describe(error)
-            await self._save_after(
-                raised, state, "recovery", "failed", node, begun=True, error=text
-            )
+            with _noted_on(raised):
+                await self._save(state, "recovery", "failed", node, begun=True, error=text)
         self._failed(error, node, completed=False)
         return raised
 
@@ -518,3 +502,12 @@ class Loop:
         if self._plan.snapshots:
             facts["output_snapshot"] = after.to_dict()
         self._emit("node.complete", facts)
+
+
+@contextlib.contextmanager
+def _noted_on(failure: BaseException) -> Iterator[None]:
+    """Note on *failure* that the state was not saved, if saving it in the block fails."""
+    try:
+        yield
+    except HoldfastError as problem:
+        failure.add_note(f"holdfast: the state at this point was not saved: {problem}")

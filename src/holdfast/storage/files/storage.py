@@ -20,6 +20,7 @@ from holdfast.errors import (
     StorageUnavailableError,
     UsageError,
 )
+from holdfast.storage import shared
 from holdfast.storage.base import Batch, Lease, RecordQuery, RunInfo, RunQuery, Storage, logger
 from holdfast.storage.files.dirfd import Folder, open_root, os_errors, write_at
 from holdfast.storage.files.leases import read_lease, write_lease
@@ -31,21 +32,12 @@ from holdfast.storage.files.repair import cut_torn, inspect_run, rebuild
 from holdfast.storage.files.run_index import JournalIndex, Key
 from holdfast.storage.files.writer import RunWriter
 from holdfast.storage.process import owner_is_dead
-from holdfast.storage.shared import (
-    Inspection,
-    LeaseSlots,
-    cannot_erase,
-    check_head,
-    checked_run,
-    inspect_missing,
-    paged,
-)
 
 _PAGE = 100
 _PAGE_BYTES = 1 << 20
 
 
-class FilesystemStorage(LeaseSlots, Storage):
+class FilesystemStorage(shared.LeaseSlots, Storage):
     """Journals under *base_dir*, which the first record makes; it can lease runs.
 
     *compress* is False, True or ``"gzip"``, or ``"zstd"``; it may change from one opening to the
@@ -208,7 +200,7 @@ class FilesystemStorage(LeaseSlots, Storage):
         with self._reading() as root:
             return [] if root is None else self._files.missing_runs(root)
 
-    def inspect(self, run_id: str) -> Inspection | None:
+    def inspect(self, run_id: str) -> shared.Inspection | None:
         with self._reading() as root:
             if root is None:
                 return None
@@ -219,25 +211,25 @@ class FilesystemStorage(LeaseSlots, Storage):
                 if journal is not None:
                     return inspect_run(self._files, root, journal)
                 if self._files.is_missing(root, medium):
-                    return inspect_missing(run_id, _missing(run_id).message)
+                    return shared.inspect_missing(run_id, _missing(run_id).message)
                 return None
 
     def rewrite(
         self, run_id: str, records: Sequence[Record], hidden: Collection[int], *, head: int
     ) -> str:
-        opened = checked_run(run_id, records)
+        opened = shared.checked_run(run_id, records)
         with self._writing() as root, self._files.lock(root, medium_name(run_id)):
             medium = medium_name(run_id)
             journal = self._files.journal(root, medium, locked=True)
             if journal is None and self._files.is_missing(root, medium):
-                check_head(run_id, head, 0)
+                shared.check_head(run_id, head, 0)
                 if not opened:
                     self._files.drop_head(root, medium)
                     return "nowhere: there was nothing left of it"
                 journal = JournalIndex(medium, self._files.new_ordinal(root))
             if journal is None:
                 raise UsageError(f"there is no run {run_id!r} to rewrite", run_id=run_id)
-            check_head(run_id, head, journal.seq + journal.broken)
+            shared.check_head(run_id, head, journal.seq + journal.broken)
             kept = rebuild(self._files, root, journal, opened, hidden)
         return str(self._path / kept)
 
@@ -325,7 +317,7 @@ class FilesystemStorage(LeaseSlots, Storage):
                 found = self._page(root, run_id, first, last, end)
             return found, found[-1].header.seq + 1 if found else None
 
-        return paged(page, first)
+        return shared.paged(page, first)
 
     def _page(
         self, root: Folder | None, run_id: str, first: int, last: int | None, end: int
@@ -366,7 +358,7 @@ class FilesystemStorage(LeaseSlots, Storage):
             last = found[-1][0] if found else below
             return found, last if last < below else None
 
-        found = paged(page, below, limit=query.limit)
+        found = shared.paged(page, below, limit=query.limit)
         return islice((copy_of(header) for _, header in found), query.limit)
 
     def _delete(self, root: Folder, journal: JournalIndex, hide: set[int], erase: set[int]) -> int:
@@ -374,7 +366,7 @@ class FilesystemStorage(LeaseSlots, Storage):
             journal.check()
         erase &= journal.entries.keys()
         if journal.seq in erase:
-            raise cannot_erase(journal.run_id, journal.seq)
+            raise shared.cannot_erase(journal.run_id, journal.seq)
         line = journal.next_line((), hide - erase, commit=time.time_ns())
         if line.fields.hide:
             with RunWriter(self._files, root, journal) as writer:

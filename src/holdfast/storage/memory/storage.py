@@ -14,31 +14,10 @@ from typing import Literal, TypeVar
 from holdfast.core.policy import change_of
 from holdfast.core.records import Header, Record, open_header, open_record
 from holdfast.errors import ConflictError, CorruptError, UsageError
+from holdfast.storage import shared
 from holdfast.storage.base import Batch, Lease, RecordQuery, RunInfo, RunQuery, Storage
 from holdfast.storage.memory.index import Ids, RunIndex, StoredRecord, Visible, remove, wants_status
 from holdfast.storage.memory.queue import MemoryQueues
-from holdfast.storage.shared import (
-    Head,
-    Inspection,
-    LeaseSlots,
-    QueueSlots,
-    QueueTable,
-    about_record,
-    after_append,
-    after_removal,
-    apply_change,
-    bound_of,
-    cannot_erase,
-    check_head,
-    checked_run,
-    decide_append,
-    first_head,
-    misplaced,
-    paged,
-    passed_over,
-    rebuilt_head,
-    run_info,
-)
 
 T = TypeVar("T")
 
@@ -49,18 +28,18 @@ _SCAN = 1024
 class _Run:
     """The records of a run and its head entry."""
 
-    def __init__(self, head: Head) -> None:
+    def __init__(self, head: shared.Head) -> None:
         self.head = head
         self.entries: dict[int, StoredRecord] = {}
         self.seqs: list[int] = []
         self.listed = False
         self.hiding: set[int] = set()
         """Seqs that the change under way hides."""
-        self.before: tuple[Head, dict[int, StoredRecord]] | None = None
+        self.before: tuple[shared.Head, dict[int, StoredRecord]] | None = None
         """The run before the rewrite under way."""
 
 
-class MemoryStorage(LeaseSlots, QueueSlots, Storage):
+class MemoryStorage(shared.LeaseSlots, shared.QueueSlots, Storage):
     """Keeps journals in this process; they end with it. It can lease runs.
 
     What goes in and what comes out share nothing with what is kept, and every read checks the
@@ -131,7 +110,9 @@ class MemoryStorage(LeaseSlots, QueueSlots, Storage):
             self._check_open()
             bound = self._last_ordinal + 1
         start = bound if query.before is None else min(bound, query.before)
-        return islice(paged(partial(self._infos, query), start, limit=query.limit), query.limit)
+        return islice(
+            shared.paged(partial(self._infos, query), start, limit=query.limit), query.limit
+        )
 
     def head_and_newest(self, run_id: str, scope: str = "") -> tuple[RunInfo, Header | None] | None:
         with self._lock:
@@ -171,7 +152,7 @@ class MemoryStorage(LeaseSlots, QueueSlots, Storage):
                 return self._delete_run(run)
             erased = set(erase or ()) & run.entries.keys()
             if run.head.seq in erased:
-                raise cannot_erase(run_id, run.head.seq)
+                raise shared.cannot_erase(run_id, run.head.seq)
             run.hiding = set(hide or ()) - erased
             self._changing = run
             dropped = self._drop(run, erased)
@@ -200,7 +181,7 @@ class MemoryStorage(LeaseSlots, QueueSlots, Storage):
             self._check_open()
             return self._leases.get(run_id)
 
-    def in_queues(self, work: Callable[[QueueTable], T]) -> T:
+    def in_queues(self, work: Callable[[shared.QueueTable], T]) -> T:
         with self._lock:
             self._check_open()
             return work(self._queues)
@@ -216,7 +197,7 @@ class MemoryStorage(LeaseSlots, QueueSlots, Storage):
     def lost_runs(self) -> list[str]:
         return []  # nothing else can reach the memory of this process
 
-    def inspect(self, run_id: str) -> Inspection | None:
+    def inspect(self, run_id: str) -> shared.Inspection | None:
         with self._lock:
             self._check_open()
             run = self._runs.get(run_id)
@@ -229,8 +210,8 @@ class MemoryStorage(LeaseSlots, QueueSlots, Storage):
                 header = _opened(entry)
                 records.append(open_record(entry.text, header.digest, entry.body))
             except CorruptError as error:
-                problems.append(about_record(run_id, entry.header.seq, error.message))
-        return Inspection(
+                problems.append(shared.about_record(run_id, entry.header.seq, error.message))
+        return shared.Inspection(
             run_id=run_id,
             records=tuple(records),
             hidden=frozenset(entry.header.seq for entry in entries if entry.hidden),
@@ -241,13 +222,13 @@ class MemoryStorage(LeaseSlots, QueueSlots, Storage):
     def rewrite(
         self, run_id: str, records: Sequence[Record], hidden: Collection[int], *, head: int
     ) -> str:
-        opened = {record.header.seq: record for record in checked_run(run_id, records)}
+        opened = {record.header.seq: record for record in shared.checked_run(run_id, records)}
         with self._lock:
             self._check_open()
             run = self._runs.get(run_id)
             if run is None:
                 raise UsageError(f"there is no run {run_id!r} to rewrite", run_id=run_id)
-            check_head(run_id, head, run.head.seq)
+            shared.check_head(run_id, head, run.head.seq)
             aside = [e for seq, e in run.entries.items() if not _is_whole(e, opened.get(seq))]
             self.quarantine.setdefault(run_id, []).extend(map(copy, aside))
             self._rebuild(run, opened, set(hidden))
@@ -277,7 +258,7 @@ class MemoryStorage(LeaseSlots, QueueSlots, Storage):
         self._hide(run, hide)
         hidden = {seq for seq, entry in run.entries.items() if entry.hidden}
         ordered = [records[seq] for seq in sorted(records)]
-        self._set_head(run, rebuilt_head(run.head, ordered, hidden))
+        self._set_head(run, shared.rebuilt_head(run.head, ordered, hidden))
         self._changing = run.before = None
 
     def _check_open(self) -> None:
@@ -297,7 +278,7 @@ class MemoryStorage(LeaseSlots, QueueSlots, Storage):
         if entries:
             records = [Record(e.header, e.text, e.body) for e in entries.values()]
             hidden = {seq for seq, entry in entries.items() if entry.hidden}
-            run.head = rebuilt_head(run.head, records, hidden)
+            run.head = shared.rebuilt_head(run.head, records, hidden)
         self._index_again()
         self._changing = run.before = None
 
@@ -323,7 +304,7 @@ class MemoryStorage(LeaseSlots, QueueSlots, Storage):
         lease = self._leases.get(batch.run_id)
         entries = run.entries if run else {}
         there = [entries[r.header.seq].header for r in records if r.header.seq in entries]
-        return decide_append(
+        return shared.decide_append(
             batch,
             records,
             seq=run.head.seq if run else 0,
@@ -341,12 +322,12 @@ class MemoryStorage(LeaseSlots, QueueSlots, Storage):
             self._store(run or self._begin(records[0].header), records, set(batch.hide))
             change = change_of(records)
             if change is not None:
-                apply_change(self._queues, batch.run_id, change, now=time.time())
+                shared.apply_change(self._queues, batch.run_id, change, now=time.time())
         return None
 
     def _begin(self, first: Header) -> _Run:
         self._last_ordinal += 1
-        return _Run(first_head(first, self._last_ordinal))
+        return _Run(shared.first_head(first, self._last_ordinal))
 
     def _store(self, run: _Run, records: list[Record], hide: set[int]) -> None:
         """Store all of it, or none if it is interrupted before the run has a new head."""
@@ -354,7 +335,7 @@ class MemoryStorage(LeaseSlots, QueueSlots, Storage):
         self._changing = run
         for record in records:
             self._put(run, record)
-        head = after_append(run.head, records) if records else run.head
+        head = shared.after_append(run.head, records) if records else run.head
         before = (run.head.name, run.head.status) if run.listed else None
         run.head, run.hiding, run.listed = head, hide, True
         self._runs[head.run_id] = self._by_ordinal[head.ordinal] = run
@@ -378,7 +359,7 @@ class MemoryStorage(LeaseSlots, QueueSlots, Storage):
         gone = [entry for entry in (run.entries[seq] for seq in erase) if not entry.hidden]
         stored = self._take_out(run, erase)
         if hidden or erase:
-            head = after_removal(
+            head = shared.after_removal(
                 run.head,
                 {entry.header.seq for entry in (*hidden, *gone)},
                 lambda: (self._checkpoint_of(run), run.entries[run.head.seq].header),
@@ -417,7 +398,7 @@ class MemoryStorage(LeaseSlots, QueueSlots, Storage):
         self._changing = None
         return count
 
-    def _set_head(self, run: _Run, head: Head) -> None:
+    def _set_head(self, run: _Run, head: shared.Head) -> None:
         """Replace the head of a run, and list the run under its new name and status."""
         before = (run.head.name, run.head.status) if run.listed else None
         self._run_index.move(head.ordinal, before, (head.name, head.status))
@@ -440,10 +421,10 @@ class MemoryStorage(LeaseSlots, QueueSlots, Storage):
                 found = [(seq, run.entries[seq]) for seq in seqs]
             return found, seqs[-1] + 1 if len(seqs) == size else None
 
-        for seq, entry in paged(page, first):
+        for seq, entry in shared.paged(page, first):
             record = open_record(entry.text, entry.header.digest, entry.body)
             if (record.header.run_id, record.header.seq) != (run.head.run_id, seq):
-                raise misplaced(run.head.run_id, seq)
+                raise shared.misplaced(run.head.run_id, seq)
             yield record
 
     def _headers(self, query: RecordQuery, bound: int) -> Iterator[Header]:
@@ -452,7 +433,7 @@ class MemoryStorage(LeaseSlots, QueueSlots, Storage):
                 self._check_open()
                 return self._page(query, bound, size)
 
-        entries = paged(page, bound, limit=query.limit)
+        entries = shared.paged(page, bound, limit=query.limit)
         found = entries if query.run_id is not None else filter(_is_listed, entries)
         return islice(map(_opened, found), query.limit)
 
@@ -475,7 +456,7 @@ class MemoryStorage(LeaseSlots, QueueSlots, Storage):
     def _place_of(self, query: RecordQuery) -> int:
         """The place of the record that *query* calls `before`."""
         places = self._ids.places(query.before or "")
-        return bound_of(query, ((place, self._entries[place].header) for place in places))
+        return shared.bound_of(query, ((place, self._entries[place].header) for place in places))
 
     def _newest_of(self, ids: Iterable[str]) -> list[StoredRecord]:
         """The visible checkpoints with these ids, not superseded, newest first."""
@@ -505,14 +486,14 @@ class MemoryStorage(LeaseSlots, QueueSlots, Storage):
         return [run] if wanted else []
 
     def _info(self, run: _Run) -> RunInfo:
-        return run_info(run.head, self._checkpoint_of(run))
+        return shared.run_info(run.head, self._checkpoint_of(run))
 
 
 def _opened(entry: StoredRecord) -> Header:
     """The entry's header, read from its own text and at its own place."""
     header = open_header(entry.text, entry.header.digest)
     if header != entry.header:
-        raise misplaced(entry.header.run_id, entry.header.seq)
+        raise shared.misplaced(entry.header.run_id, entry.header.seq)
     return header
 
 
@@ -521,7 +502,7 @@ def _is_listed(entry: StoredRecord) -> bool:
     try:
         _opened(entry)
     except CorruptError as error:
-        passed_over(entry.header.run_id, error)
+        shared.passed_over(entry.header.run_id, error)
         return False
     return True
 

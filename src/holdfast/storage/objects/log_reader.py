@@ -102,7 +102,9 @@ class LogReader:
                     return ([], None) if view.head is None else page(view, view.head.seq)
             except StaleView:
                 self._logs.forget(medium_name(run_id))
-        raise _restless(run_id)
+        raise StorageUnavailableError(
+            f"the objects of run {run_id!r} change faster than they can be read", run_id=run_id
+        )
 
     def _window(
         self, view: LogView, first: int, end: int
@@ -136,12 +138,6 @@ def _check_gap(view: LogView, first: int, last: int) -> None:
     if first <= last:
         for seq, _ in subtract_ranges([(first, last)], view.erased):
             raise missing(view.run_id, seq)
-
-
-def _restless(run_id: str) -> StorageUnavailableError:
-    return StorageUnavailableError(
-        f"the objects of run {run_id!r} change faster than they can be read", run_id=run_id
-    )
 
 
 def damaged(run_id: str) -> CorruptError:

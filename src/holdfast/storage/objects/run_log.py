@@ -18,6 +18,7 @@ import msgspec
 
 from holdfast.core.records import Range, Record, medium_name, merge_ranges, ranges_of
 from holdfast.errors import CorruptError, StorageUnavailableError
+from holdfast.storage.base import restless
 from holdfast.storage.objects.bucket import Bucket
 from holdfast.storage.objects.log_view import LogView, entry_key, now, pos_of
 from holdfast.storage.objects.run_names import RunNames, RunTip
@@ -305,9 +306,7 @@ class RunLogs:
             ):
                 return view
             old = None
-        raise StorageUnavailableError(
-            f"run {run_id!r} changed {_TRIES} times while it was read", run_id=run_id
-        )
+        raise restless(run_id, _TRIES)
 
     def _is_superseded(self, name: str, newest: int) -> bool:
         return self.newest_pos(name) != newest

@@ -15,6 +15,7 @@ from holdfast.errors import (
     StorageUnavailableError,
     UsageError,
 )
+from holdfast.storage import shared
 from holdfast.storage.base import Batch, RecordQuery, RunInfo, RunQuery, Storage, logger
 from holdfast.storage.objects.appending import Append, drop_records
 from holdfast.storage.objects.bucket import Bucket
@@ -29,15 +30,6 @@ from holdfast.storage.objects.run_listing import NEWEST, RunListing, wants
 from holdfast.storage.objects.run_log import LogChange, RunLogs, is_at_rest, tip_of
 from holdfast.storage.objects.run_names import RunNames
 from holdfast.storage.objects.segments import LogRow, header_of
-from holdfast.storage.shared import (
-    Fact,
-    Inspection,
-    LeaseSlots,
-    inspect_missing,
-    paged,
-    run_info,
-    run_missing,
-)
 
 T = TypeVar("T")
 
@@ -48,7 +40,7 @@ _COMPRESSIONS: dict[bool | str, str | None] = {
 }
 
 
-class BucketStorage(LeaseSlots, Storage):
+class BucketStorage(shared.LeaseSlots, Storage):
     """Keeps journals in a bucket; one that ignores conditions of writes is refused.
 
     Leases expire by the clocks of the processes that take them; a stale writer is refused whatever
@@ -126,7 +118,7 @@ class BucketStorage(LeaseSlots, Storage):
             return islice((one for one in [info] if one and wants(query, one)), query.limit)
         fetch = partial(self._listing.infos, query)
         start = NEWEST if query.before is None else query.before
-        return islice(paged(fetch, start, limit=query.limit), query.limit)
+        return islice(shared.paged(fetch, start, limit=query.limit), query.limit)
 
     def head_and_newest(self, run_id: str, scope: str = "") -> tuple[RunInfo, Header | None] | None:
         with self._logs.lock(run_id):
@@ -136,7 +128,7 @@ class BucketStorage(LeaseSlots, Storage):
                 return None
             own = None if view.newest is None else header_of(run_id, view.newest)
             newest = self._reading.newest(view, scope) if scope else own
-            return run_info(view.head, own), newest
+            return shared.run_info(view.head, own), newest
 
     def has_run(self, run_id: str) -> bool:
         return self._listing.info(run_id) is not None
@@ -206,7 +198,7 @@ class BucketStorage(LeaseSlots, Storage):
     def check_medium(self, *, repair: bool) -> list[str]:
         return check_index(self._bucket, self._logs, self._index, repair=repair)
 
-    def diagnose(self) -> list[Fact]:
+    def diagnose(self) -> list[shared.Fact]:
         return self._bucket.once(lambda: diagnose(self._bucket))
 
     def known_runs(self) -> list[str]:
@@ -216,11 +208,11 @@ class BucketStorage(LeaseSlots, Storage):
     def lost_runs(self) -> list[str]:
         return lost_runs(self._bucket, self._logs, self._index)
 
-    def inspect(self, run_id: str) -> Inspection | None:
+    def inspect(self, run_id: str) -> shared.Inspection | None:
         self._bucket.check_open()
         found = inspect_run(self._bucket, run_id)[0]
         if found is None and self._name_of_lost(run_id):
-            return inspect_missing(run_id, run_missing(run_id).message)
+            return shared.inspect_missing(run_id, shared.run_missing(run_id).message)
         return found
 
     def rewrite(
@@ -249,7 +241,7 @@ class BucketStorage(LeaseSlots, Storage):
         if view.pos or self._leases.read(view.run_id) is None:
             return
         if any(one.name == view.name for one in self._index.all()):
-            raise run_missing(view.run_id)
+            raise shared.run_missing(view.run_id)
 
     def _name_of_lost(self, run_id: str) -> str | None:
         """The name in the index of a run that has no log any more; None if it is not lost."""

@@ -15,6 +15,7 @@ from holdfast.core.policy import change_of
 from holdfast.core.records import Header, Lease, Owner, Record
 from holdfast.errors import ConflictError, CorruptError, StorageUnavailableError, UsageError
 from holdfast.lazy import extra
+from holdfast.storage import shared
 from holdfast.storage.base import Batch, RecordQuery, RunInfo, RunQuery, Storage
 from holdfast.storage.postgres.connections import Connections, PooledConnection
 from holdfast.storage.postgres.diagnosis import diagnose
@@ -34,24 +35,6 @@ from holdfast.storage.postgres.rows import (
 )
 from holdfast.storage.postgres.schema import channel_of, create, create_index, missing_indexes
 from holdfast.storage.queueing import ClaimQuery
-from holdfast.storage.shared import (
-    Fact,
-    Inspection,
-    QueueSlots,
-    QueueTable,
-    Subscription,
-    SwappedLeases,
-    bound_of,
-    cannot_erase,
-    decide_append,
-    may_be_retry,
-    misplaced,
-    missing,
-    newest_of_ids,
-    paged,
-    passed_over,
-    run_info,
-)
 from holdfast.storage.sql import Listing, id_key, id_range, open_row, record_of, scope_key
 
 with extra("postgres", "PostgreSQL storages need psycopg"):
@@ -90,7 +73,7 @@ def _append_call(sql: Queries, batch: Batch, records: list[Record]) -> _Append:
     return _Append(run_id, sql.append_queued, (*change_values(change), *values))
 
 
-class PostgresStorage(SwappedLeases[_LeaseRow], QueueSlots, Storage):
+class PostgresStorage(shared.SwappedLeases[_LeaseRow], shared.QueueSlots, Storage):
     """Keeps journals in the schema *schema* of the PostgreSQL database at *url*.
 
     The schema is created if it is missing, and one of an older Holdfast is upgraded; without
@@ -173,7 +156,7 @@ class PostgresStorage(SwappedLeases[_LeaseRow], QueueSlots, Storage):
         first, after = id_range(id_prefix)
         rows = self._all(self._sql.find, (first, first + b"\0"))
         rows = rows or self._all(self._sql.find, (first, after))
-        return newest_of_ids(
+        return shared.newest_of_ids(
             open_row(to_text(run_id), seq, digest, text) for seq, digest, run_id, text in rows
         )
 
@@ -202,17 +185,17 @@ class PostgresStorage(SwappedLeases[_LeaseRow], QueueSlots, Storage):
         values = (to_bytes(run_id), [*{*(hide or ())} - {*(erase or ())}], [*(erase or ())])
         affected = int(self._one(self._sql.drop, values)[0])
         if affected < 0:
-            raise cannot_erase(run_id, -affected)
+            raise shared.cannot_erase(run_id, -affected)
         return affected
 
     def close(self) -> None:
         self._listener.close()
         self._db.close()
 
-    def subscribe(self, notify: Callable[[str | None], None]) -> Subscription:
+    def subscribe(self, notify: Callable[[str | None], None]) -> shared.Subscription:
         return self._listener.subscribe(notify)
 
-    def in_queues(self, work: Callable[[QueueTable], T]) -> T:
+    def in_queues(self, work: Callable[[shared.QueueTable], T]) -> T:
         def within(db: psycopg.Connection) -> T:
             with db.transaction():
                 return work(PostgresQueues(db, self._sql))
@@ -233,7 +216,7 @@ class PostgresStorage(SwappedLeases[_LeaseRow], QueueSlots, Storage):
             self._db.run(partial(create_index, schema=self._schema, name=name))
         return [f"index {name} is missing" for name in lacking]
 
-    def diagnose(self) -> list[Fact]:
+    def diagnose(self) -> list[shared.Fact]:
         return self._db.run_once(partial(diagnose, schema=self._schema))
 
     def known_runs(self) -> list[str]:
@@ -243,7 +226,7 @@ class PostgresStorage(SwappedLeases[_LeaseRow], QueueSlots, Storage):
     def lost_runs(self) -> list[str]:
         return list(self._db.run(partial(lost_runs, sql=self._sql)))
 
-    def inspect(self, run_id: str) -> Inspection | None:
+    def inspect(self, run_id: str) -> shared.Inspection | None:
         return self._db.run(partial(inspect_run, sql=self._sql, run_id=run_id))
 
     def rewrite(
@@ -293,10 +276,10 @@ class PostgresStorage(SwappedLeases[_LeaseRow], QueueSlots, Storage):
         found = self._all(self._sql.head, (run,))
         seq, digest, epoch = found[0] if found else (0, b"", 0)
         stored: list[tuple[int, str]] = []
-        if may_be_retry(records, seq):
+        if shared.may_be_retry(records, seq):
             bounds = (run, records[0].header.seq, records[-1].header.seq)
             stored = [(at, dig.hex()) for at, dig in self._all(self._sql.digests, bounds)]
-        return decide_append(
+        return shared.decide_append(
             batch, records, seq=seq, digest=digest.hex(), epoch=epoch, stored=stored
         )
 
@@ -308,12 +291,12 @@ class PostgresStorage(SwappedLeases[_LeaseRow], QueueSlots, Storage):
             for _, _, found, digest, text, body in page:
                 upto = end if found is None else found - 1
                 if upto >= seq and not any(gap.lower <= seq and upto < gap.upper for gap in erased):
-                    raise missing(run_id, seq)
+                    raise shared.missing(run_id, seq)
                 if found is None:
                     return
                 record = record_of(run_id, found, digest, text, body)
                 if prev is not None and found == seq and record.header.prev != prev:
-                    raise misplaced(run_id, found)
+                    raise shared.misplaced(run_id, found)
                 prev, seq = record.header.digest, found + 1
                 yield record
             if seq > end:
@@ -330,7 +313,9 @@ class PostgresStorage(SwappedLeases[_LeaseRow], QueueSlots, Storage):
             found = _whole((row[1:] for row in rows), strict=query.run_id is not None)
             return found, rows[-1][0] if len(rows) == size else None
 
-        wanted = (one for one in paged(fetch, bound, limit=query.limit) if query.matches(one))
+        wanted = (
+            one for one in shared.paged(fetch, bound, limit=query.limit) if query.matches(one)
+        )
         return islice(wanted, query.limit)
 
     def _bound(self, query: RecordQuery, plan: Listing) -> int:
@@ -340,7 +325,7 @@ class PostgresStorage(SwappedLeases[_LeaseRow], QueueSlots, Storage):
             (seq if plan.by_seq else place, open_row(to_text(run), seq, digest, text))
             for place, seq, digest, run, text in rows
         )
-        return bound_of(query, found)
+        return shared.bound_of(query, found)
 
     def _runs(self, query: RunQuery) -> Iterator[RunInfo]:
         sql, values = self._sql.runs(query)
@@ -352,7 +337,7 @@ class PostgresStorage(SwappedLeases[_LeaseRow], QueueSlots, Storage):
             return [info for info in found if query.matches(info)], following
 
         start = _NO_BOUND if query.before is None else query.before
-        return islice(paged(fetch, start, limit=query.limit), query.limit)
+        return islice(shared.paged(fetch, start, limit=query.limit), query.limit)
 
     def _head(
         self, db: psycopg.Connection, run_id: str, scope: str
@@ -411,7 +396,7 @@ def _whole(rows: Iterable[tuple[int, bytes, bytes, bytes]], *, strict: bool) -> 
         except CorruptError as error:
             if strict:
                 raise
-            passed_over(to_text(run), error)
+            shared.passed_over(to_text(run), error)
     return found
 
 
@@ -423,5 +408,5 @@ def _info(query: RunQuery, row: tuple[Any, ...]) -> RunInfo:
         if query.run_id is not None or query.name is not None:
             raise
         head = head_at(row)
-        passed_over(head.run_id, error)
-        return run_info(head, None)
+        shared.passed_over(head.run_id, error)
+        return shared.run_info(head, None)

@@ -15,6 +15,7 @@ import msgspec
 from holdfast.core.policy import QueueEntry, change_of
 from holdfast.core.records import Header, Lease, Owner, Record
 from holdfast.errors import ConflictError, CorruptError, StorageUnavailableError, UsageError
+from holdfast.storage import shared
 from holdfast.storage.base import Batch, RecordQuery, RunInfo, RunQuery, Storage
 from holdfast.storage.queueing import check_queues
 from holdfast.storage.redis.connections import ServerConnections
@@ -54,25 +55,6 @@ from holdfast.storage.redis.scripts import (
     WALK,
     Script,
 )
-from holdfast.storage.shared import (
-    COMMON_KIND,
-    Fact,
-    Inspection,
-    QueueSlots,
-    QueueTable,
-    Subscription,
-    SwappedLeases,
-    bound_of,
-    cannot_erase,
-    decide_append,
-    may_be_retry,
-    misplaced,
-    newest_of_ids,
-    paged,
-    passed_over,
-    run_info,
-    run_missing,
-)
 from holdfast.storage.sql import kind_key, query_keys, scope_key
 
 T = TypeVar("T")
@@ -94,7 +76,7 @@ _Place = tuple[int, bytes]
 """A place in an index: of two records with one place, the member decides."""
 
 
-class RedisStorage(SwappedLeases[Sequence[bytes]], QueueSlots, Storage):
+class RedisStorage(shared.SwappedLeases[Sequence[bytes]], shared.QueueSlots, Storage):
     """Keeps journals in the Redis or Valkey server at *url*, below the keys' *prefix*.
 
     An append returns when the server has it on disk: a server whose settings would lose it is
@@ -186,7 +168,7 @@ class RedisStorage(SwappedLeases[Sequence[bytes]], QueueSlots, Storage):
         if not row:
             return None
         if row == _LOST:
-            raise run_missing(run_id)
+            raise shared.run_missing(run_id)
         info, newest = head_of(run_id, row)
         if not scope:
             return info, newest
@@ -203,14 +185,14 @@ class RedisStorage(SwappedLeases[Sequence[bytes]], QueueSlots, Storage):
             self._keys.index + b"g:" + kind_key(run_number(run_id), kind)
             for run_id in run_ids
             for kind in kinds
-            if kind != COMMON_KIND
+            if kind != shared.COMMON_KIND
         ]
         members = self._db.ask_all([("ZRANGE", key, 0, -1) for key in lists])
         rows = self._rows(((0, one) for page in members for one in page), strict=strict)
         found = [header for _, hidden, header in rows if not hidden]
-        for run_id in run_ids if COMMON_KIND in kinds else ():
+        for run_id in run_ids if shared.COMMON_KIND in kinds else ():
             walked = self._walk(run_id, b"n", _NO_BOUND, None)
-            found += [header for header in walked if header.kind == COMMON_KIND]
+            found += [header for header in walked if header.kind == shared.COMMON_KIND]
         return sorted(found, key=lambda note: (note.run_id, note.seq))
 
     def delete(
@@ -223,14 +205,14 @@ class RedisStorage(SwappedLeases[Sequence[bytes]], QueueSlots, Storage):
         call = self._call(DROP, run_id, len(hidden), *hidden, *erased)
         affected = self._remove(run_id, call)
         if affected < 0:
-            raise cannot_erase(run_id, erased[-1])
+            raise shared.cannot_erase(run_id, erased[-1])
         return affected
 
     def close(self) -> None:
         self._listener.close()
         self._db.close()
 
-    def subscribe(self, notify: Callable[[str | None], None]) -> Subscription:
+    def subscribe(self, notify: Callable[[str | None], None]) -> shared.Subscription:
         return self._listener.subscribe(notify)
 
     @property
@@ -238,7 +220,7 @@ class RedisStorage(SwappedLeases[Sequence[bytes]], QueueSlots, Storage):
         """False in a cluster: a run and the queues are on different servers."""
         return self._indexes.together
 
-    def in_queues(self, work: Callable[[QueueTable], T]) -> T:
+    def in_queues(self, work: Callable[[shared.QueueTable], T]) -> T:
         for _ in range(_TRIES):
             table = self._queues()
             try:
@@ -257,7 +239,7 @@ class RedisStorage(SwappedLeases[Sequence[bytes]], QueueSlots, Storage):
     def check_medium(self, *, repair: bool) -> list[str]:
         return (rebuild_indexes if repair else check_indexes)(self._db, self._keys, self._indexes)
 
-    def diagnose(self) -> list[Fact]:
+    def diagnose(self) -> list[shared.Fact]:
         return self._db.run_once(
             lambda: diagnose(self._db, self._read_facts(), replicas=self._db.awaited.replicas)
         )
@@ -268,7 +250,7 @@ class RedisStorage(SwappedLeases[Sequence[bytes]], QueueSlots, Storage):
     def lost_runs(self) -> list[str]:
         return lost_runs(self._db, self._keys, together=self._indexes.together)
 
-    def inspect(self, run_id: str) -> Inspection | None:
+    def inspect(self, run_id: str) -> shared.Inspection | None:
         return inspect_run(self._db, self._keys, run_id, together=self._indexes.together)
 
     def rewrite(
@@ -364,10 +346,12 @@ class RedisStorage(SwappedLeases[Sequence[bytes]], QueueSlots, Storage):
         """Tell a retry that had succeeded from a conflict; nothing was stored just now."""
         seq, digest, epoch = int(facts[0]), facts[1].decode(), int(facts[2])
         stored: list[tuple[int, str]] = []
-        if may_be_retry(records, seq):
+        if shared.may_be_retry(records, seq):
             rows = self._ask(SEALED, batch.run_id, *(record.header.seq for record in records))
             stored = [(int(at), sealed.decode()) for at, sealed in rows]
-        decision = decide_append(batch, records, seq=seq, digest=digest, epoch=epoch, stored=stored)
+        decision = shared.decide_append(
+            batch, records, seq=seq, digest=digest, epoch=epoch, stored=stored
+        )
         if decision == "store":
             return self.append([batch])[0]
         if decision != "stored":
@@ -386,7 +370,7 @@ class RedisStorage(SwappedLeases[Sequence[bytes]], QueueSlots, Storage):
                 record = record_at(run_id, int(seq), row, body)
                 header = record.header
                 if before and header.seq == before.seq + 1 and header.prev != before.digest:
-                    raise misplaced(run_id, header.seq)
+                    raise shared.misplaced(run_id, header.seq)
                 before = header
                 yield record
             if not following:
@@ -403,7 +387,7 @@ class RedisStorage(SwappedLeases[Sequence[bytes]], QueueSlots, Storage):
             found = [header_of(run_id, int(seq), row) for seq, row in rows]
             return found, found[-1].seq if len(rows) == size else None
 
-        return paged(fetch, bound, limit=limit)
+        return shared.paged(fetch, bound, limit=limit)
 
     def _listed(self, query: RecordQuery, start: _Place) -> Iterator[Header]:
         """The records in the shortest index that holds all that *query* wants."""
@@ -426,7 +410,7 @@ class RedisStorage(SwappedLeases[Sequence[bytes]], QueueSlots, Storage):
             found = [header for _, hidden, header in rows if not hidden]
             return found, below[-1] if len(below) == size else None
 
-        return paged(fetch, start, limit=query.limit)
+        return shared.paged(fetch, start, limit=query.limit)
 
     def _rows(
         self, members: Iterable[_Place], *, strict: bool = True
@@ -455,7 +439,7 @@ class RedisStorage(SwappedLeases[Sequence[bytes]], QueueSlots, Storage):
             except CorruptError as error:
                 if strict:
                     raise
-                passed_over(run_id, error)
+                shared.passed_over(run_id, error)
                 continue
             whole.append((int(row[0]), row[2] == b"1", header))
         return whole
@@ -463,7 +447,7 @@ class RedisStorage(SwappedLeases[Sequence[bytes]], QueueSlots, Storage):
     def _checkpoints(self, first: bytes, after: bytes) -> list[Header]:
         """The newest visible checkpoint of each id in a range, run and scope."""
         rows = sorted(self._rows(self._with_id(first, after)), key=itemgetter(0), reverse=True)
-        return newest_of_ids(
+        return shared.newest_of_ids(
             header for _, hidden, header in rows if not hidden and header.frame != "note"
         )
 
@@ -479,7 +463,7 @@ class RedisStorage(SwappedLeases[Sequence[bytes]], QueueSlots, Storage):
         known = self._rows(self._with_id(b"[" + id_ + b"\0", b"(" + id_ + b"\1"))
         rows = [(place, header) for place, _, header in known if header.id == query.before]
         rows.sort(key=itemgetter(0))
-        at = bound_of(query, ((n, header) for n, (_, header) in enumerate(rows)))
+        at = shared.bound_of(query, ((n, header) for n, (_, header) in enumerate(rows)))
         place, header = rows[at]
         if by_seq:
             return header.seq, b""
@@ -500,7 +484,7 @@ class RedisStorage(SwappedLeases[Sequence[bytes]], QueueSlots, Storage):
             run_ids = [to_text(run) for _, run in pairs]
             rows = self._db.ask_all([self._call(HEAD, run_id) for run_id in run_ids])
             if (query.run_id is not None or query.name is not None) and _LOST in rows:
-                raise run_missing(run_ids[rows.index(_LOST)])
+                raise shared.run_missing(run_ids[rows.index(_LOST)])
             found = [
                 _info(query, run_id, row)
                 for run_id, row in zip(run_ids, rows, strict=True)
@@ -510,7 +494,7 @@ class RedisStorage(SwappedLeases[Sequence[bytes]], QueueSlots, Storage):
             more = query.run_id is None and len(pairs) == size
             return wanted, pairs[-1][0] if more else None
 
-        return islice(paged(fetch, start, limit=query.limit), query.limit)
+        return islice(shared.paged(fetch, start, limit=query.limit), query.limit)
 
     def _lease_row(self, run_id: str) -> Sequence[bytes] | None:
         return self._ask(LEASE, run_id) or None
@@ -548,7 +532,7 @@ def _may_begin(batch: Batch, records: Sequence[Record]) -> bool:
 
 def _zones(query: RecordQuery) -> bytes:
     """The lists of a run that hold all that *query* wants; "" if an index is shorter."""
-    if query.tag is not None or query.kind not in (None, COMMON_KIND):
+    if query.tag is not None or query.kind not in (None, shared.COMMON_KIND):
         return b""
     if query.notes:
         return b"cxn"
@@ -564,8 +548,8 @@ def _info(query: RunQuery, run_id: str, row: Sequence[Any]) -> RunInfo:
     except CorruptError as error:
         if query.run_id is not None or query.name is not None:
             raise
-        passed_over(run_id, error)
-        return run_info(head_at(run_id, row), None)
+        shared.passed_over(run_id, error)
+        return shared.run_info(head_at(run_id, row), None)
 
 
 def _pairs(rows: Sequence[Any]) -> list[_Place]:

@@ -104,20 +104,13 @@ def rebuilt_head(head: Head, records: Sequence[Record], hidden: Collection[int])
 
 def run_info(head: Head, newest: Header | None) -> RunInfo:
     """The head entry as callers see it; *newest* is the checkpoint at `head.latest`."""
+    facts = msgspec.structs.asdict(head)
+    del facts["latest"]
     return RunInfo(
-        run_id=head.run_id,
-        name=head.name,
-        ordinal=head.ordinal,
-        seq=head.seq,
-        digest=head.digest,
-        checkpoints=head.checkpoints,
-        stored=head.stored,
+        **facts,
         step=newest.step if newest else 0,
         node=newest.node if newest else None,
         kind=newest.kind if newest else "routine",
-        status=head.status,
-        started_at=head.started_at,
-        saved_at=head.saved_at,
         open=head.status != "completed"
         and (newest is None or head.seq > newest.seq or OPEN_FROM in newest.metadata),
     )

@@ -14,25 +14,9 @@ import apsw
 from holdfast.core.policy import QueueEntry
 from holdfast.core.records import Header, Owner, Record
 from holdfast.errors import ConflictError, CorruptError, UsageError
+from holdfast.storage import shared
 from holdfast.storage.base import Batch, Lease, RecordQuery, RunInfo, RunQuery, Storage
 from holdfast.storage.queueing import Claim, ClaimQuery, EntryQuery, StaleClaim
-from holdfast.storage.shared import (
-    COMMON_KIND,
-    Head,
-    Inspection,
-    LeaseSlots,
-    QueueSlots,
-    QueueTable,
-    bound_of,
-    check_head,
-    checked_run,
-    misplaced,
-    missing,
-    newest_of_ids,
-    paged,
-    passed_over,
-    unlisted,
-)
 from holdfast.storage.sql import HIDDEN, Listing, id_key, id_range, open_row, record_of
 from holdfast.storage.sqlite.connections import Pool
 from holdfast.storage.sqlite.index import listing
@@ -80,7 +64,7 @@ class _RefusedError(Exception):
         self.results = results
 
 
-class SQLiteStorage(LeaseSlots, QueueSlots, Storage):
+class SQLiteStorage(shared.LeaseSlots, shared.QueueSlots, Storage):
     """Keeps journals in the SQLite file at *path*, which is made if it is missing.
 
     Threads, forks and other processes of the machine may use the file at the same time; it must
@@ -162,7 +146,7 @@ class SQLiteStorage(LeaseSlots, QueueSlots, Storage):
         return self._read(head, max(first or 1, 1), end)
 
     def headers(self, query: RecordQuery) -> Iterator[Header]:
-        head: Head | None = None
+        head: shared.Head | None = None
         if query.run_id is not None and (head := self._head(query.run_id)) is None:
             return iter(())
         plan = listing(query, head.ordinal if head else None)
@@ -182,8 +166,8 @@ class SQLiteStorage(LeaseSlots, QueueSlots, Storage):
         found = [open_row(run_id, seq, digest, text) for _, seq, digest, run_id, text in page]
         for header in found:
             if not header.id.startswith(id_prefix):
-                raise misplaced(header.run_id, header.seq)
-        return newest_of_ids(found)
+                raise shared.misplaced(header.run_id, header.seq)
+        return shared.newest_of_ids(found)
 
     def runs(self, query: RunQuery) -> Iterator[RunInfo]:
         self._pool.check_open()
@@ -206,7 +190,7 @@ class SQLiteStorage(LeaseSlots, QueueSlots, Storage):
     def notes(
         self, run_ids: Sequence[str], kinds: Collection[str], *, strict: bool
     ) -> Iterable[Header]:
-        if COMMON_KIND in kinds:
+        if shared.COMMON_KIND in kinds:
             return super().notes(run_ids, kinds, strict=strict)
         found: list[Header] = []
         with self._pool.reading() as db:
@@ -216,7 +200,7 @@ class SQLiteStorage(LeaseSlots, QueueSlots, Storage):
                 except CorruptError as error:
                     if strict:
                         raise
-                    passed_over(run_id, error)
+                    shared.passed_over(run_id, error)
         return found
 
     def delete(
@@ -261,7 +245,7 @@ class SQLiteStorage(LeaseSlots, QueueSlots, Storage):
         with self._pool.reading() as db:
             return lease_of(db, run_id)
 
-    def in_queues(self, work: Callable[[QueueTable], T]) -> T:
+    def in_queues(self, work: Callable[[shared.QueueTable], T]) -> T:
         return self._pool.write(lambda db: work(SQLiteQueues(db)))
 
     def claim(self, query: ClaimQuery, owner: Owner, *, now: float, ttl: float) -> list[Claim]:
@@ -322,14 +306,14 @@ class SQLiteStorage(LeaseSlots, QueueSlots, Storage):
         with self._pool.snapshot() as db:
             return list(lost_runs(db))
 
-    def inspect(self, run_id: str) -> Inspection | None:
+    def inspect(self, run_id: str) -> shared.Inspection | None:
         from holdfast.storage.sqlite.repair import inspect_run, lost_runs
 
         with self._pool.snapshot() as db:
             if (found := head_of(db, run_id)) is not None:
                 return inspect_run(db, found[0])
             if (head := lost_runs(db).get(run_id)) is not None:
-                return unlisted(inspect_run(db, head))
+                return shared.unlisted(inspect_run(db, head))
             return None
 
     def rewrite(
@@ -337,7 +321,7 @@ class SQLiteStorage(LeaseSlots, QueueSlots, Storage):
     ) -> str:
         from holdfast.storage.sqlite.repair import list_run, lost_runs, rewrite_run
 
-        opened = checked_run(run_id, records)
+        opened = shared.checked_run(run_id, records)
         quarantine = self.path.with_name(f"{self.path.name}.quarantine")
 
         def work(db: apsw.Connection) -> str:
@@ -345,7 +329,7 @@ class SQLiteStorage(LeaseSlots, QueueSlots, Storage):
             there = found[0] if found is not None else lost_runs(db).get(run_id)
             if there is None:
                 raise UsageError(f"there is no run {run_id!r} to rewrite", run_id=run_id)
-            check_head(run_id, head, there.seq)
+            shared.check_head(run_id, head, there.seq)
             if found is None:
                 list_run(db, there)
             return str(rewrite_run(db, there, opened, hidden, quarantine))
@@ -361,7 +345,7 @@ class SQLiteStorage(LeaseSlots, QueueSlots, Storage):
 
         self._pool.write(work)
 
-    def _head(self, run_id: str) -> Head | None:
+    def _head(self, run_id: str) -> shared.Head | None:
         with self._pool.reading() as db:
             found = head_of(db, run_id)
         return None if found is None else found[0]
@@ -370,22 +354,24 @@ class SQLiteStorage(LeaseSlots, QueueSlots, Storage):
         with self._pool.reading() as db:
             return rows(db, sql, values)
 
-    def _read(self, head: Head, seq: int, end: int) -> Iterator[Record]:
+    def _read(self, head: shared.Head, seq: int, end: int) -> Iterator[Record]:
         prev: str | None = None
-        for at, digest, text, body in paged(partial(self._records, head, end), seq):
+        for at, digest, text, body in shared.paged(partial(self._records, head, end), seq):
             if at != seq:
                 if not self._was_erased(head, seq, at - 1):
                     return
                 prev = None
             record = record_of(head.run_id, at, digest, text, body)
             if prev is not None and record.header.prev != prev:
-                raise misplaced(head.run_id, at)
+                raise shared.misplaced(head.run_id, at)
             prev, seq = record.header.digest, at + 1
             yield record
         if seq <= end:
             self._was_erased(head, seq, end)
 
-    def _records(self, head: Head, end: int, first: int, size: int) -> tuple[list[Any], int | None]:
+    def _records(
+        self, head: shared.Head, end: int, first: int, size: int
+    ) -> tuple[list[Any], int | None]:
         """Some of the records of a run, at least one if there is any."""
         page: list[Any] = []
         weight = 0
@@ -399,7 +385,7 @@ class SQLiteStorage(LeaseSlots, QueueSlots, Storage):
             cursor.close()
         return page, page[-1][0] + 1 if page and page[-1][0] < end else None
 
-    def _was_erased(self, head: Head, first: int, last: int) -> bool:
+    def _was_erased(self, head: shared.Head, first: int, last: int) -> bool:
         """True if the records that are missing were erased, False if their whole run was."""
         with self._pool.reading() as db:
             covered = one(
@@ -409,19 +395,19 @@ class SQLiteStorage(LeaseSlots, QueueSlots, Storage):
             )
             gone = not covered and not one(db, "SELECT 1 FROM runs WHERE pk = ?", (head.ordinal,))
         if not covered and not gone:
-            raise missing(head.run_id, first)
+            raise shared.missing(head.run_id, first)
         return not gone
 
     def _headers_of_run(
-        self, query: RecordQuery, plan: Listing, head: Head, bound: int
+        self, query: RecordQuery, plan: Listing, head: shared.Head, bound: int
     ) -> Iterator[Header]:
         page = partial(self._page, plan)
-        for seq, _, digest, run_id, text in paged(page, bound, limit=query.limit):
+        for seq, _, digest, run_id, text in shared.paged(page, bound, limit=query.limit):
             if seq != bound - 1 and not self._was_erased(head, seq + 1, bound - 1):
                 return
             bound = seq
             if seq == head.seq and digest.hex() != head.digest:
-                raise misplaced(run_id, seq)
+                raise shared.misplaced(run_id, seq)
             if text is not None:
                 header = open_row(run_id, seq, digest, text)
                 if query.matches(header):
@@ -431,13 +417,13 @@ class SQLiteStorage(LeaseSlots, QueueSlots, Storage):
 
     def _headers(self, query: RecordQuery, plan: Listing, bound: int) -> Iterator[Header]:
         page = partial(self._page, plan)
-        for _, seq, digest, run_id, text in paged(page, bound, limit=query.limit):
+        for _, seq, digest, run_id, text in shared.paged(page, bound, limit=query.limit):
             try:
                 header = open_row(run_id, seq, digest, text)
             except CorruptError as error:
                 if query.run_id is not None:
                     raise
-                passed_over(run_id, error)
+                shared.passed_over(run_id, error)
                 continue
             if query.matches(header):
                 yield header
@@ -456,7 +442,7 @@ class SQLiteStorage(LeaseSlots, QueueSlots, Storage):
             return [info for info, _ in found if query.matches(info)], following
 
         start = _NO_BOUND if query.before is None else query.before
-        return islice(paged(page, start, limit=query.limit), query.limit)
+        return islice(shared.paged(page, start, limit=query.limit), query.limit)
 
     def _bound(self, query: RecordQuery, plan: Listing) -> int:
         """The place of the record that *query* calls `before`, hidden or not."""
@@ -465,7 +451,7 @@ class SQLiteStorage(LeaseSlots, QueueSlots, Storage):
             (seq if plan.by_seq else place, open_row(run_id, seq, digest, text))
             for place, seq, digest, run_id, text in page
         )
-        return bound_of(query, found)
+        return shared.bound_of(query, found)
 
 
 _READ = """

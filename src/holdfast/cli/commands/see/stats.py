@@ -4,23 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import msgspec
-
-from holdfast.checkpoint.inspect import KindStats, ResumeStats
+from holdfast.checkpoint.inspect import KindStats, Latency, ResumeStats
 from holdfast.cli import framework as ui
 from holdfast.storage.addresses import place_of
 
 _LISTED = 10
-
-
-class Latency(msgspec.Struct, kw_only=True):
-    """Durations in seconds."""
-
-    name: str
-    count: int
-    median: float
-    p95: float
-    max: float
 
 
 class Stats(ui.Document, kw_only=True, tag="stats"):
@@ -52,7 +40,7 @@ def stats(cli: ui.Cli) -> None:
 
 def read_stats(cli: ui.Cli) -> Stats:
     """Figures over all runs of the storage."""
-    from holdfast.checkpoint.inspect import Figures, load_times, quantiles
+    from holdfast.checkpoint.inspect import Figures, load_times
     from holdfast.storage.base import RunQuery
 
     runs = list(cli.storage.runs(RunQuery()))
@@ -63,12 +51,7 @@ def read_stats(cli: ui.Cli) -> Stats:
             figures.take(reader, run)
             advance()
     times = {"load, now": load_times(reader, runs), "between checkpoints": figures.steps}
-    latency = [
-        Latency(name=name, count=len(values), median=middle, p95=p95, max=most)
-        for name, values in times.items()
-        if values
-        for middle, p95, most in [quantiles(values)]
-    ]
+    latency = [Latency.of(name, values) for name, values in times.items() if values]
     by_kind = _by_size(figures.by_kind)
     return Stats(
         storage=cli.address,
