@@ -9,13 +9,17 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 import pytest
+from tests.runtime.fleets import manager as boss
+from tests.runtime.fleets import team
 
 import holdfast
 from holdfast import (
+    Agent,
     AutonomousConfig,
     BaseAutonomousAgent,
     CheckpointConfig,
     CheckpointManager,
+    Fleet,
     GraphConfig,
     HookManager,
     RedactionHook,
@@ -28,12 +32,14 @@ from holdfast import (
     interrupt,
     process_chain,
     process_parallel,
+    step,
     tool,
+    workflow,
 )
 from holdfast.cli.app import main
 from holdfast.core.policy import Redactor, make_rules, redact_text
 from holdfast.core.values import decode, encode
-from holdfast.errors import HoldfastError, Interrupted, VetoError
+from holdfast.errors import HoldfastError, Interrupted, UsageError, VetoError
 from holdfast.storage.base import RunQuery
 from holdfast.testing.scripted import ScriptedModel
 
@@ -238,6 +244,85 @@ def langgraph(url: str) -> None:
     saver.close()
 
 
+def queued_graph(url: str) -> StateGraph:
+    graph = StateGraph("g", manager=StateManager(url, hook_manager=hooks()))
+    graph.add_node("n", lambda state: None)
+    graph.set_entry_point("n")
+    graph.set_exit_point("n")
+    return graph
+
+
+def queued_agent(url: str) -> Agent:
+    manager = StateManager(url, hook_manager=hooks())
+    return Agent("a", state_manager=manager, model=ScriptedModel(["done"]))
+
+
+def queued_fleet(url: str) -> Fleet:
+    return Fleet(boss(1), team(), storage=url, name="f", hook_manager=hooks())
+
+
+QUEUED: dict[str, tuple[Callable[[str], Any], Any]] = {
+    "graph": (queued_graph, SECRETS),
+    "agent": (queued_agent, f"log in with {SHAPED}"),
+    "fleet": (queued_fleet, f"log in with {SHAPED}"),
+}
+
+
+def queue(url: str, door: str, **options: Any) -> None:
+    """Submit a run whose input has secrets, twice with the same idempotency key."""
+    make, given = QUEUED[door]
+
+    async def start() -> None:
+        begun = make(url)
+        for _ in range(2):
+            await begun.start(given, idempotency_key="k", entry_point="app:made", **options)
+        await begun.close()
+
+    asyncio.run(start())
+
+
+@step
+def log_in(words: dict[str, Any]) -> dict[str, Any]:
+    assert words["password"] == NAMED
+    return SECRETS
+
+
+@workflow(name="logs-in")
+def logs_in(words: dict[str, Any]) -> Any:
+    return log_in(words)
+
+
+def executed_workflow(url: str) -> None:
+    with CheckpointManager(url, hook_manager=hooks()) as manager:
+        assert logs_in.run(SECRETS, run_id="r", storage=manager).status == "completed"
+        assert logs_in.run(SECRETS, run_id="r", storage=manager).status == "completed"
+
+
+def fleet(url: str) -> None:
+    async def execute() -> None:
+        made = queued_fleet(url)
+        for _ in range(2):
+            result = await made.run(f"log in with {SHAPED}", run_id="r")
+        assert result.status == "completed"
+        await made.close()
+
+    asyncio.run(execute())
+
+
+def queued_workflow(url: str) -> None:
+    with CheckpointManager(url, hook_manager=hooks()) as manager:
+        for _ in range(2):
+            logs_in.start(SECRETS, idempotency_key="k", storage=manager)
+
+
+def group(url: str) -> None:
+    with CheckpointManager(url, hook_manager=hooks()) as manager:
+        crew = holdfast.group("crew", ["a", "b"], storage=manager)
+        states = [State.new(SECRETS, run_id=run_id) for run_id in "ab"]
+        crew.pin(crew.checkpoint(states).id)
+        crew.fork("other")
+
+
 def through(node: Node) -> Door:
     return lambda url: in_graph(url, node)
 
@@ -261,6 +346,16 @@ DOORS: dict[str, Door] = {
     "tag": marks,
     "fork": fork,
     "LangGraph": langgraph,
+    "workflow": executed_workflow,
+    "fleet": fleet,
+    "group": group,
+}
+QUEUES: dict[str, Door] = {
+    "queued workflow": queued_workflow,
+    "queued graph": lambda url: queue(url, "graph"),
+    "queued agent": lambda url: queue(url, "agent"),
+    "queued fleet": lambda url: queue(url, "fleet"),
+    "key of a queue": lambda url: queue(url, "graph", key=SHAPED),
 }
 
 
@@ -269,6 +364,58 @@ DOORS: dict[str, Door] = {
 def test_a_secret_reaches_the_disk_through_no_door(door: str, medium: str, tmp_path: Path) -> None:
     url = f"{medium}:///{tmp_path / 'store'}"
     DOORS[door](url)
+    assert_clean(url, tmp_path)
+
+
+@pytest.mark.parametrize("door", QUEUES)
+def test_a_queue_holds_no_secret_and_knows_the_same_input_again(door: str, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'store'}"
+    QUEUES[door](url)
+    assert_clean(url, tmp_path)
+
+
+def test_a_killed_workflow_continues_with_the_arguments_that_it_is_given_again(
+    tmp_path: Path,
+) -> None:
+    used: list[str] = []
+
+    @step
+    def note(words: dict[str, Any]) -> None:
+        used.append(words["password"])
+        if len(used) == 2:
+            raise KeyboardInterrupt
+
+    @workflow(name="notes")
+    def notes(words: dict[str, Any]) -> None:
+        note(words)
+        note(words)
+
+    url = f"sqlite:///{tmp_path / 'db'}"
+    with CheckpointManager(url, hook_manager=hooks()) as manager:
+        with suppress(KeyboardInterrupt):
+            notes.run(SECRETS, run_id="r", storage=manager)
+        for one in holdfast.pending("r", storage=manager):
+            holdfast.answer("r", one.id, repeat=True, storage=manager)
+        with pytest.raises(UsageError, match="other arguments"):
+            notes.run({"password": 1}, run_id="r", storage=manager)
+        assert notes.run(SECRETS, run_id="r", storage=manager).status == "completed"
+    assert used == [NAMED] * 3
+    assert_clean(url, tmp_path)
+
+
+async def test_an_agent_continues_a_task_that_has_a_secret(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'db'}"
+
+    def fails(messages: Any) -> str:
+        raise ConnectionError("away")
+
+    for script in (fails, ["done"]):
+        model = ScriptedModel(script)
+        async with Agent("a", storage=url, model=model, hook_manager=hooks()) as agent:
+            with suppress(ConnectionError, HoldfastError):
+                await agent.run(f"log in with {SHAPED}")
+    with CheckpointManager(url) as manager:
+        assert [run.status for run in manager.storage.runs(RunQuery())] == ["completed"]
     assert_clean(url, tmp_path)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.checkpoint.hooks import HookManager, RedactionHook
+from holdfast.checkpoint.hooks import HookManager, redacted
 from holdfast.core.records import digest_of
 
 
@@ -13,8 +13,5 @@ def hide_secrets(key: str | None, hooks: HookManager | None) -> str | None:
     """
     if key is None or hooks is None:
         return key
-    found = key
-    for hook in hooks.hooks:
-        if isinstance(hook, RedactionHook):
-            found = hook.redact(found)
+    found = redacted(key, hooks)
     return key if found == key else f"{found}#{digest_of(key.encode())[:12]}"

@@ -228,6 +228,14 @@ def _changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     return {key: new[key] for key in new if key not in old or new[key] is not old[key]}
 
 
+def redacted(value: Any, hooks: HookManager | None) -> Any:
+    """*value* as it is stored where *hooks* redact; itself if it has no secret."""
+    for hook in hooks.hooks if hooks is not None else ():
+        if isinstance(hook, RedactionHook):
+            value = hook.redact(value)
+    return value
+
+
 def redacting_hooks() -> HookManager:
     """Hooks that only take secrets out."""
     hooks = HookManager()

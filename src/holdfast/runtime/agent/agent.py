@@ -296,12 +296,14 @@ class Agent(AsyncClosing):
             if checkpoint is not None:
                 raise UsageError("run_id= and checkpoint= are given", hint="give one of them")
         if self.state_manager is not None:
-            reader = self.state_manager.reader
+            manager = self.state_manager
             resumes = self.config.resume_from_checkpoint or self._durable
             if run_id is not None:
-                start = await asyncio.to_thread(known_start, reader, self.agent_id, run_id, task)
+                start = await asyncio.to_thread(known_start, manager, self.agent_id, run_id, task)
             elif checkpoint is not None or resumes:
-                start = await asyncio.to_thread(find_start, reader, self.agent_id, checkpoint, task)
+                start = await asyncio.to_thread(
+                    find_start, manager, self.agent_id, checkpoint, task
+                )
         elif checkpoint is not None:
             raise UsageError("there is no state manager to load a checkpoint from")
         if start is None:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from holdfast.checkpoint.hooks import redacted
 from holdfast.checkpoint.journal import Reader
 from holdfast.checkpoint.manager import StateManager
 from holdfast.core.records import Header
@@ -98,8 +99,11 @@ def check_name(header: Header, agent_id: str) -> None:
         )
 
 
-def find_start(reader: Reader, agent_id: str, checkpoint: str | None, task: str) -> Start | None:
+def find_start(
+    manager: StateManager, agent_id: str, checkpoint: str | None, task: str
+) -> Start | None:
     """The run to continue: of *checkpoint*, or the newest unfinished with *task*."""
+    reader = manager.reader
     if checkpoint is not None:
         header = reader.resolve(checkpoint)
         check_name(header, agent_id)
@@ -120,7 +124,7 @@ def find_start(reader: Reader, agent_id: str, checkpoint: str | None, task: str)
         newest = reader.newest(run) if run.checkpoints else None
         if newest is None:
             continue
-        if not task or _is_about(reader, newest, task):
+        if not task or _is_about(manager, newest, task):
             return Start("", run.run_id, agent_id, known=True)
         others.append(run.run_id)
         if len(others) == _LOOKED_AT:
@@ -135,14 +139,15 @@ def find_start(reader: Reader, agent_id: str, checkpoint: str | None, task: str)
     return None
 
 
-def known_start(reader: Reader, agent_id: str, run_id: str, task: str) -> Start | None:
+def known_start(manager: StateManager, agent_id: str, run_id: str, task: str) -> Start | None:
     """The run of that id, to be continued; None if the storage does not hold it."""
+    reader = manager.reader
     run = reader.run(run_id)
     if run is None or not run.checkpoints:
         return None
     newest = find_target(reader, run).header
     check_name(newest, agent_id)
-    if task and not _is_about(reader, newest, task):
+    if task and not _is_about(manager, newest, task):
         raise UsageError(
             f"run {run_id!r} has another task: {_task(reader, newest)!r}",
             hint="choose another run_id, or give checkpoint= to add a text to that run",
@@ -156,13 +161,14 @@ def _task(reader: Reader, header: Header) -> str:
     return str(state.extra.get("task", "")) if isinstance(state, AgentState) else ""
 
 
-def _is_about(reader: Reader, header: Header, task: str) -> bool:
+def _is_about(manager: StateManager, header: Header, task: str) -> bool:
     """Return whether *task* is that of the run, or a text that was added to it.
 
     A state that a program saved has no task yet, and takes any.
     """
-    state = reader.load(header).state()
+    state = manager.reader.load(header).state()
     if not isinstance(state, AgentState) or "task" not in state.extra:
         return True
-    said = (one.get("content") for one in state.conversation_history if one.get("role") == "user")
-    return task == state.extra["task"] or task in said
+    said = [one.get("content") for one in state.conversation_history if one.get("role") == "user"]
+    said.append(state.extra["task"])
+    return task in said or redacted(task, manager.hook_manager) in said

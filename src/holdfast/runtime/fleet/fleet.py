@@ -13,6 +13,7 @@ from typing import Any, Unpack
 import msgspec
 
 from holdfast.checkpoint.effects import pending
+from holdfast.checkpoint.hooks import HookManager, redacted
 from holdfast.checkpoint.manager import StateManager
 from holdfast.core.closing import AsyncClosing
 from holdfast.core.policy import Rules, check_above_zero
@@ -73,7 +74,8 @@ class Fleet(AsyncClosing):
       or *every_seconds* a round is saved when one of them is due.
     - *auto_resume* resumes a run that failed, see `Backoff`; not after an error of the program.
     - *approval_handler* asks a person at once; otherwise a run that needs approval waits.
-    - *owns_storage*: close the given storage with the fleet.
+    - *owns_storage*: close the given storage with the fleet. *hook_manager*: what checks, redacts
+      or logs its records.
 
     >>> from holdfast.testing.scripted import ScriptedModel
     >>> Fleet(ScriptedModel(["..."])).participants
@@ -101,6 +103,7 @@ class Fleet(AsyncClosing):
         every_seconds: float | None = None,
         observer: str | Observer | Sequence[str | Observer] = "noop",
         owns_storage: bool = False,
+        hook_manager: HookManager | None = None,
     ) -> None:
         check_above_zero(every=every, every_seconds=every_seconds)
         if not isinstance(manager, Model):
@@ -139,7 +142,8 @@ class Fleet(AsyncClosing):
         if keep is not None and rules.max_age is None:
             rules = dataclasses.replace(rules, max_age=keep)
         # Without a storage a run still needs a journal while it lasts: to wait, and to be resumed.
-        self._manager = StateManager(checkpoint_storage if saves else "memory://", retention=rules)
+        where = checkpoint_storage if saves else "memory://"
+        self._manager = StateManager(where, retention=rules, hook_manager=hook_manager)
         interval = 1 if every is None and every_seconds is None else every or 0
         checkpoint = CheckpointConfig(
             store="memory", interval=interval, seconds=every_seconds, preserve=saves
@@ -290,7 +294,8 @@ class Fleet(AsyncClosing):
             raise UsageError("there is no task", hint="give one, or resume_from_checkpoint=")
         if newest is not None:
             task = (await self._runs.status_of(newest.id)).state["task"]
-            if user_input and task not in ("", user_input):
+            kept = redacted(user_input, self._manager.hook_manager)
+            if user_input and task not in ("", user_input, kept):
                 raise UsageError(
                     f"run {run_id!r} exists with a different task: {task[:60]!r}",
                     hint="give the same task to continue it, another workflow id to begin a new"

@@ -22,6 +22,7 @@ from holdfast.checkpoint.effects import (
     waiting_of,
     warn_in_doubt,
 )
+from holdfast.checkpoint.hooks import HookManager, redacted
 from holdfast.checkpoint.journal import CheckpointDraft, Note
 from holdfast.checkpoint.manager import CheckpointManager, manager_for
 from holdfast.checkpoint.open_run import OpenRun, draft_at
@@ -110,6 +111,8 @@ class FunctionRun:
         self._check(arguments)
         self.version = self._values["version"]
         self.arguments = self._values["arguments"]
+        if arguments is not None:  # the stored ones may be redacted
+            self.arguments = _storable(self._typed, arguments)
         if newest.status == "completed":
             result = _completed(newest, self._values, self._typed)
             opened.close()
@@ -145,7 +148,8 @@ class FunctionRun:
         )
 
     def _check(self, arguments: Mapping[str, Any] | None) -> None:
-        _check_fits(self._name, self._typed, self.run_id, self._values, arguments)
+        hooks = self._opened.hook_manager
+        _check_fits(self._name, self._typed, self.run_id, self._values, arguments, hooks)
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
@@ -285,8 +289,12 @@ def _first_values(
     return {
         "workflow": name,
         "version": version,
-        "arguments": {key: typed.storable(value, key) for key, value in arguments.items()},
+        "arguments": _storable(typed, arguments),
     }
+
+
+def _storable(typed: Typed, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: typed.storable(value, key) for key, value in arguments.items()}
 
 
 def _check_fits(
@@ -295,6 +303,7 @@ def _check_fits(
     run_id: str,
     kept: Mapping[str, Any],
     arguments: Mapping[str, Any] | None,
+    hooks: HookManager | None,
 ) -> None:
     """Raise a `UsageError` if the run is of another workflow or other arguments."""
     if not {"workflow", "arguments", "version"} <= kept.keys():
@@ -307,8 +316,8 @@ def _check_fits(
         )
     if arguments is None:
         return
-    now = {key: typed.storable(value, key) for key, value in arguments.items()}
-    if encode(now) != encode(dict(kept["arguments"])):
+    now = _storable(typed, arguments)
+    if encode(dict(kept["arguments"])) not in (encode(now), encode(redacted(now, hooks))):
         raise UsageError(
             f"run {run_id!r} was begun with other arguments",
             hint=f"{name}.resume({run_id!r}) continues it; a new run needs another id",
@@ -345,7 +354,7 @@ def check_begun(
         newest = manager.reader.newest(run) if run is not None else None
         if newest is not None:
             kept = manager.reader.load(newest).graph_state().to_dict()
-            _check_fits(name, typed, run_id, kept, arguments)
+            _check_fits(name, typed, run_id, kept, arguments, manager.hook_manager)
     finally:
         if manager is not storage:
             manager.close()

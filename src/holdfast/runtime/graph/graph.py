@@ -14,6 +14,7 @@ from typing import Any, Self, TypeVar, Unpack
 import msgspec
 
 from holdfast.checkpoint.effects import Waiting
+from holdfast.checkpoint.hooks import redacted
 from holdfast.checkpoint.manager import CheckpointManager, StateManager, in_event_loop
 from holdfast.core.closing import AsyncClosing
 from holdfast.core.policy import RetryPolicy, Rules, read_policy
@@ -630,7 +631,12 @@ def _check_begun(manager: CheckpointManager, state: State, inputs: Collection[st
         )
     kept, now = manager.reader.load(first.header).graph_state().to_dict(), state.to_dict()
     names = kept.keys() | now.keys() if inputs is None else inputs
-    if any(encode(kept.get(name)) != encode(now.get(name)) for name in names):
+    stored = redacted(now, manager.hook_manager)
+
+    def differs(name: str) -> bool:
+        return encode(kept.get(name)) not in (encode(now.get(name)), encode(stored.get(name)))
+
+    if any(differs(name) for name in names):
         raise UsageError(
             f"run {state.run_id!r} was begun with another input",
             hint="a new run needs another id, or another idempotency_key",
