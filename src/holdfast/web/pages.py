@@ -15,7 +15,7 @@ from holdfast.checkpoint.inspect import Figures, view_note
 from holdfast.checkpoint.repair import RunVerdict, verify_headers
 from holdfast.cli.framework import recorded_entry
 from holdfast.core.records import STATUSES
-from holdfast.errors import HoldfastError, NotFoundError, UsageError
+from holdfast.errors import CorruptError, HoldfastError, NotFoundError, UsageError
 from holdfast.runtime.resume import explain
 from holdfast.storage.base import RunInfo, RunQuery
 from holdfast.web.rendering import pretty
@@ -96,7 +96,8 @@ class Pages:
             tab=tab,
             tabs=TABS,
             shape=asked(request, "shape") or "delta",
-            problem=problem,
+            problem=problem.message if problem is not None else "",
+            damaged=isinstance(problem, CorruptError),
             costs=costs,
             tokens=sum(one.tokens for one in costs),
             dollars=sum(one.dollars for one in costs),
@@ -150,7 +151,7 @@ class Pages:
         plan, problem = _tried(
             lambda: str(explain(self._site.manager.reader, None, view.run.run_id))
         )
-        return plan or problem
+        return plan or str(problem)
 
     def compare(self, request: Request) -> Response:
         """Compare two checkpoints."""
@@ -245,9 +246,9 @@ def _named(request: Request, name: str) -> str:
     return given
 
 
-def _tried(read: Callable[[], Any]) -> tuple[Any, str]:
+def _tried(read: Callable[[], Any]) -> tuple[Any, HoldfastError | None]:
     """The value, or None and why there is none."""
     try:
-        return read(), ""
+        return read(), None
     except HoldfastError as error:
-        return None, str(error)
+        return None, error

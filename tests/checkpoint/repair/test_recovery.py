@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -29,6 +30,7 @@ from holdfast import (
     StateManager,
     Storage,
 )
+from holdfast.checkpoint.inspect import timeline
 from holdfast.core.records.ids import medium_name
 from holdfast.core.records.lease import Owner
 from holdfast.errors import (
@@ -109,6 +111,37 @@ def test_by_default_a_damaged_newest_record_is_an_error_that_names_it(open_manag
     assert "repair()" in str(told.value) and "fallback" in str(told.value)
     with pytest.raises(CorruptError):
         again.resume_from_latest("run")
+
+
+@pytest.mark.parametrize("number", range(6))
+@pytest.mark.parametrize("at", [0.02, 0.5])
+def test_the_history_of_a_run_is_shown_beside_damage(
+    open_manager: Open, number: int, at: float, request: pytest.FixtureRequest
+) -> None:
+    """Whichever record is damaged, in its header or its body, the others are shown.
+
+    In files the newest one says where the run ends.
+    """
+    manager = open_manager()
+    seq = seq_of(manager, fill(manager)[number])
+    damage(manager.storage, "run", seq, at=at)
+    again = open_manager(reopen=True)
+    if isinstance(again.storage, FilesystemStorage) and number == 5:
+        with pytest.raises(CorruptError):
+            again.reader.run("run")
+        return
+    run = again.reader.run("run")
+    assert run is not None
+    entries, after = timeline(again.reader, again.retention, run)
+    if "file-gzip-encrypted" in request.node.name:  # nor can the note that keeps the key be found
+        assert {entry.header.step for entry in entries} >= {*range(1, 7)} - {number + 1}
+        return
+    whole = [entry.header.step for entry in entries if not entry.damaged]
+    assert whole == [step for step in range(6, 0, -1) if step != number + 1]
+    told = [entry.error for entry in entries if entry.damaged]
+    told += [note.error for entry in entries for note in entry.notes if note.kind == "damaged"]
+    told += [note.error for note in after if note.kind == "damaged"]
+    assert len(told) == 1 and re.search(rf"record {seq} of run 'run'|run 'run', seq {seq}", told[0])
 
 
 def test_another_policy_than_fail_or_fallback_is_refused() -> None:

@@ -248,6 +248,10 @@ TAMPERINGS = {
     "the first record gone": "DELETE FROM records WHERE run = 1 AND seq = 1",
     "the newest record gone": "DELETE FROM records WHERE run = 1 AND seq = 7",
     "a body changed": "UPDATE bodies SET body = x'00' WHERE ord = 2",
+    "a body that became text": "UPDATE bodies SET body = CAST(x'7bb5' AS TEXT) WHERE ord = 2",
+    "a digest that became text": "UPDATE records SET digest = CAST(x'b5' AS TEXT) WHERE seq = 2",
+    "a header that is no text": "UPDATE records SET header = CAST(x'7bb5' AS TEXT) WHERE seq = 2",
+    "a name that is no text": "UPDATE runs SET name = CAST(x'b5' AS TEXT) WHERE pk = 2",
     "a body gone": "DELETE FROM bodies WHERE ord = 2",
     "bodies exchanged": "UPDATE bodies SET ord = CASE ord WHEN 1 THEN -4 WHEN 4 THEN -1 END"
     " WHERE ord IN (1, 4); UPDATE bodies SET ord = -ord WHERE ord < 0",

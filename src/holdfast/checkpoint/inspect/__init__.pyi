@@ -26,6 +26,7 @@ from holdfast.checkpoint.inspect.stats import ResumeStats as ResumeStats
 from holdfast.checkpoint.inspect.stats import load_times as load_times
 from holdfast.checkpoint.inspect.timeline_entries import NoteView as NoteView
 from holdfast.checkpoint.inspect.timeline_entries import TimelineEntry as TimelineEntry
+from holdfast.checkpoint.inspect.timeline_entries import damaged_entry as damaged_entry
 from holdfast.checkpoint.inspect.timeline_entries import entries_from as entries_from
 from holdfast.checkpoint.inspect.timeline_entries import failed_node as failed_node
 from holdfast.checkpoint.inspect.timeline_entries import failure_of as failure_of

@@ -11,10 +11,10 @@ import msgspec
 from holdfast.checkpoint.effects import Answer, Effect, Question, Timer, failure_in
 from holdfast.checkpoint.inspect.changes import Change, changes_in
 from holdfast.checkpoint.journal import Reader, read_body
-from holdfast.checkpoint.retention import RetentionManager
+from holdfast.checkpoint.retention import Marks, RetentionManager
 from holdfast.core.records import Header, Record
 from holdfast.core.values import decode
-from holdfast.errors import HoldfastError
+from holdfast.errors import CorruptError, HoldfastError
 from holdfast.storage.base import RecordQuery, RunInfo
 
 
@@ -51,6 +51,8 @@ class TimelineEntry(msgspec.Struct, frozen=True, kw_only=True):
     """The error its run failed with."""
     failed_in: str = ""
     """The node that its run failed in."""
+    damaged: bool = False
+    """True if only its header can be read; `error` says why."""
 
 
 def timeline(
@@ -67,7 +69,7 @@ def timeline(
     """
     more = None if limit is None else limit + 1
     query = RecordQuery(run_id=run.run_id, scope=scope, limit=more)
-    headers = list(reader.storage.headers(query))
+    headers = reader.readable_headers(run, query)
     first = headers[limit].seq + 1 if limit is not None and len(headers) > limit else 1
     moments, notes = entries_from(reader, retention, run, first, headers[:limit])
     return moments[::-1], notes
@@ -82,28 +84,61 @@ def entries_from(
     """
     shown = {header.seq: header for header in headers}
     scopes = {header.scope for header in shown.values()}
-    marks = retention.marks(run.run_id)
+    marks = retention.readable_marks(run)
     moments: list[TimelineEntry] = []
     notes: list[NoteView] = []
-    for record in reader.records(run.run_id, first, run.seq):
+    for record in reader.readable(run.run_id, first, run.seq):
+        if isinstance(record, CorruptError):
+            header = shown.get(record.facts.get("seq", 0))
+            if header is not None:
+                moments.append(damaged_entry(marks.tagged(header), record, tuple(notes)))
+                notes = []
+            else:
+                notes.append(_damaged_note(record))
+            continue
         header = record.header
         if header.frame == "note":
             notes.append(view_note(reader, record))
         elif header.seq in shown:
-            error, failed_in = failure_of(reader, record)
-            moment = TimelineEntry(
-                header=marks.tagged(shown[header.seq]),
-                pinned=header.seq in marks.pinned,
-                changes=changes_in(reader, record),
-                notes=tuple(notes),
-                error=error,
-                failed_in=failed_in,
-            )
-            moments.append(moment)
+            moments.append(_entry(reader, marks, shown[header.seq], record, tuple(notes)))
             notes = []
         elif header.scope in scopes:  # a checkpoint that was dropped, and its step with it
             notes = []
     return moments, tuple(notes)
+
+
+def _entry(
+    reader: Reader, marks: Marks, header: Header, record: Record, notes: tuple[NoteView, ...]
+) -> TimelineEntry:
+    tagged = marks.tagged(header)
+    try:
+        error, failed_in = failure_of(reader, record)
+        changes = changes_in(reader, record)
+    except CorruptError as damage:  # of the note that keeps its key
+        return damaged_entry(tagged, damage, notes)
+    return TimelineEntry(
+        header=tagged,
+        pinned=header.seq in marks.pinned,
+        changes=changes,
+        notes=notes,
+        error=error,
+        failed_in=failed_in,
+    )
+
+
+def _damaged_note(error: CorruptError) -> NoteView:
+    seq = error.facts.get("seq", 0)
+    return NoteView(seq=seq, kind="damaged", scope="", step=0, node=None, error=error.message)
+
+
+def damaged_entry(
+    header: Header, error: CorruptError, notes: tuple[NoteView, ...] = ()
+) -> TimelineEntry:
+    """The entry of a record of which only the header can be read."""
+    told = f"damaged: {error.message}"
+    return TimelineEntry(
+        header=header, pinned=False, changes=(), notes=notes, error=told, damaged=True
+    )
 
 
 def failure_of(reader: Reader, record: Record) -> tuple[str, str]:

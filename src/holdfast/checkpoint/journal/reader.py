@@ -16,12 +16,14 @@ from holdfast.core.records import Header, Record
 from holdfast.core.state import State, migrations
 from holdfast.core.values import Rebuilt, Written, after_change, decode, encode
 from holdfast.errors import CorruptError, NotFoundError, UsageError
-from holdfast.storage.base import RunInfo, RunQuery, Storage, restless
+from holdfast.storage.base import RecordQuery, RunInfo, RunQuery, Storage, restless
 
 T = TypeVar("T")
 
 _LOOKS = 100
 """The number of times a run is read again because someone saved to it meanwhile."""
+_MOST_DAMAGED = 1000
+"""Damaged records of one run that are passed over."""
 _NEAR = 256
 """The distance to the head up to which all records after a checkpoint are read and checked."""
 _DAMAGED_REMEMBERED = 1024
@@ -259,6 +261,35 @@ class Reader:
         except CorruptError:
             self.note_damage(run_id)
             raise
+
+    def readable(self, run_id: str, first: int, last: int) -> Iterator[Record | CorruptError]:
+        """The records from *first* to *last*; in the place of a damaged one, its error."""
+        damaged = 0
+        while first <= last:
+            try:
+                for record in self._followed(run_id, first, last):
+                    first = record.header.seq + 1
+                    yield record
+                return
+            except CorruptError as error:
+                self.note_damage(run_id)
+                damaged += 1
+                if damaged > _MOST_DAMAGED:
+                    raise
+                yield error
+                first = max(first, error.facts.get("seq") or 0) + 1
+
+    def readable_headers(self, run: RunInfo, query: RecordQuery) -> list[Header]:
+        """The headers that *query* finds in a run, newest first, without damaged ones."""
+        try:
+            return list(self.storage.headers(query))
+        except CorruptError:
+            records = self.readable(run.run_id, 1, run.seq)
+        whole = [one.header for one in records if not isinstance(one, CorruptError)][::-1]
+        if query.before is not None:
+            ids = [header.id for header in whole]
+            del whole[: ids.index(query.before) + 1 if query.before in ids else None]
+        return [header for header in whole if query.matches(header)][: query.limit]
 
     def _followed(self, run_id: str, first: int, last: int) -> Iterator[Record]:
         before: Header | None = None

@@ -17,7 +17,7 @@ from holdfast.checkpoint.retention.erase import Erasure, first_needed, plan_eras
 from holdfast.checkpoint.retention.marks import MARKING, Marks, marks_in
 from holdfast.core.policy import Rules, drop_beyond_last, newest_keys, plan_prune
 from holdfast.core.records import Header
-from holdfast.errors import HoldfastError
+from holdfast.errors import CorruptError, HoldfastError
 from holdfast.storage.base import Leasing, RecordQuery, RunInfo, is_live
 
 logger = logging.getLogger("holdfast.checkpoint")
@@ -217,6 +217,19 @@ class RetentionManager:
         # Only now: half of them, if reading fails, would let go of what is pinned.
         with self._lock:
             _remember(self._marks, run_id, marks)
+        return marks
+
+    def readable_marks(self, run: RunInfo) -> Marks:
+        """The marks of a run to show to people: damaged ones are left out."""
+        try:
+            return self.marks(run.run_id)
+        except CorruptError:
+            query = RecordQuery(run_id=run.run_id, notes=True)
+            notes = self._reader.readable_headers(run, query)
+        marks = Marks()
+        for note in reversed(notes):
+            if note.frame == "note" and note.kind in MARKING:
+                marks.add(note)
         return marks
 
     def _marking(self, run: RunInfo, after: int) -> list[Header]:

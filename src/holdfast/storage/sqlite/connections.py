@@ -373,7 +373,7 @@ class _Errors:
         """The error of ours that *error* stands for; None if it is to be raised as it is."""
         path = self._path
         match error:
-            case apsw.CorruptError() | apsw.NotADBError():
+            case apsw.CorruptError() | apsw.NotADBError() | UnicodeDecodeError():
                 return CorruptError(f"{path} is damaged: {error}", path=path)
             case apsw.FullError():
                 return StorageFullError(f"no room left for {path}", path=path)

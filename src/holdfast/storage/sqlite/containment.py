@@ -82,7 +82,7 @@ def _records_tell(db: apsw.Connection, content: bytes) -> bool:
 
 
 _ROW = """
-SELECT r.run, u.run_id, r.seq, r.state, r.at, r.digest, CAST(r.header AS BLOB)
+SELECT r.run, u.run_id, r.seq, r.state, r.at, CAST(r.digest AS BLOB), CAST(r.header AS BLOB)
 FROM records r JOIN runs u ON u.pk = r.run WHERE r.ord = ?"""
 _MARK = "SELECT 1 FROM marks WHERE key = ? AND note = ? AND ord = ?"
 

@@ -49,7 +49,7 @@ def _of_run(query: RecordQuery, run: int, keys: list[bytes]) -> Listing:
     values = _values(keys) | {"run": run}
     wanted = _conditions(query, 0, len(keys), values)
     sql = (
-        "SELECT r.seq, r.seq, r.digest, u.run_id,"
+        "SELECT r.seq, r.seq, CAST(r.digest AS BLOB), u.run_id,"
         f" CASE WHEN {wanted} THEN CAST(r.header AS BLOB) END"
         f" {_RUN} :bound ORDER BY r.seq DESC LIMIT :size"
     )

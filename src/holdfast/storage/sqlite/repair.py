@@ -42,8 +42,9 @@ _FEW = 20
 _HEADER, _PAGES_AT = 100, 28
 """The size of a database's header, and where in it the number of pages stands."""
 _RECORDS = """
-SELECT r.ord, r.seq, r.state, r.digest, CAST(r.header AS BLOB), b.body
+SELECT r.ord, r.seq, r.state, CAST(r.digest AS BLOB), CAST(r.header AS BLOB), CAST(b.body AS BLOB)
 FROM records r LEFT JOIN bodies b ON b.ord = r.ord WHERE r.run = ? ORDER BY r.seq"""
+_AT = "SELECT state, CAST(digest AS BLOB), CAST(header AS BLOB) FROM records WHERE ord = ?"
 
 
 def inspect_run(db: apsw.Connection, head: Head) -> Inspection:
@@ -347,10 +348,8 @@ class _Pages:
     def records(self) -> Iterator[tuple[int, Record]]:
         """Every whole record with its state, as they were stored."""
         for place in self._places():
-            row = self._find(
-                "SELECT state, digest, CAST(header AS BLOB) FROM records WHERE ord = ?", place
-            )
-            body = self._find("SELECT body FROM bodies WHERE ord = ?", place)
+            row = self._find(_AT, place)
+            body = self._find("SELECT CAST(body AS BLOB) FROM bodies WHERE ord = ?", place)
             match row, body:
                 case (int(state), bytes(digest), bytes(text)), (bytes(stored),):
                     with suppress(CorruptError):

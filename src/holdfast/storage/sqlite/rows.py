@@ -72,7 +72,7 @@ def runs_listing(query: RunQuery) -> tuple[str, dict[str, Any]]:
 
 
 _RUNS = f"""
-SELECT {_HEAD}, h.digest, c.digest, CAST(c.header AS BLOB)
+SELECT {_HEAD}, CAST(h.digest AS BLOB), CAST(c.digest AS BLOB), CAST(c.header AS BLOB)
 FROM runs u {{index}}
     LEFT JOIN records h ON h.run = u.pk AND h.seq = u.seq
     LEFT JOIN records c ON c.run = u.pk AND c.seq = u.latest
@@ -120,7 +120,7 @@ def notes_of(db: apsw.Connection, run_id: str, kinds: Collection[str]) -> list[H
 
 
 _NOTES = f"""
-SELECT r.seq, r.digest, CAST(r.header AS BLOB)
+SELECT r.seq, CAST(r.digest AS BLOB), CAST(r.header AS BLOB)
 FROM marks m CROSS JOIN records r ON r.ord = m.ord
 WHERE m.key IN ({{keys}}) AND m.note = {NOTE} AND r.state & {HIDDEN} = 0 ORDER BY r.seq"""
 

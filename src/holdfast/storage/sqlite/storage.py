@@ -455,12 +455,12 @@ class SQLiteStorage(shared.LeaseSlots, shared.QueueSlots, Storage):
 
 
 _READ = """
-SELECT r.seq, r.digest, CAST(r.header AS BLOB), b.body
+SELECT r.seq, CAST(r.digest AS BLOB), CAST(r.header AS BLOB), CAST(b.body AS BLOB)
 FROM records r LEFT JOIN bodies b ON b.ord = r.ord
 WHERE r.run = ? AND r.seq BETWEEN ? AND ? ORDER BY r.seq LIMIT ?"""
 
 _FIND = """
-SELECT m.ord, r.seq, r.digest, u.run_id, CAST(r.header AS BLOB)
+SELECT m.ord, r.seq, CAST(r.digest AS BLOB), u.run_id, CAST(r.header AS BLOB)
 FROM marks m CROSS JOIN records r ON r.ord = m.ord CROSS JOIN runs u ON u.pk = r.run
 WHERE"""
 _FOUND = f"m.note = 0 AND r.state & {HIDDEN} = 0 ORDER BY m.ord DESC"

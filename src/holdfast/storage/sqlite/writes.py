@@ -135,7 +135,8 @@ def _stored(
     return ((seq, digest.hex()) for seq, digest in rows(db, _DIGESTS, seqs))
 
 
-_DIGESTS = "SELECT seq, digest FROM records WHERE run = ? AND seq BETWEEN ? AND ? ORDER BY seq"
+_DIGESTS = """
+SELECT seq, CAST(digest AS BLOB) FROM records WHERE run = ? AND seq BETWEEN ? AND ? ORDER BY seq"""
 
 
 def _begun(db: apsw.Connection, head: Head) -> Head:
@@ -237,7 +238,7 @@ def _look(db: apsw.Connection, head: Head) -> tuple[Header | None, Header]:
     return (header if newest else None), header
 
 
-_NEWEST = "SELECT seq, digest, CAST(header AS BLOB) FROM records WHERE run = ?"
+_NEWEST = "SELECT seq, CAST(digest AS BLOB), CAST(header AS BLOB) FROM records WHERE run = ?"
 
 
 class _Row(msgspec.Struct):
@@ -258,7 +259,7 @@ def _rows(db: apsw.Connection, head: Head, seqs: Iterable[int]) -> list[_Row]:
 
 
 _DROPPED = """
-SELECT r.ord, r.seq, r.state, r.digest, CAST(r.header AS BLOB), length(b.body)
+SELECT r.ord, r.seq, r.state, CAST(r.digest AS BLOB), CAST(r.header AS BLOB), length(b.body)
 FROM records r LEFT JOIN bodies b ON b.ord = r.ord WHERE r.run = ? AND"""
 
 

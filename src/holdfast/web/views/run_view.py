@@ -77,7 +77,7 @@ def read_run(
         at = _record_of_step(manager, run, step, scope)
     start = _start_of_window(manager, run, at)
     query = RecordQuery(run_id=run_id, scope=scope, before=start, limit=WINDOW + 1)
-    headers = list(manager.storage.headers(query))
+    headers = manager.reader.readable_headers(run, query)
     if not headers:
         raise NotFoundError(f"run {run_id!r} has no checkpoint", run_id=run_id)
     older = headers.pop().seq if len(headers) > WINDOW else None

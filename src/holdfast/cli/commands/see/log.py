@@ -164,7 +164,8 @@ def _row(moment: TimelineEntry) -> list[object]:
         header.node or "",
         mark_words(header, moment.pinned),
         ui.Cell(ui.size(header.size), "dim"),
-        ui.change_words(moment.changes) or ui.Cell("nothing", "dim"),
+        ui.change_words(moment.changes)
+        or ui.Cell("cannot be read" if moment.damaged else "nothing", "dim"),
     ]
 
 

@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast.cli import framework as ui
 from holdfast.cli.commands.see.log import History, error_words, note_words, with_settled
+from holdfast.errors import CorruptError
 from holdfast.storage.base import RecordQuery
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ def read_operations(
     from holdfast.checkpoint.inspect import (
         TimelineEntry,
         changes_in,
+        damaged_entry,
         failure_of,
         status_of_run,
         view_note,
@@ -31,14 +33,19 @@ def read_operations(
 
     most = None if limit is None else limit + 1
     query = RecordQuery(run_id=run.run_id, scope=scope, notes=True, limit=most)
-    headers = list(manager.storage.headers(query))
+    headers = manager.reader.readable_headers(run, query)
     shown = {header.seq: header for header in headers[:limit]}
-    marks = manager.retention.marks(run.run_id)
+    marks = manager.retention.readable_marks(run)
     status = status_of_run(manager.storage, run)
     settled: set[tuple[str, str]] = set()
     moments = []
-    records = manager.reader.records(run.run_id, min(shown, default=1), run.seq)
-    for record in reversed([one for one in records if one.header.seq in shown]):
+    for record in reversed([*manager.reader.readable(run.run_id, min(shown, default=1), run.seq)]):
+        if isinstance(record, CorruptError):
+            if (header := shown.get(record.facts.get("seq", 0))) is not None:
+                moments.append(damaged_entry(header, record))
+            continue
+        if record.header.seq not in shown:
+            continue
         note = record.header.frame == "note"
         error, failed_in = ("", "") if note else failure_of(manager.reader, record)
         notes = (view_note(manager.reader, record),) if note else ()
