@@ -12,6 +12,7 @@ from typing import Any, Generic, Self, TypeVar
 from holdfast.checkpoint.effects import (
     CURRENT_STEP,
     OPEN_RUN,
+    RUNS_HERE,
     AwaitsAll,
     CallContext,
     CallPolicy,
@@ -478,6 +479,7 @@ class Run:
         return failure_in(found[1], opened.manager.reader.load(found[1]).extras[-1])
 
     def _enter(self) -> Self:
+        RUNS_HERE.append(self.run_id)
         # A graph that is executed inside the block is a run of its own.
         self._tokens = CURRENT_STEP.set(None), OPEN_RUN.set(self._context)
         self._awaits.__enter__()
@@ -488,6 +490,7 @@ class Run:
         tokens, self._tokens = self._tokens, None
         if tokens is None:
             return error
+        RUNS_HERE.remove(self.run_id)
         CURRENT_STEP.reset(tokens[0])
         OPEN_RUN.reset(tokens[1])
         try:

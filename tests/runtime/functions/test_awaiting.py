@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -157,3 +158,23 @@ def test_a_timeout_of_an_event_is_checked(timeout: Any) -> None:
 
     with pytest.raises(UsageError, match="timeout"):
         waits.run(run_id="r", storage=MemoryStorage())
+
+
+@pytest.mark.parametrize("door", ["workflow", "run"])
+def test_a_step_in_a_thread_without_its_run_is_warned_of(door: str) -> None:
+    @step(name=f"in-a-pool-of-{door}")
+    def double(number: int) -> int:
+        return 2 * number
+
+    def pooled() -> list[int]:
+        with ThreadPoolExecutor(2) as pool:
+            return [*pool.map(double, [1, 2])]
+
+    with pytest.warns(RuntimeWarning, match="not recorded") as warned:
+        if door == "workflow":
+            workflow(name="pooled")(pooled).run(run_id="r", storage=MemoryStorage())
+        else:
+            with holdfast.run("r", storage=MemoryStorage()):
+                pooled()
+    assert len(warned) == 1
+    assert pooled() == [2, 4], "outside of all runs it is a plain call without a warning"

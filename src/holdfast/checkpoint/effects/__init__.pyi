@@ -18,6 +18,7 @@ from holdfast.checkpoint.effects.error_text import failure_text as failure_text
 from holdfast.checkpoint.effects.error_text import shown as shown
 from holdfast.checkpoint.effects.execution import CURRENT_STEP as CURRENT_STEP
 from holdfast.checkpoint.effects.execution import OPEN_RUN as OPEN_RUN
+from holdfast.checkpoint.effects.execution import RUNS_HERE as RUNS_HERE
 from holdfast.checkpoint.effects.execution import CallContext as CallContext
 from holdfast.checkpoint.effects.execution import Emit as Emit
 from holdfast.checkpoint.effects.execution import Session as Session
@@ -28,6 +29,7 @@ from holdfast.checkpoint.effects.execution import check_form as check_form
 from holdfast.checkpoint.effects.execution import idempotency_key as idempotency_key
 from holdfast.checkpoint.effects.execution import place_name as place_name
 from holdfast.checkpoint.effects.execution import taken_over as taken_over
+from holdfast.checkpoint.effects.execution import warn_beside as warn_beside
 from holdfast.checkpoint.effects.gate import passing as passing
 from holdfast.checkpoint.effects.ledger import BRANCH as BRANCH
 from holdfast.checkpoint.effects.ledger import Answer as Answer

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
@@ -498,6 +500,26 @@ OPEN_RUN: ContextVar[CallContext | None] = ContextVar("holdfast_open_run", defau
 def call_context() -> CallContext | None:
     """The innermost run that the running code is in."""
     return CURRENT_STEP.get() or OPEN_RUN.get()
+
+
+RUNS_HERE: list[str] = []
+"""The functions and blocks that this process executes, by run id."""
+_warned_of: set[str] = set()
+
+
+def warn_beside(name: str) -> None:
+    """Warn once of a step in a thread that the code of a run has started without its context."""
+    if not RUNS_HERE or name in _warned_of:
+        return
+    if threading.current_thread() is not threading.main_thread():
+        _warned_of.add(name)
+        warnings.warn(
+            f"step {name!r} is called in a thread outside run {RUNS_HERE[-1]!r}, and is not"
+            " recorded (start threads with asyncio.to_thread, or give the pool"
+            " contextvars.copy_context().run)",
+            RuntimeWarning,
+            stacklevel=3,
+        )
 
 
 def check_awaited(what: str, instead: str) -> None:

@@ -22,6 +22,7 @@ from holdfast.checkpoint.effects import (
     perform,
     perform_now,
     to_await,
+    warn_beside,
 )
 from holdfast.checkpoint.leases import LEASE_SECONDS
 from holdfast.checkpoint.manager import CheckpointManager, await_uncancelled, manager_for
@@ -69,6 +70,8 @@ class Step(Generic[P, R]):
         context = call_context()
         recording = context.recording if context is not None else None
         if context is None or recording is None:
+            if context is None:
+                warn_beside(self.call_policy.name)
             return self.function(*args, **kwargs)
         call = EffectCall(context, recording, self.call_policy)
         made: R = perform_now(call, None, self.function, args, kwargs)

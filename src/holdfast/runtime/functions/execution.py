@@ -12,6 +12,7 @@ import msgspec
 from holdfast.checkpoint.effects import (
     CURRENT_STEP,
     OPEN_RUN,
+    RUNS_HERE,
     AwaitsAll,
     Effect,
     describe,
@@ -154,8 +155,12 @@ class FunctionRun:
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
         """Have calls in this context recorded."""
-        with during(CURRENT_STEP, None), during(OPEN_RUN, self._order), AwaitsAll():
-            yield
+        RUNS_HERE.append(self.run_id)
+        try:
+            with during(CURRENT_STEP, None), during(OPEN_RUN, self._order), AwaitsAll():
+                yield
+        finally:
+            RUNS_HERE.remove(self.run_id)
 
     def close(self) -> None:
         """Let others have the run."""
