@@ -130,6 +130,8 @@ def test_slots_of_one_minute_have_ids_of_their_own() -> None:
 def test_wrong_schedules_are_refused() -> None:
     with pytest.raises(UsageError, match=r"no cron expression|names no time"):
         holdfast.schedule("0 0 30 2 *", jobs.doubled, [1])
+    with pytest.raises(UsageError, match="cannot be scheduled"):
+        holdfast.schedule("* * * * *", len)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="no cron expression"):
         holdfast.schedule("99 * * * *", jobs.doubled, [1])
     with pytest.raises(UsageError, match="time zone"):

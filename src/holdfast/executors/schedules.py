@@ -176,6 +176,10 @@ def schedule(
     them (100 at a time), or none (``skip``). The name of the schedule is the workflow's unless
     *name* is given; *timezone* is that of the expression.
     """
+    if not isinstance(workflow, Workflow | AsyncWorkflow):
+        raise UsageError(
+            f"{workflow!r} cannot be scheduled", hint="give a function with @holdfast.workflow"
+        )
     return Schedule(
         cron,
         workflow,

@@ -178,3 +178,12 @@ def test_a_step_in_a_thread_without_its_run_is_warned_of(door: str) -> None:
                 pooled()
     assert len(warned) == 1
     assert pooled() == [2, 4], "outside of all runs it is a plain call without a warning"
+
+
+def test_gather_takes_calls_that_can_be_awaited() -> None:
+    @workflow(name="gathers")
+    async def gathers() -> Any:
+        return await gather([charge(), charge()])  # type: ignore[arg-type]
+
+    with pytest.raises(UsageError, match=r"gather\(\*calls\)"):
+        asyncio.run(gathers.run(run_id="r", storage=MemoryStorage()))

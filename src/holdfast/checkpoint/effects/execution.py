@@ -508,7 +508,7 @@ _warned_of: set[str] = set()
 
 
 def warn_beside(name: str) -> None:
-    """Warn once of a step in a thread that the code of a run has started without its context."""
+    """Warn once of a step in a thread that has not the context of its run."""
     if not RUNS_HERE or name in _warned_of:
         return
     if threading.current_thread() is not threading.main_thread():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import random as _random
 import uuid as _uuid
 from collections.abc import Awaitable, Callable, Coroutine
@@ -20,7 +21,7 @@ from holdfast.checkpoint.effects import (
     to_await,
 )
 from holdfast.core.values import decode, encode
-from holdfast.errors import ShapeError
+from holdfast.errors import ShapeError, UsageError
 from holdfast.runtime.functions.call_order import CallOrder
 
 T = TypeVar("T")
@@ -66,6 +67,12 @@ def gather(
     run. All are awaited to their end; then the first exception, in the order of *awaitables*, is
     raised or, with *return_exceptions*, each failure is in the place of its result.
     """
+    for one in awaitables:
+        if not inspect.isawaitable(one):
+            raise UsageError(
+                f"gather() cannot await {one!r:.60}",
+                hint="give calls that are awaited, one argument each: gather(*calls)",
+            )
     check_awaited("gather()", "call the steps one after another")
     return to_await("gather()", _gather(awaitables, return_exceptions))
 
