@@ -353,6 +353,8 @@ def test_a_refused_no_suggests_what_the_question_accepts(tmp_path: Path) -> None
         wrong = call("-s", url, "reject", "choose-1", *words)
         assert wrong.code == 2 and "holdfast answer choose-1 VALUE" in wrong.err
         assert "without --reason" not in wrong.err
+    settled = call("-s", url, "answer", "choose-1", "a")
+    assert "to continue: start its program again" in settled.err, "no module has it"
     with contextlib.suppress(holdfast.errors.InDoubtError):
         shop.run(run_id="shop-1", storage=url)
     shown = call("-s", url, "pending").out

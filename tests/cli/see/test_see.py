@@ -562,3 +562,11 @@ def test_piped_columns_line_up_whatever_changed(on: Holdfast) -> None:
     lines = on("log", "report-mon").out.splitlines()
     at = lines[0].index("WHAT CHANGED")
     assert all(line[at - 1] == " " != line[at] for line in lines[1:])
+
+
+def test_a_run_id_that_begins_with_a_dash_follows_two(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/runs.db"
+    with holdfast.run("-x", storage=url) as run:
+        run.checkpoint(n=1)
+    assert call("-s", url, "cat", "--", "-x:state.n").out == "1\n"
+    assert call("log", "-s", url, "--json", "--", "-x").json()["run_id"] == "-x"

@@ -92,7 +92,9 @@ class CommandSignature:
         parser = _Parser(self.name, [name for one in self.options for name in one.names])
         for parameter in self.parameters:
             _add(parser, parameter)
-        given = vars(parser.parse_intermixed_args(list(words)))
+        # Intermixed parsing would take what follows "--" for options.
+        parse = parser.parse_args if "--" in words else parser.parse_intermixed_args
+        given = vars(parse(list(words)))
         for parameter in self.options:
             _check(parameter, given[parameter.name], self.name)
         return given
