@@ -1190,3 +1190,14 @@ def test_an_epoch_that_was_lost_is_passed_in_one_step() -> None:
     lease = storage.take_lease("run", this_process(), now=0.0, ttl=9.0)
     assert lease.epoch == (1 << 40) + 1
     storage.close()
+
+
+def test_the_failure_of_all_storages_names_the_operation_and_each_reason() -> None:
+    primary, fallback = Away(), Away()
+    storage = ResilientStorage(primary, fallback, retry=Retry(retries=0))
+    JournalWriter().save(storage)
+    primary.away = fallback.away = True
+    with pytest.raises(StorageUnavailableError) as caught:
+        list(storage.headers(RecordQuery(run_id="run")))
+    assert caught.value.message.startswith("every storage failed (headers): primary")
+    assert caught.value.message.count("it is away") == 2
