@@ -46,25 +46,20 @@ class _Active:
 class RunContext(CallContext):
     """Positions of the calls in a run, for `effect`."""
 
-    __slots__ = ("_blocks", "_recording", "_stack", "moved", "step")
+    __slots__ = ("_blocks", "_stack", "moved", "step")
+    recording: Recording
 
     def __init__(
         self, recording: Recording, step: int, saved: Any, *, blocks: bool = False
     ) -> None:
-        super().__init__(None)
+        super().__init__(None, recording)
         self._blocks = blocks
-        self._recording = recording
         self.step = step
         """The step that was completed last."""
         self.moved = bool(saved)
         """True if the code is in a loop, or has made calls since its positions began anew."""
         body = msgspec.convert(saved, RunBody) if saved else RunBody(base=step + 1)
         self._stack = [_Active(body, "")]
-
-    @property
-    def recording(self) -> Recording:
-        """The open run."""
-        return self._recording
 
     @property
     def awaited(self) -> bool | None:
@@ -184,20 +179,14 @@ def other_items(run_id: str, done: int) -> ShapeError:
 class _InsideCall(CallContext):
     """Positions of the calls that a recorded call makes itself: ``pay@4/charge@1``."""
 
-    __slots__ = ("_awaited", "_counts", "_outer", "_place", "_spot")
+    __slots__ = ("_awaited", "_counts", "_place", "_spot")
 
     def __init__(self, outer: CallContext, place: str, awaited: bool | None) -> None:
-        super().__init__(outer.emit)
-        self._outer = outer
+        super().__init__(outer.emit, outer.recording)
         self._awaited = awaited
         self._place = place
         self._spot = outer.spot
         self._counts: dict[str, int] = {}
-
-    @property
-    def recording(self) -> Recording | None:
-        """The open run."""
-        return self._outer.recording
 
     @property
     def awaited(self) -> bool | None:

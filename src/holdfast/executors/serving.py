@@ -14,7 +14,7 @@ from holdfast.runtime.agent import Agent
 from holdfast.runtime.fleet import Fleet
 from holdfast.runtime.functions import AsyncWorkflow, Workflow
 from holdfast.runtime.graph import StateGraph
-from holdfast.runtime.resume import load_object, load_resumable
+from holdfast.runtime.resume import load_module, load_object, load_resumable
 
 
 class Served(msgspec.Struct, frozen=True):
@@ -54,13 +54,7 @@ def schedules_in(names: Iterable[str]) -> list[Schedule]:
 
 
 def _of_module(name: str) -> list[Served]:
-    try:
-        module = importlib.import_module(name)
-    except ImportError as error:
-        raise NotFoundError(
-            f"module {name} cannot be imported: {error}",
-            hint="call this in a directory from which it can be imported",
-        ) from error
+    module = load_module(name, f"module {name}")
     return [
         one
         for variable, value in [*vars(module).items()]

@@ -12,7 +12,7 @@ import msgspec
 from holdfast.checkpoint.journal import read_body
 from holdfast.checkpoint.operations import Engine
 from holdfast.core.records import Header, Record
-from holdfast.core.values import Items, Rebuilt
+from holdfast.core.values import Items, Rebuilt, remember
 from holdfast.errors import CorruptError, NotFoundError
 from holdfast.integrations.branching import LATE, SortKey, in_order
 from holdfast.storage.base import RecordQuery
@@ -62,10 +62,8 @@ class Reading:
         key = (header.run_id, header.scope)
         with self._lock:
             found = Found(header, texts, beside)
-            self._recent[key] = [*_light(self._recent.get(key, []), found), found]
-            self._recent.move_to_end(key)
-            if len(self._recent) > _SCOPES:
-                self._recent.popitem(last=False)
+            recent = [*_light(self._recent.get(key, []), found), found]
+            remember(self._recent, key, recent, most=_SCOPES)
 
     def _remembered(self, header: Header) -> Found | None:
         with self._lock:

@@ -24,6 +24,7 @@ from holdfast.core.records import (
     is_encrypted,
     read_key_note,
 )
+from holdfast.core.values import remember
 from holdfast.errors import CorruptError, DataError, WrongKeyError
 from holdfast.storage.base import RecordQuery, Storage
 
@@ -73,9 +74,7 @@ class Sealer:
         return msgspec.json.encode(note)
 
     def _remember(self, run_id: str, key: bytes) -> None:
-        self._data_keys[run_id] = key
-        if len(self._data_keys) > _KEYS_REMEMBERED:
-            self._data_keys.popitem(last=False)
+        remember(self._data_keys, run_id, key, most=_KEYS_REMEMBERED)
 
     def forget_key(self, run_id: str) -> None:
         """Look the run's key up again next time."""

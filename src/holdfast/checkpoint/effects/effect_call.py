@@ -262,7 +262,14 @@ class EffectCall:
                 yield _Write(entry)
             return (yield from self._made(entry))
         if known.args != digest:
-            raise _other_arguments(self._recording.run_id, known)
+            raise ShapeError(
+                f"effect {known.id} of run {self._recording.run_id!r} is called with other"
+                " arguments than it was before",
+                hint="what decides on the arguments (time, chance, a model) must be an effect of"
+                " its own; to do something else, fork the run",
+                run_id=self._recording.run_id,
+                effect=known.id,
+            )
         if known.done:
             return self.reuse(known)
         return (yield from self._in_doubt(known))
@@ -630,13 +637,3 @@ def _redacted(line: str, hooks: HookManager | None) -> str:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat()
-
-
-def _other_arguments(run_id: str, known: Effect) -> ShapeError:
-    return ShapeError(
-        f"effect {known.id} of run {run_id!r} is called with other arguments than it was before",
-        hint="what decides on the arguments (time, chance, a model) must be an effect of its own;"
-        " to do something else, fork the run",
-        run_id=run_id,
-        effect=known.id,
-    )

@@ -305,18 +305,15 @@ def place_name(name: str, step: int) -> str:
 class CallContext(ABC):
     """The position of running code in a run, as `effect` needs it."""
 
-    __slots__ = ("emit", "failed")
+    __slots__ = ("emit", "failed", "recording")
 
-    def __init__(self, emit: Emit | None) -> None:
+    def __init__(self, emit: Emit | None, recording: Recording | None) -> None:
         self.emit = emit
+        self.recording = recording
+        """The execution that records calls; None if this run records nothing."""
         self.failed: dict[tuple[str, str | None, str], str] = {}
         """Idempotency keys of calls that raised, by name, key and arguments: an attempt that
         follows uses the same one."""
-
-    @property
-    @abstractmethod
-    def recording(self) -> Recording | None:
-        """The execution that records calls; None if this run records nothing."""
 
     @property
     @abstractmethod
@@ -409,7 +406,7 @@ class StepContext(CallContext):
         within: str = "",
         awaited: bool | None = None,
     ) -> None:
-        super().__init__(emit)
+        super().__init__(emit, session)
         self._within = within
         self._awaited = awaited
         self.session = session
@@ -420,11 +417,6 @@ class StepContext(CallContext):
         """An object of the executing runtime, for what is nested in the step."""
         self.counts: dict[str, int] | None = None
         self.children = 0
-
-    @property
-    def recording(self) -> Recording | None:
-        """The session, if the graph takes checkpoints."""
-        return self.session
 
     @property
     def awaited(self) -> bool | None:

@@ -1,3 +1,4 @@
+from holdfast.core.values.bounded import remember as remember
 from holdfast.core.values.codec import Opaque as Opaque
 from holdfast.core.values.codec import decode as decode
 from holdfast.core.values.codec import encode as encode

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from holdfast.checkpoint.manager import in_event_loop
+from holdfast.core.values import remember
 
 _REMEMBERED = 4096
 _LONGEST_WAIT = 10.0
@@ -86,9 +87,7 @@ class Backpressure:
             else:
                 chain = _Chain(expected=known is not None)
             version = next_version(current)
-            self._given[version] = _Given(chain)
-            if len(self._given) > _REMEMBERED:
-                self._given.popitem(last=False)
+            remember(self._given, version, _Given(chain), most=_REMEMBERED)
             return version
 
     def _wait_for_a_beginning(self, known: _Given) -> None:

@@ -13,7 +13,6 @@ import msgspec
 
 from holdfast.checkpoint.effects import check_not_held
 from holdfast.checkpoint.inspect import metadata_of
-from holdfast.checkpoint.manager import StateManager
 from holdfast.core.records import Header
 from holdfast.core.state import State
 from holdfast.errors import UsageError
@@ -41,17 +40,13 @@ class FleetRuns(msgspec.Struct, frozen=True):
     saves: bool
     keep: timedelta | None
 
-    @property
-    def _manager(self) -> StateManager:
-        return self.graph.manager
-
     def new_id(self) -> str:
         """An id for a new run."""
         return f"{self.name}_{uuid.uuid4().hex[:8]}"
 
     async def newest(self, run_id: str) -> Header | None:
         """The newest checkpoint of a run; None if there is no such run."""
-        reader = self._manager.reader
+        reader = self.graph.manager.reader
 
         def look() -> Header | None:
             run = reader.run(run_id)
@@ -66,7 +61,7 @@ class FleetRuns(msgspec.Struct, frozen=True):
                 "this fleet saves nothing, and has no checkpoints",
                 hint="give it a checkpoint_storage",
             )
-        reader = self._manager.reader
+        reader = self.graph.manager.reader
         status = await asyncio.to_thread(find_checkpoint, reader, checkpoint_id, self.name)
         if check:
             check_team(status.state, self.crew.team)
@@ -79,7 +74,7 @@ class FleetRuns(msgspec.Struct, frozen=True):
         process executes is a `LeaseHeldError`.
         """
         status = await self.status_of(checkpoint_id)
-        await asyncio.to_thread(check_not_held, self._manager.reader, status.run_id)
+        await asyncio.to_thread(check_not_held, self.graph.manager.reader, status.run_id)
         if status.state["task"] == text:
             text = ""
         if not status.newest or (status.over and text):
@@ -98,7 +93,7 @@ class FleetRuns(msgspec.Struct, frozen=True):
         run_id, header = self.new_id(), status.fork_from()
         edit = status.edited(text, self.crew.team)
         metadata = {ROUND: status.base["current_round"]}
-        await fork(self._manager, header.id, edit, run_id, metadata)
+        await fork(self.graph.manager, header.id, edit, run_id, metadata)
         return run_id
 
     async def mark(
@@ -117,7 +112,7 @@ class FleetRuns(msgspec.Struct, frozen=True):
         """See `Fleet.list_checkpoints`."""
         if not self.saves:
             return []
-        found = await self._manager.list_checkpoints(
+        found = await self.graph.manager.list_checkpoints(
             run_id or self.name, status=status, metadata=metadata, scope="", limit=limit
         )
         return [listed(one) for one in found]
@@ -126,7 +121,7 @@ class FleetRuns(msgspec.Struct, frozen=True):
         """See `Fleet.resumable`."""
         if not self.saves:
             return []
-        reader = self._manager.reader
+        reader = self.graph.manager.reader
 
         def look() -> list[dict[str, Any]]:
             query = RunQuery(name=self.name, not_status="completed", limit=limit)
@@ -142,9 +137,9 @@ class FleetRuns(msgspec.Struct, frozen=True):
         oldest = datetime.now(UTC) - self.keep
         agents = [getattr(one, "agent", None) for one in self.crew.participants.values()]
         names = [self.name, *(f"{self.name}/{one.agent_id}" for one in agents if one)]
-        storage = self._manager.storage
+        storage = self.graph.manager.storage
         gone, thinned = await asyncio.to_thread(outdated, storage, names, oldest)
         for run_id in gone:
-            await self._manager.delete_run(run_id)
-        went = [await self._manager.cleanup_old_checkpoints(run_id) for run_id in thinned]
+            await self.graph.manager.delete_run(run_id)
+        went = [await self.graph.manager.cleanup_old_checkpoints(run_id) for run_id in thinned]
         return len(gone) + sum(went)

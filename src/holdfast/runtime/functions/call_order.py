@@ -28,9 +28,10 @@ class CallOrder(CallContext):
     """Numbers the calls of a function, of a child, or of one branch of a `gather`."""
 
     __slots__ = (
-        *("_awaited", "_count", "_prefix", "_recorded", "_recording", "_scope"),
+        *("_awaited", "_count", "_prefix", "_recorded", "_scope"),
         *("frees", "mark"),
     )
+    recording: Recording
 
     def __init__(
         self,
@@ -43,8 +44,7 @@ class CallOrder(CallContext):
         prefix: str = "",
         emit: Emit | None = None,
     ) -> None:
-        super().__init__(emit)
-        self._recording = recording
+        super().__init__(emit, recording)
         self._recorded = recorded
         self._prefix = prefix
         self._count = 0
@@ -54,11 +54,6 @@ class CallOrder(CallContext):
         self._scope = current_stop_scope()
         self.mark = mark
         """Saves the run's status while it waits."""
-
-    @property
-    def recording(self) -> Recording:
-        """The open run."""
-        return self._recording
 
     @property
     def awaited(self) -> bool | None:
@@ -97,12 +92,12 @@ class CallOrder(CallContext):
     def check_stop(self) -> None:
         """Raise `Drained` if the run was asked to stop."""
         if self._scope is not None and self._scope.message is not None:
-            run_id = self._recording.run_id
+            run_id = self.recording.run_id
             why = self._scope.message
             raise Drained(f"run {run_id!r} was asked to stop: {why}", run_id=run_id)
 
     def _changed(self, position: str, was: str, name: str) -> ShapeError:
-        run_id = self._recording.run_id
+        run_id = self.recording.run_id
         return ShapeError(
             f"call {position} of run {run_id!r} is recorded as {was}, and the code now calls"
             f" {name!r} there",
@@ -146,7 +141,7 @@ class CallOrder(CallContext):
 
     def _inside(self, prefix: str, awaited: bool | None) -> CallOrder:
         return CallOrder(
-            self._recording,
+            self.recording,
             self._recorded,
             awaited=awaited,
             frees=self.frees,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -62,27 +63,8 @@ def wait_for(event: str, *, timeout: float | None = None) -> Any:
     return _wait(_Wait(context, recording, event, timeout, event=True))
 
 
-class _Write(msgspec.Struct, frozen=True):
-    timer: Timer
-
-
-class _Expire(msgspec.Struct, frozen=True):
-    timer: Timer
-
-
-class _Mark(msgspec.Struct, frozen=True):
-    status: str
-
-
-class _Rest(msgspec.Struct, frozen=True):
-    seconds: float
-
-
-class _Look(msgspec.Struct, frozen=True):
-    pass
-
-
-_Actions = Generator[_Write | _Expire | _Mark | _Rest | _Look, Any, Any]
+_Actions = Generator[float | Callable[[], Any], Any, Any]
+"""Seconds to rest, or a call that blocks only for a moment, whose result is sent back."""
 
 
 class _Wait:
@@ -114,7 +96,7 @@ class _Wait:
         if timer is None:
             until = None if self._seconds is None else time.time() + self._seconds
             timer = Timer(id=self._id, name=self._name, until=until, event=self._event)
-            yield _Write(timer)
+            yield partial(self.ledger.write_now, timer, self.spot)
         marked = False
         while not timer.expired:
             known = self.ledger.find(Answer, self._id)
@@ -122,12 +104,12 @@ class _Wait:
             if known is not None or (left is not None and left <= 0):
                 if known is None and timer.event:
                     ended = msgspec.structs.replace(timer, expired=True)
-                    if not (yield _Expire(ended)):
-                        yield _Look()
+                    if not (yield partial(self._expire, ended)):
+                        yield self._look
                         continue
                     timer = ended
                 if marked:
-                    yield _Mark("running")
+                    yield partial(self._mark, "running")
                 if known is not None:
                     return decode(bytes(known.value))
                 if not timer.event:
@@ -140,12 +122,12 @@ class _Wait:
                     self.context.check_stop()
                 raise self._waits()
             if not marked and not short:
-                yield _Mark("waiting")
+                yield partial(self._mark, "waiting")
                 marked = True
             rest = _POLL if timer.event else _LONGEST_REST
-            yield _Rest(rest if left is None else min(left, rest))
+            yield rest if left is None else min(left, rest)
             if timer.event:
-                yield _Look()
+                yield self._look
         if not timer.event:
             return None
         raise TimeoutError(f"event {self._name!r} did not come within {self._seconds} s")
@@ -155,18 +137,17 @@ class _Wait:
         run_id = self.recording.run_id
         return Interrupted(f"run {run_id!r} waits for {what}", run_id=run_id)
 
-    def do(self, action: Any) -> Any:
-        """Carry out what blocks only for a moment."""
+    def _mark(self, status: str) -> None:
+        if isinstance(self.context, CallOrder):
+            self.context.mark(status)
+
+    def _expire(self, timer: Timer) -> bool:
         opened = self.recording
-        if isinstance(action, _Write):
-            self.ledger.write_now(action.timer, self.spot)
-        elif isinstance(action, _Mark) and isinstance(self.context, CallOrder):
-            self.context.mark(action.status)
-        elif isinstance(action, _Expire) and isinstance(opened, OpenRun):
-            return opened.expire(action.timer, self.spot)
-        elif isinstance(action, _Look) and isinstance(opened, OpenRun):
-            opened.refresh()
-        return None
+        return isinstance(opened, OpenRun) and opened.expire(timer, self.spot)
+
+    def _look(self) -> None:
+        if isinstance(self.recording, OpenRun):
+            self.recording.refresh()
 
 
 def _wait(wait: _Wait) -> Any:
@@ -183,11 +164,11 @@ def _blocking(wait: _Wait) -> Any:
             action = actions.send(result)
         except StopIteration as end:
             return end.value
-        if isinstance(action, _Rest):
-            time.sleep(action.seconds)
+        if isinstance(action, float):
+            time.sleep(action)
             result = None
         else:
-            result = wait.do(action)
+            result = action()
 
 
 async def _awaited(wait: _Wait) -> Any:
@@ -198,8 +179,8 @@ async def _awaited(wait: _Wait) -> Any:
             action = actions.send(result)
         except StopIteration as end:
             return end.value
-        if isinstance(action, _Rest):
-            await asyncio.sleep(action.seconds)
+        if isinstance(action, float):
+            await asyncio.sleep(action)
             result = None
         else:
-            result = await asyncio.to_thread(wait.do, action)
+            result = await asyncio.to_thread(action)

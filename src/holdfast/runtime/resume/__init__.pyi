@@ -1,5 +1,6 @@
 from holdfast.runtime.resume.entry_points import Resumable as Resumable
 from holdfast.runtime.resume.entry_points import entry_point_of as entry_point_of
+from holdfast.runtime.resume.entry_points import load_module as load_module
 from holdfast.runtime.resume.entry_points import load_object as load_object
 from holdfast.runtime.resume.entry_points import load_resumable as load_resumable
 from holdfast.runtime.resume.entry_points import module_of_caller as module_of_caller

@@ -12,7 +12,7 @@ import sys
 import sysconfig
 from itertools import chain
 from pathlib import Path
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.errors import NotFoundError, RunError, UsageError
@@ -121,6 +121,24 @@ def load_resumable(entry_point: str) -> Resumable:
     return found
 
 
+def load_module(name: str, what: str, **facts: Any) -> ModuleType:
+    """Import a module; an error calls it *what*, and has these *facts*."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise NotFoundError(
+            f"{what} cannot be imported: {error}",
+            hint="call this in a directory from which it can be imported",
+            **facts,
+        ) from error
+    except Exception as error:
+        raise RunError(
+            f"{what} failed while it was imported: {type(error).__name__}: {error}",
+            hint=f"python -c 'import {name}' shows where",
+            **facts,
+        ) from error
+
+
 def load_object(entry_point: str) -> Any:
     """Load the object at ``module:name``, None if there is none. Imports the module.
 
@@ -130,21 +148,7 @@ def load_object(entry_point: str) -> Any:
     if not _FORM.fullmatch(entry_point):
         raise UsageError(f"{entry_point!r} is no entry point", hint="write module:name")
     module, _, path = entry_point.partition(":")
-    try:
-        found: Any = importlib.import_module(module)
-    except ImportError as error:
-        raise NotFoundError(
-            f"the module of {entry_point} cannot be imported: {error}",
-            hint="call this in a directory from which it can be imported",
-            entry_point=entry_point,
-        ) from error
-    except Exception as error:
-        raise RunError(
-            f"the module of {entry_point} failed while it was imported:"
-            f" {type(error).__name__}: {error}",
-            hint=f"python -c 'import {module}' shows where",
-            entry_point=entry_point,
-        ) from error
+    found: Any = load_module(module, f"the module of {entry_point}", entry_point=entry_point)
     for name in path.split("."):
         found = getattr(found, name, None)
     return found

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 import msgspec
 
 from holdfast.core.records import Range, Record, medium_name, merge_ranges, ranges_of
+from holdfast.core.values import remember
 from holdfast.errors import CorruptError, StorageUnavailableError
 from holdfast.storage.base import restless
 from holdfast.storage.objects.bucket import Bucket
@@ -233,10 +234,7 @@ class RunLogs:
         except CorruptError:
             return None
         with self._memory:
-            self._tips[name] = tip
-            self._tips.move_to_end(name)
-            while len(self._tips) > _TIPS:
-                self._tips.popitem(last=False)
+            remember(self._tips, name, tip, most=_TIPS)
         return tip
 
     def all_places(self) -> dict[str, int]:

@@ -73,7 +73,9 @@ def _append_call(sql: Queries, batch: Batch, records: list[Record]) -> _Append:
     return _Append(run_id, sql.append_queued, (*change_values(change), *values))
 
 
-class PostgresStorage(shared.SwappedLeases[_LeaseRow], shared.QueueSlots, Storage):
+class PostgresStorage(
+    shared.SwappedLeases[_LeaseRow], shared.QueueSlots, shared.Listening, Storage
+):
     """Keeps journals in the schema *schema* of the PostgreSQL database at *url*.
 
     The schema is created if it is missing, and one of an older Holdfast is upgraded; without
@@ -191,9 +193,6 @@ class PostgresStorage(shared.SwappedLeases[_LeaseRow], shared.QueueSlots, Storag
     def close(self) -> None:
         self._listener.close()
         self._db.close()
-
-    def subscribe(self, notify: Callable[[str | None], None]) -> shared.Subscription:
-        return self._listener.subscribe(notify)
 
     def in_queues(self, work: Callable[[shared.QueueTable], T]) -> T:
         def within(db: psycopg.Connection) -> T:

@@ -76,7 +76,9 @@ _Place = tuple[int, bytes]
 """A place in an index: of two records with one place, the member decides."""
 
 
-class RedisStorage(shared.SwappedLeases[Sequence[bytes]], shared.QueueSlots, Storage):
+class RedisStorage(
+    shared.SwappedLeases[Sequence[bytes]], shared.QueueSlots, shared.Listening, Storage
+):
     """Keeps journals in the Redis or Valkey server at *url*, below the keys' *prefix*.
 
     An append returns when the server has it on disk: a server whose settings would lose it is
@@ -211,9 +213,6 @@ class RedisStorage(shared.SwappedLeases[Sequence[bytes]], shared.QueueSlots, Sto
     def close(self) -> None:
         self._listener.close()
         self._db.close()
-
-    def subscribe(self, notify: Callable[[str | None], None]) -> shared.Subscription:
-        return self._listener.subscribe(notify)
 
     @property
     def keeps_queues(self) -> bool:

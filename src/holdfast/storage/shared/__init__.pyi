@@ -38,5 +38,6 @@ from holdfast.storage.shared.repair import inspect_missing as inspect_missing
 from holdfast.storage.shared.repair import moment as moment
 from holdfast.storage.shared.repair import unlisted as unlisted
 from holdfast.storage.shared.watching import ChangeListener as ChangeListener
+from holdfast.storage.shared.watching import Listening as Listening
 from holdfast.storage.shared.watching import RunWatch as RunWatch
 from holdfast.storage.shared.watching import Subscription as Subscription

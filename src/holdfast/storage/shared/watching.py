@@ -124,6 +124,15 @@ class ChangeListener(ABC):
             stop.wait(wait)
 
 
+class Listening:
+    """The `Watching` ability of a medium that has a `ChangeListener`."""
+
+    _listener: ChangeListener
+
+    def subscribe(self, notify: Notify) -> Subscription:
+        return self._listener.subscribe(notify)
+
+
 class RunWatch(Closing):
     """Waits until a run, or any run if *run_id* is None, is not what it was.
 

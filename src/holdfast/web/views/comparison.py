@@ -224,7 +224,7 @@ def _costs(manager: CheckpointManager, costs: Costs, one: Header, two: Header) -
         assert run is not None
         found.append({spent.node: spent for spent in costs.up_to(run, header.seq)})
     a, b = found
-    none = {node: Spending(node, 0, 0, 0.0) for node in (*a, *b)}
+    none = {node: Spending(node=node) for node in (*a, *b)}
     return [
         CostPair(node=node, a=a.get(node, none[node]), b=b.get(node, none[node])) for node in none
     ]

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from holdfast.checkpoint.inspect import (
+    EffectCost,
     NoteView,
     RunSummary,
     TimelineEntry,
@@ -21,6 +22,7 @@ from holdfast.checkpoint.repair import state_text
 from holdfast.cli.commands.see import with_settled
 from holdfast.cli.framework import keys_of
 from holdfast.core.records import Header
+from holdfast.core.values import remember
 from holdfast.errors import NotFoundError
 from holdfast.storage.base import RecordQuery, RunInfo
 
@@ -34,13 +36,11 @@ _CHILDREN = 200
 """Records of runs inside a run that are looked at."""
 
 
-class Spending(msgspec.Struct, frozen=True):
+class Spending(EffectCost, frozen=True, kw_only=True):
     """The cost of the effects of one node."""
 
     node: str
-    calls: int
-    tokens: int
-    dollars: float
+    calls: int = 0
 
 
 class RunView(msgspec.Struct, frozen=True, kw_only=True):
@@ -183,9 +183,12 @@ class Costs:
         made: dict[str, Spending] = {}
         for at, node, tokens, dollars in self._entries(run):
             if at <= seq:
-                old = made.get(node, Spending(node, 0, 0, 0.0))
+                old = made.get(node, Spending(node=node))
                 made[node] = Spending(
-                    node, old.calls + 1, old.tokens + tokens, old.dollars + dollars
+                    node=node,
+                    calls=old.calls + 1,
+                    tokens=old.tokens + tokens,
+                    dollars=old.dollars + dollars,
                 )
         return sorted(made.values(), key=lambda one: (-one.dollars, -one.tokens, one.node))
 
@@ -205,8 +208,5 @@ class Costs:
                 fresh.append((header.seq, header.node or "", *spent))
         whole = [*known, *reversed(fresh)]
         with self._lock:
-            self._known[key] = whole
-            self._known.move_to_end(key)
-            while len(self._known) > _RUNS_KNOWN:
-                self._known.popitem(last=False)
+            remember(self._known, key, whole, most=_RUNS_KNOWN)
         return whole

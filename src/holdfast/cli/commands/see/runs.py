@@ -82,13 +82,13 @@ def runs(
 
 def list_runs(
     manager: CheckpointManager,
-    name: str | None = None,
+    name: str | None,
     *,
-    status: str | None = None,
-    search: str | None = None,
-    where: dict[str, Any] | None = None,
-    sort: str | None = None,
-    limit: int | None = _SHOWN,
+    status: str | None,
+    search: str | None,
+    where: dict[str, Any],
+    sort: str | None,
+    limit: int | None,
 ) -> RunList:
     """The runs that match, sorted."""
     from holdfast.checkpoint.inspect import summaries
@@ -96,7 +96,7 @@ def list_runs(
     if sort is not None and sort not in _SORTS:
         raise UsageError(f"runs cannot be sorted by {sort!r}", hint=f"by {', '.join(_SORTS)}")
     wanted = None if status is None else _read_status(manager, status)
-    found: Iterable[RunInfo] = _found(manager, name, wanted, where or {})
+    found: Iterable[RunInfo] = _found(manager, name, wanted, where)
     if sort is None and search is None and status is None and limit is not None:
         found = islice(found, limit + 1)
     chosen = summaries(manager.retention, manager.storage, found)
