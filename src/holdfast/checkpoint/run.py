@@ -296,8 +296,8 @@ class Run:
         _, context = self._opened()
         if node is not None and not isinstance(node, str):
             raise UsageError(f"node is {node!r}", hint="give the name of the step, a text")
-        before = {key: self.state[key] for key in values if key in self.state}
-        self.state.update(values)
+        before = {key: self._state[key] for key in values if key in self._state}
+        self._state.update(values)
         self.step = context.step = self.step + 1
         path, body = "", None
         if context.moved:
@@ -310,8 +310,8 @@ class Run:
             return self._save("routine", "running", node, metadata)
         except EncodeError:
             for key in values:
-                self.state.pop(key, None)
-            self.state.update(before)
+                self._state.pop(key, None)
+            self._state.update(before)
             self.step = context.step = self.step - 1
             self._past.pop()
             if body is not None:
@@ -364,7 +364,7 @@ class Run:
         # The same state may fail again, with another text.
         force = bool(error) and error != self._told_before(opened)
         extra = {"error": error} if error else None
-        saved = opened.save(place, self.state, notes=kept, extra=extra, force=force)
+        saved = opened.save(place, self._state, notes=kept, extra=extra, force=force)
         if saved:
             self.checkpoint_id = saved
             opened.begin = None
