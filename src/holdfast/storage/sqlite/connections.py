@@ -8,7 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
@@ -77,6 +77,8 @@ class Pool:
         self._log_pages = [0]
         """Pages in the log after the writer's last commit."""
         self._looks_again = 0.0
+        self._cramped = False
+        """True if SQLite found no room for its shared memory: then it can only read."""
         self._errors = _Errors(path, busy_timeout)
         self._renew_locks()
         self._writer: apsw.Connection | None = None
@@ -95,6 +97,10 @@ class Pool:
                     if time.monotonic() > patience:
                         raise
                     time.sleep(_OPENS_AGAIN)
+                except apsw.IOError as error:
+                    with closing(self._connect_without_room(error)) as reader:
+                        make_schema(reader, path)
+                    break
             self._file = self._file_now()
             _watched_for_forks().add(self)
 
@@ -114,8 +120,7 @@ class Pool:
             reader = self._borrow()
             try:
                 if reader is None:
-                    reader = self._connect()
-                    reader.pragma("query_only", True)
+                    reader = self._connect_reader()
                 yield reader
             except BaseException:
                 if reader is not None:
@@ -263,7 +268,7 @@ class Pool:
     def _give_back(self, reader: apsw.Connection | None) -> None:
         with self._state:
             self._lent -= 1
-            if reader is not None and len(self._idle) < _IDLE_READERS:
+            if reader is not None and len(self._idle) < _IDLE_READERS and not self._cramped:
                 self._idle.append(reader)
             elif reader is not None:
                 reader.close()
@@ -279,6 +284,26 @@ class Pool:
 
         writer.set_wal_hook(committed)
         return writer
+
+    def _connect_reader(self) -> apsw.Connection:
+        try:
+            reader = self._connect()
+        except apsw.IOError as error:
+            return self._connect_without_room(error)
+        self._cramped = False
+        reader.pragma("query_only", True)
+        return reader
+
+    def _connect_without_room(self, error: apsw.IOError) -> apsw.Connection:
+        """A connection that only reads, or *error* if there is a log, or room."""
+        path = self._path
+        log = Path(f"{path}-wal")
+        if not _lacks_room(error) or (log.exists() and log.stat().st_size):
+            raise error
+        flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+        self._cramped = True
+        uri = f"{path.absolute().as_uri()}?immutable=1"
+        return apsw.Connection(uri, flags=flags, vfs=checked_pages())
 
     def _connect(self) -> apsw.Connection:
         connection = apsw.Connection(str(self._path), vfs=checked_pages())
@@ -344,6 +369,12 @@ class Pool:
             self._writing.release()
 
 
+def _lacks_room(error: apsw.IOError) -> bool:
+    """True if SQLite found no room for the memory that connections share."""
+    code: int = getattr(error, "extendedresult", 0)
+    return code == apsw.SQLITE_IOERR_SHMSIZE
+
+
 def _identity(path: str) -> tuple[int, int] | None:
     """The device and inode of a file; None if there is none."""
     try:
@@ -382,6 +413,8 @@ class _Errors:
                 return StorageUnavailableError(message, hint=self._waited, path=path)
             case apsw.CantOpenError() | apsw.ReadOnlyError() | apsw.PermissionsError():
                 return StorageError(f"{path}: {error}", hint=_RIGHTS, path=path)
+            case apsw.IOError() if _lacks_room(error):
+                return StorageFullError(f"no room left for {path}", path=path)
             case apsw.IOError():
                 return StorageError(f"{path}: {error}", hint=_DISK, path=path)
             case apsw.Error():
