@@ -6,6 +6,7 @@ import operator
 from itertools import pairwise
 from typing import Annotated, Any, TypedDict
 
+import pytest
 from langgraph.func import entrypoint
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, Send, interrupt
@@ -44,16 +45,35 @@ def _status(saver: HoldfastSaver) -> str:
     return saver.manager.list_checkpoints("t")[0].status
 
 
-def test_steps_and_nodes_are_langgraphs_own(address: str) -> None:
+@pytest.mark.parametrize("durability", ["sync", "async"])
+def test_steps_and_nodes_are_langgraphs_own(address: str, durability: Any) -> None:
     with HoldfastSaver(address) as saver:
         graph = _graph(saver, one=_write("1"), two=_write("2"))
-        graph.invoke({"log": []}, THREAD, durability="sync")
+        graph.invoke({"log": []}, THREAD, durability=durability)
         listed = saver.manager.list_checkpoints("t")
         assert [(one.step, one.node) for one in listed] == [
             *((2, "two"), (1, "one"), (0, "__start__"), (0, None))
         ]
         steps = [one.metadata["step"] for one in saver.list(THREAD)]
         assert steps == [2, 1, 0, -1]
+
+
+def test_nodes_of_one_step_are_named_together_and_those_that_were_sent_are_not(
+    address: str,
+) -> None:
+    builder = StateGraph(Log)
+    for name in ("a", "b", "join", "sent"):
+        builder.add_node(name, _write(name))
+    builder.add_edge(START, "a")
+    builder.add_edge(START, "b")
+    builder.add_edge(["a", "b"], "join")
+    builder.add_conditional_edges("join", lambda state: [Send("sent", state)] * 2)
+    with HoldfastSaver(address) as saver:
+        graph = builder.compile(checkpointer=saver)
+        for _ in range(2):
+            graph.invoke({"log": []}, THREAD)
+        nodes = [one.node for one in saver.manager.list_checkpoints("t")]
+        assert nodes == [None, "join", "a, b", "__start__", None] * 2
 
 
 def test_a_thread_whose_graph_has_ended_is_completed(address: str) -> None:

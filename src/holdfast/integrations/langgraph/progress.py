@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from threading import Lock
 from typing import Any
 
 import msgspec
@@ -21,7 +19,6 @@ _TRIGGER = "branch:to:"
 """The start of the names of the channels that make a `StateGraph` run a node."""
 _PULL = "~__pregel_pull, "
 """The start of the path of a task that a channel triggered; the node's name follows."""
-_REMEMBERED = 1024
 
 
 def step_of(metadata: Mapping[str, Any]) -> int:
@@ -43,28 +40,30 @@ def status_of(checkpoint: Mapping[str, Any]) -> str:
     return "running" if due or values.get(TASKS) else "completed"
 
 
-class RunningNodes:
-    """Remembers which nodes wrote to a checkpoint, until the next one is saved."""
+def nodes_of(checkpoint: Mapping[str, Any], metadata: Mapping[str, Any]) -> str | None:
+    """The nodes whose step led to this checkpoint; None if no channel triggered one.
 
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._nodes: OrderedDict[Address, dict[str, None]] = OrderedDict()
+    A node has seen the newest version of its channel when it runs, and the step makes the next one.
+    """
+    if metadata.get("source") != "loop":
+        return None
+    try:
+        newest = max(map(_number, checkpoint["channel_versions"].values()), default=0)
+        seen = {
+            name: max(map(_number, versions.values()))
+            for name, versions in checkpoint["versions_seen"].items()
+            if versions
+        }
+    except (ValueError, TypeError):  # versions of the saver that a thread was imported from
+        return None
+    last = max(seen.values(), default=0)
+    if newest - last > 1:  # tasks that were sent, which no channel triggers
+        return None
+    return ", ".join(sorted(name for name, version in seen.items() if version == last)) or None
 
-    def wrote(self, address: Address, path: str) -> None:
-        """A task with this path wrote to the checkpoint that *address* names."""
-        node = _node_of(path)
-        if node is None:
-            return
-        with self._lock:
-            self._nodes.setdefault(address, {})[node] = None
-            if len(self._nodes) > _REMEMBERED:
-                self._nodes.popitem(last=False)
 
-    def before(self, address: Address) -> str | None:
-        """The nodes that led from the checkpoint that *address* names to the next one."""
-        with self._lock:
-            nodes = self._nodes.pop(address, None)
-        return ", ".join(sorted(nodes)) if nodes else None
+def _number(version: str | float) -> int:
+    return int(str(version).partition(".")[0])
 
 
 def _node_of(path: str) -> str | None:

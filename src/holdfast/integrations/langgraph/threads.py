@@ -18,8 +18,8 @@ from holdfast.errors import UsageError
 from holdfast.integrations.branching import SortedBranches, by_id
 from holdfast.integrations.journal_text import PAGE, Found, joined, pages
 from holdfast.integrations.langgraph.progress import (
-    RunningNodes,
     asks,
+    nodes_of,
     question_notes,
     status_of,
     step_of,
@@ -50,7 +50,6 @@ class Threads:
     def __init__(self, engine: Engine, name: str) -> None:
         self._engine = engine
         self._name = name
-        self._nodes = RunningNodes()
         self.reading = ThreadReading(engine, name)
 
     def put(
@@ -76,7 +75,7 @@ class Threads:
             name=self._name,
             scope=address.scope,
             step=step_of(metadata),
-            node=self._nodes.before(address),
+            node=nodes_of(checkpoint, metadata),
             kind=kind_of(metadata),
             status=status_of(checkpoint),
             metadata=plain,
@@ -135,7 +134,6 @@ class Threads:
         if asks(address, writes):
             before = yield Work(lambda: self.reading.asked(address, task, read))
             notes += question_notes(address, writes, path, before)
-        self._nodes.wrote(address, path)
         named = tuple(msgspec.structs.replace(note, name=self._name) for note in notes)
         yield from append_notes(self._engine, thread_id, named)
 
