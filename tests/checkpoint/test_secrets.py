@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 import pytest
+from tests.fake_objects import FakeObjects
 from tests.runtime.fleets import manager as boss
 from tests.runtime.fleets import team
 
@@ -62,6 +63,10 @@ def hooks() -> HookManager:
 def assert_clean(url: str, directory: Path, least: int = 1) -> None:
     """Search the files as they are, and the text of every record."""
     found = b"".join(p.read_bytes() for p in directory.rglob("*") if p.is_file())
+    assert_no_secret_in(url, found, least)
+
+
+def assert_no_secret_in(url: str, found: bytes, least: int) -> None:
     records = 0
     with CheckpointManager(url) as manager:
         reader = manager.reader
@@ -372,6 +377,18 @@ def test_a_queue_holds_no_secret_and_knows_the_same_input_again(door: str, tmp_p
     url = f"sqlite:///{tmp_path / 'store'}"
     QUEUES[door](url)
     assert_clean(url, tmp_path)
+
+
+def test_an_object_store_holds_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    url = "s3://bucket/runs"
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "id")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    for door in ("state", "effect key", "answer", "tag", "fork", "workflow", "group"):
+        with FakeObjects() as store:
+            monkeypatch.setenv("AWS_ENDPOINT_URL", store.endpoint)
+            DOORS[door](url)
+            written = [key.encode() + data for key, (data, *_) in store.objects.items()]
+            assert_no_secret_in(url, b"".join(written), least=1)
 
 
 def test_a_killed_workflow_continues_with_the_arguments_that_it_is_given_again(
