@@ -7,12 +7,14 @@ import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from unittest import mock
 
 import pytest
 from tests.runtime.agents import call, turns
 
 import holdfast
 from holdfast import MemoryStorage, StateGraph, effect, gather, interrupt, step, workflow
+from holdfast.checkpoint.effects import awaiting
 from holdfast.errors import StepError, UsageError
 from holdfast.testing.scripted import ScriptedModel
 
@@ -187,3 +189,18 @@ def test_gather_takes_calls_that_can_be_awaited() -> None:
 
     with pytest.raises(UsageError, match=r"gather\(\*calls\)"):
         asyncio.run(gathers.run(run_id="r", storage=MemoryStorage()))
+
+
+def test_many_calls_that_are_awaited_together_cost_no_more_each() -> None:
+    @workflow(name="many")
+    async def many(number: int) -> int:
+        return len(await asyncio.gather(*(charge() for _ in range(number))))
+
+    def looks(number: int) -> int:
+        """How often a call was looked at to see if it began."""
+        with mock.patch.object(awaiting, "_is_unawaited", wraps=awaiting._is_unawaited) as looked:
+            run = many.run(number, run_id=f"r-{number}", storage=MemoryStorage())
+            assert asyncio.run(run).value == number
+        return looked.call_count
+
+    assert looks(1600) < 5 * looks(400)

@@ -15,20 +15,39 @@ from typing import Any, Self, TypeVar
 from holdfast.errors import UsageError
 
 T = TypeVar("T")
-_Created = list[tuple[str, Coroutine[Any, Any, Any]]]
 _MANY = 64
 
+
+class _Created:
+    """The awaitable calls that a block has created, but for those that began."""
+
+    __slots__ = ("_limit", "calls")
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, Coroutine[Any, Any, Any]]] = []
+        self._limit = _MANY
+
+    def add(self, what: str, made: Coroutine[Any, Any, Any]) -> None:
+        """Remember a call, and now and then drop those that began."""
+        if len(self.calls) >= self._limit:
+            self.calls = self.left()
+            self._limit = max(_MANY, 2 * len(self.calls))
+        self.calls.append((what, made))
+
+    def left(self) -> list[tuple[str, Coroutine[Any, Any, Any]]]:
+        """The calls that nothing has awaited yet."""
+        return [one for one in self.calls if _is_unawaited(one[1])]
+
+
 _CREATED: ContextVar[_Created | None] = ContextVar("holdfast_created", default=None)
-"""The awaitable calls that the innermost code of a run has created."""
+"""The calls of the innermost code of a run."""
 
 
 def to_await(what: str, made: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
     """*made*, which the running code must await; *what* names it in the error if not."""
     created = _CREATED.get()
     if created is not None:
-        if len(created) >= _MANY:
-            created[:] = [one for one in created if _is_unawaited(one[1])]
-        created.append((what, made))
+        created.add(what, made)
     return made
 
 
@@ -38,18 +57,13 @@ class AwaitsAll:
     __slots__ = ("_created", "_token")
 
     def __enter__(self) -> Self:
-        self._created: _Created = []
+        self._created = _Created()
         self._token: Token[_Created | None] = _CREATED.set(self._created)
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         _CREATED.reset(self._token)
-        if self._created:
-            self.check(error)
-
-    def check(self, error: BaseException | None) -> None:
-        """Raise a `UsageError` if a call was created and not awaited, but for an *error*."""
-        left = [one for one in self._created if _is_unawaited(one[1])]
+        left = self._created.left()
         for _, made in left:
             made.close()
         if left and error is None:
