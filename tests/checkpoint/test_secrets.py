@@ -391,6 +391,23 @@ def test_an_object_store_holds_no_secret(monkeypatch: pytest.MonkeyPatch) -> Non
             assert_no_secret_in(url, b"".join(written), least=1)
 
 
+def test_the_log_of_events_holds_no_secret(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fails(state: State) -> None:
+        holdfast.emit("model.text", text=f"the key is {SHAPED}")
+        raise ConnectionError(f"401 for {SHAPED}")
+
+    graph = StateGraph(GraphConfig(name="g", observer="log"), storage=f"file:{tmp_path / 'runs'}")
+    graph.add_node("n", fails)
+    graph.set_entry_point("n")
+    graph.set_exit_point("n")
+    with caplog.at_level("DEBUG", "holdfast"), suppress(HoldfastError):
+        graph.run_sync({}, run_id="r")
+    assert "run.failed" in caplog.text and "model.text" in caplog.text
+    assert SHAPED not in caplog.text
+
+
 def test_a_killed_workflow_continues_with_the_arguments_that_it_is_given_again(
     tmp_path: Path,
 ) -> None:

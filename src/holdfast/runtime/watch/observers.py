@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
-from holdfast.checkpoint.effects import Emit
+from holdfast.checkpoint.effects import Emit, failure_text
 from holdfast.errors import NotFoundError, UsageError
 from holdfast.runtime.checks import check_listener, is_async
 
@@ -77,7 +77,10 @@ _PLAIN = frozenset(
 
 
 class LogObserver:
-    """Writes events to the logger ``holdfast.graph``: failures as warnings."""
+    """Writes events to the logger ``holdfast.graph``: failures as warnings.
+
+    Secrets of a known form are redacted, and a long event is cut off.
+    """
 
     def on_event(self, event: Event) -> None:
         """Log *event*."""
@@ -88,7 +91,7 @@ class LogObserver:
             level = logging.INFO
         if logger.isEnabledFor(level):
             facts = " ".join(f"{key}={value!r}" for key, value in event.data.items())
-            logger.log(level, "%s %s %s", event.source, event.type, facts)
+            logger.log(level, "%s %s %s", event.source, event.type, failure_text(facts))
 
 
 def _drift_watch() -> Observer:
