@@ -40,7 +40,7 @@ from holdfast import (
 from holdfast.cli.app import main
 from holdfast.core.policy import Redactor, make_rules, redact_text
 from holdfast.core.values import decode, encode
-from holdfast.errors import HoldfastError, Interrupted, UsageError, VetoError
+from holdfast.errors import HoldfastError, Interrupted, ShapeError, UsageError, VetoError
 from holdfast.storage.base import RunQuery
 from holdfast.testing.scripted import ScriptedModel
 
@@ -409,7 +409,7 @@ def test_the_log_of_events_holds_no_secret(
 
 
 def test_a_killed_workflow_continues_with_the_arguments_that_it_is_given_again(
-    tmp_path: Path,
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     used: list[str] = []
 
@@ -432,6 +432,9 @@ def test_a_killed_workflow_continues_with_the_arguments_that_it_is_given_again(
             holdfast.answer("r", one.id, repeat=True, storage=manager)
         with pytest.raises(UsageError, match="other arguments"):
             notes.run({"password": 1}, run_id="r", storage=manager)
+        with pytest.raises(ShapeError):
+            notes.resume("r", storage=manager)
+        assert "run r continues with redacted arguments (run(..., run_id='r')" in caplog.text
         assert notes.run(SECRETS, run_id="r", storage=manager).status == "completed"
     assert used == [NAMED] * 3
     assert_clean(url, tmp_path)

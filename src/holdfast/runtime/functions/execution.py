@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -39,6 +40,9 @@ from holdfast.runtime.resume import no_run
 from holdfast.runtime.watch import Event, Listener, emitter
 from holdfast.storage.base import Storage
 
+logger = logging.getLogger("holdfast.checkpoint")
+
+_REDACTED = b"[redacted:"
 _LONG = 64
 """Recorded calls from which on a checkpoint is a keyframe, so that they are read once only."""
 _NO_RUN = "holdfast runs lists the runs of a storage"
@@ -118,6 +122,13 @@ class FunctionRun:
             result = _completed(newest, self._values, self._typed)
             opened.close()
             return result
+        if arguments is None and _REDACTED in encode(dict(self.arguments)):
+            logger.warning(
+                "run %s continues with redacted arguments (run(..., run_id=%r) with the arguments"
+                " that it began with continues it with those)",
+                self.run_id,
+                self.run_id,
+            )
         opened.load_notes(run, newest)
         self._first = newest.metadata.get(OPEN_FROM, newest.seq)
         notes = opened.ledger.notes()
