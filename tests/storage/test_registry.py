@@ -573,3 +573,10 @@ def test_a_failed_save_of_a_store_is_told_and_not_acknowledged(tmp_path: Path) -
         open_storage("shelf")
     with pytest.raises(UsageError, match="save, load, delete and list"):
         register_checkpoint_store("shelf", object())  # type: ignore[arg-type]
+
+
+def test_a_manager_in_place_of_a_storage_is_told_where_its_storage_is() -> None:
+    with holdfast.CheckpointManager(MemoryStorage()) as manager:
+        with pytest.raises(UsageError, match=r"is no storage \(give its storage"):
+            holdfast.StateGraph("report", storage=manager)  # type: ignore[arg-type]
+        assert holdfast.StateGraph("report", storage=manager.storage)

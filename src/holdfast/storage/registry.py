@@ -101,11 +101,18 @@ def configured_storage(
     return DEFAULT_ADDRESS, "default"
 
 
+def _is_no_address(given: Any) -> UsageError:
+    what = type(given).__name__
+    if isinstance(getattr(given, "storage", None), Storage):
+        return UsageError(f"a {what} is no storage", hint="give its storage: manager.storage")
+    return UsageError(f"a storage's address is no {what}", hint=_examples())
+
+
 def _open(address: str) -> Storage:
     if isinstance(address, os.PathLike):
         raise _is_a_path(os.fsdecode(address))
     if not isinstance(address, str):
-        raise UsageError(f"a storage's address is no {type(address).__name__}", hint=_examples())
+        raise _is_no_address(address)
     if has_scheme(address):
         return _open_url(StorageURL.parse(address))
     return get_checkpoint_store(address)
