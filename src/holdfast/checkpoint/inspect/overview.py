@@ -18,6 +18,9 @@ from holdfast.checkpoint.retention import RetentionManager
 from holdfast.core.records import Lease
 from holdfast.storage.base import Leasing, RecordQuery, RunInfo, RunQuery, Storage, is_dead
 
+_OF_RUN = ("run_id", "name", "step", "node", "checkpoints", "started_at", "saved_at")
+"""Facts that a summary takes from the head of its run."""
+
 
 class EffectCost(msgspec.Struct, frozen=True):
     """The cost of a run's recorded effects."""
@@ -144,15 +147,9 @@ def summaries(
         cost = spent(storage, run.run_id)
         made.append(
             RunSummary(
-                run_id=run.run_id,
-                name=run.name,
+                **{name: getattr(run, name) for name in _OF_RUN},
                 status=status_of_run(storage, run),
-                step=run.step,
-                node=run.node,
-                checkpoints=run.checkpoints,
                 stored_bytes=run.stored,
-                started_at=run.started_at,
-                saved_at=run.saved_at,
                 tokens=cost.tokens,
                 dollars=cost.dollars,
                 forks=forks[run.run_id],

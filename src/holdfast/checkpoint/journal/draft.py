@@ -108,7 +108,10 @@ def texts_of(draft: CheckpointDraft) -> dict[str, bytes]:
 
 def agent_state(place: Place, values: Mapping[str, Any]) -> AgentState:
     """Make an agent's state of these values, lists and dicts copied one level deep."""
-    given = {name: copy.copy(_given_out(value)) for name, value in values.items()}
+    return _agent_state(place, {k: copy.copy(_given_out(value)) for k, value in values.items()})
+
+
+def _agent_state(place: Place, given: dict[str, Any]) -> AgentState:
     extra = {name: given.pop(name) for name in [*given] if name not in _LIVE}
     state = AgentState(
         **given,
@@ -148,17 +151,8 @@ def rebuild(form: str, header: Header, texts: Mapping[str, bytes]) -> Saveable:
         return State.restore(texts, place, header.saved_at, header.id)
     values = {key: decode(text) for key, text in texts.items()}
     values.setdefault("timestamp", header.saved_at)
-    extra = {key: values.pop(key) for key in [*values] if key not in _LIVE}
-    state = AgentState(
-        **values,
-        checkpoint_id=header.id,
-        agent_id=header.name,
-        run_id=header.run_id,
-        step_number=header.step,
-        parent_checkpoint_id=header.parent,
-        status=header.status,
-    )
-    state.extra.update(extra)
+    state = _agent_state(place, values)
+    saved(state, header)
     state.__dict__["_lineage"] = Lineage(header.id)
     return state
 

@@ -88,7 +88,7 @@ class Column(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Rows under heads. A cell is a `Cell`, or anything that has a text."""
+    """Rows under heads; nothing without rows. A cell is a `Cell`, or has a text."""
 
     columns: Sequence[Column]
     rows: Sequence[Sequence[object]]
@@ -212,7 +212,7 @@ def _table(table: Table, color: bool, width: int | None) -> Iterable[str]:
             for wide, column in zip(widths, table.columns, strict=True)
         ]
     titles = [(head.upper(), "dim") for head in heads]
-    for row in [titles, *cells]:
+    for row in [titles, *cells] if cells else ():
         yield _row(row, table.columns, widths, color, cut=width is not None)
 
 

@@ -52,6 +52,7 @@ from holdfast.runtime.stop import StopRequests
 if TYPE_CHECKING:
     from holdfast.runtime.graph.compiled import Plan
 
+_replace = msgspec.structs.replace
 _LONGEST_REST = 0.2
 """Seconds after which a wait looks whether the run was asked to stop."""
 _AGAIN = "resume the run to execute the node again"
@@ -139,7 +140,7 @@ class Loop(msgspec.Struct, eq=False):
 
     async def _walk(self, state: State, current: str, here: StepContext) -> State:
         plan, path, emit, stop = self._plan, self._path, self._emit, self.stop
-        run_id, name, scope = state.run_id, state.name or plan.name, self._scope
+        start = Place(run_id=state.run_id, name=state.name or plan.name, scope=self._scope)
         visits = Counter(path) if emit is not None else None
         step = state.step
         while True:
@@ -179,15 +180,7 @@ class Loop(msgspec.Struct, eq=False):
             step += 1
             path.append(current)
             put = made.place
-            place = Place(
-                run_id=run_id,
-                name=name,
-                scope=scope,
-                step=step,
-                node=current,
-                tags=put.tags,
-                metadata=put.metadata,
-            )
+            place = _replace(start, step=step, node=current, tags=put.tags, metadata=put.metadata)
             before, state = state, made.placed(place)
             if emit is not None:
                 self._left(current, before, state)

@@ -75,8 +75,6 @@ def _news(found: list[Waiting]) -> Iterator[object]:
 
 def pending_table(found: list[Waiting]) -> Iterator[object]:
     """One line per question or effect."""
-    if not found:
-        return
     columns = (
         ui.Column("run", gives=True, rank=3),
         ui.Column("id", gives=True, rank=2),

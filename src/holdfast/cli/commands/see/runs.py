@@ -147,8 +147,6 @@ def _matches(run: RunSummary, search: str | None) -> bool:
 
 
 def _table(shown: list[RunSummary]) -> Iterator[object]:
-    if not shown:
-        return
     columns = (
         ui.Column("run", gives=True, rank=6),
         ui.Column("name", gives=True, rank=1),

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from holdfast.cli import framework as ui
 from holdfast.cli.demo.job import PAGES
@@ -53,20 +53,13 @@ def demo(cli: ui.Cli) -> int:
     tell = _teller(cli)
     with CheckpointManager(address) as manager:
         _check_new(manager)
-        told = _story(tell, address, manager)
+        document, steps = _story(tell, address, manager)
         make_runs(manager)
-        runs = [run for run in _RUNS if manager.reader.run(run) is not None]
-    document = Demo(
-        storage=address,
-        killed_after=told.killed_after,
-        resumed_at=told.resumed_at,
-        pages_read=told.pages,
-        read_twice=told.twice,
-        sound=told.sound,
-        runs=runs,
-    )
+        document.runs = [run for run in _RUNS if manager.reader.run(run) is not None]
     cli.give(document, lambda: _report(document))
-    return 0 if told.good else 1
+    # A page is read twice if the kill falls between its reading and its save.
+    whole = steps == len(PAGES) == document.pages_read and document.read_twice <= 1
+    return 0 if document.sound and whole else 1
 
 
 def _check_new(manager: CheckpointManager) -> None:
@@ -86,21 +79,8 @@ def _teller(cli: ui.Cli) -> Callable[..., None]:
     return cli.say
 
 
-class _Told(NamedTuple):
-    killed_after: int
-    resumed_at: int
-    pages: int
-    twice: int
-    steps: int
-    sound: bool
-
-    @property
-    def good(self) -> bool:
-        """A page is read twice if the kill falls between its reading and its save."""
-        return self.sound and self.steps == len(PAGES) == self.pages and self.twice <= 1
-
-
-def _story(tell: Callable[..., None], address: str, manager: CheckpointManager) -> _Told:
+def _story(tell: Callable[..., None], address: str, manager: CheckpointManager) -> tuple[Demo, int]:
+    """Tell what happens to the job; the steps that its journal has without a gap."""
     with tempfile.TemporaryDirectory() as directory:
         calls = Path(directory) / "calls"
         words = [sys.executable, "-m", "holdfast.cli.demo.job", address, str(calls)]
@@ -113,14 +93,16 @@ def _story(tell: Callable[..., None], address: str, manager: CheckpointManager) 
     entries = manager.list_checkpoints("crawl", kind="routine")[::-1]
     resumed = next((one.step for one in entries if one.metadata.get("attempt") == 2), 0)
     steps = [one.step for one in entries]
-    return _Told(
-        killed_after,
-        resumed,
-        len(set(read)),
-        len(read) - len(set(read)),
-        len(steps) if steps == list(range(1, len(steps) + 1)) else 0,
-        bool(manager.verify("crawl")[0]),
+    document = Demo(
+        storage=address,
+        killed_after=killed_after,
+        resumed_at=resumed,
+        pages_read=len(set(read)),
+        read_twice=len(read) - len(set(read)),
+        sound=bool(manager.verify("crawl")[0]),
+        runs=[],
     )
+    return document, len(steps) if steps == list(range(1, len(steps) + 1)) else 0
 
 
 def _start(tell: Callable[..., None], words: list[str], kill_after: int | None = None) -> int:
