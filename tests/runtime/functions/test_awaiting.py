@@ -204,3 +204,26 @@ def test_many_calls_that_are_awaited_together_cost_no_more_each() -> None:
         return looked.call_count
 
     assert looks(1600) < 5 * looks(400)
+
+
+@pytest.mark.parametrize("part", ["parallel", "chain", "predicate"])
+def test_parts_of_a_graph_that_do_not_await_fail_with_the_hint(part: str) -> None:
+    def forgets(*args: Any) -> bool:
+        effect("pay", str, 5)
+        return True
+
+    async def node(state: Any) -> None:
+        if part == "parallel":
+            await holdfast.process_parallel([1], forgets)
+        elif part == "chain":
+            await holdfast.process_chain([1], state, forgets)
+
+    graph = StateGraph("g", storage=MemoryStorage())
+    graph.add_node("n", node)
+    graph.add_node("end", lambda state: None)
+    graph.add_edge("n", "end", forgets if part == "predicate" else None)
+    graph.set_entry_point("n")
+    graph.set_exit_point("end")
+    with pytest.raises(StepError, match="not awaited") as caught:
+        graph.run_sync(run_id="r")
+    assert "write `await` before the call" in caught.value.hint

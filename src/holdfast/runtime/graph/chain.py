@@ -80,6 +80,7 @@ async def process_chain(
 def _failure(parts: Parts, index: int, item: Any, value: Any, error: Exception) -> StepError:
     return StepError(
         f"item {index} of the chain failed: {shown(error)}",
+        hint=getattr(error, "hint", ""),
         node=parts.node,
         index=index,
         item=item,

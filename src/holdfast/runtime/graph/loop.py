@@ -34,7 +34,7 @@ from holdfast.errors import (
     Interrupted,
     StepError,
 )
-from holdfast.runtime.graph.edges import describe
+from holdfast.runtime.graph.edges import Predicate, describe
 from holdfast.runtime.graph.node_result import (
     PASS_THROUGH_ERRORS,
     EndRun,
@@ -266,10 +266,7 @@ class Loop(msgspec.Struct, eq=False):
             for index, edge in enumerate(self._plan.edges.get(node, ())):
                 if emit is not None:
                     emit("edge.evaluate", edge.facts(index))
-                taken = edge.predicate is None or edge.predicate(state)
-                if taken is not True and inspect.isawaitable(taken):
-                    taken = await taken
-                if not taken:
+                if edge.predicate is not None and not await _is_true(edge.predicate, state):
                     continue
                 if emit is not None:
                     facts = {"predicate_name": describe(edge.predicate), "predicate_result": True}
@@ -504,3 +501,9 @@ def _noted_on(failure: BaseException) -> Iterator[None]:
         yield
     except HoldfastError as problem:
         failure.add_note(f"holdfast: the state at this point was not saved: {problem}")
+
+
+async def _is_true(predicate: Predicate, state: State) -> bool:
+    with AwaitsAll():
+        said = predicate(state)
+        return bool(await said if said is not True and inspect.isawaitable(said) else said)

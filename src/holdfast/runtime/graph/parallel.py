@@ -172,6 +172,7 @@ class _Batch(msgspec.Struct, eq=False):
     def _failure(self, index: int) -> StepError:
         return StepError(
             f"item {index} failed: {shown(self._errors[index])}",
+            hint=getattr(self._errors[index], "hint", ""),
             node=self._parts.node,
             index=index,
             item=self.items[index],
