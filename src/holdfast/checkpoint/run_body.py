@@ -179,24 +179,16 @@ def other_items(run_id: str, done: int) -> ShapeError:
 class _InsideCall(CallContext):
     """Positions of the calls that a recorded call makes itself: ``pay@4/charge@1``."""
 
-    __slots__ = ("_awaited", "_counts", "_place", "_spot")
+    __slots__ = ("_counts", "_place", "awaited", "spot")
+    awaited: bool | None
+    spot: Spot
 
     def __init__(self, outer: CallContext, place: str, awaited: bool | None) -> None:
         super().__init__(outer.emit, outer.recording)
-        self._awaited = awaited
+        self.awaited = awaited
         self._place = place
-        self._spot = outer.spot
+        self.spot = outer.spot
         self._counts: dict[str, int] = {}
-
-    @property
-    def awaited(self) -> bool | None:
-        """True if the function of the call is async."""
-        return self._awaited
-
-    @property
-    def spot(self) -> Spot:
-        """The position of the outer call."""
-        return self._spot
 
     def place(self, name: str, key: str | None) -> str:
         """The id of the next call."""

@@ -383,8 +383,8 @@ class StepContext(CallContext):
     """The position of running code in a graph, for `effect` and `interrupt`."""
 
     __slots__ = (
-        "_awaited",
         "_within",
+        "awaited",
         "children",
         "counts",
         "node",
@@ -393,6 +393,8 @@ class StepContext(CallContext):
         "session",
         "step",
     )
+    awaited: bool | None
+    """None if it is not known: a plain node may return what is to be awaited."""
 
     def __init__(
         self,
@@ -408,7 +410,7 @@ class StepContext(CallContext):
     ) -> None:
         super().__init__(emit, session)
         self._within = within
-        self._awaited = awaited
+        self.awaited = awaited
         self.session = session
         self.scope = scope
         self.step = step
@@ -417,11 +419,6 @@ class StepContext(CallContext):
         """An object of the executing runtime, for what is nested in the step."""
         self.counts: dict[str, int] | None = None
         self.children = 0
-
-    @property
-    def awaited(self) -> bool | None:
-        """Of a node it is not known: a plain one may return what is to be awaited."""
-        return self._awaited
 
     def enter(self, step: int, node: str) -> None:
         """Begin a step."""

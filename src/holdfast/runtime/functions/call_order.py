@@ -28,10 +28,11 @@ class CallOrder(CallContext):
     """Numbers the calls of a function, of a child, or of one branch of a `gather`."""
 
     __slots__ = (
-        *("_awaited", "_count", "_prefix", "_recorded", "_scope"),
-        *("frees", "mark"),
+        *("_prefix", "_recorded", "_scope"),
+        *("awaited", "count", "frees", "mark"),
     )
     recording: Recording
+    awaited: bool | None
 
     def __init__(
         self,
@@ -47,8 +48,9 @@ class CallOrder(CallContext):
         super().__init__(emit, recording)
         self._recorded = recorded
         self._prefix = prefix
-        self._count = 0
-        self._awaited = awaited
+        self.count = 0
+        """The calls so far."""
+        self.awaited = awaited
         self.frees = frees
         """True if a wait ends this execution instead of lasting."""
         self._scope = current_stop_scope()
@@ -56,19 +58,9 @@ class CallOrder(CallContext):
         """Saves the run's status while it waits."""
 
     @property
-    def awaited(self) -> bool | None:
-        """True in an async function: waits are awaited."""
-        return self._awaited
-
-    @property
-    def count(self) -> int:
-        """The calls so far."""
-        return self._count
-
-    @property
     def spot(self) -> Spot:
         """The position that notes are written at."""
-        return Spot("", self._count, self._prefix[:-1])
+        return Spot("", self.count, self._prefix[:-1])
 
     def place(self, name: str, key: str | None) -> str:
         """The id of the next call, ``charge@3``; a `ShapeError` if another is recorded."""
@@ -80,13 +72,13 @@ class CallOrder(CallContext):
         return f"{_safe(name)}@{position}"
 
     def _next(self, name: str) -> str:
-        position = f"{self._prefix}{self._count + 1}"
+        position = f"{self._prefix}{self.count + 1}"
         known = self._recorded.names.get(position)
         if known is None:
             self.check_stop()
         elif known != _safe(name):
             raise self._changed(position, repr(known), name)
-        self._count += 1
+        self.count += 1
         return position
 
     def check_stop(self) -> None:
@@ -120,8 +112,8 @@ class CallOrder(CallContext):
 
     def branches(self, number: int) -> list[CallOrder]:
         """The orders of the calls in so many branches, at the next position."""
-        self._count += 1
-        position = f"{self._prefix}{self._count}"
+        self.count += 1
+        position = f"{self._prefix}{self.count}"
         if position in self._recorded.names:
             raise self._changed(position, repr(self._recorded.names[position]), "gather")
         return [self._inside(f"{position}:{branch}/", True) for branch in range(number)]
@@ -131,7 +123,7 @@ class CallOrder(CallContext):
 
         Then the position is left to that call.
         """
-        position = f"{self._prefix}{self._count + 1}"
+        position = f"{self._prefix}{self.count + 1}"
         known = self._recorded.names.get(position)
         if (known is not None and known != _safe(name)) or (
             known is None and position in self._recorded.groups
