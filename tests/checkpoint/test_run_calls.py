@@ -310,6 +310,15 @@ def test_a_loop_may_get_more_items(db: str, kill: killed) -> None:
         assert [*run.each([0, 1, 2, 3])] == [1, 2, 3]
 
 
+def test_a_completed_run_pays_for_no_further_item(db: str) -> None:
+    paid: list[str] = []
+    for pages in (["a", "b"], ["a", "b", "c"]):
+        with holdfast.run("r", storage=db) as run:
+            for page in run.each(pages):
+                run.call(paid.append, page)
+    assert (run.completed, paid) == (True, ["a", "b"])
+
+
 async def test_async_loops_resume_too(db: str, bank: Bank, kill: killed) -> None:
     async def orders() -> AsyncIterator[int]:
         for number in range(4):
