@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
-from typing import TypeVar
+from contextlib import AbstractContextManager
+from contextvars import ContextVar, Token
+from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
 
-@contextmanager
-def during(variable: ContextVar[T], value: T) -> Iterator[None]:
+class _Block(AbstractContextManager[None], Generic[T]):
+    """A block in which a variable has a value; each recorded call has one."""
+
+    __slots__ = ("_token", "_value", "_variable")
+
+    def __init__(self, variable: ContextVar[T], value: T) -> None:
+        self._variable = variable
+        self._value = value
+
+    def __enter__(self) -> None:
+        self._token: Token[T] = self._variable.set(self._value)
+
+    def __exit__(self, *_: object) -> None:
+        self._variable.reset(self._token)
+
+
+def during(variable: ContextVar[T], value: T) -> AbstractContextManager[None]:
     """Give *variable* a value for the block."""
-    token = variable.set(value)
-    try:
-        yield
-    finally:
-        variable.reset(token)
+    return _Block(variable, value)

@@ -14,7 +14,7 @@ import threading
 import time
 import uuid
 import warnings
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from datetime import UTC, datetime
 from types import FunctionType
 from typing import Any, Literal, TypeVar
@@ -213,12 +213,10 @@ class EffectCall:
         self.spot = context.spot
         self._located: tuple[str, Effect | None, str] | None = None
 
-    @contextlib.contextmanager
-    def body(self, awaited: bool | None) -> Iterator[None]:
-        """Run the function of the call: what it calls is recorded as inside this call."""
+    def body(self, awaited: bool | None) -> contextlib.AbstractContextManager[None]:
+        """A block for the function of the call, whose own calls are inside this one."""
         assert self._located is not None
-        with self._context.inside(self._located[0], awaited).active(), AwaitsAll():
-            yield
+        return self._context.inside(self._located[0], awaited).active()
 
     def locate(self, key: str | None, digest: str) -> None:
         """Take the next position; `actions` does so if this was not called."""
@@ -442,7 +440,7 @@ async def perform(
                     durable = wait or not action.outcome
                     await call.ledger.write(action.entry, call.spot, wait=durable)
                 elif type(action) is _Call:
-                    with call.body(inspect.iscoroutinefunction(fn) or None):
+                    with call.body(inspect.iscoroutinefunction(fn) or None), AwaitsAll():
                         result = await _attempt(fn, args, kwargs, action.key, call.attempts)
                 elif type(action) is _Probe:
                     assert call.probe is not None
@@ -480,7 +478,7 @@ def perform_now(
                 if type(action) is _Write:
                     call.ledger.write_now(action.entry, call.spot)
                 elif type(action) is _Call:
-                    with call.body(False):
+                    with call.body(False), AwaitsAll():
                         result = _attempt_now(fn, args, kwargs, action.key, call.attempts)
                 elif type(action) is _Probe:
                     assert call.probe is not None
