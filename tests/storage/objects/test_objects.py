@@ -102,6 +102,25 @@ def test_a_resume_after_packing_is_three_requests_however_long_the_run(
         assert len(fake.requests) <= 3, fake.requests
 
 
+def test_a_resume_from_a_large_keyframe_is_three_requests(fake: FakeObjects) -> None:
+    text = os.urandom(200_000).hex()
+    with (
+        ObjectStorage("s3://bucket/runs", compress=False) as storage,
+        CheckpointManager(storage) as manager,
+    ):
+        state = State.new({"text": text, "log": []}, run_id="run")
+        for n in range(3 * packs.LOOSE):
+            state = state.append("log", n)
+            manager.save_checkpoint(state)
+    with ObjectStorage("s3://bucket/runs") as storage, CheckpointManager(storage) as manager:
+        fake.requests.clear()
+        assert len(manager.resume_from_latest("run")["log"]) == 3 * packs.LOOSE
+        assert len(fake.requests) <= 3, fake.requests
+        assert all(manager.verify())
+        storage.delete("run", erase=[1])
+    assert not [key for key, (data, *_) in fake.objects.items() if text.encode() in data]
+
+
 def test_many_saves_cost_little_more_than_one_request_each(fake: FakeObjects) -> None:
     with ObjectStorage("s3://bucket/runs") as storage:
         writer = JournalWriter()

@@ -208,10 +208,16 @@ class Packs:
         if view.newest is None or view.newest.seq not in view.rows:
             return []
         header = header_of(view.run_id, view.newest)
-        first = header.key_seq or header.seq
-        chain = [seq for seq in view.bodies if seq >= first]
-        light = sum(view.rows[seq].size for seq in chain) <= _REPEATED
-        return chain if light else []
+        chain = [seq for seq in view.rows if seq >= (header.key_seq or header.seq)]
+        if sum(view.rows[seq].size for seq in chain) > _REPEATED:
+            return []
+        for seq in chain:
+            if seq not in view.bodies:  # too large to be held until now
+                data = self._bucket.get(view.large[view.rows[seq].pos].key)
+                if not data:
+                    raise StaleView
+                view.bodies |= decode(data).bodies
+        return chain
 
     def _write_base(self, view: LogView, packs: Sequence[PackRef], inline: Sequence[int]) -> bool:
         entry = LogEntry(
