@@ -22,7 +22,10 @@ MOST = 128
 LOOKS = 50
 """One in so many is verified in full, which looks every checkpoint up by its id."""
 SEQS = slice(*(int(n) if n else None for n in os.environ.get("HOLDFAST_RECORDS", ":").split(":")))
-"""Which of the records are damaged in turn: all, or a part of them for a shorter job."""
+"""Which of the records are damaged in turn: all, or a part of them for a shorter job.
+
+Of odd ones the header is damaged, of even ones the body: with an odd stride, both in turn.
+"""
 
 pytestmark = pytest.mark.timeout(36_000 if FULL else 300)
 
