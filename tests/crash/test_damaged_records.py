@@ -48,7 +48,9 @@ def test_a_damaged_record_costs_at_most_the_checkpoints_up_to_the_next_keyframe(
         with CheckpointManager(stored.address) as manager:
             if stored.lies_alone:
                 only_these_are_lost(stored, manager, lost)
-            assert is_known(manager, whole=tried % LOOKS == 0)
+            if not is_known(manager, whole=tried % LOOKS == 0):
+                assert not stored.lies_alone
+                only_these_are_lost(stored, manager, range(0))  # another object has it as well
         go_on(stored, lost.start - 1 if lost.stop > STEPS else STEPS)
         if not stored.lies_alone:
             with CheckpointManager(stored.address) as manager:
