@@ -121,6 +121,22 @@ def test_a_resume_from_a_large_keyframe_is_three_requests(fake: FakeObjects) -> 
     assert not [key for key, (data, *_) in fake.objects.items() if text.encode() in data]
 
 
+def test_the_newest_checkpoint_is_found_without_a_look_at_the_older_ones(
+    fake: FakeObjects,
+) -> None:
+    with ObjectStorage("s3://bucket/runs") as storage, CheckpointManager(storage) as manager:
+        state = State.new({"n": 0}, run_id="run")
+        for n in range(300):
+            manager.save_checkpoint(state := state.set("n", n))
+    with ObjectStorage("s3://bucket/runs") as storage, CheckpointManager(storage) as manager:
+        fake.requests.clear()
+        newest = manager.latest("run")
+        assert newest is not None
+        assert newest.seq == 300
+        assert len(fake.requests) <= packs.LOOSE + 4, fake.requests
+        assert not storage._packs._indexes, "no pack was opened"
+
+
 def test_many_saves_cost_little_more_than_one_request_each(fake: FakeObjects) -> None:
     with ObjectStorage("s3://bucket/runs") as storage:
         writer = JournalWriter()

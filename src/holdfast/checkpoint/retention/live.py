@@ -234,6 +234,8 @@ class RetentionManager:
 
     def _marking(self, run: RunInfo, after: int) -> list[Header]:
         """The notes that mark checkpoints of a run after that record, oldest first."""
+        if run.checkpoints == run.seq:  # each record is a checkpoint
+            return []
         if not after:
             queries = (RecordQuery(run_id=run.run_id, kind=k, notes=True) for k in MARKING)
             found = [header for query in queries for header in self._storage.headers(query)]

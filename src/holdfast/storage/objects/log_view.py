@@ -32,6 +32,7 @@ class LogView:
         self.head: Head | None = None
         self.newest: LogRow | None = None
         self.rows: dict[int, LogRow] = {}
+        self._seqs: list[int] = []
         self.bodies: dict[int, bytes] = {}
         self.packs: list[PackRef] = []
         self.bases: list[int] = []
@@ -54,10 +55,17 @@ class LogView:
         """The changes since the newest base."""
         return self.pos - self.base
 
+    @property
+    def seqs(self) -> list[int]:
+        """The seqs of the rows that are held, in order."""
+        if len(self._seqs) != len(self.rows):
+            self._seqs = sorted(self.rows)
+        return self._seqs
+
     def apply(self, entry: LogEntry, bodies: Mapping[int, bytes], size: int, index: int) -> None:
         """Follow *entry*, the next of the log or a base; *size*, *index* are its object's."""
         if entry.base == entry.pos:
-            self.rows, self.bodies, self.large = {}, {}, {}
+            self.rows, self._seqs, self.bodies, self.large = {}, [], {}, {}
             self.packs, self.bases = list(entry.packs), list(entry.bases)
             self.hidden, self.erased = seqs_in(entry.hidden), list(entry.erased)
             self.based, self.based_rows = (size, index), [row.seq for row in entry.rows]
@@ -82,6 +90,7 @@ class LogView:
         """Forget the records of some ranges."""
         self.erased = merge_ranges([*self.erased, *ranges])
         for seq in [seq for seq in self.rows if self.is_erased(seq)]:
+            self._seqs = []
             del self.rows[seq]
             self.bodies.pop(seq, None)
         self.hidden = {seq for seq in self.hidden if not self.is_erased(seq)}

@@ -73,17 +73,17 @@ class Packs:
         self, view: LogView, first: int, last: int, *, down: bool = False, whole: bool = False
     ) -> Iterator[tuple[LogRow, PackRef | None]]:
         sign = -1 if down else 1
-        inline = sorted(seq for seq in view.rows if first <= seq <= last)
-        near = _needed(view.packs, inline, first, last)
-        inline.sort(reverse=down)
+        seqs = view.seqs
+        near = _needed(view.packs, seqs, first, last)
+        held = range(bisect_left(seqs, first), bisect_right(seqs, last))[::sign]
         queue = [(-pack.last if down else pack.first, n, -1) for n, pack in enumerate(near)]
         heapify(queue)
         opened: dict[int, list[LogRow]] = {}
         place, before = 0, -(1 << 63)
-        while queue or place < len(inline):
+        while queue or place < len(held):
             pack: PackRef | None
-            if place < len(inline) and (not queue or sign * inline[place] <= queue[0][0]):
-                row = view.rows[inline[place]]
+            if place < len(held) and (not queue or sign * seqs[held[place]] <= queue[0][0]):
+                row = view.rows[seqs[held[place]]]
                 pack = view.large.get(row.pos)
                 place += 1
             else:
