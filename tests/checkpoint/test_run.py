@@ -23,6 +23,7 @@ from holdfast.errors import (
     InDoubtError,
     Interrupted,
     LeaseHeldError,
+    StorageFullError,
     UsageError,
 )
 
@@ -332,6 +333,25 @@ def test_an_item_that_was_broken_off_begins_with_the_state_it_began_with(
                     raise error
     assert run.completed
     assert run.state == {"total": 28, "seen": [*range(8)]}
+
+
+def test_a_step_that_could_not_be_saved_has_ended(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with CheckpointManager(address) as manager:
+        append = manager.storage.append
+        full = iter([False, True])
+
+        def append_if_there_is_room(batches: Any) -> Any:
+            if next(full, False):
+                raise StorageFullError("no room left")
+            return append(batches)
+
+        monkeypatch.setattr(manager.storage, "append", append_if_there_is_room)
+        with pytest.raises(StorageFullError), holdfast.run("r", storage=manager) as run:
+            for step in range(1, 4):
+                run.checkpoint(a=step)
+        assert newest_of(manager)[:3] == ("failed", 2, {"a": 2})
 
 
 @pytest.mark.parametrize("every", [1, 3])

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from contextvars import ContextVar
+from weakref import WeakSet
 
 from holdfast.checkpoint.journal import Journal
 from holdfast.core.context import during
@@ -44,6 +45,8 @@ class GrantedLease:
 
 
 _granted: ContextVar[GrantedLease | None] = ContextVar("holdfast_granted", default=None)
+_in_use: WeakSet[RunLease] = WeakSet()
+"""The leases that this process holds."""
 
 
 class RunLease:
@@ -68,8 +71,6 @@ class RunLease:
         self._on_lost = on_lost
         self._lease: Lease | None = None
         self._stop = threading.Event()
-        self._taken = threading.Event()
-        self._refused: BaseException | None = None
         self._thread: threading.Thread | None = None
         self._grant: GrantedLease | None = None
         self.lost: HoldfastError | None = None
@@ -89,36 +90,43 @@ class RunLease:
             if granted.lost is not None:
                 self._lose(granted.lost)
         elif isinstance(storage, Leasing):
-            # No signal is handled in that thread, so what it takes is known and can be released.
+            try:
+                self._use(
+                    storage.take_lease(
+                        self._run_id, this_process(), now=time.time(), ttl=self._seconds
+                    )
+                )
+            except BaseException as error:
+                if not isinstance(error, Exception) and self._lease is None:
+                    self._abandon_taken(storage)
+                raise
             self._thread = threading.Thread(
-                target=self._hold, name=f"holdfast-lease-{self._run_id[:20]}", daemon=True
+                target=self._renew,
+                args=(storage,),
+                name=f"holdfast-lease-{self._run_id[:20]}",
+                daemon=True,
             )
             self._thread.start()
-            self._taken.wait()
-            if self._refused is not None:
-                raise self._refused
-            assert self._lease is not None
-            self._use(self._lease)
         return self
 
-    def _hold(self) -> None:
-        """Take the lease, and renew it until it is released."""
-        storage = self._journal.storage
-        assert isinstance(storage, Leasing)
-        try:
-            lease = storage.take_lease(
-                self._run_id, this_process(), now=time.time(), ttl=self._seconds
-            )
-        except BaseException as error:
-            self._refused = error
-            self._taken.set()
-            return
-        self._lease = lease
-        self._taken.set()
-        self._renew(storage)
+    def _abandon_taken(self, storage: Leasing) -> None:
+        """Abandon the lease if Ctrl-C came after it was stored and before it was known here."""
+        with suppress(Exception):
+            lease = storage.lease_of(self._run_id)
+            if lease is not None and lease.owner == this_process() and not self._is_used(lease):
+                abandon(lease)
+
+    def _is_used(self, lease: Lease) -> bool:
+        return any(
+            other._lease is not None
+            and other._lease.epoch == lease.epoch
+            and other._run_id == lease.run_id
+            for other in list(_in_use)
+        )
 
     def _use(self, lease: Lease) -> None:
         self._lease = lease
+        _in_use.add(self)
         self._journal.invalidate(self._run_id)
         self._journal.epochs[self._run_id] = lease.epoch
 
@@ -144,6 +152,7 @@ class RunLease:
                 raise
             logger.warning("run %s: its lease was not released: %s", self._run_id, error)
         finally:
+            _in_use.discard(self)
             self._thread = self._lease = None
             if lease is not None and self._journal.epochs.get(self._run_id) == lease.epoch:
                 del self._journal.epochs[self._run_id]

@@ -38,7 +38,7 @@ from holdfast.checkpoint.run_body import LoopProgress, RunContext, other_items, 
 from holdfast.core.policy import Clockwork, Triggers, check_above_zero
 from holdfast.core.records import check_run_id, digest_of
 from holdfast.core.state import NO_METADATA, Place, read_metadata
-from holdfast.errors import EncodeError, Interrupted, UsageError
+from holdfast.errors import EncodeError, Interrupted, StorageError, UsageError
 from holdfast.storage.base import Storage
 
 T = TypeVar("T")
@@ -137,6 +137,8 @@ class Run:
         self._awaits = AwaitsAll()
         self._past: list[tuple[str, int]] = []
         """Bodies whose calls up to a step are settled by the next save."""
+        self._unsaved: StorageError | None = None
+        """The last failure to save a step that has ended."""
         self._tokens: tuple[Token[StepContext | None], Token[CallContext | None]] | None = None
 
     @property
@@ -364,7 +366,11 @@ class Run:
         # The same state may fail again, with another text.
         force = bool(error) and error != self._told_before(opened)
         extra = {"error": error} if error else None
-        saved = opened.save(place, self._state, notes=kept, extra=extra, force=force)
+        try:
+            saved = opened.save(place, self._state, notes=kept, extra=extra, force=force)
+        except StorageError as unsaved:
+            self._unsaved = unsaved
+            raise
         if saved:
             self.checkpoint_id = saved
             opened.begin = None
@@ -444,10 +450,10 @@ class Run:
             raise
 
     def _save_broken_off(self, error: BaseException) -> None:
-        """Save the reason why the run ended here, with the state of its last saved step.
+        """Save the reason why the run ended here, with the state of its last step.
 
-        The step that was broken off is executed again, as after a kill, so nothing that it changed
-        is kept.
+        A step that was broken off is executed again, as after a kill, so nothing that it changed
+        is kept. One that could not be saved has ended: it is saved now if that is possible.
         """
         kind, status = _ending(error)
         opened = self._run
@@ -456,7 +462,8 @@ class Run:
         text = failure_text(describe(error), opened.hook_manager) if failed else ""
         told = {"error": type(error).__name__} if status != "waiting" else {}
         try:
-            self._go_back(opened)
+            if error is not self._unsaved:
+                self._go_back(opened)
             self._save(kind, status, metadata=told, error=text)
         except Exception as failure:  # whatever it is, it must not hide the user's error
             error.add_note(f"{_NOT_SAVED}: {failure}")
