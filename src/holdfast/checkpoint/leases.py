@@ -110,7 +110,7 @@ class RunLease:
         return self
 
     def _abandon_taken(self, storage: Leasing) -> None:
-        """Abandon the lease if Ctrl-C came after it was stored and before it was known here."""
+        """Abandon a lease that was stored when Ctrl-C came, and is not known here."""
         with suppress(Exception):
             lease = storage.lease_of(self._run_id)
             if lease is not None and lease.owner == this_process() and not self._is_used(lease):
