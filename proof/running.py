@@ -14,6 +14,9 @@ from proof.rows import Row, merged
 __all__ = ["Collector", "run", "with_control"]
 
 _ROOT = Path(__file__).parents[1]
+# All proofs run in one process, and several of their plugins import what tests share.
+_AGAIN = "ignore:Module already imported:pytest.PytestAssertRewriteWarning"
+_OPTIONS = ("-q", "--no-header", "-p", "no:cacheprovider", "-W", _AGAIN)
 
 
 class Collector:
@@ -54,7 +57,7 @@ def run(name: str) -> list[Row]:
     paths = [str(_ROOT / path) for path in PROOFS[name].tests]
     # Standard output is for the table.
     with contextlib.redirect_stdout(sys.stderr):
-        pytest.main(["-q", "--no-header", "-p", "no:cacheprovider", *paths], plugins=[collector])
+        pytest.main([*_OPTIONS, *paths], plugins=[collector])
     return with_control(name, merged(collector.rows))
 
 

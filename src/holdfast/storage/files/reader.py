@@ -204,6 +204,7 @@ class JournalFiles:
         The run is gone once this is noted in `.deleting`, whatever becomes of its files.
         """
         files = self._listing.of(medium)
+        self.forget(medium)  # an error may come after the note was stored
         with root.folder(_DELETING, create=True) as notes:
             notes.put(medium, b"%d\n" % max((file.ordinal for file in files), default=0))
         self._finish_removal(root, medium, files)
