@@ -220,12 +220,15 @@ def test_an_effect_needs_a_name_and_a_function() -> None:
         effect("size", "len")  # type: ignore[arg-type]
 
 
-def test_an_iterator_or_a_class_cannot_be_stored() -> None:
+def returns_nothing() -> None: ...
+
+
+def test_an_iterator_or_a_function_cannot_be_stored() -> None:
     @workflow
     def returns(what: str) -> Any:
-        return iter([1]) if what == "iterator" else int
+        return iter([1]) if what == "iterator" else returns_nothing
 
     with pytest.raises(EncodeError, match="store a list of its items"):
         returns.run("iterator", run_id="a", storage=MemoryStorage())
-    with pytest.raises(EncodeError, match="the class int cannot be stored"):
-        returns.run("class", run_id="b", storage=MemoryStorage())
+    with pytest.raises(EncodeError, match="the function returns_nothing cannot be stored"):
+        returns.run("function", run_id="b", storage=MemoryStorage())
