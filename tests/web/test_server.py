@@ -129,9 +129,11 @@ def test_an_approval_is_told_to_other_browsers_and_the_command_within_a_second(
         assert token is not None
         fields = {"id": "report-wed", "waiting": "approve@6", "how": "approve"}
         told: list[float] = []
+        opened = threading.Event()
 
         def listen() -> None:
             with browser.stream("GET", f"{page}api/changes?after=x") as answer:
+                opened.set()
                 for line in answer.iter_lines():
                     if '"kind":"answer"' in line and '"report-wed"' in line:
                         told.append(time.monotonic())
@@ -139,6 +141,7 @@ def test_an_approval_is_told_to_other_browsers_and_the_command_within_a_second(
 
         listener = threading.Thread(target=listen)
         listener.start()
+        assert opened.wait(30)
         began = time.monotonic()
         answer = browser.post(
             f"{page}act/answer",
