@@ -9,8 +9,8 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class _Block(AbstractContextManager[None], Generic[T]):
-    """A block in which a variable has a value; each recorded call has one."""
+class during(AbstractContextManager[None], Generic[T]):
+    """Give *variable* a value for the block; each recorded call has one."""
 
     __slots__ = ("_token", "_value", "_variable")
 
@@ -23,8 +23,3 @@ class _Block(AbstractContextManager[None], Generic[T]):
 
     def __exit__(self, *_: object) -> None:
         self._variable.reset(self._token)
-
-
-def during(variable: ContextVar[T], value: T) -> AbstractContextManager[None]:
-    """Give *variable* a value for the block."""
-    return _Block(variable, value)

@@ -18,52 +18,22 @@ T = TypeVar("T")
 _MANY = 64
 
 
-class _Created:
-    """The awaitable calls that a block has created, but for those that began."""
-
-    __slots__ = ("_limit", "calls")
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[str, Coroutine[Any, Any, Any]]] = []
-        self._limit = _MANY
-
-    def add(self, what: str, made: Coroutine[Any, Any, Any]) -> None:
-        """Remember a call, and now and then drop those that began."""
-        if len(self.calls) >= self._limit:
-            self.calls = self.left()
-            self._limit = max(_MANY, 2 * len(self.calls))
-        self.calls.append((what, made))
-
-    def left(self) -> list[tuple[str, Coroutine[Any, Any, Any]]]:
-        """The calls that nothing has awaited yet."""
-        return [one for one in self.calls if _is_unawaited(one[1])]
-
-
-_CREATED: ContextVar[_Created | None] = ContextVar("holdfast_created", default=None)
-"""The calls of the innermost code of a run."""
-
-
-def to_await(what: str, made: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
-    """*made*, which the running code must await; *what* names it in the error if not."""
-    created = _CREATED.get()
-    if created is not None:
-        created.add(what, made)
-    return made
-
-
 class AwaitsAll:
     """A block of user code whose awaitable calls must all be awaited when it ends."""
 
-    __slots__ = ("_created", "_token")
+    __slots__ = ("_calls", "_limit", "_token")
 
     def __enter__(self) -> Self:
-        self._created = _Created()
-        self._token: Token[_Created | None] = _CREATED.set(self._created)
+        self._calls: list[tuple[str, Coroutine[Any, Any, Any]]] = []
+        self._limit = _MANY
+        self._token: Token[AwaitsAll | None] = _INNERMOST.set(self)
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        _CREATED.reset(self._token)
-        left = self._created.left()
+        _INNERMOST.reset(self._token)
+        if not self._calls:
+            return
+        left = self._left()
         for _, made in left:
             made.close()
         if left and error is None:
@@ -72,6 +42,29 @@ class AwaitsAll:
                 " so it did not happen",
                 hint="write `await` before the call, in an async function",
             )
+
+    def add(self, what: str, made: Coroutine[Any, Any, Any]) -> None:
+        """Remember a call, and now and then drop those that began."""
+        if len(self._calls) >= self._limit:
+            self._calls = self._left()
+            self._limit = max(_MANY, 2 * len(self._calls))
+        self._calls.append((what, made))
+
+    def _left(self) -> list[tuple[str, Coroutine[Any, Any, Any]]]:
+        """The calls that nothing has awaited yet."""
+        return [one for one in self._calls if _is_unawaited(one[1])]
+
+
+_INNERMOST: ContextVar[AwaitsAll | None] = ContextVar("holdfast_awaits", default=None)
+"""The block of the innermost code of a run."""
+
+
+def to_await(what: str, made: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+    """*made*, which the running code must await; *what* names it in the error if not."""
+    block = _INNERMOST.get()
+    if block is not None:
+        block.add(what, made)
+    return made
 
 
 def _is_unawaited(made: Coroutine[Any, Any, Any]) -> bool:

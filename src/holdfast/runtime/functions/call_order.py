@@ -132,15 +132,11 @@ class CallOrder(CallContext):
         return self.place(name, None)
 
     def _inside(self, prefix: str, awaited: bool | None) -> CallOrder:
-        return CallOrder(
-            self.recording,
-            self._recorded,
-            awaited=awaited,
-            frees=self.frees,
-            mark=self.mark,
-            prefix=prefix,
-            emit=self.emit,
-        )
+        made = CallOrder.__new__(CallOrder)  # a copy, made for every recorded call
+        made.recording, made.emit, made.mark = self.recording, self.emit, self.mark
+        made._recorded, made._scope, made.frees = self._recorded, self._scope, self.frees
+        made._prefix, made.awaited, made.count, made.failed = prefix, awaited, 0, {}
+        return made
 
 
 @lru_cache(maxsize=1024)

@@ -60,6 +60,8 @@ class Typed:
 
     def read(self, value: Any) -> Any:
         """A recorded result in the type that the function returns."""
+        if type(value) is self._hints.get("return"):
+            return value
         what = f"the recorded result of {self._name} does not fit its annotation"
         hint = "correct the annotation and resume: the result is kept"
         return self._result(value, ShapeError, what, hint)
