@@ -306,7 +306,8 @@ class EffectCall:
         )
 
     def _made(self, entry: Effect) -> _Actions:
-        self._say("effect.start", entry)
+        if self._context.emit is not None:
+            self._say("effect.start", entry)
         started = time.perf_counter()
         while True:
             try:
@@ -381,9 +382,11 @@ class EffectCall:
             tokens=int(spent.get("tokens", 0)),
             dollars=float(spent.get("dollars", 0.0)),
         )
-        self._context.ended(ended, self._key, failed=False)
+        if self._context.failed:
+            self._context.ended(ended, self._key, failed=False)
         yield _Write(ended, outcome=True)
-        self._say("effect.complete", ended)
+        if self._context.emit is not None:
+            self._say("effect.complete", ended)
 
     def _encoded(self, entry: Effect, value: Any) -> bytes:
         try:
@@ -608,8 +611,9 @@ def _with_key(fn: Callable[..., Any], kwargs: dict[str, Any], key: str) -> dict[
 
 def args_digest(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
     """A digest of arguments; of one that cannot be stored, only the type counts."""
-    parts = [_text(value) for value in args]
-    parts += [name.encode() + b"=" + _text(kwargs[name]) for name in sorted(kwargs)]
+    parts = list(map(_text, args))
+    if kwargs:
+        parts += [name.encode() + b"=" + _text(kwargs[name]) for name in sorted(kwargs)]
     return digest_of(b"\0".join(parts))
 
 

@@ -197,7 +197,8 @@ class Ledger:
     def write_now(self, entry: Entry, spot: Spot) -> None:
         """Append *entry* to the journal, blocking until it is durable."""
         note = _note(entry, spot)
-        before, notes = self._put(note), (*self.deferred(), note)
+        before = self._put(note)
+        notes = (*self.deferred(), note) if self._deferred else (note,)
         try:
             self._append_now(notes)
         except Exception:

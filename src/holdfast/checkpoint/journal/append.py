@@ -451,8 +451,8 @@ class Journal:
         self, cursor: Cursor, request: Request, group: _Group, records: list[Record]
     ) -> None:
         run_id, notes = request.run_id, request.notes
-        secret = any(note.kind not in CLEAR_NOTES for note in notes)
-        if secret and request.draft is None and self._sealer.keys is not None:
+        encrypts = request.draft is None and self._sealer.keys is not None
+        if encrypts and any(note.kind not in CLEAR_NOTES for note in notes):
             self._give_key(cursor, run_id, notes[0].name, group, records)
         for note in notes:
             text = msgspec.json.encode(note.content)

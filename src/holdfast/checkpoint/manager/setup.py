@@ -7,6 +7,7 @@ import os
 import weakref
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Self, TypeVar
 
 from holdfast.checkpoint.crypto import Key, load_keys
@@ -42,7 +43,7 @@ class Manager:
         old_keys: Sequence[Key] = (),
         on_save_failure: OnSaveFailure = "fail",
         on_corrupt: OnCorrupt = "fail",
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        clock: Callable[[], datetime] = partial(datetime.now, UTC),  # noqa: B008
     ) -> None:
         # What a name is registered for belongs to whoever registered it.
         address = default_address() if storage is None else storage

@@ -273,6 +273,7 @@ CREATE OR REPLACE FUNCTION {schema}.append_one_v1(
 ) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     place bigint;
+    watched boolean;
 BEGIN
     -- append_v1 for the usual case: one record, of a run that is there, and nothing is hidden.
     UPDATE {schema}.runs u SET
@@ -283,7 +284,9 @@ BEGIN
         status = CASE WHEN p_latest IS NULL THEN u.status ELSE p_status END
     WHERE u.run_id = p_run_id AND u.seq = p_base AND u.digest = p_prev
         AND u.epoch <= coalesce(p_epoch, u.epoch)
-    RETURNING u.ordinal INTO place;
+    RETURNING u.ordinal,
+        EXISTS (SELECT FROM {schema}.watchers WHERE until > statement_timestamp())
+    INTO place, watched;
     IF place IS NULL THEN
         RETURN false;
     END IF;
@@ -291,7 +294,7 @@ BEGIN
     VALUES (place, p_base + 1, p_state, p_at, p_digest, p_header, p_facets, p_body)
     RETURNING ord INTO place;
     INSERT INTO {schema}.facets SELECT k, (p_state & 1)::smallint, place FROM unnest(p_facets) k;
-    IF EXISTS (SELECT FROM {schema}.watchers WHERE until > statement_timestamp()) THEN
+    IF watched THEN
         PERFORM {schema}.notify_v1(p_run_id);
     END IF;
     RETURN true;
