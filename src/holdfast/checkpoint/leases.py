@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from contextvars import ContextVar
-from weakref import WeakSet
 
 from holdfast.checkpoint.journal import Journal
 from holdfast.core.context import during
@@ -45,8 +44,8 @@ class GrantedLease:
 
 
 _granted: ContextVar[GrantedLease | None] = ContextVar("holdfast_granted", default=None)
-_in_use: WeakSet[RunLease] = WeakSet()
-"""The leases that this process holds."""
+_in_use: set[tuple[str, int]] = set()
+"""Run and epoch of the leases that this process holds, in whichever storage."""
 
 
 class RunLease:
@@ -113,20 +112,14 @@ class RunLease:
         """Abandon a lease that was stored when Ctrl-C came, and is not known here."""
         with suppress(Exception):
             lease = storage.lease_of(self._run_id)
-            if lease is not None and lease.owner == this_process() and not self._is_used(lease):
+            if lease is None or lease.owner != this_process():
+                return
+            if (lease.run_id, lease.epoch) not in _in_use:
                 abandon(lease)
-
-    def _is_used(self, lease: Lease) -> bool:
-        return any(
-            other._lease is not None
-            and other._lease.epoch == lease.epoch
-            and other._run_id == lease.run_id
-            for other in list(_in_use)
-        )
 
     def _use(self, lease: Lease) -> None:
         self._lease = lease
-        _in_use.add(self)
+        _in_use.add((lease.run_id, lease.epoch))
         self._journal.invalidate(self._run_id)
         self._journal.epochs[self._run_id] = lease.epoch
 
@@ -152,10 +145,11 @@ class RunLease:
                 raise
             logger.warning("run %s: its lease was not released: %s", self._run_id, error)
         finally:
-            _in_use.discard(self)
             self._thread = self._lease = None
-            if lease is not None and self._journal.epochs.get(self._run_id) == lease.epoch:
-                del self._journal.epochs[self._run_id]
+            if lease is not None:
+                _in_use.discard((lease.run_id, lease.epoch))
+                if self._journal.epochs.get(self._run_id) == lease.epoch:
+                    del self._journal.epochs[self._run_id]
 
     def _give_back(self, lease: Lease) -> None:
         storage = self._journal.storage
