@@ -11,10 +11,12 @@ from hashlib import sha256, sha512
 from pathlib import Path
 
 import apsw
+import psycopg
+import redis
 from tests.servers import SeaweedFS, postgres, seaweedfs, valkey
 
 from holdfast import CheckpointManager, FilesystemStorage, State
-from holdfast.storage.base import Batch, RecordQuery, open_storage
+from holdfast.storage.base import RecordQuery
 from holdfast.storage.objects import ObjectStorage
 from holdfast.storage.objects.log_view import entry_key
 from holdfast.storage.sqlite.page_checksums import checked_pages
@@ -161,20 +163,19 @@ class _OnDisk(Stored):
 
 
 class _OnServer(Stored):
-    """On a server; the run is stored anew before each record is damaged."""
+    """On a server; what it keeps of the run is put back before each record is damaged."""
 
     @property
     def name(self) -> str:
         return f"records_{sha256(str(self.directory).encode()).hexdigest()[:20]}"
 
-    def keep(self) -> None:
-        self._batch = Batch(run_id="run", records=tuple(self.records))
-
     def damage(self, seq: int) -> None:
-        with open_storage(self.address) as storage:
-            storage.delete("run")
-            assert storage.append([self._batch]) == [None]
+        self._put_back()
         self._flip(seq, *self.flipped(seq))
+
+    @abstractmethod
+    def _put_back(self) -> None:
+        """Make the server hold what it held when `keep` was called."""
 
     @abstractmethod
     def _flip(self, seq: int, text: bytes, body: bytes) -> None:
@@ -187,9 +188,23 @@ class _OnPostgres(_OnServer):
         options = f"schema={self.name}&pool=1&redundancy={self.redundancy}"
         return f"{postgres().url}&{options}"
 
-    def _flip(self, seq: int, text: bytes, body: bytes) -> None:
-        import psycopg
+    def keep(self) -> None:
+        listed = "SELECT schemaname, tablename FROM pg_tables WHERE schemaname = ANY(%s)"
+        schemas = [self.name, f"{self.name}_copy"]
+        with psycopg.connect(postgres().url, autocommit=True) as db:
+            db.execute(f"CREATE SCHEMA {self.name}_kept")
+            found = [*db.execute(listed, (schemas,))]
+            self._tables = [(f"{a}.{b}", f"{self.name}_kept.{a}_{b}") for a, b in found]
+            for table, kept in self._tables:
+                db.execute(f"CREATE TABLE {kept} AS TABLE {table}")
 
+    def _put_back(self) -> None:
+        with psycopg.connect(postgres().url) as db:
+            db.execute(f"TRUNCATE {', '.join(table for table, _ in self._tables)}")
+            for table, kept in self._tables:
+                db.execute(f"INSERT INTO {table} OVERRIDING SYSTEM VALUE TABLE {kept}")
+
+    def _flip(self, seq: int, text: bytes, body: bytes) -> None:
         with psycopg.connect(postgres().url, autocommit=True) as db:
             sql = f"UPDATE {self.name}.records SET header = %s, body = %s WHERE seq = %s"
             assert db.execute(sql, (text, body, seq)).rowcount == 1
@@ -201,12 +216,27 @@ class _OnValkey(_OnServer):
         options = f"prefix={self.name}&pool=1&redundancy={self.redundancy}"
         return f"{valkey().url}?{options}"
 
-    def _flip(self, seq: int, text: bytes, body: bytes) -> None:
-        import redis
+    @property
+    def _server(self) -> redis.Redis:
+        return redis.Redis(unix_socket_path=valkey().socket, protocol=2)
 
+    def keep(self) -> None:
+        with self._server as server:
+            keys = [*server.scan_iter(f"{self.name}*")]
+            self._kept = {key: server.dump(key) for key in keys}
+
+    def _put_back(self) -> None:
+        with self._server as server, server.pipeline() as pipe:
+            for key in server.scan_iter(f"{self.name}*"):
+                pipe.delete(key)
+            for key, dump in self._kept.items():
+                pipe.restore(key, 0, dump)
+            pipe.execute()
+
+    def _flip(self, seq: int, text: bytes, body: bytes) -> None:
         run = f"{self.name}:run:{{run}}:"
         digest = self.records[seq - 1].header.digest.encode()
-        with redis.Redis(unix_socket_path=valkey().socket, protocol=2) as server:
+        with self._server as server:
             assert server.hset(f"{run}headers", str(seq), digest + b" " + text) == 0
             assert server.hset(f"{run}bodies", str(seq), body) == 0
 
