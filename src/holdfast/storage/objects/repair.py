@@ -37,6 +37,8 @@ class _Salvage:
         self.rows: dict[int, LogRow] = {}
         self.hidden: set[int] = set()
         self.problems: list[str] = []
+        self.keys: list[str] = []
+        """The objects that hold the run; those before the base of its log hold it no more."""
         self.newest: LogEntry | None = None
         """The newest entry that can be read."""
         self.packs: list[PackRef] = []
@@ -53,8 +55,8 @@ class _Salvage:
                 self.records[row.seq] = record_of(self.run_id, row, segment.bodies.get(row.seq))
                 self.rows[row.seq] = row
             except CorruptError as error:
-                if row.seq not in self.records:
-                    self.problems.append(f"{where}: {error.message}")
+                # Also if another object has it whole: readers may take it from this one.
+                self.problems.append(f"{where}: {error.message}")
 
 
 def inspect_run(bucket: Bucket, run_id: str) -> tuple[Inspection | None, _Salvage]:
@@ -129,7 +131,9 @@ def lost_runs(bucket: Bucket, logs: RunLogs, index: RunNames) -> list[str]:
 
 def _segment(bucket: Bucket, found: _Salvage, key: str) -> DecodedObject | None:
     data = bucket.get(key)
-    if not data:
+    if data:
+        found.keys.append(key)
+    else:
         found.problems.append(f"{key}: the object is {'empty' if data is not None else 'missing'}")
         return None
     try:
@@ -163,9 +167,7 @@ def rewrite_run(
     before = found.newest.head
     name = medium_name(run_id)
     aside = f"aside/{name}/{moment()}"
-    for prefix in (f"log/{name}", f"data/{name}"):
-        keys = [one.key for one in bucket.each(prefix) if one.size]
-        bucket.together(lambda key: bucket.copy(key, f"{aside}/{key}"), keys)
+    bucket.together(lambda key: bucket.copy(key, f"{aside}/{key}"), found.keys)
     view = LogView(name, run_id)
     view.pos, view.at, view.epoch = found.pos, found.newest.at, found.newest.epoch
     view.confirmed, view.head = now(), before
