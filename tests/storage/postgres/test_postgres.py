@@ -341,7 +341,7 @@ def test_doctor_tells_what_is_wrong_with_a_server_and_what_to_do(
         db.execute(f"DROP INDEX {schema}.runs_by_status")
         db.execute(f"REVOKE DELETE ON {schema}.facets FROM {role}")
     result = call("doctor", "--json", "-s", f"{worker}&options=-c%20synchronous_commit%3Doff")
-    assert result.code == 0
+    assert result.code == 1
     facts = {fact["name"]: fact for fact in result.json()["facts"]}
     assert facts["server"]["value"].startswith("PostgreSQL ")
     assert {"latency", "clock", "fsync", "full_page_writes", "connections"} <= facts.keys()

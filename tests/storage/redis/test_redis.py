@@ -596,6 +596,7 @@ def test_doctor_tells_what_is_wrong_with_a_server_and_what_to_do(
     assert refused.out.splitlines()[-1].count(server.url) == 1
     accepted = call("doctor", "-s", f"{server.url}?durability=relaxed")
     assert accepted.out.splitlines()[-1].endswith(": reachable, see above: durability")
+    assert accepted.code == 1
     result = call("doctor", "--json", "-s", f"{server.url}?durability=relaxed")
     facts = {fact["name"]: fact for fact in result.json()["facts"]}
     assert facts["server"]["value"].startswith(("Valkey ", "Redis "))

@@ -89,11 +89,14 @@ class Doctor(ui.Document, kw_only=True, tag="doctor"):
 def doctor(cli: ui.Cli) -> int:
     """Report packages, guarantees of each storage, and the origin of each setting.
 
-    Of a server it reports version, latency, durability, clock, rights, and what is wrong.
+    Of a server it reports version, latency, durability, clock, rights, and what is wrong; the
+    exit code is 1 if anything is.
     """
     document = read_doctor(cli)
     cli.give(document, lambda: _text(document))
-    return 0 if document.reachable else ui.exits.NO_STORAGE
+    if not document.reachable:
+        return ui.exits.NO_STORAGE
+    return ui.exits.FAILED if any(fact.problem for fact in document.facts) else 0
 
 
 def read_doctor(cli: ui.Cli) -> Doctor:
