@@ -30,28 +30,24 @@ BODIES = {
 
 
 class AppendPromises(Medium):
-    def test_append_stores_in_order_and_byte_for_byte(
-        self, storage: Storage, directory: Path
-    ) -> None:
+    def test_append_stores_in_order_and_byte_for_byte(self, storage: Storage) -> None:
         writer = JournalWriter("run", name="agent")
         sealed: list[Record] = []
         for size in (1, 2, 1, 70, 1, 200, 3):
             batch = writer.batch(size)
             assert storage.append([batch]) == [None]
             sealed += batch.records
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             assert stored(view) == sealed
 
     @pytest.mark.parametrize("what", BODIES)
-    def test_a_body_of_any_bytes_comes_back(
-        self, storage: Storage, directory: Path, what: str
-    ) -> None:
+    def test_a_body_of_any_bytes_comes_back(self, storage: Storage, what: str) -> None:
         writer = JournalWriter()
         sealed = [writer.save(storage, BODIES[what]), writer.save(storage), writer.save(storage)]
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             assert stored(view) == sealed
 
-    def test_every_field_of_a_header_comes_back(self, storage: Storage, directory: Path) -> None:
+    def test_every_field_of_a_header_comes_back(self, storage: Storage) -> None:
         record = JournalWriter("run").save(
             storage,
             id='x "%_*[\\\n é',
@@ -72,26 +68,24 @@ class AppendPromises(Medium):
             size=123,
             epoch=9,
         )
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             assert stored(view) == [record]
             assert view.find(record.header.id) == [record.header]
 
-    def test_a_large_batch_is_one_batch(self, storage: Storage, directory: Path) -> None:
+    def test_a_large_batch_is_one_batch(self, storage: Storage) -> None:
         batch = JournalWriter().batch(2_000)
         assert storage.append([batch]) == [None]
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             assert tuple(view.read("run")) == batch.records
 
-    def test_a_batch_may_hold_records_of_several_names(
-        self, storage: Storage, directory: Path
-    ) -> None:
+    def test_a_batch_may_hold_records_of_several_names(self, storage: Storage) -> None:
         writer = JournalWriter()
         records = [writer.record(name=name) for name in ("one", "two", "", "one", "two")]
         batch = writer.batch(records)
         assert storage.append([batch]) == [None]
         assert storage.append([batch]) == [None]
         later = writer.save(storage, name="two")
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             assert stored(view) == [*records, later]
             assert infos(view)[0].name == "two"
             for name, wanted in (("one", [4, 1]), ("two", [6, 5, 2])):
@@ -106,18 +100,16 @@ class AppendPromises(Medium):
             assert storage.append([Batch(run_id="run", records=())]) == [None]
         assert infos(storage) == []
 
-    def test_a_batch_is_stored_whole_or_not_at_all(self, storage: Storage, directory: Path) -> None:
+    def test_a_batch_is_stored_whole_or_not_at_all(self, storage: Storage) -> None:
         held = JournalWriter().save(storage, b"mine")
         late = JournalWriter().batch(5)
         assert isinstance(storage.append([late])[0], ConflictError)
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             assert stored(view) == [held]
             assert infos(view)[0].seq == 1
             assert all(view.find(record.header.id) == [] for record in late.records[1:])
 
-    def test_a_copy_has_the_gaps_that_its_batch_names(
-        self, storage: Storage, directory: Path
-    ) -> None:
+    def test_a_copy_has_the_gaps_that_its_batch_names(self, storage: Storage) -> None:
         sealed = make_records(9)
         first, second = (*sealed[2:4], sealed[5]), (sealed[8],)
         gaps = frozenset([(1, 2), (5, 5)])
@@ -127,7 +119,7 @@ class AppendPromises(Medium):
         assert storage.append([Batch(run_id="run", records=second, erased=gap)]) == [None]
         following = JournalWriter(seq=9, digest=sealed[-1].header.digest).batch(1)
         assert storage.append([following]) == [None]
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             assert tuple(stored(view)) == (*first, *second, *following.records)
             assert infos(view)[0].seq == 10
 
@@ -144,22 +136,22 @@ class AppendPromises(Medium):
         assert isinstance(storage.append([unlinked])[0], ConflictError)
         assert stored(storage) == sealed[:1]
 
-    def test_a_batch_may_hide_its_own_records(self, storage: Storage, directory: Path) -> None:
+    def test_a_batch_may_hide_its_own_records(self, storage: Storage) -> None:
         sealed = make_records(3)
         assert storage.append([Batch(run_id="run", records=tuple(sealed), hide=(1, 2))]) == [None]
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             assert stored(view) == sealed
             assert seqs(view) == [3]
             assert infos(view)[0].checkpoints == 1
 
-    def test_append_never_overwrites(self, storage: Storage, directory: Path) -> None:
+    def test_append_never_overwrites(self, storage: Storage) -> None:
         sealed = make_records(3)
         assert storage.append([Batch(run_id="run", records=tuple(sealed))]) == [None]
         for record in sealed:
             writer = JournalWriter(seq=record.header.seq - 1, digest=record.header.prev)
             other = writer.record(b'"other"', id=record.header.id)
             assert isinstance(storage.append([writer.batch([other])])[0], ConflictError)
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             assert stored(view) == sealed
 
     def test_a_taken_seq_is_a_conflict_that_carries_run_id_seq_and_head(
@@ -184,14 +176,14 @@ class AppendPromises(Medium):
             assert (conflict.run_id, conflict.seq, conflict.head) == ("run", head + 2, head)
         assert len(stored(storage)) == head
 
-    def test_a_batch_must_follow_the_newest_digest(self, storage: Storage, directory: Path) -> None:
+    def test_a_batch_must_follow_the_newest_digest(self, storage: Storage) -> None:
         sealed = make_records(2)
         assert storage.append([Batch(run_id="run", records=tuple(sealed))]) == [None]
         for digest in ("", "f" * 32, sealed[0].header.digest):
             conflict = storage.append([JournalWriter(seq=2, digest=digest).batch()])[0]
             assert isinstance(conflict, ConflictError)
             assert (conflict.run_id, conflict.seq, conflict.head) == ("run", 3, 2)
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             assert stored(view) == sealed
 
     def test_a_first_batch_must_follow_nothing(self, storage: Storage) -> None:
@@ -200,14 +192,12 @@ class AppendPromises(Medium):
         assert conflict.head == 0
         assert infos(storage) == []
 
-    def test_a_repeated_batch_is_none_and_changes_nothing(
-        self, storage: Storage, directory: Path
-    ) -> None:
+    def test_a_repeated_batch_is_none_and_changes_nothing(self, storage: Storage) -> None:
         writer = JournalWriter()
         batches = [writer.batch(2), writer.batch(1), writer.batch(3)]
         assert storage.append(batches) == [None] * 3
         before = (infos(storage), seqs(storage), stored(storage))
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             assert view.append(batches) == [None] * 3
             assert view.append(batches[1:2]) == [None]
             assert (infos(view), seqs(view), stored(view)) == before
@@ -233,9 +223,7 @@ class AppendPromises(Medium):
         assert isinstance(storage.append([Batch(run_id="run", records=(other,))])[0], ConflictError)
         assert stored(storage) == [first]
 
-    def test_each_batch_of_a_call_succeeds_or_conflicts_alone(
-        self, storage: Storage, directory: Path
-    ) -> None:
+    def test_each_batch_of_a_call_succeeds_or_conflicts_alone(self, storage: Storage) -> None:
         held = JournalWriter("b").save(storage)
         fresh = {run_id: JournalWriter(run_id).batch(2) for run_id in "acd"}
         results = storage.append(
@@ -248,7 +236,7 @@ class AppendPromises(Medium):
             ConflictError,
             type(None),
         ]
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             assert stored(view, "b") == [held]
             assert sorted(info.run_id for info in infos(view)) == ["a", "b", "c", "d"]
             for run_id, batch in fresh.items():
@@ -270,7 +258,7 @@ class AppendPromises(Medium):
         assert atomic.append_all([*fresh.values()]) == [None, None]
         assert atomic.append_all([*fresh.values()]) == [None, None], "a retry of what succeeded"
         assert atomic.append_all([]) == []
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             for run_id, batch in fresh.items():
                 assert tuple(view.read(run_id)) == batch.records
 
@@ -285,13 +273,11 @@ class AppendPromises(Medium):
         assert isinstance(results[1], ConflictError)
         assert infos(storage) == []
 
-    def test_a_call_may_hold_several_batches_of_one_run(
-        self, storage: Storage, directory: Path
-    ) -> None:
+    def test_a_call_may_hold_several_batches_of_one_run(self, storage: Storage) -> None:
         one, two = JournalWriter("one"), JournalWriter("two")
         batches = [one.batch(1), two.batch(2), one.batch(3), two.batch(1), one.batch(1)]
         assert storage.append(batches) == [None] * 5
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             assert [r.header.seq for r in view.read("one")] == [1, 2, 3, 4, 5]
             assert [r.header.seq for r in view.read("two")] == [1, 2, 3]
 
@@ -312,10 +298,10 @@ class AppendPromises(Medium):
         assert results[2] is None
         assert stored(storage) == [held]
 
-    def test_many_runs_in_one_call(self, storage: Storage, directory: Path) -> None:
+    def test_many_runs_in_one_call(self, storage: Storage) -> None:
         batches = [JournalWriter(f"run-{n}").batch(2) for n in range(200)]
         assert storage.append(batches) == [None] * 200
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             assert [i.run_id for i in infos(view)] == [f"run-{n}" for n in range(199, -1, -1)]
             assert tuple(view.read("run-123")) == batches[123].records
 
@@ -342,12 +328,10 @@ class AppendPromises(Medium):
         assert isinstance(result, ConflictError)
         assert (infos(storage), stored(storage), stored(storage, "other")) == ([], [], [])
 
-    def test_read_gives_the_range_asked_for_both_ends_included(
-        self, storage: Storage, directory: Path
-    ) -> None:
+    def test_read_gives_the_range_asked_for_both_ends_included(self, storage: Storage) -> None:
         assert storage.append([JournalWriter().batch(150)]) == [None]
 
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
 
             def between(
                 first: int | None = None, last: int | None = None, view: Storage = view
@@ -368,13 +352,11 @@ class AppendPromises(Medium):
         assert list(storage.runs(RunQuery(run_id="none"))) == []
         assert seqs(storage, "none") == []
 
-    def test_an_append_hides_earlier_records_in_the_same_commit(
-        self, storage: Storage, directory: Path
-    ) -> None:
+    def test_an_append_hides_earlier_records_in_the_same_commit(self, storage: Storage) -> None:
         writer = JournalWriter()
         assert storage.append([writer.batch(4)]) == [None]
         assert storage.append([writer.batch(2, hide=[1, 3, 99])]) == [None]
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             assert seqs(view) == [6, 5, 4, 2]
             assert infos(view)[0].checkpoints == 4
             assert len(stored(view)) == 6

@@ -53,13 +53,11 @@ HOSTILE = {
 
 
 class DeletePromises(Medium):
-    def test_hidden_records_leave_the_listings_but_can_be_read(
-        self, storage: Storage, directory: Path
-    ) -> None:
+    def test_hidden_records_leave_the_listings_but_can_be_read(self, storage: Storage) -> None:
         writer = JournalWriter(name="x")
         sealed = [writer.save(storage, b"12345") for _ in range(5)]
         assert storage.delete("run", hide=[2, 4]) == 2
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             assert seqs(view) == [5, 3, 1]
             assert [h.seq for h in view.headers(RecordQuery(name="x"))] == [5, 3, 1]
             assert view.find(sealed[1].header.id) == []
@@ -74,22 +72,20 @@ class DeletePromises(Medium):
         assert storage.delete("run", hide=[2]) == 1
         assert (seqs(storage), infos(storage)[0].checkpoints) == ([3, 1], 2)
 
-    def test_the_newest_record_may_be_hidden(self, storage: Storage, directory: Path) -> None:
+    def test_the_newest_record_may_be_hidden(self, storage: Storage) -> None:
         writer = JournalWriter()
         sealed = [writer.save(storage) for _ in range(2)]
         assert storage.delete("run", hide=[2]) == 1
         sealed.append(writer.save(storage))
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             assert (seqs(view), stored(view)) == ([3, 1], sealed)
 
-    def test_erased_records_are_gone_and_the_rest_can_be_read(
-        self, storage: Storage, directory: Path
-    ) -> None:
+    def test_erased_records_are_gone_and_the_rest_can_be_read(self, storage: Storage) -> None:
         writer = JournalWriter()
         sealed = [writer.save(storage, b"12345") for _ in range(6)]
         head = infos(storage)[0]
         assert storage.delete("run", erase=[1, 3, 4]) == 3
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             assert stored(view) == [sealed[1], sealed[4], sealed[5]]
             assert list(view.read("run", first=3, last=5)) == [sealed[4]]
             assert seqs(view) == [6, 5, 2]
@@ -98,40 +94,38 @@ class DeletePromises(Medium):
             assert (info.checkpoints, info.stored) == (3, 15)
             assert (info.seq, info.digest) == (head.seq, head.digest)
 
-    def test_a_journal_goes_on_after_records_were_erased(
-        self, storage: Storage, directory: Path
-    ) -> None:
+    def test_a_journal_goes_on_after_records_were_erased(self, storage: Storage) -> None:
         writer = JournalWriter()
         sealed = [writer.save(storage) for _ in range(4)]
         storage.delete("run", erase=[1, 2])
         sealed.append(writer.save(storage))
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             assert stored(view) == sealed[2:]
 
-    def test_what_was_hidden_can_be_erased(self, storage: Storage, directory: Path) -> None:
+    def test_what_was_hidden_can_be_erased(self, storage: Storage) -> None:
         writer = JournalWriter()
         sealed = [writer.save(storage, b"12345") for _ in range(4)]
         assert storage.delete("run", hide=[1, 2]) == 2
         assert storage.delete("run", erase=[2, 3]) == 2
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             assert stored(view) == [sealed[0], sealed[3]]
             assert (infos(view)[0].checkpoints, infos(view)[0].stored) == (1, 10)
 
-    def test_one_call_may_hide_and_erase(self, storage: Storage, directory: Path) -> None:
+    def test_one_call_may_hide_and_erase(self, storage: Storage) -> None:
         assert storage.append([JournalWriter().batch(6)]) == [None]
         assert storage.delete("run", hide=[1, 2, 4], erase=[3, 4]) == 4
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             assert seqs(view) == [6, 5]
             assert infos(view)[0].checkpoints == 2
             assert [record.header.seq for record in view.read("run")] == [1, 2, 5, 6]
 
-    def test_a_part_of_a_batch_can_be_erased(self, storage: Storage, directory: Path) -> None:
+    def test_a_part_of_a_batch_can_be_erased(self, storage: Storage) -> None:
         writer = JournalWriter()
         batches = [writer.batch(3), writer.batch(3)]
         assert storage.append(batches) == [None, None]
         assert storage.delete("run", erase=[2, 4, 5]) == 3
         left = [r for batch in batches for r in batch.records if r.header.seq in (1, 3, 6)]
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             assert stored(view) == left
 
     def test_what_is_already_so_is_passed_over(self, storage: Storage) -> None:
@@ -152,30 +146,28 @@ class DeletePromises(Medium):
         assert storage.delete("run", hide=(), erase=()) == 0
         assert (seqs(storage), len(stored(storage))) == ([3, 2, 1], 3)
 
-    def test_the_newest_record_cannot_be_erased(self, storage: Storage, directory: Path) -> None:
+    def test_the_newest_record_cannot_be_erased(self, storage: Storage) -> None:
         assert storage.append([JournalWriter().batch(3)]) == [None]
         with pytest.raises(UsageError):
             storage.delete("run", hide=[1], erase=[2, 3])
         storage.delete("run", hide=[3])
         with pytest.raises(UsageError):
             storage.delete("run", erase=[3])
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             assert (seqs(view), len(stored(view))) == ([2, 1], 3)
 
-    def test_an_erased_seq_is_not_free_again(self, storage: Storage, directory: Path) -> None:
+    def test_an_erased_seq_is_not_free_again(self, storage: Storage) -> None:
         writer = JournalWriter()
         sealed = [writer.save(storage) for _ in range(3)]
         storage.delete("run", erase=[1, 2])
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             for record in sealed[:2]:
                 conflict = view.append([writer.batch([record])])[0]
                 assert isinstance(conflict, ConflictError)
                 assert conflict.head == 3
             assert stored(view) == sealed[2:]
 
-    def test_a_deleted_run_is_gone_and_the_others_are_not(
-        self, storage: Storage, directory: Path
-    ) -> None:
+    def test_a_deleted_run_is_gone_and_the_others_are_not(self, storage: Storage) -> None:
         for run_id in ("a", "b"):
             assert storage.append([JournalWriter(run_id, name="x").batch(4)]) == [None]
         kept = stored(storage, "b")
@@ -183,7 +175,7 @@ class DeletePromises(Medium):
         storage.delete("a", hide=[1], erase=[2])
         assert storage.delete("a") == 3
         assert storage.delete("a") == 0
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             assert (stored(view, "a"), seqs(view, "a")) == ([], [])
             assert [info.run_id for info in infos(view)] == ["b"]
             assert list(view.runs(RunQuery(run_id="a"))) == []
@@ -192,7 +184,7 @@ class DeletePromises(Medium):
             assert stored(view, "b") == kept
 
     def test_a_deleted_run_begins_again_at_one_with_a_higher_ordinal(
-        self, storage: Storage, directory: Path
+        self, storage: Storage
     ) -> None:
         for run_id in ("a", "b"):
             assert storage.append([JournalWriter(run_id).batch(3)]) == [None]
@@ -200,17 +192,17 @@ class DeletePromises(Medium):
         storage.delete("b")
         again = JournalWriter("b", clock=FakeClock(tick=60)).batch(2)
         assert storage.append([again]) == [None]
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             assert tuple(view.read("b")) == again.records
             assert seqs(view, "b") == [2, 1]
             newest = infos(view)[0]
             assert (newest.run_id, newest.seq, newest.checkpoints) == ("b", 2, 2)
             assert newest.ordinal > highest
 
-    def test_no_ordinal_is_used_again(self, storage: Storage, directory: Path) -> None:
+    def test_no_ordinal_is_used_again(self, storage: Storage) -> None:
         JournalWriter("a").save(storage)
         highest = infos(storage)[0].ordinal
-        for n, view in enumerate(self.views(storage, directory)):
+        for n, view in enumerate(self.views(storage)):
             for info in infos(view):
                 view.delete(info.run_id)
             JournalWriter(f"next-{n}").save(view)
@@ -218,15 +210,13 @@ class DeletePromises(Medium):
             assert info.ordinal > highest
             highest = info.ordinal
 
-    def test_compacting_changes_nothing_that_is_read(
-        self, storage: Storage, directory: Path
-    ) -> None:
+    def test_compacting_changes_nothing_that_is_read(self, storage: Storage) -> None:
         assert storage.append([JournalWriter("a").batch(40), JournalWriter("b").batch(2)])
         storage.delete("a", hide=[1, 2], erase=list(range(3, 39)))
         storage.delete("b")
         before = (infos(storage), stored(storage, "a"), seqs(storage, "a"))
         storage.compact()
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             assert (infos(view), stored(view, "a"), seqs(view, "a")) == before
 
 
@@ -239,7 +229,7 @@ class IsolationPromises(Medium):
             batch = JournalWriter(run_id, name=run_id).batch(2)
             assert storage.append([batch]) == [None]
             sealed[run_id] = batch.records
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             assert [info.run_id for info in infos(view)] == [*HOSTILE.values()][::-1]
             for run_id, records in sealed.items():
                 headers = [record.header for record in reversed(records)]
@@ -250,16 +240,14 @@ class IsolationPromises(Medium):
                 assert [i.run_id for i in view.runs(RunQuery(name=run_id))] == [run_id]
         assert [path.name for path in directory.parent.iterdir()] == [directory.name]
 
-    def test_deleting_a_run_touches_no_other_of_like_name(
-        self, storage: Storage, directory: Path
-    ) -> None:
+    def test_deleting_a_run_touches_no_other_of_like_name(self, storage: Storage) -> None:
         left = list(HOSTILE.values())
         storage.append([JournalWriter(run_id, name=run_id).batch() for run_id in left])
         for run_id in list(HOSTILE.values())[::2]:
             assert storage.delete(run_id) == 1
             left.remove(run_id)
             assert [info.run_id for info in infos(storage)] == left[::-1]
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             assert [info.run_id for info in infos(view)] == left[::-1]
             assert [len(stored(view, run_id)) for run_id in left] == [1] * len(left)
 
@@ -276,7 +264,7 @@ class IsolationPromises(Medium):
 
     @pytest.mark.parametrize("run_id", ["", "a\0b"], ids=["empty", "NUL"])
     def test_an_id_that_names_no_run_is_refused_or_kept_apart(
-        self, storage: Storage, directory: Path, run_id: str
+        self, storage: Storage, run_id: str
     ) -> None:
         kept = JournalWriter("a").save(storage)
         batch = JournalWriter(run_id).batch()
@@ -284,7 +272,7 @@ class IsolationPromises(Medium):
             taken = storage.append([batch])[0] is None
         except HoldfastError:
             taken = False
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             assert stored(view, "a") == [kept]
             assert len(infos(view)) == 1 + taken
             if taken:

@@ -30,11 +30,11 @@ sys.stdin.read()
 
 
 class LeasePromises(Medium):
-    def test_a_free_run_can_be_taken(self, storage: Storage, directory: Path) -> None:
+    def test_a_free_run_can_be_taken(self, storage: Storage) -> None:
         lease = self.leasing(storage).take_lease("run", ANNA, now=1_000.5, ttl=30)
         assert lease == Lease("run", lease.epoch, ANNA, 1_030.5)
         assert lease.epoch >= 1
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             assert self.leasing(view).lease_of("run") == lease
 
     def test_a_run_never_leased_has_no_lease(self, storage: Storage) -> None:
@@ -42,11 +42,9 @@ class LeasePromises(Medium):
         assert self.leasing(storage).lease_of("run") is None
         assert self.leasing(storage).lease_of("none") is None
 
-    def test_a_held_lease_names_its_owner_and_its_end(
-        self, storage: Storage, directory: Path
-    ) -> None:
+    def test_a_held_lease_names_its_owner_and_its_end(self, storage: Storage) -> None:
         lease = self.leasing(storage).take_lease("run", ANNA, now=1_000, ttl=30)
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             with pytest.raises(LeaseHeldError) as held:
                 self.leasing(view).take_lease("run", BERT, now=1_029.9, ttl=30)
             assert (held.value.run_id, held.value.owner, held.value.until) == ("run", ANNA, 1_030)
@@ -58,11 +56,9 @@ class LeasePromises(Medium):
         with pytest.raises(LeaseHeldError):
             leasing.take_lease("run", ANNA, now=1_001, ttl=30)
 
-    def test_an_expired_lease_can_be_taken_with_a_higher_epoch(
-        self, storage: Storage, directory: Path
-    ) -> None:
+    def test_an_expired_lease_can_be_taken_with_a_higher_epoch(self, storage: Storage) -> None:
         lease = self.leasing(storage).take_lease("run", ANNA, now=1_000, ttl=30)
-        for n, view in enumerate(self.views(storage, directory), 1):
+        for n, view in enumerate(self.views(storage), 1):
             owner = (ANNA, BERT)[n % 2]
             lease, before = (
                 self.leasing(view).take_lease("run", owner, now=1_000 + 30 * n, ttl=30),
@@ -105,9 +101,7 @@ class LeasePromises(Medium):
             opened = [stack.enter_context(self.open(directory)) for _ in range(6)]
             _check_one_takes([self.leasing(storage) for storage in opened])
 
-    def test_a_renewed_lease_lasts_longer_and_keeps_its_epoch(
-        self, storage: Storage, directory: Path
-    ) -> None:
+    def test_a_renewed_lease_lasts_longer_and_keeps_its_epoch(self, storage: Storage) -> None:
         leasing = self.leasing(storage)
         lease = leasing.take_lease("run", ANNA, now=1_000, ttl=30)
         renewed = leasing.renew_lease(lease, now=1_020, ttl=30)
@@ -116,7 +110,7 @@ class LeasePromises(Medium):
         with pytest.raises(LeaseHeldError) as held:
             leasing.take_lease("run", BERT, now=1_040, ttl=30)
         assert held.value.until == 1_051
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             assert self.leasing(view).lease_of("run") == Lease("run", lease.epoch, ANNA, 1_051)
 
     def test_an_expired_lease_that_nobody_took_can_be_renewed(self, storage: Storage) -> None:
@@ -124,11 +118,11 @@ class LeasePromises(Medium):
         lease = leasing.take_lease("run", ANNA, now=1_000, ttl=30)
         assert leasing.renew_lease(lease, now=2_000, ttl=30).expires_at == 2_030
 
-    def test_a_lost_lease_cannot_be_renewed(self, storage: Storage, directory: Path) -> None:
+    def test_a_lost_lease_cannot_be_renewed(self, storage: Storage) -> None:
         leasing = self.leasing(storage)
         lost = leasing.take_lease("run", ANNA, now=1_000, ttl=30)
         newest = leasing.take_lease("run", BERT, now=1_030, ttl=30)
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             for now in (1_031, 2_000):
                 with pytest.raises(ConflictError):
                     self.leasing(view).renew_lease(lost, now=now, ttl=30)
@@ -149,13 +143,11 @@ class LeasePromises(Medium):
             self.leasing(storage).renew_lease(Lease("run", 1, ANNA, 30), now=0, ttl=30)
         assert self.leasing(storage).lease_of("run") is None
 
-    def test_a_released_run_is_free_at_once_and_keeps_its_epoch(
-        self, storage: Storage, directory: Path
-    ) -> None:
+    def test_a_released_run_is_free_at_once_and_keeps_its_epoch(self, storage: Storage) -> None:
         lease = self.leasing(storage).take_lease("run", ANNA, now=1_000, ttl=30)
         self.leasing(storage).release_lease(lease)
         self.leasing(storage).release_lease(lease)
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             released = self.leasing(view).lease_of("run")
             assert released is not None
             assert (released.epoch, released.owner) == (lease.epoch, None)
@@ -174,30 +166,26 @@ class LeasePromises(Medium):
         assert leasing.lease_of("run") == newest
         assert leasing.lease_of("none") is None
 
-    def test_a_run_can_be_leased_before_its_first_record(
-        self, storage: Storage, directory: Path
-    ) -> None:
+    def test_a_run_can_be_leased_before_its_first_record(self, storage: Storage) -> None:
         lease = self.leasing(storage).take_lease("run", ANNA, now=1_000, ttl=30)
         assert (infos(storage), stored(storage)) == ([], [])
         batch = JournalWriter().batch(epoch=lease.epoch)
         assert storage.append([batch]) == [None]
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             assert tuple(view.read("run")) == batch.records
             assert self.leasing(view).lease_of("run") == lease
 
-    def test_a_lease_can_be_asked_for_above_an_epoch(
-        self, storage: Storage, directory: Path
-    ) -> None:
+    def test_a_lease_can_be_asked_for_above_an_epoch(self, storage: Storage) -> None:
         first = self.leasing(storage).take_lease("run", ANNA, now=0, ttl=1, above=41)
         assert first.epoch == 42
         again = self.leasing(storage).take_lease("run", ANNA, now=5, ttl=1, above=7)
         assert again.epoch == 43
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             assert self.leasing(view).lease_of("run") == again
 
     @pytest.mark.parametrize("released", [True, False], ids=["released", "held"])
     def test_a_lease_stays_with_its_epoch_when_the_run_is_deleted(
-        self, storage: Storage, directory: Path, released: bool
+        self, storage: Storage, released: bool
     ) -> None:
         leasing = self.leasing(storage)
         leasing.take_lease("run", ANNA, now=0, ttl=1)
@@ -207,7 +195,7 @@ class LeasePromises(Medium):
         if released:
             leasing.release_lease(lease)
         storage.delete("run")
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             kept = self.leasing(view).lease_of("run")
             assert kept is not None
             assert (kept.epoch, kept.owner is None) == (2, released)
@@ -215,15 +203,13 @@ class LeasePromises(Medium):
             assert isinstance(view.append([stale])[0], ConflictError)
             assert infos(view) == []
 
-    def test_a_batch_of_an_older_epoch_is_a_conflict(
-        self, storage: Storage, directory: Path
-    ) -> None:
+    def test_a_batch_of_an_older_epoch_is_a_conflict(self, storage: Storage) -> None:
         leasing, writer = self.leasing(storage), JournalWriter()
         old = leasing.take_lease("run", ANNA, now=1_000, ttl=30)
         assert storage.append([writer.batch(epoch=old.epoch)]) == [None]
         leasing.take_lease("run", BERT, now=1_030, ttl=30)
         late = writer.batch(epoch=old.epoch)
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             conflict = view.append([late])[0]
             assert isinstance(conflict, ConflictError)
             assert (conflict.run_id, conflict.seq, conflict.head) == ("run", 2, 1)
@@ -247,14 +233,12 @@ class LeasePromises(Medium):
         leasing.release_lease(new)
         assert isinstance(storage.append([writer.batch(epoch=old.epoch)])[0], ConflictError)
 
-    def test_the_same_epoch_a_higher_one_and_none_are_taken(
-        self, storage: Storage, directory: Path
-    ) -> None:
+    def test_the_same_epoch_a_higher_one_and_none_are_taken(self, storage: Storage) -> None:
         leasing, writer = self.leasing(storage), JournalWriter()
         lease = leasing.take_lease("run", ANNA, now=1_000, ttl=30)
         epochs = (lease.epoch, lease.epoch + 5, None, lease.epoch)
         assert storage.append([writer.batch(epoch=epoch) for epoch in epochs]) == [None] * 4
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             assert len(stored(view)) == 4
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -92,23 +91,23 @@ def wanted(headers: list[Header], query: RecordQuery) -> list[Header]:
 
 
 class ListPromises(Medium):
-    def test_headers_come_newest_first(self, storage: Storage, directory: Path) -> None:
+    def test_headers_come_newest_first(self, storage: Storage) -> None:
         saved = many_runs(storage)
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             assert list(view.headers(RecordQuery(notes=True))) == saved
             for run_id in ("run-0", "run-1", "run-2"):
                 of_run = [header for header in saved if header.run_id == run_id]
                 assert list(view.headers(RecordQuery(run_id=run_id, notes=True))) == of_run
 
     @pytest.mark.parametrize("field", FILTERS)
-    def test_each_filter_narrows_alone(self, storage: Storage, directory: Path, field: str) -> None:
+    def test_each_filter_narrows_alone(self, storage: Storage, field: str) -> None:
         saved = many_runs(storage)
         expected = wanted(saved, FILTERS[field])
         assert expected and expected != wanted(saved, RecordQuery())
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             assert list(view.headers(FILTERS[field])) == expected
 
-    def test_filters_narrow_together(self, storage: Storage, directory: Path) -> None:
+    def test_filters_narrow_together(self, storage: Storage) -> None:
         saved = many_runs(storage)
         queries = [
             both
@@ -117,7 +116,7 @@ class ListPromises(Medium):
         ]
         queries += [both for query in queries if (both := narrow(query, FILTERS["run_id"]))]
         assert len(queries) > len(FILTERS)
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             for query in queries:
                 assert list(view.headers(query)) == wanted(saved, query), query
 
@@ -164,19 +163,17 @@ class ListPromises(Medium):
         JournalWriter().save(storage, metadata={"a": 1})
         assert len(list(storage.headers(RecordQuery(metadata={})))) == 1
 
-    def test_notes_are_listed_only_when_asked_for(self, storage: Storage, directory: Path) -> None:
+    def test_notes_are_listed_only_when_asked_for(self, storage: Storage) -> None:
         writer = JournalWriter()
         for frame in ("key", "note", "delta", "note"):
             writer.save(storage, frame=frame, kind="tag" if frame == "note" else "routine")
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             assert [h.seq for h in view.headers(RecordQuery())] == [3, 1]
             assert [h.seq for h in view.headers(RecordQuery(notes=True))] == [4, 3, 2, 1]
             assert [h.seq for h in view.headers(RecordQuery(notes=True, kind="tag"))] == [4, 2]
             assert list(view.headers(RecordQuery(kind="tag"))) == []
 
-    def test_a_page_comes_with_the_notes_about_its_runs(
-        self, storage: Storage, directory: Path
-    ) -> None:
+    def test_a_page_comes_with_the_notes_about_its_runs(self, storage: Storage) -> None:
         one, two = JournalWriter("one", name="agent"), JournalWriter("two", name="agent")
         for writer in (one, two):
             for kind in ("tag", "pin", "effect", "tag"):
@@ -195,7 +192,7 @@ class ListPromises(Medium):
         }
         assert [len(notes) for notes in wanted.values()] == [3, 2]
         kinds = ("pin", "tag")
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             for query in (RecordQuery(limit=2), RecordQuery(run_id="one"), RecordQuery()):
                 page = view.page(query, notes=kinds)
                 assert page.headers == tuple(view.headers(query))
@@ -205,13 +202,11 @@ class ListPromises(Medium):
             routine = view.page(RecordQuery(), notes=("routine", "pin"))
             assert [note.kind for note in routine.notes] == ["pin", "pin"]
 
-    def test_a_page_is_about_the_run_of_an_id_or_the_runs_of_a_name(
-        self, storage: Storage, directory: Path
-    ) -> None:
+    def test_a_page_is_about_the_run_of_an_id_or_the_runs_of_a_name(self, storage: Storage) -> None:
         JournalWriter("one", name="agent").save(storage)
         JournalWriter("agent", name="other").save(storage)
         JournalWriter("two", name="other").save(storage)
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             listed = {
                 about: [header.run_id for header in view.page(RecordQuery(), about=about).headers]
                 for about in ("one", "agent", "other", "nobody")
@@ -300,13 +295,13 @@ class ListPromises(Medium):
         for query in (RecordQuery(metadata={"rare": 1}), RecordQuery(until=NOON, limit=3)):
             assert list(storage.headers(query)) == [rare]
 
-    def test_a_clock_set_back_changes_no_order(self, storage: Storage, directory: Path) -> None:
+    def test_a_clock_set_back_changes_no_order(self, storage: Storage) -> None:
         clock = FakeClock()
         writer = JournalWriter(clock=clock)
         for _ in range(6):
             writer.save(storage)
             clock.shift(-3_600)
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             assert seqs(view) == [6, 5, 4, 3, 2, 1]
             latest = list(view.headers(RecordQuery(run_id="run", scope="", limit=1)))
             assert [header.seq for header in latest] == [6]
@@ -334,26 +329,20 @@ class ListPromises(Medium):
 
 
 class FindPromises(Medium):
-    def test_find_takes_a_prefix(self, storage: Storage, directory: Path) -> None:
-        writer = JournalWriter()
-        for id_ in ("abc", "abd", "ac", "b"):
-            writer.save(storage, id=id_)
-        for view in self.views(storage, directory):
+    def test_find_takes_a_prefix(self, storage: Storage) -> None:
+        save_ids(storage, "abc", "abd", "ac", "b")
+        for view in self.views(storage):
             assert _found(view, "ab") == ["abc", "abd"]
             assert _found(view, "a") == ["abc", "abd", "ac"]
             assert _found(view, "abd") == ["abd"]
             assert _found(view, "abde") == _found(view, "c") == []
 
     def test_an_exact_id_gives_only_its_own(self, storage: Storage) -> None:
-        writer = JournalWriter()
-        for id_ in ("abcd", "ab", "abc"):
-            writer.save(storage, id=id_)
+        save_ids(storage, "abcd", "ab", "abc")
         assert _found(storage, "ab") == ["ab"]
         assert _found(storage, "a") == ["ab", "abc", "abcd"]
 
-    def test_find_keeps_up_with_what_comes_and_goes(
-        self, storage: Storage, directory: Path
-    ) -> None:
+    def test_find_keeps_up_with_what_comes_and_goes(self, storage: Storage) -> None:
         writer = JournalWriter()
         # 7 and 100 have no factor in common: every id from 00 to 99 comes once, out of order.
         records = [writer.record(id=f"id-{n * 7 % 100:02}") for n in range(100)]
@@ -365,7 +354,7 @@ class FindPromises(Medium):
         assert storage.delete("run", erase=gone) == 3
         writer.save(storage, id="id-50")
         assert storage.delete("run", erase=[writer.seq - 2]) == 1
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             assert _found(view, "id-4") == ["id-40", *(f"id-4{n}" for n in range(2, 9))]
             assert [header.seq for header in view.find("id-50")] == [writer.seq]
 
@@ -380,41 +369,37 @@ class FindPromises(Medium):
         assert _found(storage, "ab") == ["abc"]
 
     def test_of_an_id_used_again_in_a_run_and_scope_only_the_newest_counts(
-        self, storage: Storage, directory: Path
+        self, storage: Storage
     ) -> None:
         writer = JournalWriter()
         for scope in ("", "inner", "", "inner", ""):
             writer.save(storage, id="again", scope=scope)
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             for prefix in ("again", "aga"):
                 assert sorted((h.scope, h.seq) for h in view.find(prefix)) == [
                     ("", 5),
                     ("inner", 4),
                 ]
 
-    def test_an_id_of_several_runs_gives_them_all(self, storage: Storage, directory: Path) -> None:
+    def test_an_id_of_several_runs_gives_them_all(self, storage: Storage) -> None:
         for run_id in "abc":
             writer = JournalWriter(run_id)
             writer.save(storage, id="shared")
             writer.save(storage, id="shared")
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             found = sorted((header.run_id, header.seq) for header in view.find("shared"))
             assert found == [("a", 2), ("b", 2), ("c", 2)]
 
-    def test_an_id_that_was_hidden_is_not_found(self, storage: Storage, directory: Path) -> None:
-        writer = JournalWriter()
-        for id_ in ("abc", "abd", "x"):
-            writer.save(storage, id=id_)
+    def test_an_id_that_was_hidden_is_not_found(self, storage: Storage) -> None:
+        save_ids(storage, "abc", "abd", "x")
         storage.delete("run", hide=[1])
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             assert _found(view, "abc") == []
             assert _found(view, "ab") == ["abd"]
 
     @pytest.mark.parametrize("special", ["%", "_", "*", "?", "[", "]", "\\", "'", '"', "^", "-"])
     def test_no_character_of_an_id_is_a_wildcard(self, storage: Storage, special: str) -> None:
-        writer = JournalWriter()
-        for id_ in ("axb", "ab", f"a{special}b", f"a{special}c", f"{special}", "a[x]b"):
-            writer.save(storage, id=id_)
+        save_ids(storage, "axb", "ab", f"a{special}b", f"a{special}c", f"{special}", "a[x]b")
         assert _found(storage, f"a{special}") == sorted(
             id_
             for id_ in ("a[x]b", f"a{special}b", f"a{special}c")
@@ -424,20 +409,22 @@ class FindPromises(Medium):
         assert _found(storage, special) == [special]
 
     def test_a_prefix_tells_upper_from_lower_case(self, storage: Storage) -> None:
-        writer = JournalWriter()
-        for id_ in ("Abc", "abc", "ABC", "Éa", "éa"):
-            writer.save(storage, id=id_)
+        save_ids(storage, "Abc", "abc", "ABC", "Éa", "éa")
         assert _found(storage, "A") == ["ABC", "Abc"]
         assert _found(storage, "ab") == ["abc"]
         assert _found(storage, "é") == ["éa"]
 
     def test_a_prefix_finds_what_follows_in_any_alphabet(self, storage: Storage) -> None:
         ids = ["a\x01", "az", "a\x7f", "aé", "a\uffff", "a\N{SNOWMAN}", "a😀", "a\U0010ffff"]
-        writer = JournalWriter()
-        for id_ in [*ids, "b", "A", "`"]:
-            writer.save(storage, id=id_)
+        save_ids(storage, *ids, "b", "A", "`")
         assert _found(storage, "a") == sorted(ids)
         assert _found(storage, "a\U0010ffff") == ["a\U0010ffff"]
+
+
+def save_ids(storage: Storage, *ids: str) -> None:
+    writer = JournalWriter()
+    for id_ in ids:
+        writer.save(storage, id=id_)
 
 
 def _found(storage: Storage, prefix: str) -> list[str]:

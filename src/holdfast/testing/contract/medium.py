@@ -33,6 +33,7 @@ class Medium(ABC):
     """True if the storage implements `Repairable`."""
     notifies: bool = True
     """False if notifications of a `Watching` storage do not arrive, as behind a pooler."""
+    _directory: Path
 
     @abstractmethod
     def open(self, directory: Path) -> Storage:
@@ -51,7 +52,7 @@ class Medium(ABC):
 
     @pytest.fixture
     def directory(self, tmp_path: Path) -> Iterator[Path]:
-        path = tmp_path / "medium"
+        self._directory = path = tmp_path / "medium"
         path.mkdir()
         before = set(threading.enumerate())
         yield path
@@ -64,7 +65,7 @@ class Medium(ABC):
         with self.open(directory) as storage:
             yield storage
 
-    def views(self, storage: Storage, directory: Path) -> Iterator[Storage]:
+    def views(self, storage: Storage) -> Iterator[Storage]:
         """Every way to look at what was stored; the last comes after *storage* was closed.
 
         The storage itself; another one, opened beside it; and one opened when both are closed.
@@ -72,10 +73,10 @@ class Medium(ABC):
         yield storage
         if not self.survives:
             return
-        with self.open(directory) as beside:
+        with self.open(self._directory) as beside:
             yield beside
         storage.close()
-        with self.open(directory) as again:
+        with self.open(self._directory) as again:
             yield again
 
     def must_survive(self) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from holdfast.errors import ConflictError, UsageError
@@ -24,28 +22,26 @@ class RepairPromises(Medium):
         assert self.repairable(storage).known_runs() == ["a"]
 
     def test_an_inspection_holds_all_records_and_says_which_are_hidden(
-        self, storage: Storage, directory: Path
+        self, storage: Storage
     ) -> None:
         writer = JournalWriter()
         records = [writer.save(storage) for _ in range(5)]
         storage.delete("run", hide=[2], erase=[3])
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             found = self.repairable(view).inspect("run")
             assert found is not None
             assert found.records == (*records[:2], *records[3:])
             assert (set(found.hidden), list(found.problems), found.head) == ({2}, [], 5)
             assert self.repairable(view).inspect("no run") is None
 
-    def test_a_run_is_rewritten_as_the_records_given(
-        self, storage: Storage, directory: Path
-    ) -> None:
+    def test_a_run_is_rewritten_as_the_records_given(self, storage: Storage) -> None:
         writer = JournalWriter("run", name="agent")
         records = [writer.save(storage, step=n, status="failed") for n in range(1, 6)]
         JournalWriter("other").save(storage)
         (before,) = storage.runs(RunQuery(run_id="run"))
         kept = [records[0], *records[2:4]]
         assert self.repairable(storage).rewrite("run", kept, {4}, head=5)
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             assert stored(view) == kept
             assert seqs(view) == [3, 1]
             (info,) = view.runs(RunQuery(run_id="run"))
@@ -66,28 +62,24 @@ class RepairPromises(Medium):
         again = JournalWriter.after(storage, "run").save(storage)
         assert stored(storage) == [*records[:2], again]
 
-    def test_a_run_rewritten_as_nothing_is_gone_and_its_lease_stays(
-        self, storage: Storage, directory: Path
-    ) -> None:
+    def test_a_run_rewritten_as_nothing_is_gone_and_its_lease_stays(self, storage: Storage) -> None:
         JournalWriter().save(storage)
         if isinstance(storage, Leasing):
             storage.take_lease("run", this_process(), now=0.0, ttl=10.0)
         self.repairable(storage).rewrite("run", (), (), head=1)
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             assert infos(view) == []
             if isinstance(view, Leasing):
                 lease = view.lease_of("run")
                 assert lease is not None
                 assert lease.epoch == 1
 
-    def test_a_run_that_has_grown_since_is_not_rewritten(
-        self, storage: Storage, directory: Path
-    ) -> None:
+    def test_a_run_that_has_grown_since_is_not_rewritten(self, storage: Storage) -> None:
         writer = JournalWriter()
         records = [writer.save(storage) for _ in range(2)]
         with pytest.raises(ConflictError):
             self.repairable(storage).rewrite("run", records[:1], (), head=1)
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             assert stored(view) == records
 
     def test_only_records_of_the_run_in_order_are_taken(self, storage: Storage) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import combinations
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -42,13 +41,13 @@ def wanted(runs: list[RunInfo], query: RunQuery) -> list[RunInfo]:
 
 
 class RunPromises(Medium):
-    def test_a_run_is_known_by_its_head(self, storage: Storage, directory: Path) -> None:
+    def test_a_run_is_known_by_its_head(self, storage: Storage) -> None:
         writer = JournalWriter("run", name="agent", clock=FakeClock(NOON))
         writer.save(storage, b"12345", node="plan")
         newest = writer.save(
             storage, b"678", step=7, node="ask", kind="interrupt", status="interrupted"
         )
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             (info,) = infos(view)
             assert info == RunInfo(
                 run_id="run",
@@ -68,14 +67,14 @@ class RunPromises(Medium):
             )
 
     def test_step_node_kind_and_status_are_those_of_the_newest_checkpoint_of_the_run_itself(
-        self, storage: Storage, directory: Path
+        self, storage: Storage
     ) -> None:
         writer = JournalWriter("run", name="agent")
         writer.save(storage, step=4, node="old", kind="manual", status="failed")
         writer.save(storage, step=3, node="mine", kind="final", status="completed")
         writer.save(storage, scope="inner", step=9, node="theirs", kind="fork", status="stalled")
         note = writer.save(storage, frame="note", step=8, node="x", kind="tag", status="running")
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             (info,) = infos(view)
             assert (info.step, info.node, info.kind, info.status) == (
                 3,
@@ -89,20 +88,20 @@ class RunPromises(Medium):
             assert list(view.runs(RunQuery(status="completed"))) == [info]
 
     def test_a_run_whose_newest_checkpoint_is_hidden_stands_where_it_stood_before(
-        self, storage: Storage, directory: Path
+        self, storage: Storage
     ) -> None:
         writer = JournalWriter()
         writer.save(storage, step=1, status="running")
         writer.save(storage, step=2, status="completed")
         writer.save(storage, frame="note", kind="prune")
         storage.delete("run", hide=[2])
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             assert [(info.step, info.status) for info in infos(view)] == [(1, "running")]
             assert list(view.runs(RunQuery(status="completed"))) == []
             assert len(list(view.runs(RunQuery(not_status="completed")))) == 1
 
     def test_a_run_is_open_if_records_after_its_newest_checkpoint_may_wait(
-        self, storage: Storage, directory: Path
+        self, storage: Storage
     ) -> None:
         for status in ("running", "failed", "waiting", "completed"):
             JournalWriter(f"{status}-settled").save(storage, status=status)
@@ -112,7 +111,7 @@ class RunPromises(Medium):
         JournalWriter("notes-open").save(storage, frame="note", kind="key")
         JournalWriter("marked-open").save(storage, metadata={"open_from": 1})
         JournalWriter("other").save(storage, metadata={"not": "open_from"})
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             assert {info.run_id for info in infos(view) if info.open} == {
                 *("running-open", "failed-open", "waiting-open", "notes-open", "marked-open")
             }
@@ -122,7 +121,7 @@ class RunPromises(Medium):
             assert list(view.runs(RunQuery(open=True, run_id="completed-open"))) == []
 
     def test_the_head_comes_with_the_newest_visible_checkpoint_of_a_scope(
-        self, storage: Storage, directory: Path
+        self, storage: Storage
     ) -> None:
         writer = JournalWriter("run", name="agent")
         JournalWriter("other").save(storage)
@@ -132,7 +131,7 @@ class RunPromises(Medium):
         inner = writer.save(storage, scope="inner", step=9)
         writer.save(storage, frame="note", kind="tag", scope="inner")
         storage.delete("run", hide=[3])
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             (info,) = view.runs(RunQuery(run_id="run"))
             assert view.head_and_newest("run") == (info, newest.header)
             assert view.head_and_newest("run", "inner") == (info, inner.header)
@@ -140,61 +139,55 @@ class RunPromises(Medium):
             assert view.head_and_newest("no-run") is None
 
     def test_a_run_of_notes_alone_has_a_head_and_no_newest_checkpoint(
-        self, storage: Storage, directory: Path
+        self, storage: Storage
     ) -> None:
         JournalWriter("run").save(storage, frame="note", kind="key")
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             (info,) = infos(view)
             assert view.head_and_newest("run") == (info, None)
 
-    def test_a_run_of_notes_alone_is_a_run(self, storage: Storage, directory: Path) -> None:
+    def test_a_run_of_notes_alone_is_a_run(self, storage: Storage) -> None:
         JournalWriter("run", name="agent").save(storage, frame="note", kind="key")
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             (info,) = view.runs(RunQuery(name="agent", not_status="completed"))
             assert (info.run_id, info.seq, info.checkpoints) == ("run", 1, 0)
 
-    def test_runs_come_in_the_order_they_began_newest_first(
-        self, storage: Storage, directory: Path
-    ) -> None:
+    def test_runs_come_in_the_order_they_began_newest_first(self, storage: Storage) -> None:
         clock = FakeClock()
         writers = [JournalWriter(run_id, clock=clock) for run_id in ("c", "a", "d", "b")]
         for writer in [*writers, *writers[::-1], writers[0]]:
             writer.save(storage)
             clock.shift(-3_600)
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             listed = infos(view)
             assert [info.run_id for info in listed] == ["b", "d", "a", "c"]
             ordinals = [info.ordinal for info in listed]
             assert ordinals == sorted(set(ordinals), reverse=True)
 
-    def test_runs_that_begin_in_one_call_are_ordered_by_it(
-        self, storage: Storage, directory: Path
-    ) -> None:
+    def test_runs_that_begin_in_one_call_are_ordered_by_it(self, storage: Storage) -> None:
         storage.append([JournalWriter(run_id).batch() for run_id in ("b", "c", "a")])
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             assert [info.run_id for info in infos(view)] == ["a", "c", "b"]
 
-    def test_an_ordinal_stays_with_its_run(self, storage: Storage, directory: Path) -> None:
+    def test_an_ordinal_stays_with_its_run(self, storage: Storage) -> None:
         writers = [JournalWriter(run_id) for run_id in ("a", "b")]
         for writer in writers:
             writer.save(storage)
         before = {info.run_id: info.ordinal for info in infos(storage)}
         assert storage.append([writers[0].batch(3)]) == [None]
         storage.delete("a", erase=[1, 2])
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             assert {info.run_id: info.ordinal for info in infos(view)} == before
 
     @pytest.mark.parametrize("field", FILTERS)
-    def test_each_filter_of_runs_narrows_alone(
-        self, storage: Storage, directory: Path, field: str
-    ) -> None:
+    def test_each_filter_of_runs_narrows_alone(self, storage: Storage, field: str) -> None:
         many_runs(storage)
         expected = wanted(infos(storage), FILTERS[field])
         assert 0 < len(expected) < 12
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             assert list(view.runs(FILTERS[field])) == expected
 
-    def test_filters_of_runs_narrow_together(self, storage: Storage, directory: Path) -> None:
+    def test_filters_of_runs_narrow_together(self, storage: Storage) -> None:
         many_runs(storage)
         everything = infos(storage)
         before = RunQuery(before=everything[4].ordinal)
@@ -213,7 +206,7 @@ class RunPromises(Medium):
         queries.append(RunQuery(name="one", not_status="completed", limit=1))
         queries.append(RunQuery(run_id="run-3", before=_ordinal(everything, "run-3")))
         queries.append(RunQuery(run_id="run-3", before=_ordinal(everything, "run-4"), limit=0))
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             for query in queries:
                 assert list(view.runs(query)) == wanted(everything, query), query
 

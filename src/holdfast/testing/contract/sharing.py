@@ -104,19 +104,17 @@ class SharingPromises(Medium):
             until=100,
         )
         assert sorted(seq for seqs_won in won for seq in seqs_won) == list(range(1, 101))
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             _check_chain(view, 100)
 
-    def test_threads_on_runs_of_their_own_do_not_meet(
-        self, storage: Storage, directory: Path
-    ) -> None:
+    def test_threads_on_runs_of_their_own_do_not_meet(self, storage: Storage) -> None:
         def work(n: int) -> list[ConflictError | None]:
             writer = JournalWriter(f"run-{n}", name="x")
             return [storage.append([writer.batch(2)])[0] for _ in range(10)]
 
         with restless_threads(), ThreadPoolExecutor(8) as pool:
             assert list(pool.map(work, range(8))) == [[None] * 10] * 8
-        for view in self.views(storage, directory):
+        for view in self.views(storage):
             assert sorted(info.run_id for info in infos(view)) == [f"run-{n}" for n in range(8)]
             for n in range(8):
                 _check_chain(view, 20, f"run-{n}")
