@@ -17,7 +17,7 @@ import msgspec
 from holdfast.core.closing import Closing
 from holdfast.core.records import Header, Lease, Owner, Record, check_run_id, gaps_between
 from holdfast.errors import ConflictError, NotFoundError, StorageUnavailableError, UsageError
-from holdfast.storage.process import abandon, is_dead, is_live, this_process
+from holdfast.storage.process import abandon, is_dead, is_live, owner_is_dead, this_process
 from holdfast.storage.shared import (
     Diagnosable,
     Fact,
@@ -51,6 +51,7 @@ __all__ = [
     "is_live",
     "only_one",
     "open_storage",
+    "owner_is_dead",
     "this_process",
 ]
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from holdfast.checkpoint.crypto.sealer import SHREDDED, Keys, key_notes, read_note
+from holdfast.checkpoint.crypto.sealer import SHREDDED, Keys, key_notes, read_note, shredding
 from holdfast.checkpoint.journal import Note, Outcome, Request, no_run
 from holdfast.checkpoint.operations import Commit, Steps, Work
 from holdfast.core.records import Record, check_run_id
 from holdfast.errors import ConflictError, HoldfastError, UsageError
-from holdfast.storage.base import RecordQuery, RunInfo
+from holdfast.storage.base import RunInfo
 
 if TYPE_CHECKING:
     from holdfast.checkpoint.operations import Engine
@@ -79,8 +79,7 @@ def shred_run(engine: Engine, run_id: str) -> Steps[bool]:
         raise no_run(run_id)
     notes: list[Record] = yield Work(lambda: list(key_notes(engine.storage, run_id)))
     if not notes:
-        query = RecordQuery(run_id=run_id, kind="prune", metadata=SHREDDED, notes=True, limit=1)
-        if (yield Work(lambda: list(engine.storage.headers(query)))):
+        if (yield Work(lambda: any(shredding(engine.storage, run_id)))):
             return False
         raise UsageError(
             f"run {run_id!r} is not encrypted", hint="delete_run removes it", run_id=run_id

@@ -135,8 +135,7 @@ class Sealer:
 
     def _erased(self, run_id: str) -> WrongKeyError | None:
         """The error for a run that was made unreadable on purpose."""
-        query = RecordQuery(run_id=run_id, kind="prune", metadata=SHREDDED, notes=True, limit=1)
-        for header in self._storage.headers(query):
+        for header in shredding(self._storage, run_id):
             return WrongKeyError(
                 f"the key of run {run_id!r} was erased on {header.saved_at:%Y-%m-%d at %H:%M} UTC:"
                 " its states cannot be read any more",
@@ -173,10 +172,13 @@ class Sealer:
 
 def is_clear(storage: Storage, run_id: str) -> bool:
     """Return whether a run has no key and never had one."""
-    if next(key_notes(storage, run_id), None) is not None:
-        return False
+    return not any(key_notes(storage, run_id)) and not any(shredding(storage, run_id))
+
+
+def shredding(storage: Storage, run_id: str) -> Iterator[Header]:
+    """The note that says that a run's key was erased, if it was."""
     query = RecordQuery(run_id=run_id, kind="prune", metadata=SHREDDED, notes=True, limit=1)
-    return next(iter(storage.headers(query)), None) is None
+    return storage.headers(query)
 
 
 def key_notes(storage: Storage, run_id: str) -> Iterator[Record]:

@@ -26,8 +26,8 @@ from holdfast.config import read_config
 from holdfast.core.policy import describe_schema, validate_answer
 from holdfast.core.records import check_free
 from holdfast.core.values import decode, encode
-from holdfast.errors import ConflictError, LeaseHeldError, NotFoundError, UsageError
-from holdfast.storage.base import Leasing, RunInfo, RunQuery, Storage, is_dead
+from holdfast.errors import ConflictError, NotFoundError, UsageError
+from holdfast.storage.base import Leasing, RunInfo, RunQuery, Storage, is_live, owner_is_dead
 
 _NOTHING: Any = object()
 _TRIES = 16
@@ -372,18 +372,13 @@ def _wanted(reader: Reader, run: RunInfo, id: str) -> Note:
 def check_not_held(reader: Reader, run_id: str) -> None:
     """Raise `LeaseHeldError` if a live process executes the run."""
     storage = reader.storage
-    if isinstance(storage, Leasing):
-        lease = storage.lease_of(run_id)
-        dead = lease is not None and lease.owner is not None and is_dead(lease.owner)
-        check_free(lease, now=time.time(), owner_is_dead=dead)
+    lease = storage.lease_of(run_id) if isinstance(storage, Leasing) else None
+    check_free(lease, now=time.time(), owner_is_dead=owner_is_dead(lease))
 
 
 def _held(reader: Reader, run_id: str) -> bool:
-    try:
-        check_not_held(reader, run_id)
-    except LeaseHeldError:
-        return True
-    return False
+    storage = reader.storage
+    return isinstance(storage, Leasing) and is_live(storage.lease_of(run_id), time.time())
 
 
 def _no_run(run_id: str) -> NotFoundError:

@@ -15,7 +15,6 @@ from holdfast.checkpoint.inspect.overview import EffectCost as EffectCost
 from holdfast.checkpoint.inspect.overview import Origin as Origin
 from holdfast.checkpoint.inspect.overview import RunSummary as RunSummary
 from holdfast.checkpoint.inspect.overview import fork_origins as fork_origins
-from holdfast.checkpoint.inspect.overview import is_live as is_live
 from holdfast.checkpoint.inspect.overview import runs_with_status as runs_with_status
 from holdfast.checkpoint.inspect.overview import spent as spent
 from holdfast.checkpoint.inspect.overview import status_of_run as status_of_run

@@ -15,8 +15,7 @@ from typing import Any
 import msgspec
 
 from holdfast.checkpoint.retention import RetentionManager
-from holdfast.core.records import Lease
-from holdfast.storage.base import Leasing, RecordQuery, RunInfo, RunQuery, Storage, is_dead
+from holdfast.storage.base import Leasing, RecordQuery, RunInfo, RunQuery, Storage, is_live
 
 _OF_RUN = ("run_id", "name", "step", "node", "checkpoints", "started_at", "saved_at")
 """Facts that a summary takes from the head of its run."""
@@ -82,13 +81,6 @@ def fork_origins(storage: Storage) -> dict[str, Origin]:
         except msgspec.ValidationError:
             continue  # of another system's making
     return origins
-
-
-def is_live(lease: Lease | None, now: float) -> bool:
-    """Return whether a live process holds the run, as far as this host can tell."""
-    if lease is None or lease.owner is None:
-        return False
-    return lease.expires_at > now and not is_dead(lease.owner)
 
 
 def status_of_run(storage: Storage, run: RunInfo) -> str:

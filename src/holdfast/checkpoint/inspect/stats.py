@@ -9,10 +9,9 @@ from statistics import median
 import msgspec
 
 from holdfast.checkpoint.inspect.metrics import resume_cause
-from holdfast.checkpoint.inspect.overview import is_live
 from holdfast.checkpoint.journal import Reader
 from holdfast.core.records import Header
-from holdfast.storage.base import Leasing, RecordQuery, RunInfo
+from holdfast.storage.base import Leasing, RecordQuery, RunInfo, is_live
 
 _SAMPLE = 20
 

@@ -19,7 +19,7 @@ import msgspec
 from holdfast.checkpoint.repair.plan import RepairPlan, plan_repair
 from holdfast.core.records import Header, Range, Record, check_free, new_id, seal
 from holdfast.errors import ConflictError, CorruptError, NotFoundError, UsageError
-from holdfast.storage.base import Batch, Leasing, Repairable, is_dead
+from holdfast.storage.base import Batch, Leasing, Repairable, owner_is_dead
 
 if TYPE_CHECKING:
     from holdfast.checkpoint.operations import Engine
@@ -189,8 +189,7 @@ class Repairer:
         lease = storage.lease_of(run_id) if isinstance(storage, Leasing) else None
         if lease is None or lease.epoch == self._epoch(run_id):
             return
-        dead = lease.owner is not None and is_dead(lease.owner)
-        check_free(lease, now=time.time(), owner_is_dead=dead)
+        check_free(lease, now=time.time(), owner_is_dead=owner_is_dead(lease))
 
     def _epoch(self, run_id: str) -> int | None:
         return self._engine.journal.epochs.get(run_id)

@@ -11,11 +11,10 @@ from itertools import islice
 from pathlib import Path
 from weakref import WeakSet
 
-from holdfast.core.records import Header, Record, check_free, medium_name
+from holdfast.core.records import Header, Record, medium_name
 from holdfast.errors import (
     ConflictError,
     CorruptError,
-    LeaseHeldError,
     StorageError,
     StorageUnavailableError,
     UsageError,
@@ -31,7 +30,7 @@ from holdfast.storage.files.reader import JournalFiles
 from holdfast.storage.files.repair import cut_torn, inspect_run, rebuild
 from holdfast.storage.files.run_index import JournalIndex, Key
 from holdfast.storage.files.writer import RunWriter
-from holdfast.storage.process import owner_is_dead
+from holdfast.storage.process import is_live
 
 _PAGE = 100
 _PAGE_BYTES = 1 << 20
@@ -150,7 +149,8 @@ class FilesystemStorage(shared.LeaseSlots, Storage):
         """Pack the lines of every run that no live process holds; plain files stay plain."""
         with self._reading() as root:
             for journal in self._journals(root):
-                if root is not None and _is_idle(read_lease(root, journal.run_id)):
+                lease = None if root is None else read_lease(root, journal.run_id)
+                if root is not None and not is_live(lease, time.time()):
                     self._repack(root, journal, last=True)
 
     def close(self) -> None:
@@ -431,14 +431,6 @@ def _missing(run_id: str) -> CorruptError:
         hint=f"bring them back from a copy; if they were deleted on purpose, remove {head}",
         run_id=run_id,
     )
-
-
-def _is_idle(lease: Lease | None) -> bool:
-    try:
-        check_free(lease, now=time.time(), owner_is_dead=owner_is_dead(lease))
-    except LeaseHeldError:
-        return False
-    return True
 
 
 _storages: WeakSet[FilesystemStorage] = WeakSet()

@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from holdfast.checkpoint.inspect import KindStats, is_live, status_of_run
+from holdfast.checkpoint.inspect import KindStats, status_of_run
 from holdfast.checkpoint.manager import CheckpointManager
 from holdfast.core.records import Lease
-from holdfast.storage.base import Leasing, RecordQuery, RunInfo, RunQuery
+from holdfast.storage.base import Leasing, RecordQuery, RunInfo, RunQuery, is_live
 
 _MOST_RUNS = 1000
 _MOST_RECORDS = 2000

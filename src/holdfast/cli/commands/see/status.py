@@ -134,8 +134,7 @@ def _look_at(cli: ui.Cli, run: RunInfo, problems: list[Problem]) -> str:
 
 
 def _loop(cli: ui.Cli, newest: Header) -> Iterator[Problem]:
-    from holdfast.checkpoint.inspect import is_live
-    from holdfast.storage.base import Leasing
+    from holdfast.storage.base import Leasing, is_live
 
     storage = cli.storage
     lease = storage.lease_of(newest.run_id) if isinstance(storage, Leasing) else None
