@@ -128,6 +128,14 @@ def in_batches(records: Iterable[Record]) -> Iterator[list[Record]]:
         yield batch
 
 
+def has_record(storage: Storage, run_id: str, seq: int, digest: str) -> bool:
+    """True if the record at *seq* of a run has that digest, or had before it was pruned."""
+    for record in storage.read(run_id, first=seq, last=seq + 1):
+        header = record.header
+        return digest == (header.digest if header.seq == seq else header.prev)
+    return False
+
+
 class RecordQuery(msgspec.Struct, frozen=True, kw_only=True):
     """A filter for headers. Every field narrows; None means any."""
 

@@ -214,12 +214,8 @@ def _open_memory(url: StorageURL) -> Storage:
     return _memory()
 
 
-def _compression(url: StorageURL, default: str = "false") -> bool | str:
-    url.check_options("compress")
-    return _compression_named(url.options.get("compress", default))
-
-
-def _compression_named(compress: str) -> bool | str:
+def _compression(url: StorageURL, default: str = "zstd") -> bool | str:
+    compress = url.options.get("compress", default)
     if compress not in _COMPRESS:
         raise UsageError(
             f"compress={compress} is not known",
@@ -230,7 +226,8 @@ def _compression_named(compress: str) -> bool | str:
 
 
 def _open_sqlite(url: StorageURL) -> Storage:
-    compress = _compression(url, "zstd")
+    url.check_options("compress")
+    compress = _compression(url)
     file = url.path.removeprefix("/")
     if url.host != "" or not file or file.endswith("/"):
         right = str(url).partition(":")[2].strip("/") or "runs.db"
@@ -246,7 +243,8 @@ def _open_sqlite(url: StorageURL) -> Storage:
 
 
 def _open_file(url: StorageURL) -> Storage:
-    compress = _compression(url)
+    url.check_options("compress")
+    compress = _compression(url, "false")
     path = f"{url.host}{url.path}" if url.host in (".", "..") else url.path
     if url.host not in (None, "", ".", "..") or not path.strip("/"):
         right = str(url).partition("?")[0].partition(":")[2].strip("/") or "runs"
@@ -267,11 +265,9 @@ def _open_postgres(url: StorageURL) -> Storage:
     return PostgresStorage(
         _with_options(url, url.options.keys() - own),
         schema=url.options.get("schema", "holdfast"),
-        pool=_number(url, "pool", "4"),
-        timeout=_seconds(url, "timeout"),
-        patience=_seconds(url, "patience"),
-        compress=_compression_named(url.options.get("compress", "zstd")),
+        pool=_number(url, "pool", 4),
         upgrade=_yes(url, "upgrade"),
+        **_of_server(url),
     )
 
 
@@ -299,11 +295,9 @@ def _open_redis(url: StorageURL) -> Storage:
         _with_options(url, {*driver}),
         prefix=url.options.get("prefix", "holdfast"),
         durability=cast(Literal["disk", "relaxed"], url.options.get("durability", "disk")),
-        replicas=_number(url, "replicas", "0"),
-        pool=_number(url, "pool", "4"),
-        timeout=_seconds(url, "timeout"),
-        patience=_seconds(url, "patience"),
-        compress=_compression_named(url.options.get("compress", "zstd")),
+        replicas=_number(url, "replicas", 0),
+        pool=_number(url, "pool", 4),
+        **_of_server(url),
     )
 
 
@@ -313,11 +307,9 @@ def _open_objects(url: StorageURL) -> Storage:
 
     return ObjectStorage(
         f"{url.scheme}://{url.host or ''}{url.path}",
-        compress=_compression_named(url.options.get("compress", "zstd")),
         endpoint=url.options.get("endpoint"),
         region=url.options.get("region"),
-        timeout=_seconds(url, "timeout"),
-        patience=_seconds(url, "patience"),
+        **_of_server(url),
     )
 
 
@@ -327,29 +319,26 @@ def _open_cosmos(url: StorageURL) -> Storage:
 
     return CosmosStorage(
         f"{url.scheme}://{url.host or ''}{url.path}",
-        compress=_compression_named(url.options.get("compress", "zstd")),
         endpoint=url.options.get("endpoint"),
-        timeout=_seconds(url, "timeout"),
-        patience=_seconds(url, "patience"),
+        **_of_server(url),
     )
 
 
-def _seconds(url: StorageURL, option: str) -> float:
+def _of_server(url: StorageURL) -> dict[str, Any]:
+    """The options that every storage on a server has."""
+    waits = {option: _number(url, option, 30.0) for option in ("timeout", "patience")}
+    return {"compress": _compression(url), **waits}
+
+
+def _number(url: StorageURL, option: str, default: int | float) -> Any:
+    """An option as a number of the type that its *default* has."""
     try:
-        return float(url.options.get(option, "30"))
+        return type(default)(url.options.get(option, default))
     except ValueError as error:
-        raise _no_number(url, error, f"{option} takes seconds") from None
-
-
-def _number(url: StorageURL, option: str, default: str) -> int:
-    try:
-        return int(url.options.get(option, default))
-    except ValueError as error:
-        raise _no_number(url, error, f"{option} takes a whole number") from None
-
-
-def _no_number(url: StorageURL, error: ValueError, hint: str) -> UsageError:
-    return UsageError(f"an option of {url} is no number: {error}", hint=hint)
+        what = "seconds" if isinstance(default, float) else "a whole number"
+        raise UsageError(
+            f"an option of {url} is no number: {error}", hint=f"{option} takes {what}"
+        ) from None
 
 
 def _open_resilient(url: StorageURL) -> Storage:
@@ -436,9 +425,8 @@ def _open_url(url: StorageURL) -> Storage:
     scheme = _ALIASES.get(url.scheme, url.scheme)
     if "redundancy" in url.options and scheme in _SCHEMES:
         return _open_redundant(url, scheme)
-    opener = _SCHEMES.get(_ALIASES.get(url.scheme, url.scheme))
-    if opener is not None:
-        return opener(url)
+    if scheme in _SCHEMES:
+        return _SCHEMES[scheme](url)
     for plugin in _plugins():
         if plugin.name == url.scheme:
             return _open_plugin(plugin, url)
@@ -475,12 +463,8 @@ def _checked(storage: Any, who: str) -> Storage:
     return storage
 
 
-def _schemes() -> list[str]:
-    return sorted({*_SCHEMES, *(plugin.name for plugin in _plugins())})
-
-
 def _unknown_scheme(url: StorageURL) -> NotFoundError:
-    known = _schemes()
+    known = sorted({*_SCHEMES, *(plugin.name for plugin in _plugins())})
     scheme = _SPELLINGS.get(url.scheme, url.scheme)
     return NotFoundError(
         f"no storage has the scheme {url.scheme!r}",

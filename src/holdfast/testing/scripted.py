@@ -37,15 +37,10 @@ class ScriptedModel:
         log: str | os.PathLike[str] | None = None,
         price: float | None = None,
     ) -> None:
+        self.name = name
         self._script = script
-        self._name = name
         self._log = None if log is None else Path(log)
         self._price = price
-
-    @property
-    def name(self) -> str:
-        """The name of the model."""
-        return self._name
 
     async def respond(
         self,
@@ -68,7 +63,7 @@ class ScriptedModel:
             data = _read(reply.text)
         if usage == Usage():
             usage = self._usage(messages, reply)
-        return Reply(reply.text, reply.tool_calls, data, usage, self._name)
+        return Reply(reply.text, reply.tool_calls, data, usage, self.name)
 
     def _next(self, messages: Sequence[Message]) -> Reply | str:
         script = self._script

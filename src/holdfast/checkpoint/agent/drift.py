@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -130,9 +130,11 @@ class AgentHistory:
             if header.metadata.get("restarted"):
                 break
         for header in reversed(newest):
-            for observation in _observations(reader, header):
-                self.monitor.observe(observation)
-                self.step = max(self.step, observation.step)
+            for record in reader.records(run_id, header.seq, header.seq):
+                body = msgspec.json.decode(reader.sealer.open(record))
+                for observation in msgspec.convert(body["observations"], list[Observation]):
+                    self.monitor.observe(observation)
+                    self.step = max(self.step, observation.step)
 
 
 class AgentDrift:
@@ -151,7 +153,7 @@ class AgentDrift:
         self._monotonic = monotonic
         self._verify_every = verify_every
         self._verified: tuple[float, str] | None = None
-        self._history = AgentHistory(monitor, monotonic)
+        self.history = AgentHistory(monitor, monotonic)
         self._is_loaded = False
         self._warned: set[tuple[str, str]] = set()
         self.is_described = False
@@ -164,7 +166,7 @@ class AgentDrift:
     def observe(self, captured: Captured, facts: Mapping[str, Any]) -> None:
         """Count a step."""
         self._load()
-        self._history.observe(captured, self._damage(), facts)
+        self.history.observe(captured, self._damage(), facts)
 
     def detect(self) -> DriftReport:
         """Return the report, log new warnings, and remember since when the agent drifts."""
@@ -182,12 +184,12 @@ class AgentDrift:
     def report(self) -> DriftReport:
         """Return the findings about the last steps."""
         self._load()
-        return self._history.monitor.look()
+        return self.history.monitor.look()
 
     def confirmed(self, drifts: bool) -> DriftReport:
         """Return the report; it names the agent's own check if only that found drift."""
         report = self.report()
-        history = self._history
+        history = self.history
         if not drifts:
             if history.quiet >= history.monitor.window:
                 self.restored_seq = None
@@ -206,20 +208,12 @@ class AgentDrift:
     def step_of(self, captured: Captured) -> int:
         """Return the step that a state belongs to."""
         self._load()
-        return self._history.step_of(captured)
-
-    def note(self) -> Note | None:
-        """Return the note to store beside a checkpoint."""
-        return self._history.note()
-
-    def stored(self) -> None:
-        """Clear what the last `note` stored."""
-        self._history.stored()
+        return self.history.step_of(captured)
 
     def restart(self, captured: Captured) -> None:
         """Start over after a restore to *captured*."""
         self._load()
-        self._history.restart(captured, self._damage())
+        self.history.restart(captured, self._damage())
         self.since = None
 
     def _load(self) -> None:
@@ -227,7 +221,7 @@ class AgentDrift:
             return
         self._is_loaded = True
         try:
-            self._history.load(self._manager.reader, self._run_id)
+            self.history.load(self._manager.reader, self._run_id)
         except DataError as error:
             # The next verification reports the damage; this call must not fail on it.
             logger.warning("agent %s: its history cannot be read: %s", self._run_id, error)
@@ -312,9 +306,3 @@ def _number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return float(value)
-
-
-def _observations(reader: Reader, header: Header) -> Iterator[Observation]:
-    for record in reader.records(header.run_id, header.seq, header.seq):
-        body = msgspec.json.decode(reader.sealer.open(record))
-        yield from msgspec.convert(body["observations"], list[Observation])

@@ -153,6 +153,7 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
         self._is_first = True
         self._own_transactions: set[str] = set()
         self._manual: list[str] = []
+        """The pre_operation checkpoints taken by hand since the last routine one."""
 
     def register_provider(
         self,
@@ -200,8 +201,8 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
             facts.update(metadata or {})
             captured = self._providers.capture()
             self._protect_last_good(captured)
-            if kind == "routine" and error is None:
-                self._release_manual()
+            while self._manual and kind == "routine" and error is None:
+                self.release(self._manual.pop())
             saved = self._save(captured, kind, tags=tags, metadata=facts)
             if saved and kind == "pre_operation":
                 self._manual.append(saved)
@@ -284,7 +285,7 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
             metadata=read_metadata(facts),
         )
         state = State.restore(captured.texts, place, self._clock(), None)
-        observed = self._drift.note()
+        observed = self._drift.history.note()
         beside = notes if observed is None else (*notes, observed)
 
         def save() -> Header | None:
@@ -297,7 +298,7 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
         header = self._after_conflict(save)
         if header is None:
             return ""
-        self._drift.stored()
+        self._drift.history.stored()
         self._is_first = False
         return header.id
 
@@ -348,11 +349,6 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
         if good.seq not in self.retention.marks(self.agent_id).pinned:
             self._lease.acquire()
             self.pin(good.id)
-
-    def _release_manual(self) -> None:
-        """Release the pre_operation checkpoints taken by hand so far."""
-        while self._manual:
-            self.release(self._manual.pop())
 
     # Restoring
 

@@ -7,14 +7,13 @@ provider fails, those before it get their state back.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
 import msgspec
 
-from holdfast.checkpoint.effects import describe, failure_text
+from holdfast.checkpoint.effects import TimedOut, call_in_thread, describe, failure_text
 from holdfast.core.values import decode, encode
 from holdfast.errors import RunError, UsageError
 
@@ -232,20 +231,8 @@ def _within(seconds: float | None, call: Callable[[], Any], name: str) -> Any:
     """Call, in a thread if there is a time limit; a `TimeoutError` when it has passed."""
     if seconds is None:
         return call()
-    outcome: list[Any] = []
-    failure: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            outcome.append(call())
-        except BaseException as error:
-            failure.append(error)
-
-    thread = threading.Thread(target=run, name=f"holdfast-provider-{name}", daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if failure:
-        raise failure[0]
-    if not outcome:
-        raise TimeoutError(f"provider {name!r} did not return within {seconds:g} s")
-    return outcome[0]
+    try:
+        return call_in_thread(call, seconds, f"holdfast-provider-{name}")
+    except TimedOut:
+        text = f"provider {name!r} did not return within {seconds:g} s"
+        raise TimeoutError(text) from None

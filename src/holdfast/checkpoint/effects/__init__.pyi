@@ -4,7 +4,9 @@ from holdfast.checkpoint.effects.awaiting import to_await as to_await
 from holdfast.checkpoint.effects.effect_call import CallPolicy as CallPolicy
 from holdfast.checkpoint.effects.effect_call import EffectCall as EffectCall
 from holdfast.checkpoint.effects.effect_call import InDoubt as InDoubt
+from holdfast.checkpoint.effects.effect_call import TimedOut as TimedOut
 from holdfast.checkpoint.effects.effect_call import args_digest as args_digest
+from holdfast.checkpoint.effects.effect_call import call_in_thread as call_in_thread
 from holdfast.checkpoint.effects.effect_call import check_policy as check_policy
 from holdfast.checkpoint.effects.effect_call import effect as effect
 from holdfast.checkpoint.effects.effect_call import effect_by as effect_by

@@ -135,7 +135,7 @@ async def _unrecorded(
     while True:
         try:
             return await _attempt(fn, args, kwargs, key, attempts)
-        except _TimedOut:
+        except TimedOut:
             error: Exception = TimeoutError(f"{policy.name} took over {attempts.timeout} s")
         except Exception as raised:
             error = raised
@@ -169,7 +169,7 @@ class _Pause(msgspec.Struct, frozen=True):
 _Actions = Generator[_Write | _Call | _Probe | _Pause, Any, Any]
 
 
-class _TimedOut(Exception):
+class TimedOut(Exception):
     """The call took longer than its time limit: whether it happened is not known."""
 
 
@@ -198,16 +198,9 @@ class EffectCall:
 
     def __init__(self, context: CallContext, recording: Recording, policy: CallPolicy) -> None:
         self.ledger = recording.ledger
-        self.probe = policy.probe
-        self.attempts = policy.attempts
+        self.policy = policy
         self._context = context
         self._recording = recording
-        self._name = policy.name
-        self._policy = policy.in_doubt
-        self._usage = policy.usage
-        self._settle = policy.settle
-        self._write = policy.write
-        self._read = policy.read
         self._key: str | None = None
         # A parallel item that continues in the same task must not move the notes of this one.
         self.spot = context.spot
@@ -221,7 +214,7 @@ class EffectCall:
     def locate(self, key: str | None, digest: str) -> None:
         """Take the next position; `actions` does so if this was not called."""
         self._key = key
-        self._located = self._context.locate(self._name, key, digest)
+        self._located = self._context.locate(self.policy.name, key, digest)
 
     def recorded(self, key: str | None, digest: str) -> Effect | None:
         """Take the next position; its entry, if that has an outcome for these arguments."""
@@ -250,13 +243,13 @@ class EffectCall:
         if known is None:
             entry = Effect(
                 id=place,
-                name=self._name,
+                name=self.policy.name,
                 key=idempotency_key,
                 args=digest,
-                policy=self._policy,
+                policy=self.policy.in_doubt,
                 began=_now(),
             )
-            if self._policy != "retry":
+            if self.policy.in_doubt != "retry":
                 yield _Write(entry)
             return (yield from self._made(entry))
         if known.args != digest:
@@ -275,24 +268,24 @@ class EffectCall:
     def _in_doubt(self, known: Effect) -> _Actions:
         if known.repeat:
             entry = msgspec.structs.replace(known, repeat=False, began=_now())
-            if self._policy != "retry":
+            if self.policy.in_doubt != "retry":
                 yield _Write(entry)  # the permission is for this one attempt
             return (yield from self._made(entry))
         self._say("effect.in_doubt", known)
-        if self._policy == "retry":
+        if self.policy.in_doubt == "retry":
             return (yield from self._made(known))
         return (yield from self._found_out(known))
 
     def _found_out(self, known: Effect) -> _Actions:
         """Follow the policy on an unknown outcome; call only if it did not happen."""
         run_id = self._recording.run_id
-        if self._policy == "probe":
+        if self.policy.in_doubt == "probe":
             found = yield _Probe(known.key)
             if found is None:
                 return (yield from self._made(known))
             yield from self._record(known, found, 0.0)
             return self._typed(found)
-        if self._policy == "ask":
+        if self.policy.in_doubt == "ask":
             raise Interrupted(
                 f"run {run_id!r} waits: it is not known whether {known.id} happened",
                 run_id=run_id,
@@ -315,23 +308,25 @@ class EffectCall:
                 break
             except InDoubtError:
                 raise
-            except _TimedOut as late:
-                if self._policy in ("ask", "fail"):
+            except TimedOut as late:
+                if self.policy.in_doubt in ("ask", "fail"):
                     return (yield from self._found_out(entry))
-                found = (yield _Probe(entry.key)) if self._policy == "probe" else None
+                found = (yield _Probe(entry.key)) if self.policy.in_doubt == "probe" else None
                 if found is not None:
                     value = found
                     break
-                error: Exception = TimeoutError(f"{entry.name} took over {self.attempts.timeout} s")
+                error: Exception = TimeoutError(
+                    f"{entry.name} took over {self.policy.attempts.timeout} s"
+                )
                 error.__cause__ = late
             except StopIteration as ended:  # no generator can raise it, so none is recorded
                 error = RuntimeError(f"{entry.name} raised StopIteration")
                 error.__cause__ = ended
             except Exception as raised:
                 error = raised
-            pause = self.attempts.pause_after(entry.failures, error)
+            pause = self.policy.attempts.pause_after(entry.failures, error)
             if pause is None:
-                value = NotImplemented if self._settle is None else self._settle(error)
+                value = NotImplemented if self.policy.settle is None else self.policy.settle(error)
                 if value is not NotImplemented:
                     break
                 yield from self._failed(entry, error, started)
@@ -351,7 +346,7 @@ class EffectCall:
         self._say("effect.retry", entry, error=type(error).__name__, wait=pause)
         yield _Pause(pause)
         entry = msgspec.structs.replace(entry, repeat=False, began=_now())
-        if self._policy != "retry":
+        if self.policy.in_doubt != "retry":
             yield _Write(entry)
         return entry
 
@@ -371,7 +366,7 @@ class EffectCall:
         self._say("effect.complete", ended)
 
     def _record(self, entry: Effect, value: Any, seconds: float) -> _Actions:
-        spent = self._usage(value) if self._usage is not None else {}
+        spent = self.policy.usage(value) if self.policy.usage is not None else {}
         text = self._encoded(entry, value)
         ended = msgspec.structs.replace(
             entry,
@@ -392,9 +387,9 @@ class EffectCall:
         try:
             return encode(value)
         except EncodeError as error:
-            if self._write is not None:
+            if self.policy.write is not None:
                 with contextlib.suppress(EncodeError):
-                    return encode(self._write(value))
+                    return encode(self.policy.write(value))
             error.add_note(f"effect {entry.id} happened, but what it returned cannot be kept")
             raise
 
@@ -407,7 +402,7 @@ class EffectCall:
         raise error
 
     def _typed(self, value: Any) -> Any:
-        return value if self._read is None else self._read(value)
+        return value if self.policy.read is None else self.policy.read(value)
 
     def _say(self, kind: str, entry: Effect, **facts: Any) -> None:
         if self._context.emit is not None:
@@ -444,10 +439,10 @@ async def perform(
                     await call.ledger.write(action.entry, call.spot, wait=durable)
                 elif type(action) is _Call:
                     with call.body(inspect.iscoroutinefunction(fn) or None), AwaitsAll():
-                        result = await _attempt(fn, args, kwargs, action.key, call.attempts)
+                        result = await _attempt(fn, args, kwargs, action.key, call.policy.attempts)
                 elif type(action) is _Probe:
-                    assert call.probe is not None
-                    result = call.probe(action.key)
+                    assert call.policy.probe is not None
+                    result = call.policy.probe(action.key)
                     result = await result if inspect.isawaitable(result) else result
                 else:
                     assert type(action) is _Pause
@@ -482,10 +477,10 @@ def perform_now(
                     call.ledger.write_now(action.entry, call.spot)
                 elif type(action) is _Call:
                     with call.body(False), AwaitsAll():
-                        result = _attempt_now(fn, args, kwargs, action.key, call.attempts)
+                        result = _attempt_now(fn, args, kwargs, action.key, call.policy.attempts)
                 elif type(action) is _Probe:
-                    assert call.probe is not None
-                    result = call.probe(action.key)
+                    assert call.policy.probe is not None
+                    result = call.policy.probe(action.key)
                 else:
                     assert type(action) is _Pause
                     time.sleep(action.seconds)
@@ -541,7 +536,7 @@ async def _attempt(
                 return await _call(fn, args, kwargs, key)
         except TimeoutError as error:
             if limit.expired():
-                raise _TimedOut from error
+                raise TimedOut from error
             raise
 
 
@@ -569,11 +564,11 @@ def _attempt_now(
     with passing_now(attempts):
         if attempts.timeout is None:
             return fn(*args, **kwargs)
-        return _call_in_thread(lambda: fn(*args, **kwargs), attempts.timeout)
+        return call_in_thread(lambda: fn(*args, **kwargs), attempts.timeout, "holdfast-step")
 
 
-def _call_in_thread(call: Callable[[], Any], seconds: float) -> Any:
-    """Return the result of *call* within *seconds*; a slower call ends by itself."""
+def call_in_thread(call: Callable[[], Any], seconds: float, name: str) -> Any:
+    """Return the result of *call*, or raise `TimedOut`; a slower call ends by itself."""
     ended: list[tuple[Any, BaseException | None]] = []
 
     def work() -> None:
@@ -583,11 +578,11 @@ def _call_in_thread(call: Callable[[], Any], seconds: float) -> Any:
             ended.append((None, error))
 
     context = contextvars.copy_context()
-    thread = threading.Thread(target=context.run, args=(work,), name="holdfast-step", daemon=True)
+    thread = threading.Thread(target=context.run, args=(work,), name=name, daemon=True)
     thread.start()
     thread.join(seconds)
     if not ended:
-        raise _TimedOut
+        raise TimedOut
     value, error = ended[0]
     if error is not None:
         raise error

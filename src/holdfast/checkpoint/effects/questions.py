@@ -59,7 +59,8 @@ async def _ask(question: Any, schema: Any, key: str | None, timeout: float | Non
     asked = ledger.find(Question, position)
     until = asked.until if asked is not None else timeout and time.time() + timeout
     given = ledger.given.pop(position, _NOTHING)
-    if asked is not None and (asked.expired or (given is _NOTHING and _is_past(until))):
+    past = given is _NOTHING and until is not None and until <= time.time()
+    if asked is not None and (asked.expired or past):
         if not asked.expired:
             await ledger.write(msgspec.structs.replace(asked, expired=True), spot)
         raise TimeoutError(f"no answer to {position} came in time")
@@ -97,10 +98,6 @@ def _waits(
     return Interrupted(
         f"run {recording.run_id!r} waits for an answer to {position}", run_id=recording.run_id
     )
-
-
-def _is_past(until: float | None) -> bool:
-    return until is not None and until <= time.time()
 
 
 def _fitted(answer: Any, schema: Any) -> tuple[Any, str]:

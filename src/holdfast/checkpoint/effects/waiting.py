@@ -157,7 +157,8 @@ def answer(
                 check_not_held(reader, run.run_id)
             entry = _settled(note.content, value, error, repeat)
             kind = "answer" if isinstance(entry, Answer) else "effect"
-            written = msgspec.structs.replace(note, kind=kind, content=entry, metadata=_by(by))
+            told = {"by": by} if by else {}
+            written = msgspec.structs.replace(note, kind=kind, content=entry, metadata=told)
             try:
                 manager.append_notes(run.run_id, (written,), head=run.seq)
             except ConflictError:
@@ -174,10 +175,6 @@ def _configured(storage: Storage | str | None) -> CheckpointManager:
     """A manager that takes secrets out if `holdfast.toml` says so."""
     redact = read_config(Path.cwd()).redact
     return CheckpointManager(storage, hook_manager=redacting_hooks() if redact else None)
-
-
-def _by(name: str) -> dict[str, Any]:
-    return {"by": name} if name else {}
 
 
 def approve(

@@ -159,7 +159,9 @@ class Group(Closing):
                 members=executed,
             )
         states = self.restore(chosen.id).values()
-        return self.checkpoint([_at_recovery(state) for state in states])
+        return self.checkpoint(
+            state.at(kind="recovery") if isinstance(state, State) else state for state in states
+        )
 
     def fork(self, name: str, checkpoint_id: str | None = None) -> Group:
         """Begin a new group, every member of it a fork called ``{member}-{name}``.
@@ -430,10 +432,6 @@ class Group(Closing):
                 pins.setdefault(note.metadata.get("group"), bool(note.metadata["on"]))
         pins.pop(self.name, None)
         return any(pins.values())
-
-
-def _at_recovery(state: Saveable) -> Saveable:
-    return state.at(kind="recovery") if isinstance(state, State) else state
 
 
 def _run_of(state: Saveable) -> str:

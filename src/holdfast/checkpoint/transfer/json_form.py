@@ -64,16 +64,6 @@ def form_of_change(
     return _plain({**form, "changes": listed})  # type: ignore[no-any-return]
 
 
-def write_json(form: Any) -> str:
-    """Return the text of a form, indented."""
-    return json.dumps(form, indent=2)
-
-
-def write_line(form: Any) -> str:
-    """Return the text of a form in one line."""
-    return json.dumps(form, separators=(",", ":"))
-
-
 def _form(style: Style) -> Callable[[Header, dict[str, Any], str], dict[str, Any]]:
     if style not in _FORMS:
         raise UsageError(f"style is {style!r}", hint=f"one of {', '.join(get_args(Style))}")
@@ -99,7 +89,7 @@ def _agent(header: Header, values: dict[str, Any], form: str) -> dict[str, Any]:
 def _fleet(header: Header, values: dict[str, Any], form: str) -> dict[str, Any]:
     round_ = values.get("current_round", header.step)
     others = {key: value for key, value in values.items() if key not in _FLEET_KEYS}
-    status = fleet_status(header.status)
+    status, context = fleet_status(header.status), values.get("context")
     return {
         "checkpoint_id": header.id,
         "workflow_id": header.run_id,
@@ -107,7 +97,7 @@ def _fleet(header: Header, values: dict[str, Any], form: str) -> dict[str, Any]:
         "current_round": round_,
         "stall_count": values.get("stall_count", 0),
         "last_response": values.get("last_response"),
-        "context": {**others, **_mapping(values.get("context"))},
+        "context": {**others, **(context if isinstance(context, Mapping) else {})},
         "metadata": {**header.metadata, "status": status, "round": round_},
     }
 
@@ -137,10 +127,6 @@ _FORMS: Mapping[str, Callable[[Header, dict[str, Any], str], dict[str, Any]]] = 
     "graph": _graph,
     "resilient": _resilient,
 }
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
 
 
 def _plain(value: Any) -> Any:

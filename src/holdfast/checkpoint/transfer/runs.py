@@ -17,6 +17,7 @@ again, and the manifest says so.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from collections.abc import Iterable, Iterator
@@ -33,13 +34,7 @@ from holdfast.checkpoint.journal import Reader
 from holdfast.checkpoint.operations import Steps, Work
 from holdfast.checkpoint.transfer.container import Manifest, Totals, check_free, write_run
 from holdfast.checkpoint.transfer.container_reader import LIMITS, Excess, ImportLimits, open_run
-from holdfast.checkpoint.transfer.json_form import (
-    Style,
-    form_of,
-    form_of_change,
-    write_json,
-    write_line,
-)
+from holdfast.checkpoint.transfer.json_form import Style, form_of, form_of_change
 from holdfast.checkpoint.transfer.reseal import Closer, NewIds, Redact, Redaction, resealed
 from holdfast.checkpoint.transfer.validate import Staged, stage
 from holdfast.core.records import (
@@ -57,6 +52,7 @@ from holdfast.storage.base import (
     RunInfo,
     RunQuery,
     Storage,
+    has_record,
     in_batches,
     open_storage,
 )
@@ -112,7 +108,7 @@ class _Export(msgspec.Struct, frozen=True):
         encrypted = False
         for header in self.reader.storage.headers(RecordQuery(run_id=run.run_id, notes=True)):
             visible.add(header.seq)
-            encrypted = encrypted or _is_key(header)
+            encrypted = encrypted or (header.frame, header.kind) == ("note", "key")
         source = _Source(self.reader, run, visible, encrypted)
         records: Iterable[Record] = source
         content: Any = "sealed"
@@ -198,10 +194,6 @@ def _counted(records: Iterable[Record], excess: Excess) -> Iterator[Record]:
         yield record
 
 
-def _is_key(header: Header) -> bool:
-    return header.frame == "note" and header.kind == "key"
-
-
 def _existing(reader: Reader, run_id: str) -> RunInfo:
     run = reader.run(check_run_id(run_id))
     if run is None:
@@ -232,7 +224,8 @@ def import_run(
     def work() -> str:
         with open_run(Path(path), limits) as file:
             new_id = file.manifest.run_id if run_id is None else run_id
-            _check_new(engine.reader, new_id)
+            if engine.reader.run(new_id) is not None:
+                raise _taken(new_id)
             staged = stage(file, theirs, rename=run_id is not None)
         fits = (staged.data_key is not None) == (ours is not None) and theirs is ours
         if new_id != staged.run_id or not fits:
@@ -246,11 +239,6 @@ def import_run(
         return new_id
 
     return (yield Work(work))  # type: ignore[no-any-return]
-
-
-def _check_new(reader: Reader, run_id: str) -> None:
-    if reader.run(run_id) is not None:
-        raise _taken(run_id)
 
 
 def _taken(run_id: str) -> ConflictError:
@@ -321,20 +309,12 @@ def _copy(reader: Reader, run: RunInfo, to: Storage) -> int:
 def _common(reader: Reader, run: RunInfo, to: Storage, there: RunInfo) -> int:
     """Return the newest seq of the target, if one journal continues the other."""
     if there.seq <= run.seq:
-        fits = _has_record(reader.storage, run.run_id, there.seq, there.digest)
+        fits = has_record(reader.storage, run.run_id, there.seq, there.digest)
     else:
-        fits = _has_record(to, run.run_id, run.seq, run.digest)
+        fits = has_record(to, run.run_id, run.seq, run.digest)
     if not fits:
         raise _diverged(run.run_id, _first_difference(reader.storage, to, run.run_id))
     return there.seq
-
-
-def _has_record(storage: Storage, run_id: str, seq: int, digest: str) -> bool:
-    """Return True if the record at *seq* has that digest, or had before it was pruned."""
-    for record in storage.read(run_id, first=seq, last=seq + 1):
-        header = record.header
-        return digest == (header.digest if header.seq == seq else header.prev)
-    return False
 
 
 def _first_difference(here: Storage, there: Storage, run_id: str) -> int | None:
@@ -378,7 +358,8 @@ def export_json(engine: Engine, run_or_checkpoint_id: str, style: Style) -> Step
         reader = engine.reader
         if reader.run(run_or_checkpoint_id) is not None:
             return "\n".join(json_lines(reader, run_or_checkpoint_id, style))
-        return write_json(form_of(reader.load(reader.resolve(run_or_checkpoint_id)), style))
+        loaded = reader.load(reader.resolve(run_or_checkpoint_id))
+        return json.dumps(form_of(loaded, style), indent=2)
 
     return (yield Work(work))  # type: ignore[no-any-return]
 
@@ -401,6 +382,6 @@ def json_lines(reader: Reader, run_id: str, style: Style) -> Iterator[str]:
             continue
         changes = changes_in(reader, record)
         loaded = reader.load(header) if header.seq == newest else None
-        end = "" if header.seq == newest else ","
-        yield write_line(form_of_change(header, changes, loaded, style)) + end
+        form = form_of_change(header, changes, loaded, style)
+        yield json.dumps(form, separators=(",", ":")) + ("" if header.seq == newest else ",")
     yield "]"

@@ -147,7 +147,8 @@ class _Walk:
         record = open_record(parts.text, parts.digest, parts.body)
         header = record.header
         self._check_header(header, parts)
-        self._check_chain(header)
+        if wrong := self._chain.add(header):
+            raise self._unfit(header, wrong)
         text = self._text(record)
         if header.frame == "note":
             self._note(header, text)
@@ -193,11 +194,6 @@ class _Walk:
             or b"\n" in parts.text
         ):
             raise self._unfit(header, "was not sealed by a writer")
-
-    def _check_chain(self, header: Header) -> None:
-        wrong = self._chain.add(header)
-        if wrong:
-            raise self._unfit(header, wrong)
 
     def _text(self, record: Record) -> bytes:
         limits = self._limits

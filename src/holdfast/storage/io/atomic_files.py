@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import fnmatch
+import glob
 import os
 import secrets
 import stat
@@ -62,7 +63,7 @@ def _prefix(name: str) -> str:
 
 def _sweep(directory: int, name: str) -> None:
     """Remove temporary files that dead writers of this file left behind."""
-    pattern = f"{_glob_free(_prefix(name))}{'[0-9a-f]' * 12}.tmp"
+    pattern = f"{glob.escape(_prefix(name))}{'[0-9a-f]' * 12}.tmp"
     for left in fnmatch.filter(os.listdir(directory), pattern):
         with suppress(FileNotFoundError, BlockingIOError):
             fd = os.open(left, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=directory)
@@ -71,10 +72,6 @@ def _sweep(directory: int, name: str) -> None:
                 os.unlink(left, dir_fd=directory)
             finally:
                 os.close(fd)
-
-
-def _glob_free(text: str) -> str:
-    return "".join(f"[{one}]" if one in "*?[" else one for one in text)
 
 
 def _keep_mode(directory: int, name: str, fd: int) -> None:

@@ -254,20 +254,14 @@ def _copy_by(
     step: Callable[[int, int, int], int], source: Path, target: Path, progress: CallProgress
 ) -> None:
     with _opened(source, os.O_RDONLY, _ONCE) as old:
-        progress.moved()
-        _copy_open(step, old, target, progress)
-
-
-def _copy_open(
-    step: Callable[[int, int, int], int], old: int, target: Path, progress: CallProgress
-) -> None:
-    with replacing(target, progress) as file:
-        at = 0
-        while moved := step(old, file.fileno(), at):
-            at += moved
-            progress.moved()
-        if not target.exists():
-            os.fchmod(file.fileno(), stat.S_IMODE(os.fstat(old).st_mode))
+        progress.moved()  # before anything is made: the caller may have given up on the opening
+        with replacing(target, progress) as file:
+            at = 0
+            while moved := step(old, file.fileno(), at):
+                at += moved
+                progress.moved()
+            if not target.exists():
+                os.fchmod(file.fileno(), stat.S_IMODE(os.fstat(old).st_mode))
 
 
 def _in_kernel(old: int, new: int, at: int) -> int:

@@ -24,14 +24,6 @@ def head_of(storage: Storage, run_id: str) -> RunInfo | None:
     return next(iter(storage.runs(RunQuery(run_id=run_id, limit=1))), None)
 
 
-def goes_on(storage: Storage, run_id: str, seq: int, digest: str) -> bool:
-    """True if the run in *storage* has, or had, the record with *digest* at *seq*."""
-    for record in storage.read(run_id, first=seq, last=seq + 1):
-        header = record.header
-        return digest == (header.digest if header.seq == seq else header.prev)
-    return False
-
-
 def visible(storage: Storage, run_id: str, first: int = 1) -> set[int]:
     """The seqs of a run that are listed, from *first* on."""
     headers = storage.headers(RecordQuery(run_id=run_id, notes=True))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from functools import partial
 from itertools import islice
+from operator import methodcaller
 from typing import TypeVar
 
 from holdfast.core.records import Record
@@ -77,7 +77,8 @@ class Reads:
         failures = 0
         while seq <= last:
             try:
-                for record in self.iterate("read", run_id, partial(_records, run_id, seq, last)):
+                make = methodcaller("read", run_id, first=seq, last=last)
+                for record in self.iterate("read", run_id, make):
                     yield record
                     seq = record.header.seq + 1
                 return
@@ -141,7 +142,3 @@ def check_whole(replica: Replica, run_id: str | None) -> None:
             hint="what was saved last is in another storage, which is away",
             run_id=run_id,
         )
-
-
-def _records(run_id: str, first: int, last: int, storage: Storage) -> Iterator[Record]:
-    return storage.read(run_id, first=first, last=last)

@@ -19,12 +19,11 @@ from holdfast.errors import (
     StorageError,
     StorageUnavailableError,
 )
-from holdfast.storage.base import Batch, RunInfo, RunQuery, Storage
+from holdfast.storage.base import Batch, RunInfo, RunQuery, Storage, has_record
 from holdfast.storage.replicated.breaker import Breaker
 from holdfast.storage.replicated.copies import (
     Whole,
     bring_up,
-    goes_on,
     head_of,
     hide_alike,
     merged,
@@ -245,7 +244,7 @@ class Replicas:
                 )
             return
         if seq and not self.call(
-            lead, "compare", lambda storage: goes_on(storage, run_id, seq, digest)
+            lead, "compare", lambda storage: has_record(storage, run_id, seq, digest)
         ):
             raise self._divergence(run_id, replica, lead, seq, newest.seq)
         if replica.number > lead.number:
@@ -258,17 +257,24 @@ class Replicas:
 
     def _give(self, run_id: str, source: Replica, target: Replica, after: int) -> None:
         """Bring what *source* has of a run after that seq to *target*, in order."""
-        copied, conflict = self.call(
-            target, "bring back", lambda to: bring_up(source.storage, to, run_id, after), long=True
-        )
+        copied, conflict = self._bring(run_id, source, target, after, "bring back")
         if conflict is not None:
             raise self._divergence(run_id, target, source, conflict.head, after + copied)
-        if after:
-            self.call(
-                target, "bring back", lambda to: hide_alike(to, source.storage, run_id, after)
-            )
-        target.behind.discard(run_id)
         self.tell("recovered", target, "bring back", run_id=run_id, records=copied)
+
+    def _bring(
+        self, run_id: str, source: Replica, target: Replica, after: int, operation: str
+    ) -> tuple[int, ConflictError | None]:
+        copied, conflict = self.call(
+            target, operation, lambda to: bring_up(source.storage, to, run_id, after), long=True
+        )
+        if conflict is None:
+            if after:
+                self.call(
+                    target, operation, lambda to: hide_alike(to, source.storage, run_id, after)
+                )
+            target.behind.discard(run_id)
+        return copied, conflict
 
     def _divergence(self, run_id: str, one: Replica, two: Replica, a: int, b: int) -> DivergedError:
         error = DivergedError(
@@ -319,7 +325,10 @@ class Replicas:
         runs = {batch.run_id for batch in sent}
         for copy in self.all[replica.number + 1 :] if sent else ():
             try:
-                late = self._copied(copy, sent) | (runs & copy.behind)
+                results = self.call(copy, "copy", lambda storage: storage.append(sent))
+                pairs = zip(sent, results, strict=True)
+                late = {batch.run_id for batch, refused in pairs if refused}
+                late |= runs & copy.behind
                 copy.missing = False
                 for run_id in sorted(late):
                     self.catch_up(replica, copy, run_id)
@@ -331,31 +340,20 @@ class Replicas:
                     copy.missing = True
                     self.tell("behind", copy, "copy", error=error)
 
-    def _copied(self, copy: Replica, batches: list[Batch]) -> set[str]:
-        """Append batches to a copy; gives the runs of which it did not take all."""
-        results = self.call(copy, "copy", lambda storage: storage.append(batches))
-        return {b.run_id for b, refused in zip(batches, results, strict=True) if refused}
-
     def catch_up(self, source: Replica, copy: Replica, run_id: str) -> bool:
         """Bring a copy up to date with *source*; False if it differs."""
         head = self.whole(copy, run_id, "copy", lambda storage: head_of(storage, run_id))
         after = 0 if head is None else head.seq
         if head is not None and not self.call(
-            source, "copy", lambda storage: goes_on(storage, run_id, head.seq, head.digest)
+            source, "copy", lambda storage: has_record(storage, run_id, head.seq, head.digest)
         ):
             copy.behind.add(run_id)
             self._divergence(run_id, copy, source, head.seq, head.seq)
             return False
-        _, conflict = self.call(
-            copy, "copy", lambda to: bring_up(source.storage, to, run_id, after), long=True
-        )
+        _, conflict = self._bring(run_id, source, copy, after, "copy")
         if conflict is not None:
             copy.behind.add(run_id)
             self.tell("behind", copy, "copy", run_id=run_id, error=conflict)
-            return True
-        if after:
-            self.call(copy, "copy", lambda to: hide_alike(to, source.storage, run_id, after))
-        copy.behind.discard(run_id)
         return True
 
     # Making them whole

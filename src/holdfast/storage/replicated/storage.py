@@ -259,7 +259,11 @@ class ResilientStorage(Storage):
             # Another process may have saved to a fallback under the lease before.
             self._replicas.unsettle(run_id)
             if self._replicas.settle(run_id):
-                raise _no_lease(run_id)
+                raise StorageUnavailableError(
+                    f"run {run_id!r} cannot be taken while the primary is away",
+                    hint="a lease is the primary's to give; try again when it is back",
+                    run_id=run_id,
+                )
             began = self._clock()
             # It is not tried again: the first attempt may have taken it, and would be in the way.
             lease = self._replicas.call(
@@ -426,14 +430,6 @@ def _take(
     newest = next(iter(storage.headers(query)), None)
     known = max(above, newest.epoch if newest else 0)
     return _leasing(storage).take_lease(run_id, owner, now=now, ttl=ttl, above=known)
-
-
-def _no_lease(run_id: str) -> StorageUnavailableError:
-    return StorageUnavailableError(
-        f"run {run_id!r} cannot be taken while the primary is away",
-        hint="a lease is the primary's to give; try again when it is back",
-        run_id=run_id,
-    )
 
 
 _storages: WeakSet[ResilientStorage] = WeakSet()

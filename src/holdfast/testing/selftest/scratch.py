@@ -13,7 +13,7 @@ from uuid import uuid4
 import msgspec
 
 from holdfast.errors import UsageError
-from holdfast.storage.addresses import StorageURL
+from holdfast.storage.addresses import StorageURL, place_of
 from holdfast.storage.base import RunQuery, Storage, open_storage
 
 _PREFIX = ".holdfast-validation-"
@@ -58,7 +58,7 @@ def scratch_in(address: str) -> Iterator[Scratch]:
     """A scratch area of the storage at *address*, which is removed in the end."""
     url = StorageURL.parse(address)
     prefix = f"holdfast-validation-{uuid4().hex[:8]}-"
-    place = _place(url)
+    place = place_of(address)
     if place is None:
         try:
             yield Scratch(address, url.scheme, None, prefix)
@@ -66,6 +66,7 @@ def scratch_in(address: str) -> Iterator[Scratch]:
             if url.scheme != "memory":
                 _clean(address, prefix)
         return
+    place = place.absolute() if url.scheme == "file" else place.absolute().parent
     while not place.is_dir():
         place = place.parent
     try:
@@ -83,16 +84,6 @@ def scratch_in(address: str) -> Iterator[Scratch]:
         yield Scratch(made, url.scheme, directory, prefix)
     finally:
         shutil.rmtree(directory)
-
-
-def _place(url: StorageURL) -> Path | None:
-    """The directory that the storage's files are in; None if they are not ours to see."""
-    if url.scheme == "sqlite":
-        return Path(url.path.removeprefix("/")).absolute().parent
-    if url.scheme == "file":
-        path = f"{url.host}{url.path}" if url.host in (".", "..") else url.path
-        return Path(path).absolute()
-    return None
 
 
 def _spelt(path: Path) -> str:
