@@ -31,16 +31,13 @@ class RunBody(msgspec.Struct, omit_defaults=True):
     """Its loops, in the order in which they were entered."""
 
 
-class _Active:
+class _Active(msgspec.Struct):
     """A body that is being executed."""
 
-    __slots__ = ("body", "counts", "entered", "path")
-
-    def __init__(self, body: RunBody, path: str) -> None:
-        self.body = body
-        self.path = path
-        self.counts: dict[str, int] = {}
-        self.entered = 0
+    body: RunBody
+    path: str
+    counts: dict[str, int] = {}
+    entered: int = 0
 
 
 class RunContext(CallContext):

@@ -129,7 +129,7 @@ def in_batches(records: Iterable[Record]) -> Iterator[list[Record]]:
 
 
 def has_record(storage: Storage, run_id: str, seq: int, digest: str) -> bool:
-    """True if the record at *seq* of a run has that digest, or had before it was pruned."""
+    """True if a run has, or had before a prune, the record with *digest* at *seq*."""
     for record in storage.read(run_id, first=seq, last=seq + 1):
         header = record.header
         return digest == (header.digest if header.seq == seq else header.prev)

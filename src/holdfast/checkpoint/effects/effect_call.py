@@ -89,24 +89,28 @@ def effect(
         raise UsageError(f"{fn!r} cannot be called", hint="give a function, then its arguments")
     check_awaited(f"effect({name!r})", "call a @holdfast.step, or run.effect(...)")
     made = CallPolicy(name=name, in_doubt=policy, probe=probe, usage=usage)
-    return to_await(f"effect({name!r})", _effect(made, key, outside_ok, fn, args, kwargs))
+    called = _effect(made, key, fn, args, kwargs, outside_ok=outside_ok)
+    return to_await(f"effect({name!r})", called)
 
 
 async def _effect(
     policy: CallPolicy,
     key: str | None,
-    outside_ok: bool,
     fn: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
+    *,
+    wait: bool = True,
+    outside_ok: bool = True,
 ) -> Any:
     context = call_context()
     recording = context.recording if context is not None else None
     if context is None or recording is None:
         if context is None and not outside_ok:
             _warn_outside(policy.name)
-        return await _call(fn, args, kwargs, str(uuid.uuid4()))
-    return await perform(EffectCall(context, recording, policy), key, fn, args, kwargs)
+        return await _unrecorded(policy, fn, args, kwargs)
+    call = EffectCall(context, recording, policy)
+    return await perform(call, key, fn, args, kwargs, wait=wait)
 
 
 async def effect_by(
@@ -118,13 +122,8 @@ async def effect_by(
     anything that the run writes later. So no effect begins that depends on an outcome which might
     be lost; a crash before that calls *fn* again.
     """
-    context = call_context()
-    recording = context.recording if context is not None else None
-    if context is None or recording is None:
-        return await _unrecorded(policy, fn, args, kwargs)  # type: ignore[no-any-return]
-    call = EffectCall(context, recording, policy)
     wait = policy.in_doubt != "retry"
-    return await perform(call, None, fn, args, kwargs, wait=wait)  # type: ignore[no-any-return]
+    return await _effect(policy, None, fn, args, kwargs, wait=wait)  # type: ignore[no-any-return]
 
 
 async def _unrecorded(

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
-from holdfast.checkpoint.effects.hidden_keys import hide_secrets
 from holdfast.checkpoint.effects.ledger import (
     Effect,
     Ledger,
@@ -20,6 +19,7 @@ from holdfast.checkpoint.effects.ledger import (
     permitted,
     read_line,
 )
+from holdfast.checkpoint.hooks import hide_secrets
 from holdfast.checkpoint.journal import CheckpointDraft, Loaded, Note
 from holdfast.checkpoint.leases import RunLease
 from holdfast.checkpoint.manager import CheckpointManager, StateManager, await_uncancelled

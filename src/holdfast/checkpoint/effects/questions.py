@@ -10,8 +10,8 @@ import msgspec
 
 from holdfast.checkpoint.effects.awaiting import to_await
 from holdfast.checkpoint.effects.execution import CallContext, call_context, check_awaited
-from holdfast.checkpoint.effects.hidden_keys import hide_secrets
 from holdfast.checkpoint.effects.ledger import Answer, Question, Recording
+from holdfast.checkpoint.hooks import hide_secrets
 from holdfast.core.values import decode, encode
 from holdfast.errors import Interrupted, UsageError
 

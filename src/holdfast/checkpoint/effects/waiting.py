@@ -29,6 +29,9 @@ from holdfast.core.values import decode, encode
 from holdfast.errors import ConflictError, NotFoundError, UsageError
 from holdfast.storage.base import Leasing, RunInfo, RunQuery, Storage, is_live, owner_is_dead
 
+Target = CheckpointManager | Storage | str | None
+"""A manager, a storage, its address, or None for the default one."""
+
 _NOTHING: Any = object()
 _TRIES = 16
 """Attempts to answer a run that is written to meanwhile."""
@@ -60,9 +63,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     """The time at which the wait ends by itself."""
 
 
-def pending(
-    run_id: str | None = None, *, storage: CheckpointManager | Storage | str | None = None
-) -> list[Waiting]:
+def pending(run_id: str | None = None, *, storage: Target = None) -> list[Waiting]:
     """List what a run, or without a run id every run of the storage, waits for.
 
     What the agents inside a run wait for, each in a run of its own, is listed with it. Of a run
@@ -129,7 +130,7 @@ def answer(
     error: str | None = None,
     repeat: bool = False,
     by: str = "",
-    storage: CheckpointManager | Storage | str | None = None,
+    storage: Target = None,
 ) -> Waiting:
     """Settle what a run waits for; a resume then continues. Nothing is executed here.
 
@@ -177,22 +178,13 @@ def _configured(storage: Storage | str | None) -> CheckpointManager:
     return CheckpointManager(storage, hook_manager=redacting_hooks() if redact else None)
 
 
-def approve(
-    run_id: str,
-    id: str | None = None,
-    *,
-    storage: CheckpointManager | Storage | str | None = None,
-) -> Waiting:
+def approve(run_id: str, id: str | None = None, *, storage: Target = None) -> Waiting:
     """Answer yes to a question of a run: the only one, unless *id* names it."""
     return _say(run_id, id, True, storage)
 
 
 def reject(
-    run_id: str,
-    id: str | None = None,
-    *,
-    reason: str = "",
-    storage: CheckpointManager | Storage | str | None = None,
+    run_id: str, id: str | None = None, *, reason: str = "", storage: Target = None
 ) -> Waiting:
     """Answer no to a question of a run: the only one, unless *id* names it."""
     said = {"approved": False, "reason": reason} if reason else False
@@ -206,15 +198,13 @@ def resolve(
     *,
     error: str | None = None,
     repeat: bool = False,
-    storage: CheckpointManager | Storage | str | None = None,
+    storage: Target = None,
 ) -> Waiting:
     """Settle what a run waits for, as `answer` does; its earlier name."""
     return answer(run_id, effect, outcome, error=error, repeat=repeat, storage=storage)
 
 
-def _say(
-    run_id: str, id: str | None, said: Any, storage: CheckpointManager | Storage | str | None
-) -> Waiting:
+def _say(run_id: str, id: str | None, said: Any, storage: Target) -> Waiting:
     manager = manager_for(storage)
     try:
         found = [

@@ -2,6 +2,7 @@ from holdfast.checkpoint.hooks.builtin import LoggingHook as LoggingHook
 from holdfast.checkpoint.hooks.builtin import MetricsHook as MetricsHook
 from holdfast.checkpoint.hooks.builtin import RedactionHook as RedactionHook
 from holdfast.checkpoint.hooks.builtin import TracingHook as TracingHook
+from holdfast.checkpoint.hooks.builtin import hide_secrets as hide_secrets
 from holdfast.checkpoint.hooks.builtin import redacted as redacted
 from holdfast.checkpoint.hooks.builtin import redacting_hooks as redacting_hooks
 from holdfast.checkpoint.hooks.events import HookContext as HookContext

@@ -22,6 +22,7 @@ from holdfast.checkpoint.hooks.events import HookContext, HookEvent, HookPriorit
 from holdfast.checkpoint.hooks.manager import HookManager
 from holdfast.checkpoint.inspect import Metrics, resume_cause
 from holdfast.core.policy import KEYS, PATTERNS, Redactor, make_rules
+from holdfast.core.records import digest_of
 from holdfast.core.state import AgentState, State
 from holdfast.lazy import extra
 
@@ -234,6 +235,17 @@ def redacted(value: Any, hooks: HookManager | None) -> Any:
         if isinstance(hook, RedactionHook):
             value = hook.redact(value)
     return value
+
+
+def hide_secrets(key: str | None, hooks: HookManager | None) -> str | None:
+    """The *key* of a call or question without its secrets, as ids have it.
+
+    A digest of the whole key keeps two such keys apart, and the id the same on every replay.
+    """
+    if key is None or hooks is None:
+        return key
+    found = redacted(key, hooks)
+    return key if found == key else f"{found}#{digest_of(key.encode())[:12]}"
 
 
 def redacting_hooks() -> HookManager:

@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from contextvars import Context, copy_context
 from queue import Empty, SimpleQueue
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -159,20 +159,11 @@ class _Pool:
         return None
 
 
-class _Job:
-    __slots__ = ("args", "context", "function", "future")
-
-    def __init__(
-        self,
-        future: Future[CallOutcome],
-        context: Context,
-        function: Function,
-        args: tuple[Any, ...],
-    ) -> None:
-        self.future = future
-        self.context = context
-        self.function = function
-        self.args = args
+class _Job(NamedTuple):
+    future: Future[CallOutcome]
+    context: Context
+    function: Function
+    args: tuple[Any, ...]
 
     def run(self) -> None:
         if not self.future.set_running_or_notify_cancel():

@@ -13,7 +13,8 @@ import msgspec
 
 from holdfast.checkpoint.journal import Reader
 from holdfast.checkpoint.retention.live import RetentionManager, grouped
-from holdfast.core.policy import Decision, Rules, plan_prune
+from holdfast.checkpoint.retention.marks import plan_marked
+from holdfast.core.policy import Decision, Rules
 from holdfast.storage.base import RunInfo
 
 
@@ -37,14 +38,7 @@ def plan_forget(
     decisions: list[Decision] = []
     for group in grouped(reader.storage.headers, runs, rules):
         marks = {run_id: retention.marks(run_id) for run_id in {one.run_id for one in group}}
-        decisions += plan_prune(
-            [marks[header.run_id].tagged(header) for header in group],
-            rules,
-            now,
-            pinned={(run, seq) for run, mark in marks.items() for seq in mark.pinned},
-            released={(run, seq) for run, mark in marks.items() for seq in mark.released},
-            tz=tz,
-        )
+        decisions += plan_marked(group, marks, rules, now, tz)
     return decisions
 
 

@@ -14,9 +14,10 @@ import msgspec
 
 from holdfast.checkpoint.journal import Journal, Outcome
 from holdfast.checkpoint.retention.erase import Erasure, first_needed, plan_erasure
-from holdfast.checkpoint.retention.marks import MARKING, Marks, marks_in
-from holdfast.core.policy import Rules, drop_beyond_last, newest_keys, plan_prune
+from holdfast.checkpoint.retention.marks import MARKING, Marks, marks_in, plan_marked
+from holdfast.core.policy import Rules, drop_beyond_last, newest_keys
 from holdfast.core.records import Header
+from holdfast.core.values import remember
 from holdfast.errors import CorruptError, HoldfastError
 from holdfast.storage.base import Leasing, RecordQuery, RunInfo, is_live
 
@@ -114,13 +115,7 @@ class RetentionManager:
             gone = [one for one in gone if one.seq not in marks[one.run_id].pinned]
         else:
             marks = {run_id: self._marks_at(run_id, new) for run_id in _runs(visible)}
-            plan = plan_prune(
-                [marks[header.run_id].tagged(header) for header in visible],
-                self.rules,
-                self._clock(),
-                pinned={(run, seq) for run, mark in marks.items() for seq in mark.pinned},
-                released={(run, seq) for run, mark in marks.items() for seq in mark.released},
-            )
+            plan = plan_marked(visible, marks, self.rules, self._clock())
             gone = [decision.header for decision in plan if not decision.keep]
         own = new.run_id if new is not None else None
         held = {run_id for run_id in _runs(gone) if run_id != own and self._is_held(run_id)}
@@ -149,7 +144,7 @@ class RetentionManager:
         if group is None:
             group = _Group(list(self._storage.headers(_query(key))), now)
             with self._lock:
-                _remember(self._groups, key, group)
+                remember(self._groups, key, group, most=_REMEMBERED)
         return group.visible
 
     def _key(self, header: Header) -> tuple[str, str]:
@@ -216,7 +211,7 @@ class RetentionManager:
             marks.add(note)
         # Only now: half of them, if reading fails, would let go of what is pinned.
         with self._lock:
-            _remember(self._marks, run_id, marks)
+            remember(self._marks, run_id, marks, most=_REMEMBERED)
         return marks
 
     def readable_marks(self, run: RunInfo) -> Marks:
@@ -268,7 +263,7 @@ class RetentionManager:
         if query.tag is None:
             page = self._storage.page(query, about=about, notes=MARKING)
             marks = marks_in(page.notes)
-            return [_tagged(marks, header) for header in page.headers]
+            return [marks.get(one.run_id, Marks()).tagged(one) for one in page.headers]
         only_tag = RecordQuery(run_id=query.run_id, name=query.name, tag=query.tag, notes=True)
         found: dict[tuple[str, int], Header] = {}
         for header in self._storage.page(only_tag, about=about).headers:
@@ -328,18 +323,6 @@ def _query(key: tuple[str, str]) -> RecordQuery:
 
 def _runs(headers: Iterable[Header]) -> set[str]:
     return {header.run_id for header in headers}
-
-
-def _tagged(marks: Mapping[str, Marks], header: Header) -> Header:
-    known = marks.get(header.run_id)
-    return header if known is None else known.tagged(header)
-
-
-def _remember(known: OrderedDict, key: object, value: object) -> None:  # type: ignore[type-arg]
-    known[key] = value
-    known.move_to_end(key)
-    if len(known) > _REMEMBERED:
-        known.popitem(last=False)
 
 
 def _newest_first(headers: Iterable[Header]) -> list[Header]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, tzinfo
 from typing import Any
 
 import msgspec
 
+from holdfast.core.policy import Decision, Rules, plan_prune
 from holdfast.core.records import Header
 
 MARKING = ("pin", "release", "tag")
@@ -55,3 +57,21 @@ def marks_in(notes: Iterable[Header]) -> dict[str, Marks]:
     for note in notes:
         marks.setdefault(note.run_id, Marks()).add(note)
     return marks
+
+
+def plan_marked(
+    headers: Iterable[Header],
+    marks: Mapping[str, Marks],
+    rules: Rules,
+    now: datetime,
+    tz: tzinfo = UTC,
+) -> list[Decision]:
+    """`plan_prune` of these checkpoints with the *marks* of their runs."""
+    return plan_prune(
+        [marks[header.run_id].tagged(header) for header in headers],
+        rules,
+        now,
+        pinned={(run, seq) for run, mark in marks.items() for seq in mark.pinned},
+        released={(run, seq) for run, mark in marks.items() for seq in mark.released},
+        tz=tz,
+    )

@@ -121,26 +121,12 @@ def check_free(path: Path, *, overwrite: bool) -> None:
         raise _is_there(path)
 
 
-class Totals(msgspec.Struct, frozen=True):
-    """Counts for a manifest."""
-
-    records: int
-    bytes: int
-    first: int
-    last: int
-    head: str
-
-
 def write_run(
-    path: Path,
-    records: Iterable[Record],
-    describe: Callable[[Totals], Manifest],
-    *,
-    overwrite: bool,
+    path: Path, records: Iterable[Record], describe: Callable[..., Manifest], *, overwrite: bool
 ) -> Manifest:
     """Write *records* to a file: complete and durable when this returns, or not there.
 
-    *describe* makes the manifest once all of them are written.
+    *describe* makes the manifest of its counts once all of them are written.
     """
     with _os_errors(path), tempfile.TemporaryFile(dir=path.parent) as spool:
         pack = _Pack(spool)
@@ -152,7 +138,9 @@ def write_run(
         pack.close()
         if newest is None:
             raise UsageError("a run without records cannot be written to a file")
-        manifest = describe(Totals(count, pack.bytes, first, newest.seq, newest.digest))
+        manifest = describe(
+            records=count, bytes=pack.bytes, first=first, last=newest.seq, head=newest.digest
+        )
         spool.seek(0)
         _publish(path, FIRST_LINE + msgspec.json.encode(manifest) + b"\n", spool, overwrite)
     return manifest

@@ -19,7 +19,7 @@ from holdfast.checkpoint.transfer.container_reader import UNLIMITED, open_run
 from holdfast.checkpoint.transfer.runs import append_whole, write_encrypted
 from holdfast.checkpoint.transfer.validate import stage
 from holdfast.core.records import check_run_id, medium_name
-from holdfast.errors import CorruptError, NotFoundError, UsageError
+from holdfast.errors import CorruptError, UsageError
 from holdfast.storage.base import RunQuery
 
 if TYPE_CHECKING:
@@ -55,13 +55,7 @@ def _clear_runs(engine: Engine, name_or_run_id: str | None, scratch: Path) -> li
         runs = [name_or_run_id]
     else:
         check_run_id(name_or_run_id, "name_or_run_id")
-        runs = [run.run_id for run in engine.reader.runs_of(name_or_run_id)]
-        if not runs:
-            raise NotFoundError(
-                f"no run or name {name_or_run_id!r}",
-                hint="check the spelling",
-                run_id=name_or_run_id,
-            )
+        runs = [run.run_id for run in engine.reader.known_runs(name_or_run_id)]
     return [run_id for run_id in runs if run_id in begun.values() or is_clear(storage, run_id)]
 
 

@@ -32,7 +32,7 @@ from holdfast.checkpoint.crypto import Key, Keys, load_keys
 from holdfast.checkpoint.inspect import changes_in
 from holdfast.checkpoint.journal import Reader
 from holdfast.checkpoint.operations import Steps, Work
-from holdfast.checkpoint.transfer.container import Manifest, Totals, check_free, write_run
+from holdfast.checkpoint.transfer.container import Manifest, check_free, write_run
 from holdfast.checkpoint.transfer.container_reader import LIMITS, Excess, ImportLimits, open_run
 from holdfast.checkpoint.transfer.json_form import Style, form_of, form_of_change
 from holdfast.checkpoint.transfer.reseal import Closer, NewIds, Redact, Redaction, resealed
@@ -118,7 +118,7 @@ class _Export(msgspec.Struct, frozen=True):
             encrypted = keys is not None
             records = self._resealed(source, keys)
 
-        def describe(totals: Totals) -> Manifest:
+        def describe(**counts: Any) -> Manifest:
             return Manifest(
                 run_id=run.run_id,
                 name=run.name,
@@ -128,7 +128,7 @@ class _Export(msgspec.Struct, frozen=True):
                 encrypted=encrypted,
                 hidden=tuple(ranges_of(source.hidden)),
                 redacted=dict(self.redaction.counts) if self.redaction else {},
-                **msgspec.structs.asdict(totals),
+                **counts,
             )
 
         excess = Excess(LIMITS)

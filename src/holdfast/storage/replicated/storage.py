@@ -82,12 +82,11 @@ class ResilientStorage(Storage):
             raise UsageError(f"a {type(primary).__name__} cannot lease runs, as a primary must")
         opened = [one for one in given if isinstance(one, Storage)]
         self.body_compression = opened[0].body_compression if opened else None
-        self._replicas = Replicas(
+        self._opened = Replicas(
             [Replica(n, one, Breaker(breaker, clock=clock)) for n, one in enumerate(given)],
             retry or Retry(),
             on_event,
         )
-        self._reads = Reads(self._replicas)
         self._clock = clock
         self._leases: dict[str, tuple[int, float]] = {}
         """The epoch of each lease that was taken here, and until when a fallback may be used."""
@@ -97,12 +96,21 @@ class ResilientStorage(Storage):
     @property
     def storages(self) -> tuple[Storage, ...]:
         """The storages themselves, the primary first."""
-        return tuple(replica.storage for replica in self._replicas.all)
+        return tuple(replica.storage for replica in self._opened.all)
+
+    @property
+    def _replicas(self) -> Replicas:
+        if self._closed:
+            raise UsageError("this ResilientStorage is closed", hint="open a new one")
+        return self._opened
+
+    @property
+    def _reads(self) -> Reads:
+        return Reads(self._replicas)
 
     # Writing
 
     def append(self, batches: Sequence[Batch]) -> list[ConflictError | None]:
-        self._check_open()
         with self._replicas.lock:
             diverged, start = self._reads.settled({batch.run_id for batch in batches})
             results: list[ConflictError | None] = [diverged.get(b.run_id) for b in batches]
@@ -159,7 +167,6 @@ class ResilientStorage(Storage):
     def delete(
         self, run_id: str, *, hide: Sequence[int] | None = None, erase: Sequence[int] | None = None
     ) -> int:
-        self._check_open()
         with self._replicas.lock:
             _, start = self._reads.settled([run_id])
 
@@ -212,7 +219,6 @@ class ResilientStorage(Storage):
     def read(
         self, run_id: str, *, first: int | None = None, last: int | None = None
     ) -> Iterator[Record]:
-        self._check_open()
         _, head = self._reads.look("read", run_id, lambda s: head_of(s, run_id))
         if head is None:
             return iter(())
@@ -221,22 +227,18 @@ class ResilientStorage(Storage):
         )
 
     def headers(self, query: RecordQuery) -> Iterator[Header]:
-        self._check_open()
         return self._reads.iterate("headers", query.run_id, lambda s: s.headers(query))
 
     def find(self, id_prefix: str) -> list[Header]:
-        self._check_open()
         replica, found = self._reads.look("find", None, lambda s: s.find(id_prefix))
         if found or not self._replicas.heal_where_found(replica, id_prefix):
             return found
         return self._reads.look("find", None, lambda s: s.find(id_prefix))[1]
 
     def runs(self, query: RunQuery) -> Iterator[RunInfo]:
-        self._check_open()
         return self._reads.iterate("runs", query.run_id, lambda s: s.runs(query))
 
     def head_and_newest(self, run_id: str, scope: str = "") -> tuple[RunInfo, Header | None] | None:
-        self._check_open()
         return self._reads.look(
             "look up", run_id, lambda storage: storage.head_and_newest(run_id, scope)
         )[1]
@@ -244,7 +246,6 @@ class ResilientStorage(Storage):
     def page(
         self, query: RecordQuery, *, about: str | None = None, notes: Collection[str] = ()
     ) -> Page:
-        self._check_open()
         return self._reads.look(
             "list", query.run_id, lambda storage: storage.page(query, about=about, notes=notes)
         )[1]
@@ -254,7 +255,6 @@ class ResilientStorage(Storage):
     def take_lease(
         self, run_id: str, owner: Owner, *, now: float, ttl: float, above: int = 0
     ) -> Lease:
-        self._check_open()
         with self._replicas.lock:
             # Another process may have saved to a fallback under the lease before.
             self._replicas.unsettle(run_id)
@@ -276,7 +276,6 @@ class ResilientStorage(Storage):
             return lease
 
     def renew_lease(self, lease: Lease, *, now: float, ttl: float) -> Lease:
-        self._check_open()
         began = self._clock()
         renewed = self._replicas.call(
             self._replicas.all[0],
@@ -292,7 +291,6 @@ class ResilientStorage(Storage):
         return began + ttl - min(deadline, ttl / 3)
 
     def release_lease(self, lease: Lease) -> None:
-        self._check_open()
         self._leases.pop(lease.run_id, None)
         primary = self._replicas.all[0]
         try:
@@ -306,7 +304,6 @@ class ResilientStorage(Storage):
             )
 
     def lease_of(self, run_id: str) -> Lease | None:
-        self._check_open()
         return self._replicas.call(
             self._replicas.all[0], "lease_of", lambda s: _leasing(s).lease_of(run_id)
         )
@@ -318,7 +315,6 @@ class ResilientStorage(Storage):
 
         It is for a fallback that is new, or after a failure when nothing is being saved.
         """
-        self._check_open()
         with self._replicas.lock:
             self._replicas.unsettle()
             diverged, _ = self._replicas.settle_all()
@@ -336,14 +332,12 @@ class ResilientStorage(Storage):
         The other copies are made what it is. What they held is put aside where it was, and returned
         is where. To look at both before, open a manager on each of `storages`.
         """
-        self._check_open()
         if not 0 <= keep < len(self._replicas.all):
             raise UsageError(f"there is no storage number {keep}", hint="0 is the primary")
         return self._replicas.keep(self._replicas.all[keep], run_id)
 
     def check_medium(self, *, repair: bool) -> list[str]:
         """Problems of each of the storages, or what was done about them."""
-        self._check_open()
         self._replicas.unsettle()
         return [
             f"{replica}: {told}"
@@ -352,19 +346,16 @@ class ResilientStorage(Storage):
         ]
 
     def known_runs(self) -> list[str]:
-        self._check_open()
         every = [repairable(storage).known_runs() for storage in self.storages]
         return list(dict.fromkeys(run_id for runs in every for run_id in runs))
 
     def lost_runs(self) -> list[str]:
         """The runs lost in every storage; others are healed when they are read."""
-        self._check_open()
         every = [repairable(storage).lost_runs() for storage in self.storages]
         return [run_id for run_id in every[0] if all(run_id in lost for lost in every)]
 
     def inspect(self, run_id: str) -> Inspection | None:
         """Inspect a run in the primary, after healing it and its copies from each other."""
-        self._check_open()
         with suppress(CorruptError):
             self._reads.settled([run_id])
         primary, *copies = self._replicas.all
@@ -382,7 +373,6 @@ class ResilientStorage(Storage):
         self, run_id: str, records: Sequence[Record], hidden: Collection[int], *, head: int
     ) -> str:
         """Make the run just these records, in every storage that has it."""
-        self._check_open()
         with self._replicas.lock:
             primary, *others = map(repairable, self.storages)
             # All of them are looked at first: one that is away would disagree when it is back.
@@ -395,22 +385,17 @@ class ResilientStorage(Storage):
             return ", ".join(kept)
 
     def compact(self) -> None:
-        self._check_open()
         for replica in self._replicas.all:
             self._replicas.call(replica, "compact", lambda s: s.compact(), long=True)
 
     def close(self) -> None:
         """Close all storages; log one that fails: what it acknowledged is stored."""
         self._closed = True
-        for replica in self._replicas.all:
+        for replica in self._opened.all:
             try:
                 replica.close()
             except StorageError as error:
-                self._replicas.tell("behind", replica, "close", error=error)
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise UsageError("this ResilientStorage is closed", hint="open a new one")
+                self._opened.tell("behind", replica, "close", error=error)
 
 
 def _leasing(storage: Storage) -> Leasing:
@@ -438,7 +423,7 @@ _storages: WeakSet[ResilientStorage] = WeakSet()
 def _new_locks() -> None:
     """A child must not wait for a lock that a thread of its parent held."""
     for storage in _storages:
-        storage._replicas.renew_locks()
+        storage._opened.renew_locks()
 
 
 os.register_at_fork(after_in_child=_new_locks)
