@@ -24,10 +24,7 @@ class OpenRun:
     """Holds one run and records in it; `Run` and durable functions are built on it."""
 
     def __init__(
-        self,
-        run_id: str,
-        storage: CheckpointManager | Storage | str | None,
-        lease_seconds: float,
+        self, run_id: str, storage: CheckpointManager | Storage | str | None, lease_seconds: float
     ) -> None:
         self.run_id = run_id
         self.branch = 0

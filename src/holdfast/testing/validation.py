@@ -113,6 +113,13 @@ def _start(which: str, scratch: Scratch, run: str, lines: int | None) -> list[st
 # What is promised
 
 
+def _save_steps(manager: CheckpointManager, run_id: str) -> None:
+    state = State.new({"items": []}, run_id=run_id)
+    for step in range(1, 6):
+        state = state.append("items", _item(step)).at(step=step)
+        manager.save_checkpoint(state)
+
+
 def _writes(scratch: Scratch) -> str:
     times = []
     with CheckpointManager(scratch.address) as manager:
@@ -144,10 +151,7 @@ def _spell(times: Sequence[float]) -> str:
 def _restores(scratch: Scratch) -> str:
     with CheckpointManager(scratch.address) as manager:
         run_id, copy = scratch.run_id("restore"), scratch.run_id("restored")
-        state = State.new({"items": []}, run_id=run_id)
-        for step in range(1, 6):
-            state = state.append("items", _item(step)).at(step=step)
-            manager.save_checkpoint(state)
+        _save_steps(manager, run_id)
         back = manager.list_checkpoints(run_id)[3]
         fork = manager.fork_from_checkpoint(back.checkpoint_id, run_id=scratch.run_id("fork"))
         require(fork.to_dict() == _expected(back.step), "a fork began with another state")
@@ -200,10 +204,7 @@ def _notices_damage(scratch: Scratch, chance: random.Random) -> str:
     noticed = harmless = 0
     with scratch_in(scratch.address) as own:
         with CheckpointManager(own.address) as manager:
-            state = State.new({"items": []}, run_id=own.run_id("spoilt"))
-            for step in range(1, 6):
-                state = state.append("items", _item(step)).at(step=step)
-                manager.save_checkpoint(state)
+            _save_steps(manager, own.run_id("spoilt"))
         for n in range(SPOILT):
             with tempfile.TemporaryDirectory(prefix="holdfast-") as directory:
                 copy = own.copied_to(Path(directory, "copy"))

@@ -453,10 +453,7 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
         self._is_first = False
         self._drift.restart(self._providers.capture_any())
         return Restored(
-            checkpoint_id=found.header.id,
-            safety_id="",
-            providers=tuple(values),
-            transaction_id="",
+            checkpoint_id=found.header.id, safety_id="", providers=tuple(values), transaction_id=""
         )
 
     def _continue_from(

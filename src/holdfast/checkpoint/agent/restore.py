@@ -75,9 +75,7 @@ def find_by_id(manager: CheckpointManager, agent_id: str, checkpoint_id: str) ->
 
 
 def find_in_file(
-    manager_on: Callable[[Storage], CheckpointManager],
-    agent_id: str,
-    path: str | os.PathLike[str],
+    manager_on: Callable[[Storage], CheckpointManager], agent_id: str, path: str | os.PathLike[str]
 ) -> RestoreTarget:
     """Load the newest complete checkpoint of an exported file or a run's journal."""
     file = Path(path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -52,15 +52,9 @@ class Keys(Protocol):
 class Sealer:
     """Compresses and encrypts bodies as the storage and the user want it."""
 
-    def __init__(
-        self,
-        storage: Storage,
-        keys: Keys | None = None,
-        entropy: Callable[[int], bytes] = os.urandom,
-    ) -> None:
+    def __init__(self, storage: Storage, keys: Keys | None = None) -> None:
         self._storage = storage
         self.keys = keys
-        self._entropy = entropy
         self._data_keys: OrderedDict[str, bytes] = OrderedDict()
 
     def new_key(self, run_id: str) -> bytes | None:
@@ -108,7 +102,7 @@ class Sealer:
                 hint="it was begun without encryption, or its key was erased",
                 run_id=header.run_id,
             )
-        return encrypt_body(key, self._entropy(NONCE_BYTES), packed, header)
+        return encrypt_body(key, os.urandom(NONCE_BYTES), packed, header)
 
     def open(self, record: Record) -> bytes:
         """The text of a record's body."""

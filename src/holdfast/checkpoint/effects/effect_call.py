@@ -286,8 +286,7 @@ class EffectCall:
             return self._typed(found)
         if self.policy.in_doubt == "ask":
             raise Interrupted(
-                f"run {run_id!r} waits: it is not known whether {known.id} happened",
-                run_id=run_id,
+                f"run {run_id!r} waits: it is not known whether {known.id} happened", run_id=run_id
             )
         raise InDoubtError(
             f"effect {known.id} of run {run_id!r} began, and its outcome is not known",

@@ -11,14 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
-from holdfast.checkpoint.effects.ledger import (
-    Effect,
-    Ledger,
-    Recording,
-    Spot,
-    permitted,
-    read_line,
-)
+from holdfast.checkpoint.effects.ledger import Effect, Ledger, Recording, Spot, permitted, read_line
 from holdfast.checkpoint.hooks import hide_secrets
 from holdfast.checkpoint.journal import CheckpointDraft, Loaded, Note
 from holdfast.checkpoint.leases import RunLease

@@ -284,11 +284,6 @@ class Ledger:
         """All effects of the open steps."""
         return [note for note in self.entries.values() if note.kind == "effect"]
 
-    def items(self) -> list[Note]:
-        """All completed items of the open steps."""
-        return [note for note in self.entries.values() if note.kind == "item"]
-
-
 def _note(entry: Entry, spot: Spot) -> Note:
     return Note(
         kind=_NAMES[type(entry)],

@@ -35,10 +35,7 @@ _TRIES = 20
 
 
 def group(
-    name: str,
-    members: Iterable[object] = (),
-    *,
-    storage: Manager | Storage | str | None = None,
+    name: str, members: Iterable[object] = (), *, storage: Manager | Storage | str | None = None
 ) -> Group:
     """Several runs of one storage that are checkpointed, restored and forked as one.
 
@@ -382,10 +379,7 @@ class Group(Closing):
             then = next((one.seq for one in found if one.run_id == run_id), newest.seq + 1)
             status = "ahead" if newest.seq > then else "behind"
         return MemberStatus(
-            run_id=run_id,
-            status=status,
-            step=newest.step,
-            group_step=taken.step if taken else None,
+            run_id=run_id, status=status, step=newest.step, group_step=taken.step if taken else None
         )
 
     def _resolved(self, given: dict[str, Saveable]) -> list[str]:

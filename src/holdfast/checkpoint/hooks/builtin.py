@@ -58,11 +58,9 @@ class LoggingHook:
     def handle(self, context: HookContext) -> None:
         """Write one line."""
         if self._logger.isEnabledFor(self._level):
-            shown = [f"{key}={_shown(context.data[key])}" for key in self._keys(context.data)]
+            facts = [(key, context.data.get(key)) for key in self._SHOWN]
+            shown = [f"{key}={_shown(value)}" for key, value in facts if value is not None]
             self._logger.log(self._level, "%s %s", context.event_type, " ".join(shown))
-
-    def _keys(self, data: Mapping[str, Any]) -> list[str]:
-        return [key for key in self._SHOWN if data.get(key) is not None]
 
 
 def _shown(value: object) -> str:

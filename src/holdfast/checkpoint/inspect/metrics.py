@@ -66,9 +66,7 @@ class Metrics:
         self._loads = _Counter("loads_total", "Loads tried.", ["outcome"], ["ok", "failed"])
         self._load_seconds = _Histogram("restore_duration_seconds", "Time to load a checkpoint.")
         self._resumes = _Counter(
-            "resumes_total",
-            "Resumes tried, by what had ended the run.",
-            ["reason", "outcome"],
+            "resumes_total", "Resumes tried, by what had ended the run.", ["reason", "outcome"]
         )
         self._forks = _Counter("forks_total", "Runs forked.")
         self._prunes = _Counter("prunes_total", "Prunes that removed something.")
@@ -192,11 +190,7 @@ class _Counter:
     type = "counter"
 
     def __init__(
-        self,
-        name: str,
-        text: str,
-        labels: list[str] | None = None,
-        known: list[str] | None = None,
+        self, name: str, text: str, labels: list[str] | None = None, known: list[str] | None = None
     ) -> None:
         self.name = f"holdfast_{name}"
         self.text = text

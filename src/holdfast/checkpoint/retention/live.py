@@ -293,9 +293,7 @@ class RetentionManager:
 
 
 def grouped(
-    headers: Callable[[RecordQuery], Iterable[Header]],
-    runs: Sequence[RunInfo] | None,
-    rules: Rules,
+    headers: Callable[[RecordQuery], Iterable[Header]], runs: Sequence[RunInfo] | None, rules: Rules
 ) -> Iterator[list[Header]]:
     """The visible checkpoints that rules count together, newest first.
 

@@ -17,7 +17,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
-from holdfast.core.policy.drift import Detector, Finding, Observation, confidence_of
+from holdfast.core.policy.drift import Detector, DriftLevel, Finding, Observation, confidence_of
 from holdfast.errors import UsageError
 
 History = Sequence[Observation]
@@ -51,12 +51,8 @@ class StalledProgress:
             return None
         longest = max((later - earlier for earlier, later in pairwise(advances)), default=0)
         patience = max(self.after, 2 * longest)
-        return Finding(
-            detector="stalled",
-            saw=f"no progress beyond {known[last][1]:g} in {len(stalled)} steps",
-            confidence=confidence_of(len(stalled) / patience),
-            since=stalled[0][0].step,
-        )
+        saw = f"no progress beyond {known[last][1]:g} in {len(stalled)} steps"
+        return _finding("stalled", saw, len(stalled) / patience, stalled[0][0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +73,8 @@ class ReversedProgress:
         if now >= top:
             return None
         fallen = (top - now) / max(abs(top), 1e-9)
-        return Finding(
-            detector="reversed",
-            saw=f"progress fell from {top:g} to {now:g}",
-            confidence=confidence_of(fallen / self.drop),
-            since=known[best + 1][0].step,
-        )
+        saw = f"progress fell from {top:g} to {now:g}"
+        return _finding("reversed", saw, fallen / self.drop, known[best + 1][0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +100,8 @@ class ErrorRate:
         if len(failed) < self.least:
             return None
         odds = len(failed) / (len(recent) - len(failed)) if len(failed) < len(recent) else math.inf
-        return Finding(
-            detector="errors",
-            saw=f"{len(failed)} of the last {len(recent)} steps failed",
-            confidence=confidence_of(odds / (self.limit / (1 - self.limit))),
-            since=failed[0].step,
-        )
+        saw = f"{len(failed)} of the last {len(recent)} steps failed"
+        return _finding("errors", saw, odds / (self.limit / (1 - self.limit)), failed[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,13 +130,8 @@ class SlowingDown:
         if now < self.ignore_below or now <= before:
             return None
         times = now / before if before > 0 else math.inf
-        return Finding(
-            detector="slowing",
-            saw=f"steps take {now:.3g} s, {times:.1f} times as long as before",
-            confidence=confidence_of((times - 1) / (self.factor - 1)),
-            level="warn",
-            since=recent[0][0].step,
-        )
+        saw = f"steps take {now:.3g} s, {times:.1f} times as long as before"
+        return _finding("slowing", saw, (times - 1) / (self.factor - 1), recent[0][0], "warn")
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,13 +157,8 @@ class Backlog:
         rose = sum(later > earlier for earlier, later in pairwise(counts))
         if counts[-1] < 2 * counts[0] or rose <= self.window // 2:
             return None
-        return Finding(
-            detector="backlog",
-            saw=f"{counts[-1]} items wait, {counts[0]} did {self.window} steps ago",
-            confidence=confidence_of(counts[-1] / self.least),
-            level="warn",
-            since=recent[0][0].step,
-        )
+        saw = f"{counts[-1]} items wait, {counts[0]} did {self.window} steps ago"
+        return _finding("backlog", saw, counts[-1] / self.least, recent[0][0], "warn")
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,13 +184,9 @@ class MemoryGrowth:
         before, now = recent[0][1], recent[-1][1]
         if now <= before:
             return None
-        return Finding(
-            detector="memory",
-            saw=f"the state grew from {before:,} to {now:,} bytes in {len(recent) - 1} steps",
-            confidence=confidence_of((now / before - 1) / (self.factor - 1)),
-            level="warn",
-            since=recent[0][0].step,
-        )
+        saw = f"the state grew from {before:,} to {now:,} bytes in {len(recent) - 1} steps"
+        growth = (now / before - 1) / (self.factor - 1)
+        return _finding("memory", saw, growth, recent[0][0], "warn")
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,14 +224,9 @@ class Repetition:
         stretch = acted[-length * count :]
         if count < 2 or _grew(stretch):
             return None
-        what = ", ".join(_short(action) for action in cycle)
-        return Finding(
-            detector="repetition",
-            saw=f"{what}: {count} times in a row",
-            confidence=confidence_of((count - 1) / (self.times - 1)),
-            level="note" if not self.exact and _may_be_work(stretch) else "restore",
-            since=stretch[length].step,
-        )
+        saw = f"{', '.join(_short(action) for action in cycle)}: {count} times in a row"
+        level: DriftLevel = "note" if not self.exact and _may_be_work(stretch) else "restore"
+        return _finding("repetition", saw, (count - 1) / (self.times - 1), stretch[length], level)
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,12 +307,9 @@ class Invariants:
             except Exception as error:
                 problem = f"cannot be checked: {error!r}"
             if problem:
+                saw = f"{name!r} {problem}"
                 yield Finding(
-                    detector="invariant",
-                    about=name,
-                    saw=f"{name!r} {problem}",
-                    confidence=1.0,
-                    since=now.step,
+                    detector="invariant", about=name, saw=saw, confidence=1.0, since=now.step
                 )
 
 
@@ -401,6 +367,14 @@ def default_detectors(
         Uncaptured(),
         Corruption(),
     )
+
+
+def _finding(
+    detector: str, saw: str, evidence: float, first: Observation, level: DriftLevel = "restore"
+) -> Finding:
+    """A finding with *evidence* as a multiple of the threshold, since the step *first*."""
+    confidence = confidence_of(evidence)
+    return Finding(detector=detector, saw=saw, confidence=confidence, level=level, since=first.step)
 
 
 def _check_above(bound: float, /, **given: float) -> None:

@@ -23,12 +23,7 @@ PERIODS = ("hourly", "daily", "weekly", "monthly", "yearly")
 
 _CALENDAR = tuple(f"keep_{period}" for period in PERIODS)
 _COUNTS = ("keep_last", *_CALENDAR)
-_AGES = (
-    "keep_within",
-    *(f"keep_within_{period}" for period in PERIODS),
-    "keep_failed",
-    "max_age",
-)
+_AGES = ("keep_within", *(f"keep_within_{period}" for period in PERIODS), "keep_failed", "max_age")
 _BEGINNING = datetime.min.replace(tzinfo=UTC)
 _AGE_TEXT = re.compile(r"(?=.)" + "".join(rf"(?:([0-9]{{1,6}}){unit})?" for unit in "ymdh"))
 

@@ -273,10 +273,7 @@ class JournalFiles:
         """
         told = b"%020d" % journal.commit
         flags = os.O_WRONLY | os.O_CREAT
-        with (
-            root.folder(_HEADS, create=True) as heads,
-            heads.open(journal.medium, flags) as fd,
-        ):
+        with root.folder(_HEADS, create=True) as heads, heads.open(journal.medium, flags) as fd:
             run_id = journal.run_id.encode("utf-8", "surrogatepass").hex().encode()
             hid = b",".join(b"%d" % seq for seq in journal.hides)
             lines = b"%b %08x\n%b\n" % (told, zlib.crc32(told), run_id)

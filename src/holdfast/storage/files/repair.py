@@ -137,9 +137,7 @@ def _lines(
         if begins:
             # It is the first of the run's first file, although that is there already.
             fields = msgspec.structs.replace(
-                line.fields,
-                began=old.ordinal,
-                started=old.started or its[0].header.saved_at,
+                line.fields, began=old.ordinal, started=old.started or its[0].header.saved_at
             )
             line = CommitLine(fields, line.parts)
         yield line
