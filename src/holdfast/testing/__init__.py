@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 __all__ = ["FakeClock", "HeaderFields", "JournalWriter", "StorageContract", "make_records"]
 
-_PROMISES = ("appending", "deleting", "leasing", "listing", "medium", "running", "sharing")
-
 
 def __getattr__(name: str) -> Any:
     if name != "StorageContract":
@@ -26,7 +24,7 @@ def __getattr__(name: str) -> Any:
     with extra("testing", need):
         import pytest
     # Before the modules are imported, so that a failing promise shows the values it compared.
-    pytest.register_assert_rewrite(*(f"{__name__}.contract.{module}" for module in _PROMISES))
+    pytest.register_assert_rewrite(f"{__name__}.contract")
     contract = import_module(f"{__name__}.contract").StorageContract
     globals()[name] = contract
     return contract

@@ -284,6 +284,7 @@ class Ledger:
         """All effects of the open steps."""
         return [note for note in self.entries.values() if note.kind == "effect"]
 
+
 def _note(entry: Entry, spot: Spot) -> Note:
     return Note(
         kind=_NAMES[type(entry)],

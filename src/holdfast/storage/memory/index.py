@@ -150,14 +150,10 @@ class RunIndex:
         """The *size* newest wanted ordinals under *bound*."""
         newest = []
         for status, ordinals in self._ordinals.get(query.name, {}).items():
-            if wants_status(query, status):
+            if query.status in (None, status) and query.not_status != status:
                 end = bisect_left(ordinals, bound)
                 newest.append(ordinals[max(0, end - size) : end])
         return nlargest(size, chain.from_iterable(newest))
-
-
-def wants_status(query: RunQuery, status: str) -> bool:
-    return query.status in (None, status) and query.not_status != status
 
 
 def remove(numbers: list[int], gone: Collection[int]) -> None:

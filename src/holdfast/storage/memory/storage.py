@@ -16,7 +16,7 @@ from holdfast.core.records import Header, Record, open_header, open_record
 from holdfast.errors import ConflictError, CorruptError, UsageError
 from holdfast.storage import shared
 from holdfast.storage.base import Batch, Lease, RecordQuery, RunInfo, RunQuery, Storage
-from holdfast.storage.memory.index import Ids, RunIndex, StoredRecord, Visible, remove, wants_status
+from holdfast.storage.memory.index import Ids, RunIndex, StoredRecord, Visible, remove
 from holdfast.storage.memory.queue import MemoryQueues
 
 T = TypeVar("T")
@@ -480,10 +480,7 @@ class MemoryStorage(shared.LeaseSlots, shared.QueueSlots, Storage):
             ordinals = self._run_index.below(query, bound, size)
             return [self._by_ordinal[ordinal] for ordinal in ordinals]
         run = self._runs.get(query.run_id)
-        if run is None or run.head.ordinal >= bound:
-            return []
-        wanted = query.name in (None, run.head.name) and wants_status(query, run.head.status)
-        return [run] if wanted else []
+        return [] if run is None or run.head.ordinal >= bound else [run]
 
     def _info(self, run: _Run) -> RunInfo:
         return shared.run_info(run.head, self._checkpoint_of(run))

@@ -194,6 +194,12 @@ class Replicas:
             self._settled.discard(run_id)
         self._all_settled = False
 
+    def pass_by(self, replica: Replica, run_id: str) -> None:
+        """Note that the storages before *replica* lack what it has now of a run."""
+        for earlier in self.all[: replica.number]:
+            self.unsettle(run_id)
+            earlier.behind.add(run_id)
+
     # Making copies agree
 
     def settle(self, run_id: str) -> int:

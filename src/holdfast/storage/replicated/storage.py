@@ -100,6 +100,7 @@ class ResilientStorage(Storage):
 
     @property
     def _replicas(self) -> Replicas:
+        """The storages, unless this is closed; what was begun is ended with `_opened`."""
         if self._closed:
             raise UsageError("this ResilientStorage is closed", hint="open a new one")
         return self._opened
@@ -127,12 +128,10 @@ class ResilientStorage(Storage):
             replica, stored = self._reads.first("append", append, start)
             for number, result in zip(numbers, stored, strict=True):
                 results[number] = result
-            for batch in sent if replica.number else ():
-                self._replicas.unsettle(batch.run_id)
-                for earlier in self._replicas.all[: replica.number]:
-                    earlier.behind.add(batch.run_id)
+            for batch in sent:
+                self._opened.pass_by(replica, batch.run_id)
             kept = [b for b, result in zip(sent, stored, strict=True) if result is None]
-            self._replicas.mirror(replica, kept)
+            self._opened.mirror(replica, kept)
             return results
 
     def _check_failover(self, replica: Replica, batches: Sequence[Batch]) -> None:
@@ -202,16 +201,13 @@ class ResilientStorage(Storage):
 
     def _hide(self, run_id: str, drop: Callable[[Replica], int], start: int) -> int:
         replica, count = self._reads.first("delete", drop, start)
-        if replica.number:
-            self._replicas.unsettle(run_id)
-            for earlier in self._replicas.all[: replica.number]:
-                earlier.behind.add(run_id)
-        for copy in self._replicas.all[replica.number + 1 :]:
+        self._opened.pass_by(replica, run_id)
+        for copy in self._opened.all[replica.number + 1 :]:
             try:
                 drop(copy)
             except (StorageError, CorruptError) as error:
                 copy.behind.add(run_id)
-                self._replicas.tell("behind", copy, "delete", run_id=run_id, error=error)
+                self._opened.tell("behind", copy, "delete", run_id=run_id, error=error)
         return count
 
     # Reading
@@ -287,7 +283,7 @@ class ResilientStorage(Storage):
 
     def _safe_until(self, began: float, ttl: float) -> float:
         """Until when an append that is sent has ended before the lease has."""
-        deadline = self._replicas.retry.deadline or 0.0
+        deadline = self._opened.retry.deadline or 0.0
         return began + ttl - min(deadline, ttl / 3)
 
     def release_lease(self, lease: Lease) -> None:
@@ -299,9 +295,7 @@ class ResilientStorage(Storage):
             )
         except StorageError as error:
             # It runs out by itself; what was saved while it was held is saved.
-            self._replicas.tell(
-                "behind", primary, "release_lease", run_id=lease.run_id, error=error
-            )
+            self._opened.tell("behind", primary, "release_lease", run_id=lease.run_id, error=error)
 
     def lease_of(self, run_id: str) -> Lease | None:
         return self._replicas.call(
@@ -346,12 +340,12 @@ class ResilientStorage(Storage):
         ]
 
     def known_runs(self) -> list[str]:
-        every = [repairable(storage).known_runs() for storage in self.storages]
+        every = [repairable(one.storage).known_runs() for one in self._replicas.all]
         return list(dict.fromkeys(run_id for runs in every for run_id in runs))
 
     def lost_runs(self) -> list[str]:
         """The runs lost in every storage; others are healed when they are read."""
-        every = [repairable(storage).lost_runs() for storage in self.storages]
+        every = [repairable(one.storage).lost_runs() for one in self._replicas.all]
         return [run_id for run_id in every[0] if all(run_id in lost for lost in every)]
 
     def inspect(self, run_id: str) -> Inspection | None:
@@ -381,7 +375,7 @@ class ResilientStorage(Storage):
             for other, inspection in zip(others, inspections, strict=True):
                 if inspection is not None:
                     kept.append(other.rewrite(run_id, records, hidden, head=inspection.head))
-            self._replicas.unsettle(run_id)
+            self._opened.unsettle(run_id)
             return ", ".join(kept)
 
     def compact(self) -> None:

@@ -13,43 +13,15 @@ from holdfast.testing.journal import FakeClock, JournalWriter
 
 _OWNER = Owner("elsewhere", "boot", 1, "0")
 
-HOSTILE = {
-    "a parent": "../x",
-    "dots": "..",
-    "a dot": ".",
-    "a hidden file": ".x",
-    "a slash": "a/b",
-    "a backslash": "a\\b",
-    "rooted": "/etc/x",
-    "a number": "agent-1",
-    "the same number and more": "agent-10",
-    "long": "x" * 4096,
-    "longer by one": "x" * 4097,
-    "lower case": "case",
-    "upper case": "CASE",
-    "mixed case": "Case",
-    "composed": "é",
-    "decomposed": "e\u0301",
-    "unicode": "日本\N{SNOWMAN}😀",
-    "a device": "CON",
-    "a device in lower case": "con",
-    "like a hashed name": "=abc",
-    "a space": " ",
-    "a leading space": " x",
-    "a trailing space": "x ",
-    "a trailing dot": "x.",
-    "plain": "x",
-    "a newline": "x\n",
-    "a tab": "x\ty",
-    "a pattern": "x*",
-    "another pattern": "x%",
-    "quotes": "x'\"`",
-    "an option": "--x",
-    "a variable": "$HOME",
-    "a URL": "file:///x?y=z#w",
-    "a number alone": "0",
-    "a number with a zero": "00",
-}
+HOSTILE = (
+    *("../x", "..", ".", ".x", "a/b", "a\\b", "/etc/x"),  # like paths
+    *("agent-1", "agent-10", "0", "00"),  # like numbers, or the beginning of another
+    *("x" * 4096, "x" * 4097, "case", "CASE", "Case"),
+    *("é", "e\u0301", "日本\N{SNOWMAN}😀"),  # the first two composed and decomposed
+    *("CON", "con", "=abc"),  # devices, and like a hashed name
+    *(" ", " x", "x ", "x.", "x", "x\n", "x\ty"),
+    *("x*", "x%", "x'\"`", "--x", "$HOME", "file:///x?y=z#w"),
+)
 
 
 class DeletePromises(Medium):
@@ -225,12 +197,12 @@ class IsolationPromises(Medium):
         self, storage: Storage, directory: Path
     ) -> None:
         sealed = {}
-        for run_id in HOSTILE.values():
+        for run_id in HOSTILE:
             batch = JournalWriter(run_id, name=run_id).batch(2)
             assert storage.append([batch]) == [None]
             sealed[run_id] = batch.records
         for view in self.views(storage):
-            assert [info.run_id for info in infos(view)] == [*HOSTILE.values()][::-1]
+            assert [info.run_id for info in infos(view)] == [*HOSTILE[::-1]]
             for run_id, records in sealed.items():
                 headers = [record.header for record in reversed(records)]
                 assert tuple(view.read(run_id)) == records
@@ -241,9 +213,9 @@ class IsolationPromises(Medium):
         assert [path.name for path in directory.parent.iterdir()] == [directory.name]
 
     def test_deleting_a_run_touches_no_other_of_like_name(self, storage: Storage) -> None:
-        left = list(HOSTILE.values())
+        left = list(HOSTILE)
         storage.append([JournalWriter(run_id, name=run_id).batch() for run_id in left])
-        for run_id in list(HOSTILE.values())[::2]:
+        for run_id in HOSTILE[::2]:
             assert storage.delete(run_id) == 1
             left.remove(run_id)
             assert [info.run_id for info in infos(storage)] == left[::-1]
@@ -253,11 +225,11 @@ class IsolationPromises(Medium):
 
     def test_leases_of_any_spelling_are_kept_apart(self, storage: Storage) -> None:
         leasing = self.leasing(storage)
-        for n, run_id in enumerate(HOSTILE.values()):
+        for n, run_id in enumerate(HOSTILE):
             for _ in range(n % 3 + 1):
                 lease = leasing.take_lease(run_id, _OWNER, now=0, ttl=10)
                 leasing.release_lease(lease)
-        for n, run_id in enumerate(HOSTILE.values()):
+        for n, run_id in enumerate(HOSTILE):
             lease_now = leasing.lease_of(run_id)
             assert lease_now is not None
             assert (lease_now.run_id, lease_now.epoch) == (run_id, n % 3 + 1)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import combinations
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import pytest
 
 from holdfast.core.records import Header
 from holdfast.errors import NotFoundError, UsageError
-from holdfast.storage.base import RecordQuery, Storage
+from holdfast.storage.base import RecordQuery, RunQuery, Storage
 from holdfast.testing.contract.medium import Medium, seqs
 from holdfast.testing.journal import FakeClock, JournalWriter
 
@@ -72,7 +72,10 @@ def many_runs(storage: Storage) -> list[Header]:
     return [record.header for record in reversed(saved)]
 
 
-def narrow(query: RecordQuery, other: RecordQuery) -> RecordQuery | None:
+Query = TypeVar("Query", RecordQuery, RunQuery)
+
+
+def narrow(query: Query, other: Query) -> Query | None:
     """Both queries at once; None where they say different things of one field."""
     fields = {
         field: (getattr(query, field), getattr(other, field))

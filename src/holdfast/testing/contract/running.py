@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from itertools import combinations
 
-import msgspec
 import pytest
 
 from holdfast.storage.base import RunInfo, RunQuery, Storage
-from holdfast.testing.contract.listing import NOON
+from holdfast.testing.contract.listing import NOON, narrow
 from holdfast.testing.contract.medium import Medium, infos
 from holdfast.testing.journal import FakeClock, JournalWriter
 
@@ -191,17 +190,8 @@ class RunPromises(Medium):
         many_runs(storage)
         everything = infos(storage)
         before = RunQuery(before=everything[4].ordinal)
-        queries = [
-            msgspec.structs.replace(
-                one,
-                **{
-                    field: value
-                    for field in one.__struct_fields__
-                    if (value := getattr(two, field)) is not None
-                },
-            )
-            for one, two in combinations([*FILTERS.values(), before], 2)
-        ]
+        pairs = combinations([*FILTERS.values(), before], 2)
+        queries = [both for one, two in pairs if (both := narrow(one, two)) is not None]
         queries.append(RunQuery(status="running", not_status="running"))
         queries.append(RunQuery(name="one", not_status="completed", limit=1))
         queries.append(RunQuery(run_id="run-3", before=_ordinal(everything, "run-3")))
