@@ -50,14 +50,11 @@ def failure_text(text: str, hooks: HookManager | None = None, most: int = _MOST)
     """
     if not text:
         return ""
-    from holdfast.checkpoint.hooks import RedactionHook
+    from holdfast.checkpoint.hooks import RedactionHook, redacted
 
     text = text[: most + _BEYOND].encode(errors="replace").decode()
-    own = [hook for hook in hooks.hooks if isinstance(hook, RedactionHook)] if hooks else []
-    found = text
     try:
-        for hook in (*own, RedactionHook()):
-            found = hook.redact(found)
+        found = RedactionHook().redact(redacted(text, hooks))
         return found if len(found) <= most else found[: most - 1] + "…"
     except Exception as problem:  # its message may quote a secret, so only its class is logged
         kind = type(problem).__name__

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from holdfast.checkpoint.effects.awaiting import to_await
-from holdfast.checkpoint.effects.execution import CallContext, call_context, check_awaited
-from holdfast.checkpoint.effects.ledger import Answer, Question, Recording
+from holdfast.checkpoint.effects.execution import call_context, check_awaited
+from holdfast.checkpoint.effects.ledger import Answer, Question
 from holdfast.checkpoint.hooks import hide_secrets
 from holdfast.core.values import decode, encode
 from holdfast.errors import Interrupted, UsageError
@@ -64,29 +64,15 @@ async def _ask(question: Any, schema: Any, key: str | None, timeout: float | Non
         if not asked.expired:
             await ledger.write(msgspec.structs.replace(asked, expired=True), spot)
         raise TimeoutError(f"no answer to {position} came in time")
-    if given is _NOTHING:
-        raise _waits(context, recording, question, schema, position, problem, until)
-    answer, problem = _fitted(given, schema)
-    if problem:
+    if given is not _NOTHING:
+        answer, problem = _fitted(given, schema)
+        if not problem:
+            await ledger.write(Answer(id=position, value=msgspec.Raw(encode(given))), spot)
+            context.say("run.answered", question=position, node=spot.node)
+            return answer
         ledger.refused = UsageError(
             f"the answer to {position} does not fit: {problem}", question=position
         )
-        raise _waits(context, recording, question, schema, position, problem, until)
-    await ledger.write(Answer(id=position, value=msgspec.Raw(encode(given))), spot)
-    context.say("run.answered", question=position, node=spot.node)
-    return answer
-
-
-def _waits(
-    context: CallContext,
-    recording: Recording,
-    question: Any,
-    schema: Any,
-    position: str,
-    problem: str,
-    until: float | None,
-) -> Interrupted:
-    """Have the question written with the next checkpoint; return the signal for it."""
     asked = Question(
         id=position,
         text=msgspec.Raw(encode(question)),
@@ -94,10 +80,9 @@ def _waits(
         problem=problem,
         until=until,
     )
-    recording.ledger.ask(asked, context.spot)
-    return Interrupted(
-        f"run {recording.run_id!r} waits for an answer to {position}", run_id=recording.run_id
-    )
+    ledger.ask(asked, spot)  # written with the checkpoint that makes the run wait
+    run_id = recording.run_id
+    raise Interrupted(f"run {run_id!r} waits for an answer to {position}", run_id=run_id)
 
 
 def _fitted(answer: Any, schema: Any) -> tuple[Any, str]:

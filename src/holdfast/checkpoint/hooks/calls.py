@@ -12,7 +12,7 @@ import inspect
 import os
 import threading
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextvars import Context, copy_context
 from queue import Empty, SimpleQueue
@@ -77,7 +77,7 @@ class Calls:
             return CallOutcome(pending=future)
         if inspect.isawaitable(outcome.value):
             left = call.timeout - (monotonic() - started)
-            return self._loop.run(_wait_for, (outcome.value,), max(0.0, left))
+            return self._loop.run(lambda: outcome.value, (), max(0.0, left))
         return outcome
 
     async def make_async(self, call: Call) -> CallOutcome:
@@ -95,7 +95,7 @@ class Calls:
                 return CallOutcome(pending=future)
             if inspect.isawaitable(outcome.value):
                 left = call.timeout - (monotonic() - started)
-                task = asyncio.ensure_future(_guarded(_wait_for, (outcome.value,)))
+                task = asyncio.ensure_future(_guarded(lambda value: value, (outcome.value,)))
                 outcome = await _await_outcome(task, max(0.0, left))
         if isinstance(outcome.error, KeyboardInterrupt) and call.is_async:
             # On the caller's own thread this is its user's Ctrl-C and not the handler's doing.
@@ -115,10 +115,6 @@ async def _await_outcome(future: asyncio.Future[CallOutcome], timeout: float) ->
         return future.result()
     future.cancel()
     return CallOutcome(pending=future)
-
-
-async def _wait_for(value: Awaitable[Any]) -> Any:
-    return await value
 
 
 async def _guarded(function: Function, args: tuple[Any, ...]) -> CallOutcome:
