@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -10,13 +11,15 @@ import pytest
 
 import holdfast
 from holdfast import CheckpointManager, MemoryStorage, Rules, State
+from holdfast.checkpoint.effects import check_not_held
 from holdfast.checkpoint.inspect.overview import fork_origins, is_live, status_of_run, summaries
 from holdfast.checkpoint.inspect.stats import Figures, Latency
 from holdfast.checkpoint.inspect.timeline_entries import timeline
 from holdfast.checkpoint.repair.verification import verify_headers
 from holdfast.checkpoint.retention.bulk import forget, plan_forget, plan_freeing
 from holdfast.core.records.lease import Lease
-from holdfast.storage.base import RunQuery, this_process
+from holdfast.errors import LeaseHeldError
+from holdfast.storage.base import RunQuery, abandon, this_process
 
 
 @pytest.fixture
@@ -178,3 +181,17 @@ def test_a_run_that_ends_while_it_is_looked_at_is_not_stale() -> None:
     (seen,) = storage.runs(RunQuery(run_id="r"))
     assert seen.status == "running"
     assert status_of_run(storage, seen) == "completed"
+
+
+def test_a_run_whose_lease_this_process_could_not_release_is_stale_and_takes_answers() -> None:
+    storage = MemoryStorage()
+    manager = CheckpointManager(storage)
+    manager.save_checkpoint(State.new({}, run_id="r"))
+    lease = storage.take_lease("r", this_process(), now=time.time(), ttl=60)
+    (run,) = storage.runs(RunQuery(run_id="r"))
+    assert status_of_run(storage, run) == "running"
+    with pytest.raises(LeaseHeldError):
+        check_not_held(manager.reader, "r")
+    abandon(lease)
+    assert status_of_run(storage, run) == "stale"
+    check_not_held(manager.reader, "r")
