@@ -58,16 +58,14 @@ def load_settings(option: str | None, environ: Mapping[str, str], directory: Pat
     )
 
 
-def _named_by(origin: str) -> str:
-    return "that is the default" if origin == "default" else f"named by {origin}"
-
-
 def check_exists(storage: Value) -> None:
     """Raise `NotFoundError` if *storage* does not exist: reading creates none."""
     place = place_of(storage.value)
     if place is not None and not place.exists():
+        by_default = storage.origin == "default"
+        named = "that is the default" if by_default else f"named by {storage.origin}"
         raise NotFoundError(
             f"there is no storage at {mask_url(storage.value)}",
-            hint=f"{_named_by(storage.origin)}; give --storage URL, or holdfast init creates one",
+            hint=f"{named}; give --storage URL, or holdfast init creates one",
             storage=mask_url(storage.value),
         )

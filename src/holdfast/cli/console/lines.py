@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Protocol
+from typing import IO, TYPE_CHECKING, Any
 
 from holdfast.cli.console.words import COMMANDS
 
@@ -18,40 +19,42 @@ Known = Callable[[], Iterable[tuple[str, str]]]
 _HISTORY = Path(".holdfast") / "console_history"
 
 
-class Lines(Protocol):
+class Lines(ABC):
     """A source of lines."""
 
     interactive: bool
 
+    def __init__(self) -> None:
+        self._back: list[str] = []
+
     async def next(self, prompt: str, default: str = "") -> str | None:
         """The next line, or None at the end; a person may edit *default*."""
+        return self._back.pop() if self._back else await self._read(prompt, default)
 
     def give_back(self, line: str) -> None:
         """Let `next` return this line again."""
+        self._back.append(line)
+
+    @abstractmethod
+    async def _read(self, prompt: str, default: str) -> str | None:
+        """Wait for the next line."""
 
 
-class PipedLines:
+class PipedLines(Lines):
     """Lines of a pipe or a file."""
 
     interactive = False
 
     def __init__(self, stream: IO[str]) -> None:
+        super().__init__()
         self._stream = stream
-        self._back: list[str] = []
 
-    async def next(self, prompt: str, default: str = "") -> str | None:
-        """See `Lines`."""
-        if self._back:
-            return self._back.pop()
+    async def _read(self, prompt: str, default: str) -> str | None:
         line = await asyncio.to_thread(self._stream.readline)
         return line.rstrip("\n") if line else None
 
-    def give_back(self, line: str) -> None:
-        """See `Lines`."""
-        self._back.append(line)
 
-
-class TerminalLines:
+class TerminalLines(Lines):
     """Lines that a person types, with a history and completion of commands and ids."""
 
     interactive = True
@@ -60,6 +63,7 @@ class TerminalLines:
         from prompt_toolkit import PromptSession
         from prompt_toolkit.history import FileHistory
 
+        super().__init__()
         history.parent.mkdir(mode=0o700, exist_ok=True)
         history.touch(mode=0o600)
         self._session: Any = PromptSession(
@@ -67,12 +71,9 @@ class TerminalLines:
             completer=_completer(known),
             complete_while_typing=False,  # a task is no menu
         )
-        self._back: list[str] = []
 
-    async def next(self, prompt: str, default: str = "") -> str | None:
-        """See `Lines`. Ctrl-C drops the line, ctrl-D ends the input."""
-        if self._back:
-            return self._back.pop()
+    async def _read(self, prompt: str, default: str) -> str | None:
+        """Ctrl-C drops the line, ctrl-D ends the input."""
         try:
             line: str = await self._session.prompt_async(prompt, default=default)
         except KeyboardInterrupt:
@@ -80,10 +81,6 @@ class TerminalLines:
         except EOFError:
             return None
         return line
-
-    def give_back(self, line: str) -> None:
-        """See `Lines`."""
-        self._back.append(line)
 
 
 def _completer(known: Known) -> Completer:

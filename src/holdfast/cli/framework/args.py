@@ -117,9 +117,16 @@ class CommandSignature:
 
 
 def parameters_of(function: Callable[..., Any]) -> Iterator[Parameter]:
-    """The declared parameters; others are not for the command line."""
-    for one in inspect.signature(function, eval_str=True).parameters.values():
-        if getattr(one.annotation, "__metadata__", None):
+    """The declared parameters; others are not for the command line.
+
+    ``**more: Annotated[Any, table]`` declares all options of a table, before the others.
+    """
+    declared = inspect.signature(function, eval_str=True).parameters.values()
+    for one in sorted(declared, key=lambda one: one.kind is not one.VAR_KEYWORD):
+        marks = getattr(one.annotation, "__metadata__", None)
+        if marks and one.kind is one.VAR_KEYWORD:
+            yield from (parameter(name, kind, None) for name, kind in marks[0].items())
+        elif marks:
             yield parameter(one.name, one.annotation, one.default)
 
 
@@ -150,7 +157,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _add(parser: argparse.ArgumentParser, parameter: Parameter) -> None:
     kind = parameter.kind
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = {} if parameter.required else {"default": parameter.default}
     if parameter.type is not bool:
         options["type"] = parameter.type
     if isinstance(kind, Argument):
@@ -158,16 +165,12 @@ def _add(parser: argparse.ArgumentParser, parameter: Parameter) -> None:
             options["nargs"] = "+" if parameter.required else "*"
         elif not parameter.required:
             options["nargs"] = "?"
-        if not parameter.required:
-            options["default"] = parameter.default
         parser.add_argument(parameter.name, metavar=parameter.names[0], **options)
         return
     if parameter.type is bool:
         options["action"] = "store_true"
     elif parameter.many:
         options["action"] = "append"
-    if not parameter.required:
-        options["default"] = parameter.default
     parser.add_argument(*parameter.names, dest=parameter.name, **options)
 
 

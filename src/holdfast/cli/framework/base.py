@@ -6,12 +6,12 @@ A command is a function whose first parameter is a `Cli`; `@command` adds the sh
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from holdfast.cli.framework.args import Argument, CommandSignature, Option, parameter, parameters_of
 from holdfast.cli.framework.exits import ConfirmationError
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from holdfast.cli.framework.documents import Document
     from holdfast.storage.base import Storage
 
+T = TypeVar("T")
 Blocks = Callable[[], Iterable[object]]
 Yes = Annotated[bool, Option("--yes", "-y", help="Do not ask.")]
 DryRun = Annotated[bool, Option("--dry-run", "-n", help="Only say what would be done.")]
@@ -149,20 +150,16 @@ class Cli:
         if self.terminal.stdin.readline().strip().lower() not in ("y", "yes"):
             raise ConfirmationError("nothing was done")
 
-    @contextmanager
-    def progress(self, title: str, total: int) -> Iterator[Callable[[], None]]:
-        """A progress bar on stderr, if a terminal; gives the function to advance it."""
+    def progress(self, title: str, items: Iterable[T], total: int) -> Iterable[T]:
+        """*items*, of which there are *total*; a terminal shows on stderr how far it is."""
         stream = self.terminal.stderr
         if not stream.isatty() or total < 2:
-            yield lambda: None
-            return
+            return items
         from rich.console import Console
-        from rich.progress import Progress
+        from rich.progress import track
 
         console = Console(file=stream, no_color=not self.terminal.has_color(stream))
-        with Progress(console=console, transient=True) as bar:
-            task = bar.add_task(title, total=total)
-            yield lambda: bar.advance(task)
+        return track(items, title, total, console=console, transient=True)
 
 
 _SHARED = tuple(

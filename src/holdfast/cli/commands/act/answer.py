@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from holdfast.checkpoint.effects import resolve
 from holdfast.cli import framework as ui
 from holdfast.cli.commands.act.waiting import WaitingRun, choose, needs_outcome, say_settled, settle
+from holdfast.core.policy import validate_answer
 from holdfast.errors import UsageError
 
 
@@ -25,8 +27,6 @@ def answer(
 
     Nothing is executed: resume the run to continue with the answer.
     """
-    from holdfast.checkpoint.effects import resolve
-
     if (value is not None) + repeat + (error is not None) != 1:
         raise UsageError("give one of VALUE, --repeat and --error")
     one = choose(cli, run, id)
@@ -50,8 +50,6 @@ def answer(
 
 def _yes_or_no(run_id: str, schema: object) -> str:
     """The commands for yes and no, if the question takes them."""
-    from holdfast.core.policy import validate_answer
-
     if validate_answer(True, schema):
         return ""
     return f"; holdfast approve {run_id} says true, holdfast reject {run_id} says false"

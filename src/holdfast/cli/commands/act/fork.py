@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import msgspec
 
 from holdfast.checkpoint.inspect import Origin
+from holdfast.checkpoint.journal import CheckpointDraft, Loaded
+from holdfast.checkpoint.manager import CheckpointManager
 from holdfast.cli import framework as ui
-
-if TYPE_CHECKING:
-    from holdfast.checkpoint.journal import CheckpointDraft, Loaded
-    from holdfast.checkpoint.manager import CheckpointManager
-    from holdfast.core.records import Header
+from holdfast.core.records import Header
+from holdfast.core.values import Nature
 
 
 class Fork(ui.Document, kw_only=True, tag="fork"):
@@ -44,13 +43,9 @@ def fork(
     edit = ui.read_pairs("--set", set or ())
     document = fork_from(cli.manager, cli.finder.checkpoint(checkpoint), edit, run_id)
     origin = document.forked_from
-
-    def text() -> Iterator[object]:
-        changed = f", {', '.join(edit)} changed" if edit else ""
-        source = f" forked from {origin.run_id}@{origin.step}{changed}"
-        yield ui.Line.of(ui.Cell(document.run_id, "bold"), source)
-
-    cli.give(document, text)
+    changed = f", {', '.join(edit)} changed" if edit else ""
+    source = f" forked from {origin.run_id}@{origin.step}{changed}"
+    cli.give(document, lambda: [ui.Line.of(ui.Cell(document.run_id, "bold"), source)])
 
 
 def fork_from(
@@ -70,7 +65,6 @@ def fork_from(
 
 
 def _change(edit: dict[str, Any]) -> Callable[[Loaded, CheckpointDraft], CheckpointDraft]:
-    from holdfast.core.values import Nature
     from holdfast.runtime.resume import edited
 
     graph_change = edited(edit)

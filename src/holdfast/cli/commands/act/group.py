@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated
 
-from holdfast.checkpoint.groups import GroupCheckpoint, MemberStatus
+from holdfast.checkpoint.groups import GroupCheckpoint, MemberStatus, import_group
+from holdfast.checkpoint.groups import group as open_group
 from holdfast.cli import framework as ui
 from holdfast.errors import NotFoundError, UsageError
 
@@ -45,9 +46,6 @@ def group(
     show GROUP; checkpoint GROUP RUN RUN ...; fork GROUP NAME; export GROUP FILE; import FILE;
     pin or unpin GROUP ID; prune GROUP --keep N. A checkpoint holds all members or is not taken.
     """
-    from holdfast.checkpoint.groups import group as open_group
-    from holdfast.checkpoint.groups import import_group
-
     if action not in _ACTIONS:
         raise UsageError(f"there is no group {action!r}", hint=f"one of {', '.join(_ACTIONS)}")
     given = [*(words or ())]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Annotated
 
 from holdfast.cli import framework as ui
@@ -42,13 +41,7 @@ def show_marks(cli: ui.Cli, checkpoint_id: str) -> None:
         tags=header.tags,
         pinned=header.seq in cli.manager.retention.marks(header.run_id).pinned,
     )
-
-    def text() -> Iterator[object]:
-        marks = [*(["pinned"] if document.pinned else []), *(f"#{tag}" for tag in header.tags)]
-        yield ui.Line.of(
-            ui.Cell(f"{header.run_id}@{header.step}", "bold"),
-            " ",
-            ui.Cell(" ".join(marks) or "no marks", "cyan"),
-        )
-
-    cli.give(document, text)
+    marks = [*(["pinned"] if document.pinned else []), *(f"#{tag}" for tag in header.tags)]
+    name = ui.Cell(f"{header.run_id}@{header.step}", "bold")
+    line = ui.Line.of(name, " ", ui.Cell(" ".join(marks) or "no marks", "cyan"))
+    cli.give(document, lambda: [line])

@@ -289,16 +289,10 @@ def _change(cli: ui.Cli, name: str, **changes: Any) -> None:
     from holdfast.executors import queues, set_queue
 
     known = {one.name: one.settings for one in queues(cli.manager)}
-    settings = QueueSettings(
-        **{**msgspec.structs.asdict(known.get(name, QueueSettings())), **changes}
-    )
+    settings = msgspec.structs.replace(known.get(name, QueueSettings()), **changes)
     set_queue(name, settings, storage=cli.manager)
-    document = QueueDocument(queue=name, settings=settings, runs=[])
-
-    def text() -> Iterator[object]:
-        yield ui.Line.of(ui.Cell(name, "bold"), f": {_limit_text(settings) or 'no limits'}")
-
-    cli.give(document, text)
+    line = ui.Line.of(ui.Cell(name, "bold"), f": {_limit_text(settings) or 'no limits'}")
+    cli.give(QueueDocument(queue=name, settings=settings, runs=[]), lambda: [line])
 
 
 def _requeue(cli: ui.Cli, runs: list[str], *, all_dead: bool) -> None:
@@ -331,5 +325,4 @@ def _rebuild(cli: ui.Cli) -> None:
     from holdfast.executors import rebuild_queues
 
     count = rebuild_queues(cli.manager)
-    document = Requeued(runs=[], entries=count)
-    cli.give(document, lambda: [f"{count} queued runs"])
+    cli.give(Requeued(runs=[], entries=count), lambda: [f"{count} queued runs"])

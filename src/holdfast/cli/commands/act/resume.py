@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from contextlib import nullcontext, redirect_stdout
 from typing import TYPE_CHECKING, Annotated, Literal
 
+from holdfast.checkpoint.manager import StateManager
 from holdfast.cli import framework as ui
 from holdfast.cli.commands.act.waiting import effect_choices
+from holdfast.core.records import Header
 from holdfast.errors import HoldfastError, RunError, Signal, UsageError
-from holdfast.storage.base import RecordQuery
+from holdfast.storage.base import RecordQuery, RunInfo, Storage
 
 if TYPE_CHECKING:
-    from holdfast.core.records import Header
     from holdfast.runtime.resume import Resumable, ResumePlan
-    from holdfast.storage.base import RunInfo, Storage
 
 Outcome = Literal["planned", "completed", "waiting", "ended"]
 
@@ -58,7 +57,6 @@ def resume(
     will happen is printed first. A module that only the run itself names is imported after a
     confirmation. --dry-run imports nothing.
     """
-    from holdfast.checkpoint.manager import StateManager
     from holdfast.runtime.resume import load_resumable
 
     found = cli.finder.run(run)
@@ -223,19 +221,9 @@ def _give(
     step: int,
     outcome: Outcome,
 ) -> None:
+    run_id = plan.run_id
     document = Resume(
-        run_id=plan.run_id,
-        entry_point=where,
-        plan=said,
-        status=status,
-        step=step,
-        outcome=outcome,
+        run_id=run_id, entry_point=where, plan=said, status=status, step=step, outcome=outcome
     )
-
-    def text() -> Iterator[object]:
-        if outcome != "planned":
-            yield ui.Line.of(
-                ui.Cell(plan.run_id, "bold"), " ", ui.status_cell(status), f" at step {step}"
-            )
-
-    cli.give(document, text)
+    line = ui.Line.of(ui.Cell(run_id, "bold"), " ", ui.status_cell(status), f" at step {step}")
+    cli.give(document, lambda: [line] if outcome != "planned" else [])

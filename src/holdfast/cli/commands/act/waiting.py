@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
+from holdfast.checkpoint.effects import Waiting, check_fits, pending, resolve
 from holdfast.cli import framework as ui
 from holdfast.errors import NotFoundError, UsageError
-
-if TYPE_CHECKING:
-    from holdfast.checkpoint.effects import Waiting
 
 WaitingRun = Annotated[str, ui.Argument(metavar="RUN", help="The run that waits.")]
 Id = Annotated[
@@ -33,8 +30,6 @@ class Answered(ui.Document, kw_only=True, tag="answered"):
 
 def pending_in(cli: ui.Cli, run: str | None) -> list[Waiting]:
     """List what all runs, or one of them, wait for."""
-    from holdfast.checkpoint.effects import pending
-
     run_id = None if run is None else cli.finder.run(run).run_id
     return pending(run_id, storage=cli.manager)
 
@@ -63,8 +58,6 @@ def choose(cli: ui.Cli, run: str, id: str | None, kind: str | None = None) -> Wa
 
 def settle(cli: ui.Cli, one: Waiting, value: Any, hint: str) -> None:
     """Answer a question; an answer that does not fit is refused with *hint*."""
-    from holdfast.checkpoint.effects import check_fits, resolve
-
     if one.kind == "effect":
         raise needs_outcome(one)
     check_fits(one.id, value, one.schema, hint=hint)
@@ -94,12 +87,9 @@ def say_settled(cli: ui.Cli, one: Waiting, outcome: Outcome, value: Any) -> None
     document = Answered(
         run_id=one.run_id, id=one.id, kind=one.kind, outcome=outcome, value=ui.raw(value)
     )
-
-    def text() -> Iterator[object]:
-        said = f" {ui.value_text(value)}" if value is not None else ""
-        yield ui.Line.of(ui.Cell(one.run_id, "bold"), f" {one.id}: {outcome}{said}")
-
-    cli.give(document, text)
+    said = f" {ui.value_text(value)}" if value is not None else ""
+    line = ui.Line.of(ui.Cell(one.run_id, "bold"), f" {one.id}: {outcome}{said}")
+    cli.give(document, lambda: [line])
     if cli.for_people:
         cli.say(ui.Cell(f"to continue: {_how_to_continue(cli, one.run_id)}", "dim"))
 

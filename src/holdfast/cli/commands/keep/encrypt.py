@@ -29,10 +29,8 @@ def encrypt(
     chosen = cli.finder.runs(runs)
     manager = cli.open()
     changed: list[str] = []
-    with cli.progress("encrypting", len(chosen)) as advance:
-        for run in chosen:
-            changed += manager.encrypt_runs(run.run_id, scratch=scratch)
-            advance()
+    for run in cli.progress("encrypting", chosen, len(chosen)):
+        changed += manager.encrypt_runs(run.run_id, scratch=scratch)
     if runs is None:
         changed += manager.encrypt_runs(scratch=scratch)  # those an interrupted call left behind
     text = f"{len(changed)} of {ui.counted(len(chosen), 'run')} encrypted"

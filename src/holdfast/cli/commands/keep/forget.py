@@ -2,39 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+from holdfast.checkpoint.effects import check_not_held
+from holdfast.checkpoint.manager import CheckpointManager
+from holdfast.checkpoint.retention import bulk, plan_freeing
 from holdfast.cli import framework as ui
 from holdfast.cli.commands.keep.policy import spelled
-from holdfast.cli.commands.keep.prune import free, plan_free
-from holdfast.core.policy import Rules
+from holdfast.cli.commands.keep.prune import free
+from holdfast.core.policy import Decision, Rules
 from holdfast.errors import NotFoundError, UsageError
-
-if TYPE_CHECKING:
-    from holdfast.checkpoint.manager import CheckpointManager
-    from holdfast.core.policy import Decision
-    from holdfast.storage.base import RunInfo
+from holdfast.storage.base import RunInfo
 
 _SHOWN = 40
-_Last = Annotated[str | None, ui.Option(metavar="N", help="The newest N; or unlimited.")]
-_Within = Annotated[
-    str | None,
-    ui.Option(metavar="AGE", help="All up to this age, seen from the newest: 2y5m7d3h."),
-]
-_Every = Annotated[str | None, ui.Option(metavar="N", help="One of every N steps.")]
-_Hourly = Annotated[str | None, ui.Option(metavar="N", help="The newest of each of N hours.")]
-_Daily = Annotated[str | None, ui.Option(metavar="N", help="The newest of each of N days.")]
-_Weekly = Annotated[str | None, ui.Option(metavar="N", help="The newest of each of N weeks.")]
-_Monthly = Annotated[str | None, ui.Option(metavar="N", help="The newest of each of N months.")]
-_Yearly = Annotated[str | None, ui.Option(metavar="N", help="The newest of each of N years.")]
-_Failed = Annotated[
-    str | None, ui.Option(metavar="AGE", help="Those of failed runs, up to this age.")
-]
-_MaxAge = Annotated[
-    str | None, ui.Option(metavar="AGE", help="Nothing older than this, whatever other rules say.")
-]
+
+
+def _rule(metavar: str, help: str) -> Any:
+    return Annotated[str | None, ui.Option(metavar=metavar, help=help)]
+
+
+_RULES = {
+    "keep_last": _rule("N", "The newest N; or unlimited."),
+    "keep_within": _rule("AGE", "All up to this age, seen from the newest: 2y5m7d3h."),
+    "keep_every": _rule("N", "One of every N steps."),
+    "keep_hourly": _rule("N", "The newest of each of N hours."),
+    "keep_daily": _rule("N", "The newest of each of N days."),
+    "keep_weekly": _rule("N", "The newest of each of N weeks."),
+    "keep_monthly": _rule("N", "The newest of each of N months."),
+    "keep_yearly": _rule("N", "The newest of each of N years."),
+    "keep_tags": Annotated[
+        list[str] | None,
+        ui.Option("--keep-tag", metavar="TAG", help="Those with it; a,b needs both."),
+    ],
+    "keep_status": Annotated[
+        list[str] | None, ui.Option(metavar="STATUS", help="Those with this status.")
+    ],
+    "keep_failed": _rule("AGE", "Those of failed runs, up to this age."),
+    "max_age": _rule("AGE", "Nothing older than this, whatever other rules say."),
+}
 
 
 class DecidedCheckpoint(ui.CheckpointInfo, kw_only=True):
@@ -62,28 +69,12 @@ class Forget(ui.Document, kw_only=True, tag="forget"):
 def forget(
     cli: ui.Cli,
     runs: ui.Runs = None,
-    keep_last: _Last = None,
-    keep_within: _Within = None,
-    keep_every: _Every = None,
-    keep_hourly: _Hourly = None,
-    keep_daily: _Daily = None,
-    keep_weekly: _Weekly = None,
-    keep_monthly: _Monthly = None,
-    keep_yearly: _Yearly = None,
-    keep_tags: Annotated[
-        list[str] | None,
-        ui.Option("--keep-tag", metavar="TAG", help="Those with it; a,b needs both."),
-    ] = None,
-    keep_status: Annotated[
-        list[str] | None, ui.Option(metavar="STATUS", help="Those with this status.")
-    ] = None,
-    keep_failed: _Failed = None,
-    max_age: _MaxAge = None,
     group_by: Annotated[str, ui.Option(help="run, name or all: what is counted together.")] = "run",
     whole_run: Annotated[bool, ui.Option(help="Delete the runs with exactly these ids.")] = False,
     prune: Annotated[bool, ui.Option(help="Free the space as well.")] = False,
     dry_run: ui.DryRun = False,
     yes: ui.Yes = False,
+    **rules: Annotated[Any, _RULES],
 ) -> None:
     """Drop checkpoints that no rule keeps.
 
@@ -92,20 +83,6 @@ def forget(
     hold; without these nothing is dropped. For an agent that you do not trust use --keep-within: it
     could push good checkpoints out of a count by saving often.
     """
-    rules = {
-        "keep_last": keep_last,
-        "keep_within": keep_within,
-        "keep_every": keep_every,
-        "keep_hourly": keep_hourly,
-        "keep_daily": keep_daily,
-        "keep_weekly": keep_weekly,
-        "keep_monthly": keep_monthly,
-        "keep_yearly": keep_yearly,
-        "keep_tags": keep_tags,
-        "keep_status": keep_status,
-        "keep_failed": keep_failed,
-        "max_age": max_age,
-    }
     rules = {name: value for name, value in rules.items() if value}
     if whole_run:
         _delete(cli, runs or [], rules, dry_run=dry_run, yes=yes)
@@ -133,8 +110,6 @@ def _forget(
     dry_run: bool,
     yes: bool,
 ) -> None:
-    from holdfast.checkpoint.retention import bulk
-
     decisions, document = plan_forget(cli.manager, runs, rules, origin)
     document.dry_run = dry_run
     gone = document.forgotten
@@ -145,9 +120,9 @@ def _forget(
         cli.terminal.show(_plan_lines(decisions, document))
     cli.confirm(f"{ui.counted(gone, 'checkpoint')} would be dropped", yes=yes)
     many = len({one.header.run_id for one in decisions if not one.keep})
-    with cli.progress("forgetting", many) as advance:
-        for _ in bulk.forget(cli.manager.reader, cli.manager.retention, decisions):
-            advance()
+    dropping = bulk.forget(cli.manager.reader, cli.manager.retention, decisions)
+    for _ in cli.progress("forgetting", dropping, many):
+        pass
     if prune:
         document.freed_bytes = free(cli, runs)
     cli.give(document, lambda: [_done_line(document, many, pruned=prune)])
@@ -157,8 +132,6 @@ def plan_forget(
     manager: CheckpointManager, runs: list[RunInfo], rules: Rules, origin: str
 ) -> tuple[list[Decision], Forget]:
     """Compute what the rules keep and drop of these runs; change nothing."""
-    from holdfast.checkpoint.retention import bulk
-
     tz, now = datetime.now().astimezone().tzinfo or UTC, datetime.now(UTC)
     decisions = bulk.plan_forget(manager.reader, manager.retention, runs, rules, now, tz)
     gone: dict[str, set[int]] = {}
@@ -171,7 +144,12 @@ def plan_forget(
         origin=origin,
         kept=sum(decision.keep for decision in decisions),
         forgotten=sum(map(len, gone.values())),
-        freed_bytes=_freed(manager, runs, gone),
+        freed_bytes=sum(
+            plan.stored
+            for run in runs
+            if run.run_id in gone
+            and (plan := plan_freeing(manager.retention, run, gone[run.run_id])) is not None
+        ),
         deleted_runs=[],
         decisions=[
             DecidedCheckpoint.of(header, keep=keep, reasons=reasons)
@@ -179,13 +157,6 @@ def plan_forget(
         ],
     )
     return decisions, document
-
-
-def _freed(
-    manager: CheckpointManager, runs: list[RunInfo], gone: Mapping[str, Collection[int]]
-) -> int:
-    plans = (plan_free(manager, run, gone[run.run_id]) for run in runs if run.run_id in gone)
-    return sum(plan.stored for plan in plans if plan is not None)
 
 
 def _delete(
@@ -218,8 +189,6 @@ def _delete(
 
 def _exactly(cli: ui.Cli, run_id: str) -> RunInfo:
     """The run with that full id, if no live process holds it; no name, no prefix."""
-    from holdfast.checkpoint.effects import check_not_held
-
     run = cli.manager.reader.run(run_id)
     if run is None:
         raise NotFoundError(

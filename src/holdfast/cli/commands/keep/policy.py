@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 
 from holdfast.cli import framework as ui
+from holdfast.core.policy import Rules
 from holdfast.errors import UsageError
-
-if TYPE_CHECKING:
-    from holdfast.core.policy import Rules
 
 
 class Policy(ui.Document, kw_only=True, tag="policy"):

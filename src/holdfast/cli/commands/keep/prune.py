@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterator, Sequence
+from typing import Annotated
 
 import msgspec
 
+from holdfast.checkpoint.retention import Freed, plan_freeing
 from holdfast.cli import framework as ui
-
-if TYPE_CHECKING:
-    from holdfast.checkpoint.manager import CheckpointManager
-    from holdfast.checkpoint.retention import Freed
-    from holdfast.storage.base import RunInfo
+from holdfast.storage.base import RunInfo
 
 
 class PruneRow(msgspec.Struct, kw_only=True):
@@ -62,31 +59,15 @@ def free(cli: ui.Cli, runs: Sequence[RunInfo]) -> int:
     return sum(one.stored for one in found)
 
 
-def plan_free(
-    manager: CheckpointManager, run: RunInfo, hiding: Collection[int] = ()
-) -> Freed | None:
-    """Compute what pruning a run and its records *hiding* would free; None if nothing."""
-    from holdfast.checkpoint.retention import plan_freeing
-
-    return plan_freeing(manager.retention, run, hiding)
-
-
 def _plans(cli: ui.Cli, runs: Sequence[RunInfo]) -> list[Freed]:
-    found: list[Freed] = []
-    with cli.progress("looking", len(runs)) as advance:
-        for run in runs:
-            plan = plan_free(cli.manager, run)
-            if plan is not None:
-                found.append(plan)
-            advance()
-    return found
+    looked_at = cli.progress("looking", runs, len(runs))
+    plans = (plan_freeing(cli.manager.retention, run) for run in looked_at)
+    return [plan for plan in plans if plan is not None]
 
 
 def _free(cli: ui.Cli, found: list[Freed]) -> None:
-    with cli.progress("pruning", len(found)) as advance:
-        for one in found:
-            cli.manager.cleanup_old_checkpoints(one.run_id)
-            advance()
+    for one in cli.progress("pruning", found, len(found)):
+        cli.manager.cleanup_old_checkpoints(one.run_id)
 
 
 def _text(document: Prune) -> Iterator[object]:

@@ -38,10 +38,7 @@ def rotate_key(
             " the old ones with --old-key-file",
         )
     manager = cli.open(old_keys=tuple(old_key_file or ()))
-    changed = 0
-    with cli.progress("rotating", len(chosen)) as advance:
-        for run in chosen:
-            changed += manager.rotate_keys(run.run_id)
-            advance()
+    found = cli.progress("rotating", chosen, len(chosen))
+    changed = sum(manager.rotate_keys(run.run_id) for run in found)
     text = f"{changed} of {ui.counted(len(chosen), 'run')} changed keys"
     cli.give(Rotated(runs=changed), lambda: [ui.Line.of(text)])

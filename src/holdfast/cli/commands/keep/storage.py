@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Annotated
 
 from holdfast.cli import framework as ui
 from holdfast.errors import SchemaError, UsageError
 from holdfast.storage.addresses import StorageURL, has_scheme
+from holdfast.storage.base import open_storage
 
 _UPGRADABLE = ("postgres", "postgresql")
 
@@ -48,14 +48,9 @@ def storage(
         up_to_date=needed or not problem,
         problem=problem if check else "",
     )
-
-    def text() -> Iterator[object]:
-        word = "upgraded" if needed else document.problem or "up to date"
-        yield ui.Line.of(
-            f"{document.storage}: ", ui.Cell(word, "red" if document.problem else "green")
-        )
-
-    cli.give(document, text)
+    word = "upgraded" if needed else document.problem or "up to date"
+    said = ui.Cell(word, "red" if document.problem else "green")
+    cli.give(document, lambda: [ui.Line.of(f"{document.storage}: ", said)])
     return ui.exits.NO_LONGER_FITS if document.problem else 0
 
 
@@ -65,8 +60,6 @@ def _has_format(address: str) -> bool:
 
 def _format_problem(address: str, *, upgrade: bool) -> str:
     """The reason that a storage needs an upgrade, else ""; with *upgrade* it gets it."""
-    from holdfast.storage.base import open_storage
-
     base, _, query = address.partition("?")
     options = [one for one in query.split("&") if one and not one.startswith("upgrade=")]
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated
 
-from holdfast.checkpoint.repair import RunVerdict
+from holdfast.checkpoint.repair import RunVerdict, verify_headers, verify_missing, verify_run
 from holdfast.cli import framework as ui
 from holdfast.errors import HoldfastError
 
@@ -40,8 +40,6 @@ def verify(
 
 def verify_runs(cli: ui.Cli, names: list[str] | None, *, read_data: bool) -> Verify:
     """Check the runs that are named, or all."""
-    from holdfast.checkpoint.repair import verify_headers, verify_missing, verify_run
-
     look = verify_run if read_data else verify_headers
     verdicts: list[RunVerdict] = []
     try:
@@ -51,10 +49,8 @@ def verify_runs(cli: ui.Cli, names: list[str] | None, *, read_data: bool) -> Ver
             raise
         verdicts.append(RunVerdict(str(error.facts.get("run_id", "")), 0, (error.message,)))
         chosen = []
-    with cli.progress("verifying", len(chosen)) as advance:
-        for run in chosen:
-            verdicts.append(look(cli.manager.reader, run))
-            advance()
+    for run in cli.progress("verifying", chosen, len(chosen)):
+        verdicts.append(look(cli.manager.reader, run))
     if not names:
         known = {one.run_id for one in verdicts}
         missing = verify_missing(cli.manager.reader)

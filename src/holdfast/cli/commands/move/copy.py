@@ -10,6 +10,7 @@ import msgspec
 from holdfast.cli import framework as ui
 from holdfast.errors import ConflictError, CorruptError, UsageError
 from holdfast.storage.addresses import mask_url
+from holdfast.storage.registry import open_storage
 
 
 class CopyRow(msgspec.Struct, kw_only=True):
@@ -39,20 +40,18 @@ def copy(
     Only missing records are copied, so it can be called often, and again after an interruption.
     Runs whose copy has records of its own are reported, and the command exits with 3.
     """
-    from holdfast.storage.registry import open_storage
-
     if not to:
         raise UsageError("there is nowhere to copy to", hint="give --to URL")
     chosen = cli.finder.runs(runs)
     rows: list[CopyRow] = []
-    with open_storage(to) as target, cli.progress("copying", len(chosen)) as advance:
-        for run in reversed(chosen):  # oldest first, so that the copy lists them in their order
+    chosen.reverse()  # oldest first, so that the copy lists them in their order
+    with open_storage(to) as target:
+        for run in cli.progress("copying", chosen, len(chosen)):
             try:
                 records = cli.manager.copy_run(run.run_id, target)
                 rows.append(CopyRow(run_id=run.run_id, records=records))
             except (ConflictError, CorruptError) as error:
                 rows.append(CopyRow(run_id=run.run_id, records=0, error=str(error)))
-            advance()
     document = Copied(to=mask_url(to), records=sum(row.records for row in rows), runs=rows)
     cli.give(document, lambda: _copied(document))
     return ui.exits.PARTIAL if any(row.error for row in rows) else 0

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
+from holdfast.checkpoint.transfer import json_lines
 from holdfast.cli import framework as ui
+from holdfast.core.policy import make_rules
+from holdfast.core.records import medium_name
 from holdfast.errors import ConflictError, StorageError, UsageError
-
-if TYPE_CHECKING:
-    from holdfast.storage.base import RunInfo
+from holdfast.storage.base import RunInfo
 
 _STYLES = ("agent", "fleet", "graph", "resilient")
 
@@ -54,20 +55,19 @@ def export(
         raise UsageError("--redact and --decrypt are for .holdfast files", hint="leave them out")
     if html or cli.json:
         form: Any = "html" if html else "json"
-        texts = _page(cli, found) if html else _json(cli, found, style)
+        texts = _texts(cli, found, html=html, style=style)
         if output is None:
-            for text in texts:
-                cli.terminal.stdout.write(text)
+            cli.terminal.stdout.writelines(texts)
             return
         _write(output, texts, overwrite=overwrite)
     else:
         form = "holdfast"
-        output = output or Path(f"{_safe(found.run_id)}.holdfast")
+        output = output or Path(f"{medium_name(found.run_id).removeprefix('=')}.holdfast")
         _check_free(output, overwrite=overwrite)
         cli.manager.export_run(
             found.run_id,
             output,
-            redact=_rules() if redact else None,
+            redact=make_rules() if redact else None,
             decrypt=decrypt,
             overwrite=overwrite,
         )
@@ -75,47 +75,18 @@ def export(
 
 
 def _say(cli: ui.Cli, run: RunInfo, path: Path, form: Any) -> None:
-    document = Exported(
-        run_id=run.run_id,
-        path=str(path),
-        form=form,
-        checkpoints=run.checkpoints,
-        bytes=path.stat().st_size,
-    )
     if cli.json:
         return  # --json asks for the run itself
-
-    def text() -> Iterator[object]:
-        yield ui.Line.of(
-            ui.Cell(document.path, "bold"),
-            ui.Cell(
-                f"  {ui.counted(run.checkpoints, 'checkpoint')}, {ui.size(document.bytes)}", "dim"
-            ),
-        )
-
-    cli.give(document, text)
+    many, bytes = run.checkpoints, path.stat().st_size
+    document = Exported(run_id=run.run_id, path=str(path), form=form, checkpoints=many, bytes=bytes)
+    about = f"  {ui.counted(many, 'checkpoint')}, {ui.size(bytes)}"
+    line = ui.Line.of(ui.Cell(document.path, "bold"), ui.Cell(about, "dim"))
+    cli.give(document, lambda: [line])
 
 
-def _rules() -> Any:
-    from holdfast.core.policy import make_rules
-
-    return make_rules()
-
-
-def _safe(run_id: str) -> str:
-    from holdfast.core.records import medium_name
-
-    return medium_name(run_id).removeprefix("=")
-
-
-def _json(cli: ui.Cli, run: RunInfo, style: Any) -> Iterator[str]:
-    from holdfast.checkpoint.transfer import json_lines
-
-    for line in json_lines(cli.manager.reader, run.run_id, style):
-        yield f"{line}\n"
-
-
-def _page(cli: ui.Cli, run: RunInfo) -> Iterator[str]:
+def _texts(cli: ui.Cli, run: RunInfo, *, html: bool, style: Any) -> Iterable[str]:
+    if not html:
+        return (f"{line}\n" for line in json_lines(cli.manager.reader, run.run_id, style))
     from holdfast.web import run_file
 
     return run_file(cli.manager, run)

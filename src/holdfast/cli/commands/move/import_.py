@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
+from holdfast.checkpoint.transfer import LIMITS, UNLIMITED
 from holdfast.cli import framework as ui
 from holdfast.errors import ConflictError, NotFoundError, UsageError
 
@@ -47,35 +48,29 @@ def import_(
     """
     if run_id is not None and len(files) > 1:
         raise UsageError("--as names one run, and several files are given")
-    from holdfast.checkpoint.transfer import LIMITS, UNLIMITED
-
     for path in files:
         if not path.exists():
             raise NotFoundError(f"there is no file {path}", hint="check the path", path=str(path))
     manager = cli.open()
     limits = UNLIMITED if trust else LIMITS
-    with cli.progress("importing", len(files)) as advance:
-        for path in files:
-            if path.is_dir():
-                _import_directory(cli, path, run_id)
-                advance()
-                continue
-            try:
-                new = manager.import_run(path, run_id, encryption_key=key_file, limits=limits)
-            except ConflictError as error:
-                if not skip:
-                    raise ConflictError(
-                        error.message,
-                        hint="--as RUN gives it another id, --skip-existing skips it",
-                        **error.facts,
-                    ) from error
-                cli.say(ui.Cell(f"{error.message}: {ui.plain(path)} is skipped", "dim"))
-                continue
-            finally:
-                advance()
-            info = manager.reader.run(new)
-            assert info is not None
-            _say(cli, new, info.checkpoints, path)
+    for path in cli.progress("importing", files, len(files)):
+        if path.is_dir():
+            _import_directory(cli, path, run_id)
+            continue
+        try:
+            new = manager.import_run(path, run_id, encryption_key=key_file, limits=limits)
+        except ConflictError as error:
+            if not skip:
+                raise ConflictError(
+                    error.message,
+                    hint="--as RUN gives it another id, --skip-existing skips it",
+                    **error.facts,
+                ) from error
+            cli.say(ui.Cell(f"{error.message}: {ui.plain(path)} is skipped", "dim"))
+            continue
+        info = manager.reader.run(new)
+        assert info is not None
+        _say(cli, new, info.checkpoints, path)
 
 
 def _import_directory(cli: ui.Cli, path: Path, run_id: str | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated
 
-from holdfast.checkpoint.inspect import Migrated
+from holdfast.checkpoint.inspect import Migrated, migrate_run
 from holdfast.cli import framework as ui
 
 
@@ -31,15 +31,12 @@ def migrate(
     A run is upgraded whenever it is loaded, so resuming one does not need this. --dry-run lists the
     runs that no migration leads on from. Such runs exit with 8.
     """
-    from holdfast.checkpoint.inspect import migrate_run
-
     ui.import_modules(module or ())
     chosen = cli.finder.runs(runs)
-    rows: list[Migrated] = []
-    with cli.progress("migrating", len(chosen)) as advance:
-        for run in chosen:
-            rows.append(migrate_run(cli.manager, run, dry_run=dry_run))
-            advance()
+    rows = [
+        migrate_run(cli.manager, run, dry_run=dry_run)
+        for run in cli.progress("migrating", chosen, len(chosen))
+    ]
     document = Migrate(dry_run=dry_run, runs=rows)
     cli.give(document, lambda: _migrated(document))
     return 8 if any(row.outcome == "stuck" for row in rows) else 0

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 
+from holdfast.checkpoint.inspect import blame as look
+from holdfast.checkpoint.manager import CheckpointManager
 from holdfast.cli import framework as ui
 from holdfast.cli.commands.see.paths import parts_of, pointer_of, tree_of, value_at
 from holdfast.errors import NotFoundError
-
-if TYPE_CHECKING:
-    from holdfast.checkpoint.manager import CheckpointManager
-    from holdfast.storage.base import RunInfo
+from holdfast.storage.base import RunInfo
 
 
 class Blame(ui.Document, kw_only=True, tag="blame"):
@@ -37,8 +36,6 @@ def blame(
 
 def read_blame(manager: CheckpointManager, run: RunInfo, key: str) -> Blame:
     """The checkpoint that last wrote the value at *key*."""
-    from holdfast.checkpoint.inspect import blame as look
-
     reader = manager.reader
     newest = reader.newest(run)
     found = None

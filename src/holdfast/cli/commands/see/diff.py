@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 
+from holdfast.checkpoint.inspect import changes_between, spent
+from holdfast.checkpoint.journal import Loaded
+from holdfast.checkpoint.manager import CheckpointManager
 from holdfast.cli import framework as ui
+from holdfast.core.records import Header
+from holdfast.core.values import decode
 from holdfast.errors import NotFoundError
-
-if TYPE_CHECKING:
-    from holdfast.checkpoint.journal import Loaded
-    from holdfast.checkpoint.manager import CheckpointManager
-    from holdfast.core.records import Header
 
 _INLINE = 60
 """An old and a new value of this many characters share a line."""
@@ -74,8 +74,6 @@ def _both(cli: ui.Cli, a: str, b: str | None) -> tuple[Header, Header]:
 
 def read_diff(manager: CheckpointManager, a: Header, b: Header) -> Diff:
     """The changes that turn the state of *a* into that of *b*."""
-    from holdfast.checkpoint.inspect import changes_between, spent
-
     reader = manager.reader
     before, after = reader.load_visible(a), reader.load_visible(b)
     changes = ui.change_rows(changes_between(before, after))
@@ -100,8 +98,6 @@ def read_diff(manager: CheckpointManager, a: Header, b: Header) -> Diff:
 
 def _old(before: Loaded, path: str) -> Any:
     """The value at a JSON Pointer before the change."""
-    from holdfast.core.values import decode
-
     first, *rest = ui.keys_of(path)
     value: Any = decode(before.texts[first])
     for key in rest:

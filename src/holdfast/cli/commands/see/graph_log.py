@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from holdfast.checkpoint.inspect import TimelineEntry, fork_origins
+from holdfast.checkpoint.manager import CheckpointManager
 from holdfast.cli import framework as ui
 from holdfast.cli.commands.see.lanes import draw, newest_first
 from holdfast.cli.commands.see.log import History, moment_cells, note_words, read_log, shown_notes
-
-if TYPE_CHECKING:
-    from holdfast.checkpoint.inspect import TimelineEntry
-    from holdfast.checkpoint.manager import CheckpointManager
-    from holdfast.core.records import Header
-    from holdfast.storage.base import RunInfo
+from holdfast.core.records import Header
+from holdfast.storage.base import RunInfo
 
 
 def family_of(manager: CheckpointManager, run_id: str) -> list[str]:
     """The run, its origins and all their forks; the oldest ancestor first."""
-    from holdfast.checkpoint.inspect import fork_origins
-
     origins = fork_origins(manager.storage)
     family = [run_id]
     while (origin := origins.get(family[0])) is not None and origin.run_id not in family:

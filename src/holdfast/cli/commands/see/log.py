@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
 
-from holdfast.checkpoint.inspect import NoteView
+from holdfast.checkpoint.inspect import NoteView, TimelineEntry, status_of_run, timeline
+from holdfast.checkpoint.manager import CheckpointManager
 from holdfast.cli import framework as ui
-
-if TYPE_CHECKING:
-    from holdfast.checkpoint.inspect import TimelineEntry
-    from holdfast.checkpoint.manager import CheckpointManager
-    from holdfast.core.records import Header
-    from holdfast.storage.base import RunInfo
+from holdfast.core.records import Header
+from holdfast.storage.base import RunInfo
 
 _SHOWN = 30
 _WORDS = 100
@@ -96,8 +93,6 @@ def read_log(
     manager: CheckpointManager, run: RunInfo, *, scope: str = "", limit: int | None = _SHOWN
 ) -> History:
     """The newest *limit* checkpoints of a scope of the run, with their notes."""
-    from holdfast.checkpoint.inspect import status_of_run, timeline
-
     moments, after = timeline(manager.reader, manager.retention, run, limit=limit, scope=scope)
     status = status_of_run(manager.storage, run)
     settled: set[tuple[str, str]] = set()

@@ -3,34 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from holdfast.checkpoint.inspect import (
+    TimelineEntry,
+    changes_in,
+    damaged_entry,
+    failure_of,
+    status_of_run,
+    view_note,
+)
+from holdfast.checkpoint.manager import CheckpointManager
 from holdfast.cli import framework as ui
 from holdfast.cli.commands.see.log import History, error_words, note_words, with_settled
 from holdfast.errors import CorruptError
-from holdfast.storage.base import RecordQuery
-
-if TYPE_CHECKING:
-    from holdfast.checkpoint.inspect import TimelineEntry
-    from holdfast.checkpoint.manager import CheckpointManager
-    from holdfast.storage.base import RunInfo
+from holdfast.storage.base import RecordQuery, RunInfo
 
 
 def read_operations(
     manager: CheckpointManager, run: RunInfo, *, scope: str | None, limit: int | None
 ) -> History:
     """The newest *limit* records of a run's journal, each as an entry of its own."""
-    from holdfast.checkpoint.inspect import (
-        TimelineEntry,
-        changes_in,
-        damaged_entry,
-        failure_of,
-        status_of_run,
-        view_note,
-    )
-
     most = None if limit is None else limit + 1
     query = RecordQuery(run_id=run.run_id, scope=scope, notes=True, limit=most)
     headers = manager.reader.readable_headers(run, query)
@@ -49,15 +43,16 @@ def read_operations(
         note = record.header.frame == "note"
         error, failed_in = ("", "") if note else failure_of(manager.reader, record)
         notes = (view_note(manager.reader, record),) if note else ()
-        moment = TimelineEntry(
-            header=marks.tagged(record.header),
-            pinned=record.header.seq in marks.pinned,
-            changes=() if note else changes_in(manager.reader, record),
-            notes=with_settled(notes, settled, running=status == "running"),
-            error=error,
-            failed_in=failed_in,
+        moments.append(
+            TimelineEntry(
+                header=marks.tagged(record.header),
+                pinned=record.header.seq in marks.pinned,
+                changes=() if note else changes_in(manager.reader, record),
+                notes=with_settled(notes, settled, running=status == "running"),
+                error=error,
+                failed_in=failed_in,
+            )
         )
-        moments.append(moment)
     return History(
         run_id=run.run_id, status=status, moments=moments, more=len(headers) > len(shown)
     )

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
+from holdfast.checkpoint.journal import Loaded
 from holdfast.errors import NotFoundError, UsageError
 from holdfast.storage.addresses import nearest
-
-if TYPE_CHECKING:
-    from holdfast.checkpoint.journal import Loaded
 
 _PART = re.compile(r"\.?(?P<key>[^.\[\]]+)|\[(?P<index>-?[0-9]{1,18})\]|\[\"(?P<quoted>[^\"]*)\"\]")
 

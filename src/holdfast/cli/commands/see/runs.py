@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 
-from holdfast.checkpoint.inspect import RunSummary
+from holdfast.checkpoint.inspect import RunSummary, runs_with_status, summaries
+from holdfast.checkpoint.manager import CheckpointManager
 from holdfast.cli import framework as ui
+from holdfast.core.records import STATUSES, read_status
 from holdfast.errors import UsageError
 from holdfast.storage.addresses import nearest
-
-if TYPE_CHECKING:
-    from holdfast.checkpoint.manager import CheckpointManager
-    from holdfast.storage.base import RunInfo
+from holdfast.storage.base import RecordQuery, RunInfo, RunQuery
 
 _SHOWN = 20
 _SORTS: dict[str, Callable[[RunSummary], Any]] = {
@@ -91,8 +90,6 @@ def list_runs(
     limit: int | None,
 ) -> RunList:
     """The runs that match, sorted."""
-    from holdfast.checkpoint.inspect import summaries
-
     if sort is not None and sort not in _SORTS:
         raise UsageError(f"runs cannot be sorted by {sort!r}", hint=f"by {', '.join(_SORTS)}")
     wanted = None if status is None else _read_status(manager, status)
@@ -107,9 +104,6 @@ def list_runs(
 
 
 def _read_status(manager: CheckpointManager, text: str) -> str:
-    from holdfast.core.records import STATUSES, read_status
-    from holdfast.storage.base import RunQuery
-
     status = read_status(text)
     known = [*STATUSES, "stale"]
     if status not in known and not any(manager.storage.runs(RunQuery(status=status, limit=1))):
@@ -123,9 +117,6 @@ def _read_status(manager: CheckpointManager, text: str) -> str:
 def _found(
     manager: CheckpointManager, name: str | None, status: str | None, where: dict[str, Any]
 ) -> Iterator[RunInfo]:
-    from holdfast.checkpoint.inspect import runs_with_status
-    from holdfast.storage.base import RecordQuery, RunQuery
-
     storage = manager.storage
     query = RunQuery(name=name)
     if not where:

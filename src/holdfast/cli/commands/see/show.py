@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
 
+from holdfast.checkpoint.effects import failure_in
+from holdfast.checkpoint.inspect import failed_node, status_of_run
+from holdfast.checkpoint.manager import CheckpointManager
+from holdfast.checkpoint.repair import state_text
 from holdfast.cli import framework as ui
-
-if TYPE_CHECKING:
-    from holdfast.checkpoint.manager import CheckpointManager
-    from holdfast.core.records import Header
+from holdfast.core.records import Header
 
 _LINES = 200
 _INDENT = 12
@@ -47,10 +48,6 @@ def show(
 
 def read_checkpoint(manager: CheckpointManager, header: Header) -> Show:
     """A checkpoint with its state."""
-    from holdfast.checkpoint.effects import failure_in
-    from holdfast.checkpoint.inspect import failed_node, status_of_run
-    from holdfast.checkpoint.repair import state_text
-
     loaded = manager.reader.load_visible(header)
     run = manager.reader.run(header.run_id)
     newest = run is not None and header.status == "running" and manager.reader.newest(run)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from holdfast.checkpoint.inspect import KindStats, Latency, ResumeStats
+from holdfast.checkpoint.inspect import Figures, KindStats, Latency, ResumeStats, load_times
 from holdfast.cli import framework as ui
 from holdfast.storage.addresses import place_of
+from holdfast.storage.base import RunQuery
 
 _LISTED = 10
 
@@ -40,16 +41,11 @@ def stats(cli: ui.Cli) -> None:
 
 def read_stats(cli: ui.Cli) -> Stats:
     """Figures over all runs of the storage."""
-    from holdfast.checkpoint.inspect import Figures, load_times
-    from holdfast.storage.base import RunQuery
-
     runs = list(cli.storage.runs(RunQuery()))
     reader = cli.manager.reader
     figures = Figures()
-    with cli.progress("counting", len(runs)) as advance:
-        for run in runs:
-            figures.take(reader, run)
-            advance()
+    for run in cli.progress("counting", runs, len(runs)):
+        figures.take(reader, run)
     times = {"load, now": load_times(reader, runs), "between checkpoints": figures.steps}
     latency = [Latency.of(name, values) for name, values in times.items() if values]
     by_kind = _by_size(figures.by_kind)

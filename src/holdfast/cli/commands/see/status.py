@@ -8,17 +8,17 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from holdfast.checkpoint.effects import pending
+from holdfast.checkpoint.inspect import status_of_run
+from holdfast.checkpoint.repair import verify_missing
 from holdfast.cli import framework as ui
+from holdfast.core.records import Header
 from holdfast.errors import DataError
 from holdfast.storage.addresses import place_of
-
-if TYPE_CHECKING:
-    from holdfast.core.records import Header
-    from holdfast.storage.base import RunInfo
+from holdfast.storage.base import Leasing, RecordQuery, RunInfo, RunQuery, is_live
 
 _LITTLE = 100 << 20
 _LITTLE_SHARE = 0.01
@@ -27,7 +27,7 @@ _LOOPING = 3
 """Resumes in a row that saved nothing, after which a run is said to loop."""
 
 
-class Problem(msgspec.Struct, kw_only=True):
+class Problem(msgspec.Struct):
     """Something that is wrong, and the command that helps."""
 
     kind: str
@@ -67,10 +67,6 @@ def status(cli: ui.Cli) -> int:
 
 def read_status(cli: ui.Cli) -> Status:
     """The health of the storage and its runs."""
-    from holdfast.checkpoint.effects import pending
-    from holdfast.checkpoint.repair import verify_missing
-    from holdfast.storage.base import RunQuery
-
     problems: list[Problem] = []
     counts: Counter[str] = Counter()
     waiting = 0
@@ -87,7 +83,7 @@ def read_status(cli: ui.Cli) -> Status:
     free = _free_bytes(cli)
     if free is not None and free[0] < max(_LITTLE, free[1] * _LITTLE_SHARE):
         text = f"only {ui.size(free[0])} are free on the disk"
-        problems.append(Problem(kind="disk", run_id="", message=text, help="holdfast forget"))
+        problems.append(Problem("disk", "", text, "holdfast forget"))
     return Status(
         healthy=not problems,
         storage=cli.address,
@@ -100,28 +96,13 @@ def read_status(cli: ui.Cli) -> Status:
 
 def _look_at(cli: ui.Cli, run: RunInfo, problems: list[Problem]) -> str:
     """A run's status; its problems are added to *problems*."""
-    from holdfast.checkpoint.inspect import status_of_run
-
     shown = status_of_run(cli.storage, run)
     if shown == "stale":
-        problems.append(
-            Problem(
-                kind="stale",
-                run_id=run.run_id,
-                message=f"its process is gone; last saved {ui.ago(run.saved_at)}, "
-                f"at step {run.step}",
-                help=ui.how_to_resume(cli, run),
-            )
-        )
+        text = f"its process is gone; last saved {ui.ago(run.saved_at)}, at step {run.step}"
+        problems.append(Problem("stale", run.run_id, text, ui.how_to_resume(cli, run)))
     if run.status == "failed" and run.saved_at > datetime.now(UTC) - _RECENT:
-        problems.append(
-            Problem(
-                kind="failed",
-                run_id=run.run_id,
-                message=f"it failed {ui.ago(run.saved_at)}, at step {run.step}",
-                help=f"holdfast show {run.run_id}",
-            )
-        )
+        text = f"it failed {ui.ago(run.saved_at)}, at step {run.step}"
+        problems.append(Problem("failed", run.run_id, text, f"holdfast show {run.run_id}"))
     # The head of a damaged run is listed without its step.
     if run.status != "completed" or not run.step:
         try:
@@ -134,42 +115,29 @@ def _look_at(cli: ui.Cli, run: RunInfo, problems: list[Problem]) -> str:
 
 
 def _loop(cli: ui.Cli, newest: Header) -> Iterator[Problem]:
-    from holdfast.storage.base import Leasing, is_live
-
     storage = cli.storage
     lease = storage.lease_of(newest.run_id) if isinstance(storage, Leasing) else None
     if lease is None or not newest.epoch:
         return
     ended = lease.epoch - is_live(lease, time.time()) - newest.epoch
     if ended >= _LOOPING:
-        yield Problem(
-            kind="crash loop",
-            run_id=newest.run_id,
-            message=f"{ui.counted(ended, 'resume')} since step {newest.step} ended without a save",
-            help=f"holdfast log {newest.run_id}",
-        )
+        text = f"{ui.counted(ended, 'resume')} since step {newest.step} ended without a save"
+        yield Problem("crash loop", newest.run_id, text, f"holdfast log {newest.run_id}")
 
 
 def _damage(run_id: str, message: str) -> Problem:
-    wanted = f"holdfast verify --read-data {run_id}".strip()
-    return Problem(kind="damage", run_id=run_id, message=message, help=wanted)
+    return Problem("damage", run_id, message, f"holdfast verify --read-data {run_id}".strip())
 
 
 def _missed(cli: ui.Cli) -> Iterator[Problem]:
-    from holdfast.storage.base import RecordQuery
-
     since = datetime.now(UTC) - _RECENT
     query = RecordQuery(kind="missed", notes=True, since=since, limit=1000)
     counts: Counter[str] = Counter()
     for header in cli.storage.headers(query):
         counts[header.run_id] += header.metadata.get("saves", 1)
     for run_id, count in counts.items():
-        yield Problem(
-            kind="failed saves",
-            run_id=run_id,
-            message=f"{ui.counted(count, 'save')} failed with only a warning, in the last day",
-            help=f"holdfast log {run_id}",
-        )
+        text = f"{ui.counted(count, 'save')} failed with only a warning, in the last day"
+        yield Problem("failed saves", run_id, text, f"holdfast log {run_id}")
 
 
 def _free_bytes(cli: ui.Cli) -> tuple[int, int] | None:

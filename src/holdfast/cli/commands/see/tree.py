@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
 
-from holdfast.checkpoint.inspect import Origin
+from holdfast.checkpoint.inspect import Origin, fork_origins, status_of_run
+from holdfast.checkpoint.manager import CheckpointManager
 from holdfast.cli import framework as ui
 from holdfast.cli.commands.see.graph_log import family_of
-
-if TYPE_CHECKING:
-    from holdfast.checkpoint.manager import CheckpointManager
-    from holdfast.storage.base import RunInfo
+from holdfast.storage.base import RunInfo, RunQuery
 
 
 class TreeRun(msgspec.Struct, kw_only=True):
@@ -48,9 +46,6 @@ def tree(
 
 def read_tree(manager: CheckpointManager, run_id: str | None = None, *, limit: int = 100) -> Tree:
     """The newest runs, or the family of one, each followed by its forks."""
-    from holdfast.checkpoint.inspect import fork_origins
-    from holdfast.storage.base import RunQuery
-
     origins, find = fork_origins(manager.storage), manager.reader.run
     if run_id is not None:
         members = map(find, family_of(manager, run_id))
@@ -70,8 +65,6 @@ def _is_root(run: RunInfo, origins: dict[str, Origin], manager: CheckpointManage
 def _rows(
     manager: CheckpointManager, runs: list[RunInfo], origins: dict[str, Origin], depth: int
 ) -> Iterator[TreeRun]:
-    from holdfast.checkpoint.inspect import status_of_run
-
     for run in runs:
         yield TreeRun(
             run_id=run.run_id,

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+from holdfast.checkpoint.inspect import TimelineEntry, entries_from, status_of_run, timeline
+from holdfast.checkpoint.manager import CheckpointManager
 from holdfast.cli import framework as ui
 from holdfast.cli.commands.see.log import moment_cells
 from holdfast.errors import NotFoundError
-
-if TYPE_CHECKING:
-    from holdfast.checkpoint.inspect import TimelineEntry
-    from holdfast.checkpoint.manager import CheckpointManager
-    from holdfast.storage.base import RunInfo
+from holdfast.storage.base import RecordQuery, RunInfo, RunWatch
 
 _ENDED = {
     "completed": 0,
@@ -45,9 +42,6 @@ def watch(
 
     Exits with 0 when it is completed, 20 when it is waiting, 1 when it failed or its process died.
     """
-    from holdfast.checkpoint.inspect import status_of_run, timeline
-    from holdfast.storage.base import RunWatch
-
     manager = cli.manager
     found = cli.finder.run(run)
     moments, _ = timeline(manager.reader, manager.retention, found, limit=limit or 1)
@@ -73,9 +67,6 @@ def watch(
 
 
 def _since(manager: CheckpointManager, run: RunInfo, first: int) -> list[TimelineEntry]:
-    from holdfast.checkpoint.inspect import entries_from
-    from holdfast.storage.base import RecordQuery
-
     headers = []
     for header in manager.storage.headers(RecordQuery(run_id=run.run_id, scope="")):
         if header.seq < first:
@@ -86,8 +77,6 @@ def _since(manager: CheckpointManager, run: RunInfo, first: int) -> list[Timelin
 
 
 def _emit(cli: ui.Cli, moment: TimelineEntry) -> None:
-    def text() -> Iterator[object]:
-        step = ui.Cell(f"{moment.header.step:>5}  ", "bold")
-        yield ui.Line.of(step, *moment_cells(moment, 40))
-
-    cli.stream(Watch(checkpoint=ui.checkpoint_of(moment)), text)
+    step = ui.Cell(f"{moment.header.step:>5}  ", "bold")
+    line = ui.Line.of(step, *moment_cells(moment, 40))
+    cli.stream(Watch(checkpoint=ui.checkpoint_of(moment)), lambda: [line])

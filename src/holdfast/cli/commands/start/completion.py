@@ -8,6 +8,7 @@ from typing import Annotated
 
 from holdfast.cli import framework as ui
 from holdfast.errors import HoldfastError, UsageError
+from holdfast.storage.base import RecordQuery, RunQuery
 
 _MOST = 200
 _SCRIPTS = {
@@ -109,8 +110,6 @@ def _addresses(begun: str, before: list[str], terminal: ui.Terminal) -> Iterator
 
 
 def _stored(cli: ui.Cli, begun: str) -> Iterator[str]:
-    from holdfast.storage.base import RecordQuery, RunQuery
-
     if begun.startswith("tag:"):
         tags: dict[str, None] = {}
         for header in cli.storage.headers(RecordQuery(kind="tag", notes=True, limit=_MOST)):

@@ -10,14 +10,11 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from holdfast.checkpoint.manager import CheckpointManager, StateManager
 from holdfast.cli import framework as ui
 from holdfast.cli.demo.job import PAGES
 from holdfast.errors import ConflictError, StepError
-
-if TYPE_CHECKING:
-    from holdfast.checkpoint.manager import CheckpointManager
 
 _ADDRESS = "sqlite:///.holdfast/demo.db"
 _KILL_AFTER = 9
@@ -43,8 +40,6 @@ def demo(cli: ui.Cli) -> int:
     Leaves a completed, a failed, a waiting and a forked run to look at, in .holdfast/demo.db unless
     --storage names another; that file is created again each time.
     """
-    from holdfast.checkpoint.manager import CheckpointManager
-
     given = cli.settings.storage
     address = given.value if given.origin == "--storage" else _ADDRESS
     if address == _ADDRESS:
@@ -119,7 +114,6 @@ def _start(tell: Callable[..., None], words: list[str], kill_after: int | None =
 
 def make_runs(manager: CheckpointManager) -> None:
     """A completed, a failed, a waiting and a forked run of one graph."""
-    from holdfast.checkpoint.manager import StateManager
     from holdfast.cli.demo.graph import graph as bare
     from holdfast.runtime.resume import edited
 

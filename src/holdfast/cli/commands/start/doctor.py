@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.cli import framework as ui
 from holdfast.errors import HoldfastError
-from holdfast.storage.base import Fact
+from holdfast.storage.base import Diagnosable, Fact, RunQuery
 
 _PACKAGES = (
     ("msgspec", ""),
@@ -101,8 +101,6 @@ def doctor(cli: ui.Cli) -> int:
 
 def read_doctor(cli: ui.Cli) -> Doctor:
     """The installation and its settings."""
-    from holdfast.storage.base import Diagnosable, RunQuery
-
     settings, problem = cli.settings, ""
     facts: list[Fact] = []
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +10,7 @@ from holdfast.cli import framework as ui
 from holdfast.config import DEFAULT_ADDRESS, FILE_NAME
 from holdfast.errors import ConflictError, UsageError
 from holdfast.storage.addresses import beside, mask_url, place_of
+from holdfast.storage.registry import open_storage
 
 _TOML = """\
 # Settings of the holdfast command. Paths are relative to this file.
@@ -44,8 +44,6 @@ def init(
     force: Annotated[bool, ui.Option(help=f"Replace an existing {FILE_NAME}.")] = False,
 ) -> None:
     """Create a storage and a holdfast.toml that names it."""
-    from holdfast.storage.registry import open_storage
-
     given = cli.settings.storage
     address = given.value if given.origin == "--storage" else DEFAULT_ADDRESS
     file = directory / FILE_NAME
@@ -66,9 +64,4 @@ def init(
     file.write_text(_TOML.format(storage=json.dumps(address)), "utf-8")
     made.append(str(file))
     document = Init(storage=address, file=str(file), made=made)
-
-    def text() -> Iterator[object]:
-        for path in made:
-            yield ui.Line.of("created ", ui.Cell(path, "bold"))
-
-    cli.give(document, text)
+    cli.give(document, lambda: [ui.Line.of("created ", ui.Cell(path, "bold")) for path in made])
