@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from holdfast.checkpoint.journal import Note
-from holdfast.checkpoint.manager import CheckpointManager, manager_for
+from holdfast.checkpoint.manager import CheckpointManager, opened
 from holdfast.core.policy import (
     CANCEL,
     QUEUED,
@@ -27,7 +27,6 @@ from holdfast.core.policy import (
     change_of,
 )
 from holdfast.errors import NotFoundError, UsageError
-from holdfast.runtime.result import GraphResult, RunResult, spent_before
 from holdfast.runtime.submit import RunHandle
 from holdfast.storage.base import Owner, RecordQuery, Storage
 from holdfast.storage.queueing import EntryQuery, Queueing, WorkerInfo, check_queues
@@ -158,30 +157,10 @@ def handle(run_id: str, *, storage: Target = None) -> RunHandle[Any]:
 
     The value of a workflow's result is as it is stored: an object of yours is plain data.
     """
-    manager = manager_for(storage)
-    try:
+    with opened(storage) as manager:
         if manager.reader.run(run_id) is None:
             raise NotFoundError(f"no run {run_id!r}", hint="holdfast runs", run_id=run_id)
-    finally:
-        if manager is not storage:
-            manager.close()
-    return RunHandle(run_id, storage, _look)
-
-
-def _look(manager: CheckpointManager, run_id: str) -> RunResult[Any]:
-    """The result of a run that has ended."""
-    reader = manager.reader
-    run = reader.run(run_id)
-    newest = reader.newest(run) if run is not None else None
-    if newest is None:
-        raise NotFoundError(f"no run {run_id!r}", run_id=run_id)
-    loaded = reader.load(newest)
-    values = loaded.graph_state().to_dict()
-    facts: dict[str, Any] = {"run_id": run_id, "status": newest.status, "step": newest.step}
-    facts["usage"] = spent_before(reader, run_id)
-    if "workflow" in values and "arguments" in values:
-        return RunResult(**facts, value=values.get("result"))
-    return GraphResult(**facts, state=loaded.state())
+    return RunHandle(run_id, storage)
 
 
 def rebuild_queues(storage: Target = None) -> int:
@@ -217,9 +196,5 @@ def _not_queued(run_id: str) -> NotFoundError:
 
 @contextmanager
 def _opened(storage: Target) -> Iterator[tuple[CheckpointManager, Queueing]]:
-    manager = manager_for(storage)
-    try:
+    with opened(storage) as manager:
         yield manager, check_queues(manager.storage)
-    finally:
-        if manager is not storage:
-            manager.close()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar, overload
@@ -341,6 +342,17 @@ class CheckpointManager(Manager, Closing):
 def manager_for(target: CheckpointManager | Storage | str | None) -> CheckpointManager:
     """*target* itself, or a manager over that storage or address."""
     return target if isinstance(target, CheckpointManager) else CheckpointManager(target)
+
+
+@contextmanager
+def opened(target: CheckpointManager | Storage | str | None) -> Iterator[CheckpointManager]:
+    """*target* itself, or a manager over it that is closed after the block."""
+    manager = manager_for(target)
+    try:
+        yield manager
+    finally:
+        if manager is not target:
+            manager.close()
 
 
 def _saver_for(target: Saver | Storage | str | None) -> Saver:

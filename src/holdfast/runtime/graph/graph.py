@@ -38,7 +38,6 @@ from holdfast.runtime.resume import (
     find_run,
     fork,
     module_of_caller,
-    no_run,
     part,
 )
 from holdfast.runtime.submit import (
@@ -94,7 +93,8 @@ class StateGraph(AsyncClosing):
     ) -> None:
         options = GraphOptions(name, config, storage, every, every_seconds, manager)
         self.config = options.read()
-        self._observers = resolve_observers(self.config.observer)
+        self.observers = resolve_observers(self.config.observer)
+        """The observers of its runs."""
         self._owns_manager = manager is None
         self._manager = manager
         checkpoint = self.config.checkpoint
@@ -122,11 +122,6 @@ class StateGraph(AsyncClosing):
     def name(self) -> str:
         """The name that its runs share."""
         return self.config.name
-
-    @property
-    def observers(self) -> tuple[Observer, ...]:
-        """The observers of its runs."""
-        return self._observers
 
     @property
     def manager(self) -> StateManager:
@@ -368,7 +363,7 @@ class StateGraph(AsyncClosing):
         draft = first_draft(plan, state)
         if not begin_queued(manager, draft, plan.entry_point, plan.version, options):
             _check_begun(manager, state, inputs)
-        return RunHandle(run_id, manager, _look)
+        return RunHandle(run_id, manager)
 
     def stream(
         self,
@@ -537,7 +532,7 @@ class StateGraph(AsyncClosing):
             return await runner.resume(wanted)
 
     def _runner(self, plan: Plan, alone: bool) -> Runner:
-        return Runner(plan, self._opened(), self.config.checkpoint, self._observers, alone)
+        return Runner(plan, self._opened(), self.config.checkpoint, self.observers, alone)
 
     def _wants_signals(self, alone: bool) -> bool:
         return alone if self.config.signals is None else self.config.signals
@@ -553,7 +548,7 @@ class StateGraph(AsyncClosing):
     def watched_by(self, observer: Observer) -> StateGraph:
         """Return the same graph with one more observer."""
         other = copy.copy(self)
-        other._observers = (*self._observers, observer)
+        other.observers = (*self.observers, observer)
         return other
 
     def explain_resume(self, run_id: str) -> ResumePlan:
@@ -721,21 +716,6 @@ class Execution:
             waiting=waiting,
             error=error,
         )
-
-
-def _look(manager: CheckpointManager, run_id: str) -> GraphResult:
-    """The result of a run that has ended."""
-    run = manager.reader.run(run_id)
-    newest = manager.reader.newest(run) if run is not None else None
-    if newest is None:
-        raise no_run(run_id)
-    return GraphResult(
-        run_id=run_id,
-        status=newest.status,
-        state=manager.reader.load(newest).state(),
-        step=newest.step,
-        usage=spent_before(manager.reader, run_id),
-    )
 
 
 def _check_name(name: object, what: str) -> None:

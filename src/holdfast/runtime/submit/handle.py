@@ -10,11 +10,11 @@ from typing import Any, Generic, TypeVar
 from holdfast.checkpoint.effects import Waiting, answer
 from holdfast.checkpoint.inspect import status_of_run
 from holdfast.checkpoint.journal import Note
-from holdfast.checkpoint.manager import CheckpointManager, manager_for
+from holdfast.checkpoint.manager import CheckpointManager, opened
 from holdfast.core.policy import CANCEL, DEAD, QUEUED
 from holdfast.core.records import Header
 from holdfast.errors import NotFoundError, RunError
-from holdfast.runtime.result import RunResult
+from holdfast.runtime.result import GraphResult, RunResult, spent_before
 from holdfast.storage.base import RecordQuery, RunInfo, Storage
 
 T = TypeVar("T")
@@ -24,11 +24,26 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
 """Seconds between two looks at a run; each pause is a bit longer."""
 
 
+def look_at(manager: CheckpointManager, run_id: str) -> RunResult[Any]:
+    """The result of a run that has ended, whatever executed it."""
+    reader = manager.reader
+    run = reader.run(run_id)
+    newest = reader.newest(run) if run is not None else None
+    if newest is None:
+        raise NotFoundError(f"no run {run_id!r}", run_id=run_id)
+    loaded = reader.load(newest)
+    facts: dict[str, Any] = {"run_id": run_id, "status": newest.status, "step": newest.step}
+    facts["usage"] = spent_before(reader, run_id)
+    if "now" not in loaded.extra and loaded.texts.keys() >= {"workflow", "arguments"}:
+        return RunResult(**facts, value=loaded.graph_state().to_dict().get("result"))
+    return GraphResult(**facts, state=loaded.state())
+
+
 class RunHandle(Generic[T]):
     """A submitted run; every method uses the storage, none executes the run."""
 
     def __init__(
-        self, run_id: str, storage: CheckpointManager | Storage | str | None, look: Look
+        self, run_id: str, storage: CheckpointManager | Storage | str | None, look: Look = look_at
     ) -> None:
         self.run_id = run_id
         self._storage = storage
@@ -36,11 +51,8 @@ class RunHandle(Generic[T]):
 
     def status(self) -> str:
         """The run's status; ``stale`` if it is running and its process is gone."""
-        with _Open(self._storage) as manager:
-            run = manager.reader.run(self.run_id)
-            if run is None:
-                raise NotFoundError(f"no run {self.run_id!r}", run_id=self.run_id)
-            return status_of_run(manager.storage, run)
+        with opened(self._storage) as manager:
+            return status_of_run(manager.storage, self._run(manager))
 
     def result(self, timeout: float | None = None) -> RunResult[T]:
         """Wait until the run has ended, and return its result.
@@ -50,7 +62,7 @@ class RunHandle(Generic[T]):
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         pause = _FIRST_PAUSE
-        with _Open(self._storage) as manager:
+        with opened(self._storage) as manager:
             while (ended := self._ended(manager)) is None:
                 if deadline is not None and time.monotonic() >= deadline:
                     raise self._late(manager, timeout)
@@ -65,7 +77,7 @@ class RunHandle(Generic[T]):
         *timeout* is the longest time without a new one; then it is a `TimeoutError`.
         """
         seen, pause, last = 0, _FIRST_PAUSE, time.monotonic()
-        with _Open(self._storage) as manager:
+        with opened(self._storage) as manager:
             while True:
                 ended = self._ended(manager, raises=False) is not None
                 for record in manager.storage.read(self.run_id, first=seen + 1):
@@ -87,15 +99,19 @@ class RunHandle(Generic[T]):
 
         A worker saves it as ``interrupted``, and no worker continues it until it is requeued.
         """
-        with _Open(self._storage) as manager:
+        with opened(self._storage) as manager:
             note = Note(kind=CANCEL, content={}, metadata={"by": by} if by else {})
             manager.append_notes(self.run_id, (note,))
 
-    def _ended(self, manager: CheckpointManager, *, raises: bool = True) -> Any:
-        """The result of a run that has ended, True in place of an error; else None."""
+    def _run(self, manager: CheckpointManager) -> RunInfo:
         run = manager.reader.run(self.run_id)
         if run is None:
             raise NotFoundError(f"no run {self.run_id!r}", run_id=self.run_id)
+        return run
+
+    def _ended(self, manager: CheckpointManager, *, raises: bool = True) -> Any:
+        """The result of a run that has ended, True in place of an error; else None."""
+        run = self._run(manager)
         if run.status == "completed":
             return self._look(manager, self.run_id)
         reason = _ending(manager, run)
@@ -164,18 +180,3 @@ class AsyncRunHandle(Generic[T]):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.run_id}>"
-
-
-class _Open:
-    """A manager over a storage, closed at the end if it was opened here."""
-
-    def __init__(self, storage: CheckpointManager | Storage | str | None) -> None:
-        self._storage = storage
-
-    def __enter__(self) -> CheckpointManager:
-        self._manager = manager_for(self._storage)
-        return self._manager
-
-    def __exit__(self, *_: object) -> None:
-        if self._manager is not self._storage:
-            self._manager.close()

@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 import msgspec
 
 from holdfast.checkpoint.journal import CheckpointDraft, Note
-from holdfast.checkpoint.manager import CheckpointManager, manager_for
+from holdfast.checkpoint.manager import CheckpointManager, opened
 from holdfast.checkpoint.operations import save_draft
 from holdfast.core.policy import QUEUED, Submission, target_of
 from holdfast.core.records import check_run_id
@@ -98,8 +98,7 @@ def begin_queued(
             f"{name!r} is not a variable of a module, so that no worker could find it",
             hint="define it at the top of a module",
         )
-    manager = manager_for(storage)
-    try:
+    with opened(storage) as manager:
         check_queues(manager.storage)
         note = options.note(entry_point, version, now=time.time())
         steps: Any = save_draft(manager.engine, draft, force=True, notes=(note,), new_run=True)
@@ -108,6 +107,3 @@ def begin_queued(
         except ConflictError:
             return False
         return True
-    finally:
-        if manager is not storage:
-            manager.close()

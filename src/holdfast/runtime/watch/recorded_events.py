@@ -6,10 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator, Generator, Iterator
 from typing import Any
 
+import msgspec
+
 from holdfast.checkpoint.effects import call_context
 from holdfast.checkpoint.inspect import status_of_run, view_note
 from holdfast.checkpoint.journal import Reader
-from holdfast.checkpoint.manager import CheckpointManager, manager_for
+from holdfast.checkpoint.manager import CheckpointManager, opened
 from holdfast.core.records import Header, Record
 from holdfast.errors import NotFoundError, UsageError
 from holdfast.runtime.watch.observers import Event
@@ -61,20 +63,13 @@ def events(
     return RunEvents(run_id, since, follow, storage)
 
 
-class RunEvents:
+class RunEvents(msgspec.Struct, frozen=True):
     """The recorded events of one run; made by `holdfast.events`."""
 
-    def __init__(
-        self,
-        run_id: str,
-        since: int,
-        follow: bool,
-        storage: CheckpointManager | Storage | str | None,
-    ) -> None:
-        self._run_id = run_id
-        self._since = since
-        self._follow = follow
-        self._storage = storage
+    _run_id: str
+    _since: int
+    _follow: bool
+    _storage: CheckpointManager | Storage | str | None
 
     def __iter__(self) -> Iterator[Event]:
         for page in self._pages():
@@ -90,12 +85,8 @@ class RunEvents:
             await asyncio.to_thread(pages.close)
 
     def _pages(self) -> Generator[list[Event], None, None]:
-        manager = manager_for(self._storage)
-        try:
+        with opened(self._storage) as manager:
             yield from self._read(manager)
-        finally:
-            if manager is not self._storage:
-                manager.close()
 
     def _read(self, manager: CheckpointManager) -> Iterator[list[Event]]:
         reader, last = manager.reader, self._since
@@ -119,20 +110,18 @@ class RunEvents:
 
 def _events_of(reader: Reader, record: Record) -> Iterator[Event]:
     header = record.header
+    facts: dict[str, Any] = {"step": header.step, "node": header.node, "scope": header.scope}
     if header.frame == "note":
-        yield _note_event(reader, record)
+        yield _note_event(reader, record, facts)
         return
-    facts = {"step": header.step, "node": header.node, "scope": header.scope}
     told = {**facts, "kind": header.kind, "checkpoint_id": header.id}
     yield _event(header, "checkpoint.save", {**told, "status": header.status})
     if header.status != "running" and not header.scope:
         yield _event(header, f"run.{header.status}", facts)
 
 
-def _note_event(reader: Reader, record: Record) -> Event:
-    header = record.header
-    note = view_note(reader, record)
-    facts: dict[str, Any] = {"step": header.step, "node": header.node, "scope": header.scope}
+def _note_event(reader: Reader, record: Record, facts: dict[str, Any]) -> Event:
+    header, note = record.header, view_note(reader, record)
     if header.kind == "effect":
         kind = _EFFECT.get(note.state, "effect.start")
         facts |= {"effect": note.id, "name": note.name}
