@@ -10,7 +10,6 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from holdfast.checkpoint.effects import Waiting
 from holdfast.checkpoint.leases import GrantedLease
 from holdfast.checkpoint.manager import CheckpointManager, StateManager
 from holdfast.core.records import Header, Lease
@@ -115,7 +114,8 @@ def _attempt(run_id: str, storage: Storage, entry_point: str) -> tuple[Outcome, 
         case "completed" | "interrupted" as ended:
             return ended, {}
         case "waiting":
-            return "waiting", {"due": _due(result.waiting)}
+            times = (one.until.timestamp() for one in result.waiting if one.until is not None)
+            return "waiting", {"due": min(times, default=None)}
         case "failed":
             return "failed", {"error": result.error or ""}
         case limit:
@@ -159,11 +159,6 @@ def _recorded(manager: CheckpointManager, run_id: str) -> str:
             run_id=run_id,
         )
     return str(entry_point)
-
-
-def _due(waiting: tuple[Waiting, ...]) -> float | None:
-    times = [one.until.timestamp() for one in waiting if one.until is not None]
-    return min(times, default=None)
 
 
 def _text(error: Exception) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import islice, takewhile
 from typing import Any, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from holdfast.checkpoint.journal import CheckpointDraft, Note
+from holdfast.checkpoint.journal import Note
 from holdfast.checkpoint.manager import CheckpointManager
 from holdfast.checkpoint.open_run import draft_at
 from holdfast.checkpoint.operations import save_draft
@@ -36,22 +36,19 @@ class Schedule:
         self,
         cron: str,
         workflow: Workflow[Any, Any] | AsyncWorkflow[Any, Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        *,
+        start: Callable[..., Any],
         name: str,
-        queue: str,
-        priority: int,
         missed: Literal["skip", "last", "all"],
         timezone: str,
     ) -> None:
+        """*start* queues a run with the *run_id* and the *storage* that it is given."""
         if missed not in ("skip", "last", "all"):
             raise UsageError(f"missed is {missed!r}", hint='give "skip", "last" or "all"')
         self.name = check_run_id(name)
         self.cron = cron
         self.workflow = workflow
         self.missed = missed
-        self._start = partial(workflow.start, *args, queue=queue, priority=priority, **kwargs)
+        self._start = start
         try:
             self._zone = ZoneInfo(timezone)
         except (ZoneInfoNotFoundError, ValueError) as error:
@@ -80,7 +77,9 @@ class Schedule:
         due = self._due(self._since(manager, now), now)
         if not due:
             return []
-        wanted = _fresh(due, now) if self.missed == "skip" else due
+        wanted = due
+        if self.missed == "skip":  # those of up to a minute ago; else no worker was there
+            wanted = [slot for slot in due if now - slot <= timedelta(seconds=60)]
         for slot in wanted:
             started: Any = self._start(run_id=self.slot_id(slot), storage=manager)
             if asyncio.iscoroutine(started):
@@ -99,17 +98,14 @@ class Schedule:
         newest: Header | None = next(iter(manager.storage.headers(query)), None)
         if newest is not None:
             return datetime.fromtimestamp(float(newest.metadata[_FIRED]), UTC)
-        draft, seen = self._first_draft(), (_fired(now),)
+        place = Place(run_id=self.run_id, name=self.name, status="waiting")
+        values = {"cron": self.cron, "workflow": self.workflow.entry_point}
+        draft, seen = draft_at(place, values, Lineage(), schema=0), (_fired(now),)
         try:
             manager.perform(save_draft(manager.engine, draft, force=True, notes=seen, new_run=True))
         except ConflictError:
             return self._since(manager, now)
         return now
-
-    def _first_draft(self) -> CheckpointDraft:
-        place = Place(run_id=self.run_id, name=self.name, status="waiting")
-        values = {"cron": self.cron, "workflow": self.workflow.entry_point}
-        return draft_at(place, values, Lineage(), schema=0)
 
     def _clear(self, manager: CheckpointManager) -> None:
         query = RecordQuery(run_id=self.run_id, kind=_FIRED, notes=True, limit=10 * _KEPT)
@@ -152,11 +148,6 @@ def _fired(slot: datetime) -> Note:
     return Note(kind=_FIRED, content={}, metadata={_FIRED: slot.timestamp()})
 
 
-def _fresh(due: list[datetime], now: datetime) -> list[datetime]:
-    """Those that are at most a minute ago; otherwise no worker was there."""
-    return [slot for slot in due if now - slot <= timedelta(seconds=60)]
-
-
 def schedule(
     cron: str,
     workflow: Workflow[Any, Any] | AsyncWorkflow[Any, Any],
@@ -180,14 +171,5 @@ def schedule(
         raise UsageError(
             f"{workflow!r} cannot be scheduled", hint="give a function with @holdfast.workflow"
         )
-    return Schedule(
-        cron,
-        workflow,
-        args,
-        kwargs,
-        name=name or workflow.name,
-        queue=queue,
-        priority=priority,
-        missed=missed,
-        timezone=timezone,
-    )
+    start = partial(workflow.start, *args, queue=queue, priority=priority, **kwargs)
+    return Schedule(cron, workflow, start, name or workflow.name, missed, timezone)

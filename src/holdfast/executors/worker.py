@@ -390,17 +390,14 @@ class Worker:
     def _sweep(self) -> None:
         """Take back the runs of workers that died or outlived their leases."""
         with self._claiming:
-            self._take_back_stale()
-
-    def _take_back_stale(self) -> None:
-        for stale in self._queue.stale_claims(now=time.time()):
-            owner = stale.lease.owner
-            if owner is not None and owner == self._owner:
-                if stale.entry.run_id not in self._active:
-                    # A claim whose answer was lost.
-                    self._take_back(stale, ours=True)
-            elif stale.expired or (owner is not None and is_dead(owner)):
-                self._take_back(stale, ours=False)
+            for stale in self._queue.stale_claims(now=time.time()):
+                owner = stale.lease.owner
+                if owner is not None and owner == self._owner:
+                    if stale.entry.run_id not in self._active:
+                        # A claim whose answer was lost.
+                        self._take_back(stale, ours=True)
+                elif stale.expired or (owner is not None and is_dead(owner)):
+                    self._take_back(stale, ours=False)
 
     def _take_back(self, stale: StaleClaim, *, ours: bool) -> None:
         now, entry = time.time(), stale.entry

@@ -25,6 +25,7 @@ from holdfast.runtime.agent.children import (
     agent_tool,
     hand_out,
     pass_on_refusal,
+    take_answers,
     waiting_inside_signal,
 )
 from holdfast.runtime.agent.config import AgentConfig, AgentOptions
@@ -124,7 +125,7 @@ class Agent(AsyncClosing):
         """Its state; during a run, what the next checkpoint will hold."""
         self.interrupts = StopRequests(self.config.graceful_shutdown_timeout)
         self._module = module_that_makes(self)
-        self.forwarded = ForwardedAnswers()
+        self.forwarded: ForwardedAnswers = {}
         """Answers given to this execution for agents inside it."""
         self._model = open_model(model) if isinstance(model, str) else model
         if self._model is not None and not isinstance(self._model, Model):
@@ -165,7 +166,7 @@ class Agent(AsyncClosing):
         self._on_event = on_event
         await self._open_manager()
         start = await self._start(task, checkpoint, run_id)
-        self.forwarded = ForwardedAnswers()
+        self.forwarded = {}
         if answer is not NOTHING or answers:
             if not start.known:
                 raise UsageError(
@@ -275,8 +276,9 @@ class Agent(AsyncClosing):
         if manager is not None:
             reader = manager.reader
             start.known = await asyncio.to_thread(reader.run, start.run_id) is not None
-            if start.known and self.forwarded.left:
-                self.forwarded.give(start, await asyncio.to_thread(questions_of, reader, run_id))
+            if start.known and self.forwarded:
+                asked = await asyncio.to_thread(questions_of, reader, run_id)
+                take_answers(self.forwarded, start, asked)
         stop = self.interrupts
         try:
             with stop.within(parent.stop) if parent.stop else stop.watching(signals=False):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from holdfast.checkpoint.effects import CURRENT_STEP, Waiting, outside, questions_of, waiting_inside
 from holdfast.checkpoint.manager import StateManager
@@ -72,22 +72,14 @@ async def delegate(
     }
 
 
-class ForwardedAnswers:
-    """Answers given to an execution for the questions of agents inside it."""
+ForwardedAnswers: TypeAlias = dict[str, Any]
+"""Answers for the questions of agents inside an execution, by the ids that `outside` gives."""
 
-    def __init__(self, answers: Mapping[str, Any] | None = None) -> None:
-        """*answers* by the ids that `outside` gives the questions."""
-        self._answers = dict(answers or {})
 
-    @property
-    def left(self) -> bool:
-        """True if answers are left."""
-        return bool(self._answers)
-
-    def give(self, start: Start, asked: Sequence[Waiting]) -> None:
-        """Move the answers for *asked*, the questions of the run of *start*, to *start*."""
-        given = {one.id: outside(one).id for one in asked if outside(one).id in self._answers}
-        start.answers = {own: self._answers.pop(id) for own, id in given.items()}
+def take_answers(answers: ForwardedAnswers, start: Start, asked: Sequence[Waiting]) -> None:
+    """Move the answers for *asked*, the questions of the run of *start*, to *start*."""
+    given = {one.id: outside(one).id for one in asked if outside(one).id in answers}
+    start.answers = {own: answers.pop(id) for own, id in given.items()}
 
 
 class Parent(NamedTuple):
@@ -111,7 +103,7 @@ def hand_out(
     inside = dict.fromkeys(one.id for one in found if one.kind == "question")
     if not inside:
         start.answer, start.answers = answer, answers
-        return ForwardedAnswers()
+        return {}
     own = [one.id for one in questions_of(readers[0], start.run_id)]
     asked = (*own, *inside)
     hint = f"give answers={{id: answer}}; the open ones: {', '.join(asked)}"
@@ -129,7 +121,7 @@ def hand_out(
                 f"run {start.run_id!r} does not wait for {id!r}", hint=hint, questions=asked
             )
     start.answers = {id: answers[id] for id in own if id in answers}
-    return ForwardedAnswers({id: answers[id] for id in inside if id in answers})
+    return {id: answers[id] for id in inside if id in answers}
 
 
 def _managers(agent: BaseAutonomousAgent) -> list[StateManager]:

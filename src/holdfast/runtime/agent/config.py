@@ -150,8 +150,4 @@ _ONE = "give one of them"
 def _due(own: N | None, other: N | None, default: type[Any]) -> N | None:
     if isinstance(own, default) and other is not None:
         return other
-    return _least(own, other)
-
-
-def _least(*values: N | None) -> N | None:
-    return min((value for value in values if value is not None), default=None)
+    return min((value for value in (own, other) if value is not None), default=None)

@@ -202,7 +202,8 @@ class Cycles(msgspec.Struct, eq=False):
                 {"role": "user", "content": f"Make a plan of a few short steps for: {task}"},
             ]
             reply = await self._ask(_ASK_PLAN, asked, schema=_PLAN_SCHEMA)
-            live.pending_actions = [_item(step) for step in _steps(reply, task)]
+            planned = {"status": "pending", "priority": "normal", "estimated_cycles": 1}
+            live.pending_actions = [{"task": step, **planned} for step in _steps(reply, task)]
             agent.note_event(HookEvent.POST_PLAN_GENERATION)
             await agent.fire(HookEvent.POST_PLAN_GENERATION, plan=agent.plan)
         return self._kept(state)
@@ -308,10 +309,6 @@ def _was_said(live: AgentState, text: str) -> bool:
         message["role"] == "user" and message["content"] == text
         for message in live.conversation_history
     )
-
-
-def _item(step: str) -> dict[str, Any]:
-    return {"task": step, "status": "pending", "priority": "normal", "estimated_cycles": 1}
 
 
 def _steps(reply: Reply, task: str) -> list[str]:

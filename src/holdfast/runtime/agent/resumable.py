@@ -20,16 +20,12 @@ class AgentRuns:
     """
 
     def __init__(self, agent: BaseAutonomousAgent) -> None:
-        self._agent = agent
-
-    @property
-    def agent(self) -> BaseAutonomousAgent:
+        self.agent = agent
         """The agent, which executes one run at a time."""
-        return self._agent
 
     def over(self, manager: StateManager) -> AgentRuns:
         """Save through *manager*, which the caller closes."""
-        self._agent.state_manager = manager  # no copy: its tools may be its methods
+        self.agent.state_manager = manager  # no copy: its tools may be its methods
         return self
 
     def explain_resume(self, run_id: str) -> ResumePlan:
@@ -45,16 +41,16 @@ class AgentRuns:
         An agent's nodes always fit, so that *force* changes nothing.
         """
         header = self._target(run_id, checkpoint_id)
-        result = asyncio.run(self._agent.run(checkpoint=header.id))
+        result = asyncio.run(self.agent.run(checkpoint=header.id))
         if result.status in ("completed", "waiting", "interrupted"):
             return result
         raise _told(result)
 
     @property
     def _manager(self) -> StateManager:
-        if self._agent.state_manager is None:
-            raise UsageError(f"{self._agent!r} saves nothing", hint="give it state_manager=")
-        return self._agent.state_manager
+        if self.agent.state_manager is None:
+            raise UsageError(f"{self.agent!r} saves nothing", hint="give it state_manager=")
+        return self.agent.state_manager
 
     def _target(self, run_id: str, checkpoint_id: str | None) -> Header:
         reader = self._manager.reader
@@ -69,7 +65,7 @@ class AgentRuns:
                 hint=f"holdfast resume {parent}",
                 run_id=run_id,
             )
-        check_name(found, self._agent.agent_id)
+        check_name(found, self.agent.agent_id)
         return found
 
 

@@ -14,7 +14,6 @@ import msgspec
 from holdfast.checkpoint.effects import check_not_held
 from holdfast.checkpoint.inspect import metadata_of
 from holdfast.core.records import Header
-from holdfast.core.state import State
 from holdfast.errors import UsageError
 from holdfast.runtime.fleet.nodes import ROUND, Crew
 from holdfast.runtime.fleet.resume import (
@@ -95,12 +94,6 @@ class FleetRuns(msgspec.Struct, frozen=True):
         metadata = {ROUND: status.base["current_round"]}
         await fork(self.graph.manager, header.id, edit, run_id, metadata)
         return run_id
-
-    async def mark(
-        self, run_id: str, edit: Mapping[str, Any] | None, metadata: Mapping[str, Any]
-    ) -> State:
-        """Save a run that is not being executed, with *metadata*."""
-        return await self.graph.checkpoint(run_id, edit, metadata=metadata)
 
     async def listing(
         self,

@@ -133,7 +133,9 @@ class Fleet(AsyncClosing):
                 raise UsageError("storage= and checkpoint_storage= are given", hint="give one")
             checkpoint_storage = storage
         saves = checkpoint_storage is not None
-        if cleanup_after_days is not None and not _is_count(cleanup_after_days):
+        if cleanup_after_days is not None and (
+            type(cleanup_after_days) is not int or cleanup_after_days < 1
+        ):
             raise UsageError(
                 f"cleanup_after_days is {cleanup_after_days!r}", hint="give a number of days from 1"
             )
@@ -449,7 +451,7 @@ class Fleet(AsyncClosing):
         marked = {ROUND: round_, **(metadata or {})}
         if metadata is not None and ROUND in metadata:
             marked[OWN_ROUND] = round_
-        self._state = await self._runs.mark(run_id, edit, marked)
+        self._state = await self.graph.checkpoint(run_id, edit, metadata=marked)
         self._next_id = None
         return self._state.checkpoint_id
 
@@ -509,10 +511,6 @@ class Fleet(AsyncClosing):
 
     def __repr__(self) -> str:
         return f"<Fleet {self.name} of {', '.join(self.participants)}>"
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and value > 0
 
 
 class _Done:

@@ -51,7 +51,7 @@ from holdfast.runtime.fleet.prompts import (
 from holdfast.runtime.fleet.settings import ApprovalSettings, Callbacks, Limits, PlanReview
 from holdfast.runtime.graph import EndRun, StateGraph, key_equals
 from holdfast.runtime.models import Model, Reply, Usage, ask
-from holdfast.runtime.tools import PLAN_REVIEW, TIMED_OUT, Approval
+from holdfast.runtime.tools import PLAN_REVIEW, TIMED_OUT
 
 logger = logging.getLogger("holdfast.fleet")
 
@@ -175,8 +175,16 @@ class _Step:
         plan = await self._ask("plan", asked)
         text, notes, decision = plan.text, [], "round"
         while crew.plan_review.require_human_approval:
-            said = await self._reviewed(facts.text, text)
-            notes.append({"agent_name": "manager", "operation": "plan", **_tree(said)})
+            said = await ask_person(
+                crew.approvals,
+                operation_type=PLAN_REVIEW,
+                agent_name="manager",
+                operation="plan",
+                details={"task": state["task"], "facts": facts.text, "plan": text},
+            )
+            notes.append(
+                {"agent_name": "manager", "operation": "plan", **msgspec.to_builtins(said)}
+            )
             if said.approved:
                 text = str((said.arguments or {}).get("plan", text))
                 break
@@ -197,15 +205,6 @@ class _Step:
         resets = state["reset_count"] + 1
         _emit("fleet.reset", resets=resets)
         return state.merge({**empty, "history": [], "stall_count": 0, "reset_count": resets})
-
-    async def _reviewed(self, facts: str, plan: str) -> Approval:
-        return await ask_person(
-            self._crew.approvals,
-            operation_type=PLAN_REVIEW,
-            agent_name="manager",
-            operation="plan",
-            details={"task": self._state["task"], "facts": facts, "plan": plan},
-        )
 
     # Rounds
 
@@ -355,11 +354,6 @@ def _emit(kind: str, **facts: Any) -> None:
     here = CURRENT_STEP.get()
     if here is not None:
         here.say(kind, **facts)
-
-
-def _tree(approval: Approval) -> dict[str, Any]:
-    tree: dict[str, Any] = msgspec.to_builtins(approval)
-    return tree
 
 
 def _instruction(state: State, name: str, instruction: str, *, first: bool) -> str:

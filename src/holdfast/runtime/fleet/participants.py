@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.checkpoint.effects import CURRENT_STEP, effect
 from holdfast.errors import RunError, UsageError
-from holdfast.runtime.agent import BaseAutonomousAgent, ForwardedAnswers, Parent, usage_of
+from holdfast.runtime.agent import BaseAutonomousAgent, Parent, usage_of
 from holdfast.runtime.fleet.settings import ApprovalSettings
 from holdfast.runtime.models import Message, Model, Reply, Usage, ask
 from holdfast.runtime.resume import run_inside
@@ -126,9 +126,7 @@ class FunctionParticipant:
                 result = await result
             return _result(assignment.name, result)
 
-        name = assignment.name
-        done: dict[str, Any] = await effect(name, call, *args, in_doubt="retry", usage=_spent)
-        return Turn(text=done["text"], usages=_usages(done))
+        return await _recorded_turn(assignment.name, call, *args)
 
 
 class ModelParticipant:
@@ -285,7 +283,7 @@ class AgentParticipant:
         fleet_run = here.session.run_id
 
         async def call(task: str, idempotency_key: str) -> dict[str, Any]:
-            parent = Parent(assignment.fleet, fleet_run, ForwardedAnswers())
+            parent = Parent(assignment.fleet, fleet_run, {})
             run_id = run_inside(fleet_run, idempotency_key)
             result = await self.agent.run_within(parent, task, run_id)
             if result.status != "completed":
@@ -294,11 +292,7 @@ class AgentParticipant:
             used = usage_of(self.agent.state)
             return {"text": text_of(self.agent.raw_answer), "usages": [used.to_dict()]}
 
-        name = assignment.name
-        done: dict[str, Any] = await effect(
-            name, call, _task(assignment), in_doubt="retry", usage=_spent
-        )
-        return Turn(text=done["text"], usages=_usages(done))
+        return await _recorded_turn(assignment.name, call, _task(assignment))
 
 
 def _task(assignment: Assignment) -> str:
@@ -311,6 +305,12 @@ def _task(assignment: Assignment) -> str:
         for one in earlier
     )
     return f"Earlier:\n\n{said}\n\nNow:\n\n{now['content']}"
+
+
+async def _recorded_turn(name: str, call: Callable[..., Any], *args: Any) -> Turn:
+    """The turn that *call* makes; killed before it is recorded, it is called again."""
+    done: dict[str, Any] = await effect(name, call, *args, in_doubt="retry", usage=_spent)
+    return Turn(text=done["text"], usages=_usages(done))
 
 
 def _result(name: str, result: object) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -42,7 +41,7 @@ async def process_chain(
     """
     items = list(items)
     parts = Parts()
-    kept: _Kept = (_States if isinstance(initial, State) else _Values)(parts, items)
+    kept = (_States if isinstance(initial, State) else _Values)(parts, items)
     done, value = await kept.restore(initial)
     say = parts.here.say
     say(
@@ -68,7 +67,7 @@ async def process_chain(
             raise _failure(parts, index, items[index], value, error) from error
         finally:
             CURRENT_STEP.reset(token)
-        value = await kept.keep(index, value)
+        await kept.keep(index, value)
         if capture:
             captured.append(value)
         say("step.complete", step_index=index, total_steps=len(items), error=None)
@@ -90,8 +89,8 @@ def _failure(parts: Parts, index: int, item: Any, value: Any, error: Exception) 
     )
 
 
-class _Kept(ABC):
-    """Progress of a chain in the journal."""
+class _Values:
+    """Progress of a chain over plain values in the journal: each is recorded whole."""
 
     def __init__(self, parts: Parts, items: Sequence[Any]) -> None:
         self._parts = parts
@@ -104,33 +103,22 @@ class _Kept(ABC):
         if index >= len(self._digests) or self._digests[index] != digest:
             raise other_items(self._parts, index)
 
-    @abstractmethod
     async def restore(self, initial: Any) -> tuple[int, Any]:
         """Return the number of items done, and the value after them."""
-
-    @abstractmethod
-    async def keep(self, index: int, value: Any) -> Any:
-        """Record the value after an item."""
-
-
-class _Values(_Kept):
-    """A chain over plain values: each is recorded whole."""
-
-    async def restore(self, initial: Any) -> tuple[int, Any]:
         done, value = 0, initial
         while (known := self._parts.find(done)) is not None:
             self._check(done, known.args)
             done, value = done + 1, decode(bytes(known.value))
         return done, value
 
-    async def keep(self, index: int, value: Any) -> Any:
+    async def keep(self, index: int, value: Any) -> None:
+        """Record the value after an item."""
         if self._digests:
             await self._parts.keep(index, self._digests[index], value, index + 1)
-        return value
 
 
-class _States(_Kept):
-    """A chain over states: each is a checkpoint in its scope and costs its changes."""
+class _States(_Values):
+    """The same over states: each is a checkpoint in its scope and costs its changes."""
 
     def __init__(self, parts: Parts, items: Sequence[Any]) -> None:
         super().__init__(parts, items)
@@ -151,10 +139,10 @@ class _States(_Kept):
         self._in_journal = header.step
         return header.step, initial.with_values_of(saved)
 
-    async def keep(self, index: int, value: Any) -> Any:
+    async def keep(self, index: int, value: Any) -> None:
         session = self._parts.session
         if session is None:
-            return value
+            return
         done = index + 1
         state = value.at(
             scope=self._parts.scope,
@@ -169,4 +157,3 @@ class _States(_Kept):
 
         if await session.save(state, self._lineage, extra=extra):
             self._in_journal = done
-        return value

@@ -7,6 +7,7 @@ each part is in the journal before the next begins: after a crash at item 99 of 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -22,27 +23,21 @@ Items: TypeAlias = str | Sequence[Any] | Callable[[State], Sequence[Any]]
 """The items, the key of the state that holds them, or a function of the state."""
 
 
+@dataclass(frozen=True, eq=False)
 class ChainNode:
     """Applies *processor* to the state once for each item, in order.
 
     ``processor(item, state)`` returns what a node returns.
     """
 
-    def __init__(
-        self,
-        items: Items,
-        processor: Callable[[Any, State], Any],
-        *,
-        progress: Progressed | None = None,
-    ) -> None:
-        self._items = items
-        self._processor = processor
-        self._progress = progress
+    items: Items
+    processor: Callable[[Any, State], Any]
+    progress: Progressed | None = field(default=None, kw_only=True)
 
     async def __call__(self, state: State) -> State:
         """Execute the chain."""
-        items = _items(self._items, state)
-        done = await process_chain(items, state, self._processor, progress=self._progress)
+        items = _items(self.items, state)
+        done = await process_chain(items, state, self.processor, progress=self.progress)
         return done.final  # type: ignore[no-any-return]
 
 
@@ -91,22 +86,17 @@ class ParallelNode:
         return {self._into: result.results}
 
 
+@dataclass(frozen=True, eq=False)
 class ConditionalNode:
     """Calls the one of *routes* that *choose* names; *default* for no such route."""
 
-    def __init__(
-        self,
-        choose: Callable[[State], Any],
-        routes: Mapping[str, Callable[[State], Any]],
-        default: Callable[[State], Any] | None = None,
-    ) -> None:
-        self._choose = choose
-        self._routes = dict(routes)
-        self._default = default
+    choose: Callable[[State], Any]
+    routes: Mapping[str, Callable[[State], Any]]
+    default: Callable[[State], Any] | None = None
 
     async def __call__(self, state: State) -> Any:
         """Execute the route."""
-        return await process_conditional(state, self._choose, self._routes, self._default)
+        return await process_conditional(state, self.choose, self.routes, self.default)
 
 
 def _items(items: Items, state: State) -> Sequence[Any]:

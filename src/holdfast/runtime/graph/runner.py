@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -164,31 +164,30 @@ class Runner(msgspec.Struct, eq=False):
             form=self.plan.form,
         )
         await session.open()
-        emit = self._emit(run_id)
-        if emit is not None:
-            emit("lease.taken", {"epoch": session.epoch})
+        self._say(run_id, "lease.taken", epoch=session.epoch)
         return session
 
     async def _close(self, session: Session) -> None:
         await session.close()
-        emit = self._emit(session.run_id)
+        self._say(session.run_id, "lease.released" if session.lost is None else "lease.lost")
+
+    def _say(self, run_id: str, kind: str, **facts: Any) -> None:
+        emit = self._emit(run_id)
         if emit is not None:
-            emit("lease.released" if session.lost is None else "lease.lost", {})
+            emit(kind, facts)
 
     def _emit(self, run_id: str) -> Any:
         head = None
         if self.manager is not None:
-            head = functools.partial(self.manager.engine.journal.stored_head, run_id)
+            head = partial(self.manager.engine.journal.stored_head, run_id)
         return emitter(self.observers, self.plan.name, {"run_id": run_id}, head)
 
     # Begin and continue
 
     async def _begin(self, session: Session | None, state: State) -> State:
-        emit = self._emit(state.run_id)
-        if emit is not None:
-            emit("state.create", {"keys": state.keys()})
-            facts = {"entry_point": self.plan.entry, "exit_points": len(self.plan.exits)}
-            emit("graph.start", facts)
+        plan, run_id = self.plan, state.run_id
+        self._say(run_id, "state.create", keys=state.keys())
+        self._say(run_id, "graph.start", entry_point=plan.entry, exit_points=len(plan.exits))
         loop = self._loop(session, state.run_id)
         if session is not None:
             state = state.at(scope="", step=0, node=None, kind="routine", status="running")
@@ -248,7 +247,11 @@ class Runner(msgspec.Struct, eq=False):
         if wanted.secrets:
             state = state.with_secrets(wanted.secrets)
         _take_answers(session, wanted)
-        self._emit_resumed(header, progress)
+        say, following = partial(self._say, header.run_id), progress.next
+        say("checkpoint.load", node=header.node, checkpoint_id=header.id)
+        say("checkpoint.resume", checkpoint_node=header.node, resume_node=following)
+        exits = len(self.plan.exits)
+        say("graph.start", entry_point=following, exit_points=exits, resumed=True)
         loop = self._loop(session, session.run_id)
         if found.rewound:
             await loop.rewind(state, progress, *found.notes)
@@ -289,9 +292,9 @@ class Runner(msgspec.Struct, eq=False):
         """The result of a completed run."""
         if state is None:
             state = await asyncio.to_thread(self._final, manager, header)
-        emit = self._emit(header.run_id)
-        if emit is not None:
-            emit("checkpoint.load", {"node": state.node, "checkpoint_id": state.checkpoint_id})
+        self._say(
+            header.run_id, "checkpoint.load", node=state.node, checkpoint_id=state.checkpoint_id
+        )
         if not wanted.rewinds:
             await self._delete_completed(manager, header.run_id)
         return state.with_secrets(wanted.secrets) if wanted.secrets else state
@@ -335,16 +338,6 @@ class Runner(msgspec.Struct, eq=False):
             progress.next = None
         return state
 
-    def _emit_resumed(self, header: Header, progress: Progress) -> None:
-        emit = self._emit(header.run_id)
-        if emit is None:
-            return
-        emit("checkpoint.load", {"node": header.node, "checkpoint_id": header.id})
-        facts = {"checkpoint_node": header.node, "resume_node": progress.next}
-        emit("checkpoint.resume", facts)
-        start = {"entry_point": progress.next, "exit_points": len(self.plan.exits)}
-        emit("graph.start", {**start, "resumed": True})
-
 
 def first_draft(plan: Plan, state: State) -> CheckpointDraft:
     """The first checkpoint of a run that another process is to execute."""
@@ -358,9 +351,7 @@ def first_draft(plan: Plan, state: State) -> CheckpointDraft:
         Lineage(),
         fingerprint=plan.fingerprint,
         schema=plan.version,
-        extra=functools.partial(
-            write_progress, Now(next=plan.entry), [], 0, plan.shape, plan.entry_point
-        ),
+        extra=partial(write_progress, Now(next=plan.entry), [], 0, plan.shape, plan.entry_point),
     )
 
 

@@ -36,10 +36,13 @@ async def ask(
         reply = await model.respond(messages, tools=tools, schema=schema, on_text=on_text)
         usage = dataclasses.replace(reply.usage, seconds=time.perf_counter() - started)
         named = reply.model or model.name
-        return write_reply(dataclasses.replace(reply, usage=usage, model=named))
+        reply = dataclasses.replace(reply, usage=usage, model=named)
+        calls = [call.to_dict() for call in reply.tool_calls]
+        return {**dataclasses.asdict(reply), "tool_calls": calls}
 
     tree: dict[str, Any] = await effect(name, call, _gist(messages), in_doubt="retry", usage=_spent)
-    return read_reply(tree)
+    calls = tuple(ToolCall(**call) for call in tree["tool_calls"])
+    return Reply(tree["text"], calls, tree["data"], Usage.read(tree["usage"]), tree["model"])
 
 
 def _gist(messages: Sequence[Message]) -> list[Any]:
@@ -51,25 +54,3 @@ def _gist(messages: Sequence[Message]) -> list[Any]:
 def _spent(tree: Mapping[str, Any]) -> dict[str, float]:
     usage = Usage.read(tree["usage"])
     return {"tokens": usage.tokens, "dollars": usage.cost_usd or 0.0}
-
-
-def write_reply(reply: Reply) -> dict[str, Any]:
-    """*reply* as a tree that a journal can hold."""
-    return {
-        "text": reply.text,
-        "tool_calls": [call.to_dict() for call in reply.tool_calls],
-        "data": reply.data,
-        "usage": reply.usage.to_dict(),
-        "model": reply.model,
-    }
-
-
-def read_reply(tree: Mapping[str, Any]) -> Reply:
-    """The reply that `write_reply` wrote."""
-    return Reply(
-        text=tree["text"],
-        tool_calls=tuple(ToolCall(**call) for call in tree["tool_calls"]),
-        data=tree["data"],
-        usage=Usage.read(tree["usage"]),
-        model=tree["model"],
-    )

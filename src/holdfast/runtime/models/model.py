@@ -92,25 +92,18 @@ class Usage:
         """Calls whose price is unknown."""
         return self.calls if self.cost_usd is None else self.unpriced
 
-    def __add__(self, other: Usage) -> Usage:
+    def __add__(self, other: Usage, sign: int = 1) -> Usage:
         return Usage(
-            self.input_tokens + other.input_tokens,
-            self.output_tokens + other.output_tokens,
-            (self.cost_usd or 0.0) + (other.cost_usd or 0.0),
-            self.seconds + other.seconds,
-            self.calls + other.calls,
-            self.unpriced_calls + other.unpriced_calls,
+            self.input_tokens + sign * other.input_tokens,
+            self.output_tokens + sign * other.output_tokens,
+            (self.cost_usd or 0.0) + sign * (other.cost_usd or 0.0),
+            self.seconds + sign * other.seconds,
+            self.calls + sign * other.calls,
+            self.unpriced_calls + sign * other.unpriced_calls,
         )
 
     def __sub__(self, other: Usage) -> Usage:
-        return Usage(
-            self.input_tokens - other.input_tokens,
-            self.output_tokens - other.output_tokens,
-            (self.cost_usd or 0.0) - (other.cost_usd or 0.0),
-            self.seconds - other.seconds,
-            self.calls - other.calls,
-            self.unpriced_calls - other.unpriced_calls,
-        )
+        return self.__add__(other, -1)
 
     def to_dict(self) -> dict[str, Any]:
         """The usage as a state keeps it."""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from types import FrameType
 from typing import Any, Literal
 
 import msgspec
 
-from holdfast.runtime.stop.signals import on_signals
 from holdfast.runtime.stop.stop_scope import current_stop_scope
 
 InterruptMode = Literal["graceful", "immediate"]
@@ -29,6 +30,30 @@ class InterruptReason(msgspec.Struct, frozen=True, kw_only=True):
     def to_dict(self) -> dict[str, Any]:
         """The reason as the state keeps it."""
         return {**msgspec.structs.asdict(self), "timestamp": self.timestamp.isoformat()}
+
+
+@contextmanager
+def _on_signals(heard: Callable[[int], None], wanted: bool) -> Iterator[None]:
+    """Call *heard* for SIGINT and SIGTERM, and restore the handlers at the end.
+
+    Only the main thread receives signals; elsewhere this does nothing. *heard* runs between two
+    bytecodes of the main thread, so a node that blocks the event loop does not delay it.
+    """
+    if not wanted or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop = asyncio.get_running_loop()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        heard(number)
+        loop.call_soon_threadsafe(lambda: None)  # wakes it up, which is all that is wanted
+
+    before = {one: signal.signal(one, handle) for one in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
 class StopRequests:
@@ -133,7 +158,7 @@ class StopRequests:
             message = f"{timeout:g} s have passed"
             clock = self._loop.call_later(timeout, self.request, "timeout", message)
         try:
-            with on_signals(self._on_signal, signals):
+            with _on_signals(self._on_signal, signals):
                 if scope is not None:
                     scope.add(self._from_scope)
                 yield
