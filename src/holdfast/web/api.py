@@ -12,21 +12,13 @@ from holdfast.checkpoint.effects import pending
 from holdfast.cli.commands.act import Pending, QueueList, WorkerList
 from holdfast.cli.commands.see import RunList, read_checkpoint, read_diff, read_log
 from holdfast.cli.commands.start import make_schemas
-from holdfast.cli.framework import raw
-from holdfast.errors import NotFoundError, UsageError
-from holdfast.web.site import Site, asked, filter_of
+from holdfast.errors import UsageError
+from holdfast.web.site import Site, asked, filter_of, named
 from holdfast.web.views import PER_PAGE, read_queues, read_runs
 
 _MOST = 500
-_PATHS = {
-    "/api/runs": "runs",
-    "/api/log": "log",
-    "/api/show": "show",
-    "/api/diff": "diff",
-    "/api/pending": "pending",
-    "/api/queues": "queues",
-    "/api/workers": "workers",
-}
+DOCUMENTS = ("runs", "log", "show", "diff", "pending", "queues", "workers")
+"""Each is a document at the address of that name, and a method of `Api`."""
 
 
 class Api:
@@ -47,31 +39,26 @@ class Api:
 
     def log(self, request: Request) -> Response:
         """``log`` of a run."""
-        run = self._site.finder.run(_given(request, "run"))
+        run = self._site.finder.run(named(request, "run"))
         history = read_log(self._site.manager, run, limit=_limit(request, 30))
         return _json(history.document())
 
     def show(self, request: Request) -> Response:
         """``show`` of a checkpoint."""
-        header = self._site.finder.checkpoint(_given(request, "checkpoint"))
+        header = self._site.finder.checkpoint(named(request, "checkpoint"))
         return _json(read_checkpoint(self._site.manager, header))
 
     def diff(self, request: Request) -> Response:
         """``diff`` of two checkpoints."""
         find = self._site.finder.checkpoint
-        a, b = find(_given(request, "a")), find(_given(request, "b"))
+        a, b = find(named(request, "a")), find(named(request, "b"))
         return _json(read_diff(self._site.manager, a, b))
 
     def pending(self, request: Request) -> Response:
         """``pending``, of one run or all."""
         run = asked(request, "run")
         run_id = None if run is None else self._site.finder.run(run).run_id
-        found = pending(run_id, storage=self._site.manager)
-        return _json(
-            Pending(
-                pending=[msgspec.structs.replace(one, question=raw(one.question)) for one in found]
-            )
-        )
+        return _json(Pending.of(pending(run_id, storage=self._site.manager)))
 
     def queues(self, request: Request) -> Response:
         """``queues``; empty where the storage keeps none."""
@@ -88,14 +75,7 @@ class Api:
     def schema(self, request: Request) -> Response:
         """The addresses of documents, and the JSON Schema of each."""
         schemas = make_schemas()
-        return _json({path: schemas[name] for path, name in _PATHS.items()})
-
-
-def _given(request: Request, name: str) -> str:
-    text: str | None = asked(request, name)
-    if text is None:
-        raise NotFoundError(f"the address names no {name}", hint=f"give ?{name}=")
-    return text
+        return _json({f"/api/{name}": schemas[name] for name in DOCUMENTS})
 
 
 def _limit(request: Request, usual: int) -> int:

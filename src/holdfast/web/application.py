@@ -20,7 +20,7 @@ from holdfast.errors import HoldfastError, UsageError
 from holdfast.storage.addresses import mask_url
 from holdfast.storage.base import Storage
 from holdfast.web.actions import Actions
-from holdfast.web.api import Api
+from holdfast.web.api import DOCUMENTS, Api
 from holdfast.web.guard import LOOPBACK, Guard, UserOf
 from holdfast.web.live import Live
 from holdfast.web.pages import Pages
@@ -97,13 +97,7 @@ def build(
         Route("/export", actions.export),
         Route("/act/{action}", actions.ask, methods=["GET"]),
         Route("/act/{action}", actions.perform, methods=["POST"]),
-        Route("/api/runs", api.runs),
-        Route("/api/log", api.log),
-        Route("/api/show", api.show),
-        Route("/api/diff", api.diff),
-        Route("/api/pending", api.pending),
-        Route("/api/queues", api.queues),
-        Route("/api/workers", api.workers),
+        *(Route(f"/api/{name}", getattr(api, name)) for name in DOCUMENTS),
         Route("/api/schema", api.schema),
         Route("/api/events", live.run),
         Route("/api/changes", live.storage),
@@ -117,20 +111,8 @@ def build(
             manager.close()
 
     def not_found(request: Request, error: Exception) -> Response:
-        return site.page(
-            request,
-            "error.html",
-            status=404,
-            code=404,
-            message="There is no such page.",
-            hint="",
-            damaged=None,
-        )
+        return site.error(request, 404, "There is no such page.")
 
-    handlers: dict[Any, Any] = {
-        HoldfastError: site.failed,
-        404: not_found,
-        Exception: site.failed,
-    }
+    handlers: dict[Any, Any] = {HoldfastError: site.failed, 404: not_found, Exception: site.failed}
     inner = Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers)
     return Guard(inner, auth=auth, key=key, hosts=hosts, read_only=read_only)

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from holdfast.cli.framework import readable
 from holdfast.errors import UsageError
 
 _MOST = 40
@@ -34,7 +35,7 @@ def fields_of(values: Mapping[str, Any]) -> list[Field]:
     """A field for each key, by its value's kind; long values and late keys left out."""
     found: list[Field] = []
     for key, value in values.items():
-        text = _text(value)
+        text = readable(value)
         if len(found) == _MOST or len(text) > _LONGEST:
             continue
         name = f"{PREFIX}{key}"
@@ -54,27 +55,17 @@ def read_changes(values: Mapping[str, Any], given: Given) -> dict[str, Any]:
     changed: dict[str, Any] = {}
     for key, value in values.items():
         text = given.get(f"{PREFIX}{key}")
-        if text is not None and _normal(text) != _normal(_text(value)):
-            changed[key] = _read(key, text, value)
+        if text is not None and _normal(text) != _normal(readable(value)):
+            is_text = isinstance(value, str)  # text stays text
+            changed[key] = (
+                text.replace("\r\n", "\n") if is_text else read_json(text, f"the value of {key}")
+            )
     return changed
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
 
 
 def _normal(text: str) -> str:
     """The text without what a browser changes in a field: line ends."""
     return text.replace("\r\n", "\n").strip("\n")
-
-
-def _read(key: str, text: str, old: Any) -> Any:
-    """The new value of a key; text stays text."""
-    if isinstance(old, str):
-        return text.replace("\r\n", "\n")
-    return read_json(text, f"the value of {key}")
 
 
 def read_json(text: str, what: str) -> Any:

@@ -151,8 +151,10 @@ class _Hub:
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
-        self._listeners = 0
-        self._news = asyncio.Event()
+        self.clients = 0
+        """The number of streams."""
+        self.news = asyncio.Event()
+        """Set at the next change."""
         self._task: asyncio.Task[None] | None = None
         self._known: dict[str, None] = {}
         self._last: str | None = None
@@ -164,26 +166,16 @@ class _Hub:
         """Set once it has looked: it tells of every later record."""
 
     async def __aenter__(self) -> _Hub:
-        self._listeners += 1
+        self.clients += 1
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._watch())
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._listeners -= 1
-        if not self._listeners and self._task is not None:
+        self.clients -= 1
+        if not self.clients and self._task is not None:
             self._task.cancel()
             self._task = None
-
-    @property
-    def clients(self) -> int:
-        """The number of streams."""
-        return self._listeners
-
-    @property
-    def news(self) -> asyncio.Event:
-        """Set at the next change."""
-        return self._news
 
     def since(self, count: int) -> tuple[list[Event], int]:
         """The events after the first *count*, and how many there are now."""
@@ -245,7 +237,7 @@ class _Hub:
         if events:
             self._events += events
             self.count += len(events)
-            news, self._news = self._news, asyncio.Event()
+            news, self.news = self.news, asyncio.Event()
             news.set()
 
 

@@ -19,7 +19,7 @@ from holdfast.errors import CorruptError, HoldfastError, NotFoundError, UsageErr
 from holdfast.runtime.resume import explain
 from holdfast.storage.base import RunInfo, RunQuery
 from holdfast.web.rendering import pretty
-from holdfast.web.site import Site, asked, filter_of
+from holdfast.web.site import Site, asked, filter_of, named
 from holdfast.web.views import (
     Filter,
     RunView,
@@ -73,7 +73,7 @@ class Pages:
         nested = bool(asked(request, "nested"))
         view = read_run(
             site.manager,
-            _named(request, "id"),
+            named(request, "id"),
             at=asked(request, "at", int),
             step=asked(request, "step", int),
             nested=nested,
@@ -231,19 +231,12 @@ class Pages:
 
     def event(self, request: Request) -> Response:
         """Show one record that is no checkpoint."""
-        run_id, seq = _named(request, "id"), asked(request, "seq", int)
+        run_id, seq = named(request, "id"), asked(request, "seq", int)
         for record in self._site.manager.storage.read(run_id, first=seq, last=seq):
             if record.header.frame == "note":
                 note = view_note(self._site.manager.reader, record)
                 return self._site.page(request, "event.html", run_id=run_id, note=note)
         raise NotFoundError(f"run {run_id!r} has no note {seq}", run_id=run_id)
-
-
-def _named(request: Request, name: str) -> str:
-    given: str | None = asked(request, name)
-    if given is None:
-        raise NotFoundError(f"the address names no {name}")
-    return given
 
 
 def _tried(read: Callable[[], Any]) -> tuple[Any, HoldfastError | None]:

@@ -49,7 +49,7 @@ def serve(
             f"{listen} can be reached from other machines, and no sign-in was chosen",
             hint="add --auth token, or --auth proxy:HEADER behind a proxy that signs users in",
         )
-    if wide and not hosts and _is_any(listen):
+    if wide and not hosts and listen in ("0.0.0.0", "::", ""):
         raise UsageError(
             f"listening on {listen}, the page has no name to answer to",
             hint="add --host NAME, the name in the address that people use",
@@ -130,10 +130,6 @@ def _is_loopback(listen: str) -> bool:
         return ipaddress.ip_address(listen).is_loopback
     except ValueError:
         return listen == "localhost"
-
-
-def _is_any(listen: str) -> bool:
-    return listen in ("0.0.0.0", "::", "")
 
 
 def _in_address(listen: str) -> str:

@@ -30,16 +30,15 @@ class Sessions:
     def new_token(self) -> str:
         """A token that `exchange` takes once."""
         token = secrets.token_urlsafe(24)
-        with self._lock:
-            self._tokens[token] = None
-            while len(self._tokens) > _MOST_LINKS:
-                del self._tokens[next(iter(self._tokens))]
+        self.admit(token)
         return token
 
     def admit(self, token: str) -> None:
         """Let `exchange` take *token* once."""
         with self._lock:
             self._tokens[token] = None
+            while len(self._tokens) > _MOST_LINKS:
+                del self._tokens[next(iter(self._tokens))]
 
     def exchange(self, token: str) -> str | None:
         """The cookie for a token that was not used before; None for any other."""

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 from markupsafe import Markup
 
-from holdfast.checkpoint.inspect import TimelineEntry, entries_from, summaries
+from holdfast.checkpoint.inspect import entries_from, summaries
 from holdfast.checkpoint.manager import CheckpointManager
 from holdfast.core.records import Header
 from holdfast.errors import HoldfastError, NotFoundError
@@ -60,19 +60,11 @@ def run_file(manager: CheckpointManager, run: RunInfo) -> Iterator[str]:
     turns = read_turns(msgspec.json.decode(state_at(manager, headers[0])))
     for at, page in enumerate(pages):
         older = pages[at + 1][0].seq if at + 1 < len(pages) else 0
-        entries = _entries(manager, run, page, older)
-        panels = [(entry, next(states, None)) for entry in entries]
+        upto = msgspec.structs.replace(run, seq=page[0].seq)
+        entries, _ = entries_from(manager.reader, manager.retention, upto, older + 1, page)
+        panels = [(entry, next(states, None)) for entry in reversed(entries)]
         yield _text(module.page(number=at + 1, panels=panels, turns=turns))
     yield _text(module.tail(made=made))
-
-
-def _entries(
-    manager: CheckpointManager, run: RunInfo, page: Sequence[Header], older: int
-) -> list[TimelineEntry]:
-    """The steps of a page, newest first."""
-    upto = msgspec.structs.replace(run, seq=page[0].seq)
-    entries, _ = entries_from(manager.reader, manager.retention, upto, older + 1, page)
-    return entries[::-1]
 
 
 def _states(manager: CheckpointManager, headers: Sequence[Header]) -> Iterator[str | None]:

@@ -52,22 +52,18 @@ class Site:
         hint = known.hint if known else f"{type(error).__name__}: {error}"
         damaged = error.facts.get("run_id", "") if isinstance(error, CorruptError) else None
         status = _status_of(error)
-        if (
-            request.scope["path"]
-            .removeprefix(request.scope.get("root_path", ""))
-            .startswith("/api")
-        ):
+        path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+        if path.startswith("/api"):
             failure = {"error": type(error).__name__, "message": message, "hint": hint}
             return Response(msgspec.json.encode(failure), status, media_type="application/json")
-        return self.page(
-            request,
-            "error.html",
-            status=status,
-            message=message,
-            hint="" if damaged is not None else hint,
-            code=status,
-            damaged=damaged,
-        )
+        return self.error(request, status, message, "" if damaged is not None else hint, damaged)
+
+    def error(
+        self, request: Request, status: int, message: str, hint: str = "", damaged: Any = None
+    ) -> Response:
+        """The page of an error; *damaged* is the run that is, if that is why."""
+        facts = {"code": status, "message": message, "hint": hint, "damaged": damaged}
+        return self.page(request, "error.html", status=status, **facts)
 
 
 def _status_of(error: Exception) -> int:
@@ -87,6 +83,14 @@ def asked(request: Request, name: str, kind: type = str) -> Any:
         return kind(text)
     except ValueError:
         raise UsageError(f"{name} must be {kind.__name__}, not {text!r}") from None
+
+
+def named(request: Request, name: str) -> str:
+    """A parameter of the address that must be there."""
+    text: str | None = asked(request, name)
+    if text is None:
+        raise NotFoundError(f"the address names no {name}", hint=f"give ?{name}=")
+    return text
 
 
 def filter_of(request: Request) -> Filter:

@@ -31,6 +31,7 @@ from holdfast.cli.framework.format import keys_of as keys_of
 from holdfast.cli.framework.format import money as money
 from holdfast.cli.framework.format import read_pairs as read_pairs
 from holdfast.cli.framework.format import read_value as read_value
+from holdfast.cli.framework.format import readable as readable
 from holdfast.cli.framework.format import short_id as short_id
 from holdfast.cli.framework.format import size as size
 from holdfast.cli.framework.format import status_cell as status_cell

@@ -112,6 +112,13 @@ def value_text(value: Any, width: int = _SHORT) -> str:
     return cut(text.decode(errors="replace"), width)
 
 
+def readable(value: Any) -> str:
+    """A text as it is, any other JSON value indented."""
+    if isinstance(value, str):
+        return value
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+
+
 def read_value(text: str) -> Any:
     """The value of JSON text; text that is not JSON stands for itself."""
     try:

@@ -40,8 +40,8 @@ class TagAction(Action):
         old = read_tags(given.get("remove", "").split())
         if not new and not old:
             raise UsageError("no tag is given", hint="name one to add or to remove")
-        _mark(self._site, header, "tag", new, {"add": [*new], "remove": [*old], "by": who})
-        return page_of(header.run_id, header.seq)
+        content = {"add": [*new], "remove": [*old], "by": who}
+        return _mark(self._site, header, "tag", new, content)
 
 
 class PinAction(Action):
@@ -64,12 +64,12 @@ class PinAction(Action):
 
     def do(self, given: Given, who: str) -> str:
         header = checkpoint_in(self._site, given)
-        _mark(self._site, header, "pin", (), {"on": bool(given.get("on")), "by": who})
-        return page_of(header.run_id, header.seq)
+        return _mark(self._site, header, "pin", (), {"on": bool(given.get("on")), "by": who})
 
 
 def _mark(
     site: Site, header: Header, kind: str, tags: tuple[str, ...], content: dict[str, Any]
-) -> None:
+) -> str:
     note = mark_note(header, kind, tags, content)
     site.manager.append_notes(header.run_id, (note,))
+    return page_of(header.run_id, header.seq)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import zip_longest
-from typing import Any
 
 import msgspec
 
@@ -76,11 +75,8 @@ def compare(manager: CheckpointManager, costs: Costs, one: Header, two: Header) 
         nodes = [entry.header.node or entry.header.kind for entry in between.entries]
         words = _words_between(nodes, is_partial=between.is_partial)
         places: tuple[int | None, int | None] = (None, None)
-        a, b = (
-            (_Side(entries=[], effects={}, is_partial=False), between)
-            if one.seq == low
-            else (between, _Side(entries=[], effects={}, is_partial=False))
-        )
+        nothing = _Side(entries=[], effects={}, is_partial=False)
+        a, b = (nothing, between) if one.seq == low else (between, nothing)
     else:
         said, places = _divergence(one, two, a, b)
         words = f"{words} {said}".strip()
@@ -189,18 +185,14 @@ def _turns(
     manager: CheckpointManager, one: Header, two: Header
 ) -> tuple[int, tuple[list[ChatTurn], list[ChatTurn]], int]:
     """The number of common messages, and the newest of those that follow on each side."""
-    a, b = (_said(manager, header) for header in (one, two))
+    states = (msgspec.json.decode(state_at(manager, header)) for header in (one, two))
+    a, b = map(read_turns, states)
     common = 0
     while common < min(len(a), len(b)) and a[common] == b[common]:
         common += 1
     rest = a[common:], b[common:]
     hidden = sum(max(0, len(one) - _MOST_TURNS) for one in rest)
     return common, (rest[0][:_MOST_TURNS], rest[1][:_MOST_TURNS]), hidden
-
-
-def _said(manager: CheckpointManager, header: Header) -> list[ChatTurn]:
-    state: Any = msgspec.json.decode(state_at(manager, header))
-    return read_turns(state)
 
 
 def _effects(a: dict[str, NoteView], b: dict[str, NoteView]) -> list[EffectPair]:

@@ -92,6 +92,7 @@ def read_run(
         for one in reversed(entries)
     ]
     chosen = shown[0] if at is None else next((m for m in shown if m.header.seq <= at), shown[-1])
+    parent = headers[0].metadata.get("parent_run")
     return RunView(
         run=run,
         summary=summaries(manager.retention, manager.storage, [run])[0],
@@ -102,13 +103,9 @@ def read_run(
         older=older,
         forks=_forks(manager, run_id),
         follows=at is None,
-        parent=_text(headers[0].metadata.get("parent_run")),
+        parent=parent if isinstance(parent, str) else "",
         children=_children(manager, run_id),
     )
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
 
 
 def _children(manager: CheckpointManager, run_id: str) -> list[str]:

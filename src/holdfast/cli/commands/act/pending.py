@@ -12,6 +12,7 @@ import msgspec
 from holdfast.checkpoint.effects import Waiting
 from holdfast.cli import framework as ui
 from holdfast.cli.commands.act.waiting import effect_choices, pending_in
+from holdfast.storage.base import RunWatch
 
 _EVERY = 0.25
 _AT_LEAST = 5.0
@@ -22,6 +23,12 @@ class Pending(ui.Document, kw_only=True, tag="pending"):
     """``pending``"""
 
     pending: Annotated[list[Waiting], ui.Rows("waiting")]
+
+    @classmethod
+    def of(cls, found: list[Waiting]) -> Pending:
+        """The document of these, each question as the journal writes it."""
+        told = (msgspec.structs.replace(one, question=ui.raw(one.question)) for one in found)
+        return cls(pending=[*told])
 
 
 @ui.command
@@ -36,7 +43,7 @@ def pending(
     if follow:
         _follow(cli, run)
     found = pending_in(cli, run)
-    cli.give(_document(found), lambda: pending_table(found))
+    cli.give(Pending.of(found), lambda: pending_table(found))
     if not cli.for_people:
         return
     if not found:
@@ -47,23 +54,15 @@ def pending(
         cli.say(effect_choices(one.run_id) if len(found) == 1 else effect_choices("RUN", "ID"))
 
 
-def _document(found: list[Waiting]) -> Pending:
-    return Pending(
-        pending=[msgspec.structs.replace(one, question=ui.raw(one.question)) for one in found]
-    )
-
-
 def _follow(cli: ui.Cli, run: str | None) -> NoReturn:
     """Print what is waited for, and again whenever that has changed."""
-    from holdfast.storage.base import RunWatch
-
     shown: list[Waiting] | None = None
     with RunWatch(cli.storage, every=_EVERY) as changes:
         while True:
             found = pending_in(cli, run)
             if found != shown:
                 shown = found
-                cli.stream(_document(found), partial(_news, found))
+                cli.stream(Pending.of(found), partial(_news, found))
             changes.wait(_AT_LEAST)
 
 

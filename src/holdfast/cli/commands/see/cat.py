@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 
+from holdfast.checkpoint.manager import CheckpointManager
 from holdfast.cli import framework as ui
 from holdfast.cli.addresses import split_path
 from holdfast.cli.commands.see.paths import parts_of, tree_of, value_at
+from holdfast.core.records import Header
 from holdfast.errors import NotFoundError
-
-if TYPE_CHECKING:
-    from holdfast.checkpoint.manager import CheckpointManager
-    from holdfast.core.records import Header
 
 
 class ValueAt(ui.Document, kw_only=True, tag="value"):
@@ -44,7 +42,7 @@ def cat(
     except NotFoundError as error:
         raise _better(cli, what, error) from None
     document = read_value_at(cli.manager, header, path, address)
-    cli.give(document, lambda: [_readable(document.value)])
+    cli.give(document, lambda: [ui.readable(document.value)])
 
 
 def read_value_at(manager: CheckpointManager, header: Header, path: str, address: str) -> ValueAt:
@@ -85,9 +83,3 @@ def _better(cli: ui.Cli, what: str, error: NotFoundError) -> NotFoundError:
         hint=f"did you mean {address}:state.{path}?",
         run_id=header.run_id,
     )
-
-
-def _readable(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
