@@ -16,7 +16,7 @@ An exact run id wins, whatever is in it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -102,8 +102,7 @@ class Finder:
     def earlier(self, text: str) -> Header | None:
         """The checkpoint that *text* names; None if that is the newest of its run."""
         header = self._checkpoint(text)
-        run = self._reader.run(header.run_id)
-        newest = self._reader.newest(run) if run is not None else None
+        newest = self._reader.newest_of(header.run_id)
         return None if newest is None or newest.seq == header.seq else header
 
     def checkpoint(self, text: str) -> Header:
@@ -169,7 +168,9 @@ class Finder:
         if run is None:
             run = self._newest_of(text)
         if run is None:
-            run = self._only(text, list(islice(self._beginning(text), _SHOWN + 1)))
+            runs = self._storage.runs(RunQuery())
+            found = (run for run in runs if run.run_id.startswith(text))
+            run = self._only(text, list(islice(found, _SHOWN + 1)))
         return run
 
     def _newest_of(self, name: str) -> RunInfo | None:
@@ -185,9 +186,6 @@ class Finder:
                 f" (holdfast runs {name} lists them; an id names one)"
             )
         return found[0] if found else None
-
-    def _beginning(self, text: str) -> Iterator[RunInfo]:
-        return (run for run in self._storage.runs(RunQuery()) if run.run_id.startswith(text))
 
     def _only(self, text: str, found: list[RunInfo]) -> RunInfo | None:
         if len(found) > 1:

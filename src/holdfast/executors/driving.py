@@ -147,8 +147,7 @@ def _turn_of(resumable: object) -> Any:
 
 def _recorded(manager: CheckpointManager, run_id: str) -> str:
     reader = manager.reader
-    run = reader.run(run_id)
-    newest = reader.newest(run) if run is not None else None
+    newest = reader.newest_of(run_id)
     if newest is None:
         raise NotFoundError(f"no run {run_id!r} to drive", run_id=run_id)
     entry_point = reader.load(newest).extra.get("entry_point")

@@ -117,13 +117,11 @@ class RayExecutor(Closing):
 
     def cancel(self, run_id: str) -> None:
         """Stop the run at its next step, if an actor executes it; no worker continues it."""
-        for actor in self._actors:
-            self._tell(actor, "cancel", run_id)
+        self._tell_all("cancel", run_id)
 
     def workers(self, timeout: float = 10.0) -> list[RayWorkerInfo]:
         """The workers that answer within *timeout* seconds."""
-        asked = [self._tell(actor, "info") for actor in self._actors]
-        asked = [answer for answer in asked if answer is not None]
+        asked = self._tell_all("info")
         answered, _ = self._ray.wait(asked, num_returns=len(asked), timeout=timeout)
         found = []
         for answer in answered:
@@ -147,8 +145,7 @@ class RayExecutor(Closing):
         when their leases have ended.
         """
         seconds = 60.0 if timeout is None else timeout
-        asked = [self._tell(actor, "drain", seconds) for actor in self._actors]
-        asked = [answer for answer in asked if answer is not None]
+        asked = self._tell_all("drain", seconds)
         if asked:
             self._ray.wait(asked, num_returns=len(asked), timeout=seconds)
         for actor in self._actors:
@@ -156,6 +153,10 @@ class RayExecutor(Closing):
                 self._ray.kill(actor, no_restart=True)
             except (self._ray.exceptions.RayError, RuntimeError, ValueError) as error:
                 logger.warning("a Ray actor was not ended: %s", error)
+
+    def _tell_all(self, method: str, *values: Any) -> list[Any]:
+        answers = [self._tell(actor, method, *values) for actor in self._actors]
+        return [answer for answer in answers if answer is not None]
 
     def _tell(self, actor: Any, method: str, *values: Any) -> Any:
         """Call an actor without waiting; None if the call was dropped."""

@@ -14,6 +14,7 @@ import random
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -92,36 +93,33 @@ class _Loop:
         self._loop.close()
 
 
+@dataclass
 class _Starter:
     """Starts the workflow of a run on a server."""
 
-    def __init__(
-        self,
-        address: str,
-        namespace: str,
-        task_queue: str,
-        heartbeat_seconds: float,
-        api_key: str | None,
-        tls: TLSConfig | bool | None,
-    ) -> None:
+    address: str
+    namespace: str
+    task_queue: str
+    heartbeat_seconds: float
+    api_key: str | None
+    tls: TLSConfig | bool | None
+    _client: Any = None
+
+    def __post_init__(self) -> None:
         with extra("temporal", "the executor over Temporal needs the package temporalio"):
             import temporalio.client  # noqa: F401
-        if heartbeat_seconds <= 0:
+        if self.heartbeat_seconds <= 0:
             raise UsageError(
-                f"heartbeat_seconds is {heartbeat_seconds}", hint="give a number above 0"
+                f"heartbeat_seconds is {self.heartbeat_seconds}", hint="give a number above 0"
             )
-        self._server = {"namespace": namespace, "api_key": api_key, "tls": tls}
-        self._address = address
-        self._heartbeat_seconds = heartbeat_seconds
-        self.task_queue = task_queue
-        self._client: Any = None
 
     async def client(self, *, lazy: bool = True) -> Any:
         """The client; if *lazy*, connected by its first request."""
         from temporalio.client import Client
 
         if self._client is None:
-            self._client = await Client.connect(self._address, lazy=lazy, **self._server)
+            facts = {"namespace": self.namespace, "api_key": self.api_key, "tls": self.tls}
+            self._client = await Client.connect(self.address, lazy=lazy, **facts)
         return self._client
 
     async def start(self, run_id: str, timeout: float) -> None:
@@ -130,7 +128,7 @@ class _Starter:
 
         await (await self.client()).start_workflow(
             _WORKFLOW,
-            args=[run_id, self._heartbeat_seconds],
+            args=[run_id, self.heartbeat_seconds],
             id=_workflow_id(run_id),
             task_queue=self.task_queue,
             id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,

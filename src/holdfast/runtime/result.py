@@ -57,13 +57,12 @@ _SHARED = ("calls", "seconds", "input_tokens", "output_tokens", "unpriced")
 
 def spent_on(effects: Iterable[Effect]) -> Spent:
     """The cost of the completed calls among *effects*."""
-    done = [effect for effect in effects if effect.done]
-    return Spent(
-        calls=len(done),
-        tokens=sum(effect.tokens for effect in done),
-        dollars=sum(effect.dollars for effect in done),
-        seconds=sum(effect.seconds for effect in done),
+    spent = (
+        Spent(calls=1, tokens=one.tokens, dollars=one.dollars, seconds=one.seconds)
+        for one in effects
+        if one.done
     )
+    return sum(spent, Spent())
 
 
 def spent_before(reader: Reader, run_id: str) -> Spent:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 from collections.abc import Callable, Collection
+from dataclasses import KW_ONLY, dataclass
 from html import escape
 from typing import NamedTuple
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -43,6 +44,7 @@ class Visitor(NamedTuple):
     form_token: str
 
 
+@dataclass(eq=False)
 class Guard:
     """Checks Host, sign-in, Origin, form token, size and time of a request.
 
@@ -50,25 +52,20 @@ class Guard:
     Only *hosts* are answered, so that another site's name cannot be pointed at this server.
     """
 
-    def __init__(
-        self,
-        inner: ASGIApp,
-        *,
-        auth: Sessions | UserOf,
-        key: bytes,
-        hosts: Collection[str],
-        read_only: bool,
-    ) -> None:
-        self._inner = inner
-        self._auth = auth
-        self._key = key
-        self._hosts = {host.lower() for host in hosts}
-        self._read_only = read_only
+    inner: ASGIApp
+    _: KW_ONLY
+    auth: Sessions | UserOf
+    key: bytes
+    hosts: Collection[str]
+    read_only: bool
+
+    def __post_init__(self) -> None:
+        self.hosts = {host.lower() for host in self.hosts}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
-                await self._inner(scope, receive, send)
+                await self.inner(scope, receive, send)
             return
         request = Request(scope, receive)
         answer = self._host_refused(request) or self._signed_in_now(request)
@@ -78,12 +75,12 @@ class Guard:
             answer = await self._check_post(request)
         elif answer is None and request.method not in ("GET", "HEAD"):
             answer = _refuse(405, "Method not allowed", f"{request.method} is not answered here.")
-        await (answer or self._inner)(scope, receive, _with_headers(send))
+        await (answer or self.inner)(scope, receive, _with_headers(send))
 
     def _host_refused(self, request: Request) -> Response | None:
         host = request.headers.get("host", "")
         name = host.lower() if host.endswith("]") else host.lower().rpartition(":")[0] or host
-        if name.lower() in self._hosts:
+        if name.lower() in self.hosts:
             return None
         text = "This page does not answer to the name in the address. Use the address that was"
         return _refuse(403, "Wrong host", f"{text} printed, or allow the name with --host.")
@@ -95,9 +92,9 @@ class Guard:
     def _signed_in_now(self, request: Request) -> Response | None:
         """Exchange a one-time link's token for a cookie; drop it from the address."""
         token = request.query_params.get("token")
-        if token is None or not isinstance(self._auth, Sessions) or request.method != "GET":
+        if token is None or not isinstance(self.auth, Sessions) or request.method != "GET":
             return None
-        cookie = self._auth.exchange(token)
+        cookie = self.auth.exchange(token)
         if cookie is None:
             if self._user(request) is None:
                 return _refuse(403, "This link was used", _NEW_LINK)
@@ -117,22 +114,22 @@ class Guard:
         return answer
 
     def _user(self, request: Request) -> str | None:
-        if isinstance(self._auth, Sessions):
-            return self._auth.user_of(request.cookies.get(self._cookie_name(request), ""))
-        return self._auth(request)
+        if isinstance(self.auth, Sessions):
+            return self.auth.user_of(request.cookies.get(self._cookie_name(request), ""))
+        return self.auth(request)
 
     def _admit(self, request: Request) -> Response | None:
         name = self._user(request)
         if name is None:
             return _refuse(401, "Not signed in", _NEW_LINK)
-        signed = isinstance(self._auth, Sessions)
+        signed = isinstance(self.auth, Sessions)
         session = request.cookies[self._cookie_name(request)] if signed else name
-        request.scope["holdfast"] = Visitor(name, form_token(self._key, session))
+        request.scope["holdfast"] = Visitor(name, form_token(self.key, session))
         return None
 
     async def _check_post(self, request: Request) -> Response | None:
         """Refuse a form that this page did not send; its fields go into the scope."""
-        if self._read_only:
+        if self.read_only:
             text = "This page was started with --read-only: it changes nothing."
             return _refuse(403, "Read-only", text)
         if not _same_origin(request):

@@ -45,6 +45,10 @@ class Assets:
         texts = b"".join(self._content.values())
         self.version = hashlib.sha256(texts).hexdigest()[:12]
 
+    def text(self, name: str) -> str:
+        """The content of a file."""
+        return self._content[name].decode()
+
     def integrity(self, name: str) -> str:
         """The hash by which a browser checks a file before it uses it."""
         digest = hashlib.sha256(self._content[name]).digest()

@@ -6,12 +6,9 @@ at a time, so that a run of ten thousand checkpoints opens.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from markupsafe import Markup
@@ -21,7 +18,7 @@ from holdfast.checkpoint.manager import CheckpointManager
 from holdfast.core.records import Header
 from holdfast.errors import HoldfastError, NotFoundError
 from holdfast.storage.base import RecordQuery, RunInfo
-from holdfast.web.rendering import make_environment, pretty
+from holdfast.web.rendering import Assets, make_environment, pretty
 from holdfast.web.views import draw_times, graph_of, read_run, read_turns, state_at
 
 _PER_PAGE = 50
@@ -29,11 +26,6 @@ _STATES = 200
 _STATES_BYTES = 20 << 20
 """States that are written in full, of the newest steps; of older ones only the changes are."""
 _CONTROLS = {code: "\ufffd" for code in (*range(32), *range(127, 160)) if code not in (9, 10, 13)}
-
-
-class _Style(NamedTuple):
-    text: Markup
-    digest: str
 
 
 def run_file(manager: CheckpointManager, run: RunInfo) -> Iterator[str]:
@@ -44,11 +36,13 @@ def run_file(manager: CheckpointManager, run: RunInfo) -> Iterator[str]:
     view = read_run(manager, run.run_id, at=None, step=None, nested=False)
     pages = [headers[at : at + _PER_PAGE] for at in range(0, len(headers), _PER_PAGE)]
     made = f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z}"
+    assets = Assets()
     module: Any = make_environment().get_template("file.html").make_module()
     yield _text(
         module.head(
             run=summaries(manager.retention, manager.storage, [run])[0],
-            style=_style(),
+            style=Markup(assets.text("page.css")),  # our own file
+            integrity=assets.integrity("page.css"),
             graph=graph_of(manager, view),
             times=draw_times(view.entries),
             pages=[(at + 1, page[0].step, page[-1].step) for at, page in enumerate(pages)],
@@ -80,12 +74,6 @@ def _states(manager: CheckpointManager, headers: Sequence[Header]) -> Iterator[s
         if left < 0:
             return
         yield pretty(text)
-
-
-def _style() -> _Style:
-    text = (Path(__file__).parent / "static" / "page.css").read_text("utf-8")
-    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-    return _Style(Markup(text), digest)  # our own file
 
 
 def _text(part: object) -> str:

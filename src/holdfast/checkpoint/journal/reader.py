@@ -191,7 +191,11 @@ class Reader:
 
     def newest(self, run: RunInfo, scope: str = "") -> Header | None:
         """The newest visible checkpoint of a run's scope, checked against the run's head."""
-        found = self.checked_newest(run.run_id, scope)
+        return self.newest_of(run.run_id, scope)
+
+    def newest_of(self, run_id: str, scope: str = "") -> Header | None:
+        """The same of the run with that id; None also if there is no such run."""
+        found = self.checked_newest(run_id, scope)
         return found[1] if found is not None else None
 
     def checked_newest(self, run_id: str, scope: str = "") -> tuple[RunInfo, Header | None] | None:

@@ -43,20 +43,18 @@ def main(path: str | Path | None = None, *, storage: str | None = None) -> int:
     terminal = Terminal(environ=os.environ)
     watcher = Watcher(terminal)
     fleet = build_fleet(settings, tools={}, checkpoint_storage=storage, observer=watcher)
+
+    async def read_lines() -> int:
+        async with fleet:
+            console = Console(fleet, settings, terminal, watcher)
+            console.greet(storage)
+            return await console.run()
+
     try:
-        return asyncio.run(_open(fleet, settings, terminal, watcher, storage))
+        return asyncio.run(read_lines())
     except BrokenPipeError:
         exits.let_go(terminal.stdout)
         return exits.PIPE_CLOSED
-
-
-async def _open(
-    fleet: Fleet, settings: Settings, terminal: Terminal, watcher: Watcher, storage: str | None
-) -> int:
-    async with fleet:
-        console = Console(fleet, settings, terminal, watcher)
-        console.greet(storage)
-        return await console.run()
 
 
 class Console:
@@ -78,12 +76,8 @@ class Console:
 
     async def run(self) -> int:
         """Until there are no more lines, or one says quit."""
-        while True:
-            line = await self._line()
-            if line is None:
-                break
-            if not await self._do(line):
-                break
+        while (line := await self._line()) is not None and await self._do(line):
+            pass
         return int(self._failed and not self.lines.interactive)
 
     async def _line(self) -> str | None:

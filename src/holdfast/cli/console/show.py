@@ -198,23 +198,19 @@ def rounds_taken(fleet: Fleet, state: State) -> Iterable[object]:
             path_shown.append(next(worked, {"ledger": {"speaker": "?"}})["ledger"]["speaker"])
     yield " > ".join([*path_shown, *([] if path[-1:] == ("answer",) else ["..."])])
     if rounds:
-        columns = [Column("round", right=True), Column("who"), Column("instruction", gives=True)]
-        columns += [Column("cost"), Column("seconds", right=True)]
-        yield Table(columns, [_round_row(one) for one in rounds])
+        yield Table.of(
+            rounds,
+            Column("round", lambda one: one["round"], right=True),
+            Column("who", lambda one: _speaker(one["ledger"])),
+            Column("instruction", lambda one: one["ledger"]["instruction"], gives=True),
+            Column("cost", lambda one: cost_text(one["usage"])),
+            Column("seconds", lambda one: f"{one['seconds']:.1f}", right=True),
+        )
 
 
-def _round_row(one: Mapping[str, Any]) -> list[object]:
-    ledger = one["ledger"]
-    who = Cell(
-        ledger["speaker"], "yellow" if ledger["looping"] or not ledger["progressing"] else ""
-    )
-    return [
-        one["round"],
-        who,
-        ledger["instruction"],
-        cost_text(one["usage"]),
-        f"{one['seconds']:.1f}",
-    ]
+def _speaker(ledger: Mapping[str, Any]) -> Cell:
+    stalled = ledger["looping"] or not ledger["progressing"]
+    return Cell(ledger["speaker"], "yellow" if stalled else "")
 
 
 def request_table(requests: Sequence[ApprovalRequest]) -> Table:

@@ -59,10 +59,6 @@ def _approval(arguments: tuple[str, ...]) -> bool:
     return not rest or rest[0] == "edit"
 
 
-def _shared(name: str, usage: str) -> HelpEntry:
-    return HelpEntry(f"{name} {usage}".strip(), HOLDFAST[name].about, ids=True, shared=True)
-
-
 COMMANDS = {
     "checkpoints": HelpEntry(
         "checkpoints [WORKFLOW] [status=...] [KEY=VALUE]", "list checkpoints", _filters
@@ -77,7 +73,7 @@ COMMANDS = {
     "status": HelpEntry("status", "the fleet and its run", _most(0)),
     "task": HelpEntry("task TEXT", "give the fleet a task that begins like a command", bool),
     **{
-        name: _shared(name, usage)
+        name: HelpEntry(f"{name} {usage}".strip(), HOLDFAST[name].about, ids=True, shared=True)
         for name, usage in (
             ("show", "ID"),
             ("diff", "A B"),

@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import IO, Any, NamedTuple
 
 _STYLES = {
@@ -72,7 +73,9 @@ class Cell(NamedTuple):
 
 
 class Column(NamedTuple):
-    """The head of a column.
+    """The head of a column, and the *cell* that it makes of an item of `Table.of`.
+
+    Without one, the cell is the item's attribute of that title.
 
     If a line is too long, columns that *give* way are made narrower, to *enough* characters at
     first, or left out, if they are shown *whole* or hold figures, aligned *right*: those of the
@@ -80,6 +83,7 @@ class Column(NamedTuple):
     """
 
     title: str
+    cell: Callable[[Any], object] | None = None
     right: bool = False
     gives: bool = False
     rank: int = 0
@@ -92,6 +96,12 @@ class Table(NamedTuple):
 
     columns: Sequence[Column]
     rows: Sequence[Sequence[object]]
+
+    @classmethod
+    def of(cls, items: Iterable[Any], *columns: Column) -> Table:
+        """A row for each item."""
+        makers = [column.cell or attrgetter(column.title) for column in columns]
+        return cls(columns, [[make(one) for make in makers] for one in items])
 
 
 class Line(NamedTuple):

@@ -217,17 +217,15 @@ class Cycles(msgspec.Struct, eq=False):
         await self._take_message(live)
         _start_next(live)
         spent = live.budget_spent_usd
+        specs = [tool.spec for tool in agent.tools.values()]
         reply = await self._ask(
             _ASK,
             [{"role": "system", "content": self._system(live)}, *live.conversation_history],
-            tools=self._specs(live),
+            tools=[*specs, _FINISH_STEP] if live.pending_actions else specs,
             schema=agent.answer.schema if agent.answer is not None else None,
         )
         live.conversation_history.append(reply.message)
-        texts = await _Calls(agent, state).use_all(reply.tool_calls)
-        live.conversation_history += [
-            call.answered(text) for call, text in zip(reply.tool_calls, texts, strict=True)
-        ]
+        live.conversation_history += await _Calls(agent, state).answer_all(reply.tool_calls)
         if not reply.tool_calls:
             self._conclude(live, reply)
         _note_cost(live.extra["cycle_cost"], live.budget_spent_usd - spent)
@@ -264,10 +262,6 @@ class Cycles(msgspec.Struct, eq=False):
             if ledger.find(Effect, place_name(_ASK, here.step)) is not None:
                 return False
         return bool(self.message) and not _was_said(live, self.message)
-
-    def _specs(self, live: AgentState) -> list[ToolSpec]:
-        specs = [tool.spec for tool in self.agent.tools.values()]
-        return [*specs, _FINISH_STEP] if live.pending_actions else specs
 
     def _system(self, live: AgentState) -> str:
         parts = [self.agent.instructions_text()]

@@ -45,13 +45,7 @@ class FleetRuns(msgspec.Struct, frozen=True):
 
     async def newest(self, run_id: str) -> Header | None:
         """The newest checkpoint of a run; None if there is no such run."""
-        reader = self.graph.manager.reader
-
-        def look() -> Header | None:
-            run = reader.run(run_id)
-            return None if run is None else reader.newest(run)
-
-        return await asyncio.to_thread(look)
+        return await asyncio.to_thread(self.graph.manager.reader.newest_of, run_id)
 
     async def status_of(self, checkpoint_id: str, *, check: bool = True) -> CheckpointStatus:
         """A checkpoint and its run; with *check*, a `ShapeError` if participants changed."""

@@ -78,15 +78,12 @@ class Ended(NamedTuple):
     """The cost of the calls that an earlier execution recorded."""
 
 
-class FleetExecution:
+class FleetExecution(msgspec.Struct, frozen=True):
     """Executes runs of a fleet's graph."""
 
-    def __init__(
-        self, graph: StateGraph, backoff: Backoff, handler: ApprovalHandler | None
-    ) -> None:
-        self._graph = graph
-        self._backoff = backoff
-        self._handler = handler
+    _graph: StateGraph
+    _backoff: Backoff
+    _handler: ApprovalHandler | None
 
     async def run(
         self,
@@ -103,6 +100,7 @@ class FleetExecution:
         if on_event is not None:
             graph = graph.watched_by(Listener(on_event))
         attempts: list[Attempt] = []
+        error, waiting = "", ()
         if state is None:
             saved = await asyncio.to_thread(spent_before, graph.manager.reader, run_id)
         answers = {**(answers or {}), **(await self._expired(run_id) if state is None else {})}
@@ -114,22 +112,23 @@ class FleetExecution:
                     final = await graph.resume_state(run_id, answers=answers)
                 return Ended(final, tuple(attempts), saved=saved)
             except Interrupted as signal:
-                waiting = signal.facts.get("waiting", ())
-                said = await self._asked(run_id, waiting)
+                asked = signal.facts.get("waiting", ())
+                said = await self._asked(run_id, asked)
                 if said is None:
-                    stored = await stored_state(graph.manager, run_id)
-                    return Ended(stored, tuple(attempts), waiting=waiting, saved=saved)
+                    waiting = asked
+                    break
                 answers = said
             except Drained:
-                stored = await stored_state(graph.manager, run_id)
-                return Ended(stored, tuple(attempts), saved=saved)
+                break
             except EndRun as ending:
-                stored = await stored_state(graph.manager, run_id)
-                return Ended(stored, tuple(attempts), ending.error, saved=saved)
-            except HoldfastError as error:
-                attempts.append(await self._waited(run_id, error, len(attempts)))
+                error = ending.error
+                break
+            except HoldfastError as failure:
+                attempts.append(await self._waited(run_id, failure, len(attempts)))
                 answers = {}
             state = None
+        stored = await stored_state(graph.manager, run_id)
+        return Ended(stored, tuple(attempts), error, waiting, saved)
 
     async def _waited(self, run_id: str, error: HoldfastError, number: int) -> Attempt:
         """Wait before the next resume, if there is one; else raise *error*."""

@@ -174,9 +174,7 @@ class ModelParticipant:
             assignment.spend(reply.usage)
             if not reply.tool_calls:
                 return Turn(text=reply.text, approvals=tuple(calls.approvals))
-            texts = await calls.use_all(reply.tool_calls)
-            answers = zip(reply.tool_calls, texts, strict=True)
-            said += [reply.message, *(call.answered(text) for call, text in answers)]
+            said += [reply.message, *await calls.answer_all(reply.tool_calls)]
         text = f"(stopped after {_TOOL_TURNS} turns with tools, without an answer)"
         return Turn(text=text, approvals=tuple(calls.approvals))
 

@@ -217,6 +217,14 @@ class StateGraph(AsyncClosing):
 
     def validate(self) -> None:
         """Raise a `UsageError` that lists everything that is wrong with the graph."""
+        found = self.problems()
+        if found:
+            raise UsageError(
+                f"graph {self.name!r} cannot be executed: {'; '.join(found)}", problems=found
+            )
+
+    def problems(self) -> tuple[str, ...]:
+        """The problems that `validate` would raise."""
         found = list(problems(self._nodes, self._edges, self._entry, self._exits))
         known = {*self.config.checkpoint.nodes, *self.config.checkpoint.before}
         found += [
@@ -228,19 +236,7 @@ class StateGraph(AsyncClosing):
                 found.append(f"the graph of node {name!r} holds this one")
             else:
                 found += [f"in node {name!r}: {one}" for one in nested.problems()]
-        if found:
-            raise UsageError(
-                f"graph {self.name!r} cannot be executed: {'; '.join(found)}",
-                problems=tuple(found),
-            )
-
-    def problems(self) -> tuple[str, ...]:
-        """The problems that `validate` would raise."""
-        try:
-            self.validate()
-        except UsageError as error:
-            return error.problems  # type: ignore[no-any-return]
-        return ()
+        return tuple(found)
 
     def nested_graphs(self) -> list[StateGraph]:
         """This graph, the graphs that are nodes of it, and their nested graphs."""

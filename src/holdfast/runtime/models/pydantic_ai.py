@@ -8,7 +8,6 @@ import os
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 from urllib.parse import urlsplit
 
@@ -179,13 +178,8 @@ class ProvidedModel:
         await self.library.__aenter__()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.library.__aexit__(kind, error, trace)
+    async def __aexit__(self, *raised: Any) -> None:
+        await self.library.__aexit__(*raised)
 
     async def respond(
         self,

@@ -92,12 +92,16 @@ class ResumePlan(msgspec.Struct, frozen=True, kw_only=True):
             lines.append(f"it had failed: {self.error}")
         if self.skipped:
             counts = Counter(self.skipped)
-            lines.append("skipped: " + ", ".join(_times(*one) for one in counts.items()))
-        for word, what in (
-            ("again", self.again),
-            ("inside", self.inside),
-            ("reused", self._tell_reused()),
-        ):
+            lines.append(
+                "skipped: "
+                + ", ".join(
+                    node if count == 1 else f"{node} x{count}" for node, count in counts.items()
+                )
+            )
+        hidden = len(self.reused) - _LISTED
+        earlier = [f"{hidden} earlier ones"] if hidden > 0 else []
+        reused = [*earlier, *self.reused[-_LISTED:]]
+        for word, what in (("again", self.again), ("inside", self.inside), ("reused", reused)):
             if what:
                 lines.append(f"{word}: {', '.join(what)}")
         for one in self.in_doubt:
@@ -122,12 +126,6 @@ class ResumePlan(msgspec.Struct, frozen=True, kw_only=True):
             return f"run {self.run_id} waits after step {self.step} at {where}"
         goes = "continues" if now else "would continue"
         return f"run {self.run_id} {goes} after step {self.step} with {where}"
-
-    def _tell_reused(self) -> Sequence[str]:
-        if len(self.reused) <= _LISTED:
-            return self.reused
-        left = len(self.reused) - _LISTED
-        return (f"{left} earlier ones", *self.reused[-_LISTED:])
 
 
 _WORKFLOW = frozenset(["workflow", "version", "arguments"])
@@ -303,7 +301,3 @@ def _tell_waiting(one: Waiting) -> str:
     if one.kind == "event":
         return f"waits for the event {one.name}{until}: {one.id}"
     return f"waits for an answer{until}: {one.id}: {one.question}"
-
-
-def _times(node: str, count: int) -> str:
-    return node if count == 1 else f"{node} x{count}"

@@ -50,8 +50,10 @@ def edited(
                 hint="fork an earlier checkpoint of the run itself",
                 checkpoint_id=header.id,
             )
-        progress = read_progress(loaded)
-        state = State.new(run_id=draft.place.run_id).with_values_of(_state(loaded)).merge(edit)
+        progress, saved = read_progress(loaded), loaded.state()
+        if not isinstance(saved, State):
+            raise UsageError(f"checkpoint {header.id} holds an agent's state")
+        state = State.new(run_id=draft.place.run_id).with_values_of(saved).merge(edit)
         values, natures = state.for_saving()
         decided = None if edit and header.node is not None else progress.next
         now = Now(next=decided, elapsed=progress.elapsed)
@@ -67,13 +69,6 @@ def edited(
         )
 
     return change
-
-
-def _state(loaded: Loaded) -> State:
-    state = loaded.state()
-    if not isinstance(state, State):
-        raise UsageError(f"checkpoint {loaded.header.id} holds an agent's state")
-    return state
 
 
 class Parting(msgspec.Struct, frozen=True, kw_only=True):

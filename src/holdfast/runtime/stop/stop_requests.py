@@ -158,7 +158,7 @@ class StopRequests:
             message = f"{timeout:g} s have passed"
             clock = self._loop.call_later(timeout, self.request, "timeout", message)
         try:
-            with _on_signals(self._on_signal, signals):
+            with _on_signals(lambda one: self.request("signal", signal.Signals(one).name), signals):
                 if scope is not None:
                     scope.add(self._from_scope)
                 yield
@@ -183,6 +183,3 @@ class StopRequests:
 
     def _from_scope(self, message: str) -> None:
         self.request("user", message)
-
-    def _on_signal(self, number: int) -> None:
-        self.request("signal", signal.Signals(number).name)

@@ -27,8 +27,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.5
 def look_at(manager: CheckpointManager, run_id: str) -> RunResult[Any]:
     """The result of a run that has ended, whatever executed it."""
     reader = manager.reader
-    run = reader.run(run_id)
-    newest = reader.newest(run) if run is not None else None
+    newest = reader.newest_of(run_id)
     if newest is None:
         raise NotFoundError(f"no run {run_id!r}", run_id=run_id)
     loaded = reader.load(newest)

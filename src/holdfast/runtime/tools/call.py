@@ -56,8 +56,8 @@ class ToolCalls:
     def __init__(self, tools: Mapping[str, Tool]) -> None:
         self._tools = tools
 
-    async def use_all(self, calls: Sequence[ToolCall]) -> list[str]:
-        """Call the tools of one reply in order; return the texts for the model.
+    async def answer_all(self, calls: Sequence[ToolCall]) -> list[dict[str, Any]]:
+        """Call the tools of one reply in order; return the messages for the model.
 
         Consecutive calls of read-only tools that need no approval run in parallel.
         """
@@ -69,7 +69,7 @@ class ToolCalls:
                 texts += [self._told(one) for one in done]
             else:
                 texts += [self._told(await self._outcome(call, index)) for index, call in group]
-        return texts
+        return [call.answered(text) for call, text in zip(calls, texts, strict=True)]
 
     def _told(self, done: str | tuple[Tool, Any]) -> str:
         return done if isinstance(done, str) else self.text(*done)

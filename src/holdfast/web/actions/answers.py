@@ -91,7 +91,8 @@ def _outcome(one: Waiting, given: Given) -> dict[str, Any]:
     if how == "approve":
         value: Any = True
     elif how == "edit":
-        arguments = one.question["arguments"] if _proposes(one) else {}
+        asked = one.question if isinstance(one.question, dict) else {}
+        arguments = asked["arguments"] if isinstance(asked.get("arguments"), dict) else {}
         edited = {**arguments, **read_changes(arguments, given)}
         value = {"approved": True, "arguments": edited}
     elif how == "reject":
@@ -102,8 +103,3 @@ def _outcome(one: Waiting, given: Given) -> dict[str, Any]:
         raise UsageError(f"there is no answer {how!r}", hint="approve, edit, reject or answer")
     check_fits(one.id, value, one.schema)
     return {"value": value}
-
-
-def _proposes(one: Waiting) -> bool:
-    """True if the question proposes an operation whose arguments can be edited."""
-    return isinstance(one.question, dict) and isinstance(one.question.get("arguments"), dict)

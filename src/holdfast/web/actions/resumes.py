@@ -180,16 +180,13 @@ class ResumeAction(Action):
         for node in plan.skipped:
             if node in left:
                 left.remove(node)
-        costs = {one.node: one for one in self._site.costs.up_to(other, other.seq)}
-        visits = Counter(path)
-        dollars = sum(
-            costs[node].dollars / visits[node] for node in left if node in costs and visits[node]
-        )
-        tokens = sum(
-            costs[node].tokens / visits[node] for node in left if node in costs and visits[node]
-        )
         if not left:
             return [], []
+        visits = Counter(path)
+        costs = {one.node: one for one in self._site.costs.up_to(other, other.seq)}
+        priced = [(costs[node], visits[node]) for node in left if node in costs]
+        dollars = sum(cost.dollars / times for cost, times in priced)
+        tokens = sum(cost.tokens / times for cost, times in priced)
         said = f"Estimated cost: {money(dollars) or '$0'} and {tokens:,.0f} tokens"
         after = left[1:] if left[0] == plan.next else left
         return after, [f"{said}, as its {len(left)} remaining steps cost in {other.run_id}."]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
-from typing import Any
 
 from holdfast.checkpoint.retention import bulk
 from holdfast.cli.commands.keep import plan_forget
@@ -22,7 +20,8 @@ class ForgetAction(Action):
     def ask(self, given: Given) -> ActionPlan:
         runs, rules, words = self._meant(given)
         decisions, document = plan_forget(self._site.manager, runs, rules, "page")
-        where = given.get("id") or given.get("name") or "all runs"
+        name = given.get("id") or given.get("name") or "NAME"
+        where = "all runs" if name == "NAME" else name
         none = "" if document.forgotten else "These rules drop nothing."
         if rules.empty:
             none = "There are no rules, so nothing is dropped. Give one below and preview."
@@ -36,7 +35,8 @@ class ForgetAction(Action):
                 "The newest checkpoint of a run and pinned ones are never dropped.",
             ],
             command=shlex.join(["holdfast", "forget", *words]),
-            python=_cleanup(given, document.rules),
+            python="CheckpointManager(storage, retention=Rules.from_mapping("
+            f"{document.rules!r})).cleanup_old_checkpoints({name!r})",
             button=f"Drop {document.forgotten:,}",
             hidden={name: given.get(name, "") for name in ("id", "name")},
             fields=[
@@ -81,10 +81,3 @@ class ForgetAction(Action):
         for rule, value in named.items():
             words += [f"--{rule.replace('_', '-')}", value]
         return runs, Rules.from_mapping(named) if named else self._site.rules, words
-
-
-def _cleanup(given: Given, rules: Mapping[str, Any]) -> str:
-    """Retention as a line of Python."""
-    name = given.get("id") or given.get("name") or "NAME"
-    manager = f"CheckpointManager(storage, retention=Rules.from_mapping({rules!r}))"
-    return f"{manager}.cleanup_old_checkpoints({name!r})"

@@ -88,7 +88,8 @@ def read_runs(
         last = run.ordinal
         if wanted.search and wanted.search.lower() not in texts.of(run):
             continue
-        if _has_status(manager, run, status):
+        exact = status in ("running", "stale")  # which the lease alone tells apart
+        if not exact or status_of_run(manager.storage, run) == status:
             found.append(run)
     return _page(manager, found, None)
 
@@ -98,9 +99,3 @@ def _page(
 ) -> RunPage:
     made = summaries(manager.retention, manager.storage, found)
     return RunPage(runs=made, next=next, examined=examined)
-
-
-def _has_status(manager: CheckpointManager, run: RunInfo, status: str | None) -> bool:
-    if status not in ("running", "stale"):
-        return True
-    return status_of_run(manager.storage, run) == status

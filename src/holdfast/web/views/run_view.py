@@ -75,7 +75,8 @@ def read_run(
     scope = None if nested else ""
     if at is None and step is not None:
         at = _record_of_step(manager, run, step, scope)
-    start = _start_of_window(manager, run, at)
+    is_newest_window = at is None or run.seq - at < WINDOW
+    start = None if is_newest_window else record_after(manager, run, (at or 0) + 2 * _NEWER)
     query = RecordQuery(run_id=run_id, scope=scope, before=start, limit=WINDOW + 1)
     headers = manager.reader.readable_headers(run, query)
     if not headers:
@@ -127,13 +128,6 @@ def _record_of_step(manager: CheckpointManager, run: RunInfo, step: int, scope: 
         if header.step <= step:
             return header.seq
     raise NotFoundError(f"run {run.run_id!r} has nothing at step {step}", run_id=run.run_id)
-
-
-def _start_of_window(manager: CheckpointManager, run: RunInfo, at: int | None) -> str | None:
-    """The record that a window of steps begins before; None for the newest window."""
-    if at is None or run.seq - at < WINDOW:
-        return None
-    return record_after(manager, run, at + 2 * _NEWER)
 
 
 def record_after(manager: CheckpointManager, run: RunInfo, seq: int) -> str | None:

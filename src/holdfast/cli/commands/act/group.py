@@ -93,18 +93,13 @@ def _text(document: GroupView) -> Iterator[object]:
     yield ui.Line.of(
         ui.Cell(document.group, "bold"), f"  {ui.counted(len(document.checkpoints), 'checkpoint')}"
     )
-    columns = [
-        ui.Column("MEMBER", gives=True),
-        ui.Column("STEP", right=True),
-        ui.Column("IN THE GROUP", right=True),
-        ui.Column("STATUS"),
-    ]
-    rows = [
-        ["-" if value is None else value for value in (one.run_id, one.step, one.group_step)]
-        + [one.status]
-        for one in document.members
-    ]
-    yield ui.Table(columns, rows)
+    yield ui.Table.of(
+        document.members,
+        ui.Column("member", lambda one: one.run_id, gives=True),
+        ui.Column("step", lambda one: _shown(one.step), right=True),
+        ui.Column("in the group", lambda one: _shown(one.group_step), right=True),
+        ui.Column("status"),
+    )
     for taken in document.checkpoints:
         steps = ", ".join(f"{part.run_id}@{part.step}" for part in taken.members)
         marks = "  pinned" if taken.pinned else ""
@@ -113,3 +108,7 @@ def _text(document: GroupView) -> Iterator[object]:
         )
     for checkpoint_id in document.dropped:
         yield f"dropped {checkpoint_id}"
+
+
+def _shown(step: int | None) -> object:
+    return "-" if step is None else step

@@ -74,24 +74,19 @@ def _news(found: list[Waiting]) -> Iterator[object]:
 
 def pending_table(found: list[Waiting]) -> Iterator[object]:
     """One line per question or effect."""
-    columns = (
-        ui.Column("run", gives=True, rank=3),
+    in_doubt = ui.Cell("effect in doubt", "yellow")
+    yield ui.Table.of(
+        found,
+        ui.Column("run", lambda one: ui.Cell(one.run_id, "bold"), gives=True, rank=3),
         ui.Column("id", gives=True, rank=2),
-        ui.Column("what"),
-        ui.Column("expects", gives=True, rank=1),
-        ui.Column("question", gives=True, enough=24),
+        ui.Column("what", lambda one: in_doubt if one.kind == "effect" else one.kind),
+        ui.Column("expects", _expected, gives=True, rank=1),
+        ui.Column("question", _description, gives=True, enough=24),
     )
-    rows = [
-        [
-            ui.Cell(one.run_id, "bold"),
-            one.id,
-            ui.Cell("effect in doubt", "yellow") if one.kind == "effect" else one.kind,
-            ui.value_text(one.schema, 40) if one.schema else "",
-            _description(one),
-        ]
-        for one in found
-    ]
-    yield ui.Table(columns, rows)
+
+
+def _expected(one: Waiting) -> str:
+    return ui.value_text(one.schema, 40) if one.schema else ""
 
 
 def _description(one: Waiting) -> str:

@@ -163,23 +163,14 @@ def _list(cli: ui.Cli) -> None:
     found, left = queues(cli.manager), unserved(cli.manager)
 
     def text() -> Iterator[object]:
-        columns = (
-            ui.Column("queue", gives=True, rank=3),
-            *(ui.Column(name) for name in ("ready", "running", "waiting", "dead", "cancelled")),
-            ui.Column("limits", gives=True),
+        yield ui.Table.of(
+            found,
+            ui.Column("queue", lambda one: ui.Cell(one.name, "bold"), gives=True, rank=3),
+            *map(ui.Column, ("ready", "running", "waiting")),
+            ui.Column("dead", lambda one: ui.Cell(one.dead, "red" if one.dead else "dim")),
+            ui.Column("cancelled"),
+            ui.Column("limits", lambda one: _limit_text(one.settings), gives=True),
         )
-        rows = [
-            [
-                ui.Cell(one.name, "bold"),
-                *(str(getattr(one, name)) for name in ("ready", "running", "waiting")),
-                ui.Cell(str(one.dead), "red" if one.dead else "dim"),
-                str(one.cancelled),
-                _limit_text(one.settings),
-            ]
-            for one in found
-        ]
-        if rows:
-            yield ui.Table(columns, rows)
         for one in left:
             runs = f"{one.runs} ready {'run' if one.runs == 1 else 'runs'} of {one.queue}"
             yield ui.Line.of(ui.Cell(f"no worker serves {one.target}: ", "yellow"), f"{runs}")
@@ -226,32 +217,17 @@ def _show(cli: ui.Cli, name: str, state: str | None, limit: int) -> None:
 def _entries(document: QueueDocument) -> Iterator[object]:
     if limits := _limit_text(document.settings):
         yield ui.Line.of(ui.Cell(document.queue, "bold"), f": {limits}")
-    if not document.runs:
-        return
-    columns = (
-        ui.Column("run", gives=True, rank=3),
-        ui.Column("state"),
-        ui.Column("code", gives=True, rank=1),
+    yield ui.Table.of(
+        document.runs,
+        ui.Column("run", lambda one: ui.Cell(one.run_id, "bold"), gives=True, rank=3),
+        ui.Column("state", lambda one: ui.Cell(one.state, "red" if one.state == "dead" else "")),
+        ui.Column("code", lambda one: one.target, gives=True, rank=1),
         ui.Column("priority"),
         ui.Column("key", gives=True),
         ui.Column("failures"),
-        ui.Column("due"),
+        ui.Column("due", lambda one: ui.when(one.due) if one.due is not None else ""),
         ui.Column("reason", gives=True, enough=24),
     )
-    rows = [
-        [
-            ui.Cell(one.run_id, "bold"),
-            ui.Cell(one.state, "red" if one.state == "dead" else ""),
-            one.target,
-            str(one.priority),
-            one.key,
-            str(one.failures),
-            ui.when(one.due) if one.due is not None else "",
-            one.reason,
-        ]
-        for one in document.runs
-    ]
-    yield ui.Table(columns, rows)
 
 
 def _workers(cli: ui.Cli) -> None:
@@ -259,28 +235,21 @@ def _workers(cli: ui.Cli) -> None:
 
     found = list_workers(cli.manager)
 
-    def text() -> Iterator[object]:
-        columns = (
-            ui.Column("worker", gives=True, rank=3),
-            ui.Column("runs"),
-            ui.Column("queues", gives=True, rank=1),
-            ui.Column("serves", gives=True),
-            ui.Column("seen"),
-        )
-        rows = [
-            [
-                ui.Cell(f"{one.host}:{one.pid}", "bold"),
-                f"{len(one.runs)} of {one.concurrency}" if one.concurrency else str(len(one.runs)),
-                ", ".join(one.queues),
-                ", ".join(one.serves),
-                ui.when(one.seen_at) if one.seen_at is not None else "",
-            ]
-            for one in found
-        ]
-        if rows:
-            yield ui.Table(columns, rows)
+    def name(one: WorkerProcess) -> ui.Cell:
+        return ui.Cell(f"{one.host}:{one.pid}", "bold")
 
-    cli.give(WorkerList(workers=found), text)
+    def executed(one: WorkerProcess) -> str:
+        return f"{len(one.runs)} of {one.concurrency}" if one.concurrency else str(len(one.runs))
+
+    table = ui.Table.of(
+        found,
+        ui.Column("worker", name, gives=True, rank=3),
+        ui.Column("runs", executed),
+        ui.Column("queues", lambda one: ", ".join(one.queues), gives=True, rank=1),
+        ui.Column("serves", lambda one: ", ".join(one.serves), gives=True),
+        ui.Column("seen", lambda one: ui.when(one.seen_at) if one.seen_at is not None else ""),
+    )
+    cli.give(WorkerList(workers=found), lambda: [table])
     if cli.for_people and not found:
         cli.say("there are no workers")
 

@@ -199,25 +199,23 @@ def _exactly(cli: ui.Cli, run_id: str) -> RunInfo:
 
 
 def _plan_lines(decisions: list[Decision], document: Forget) -> Iterator[object]:
-    columns = (
-        ui.Column("checkpoint", gives=True, rank=2),
-        ui.Column("saved", gives=True, rank=1, whole=True),
-        ui.Column("kind"),
-        ui.Column(""),
-        ui.Column("reasons", gives=True),
+    words = {True: ui.Cell("keep", "green"), False: ui.Cell("drop", "red")}
+
+    def name(one: Decision) -> ui.Cell:
+        header = one.header
+        return ui.Cell(f"{header.run_id}@{header.step}", "bold" if one.keep else "dim")
+
+    def saved(one: Decision) -> ui.Cell:
+        return ui.Cell(ui.when(one.header.saved_at), "dim")
+
+    yield ui.Table.of(
+        decisions[:_SHOWN],
+        ui.Column("checkpoint", name, gives=True, rank=2),
+        ui.Column("saved", saved, gives=True, rank=1, whole=True),
+        ui.Column("kind", lambda one: one.header.kind),
+        ui.Column("", lambda one: words[one.keep]),
+        ui.Column("reasons", lambda one: ", ".join(one.reasons), gives=True),
     )
-    rows = [
-        [
-            ui.Cell(f"{header.run_id}@{header.step}", "bold" if keep else "dim"),
-            ui.Cell(ui.when(header.saved_at), "dim"),
-            header.kind,
-            ui.Cell("keep", "green") if keep else ui.Cell("drop", "red"),
-            ", ".join(reasons),
-        ]
-        for header, keep, reasons in decisions[:_SHOWN]
-    ]
-    if rows:
-        yield ui.Table(columns, rows)
     if len(decisions) > _SHOWN:
         yield ui.Cell(f"... {len(decisions) - _SHOWN:,} more; --jsonl lists all", "dim")
     yield ui.Line.of(

@@ -71,16 +71,12 @@ def _free(cli: ui.Cli, found: list[Freed]) -> None:
 
 
 def _text(document: Prune) -> Iterator[object]:
-    if document.runs:
-        columns = (
-            ui.Column("run", gives=True),
-            ui.Column("records", right=True),
-            ui.Column("freed"),
-        )
-        rows = [
-            [ui.Cell(one.run_id, "bold"), one.records, ui.size(one.bytes)] for one in document.runs
-        ]
-        yield ui.Table(columns, rows)
+    yield ui.Table.of(
+        document.runs,
+        ui.Column("run", lambda one: ui.Cell(one.run_id, "bold"), gives=True),
+        ui.Column("records", right=True),
+        ui.Column("freed", lambda one: ui.size(one.bytes)),
+    )
     word = "would be freed" if document.dry_run else "freed"
     yield ui.Line.of(
         f"{ui.size(document.bytes)} {word}" if document.runs else "there is nothing to free"

@@ -60,12 +60,9 @@ def verify_runs(cli: ui.Cli, names: list[str] | None, *, read_data: bool) -> Ver
 
 def _text(document: Verify) -> Iterator[object]:
     bad = [one for one in document.runs if not one]
-    if bad:
-        columns = (ui.Column("run", gives=True, rank=1), ui.Column("problem", gives=True))
-        rows = [
-            [ui.Cell(one.run_id, "bold"), ui.Cell(p, "red")] for one in bad for p in one.problems
-        ]
-        yield ui.Table(columns, rows)
+    columns = (ui.Column("run", gives=True, rank=1), ui.Column("problem", gives=True))
+    rows = [[ui.Cell(one.run_id, "bold"), ui.Cell(p, "red")] for one in bad for p in one.problems]
+    yield ui.Table(columns, rows)
     total = sum(one.records for one in document.runs)
     checked = ui.counted(total, "header")
     how = "--read-data opens every record"

@@ -59,15 +59,12 @@ def copy(
 
 def _copied(document: Copied) -> Iterator[object]:
     new = [row for row in document.runs if row.records or row.error]
-    if new:
-        columns = (
-            ui.Column("run", gives=True),
-            ui.Column("records", right=True),
-            ui.Column("", gives=True),
-        )
-        yield ui.Table(
-            columns, [[ui.Cell(r.run_id, "bold"), r.records, ui.Cell(r.error, "red")] for r in new]
-        )
+    yield ui.Table.of(
+        new,
+        ui.Column("run", lambda row: ui.Cell(row.run_id, "bold"), gives=True),
+        ui.Column("records", right=True),
+        ui.Column("", lambda row: ui.Cell(row.error, "red"), gives=True),
+    )
     same = len(document.runs) - len(new)
     rest = f", {ui.counted(same, 'run')} up to date" if same else ""
     yield ui.Line.of(f"{ui.counted(document.records, 'record')} copied to {document.to}{rest}")

@@ -83,16 +83,12 @@ def _imported(
 
 
 def _text(document: LangGraphImport) -> Iterator[object]:
-    if document.threads:
-        columns = (
-            ui.Column("thread", gives=True),
-            ui.Column("checkpoints", right=True),
-            ui.Column("new", right=True),
-        )
-        rows = [
-            [ui.Cell(one.thread_id, "bold"), one.checkpoints, one.added] for one in document.threads
-        ]
-        yield ui.Table(columns, rows)
+    yield ui.Table.of(
+        document.threads,
+        ui.Column("thread", lambda one: ui.Cell(one.thread_id, "bold"), gives=True),
+        ui.Column("checkpoints", right=True),
+        ui.Column("new", lambda one: one.added, right=True),
+    )
     new = sum(one.added for one in document.threads)
     yield ui.Line.of(
         f"{ui.counted(len(document.threads), 'thread')}, {ui.counted(new, 'checkpoint')} imported"

@@ -44,22 +44,13 @@ def migrate(
 
 def _migrated(document: Migrate) -> Iterator[object]:
     other = [row for row in document.runs if row.outcome != "current"]
-    if other:
-        columns = (
-            ui.Column("run", gives=True),
-            ui.Column("version"),
-            ui.Column("what"),
-            ui.Column("problem", gives=True),
-        )
-        rows = [
-            [
-                ui.Cell(row.run_id, "bold"),
-                f"{row.found} -> {row.wanted}",
-                ui.Cell(row.outcome, "red" if row.outcome == "stuck" else "green"),
-                row.problem,
-            ]
-            for row in other
-        ]
-        yield ui.Table(columns, rows)
+    styles = {"stuck": "red"}
+    yield ui.Table.of(
+        other,
+        ui.Column("run", lambda row: ui.Cell(row.run_id, "bold"), gives=True),
+        ui.Column("version", lambda row: f"{row.found} -> {row.wanted}"),
+        ui.Column("what", lambda row: ui.Cell(row.outcome, styles.get(row.outcome, "green"))),
+        ui.Column("problem", gives=True),
+    )
     current = len(document.runs) - len(other)
     yield ui.Line.of(f"{current} of {ui.counted(len(document.runs), 'run')} of the newest version")

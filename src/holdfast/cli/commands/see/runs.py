@@ -138,31 +138,26 @@ def _matches(run: RunSummary, search: str | None) -> bool:
 
 
 def _table(shown: list[RunSummary]) -> Iterator[object]:
-    columns = (
-        ui.Column("run", gives=True, rank=6),
-        ui.Column("name", gives=True, rank=1),
-        ui.Column("status"),
-        ui.Column("steps", right=True),
-        ui.Column("last checkpoint", gives=True, rank=3),
-        ui.Column("size", right=True, gives=True, rank=4),
-        ui.Column("cost", right=True, gives=True, rank=5),
-        ui.Column("forks", right=True, gives=True, rank=2),
+    yield ui.Table.of(
+        shown,
+        ui.Column("run", lambda run: ui.Cell(run.run_id, "bold"), gives=True, rank=6),
+        ui.Column("name", _name, gives=True, rank=1),
+        ui.Column("status", lambda run: ui.status_cell(run.status)),
+        ui.Column("steps", lambda run: run.step, right=True),
+        ui.Column("last checkpoint", _last_checkpoint, gives=True, rank=3),
+        ui.Column("size", lambda run: ui.size(run.stored_bytes), right=True, gives=True, rank=4),
+        ui.Column("cost", lambda run: ui.money(run.dollars), right=True, gives=True, rank=5),
+        ui.Column("forks", lambda run: run.forks or "", right=True, gives=True, rank=2),
     )
-    yield ui.Table(columns, [_row(run) for run in shown])
     total = sum(run.dollars for run in shown)
     if total:
         yield ui.Line.of(ui.Cell(f"{ui.counted(len(shown), 'run')}, {ui.money(total)}", "dim"))
 
 
-def _row(run: RunSummary) -> list[object]:
+def _name(run: RunSummary) -> str:
     origin = run.forked_from
-    return [
-        ui.Cell(run.run_id, "bold"),
-        f"{run.name} {f'(fork of {origin.run_id}@{origin.step})' if origin else ''}".strip(),
-        ui.status_cell(run.status),
-        run.step,
-        ui.Cell(ui.ago(run.saved_at) + (f" {run.node}" if run.node else ""), "dim"),
-        ui.size(run.stored_bytes),
-        ui.money(run.dollars),
-        run.forks or "",
-    ]
+    return f"{run.name} {f'(fork of {origin.run_id}@{origin.step})' if origin else ''}".strip()
+
+
+def _last_checkpoint(run: RunSummary) -> ui.Cell:
+    return ui.Cell(ui.ago(run.saved_at) + (f" {run.node}" if run.node else ""), "dim")

@@ -167,15 +167,10 @@ def _text(document: Status) -> Iterator[object]:
             ui.Cell(f"{document.pending} waiting for a person", "cyan"),
             ui.Cell(" (holdfast pending)", "dim"),
         )
-    if document.problems:
-        columns = (
-            ui.Column("problem"),
-            ui.Column("run", gives=True, rank=2),
-            ui.Column("what helps", gives=True, rank=1),
-            ui.Column("what", gives=True, enough=30),
-        )
-        rows = [
-            [ui.Cell(one.kind, "red"), ui.Cell(one.run_id, "bold"), one.help, one.message]
-            for one in document.problems
-        ]
-        yield ui.Table(columns, rows)
+    yield ui.Table.of(
+        document.problems,
+        ui.Column("problem", lambda one: ui.Cell(one.kind, "red")),
+        ui.Column("run", lambda one: ui.Cell(one.run_id, "bold"), gives=True, rank=2),
+        ui.Column("what helps", lambda one: one.help, gives=True, rank=1),
+        ui.Column("what", lambda one: one.message, gives=True, enough=30),
+    )

@@ -45,7 +45,9 @@ def demo(cli: ui.Cli) -> int:
     if address == _ADDRESS:
         for ending in ("", "-wal", "-shm"):
             Path(f".holdfast/demo.db{ending}").unlink(missing_ok=True)
-    tell = _teller(cli)
+    tell: Callable[..., None] = cli.say
+    if cli.for_people:  # the story is on stdout, unless that is for a program
+        tell = lambda *cells: cli.terminal.show([ui.Line.of(*cells)])  # noqa: E731
     with CheckpointManager(address) as manager:
         _check_new(manager)
         document, steps = _story(tell, address, manager)
@@ -65,13 +67,6 @@ def _check_new(manager: CheckpointManager) -> None:
             hint="give the demo a storage of its own: holdfast demo --storage sqlite:///demo.db",
             run_id=there[0],
         )
-
-
-def _teller(cli: ui.Cli) -> Callable[..., None]:
-    """Tells the story: on stdout, unless that is for a program."""
-    if cli.for_people:
-        return lambda *cells: cli.terminal.show([ui.Line.of(*cells)])
-    return cli.say
 
 
 def _story(tell: Callable[..., None], address: str, manager: CheckpointManager) -> tuple[Demo, int]:

@@ -167,29 +167,33 @@ def _text(document: Doctor) -> Iterator[object]:
     for name, value in document.versions.items():
         yield ui.Line.of(ui.Cell(f"{name:<12}", "dim"), value)
     yield ""
-    columns = (ui.Column("setting"), ui.Column("value", gives=True), ui.Column("from", gives=True))
-    yield ui.Table(columns, [[one.name, one.value or "", one.origin] for one in document.settings])
+    yield ui.Table.of(
+        document.settings,
+        ui.Column("setting", lambda one: one.name),
+        ui.Column("value", lambda one: one.value or "", gives=True),
+        ui.Column("from", lambda one: one.origin, gives=True),
+    )
     yield ""
-    columns = (ui.Column("package"), ui.Column("version"), ui.Column("how to get it"))
-    rows = []
-    for one in document.packages:
-        missing = ui.Cell("missing", "yellow")
-        how = f"pip install 'holdfast[{one.extra}]'" if one.extra and not one.version else ""
-        rows.append([one.name, one.version or missing, ui.Cell(how, "dim")])
-    yield ui.Table(columns, rows)
+    yield ui.Table.of(
+        document.packages,
+        ui.Column("package", lambda one: one.name),
+        ui.Column("version", lambda one: one.version or ui.Cell("missing", "yellow")),
+        ui.Column("how to get it", _how_to_get),
+    )
     yield ""
-    yield ui.Table(
-        (ui.Column("storage"), ui.Column("guarantees", gives=True)),
-        [[f"{one.scheme}:", one.guarantees] for one in document.storages],
+    yield ui.Table.of(
+        document.storages,
+        ui.Column("storage", lambda one: f"{one.scheme}:"),
+        ui.Column("guarantees", gives=True),
     )
     yield ""
     if document.facts:
-        columns = (
-            ui.Column("fact"),
-            ui.Column("value", gives=True),
-            ui.Column("what to do", gives=True),
+        yield ui.Table.of(
+            document.facts,
+            ui.Column("fact", lambda one: one.name),
+            ui.Column("value", _fact_value, gives=True),
+            ui.Column("what to do", _advice, gives=True),
         )
-        yield ui.Table(columns, [_fact_row(one) for one in document.facts])
         yield ""
     wrong = ", ".join(fact.name for fact in document.facts if fact.problem)
     said = document.problem or (f"reachable, see above: {wrong}" if wrong else "ok")
@@ -197,11 +201,14 @@ def _text(document: Doctor) -> Iterator[object]:
     yield ui.Line.of(named, ui.Cell(said, "green" if said == "ok" else "red"))
 
 
-def _fact_row(fact: Fact) -> list[object]:
-    if not fact.problem:
-        return [fact.name, fact.value, ""]
-    return [
-        fact.name,
-        ui.Cell(f"{fact.value}: {fact.problem}", "red"),
-        ui.Cell(fact.hint, "yellow"),
-    ]
+def _how_to_get(one: Package) -> ui.Cell:
+    missing = one.extra and not one.version
+    return ui.Cell(f"pip install 'holdfast[{one.extra}]'" if missing else "", "dim")
+
+
+def _advice(one: Fact) -> ui.Cell:
+    return ui.Cell(one.hint if one.problem else "", "yellow")
+
+
+def _fact_value(one: Fact) -> object:
+    return ui.Cell(f"{one.value}: {one.problem}", "red") if one.problem else one.value
