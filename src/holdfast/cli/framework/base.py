@@ -185,11 +185,7 @@ class Command:
         self.signature = CommandSignature(name, about, [*parameters_of(function), *_SHARED])
 
     def __call__(
-        self,
-        words: Sequence[str],
-        terminal: Terminal,
-        *,
-        manager: CheckpointManager | None = None,
+        self, words: Sequence[str], terminal: Terminal, *, manager: CheckpointManager | None = None
     ) -> int:
         """Run it with a command line; gives the exit code. *manager* is as in `Cli`."""
         if _asks_for_help(words):

@@ -214,11 +214,7 @@ class Agent(AsyncClosing):
         )
         return EventStream(run)
 
-    async def start(
-        self,
-        task: str,
-        **options: Unpack[StartOptions],
-    ) -> AsyncRunHandle[None]:
+    async def start(self, task: str, **options: Unpack[StartOptions]) -> AsyncRunHandle[None]:
         """Queue a run for a worker; give a handle. See `holdfast.workflow`'s ``start``.
 
         *entry_point* names the agent where it is no variable of its module, or a function that

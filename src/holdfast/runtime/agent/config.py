@@ -138,9 +138,7 @@ class AgentOptions(NamedTuple):
                 "every= or every_seconds= and the configuration's triggers are given", hint=_ONE
             )
         return replace(
-            config,
-            checkpoint_frequency=self.every,
-            checkpoint_interval_seconds=self.every_seconds,
+            config, checkpoint_frequency=self.every, checkpoint_interval_seconds=self.every_seconds
         )
 
 

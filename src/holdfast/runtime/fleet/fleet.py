@@ -332,11 +332,7 @@ class Fleet(AsyncClosing):
         """
         return EventStream(partial(self.run, user_input, resume_from_checkpoint, run_id=run_id))
 
-    async def start(
-        self,
-        user_input: str,
-        **options: Unpack[StartOptions],
-    ) -> AsyncRunHandle[None]:
+    async def start(self, user_input: str, **options: Unpack[StartOptions]) -> AsyncRunHandle[None]:
         """Queue a run for a worker; give a handle. See `holdfast.workflow`'s ``start``."""
         check_task(user_input)
         if not user_input:

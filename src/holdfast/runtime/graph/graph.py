@@ -320,18 +320,14 @@ class StateGraph(AsyncClosing):
         return _in_a_loop(execution.result(alone=True))
 
     async def start(
-        self,
-        values: State | Mapping[str, Any] | None = None,
-        **options: Unpack[StartOptions],
+        self, values: State | Mapping[str, Any] | None = None, **options: Unpack[StartOptions]
     ) -> AsyncRunHandle[None]:
         """Queue a run for a worker; give a handle. See `holdfast.workflow`'s ``start``."""
         wanted = QueueOptions(**options)
         return AsyncRunHandle(await asyncio.to_thread(self.submit, values, wanted))
 
     def start_sync(
-        self,
-        values: State | Mapping[str, Any] | None = None,
-        **options: Unpack[StartOptions],
+        self, values: State | Mapping[str, Any] | None = None, **options: Unpack[StartOptions]
     ) -> RunHandle[None]:
         """`start` for scripts."""
         return self.submit(values, QueueOptions(**options))
@@ -594,10 +590,7 @@ def _manager_for(config: CheckpointConfig) -> StateManager:
     if isinstance(store, str) and ":" not in store:
         store = open_storage(store)  # a registered one is shared, and this graph must not close it
     manager = StateManager(
-        store,
-        retention=rules,
-        on_save_failure=config.on_save_failure,
-        on_corrupt=config.on_corrupt,
+        store, retention=rules, on_save_failure=config.on_save_failure, on_corrupt=config.on_corrupt
     )
     if isinstance(manager.storage, MemoryStorage) and "memory" not in _said:
         _said.add("memory")

@@ -277,11 +277,7 @@ class Loop(msgspec.Struct, eq=False):
         raise await self._undecided(state, f"{what} matches none of its edges")
 
     async def _undecided(
-        self,
-        state: State,
-        what: str,
-        cause: Exception | None = None,
-        following: str | None = None,
+        self, state: State, what: str, cause: Exception | None = None, following: str | None = None
     ) -> StepError:
         """Save the completed node as a failure of the run; return the error to raise."""
         node = state.node or ""
@@ -451,12 +447,7 @@ class Loop(msgspec.Struct, eq=False):
         if self._session is not None and again not in hint:
             hint = f"{hint}; then {again}" if hint else again
         return StepError(
-            what,
-            hint=hint,
-            node=node,
-            state=state,
-            path=tuple(self._path),
-            run_id=state.run_id,
+            what, hint=hint, node=node, state=state, path=tuple(self._path), run_id=state.run_id
         )
 
     # Events

@@ -135,10 +135,7 @@ _LISTED = 8
 
 
 _DO = {
-    "retry": (
-        "would be called again with the same key",
-        "is called again with the same key",
-    ),
+    "retry": ("would be called again with the same key", "is called again with the same key"),
     "probe": ("would be looked up outside", "is looked up outside"),
     "ask": (
         "the run would wait until someone says what happened",

@@ -85,10 +85,7 @@ def _done_inside(reader: Reader, run_id: str) -> list[str]:
 
 async def _taken_back(session: Session, header: Header, state: State, progress: Progress) -> str:
     now = Now(
-        next=progress.next,
-        elapsed=progress.elapsed,
-        floor=session.floor,
-        branch=session.branch,
+        next=progress.next, elapsed=progress.elapsed, floor=session.floor, branch=session.branch
     )
 
     path, entry_point = progress.path, progress.entry_point

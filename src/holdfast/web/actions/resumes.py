@@ -61,8 +61,7 @@ class ResumeProcesses:
             self._started = alive
             if run_id in alive:
                 raise ConflictError(
-                    f"run {run_id!r} is being resumed by process {alive[run_id].pid}",
-                    run_id=run_id,
+                    f"run {run_id!r} is being resumed by process {alive[run_id].pid}", run_id=run_id
                 )
             words = ["resume", "--yes", "--entry", entry, "--", target]
             alive[run_id] = subprocess.Popen(
@@ -93,12 +92,7 @@ class ResumeAction(Action):
         return self._plan(run, entry, said, rows, problem or plan.problem)
 
     def _plan(
-        self,
-        run: RunInfo,
-        entry: str,
-        said: list[str],
-        rows: list[tuple[str, ...]],
-        problem: str,
+        self, run: RunInfo, entry: str, said: list[str], rows: list[tuple[str, ...]], problem: str
     ) -> ActionPlan:
         name = entry.partition(":")[2] or "graph"
         imports = [f"A new process on this machine imports {entry}."] if entry else []

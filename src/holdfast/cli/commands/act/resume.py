@@ -43,8 +43,7 @@ def resume(
     entry: Annotated[
         str | None,
         ui.Option(
-            metavar="MODULE:NAME",
-            help="The graph, fleet or agent, if the run does not record it.",
+            metavar="MODULE:NAME", help="The graph, fleet or agent, if the run does not record it."
         ),
     ] = None,
     force: Annotated[bool, ui.Option(help="Resume although the graph changed.")] = False,
@@ -213,13 +212,7 @@ def _waiting(cli: ui.Cli, plan: ResumePlan, said: str, where: str) -> int:
 
 
 def _give(
-    cli: ui.Cli,
-    plan: ResumePlan,
-    said: str,
-    where: str,
-    status: str,
-    step: int,
-    outcome: Outcome,
+    cli: ui.Cli, plan: ResumePlan, said: str, where: str, status: str, step: int, outcome: Outcome
 ) -> None:
     run_id = plan.run_id
     document = Resume(

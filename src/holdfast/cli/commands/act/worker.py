@@ -42,8 +42,7 @@ def worker(
         int, ui.Option(help="Runs that it executes at the same time.", min=1)
     ] = 8,
     lease: Annotated[
-        float,
-        ui.Option(help="After so long a silence others take its runs.", min=1),
+        float, ui.Option(help="After so long a silence others take its runs.", min=1)
     ] = 30.0,
     grace: Annotated[
         float, ui.Option(help="How long a stop waits for steps to end.", min=0)

@@ -22,8 +22,7 @@ def rotate_key(
     cli: ui.Cli,
     runs: ui.Runs = None,
     old_key_file: Annotated[
-        list[Path] | None,
-        ui.Option(help="A file with a key that encrypts runs now."),
+        list[Path] | None, ui.Option(help="A file with a key that encrypts runs now.")
     ] = None,
 ) -> None:
     """Encrypt the keys of runs with the key of HOLDFAST_ENCRYPTION_KEY or .._KEY_FILE.

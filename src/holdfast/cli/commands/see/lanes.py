@@ -63,9 +63,7 @@ def _joining(lanes: list[str | None], here: int, at: int) -> Iterator[str]:
         yield "".join(marks).rstrip()
 
 
-def newest_first(
-    nodes: dict[str, tuple[str | None, float]],
-) -> list[tuple[str, str | None]]:
+def newest_first(nodes: dict[str, tuple[str | None, float]]) -> list[tuple[str, str | None]]:
     """Nodes, given with parent and time, in an order with children before parents.
 
     A parent that is not among them is none.
