@@ -23,9 +23,10 @@ from starlette.responses import Response, StreamingResponse
 
 from holdfast.checkpoint.manager import CheckpointManager
 from holdfast.core.records import Header
-from holdfast.errors import HoldfastError, NotFoundError
+from holdfast.errors import HoldfastError
 from holdfast.storage.base import RecordQuery, Storage, Watching
 from holdfast.storage.shared import Subscription
+from holdfast.web.views import run_of
 
 _EVERY = 0.25
 """Seconds between two looks at a storage that does not notify."""
@@ -58,9 +59,7 @@ class Live:
     async def run(self, request: Request) -> Response:
         """Stream the records of a run after the one that was seen last."""
         run_id = request.query_params.get("id", "")
-        run = await run_in_threadpool(self._manager.reader.run, run_id)
-        if run is None:
-            raise NotFoundError(f"there is no run {run_id!r}", run_id=run_id)
+        run = await run_in_threadpool(run_of, self._manager, run_id)
         last = _seen(request)
         seen = int(last) if last.isdecimal() else run.seq
 

@@ -10,7 +10,7 @@ from holdfast.checkpoint.manager import StateManager
 from holdfast.core.state import AgentState
 from holdfast.errors import Drained, Interrupted, UsageError
 from holdfast.runtime.agent.state_mapping import add_usage
-from holdfast.runtime.graph import NOTHING
+from holdfast.runtime.graph import answers_by_id
 from holdfast.runtime.models import Usage
 from holdfast.runtime.resume import run_inside
 from holdfast.runtime.stop import StopRequests
@@ -105,21 +105,7 @@ def hand_out(
         start.answer, start.answers = answer, answers
         return {}
     own = [one.id for one in questions_of(readers[0], start.run_id)]
-    asked = (*own, *inside)
-    hint = f"give answers={{id: answer}}; the open ones: {', '.join(asked)}"
-    if answer is not NOTHING:
-        if len(asked) != 1:
-            raise UsageError(
-                f"answer= is for one question, and run {start.run_id!r} waits for {len(asked)}",
-                hint=hint,
-                questions=asked,
-            )
-        answers = {**answers, asked[0]: answer}
-    for id in answers:
-        if id not in asked:
-            raise UsageError(
-                f"run {start.run_id!r} does not wait for {id!r}", hint=hint, questions=asked
-            )
+    answers = answers_by_id(start.run_id, (*own, *inside), answer, answers)
     start.answers = {id: answers[id] for id in own if id in answers}
     return {id: answers[id] for id in inside if id in answers}
 

@@ -23,3 +23,4 @@ from holdfast.runtime.graph.progress import Progress as Progress
 from holdfast.runtime.graph.progress import read_progress as read_progress
 from holdfast.runtime.graph.progress import write_progress as write_progress
 from holdfast.runtime.graph.runner import NOTHING as NOTHING
+from holdfast.runtime.graph.runner import answers_by_id as answers_by_id

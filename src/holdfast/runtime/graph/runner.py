@@ -246,7 +246,9 @@ class Runner(msgspec.Struct, eq=False):
             return await self._stored(session.manager, header, wanted, state)
         if wanted.secrets:
             state = state.with_secrets(wanted.secrets)
-        _take_answers(session, wanted)
+        asked = [note.content.id for note in session.ledger.waiting() if note.kind == "question"]
+        given = answers_by_id(session.run_id, asked, wanted.answer, wanted.answers)
+        session.ledger.given |= given
         say, following = partial(self._say, header.run_id), progress.next
         say("checkpoint.load", node=header.node, checkpoint_id=header.id)
         say("checkpoint.resume", checkpoint_node=header.node, resume_node=following)
@@ -355,24 +357,18 @@ def first_draft(plan: Plan, state: State) -> CheckpointDraft:
     )
 
 
-def _take_answers(session: Session, wanted: ResumeRequest) -> None:
-    """Give the ledger the answers of a resume, each for an open question."""
-    open_ids = [note.content.id for note in session.ledger.waiting() if note.kind == "question"]
-    there = ", ".join(open_ids) or "none"
-    if wanted.answer is not NOTHING:
-        if len(open_ids) != 1:
-            raise UsageError(
-                f"answer= is for one question, and run {session.run_id!r} waits for"
-                f" {len(open_ids)}",
-                hint=f"give answers={{id: answer}}; the open ones: {there}",
-                questions=tuple(open_ids),
-            )
-        session.ledger.given[open_ids[0]] = wanted.answer
-    for id, answer in wanted.answers.items():
-        if id not in open_ids:
-            raise UsageError(
-                f"run {session.run_id!r} does not wait for {id!r}",
-                hint=f"the open ones: {there}",
-                questions=tuple(open_ids),
-            )
-        session.ledger.given[id] = answer
+def answers_by_id(
+    run_id: str, asked: Sequence[str], answer: Any, answers: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """The answers of a resume by id; a `UsageError` for one that nothing *asked*."""
+    facts: dict[str, Any] = {"questions": tuple(asked)}
+    facts["hint"] = f"give answers={{id: answer}}; the open ones: {', '.join(asked) or 'none'}"
+    if answer is not NOTHING:
+        if len(asked) != 1:
+            what = f"answer= is for one question, and run {run_id!r} waits for {len(asked)}"
+            raise UsageError(what, **facts)
+        answers = {**answers, asked[0]: answer}
+    for id in answers:
+        if id not in asked:
+            raise UsageError(f"run {run_id!r} does not wait for {id!r}", **facts)
+    return answers

@@ -9,10 +9,10 @@ import msgspec
 
 from holdfast.checkpoint.journal import Note
 from holdfast.core.records import Header
-from holdfast.errors import NotFoundError
 from holdfast.storage.base import RunInfo
 from holdfast.web.forms import Field, Given
 from holdfast.web.site import Site
+from holdfast.web.views import run_of
 
 
 class ActionPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,10 +63,7 @@ def page_of(run_id: str, at: int | None = None) -> str:
 
 def run_in(site: Site, given: Given) -> RunInfo:
     """The run that a form or an address names."""
-    run = site.manager.reader.run(given.get("id", ""))
-    if run is None:
-        raise NotFoundError(f"there is no run {given.get('id', '')!r}")
-    return run
+    return run_of(site.manager, given.get("id", ""))
 
 
 def checkpoint_in(site: Site, given: Given) -> Header:

@@ -12,6 +12,7 @@ from holdfast.web.views.run_view import Costs as Costs
 from holdfast.web.views.run_view import RunView as RunView
 from holdfast.web.views.run_view import last_writers as last_writers
 from holdfast.web.views.run_view import read_run as read_run
+from holdfast.web.views.run_view import run_of as run_of
 from holdfast.web.views.run_view import state_at as state_at
 from holdfast.web.views.survey import Surveys as Surveys
 from holdfast.web.views.time_drawing import draw_times as draw_times

@@ -65,13 +65,19 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     """The runs of agents inside this one, the newest first."""
 
 
+def run_of(manager: CheckpointManager, run_id: str) -> RunInfo:
+    """The run with that id, or a `NotFoundError`."""
+    run = manager.reader.run(run_id)
+    if run is None:
+        raise NotFoundError(f"there is no run {run_id!r}", run_id=run_id)
+    return run
+
+
 def read_run(
     manager: CheckpointManager, run_id: str, *, at: int | None, step: int | None, nested: bool
 ) -> RunView:
     """A run with the checkpoint at record *at*, of *step*, or the newest chosen."""
-    run = manager.reader.run(run_id)
-    if run is None:
-        raise NotFoundError(f"there is no run {run_id!r}", run_id=run_id)
+    run = run_of(manager, run_id)
     scope = None if nested else ""
     if at is None and step is not None:
         at = _record_of_step(manager, run, step, scope)
