@@ -18,14 +18,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from holdfast.checkpoint.manager import CheckpointManager
 from holdfast.core.records import Header
 from holdfast.errors import NotFoundError, UsageError
 from holdfast.storage.base import RecordQuery, RunInfo, RunQuery
-
-if TYPE_CHECKING:
-    from holdfast.checkpoint.manager import CheckpointManager
 
 _ADDRESS = re.compile(r"(?P<run>.*?)(?:@(?P<step>[0-9]{1,18}))?(?:~(?P<back>[0-9]{0,9}))?", re.S)
 _PATH = re.compile(r"(?P<address>.*):(?P<path>(?:state|metadata)(?:[.\[].*)?)", re.S)

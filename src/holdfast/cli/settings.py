@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from holdfast.config import read_config
+from holdfast.core.policy import Rules
 from holdfast.errors import NotFoundError, UsageError
 from holdfast.storage.addresses import mask_url, place_of
 from holdfast.storage.registry import configured_storage
-
-if TYPE_CHECKING:
-    from holdfast.core.policy import Rules
 
 
 class Value(NamedTuple):
@@ -33,8 +31,6 @@ class CallSettings(NamedTuple):
 
     def rules(self) -> Rules:
         """The retention rules; empty ones if there are none."""
-        from holdfast.core.policy import Rules
-
         try:
             return Rules.from_mapping(self.retention.value)
         except UsageError as error:

@@ -13,18 +13,19 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
+from holdfast.checkpoint.hooks import redacting_hooks
+from holdfast.checkpoint.manager import CheckpointManager
 from holdfast.cli.framework.args import Argument, CommandSignature, Option, parameter, parameters_of
 from holdfast.cli.framework.exits import ConfirmationError
 from holdfast.cli.framework.terminal import Terminal, plain, safe_json
 from holdfast.cli.settings import CallSettings, check_exists, load_settings
 from holdfast.errors import UsageError
 from holdfast.storage.addresses import mask_url
+from holdfast.storage.base import Storage
 
 if TYPE_CHECKING:
-    from holdfast.checkpoint.manager import CheckpointManager
     from holdfast.cli.addresses import Finder
     from holdfast.cli.framework.documents import Document
-    from holdfast.storage.base import Storage
 
 T = TypeVar("T")
 Blocks = Callable[[], Iterable[object]]
@@ -79,9 +80,6 @@ class Cli:
 
     def open(self, **options: Any) -> CheckpointManager:
         """A manager over the storage, which is created if it does not exist."""
-        from holdfast.checkpoint.hooks import redacting_hooks
-        from holdfast.checkpoint.manager import CheckpointManager
-
         if self.settings.redact:
             options.setdefault("hook_manager", redacting_hooks())
         manager = CheckpointManager(self.settings.storage.value, **options)

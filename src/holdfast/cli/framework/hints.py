@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from holdfast.checkpoint.manager import CheckpointManager
 from holdfast.errors import HoldfastError
+from holdfast.storage.base import RunInfo
 
 if TYPE_CHECKING:
-    from holdfast.checkpoint.manager import CheckpointManager
     from holdfast.cli.framework.base import Cli
-    from holdfast.storage.base import RunInfo
 
 _LANGGRAPH = "graph.invoke(None, config) resumes the thread"
 

@@ -13,6 +13,7 @@ from holdfast.checkpoint.manager import CheckpointManager
 from holdfast.cli import framework as ui
 from holdfast.core.records import Header
 from holdfast.core.values import Nature
+from holdfast.runtime.resume import edited
 
 
 class Fork(ui.Document, kw_only=True, tag="fork"):
@@ -65,8 +66,6 @@ def fork_from(
 
 
 def _change(edit: dict[str, Any]) -> Callable[[Loaded, CheckpointDraft], CheckpointDraft]:
-    from holdfast.runtime.resume import edited
-
     graph_change = edited(edit)
 
     def change(loaded: Loaded, draft: CheckpointDraft) -> CheckpointDraft:

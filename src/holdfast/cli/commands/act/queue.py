@@ -11,6 +11,16 @@ import msgspec
 from holdfast.cli import framework as ui
 from holdfast.core.policy import QueueEntry, QueueInfo, QueueSettings, Unserved, WorkerProcess
 from holdfast.errors import NotFoundError, UsageError
+from holdfast.executors import (
+    cancel,
+    list_workers,
+    queue_entries,
+    queues,
+    rebuild_queues,
+    requeue,
+    set_queue,
+    unserved,
+)
 from holdfast.storage.addresses import nearest
 
 
@@ -158,8 +168,6 @@ def _limits(
 
 
 def _list(cli: ui.Cli) -> None:
-    from holdfast.executors import queues, unserved
-
     found, left = queues(cli.manager), unserved(cli.manager)
 
     def text() -> Iterator[object]:
@@ -192,8 +200,6 @@ def _limit_text(settings: QueueSettings) -> str:
 
 
 def _show(cli: ui.Cli, name: str, state: str | None, limit: int) -> None:
-    from holdfast.executors import queue_entries, queues
-
     states = ("ready", "waiting", "running", "dead", "cancelled")
     if state is not None and state not in states:
         raise UsageError(f"there is no state {state!r}", hint=", ".join(states))
@@ -231,8 +237,6 @@ def _entries(document: QueueDocument) -> Iterator[object]:
 
 
 def _workers(cli: ui.Cli) -> None:
-    from holdfast.executors import list_workers
-
     found = list_workers(cli.manager)
 
     def name(one: WorkerProcess) -> ui.Cell:
@@ -255,8 +259,6 @@ def _workers(cli: ui.Cli) -> None:
 
 
 def _change(cli: ui.Cli, name: str, **changes: Any) -> None:
-    from holdfast.executors import queues, set_queue
-
     known = {one.name: one.settings for one in queues(cli.manager)}
     settings = msgspec.structs.replace(known.get(name, QueueSettings()), **changes)
     set_queue(name, settings, storage=cli.manager)
@@ -265,8 +267,6 @@ def _change(cli: ui.Cli, name: str, **changes: Any) -> None:
 
 
 def _requeue(cli: ui.Cli, runs: list[str], *, all_dead: bool) -> None:
-    from holdfast.executors import queue_entries, requeue
-
     if all_dead:
         dead = queue_entries(state="dead", storage=cli.manager)
         runs = [*dict.fromkeys([*runs, *(entry.run_id for entry in dead)])]
@@ -276,8 +276,6 @@ def _requeue(cli: ui.Cli, runs: list[str], *, all_dead: bool) -> None:
 
 
 def _cancel(cli: ui.Cli, runs: list[str]) -> None:
-    from holdfast.executors import cancel
-
     if not runs:
         raise UsageError("no run is named", hint="holdfast queue cancel RUN")
     _change_each(cli, runs, cancel, "cancelled")
@@ -291,7 +289,5 @@ def _change_each(cli: ui.Cli, runs: list[str], change: Callable[..., Any], word:
 
 
 def _rebuild(cli: ui.Cli) -> None:
-    from holdfast.executors import rebuild_queues
-
     count = rebuild_queues(cli.manager)
     cli.give(Requeued(runs=[], entries=count), lambda: [f"{count} queued runs"])

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import nullcontext, redirect_stdout
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from holdfast.checkpoint.manager import StateManager
 from holdfast.cli import framework as ui
 from holdfast.cli.commands.act.waiting import effect_choices
 from holdfast.core.records import Header
 from holdfast.errors import HoldfastError, RunError, Signal, UsageError
+from holdfast.runtime.resume import Resumable, ResumePlan, explain, load_resumable
 from holdfast.storage.base import RecordQuery, RunInfo, Storage
-
-if TYPE_CHECKING:
-    from holdfast.runtime.resume import Resumable, ResumePlan
 
 Outcome = Literal["planned", "completed", "waiting", "ended"]
 
@@ -56,8 +54,6 @@ def resume(
     will happen is printed first. A module that only the run itself names is imported after a
     confirmation. --dry-run imports nothing.
     """
-    from holdfast.runtime.resume import load_resumable
-
     found = cli.finder.run(run)
     earlier = cli.finder.earlier(run)
     if earlier is not None and earlier.scope:
@@ -106,8 +102,6 @@ def _recorded(cli: ui.Cli, run: RunInfo) -> str:
 
 def _explain(cli: ui.Cli, found: RunInfo, where: str, earlier: Header | None) -> int:
     """Print what would happen, from the journal alone: no user code is imported."""
-    from holdfast.runtime.resume import explain
-
     plan = explain(cli.manager.reader, None, found.run_id)
     said = _say(cli, plan, earlier, now=False)
     cli.say(f"would import {where}; whether it fits the run is checked only then")

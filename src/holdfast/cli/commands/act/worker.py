@@ -7,13 +7,11 @@ import signal
 import threading
 import time
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from holdfast.cli import framework as ui
 from holdfast.errors import UsageError
-
-if TYPE_CHECKING:
-    from holdfast.executors import Worker
+from holdfast.executors import Worker, schedules_in, serve_metrics, served_by
 
 _LETTING_GO = 2.0
 """Seconds that the process takes at most to let go of its runs when it ends."""
@@ -62,8 +60,6 @@ def worker(
 
     Each event is a line of JSON on stdout.
     """
-    from holdfast.executors import Worker, schedules_in, serve_metrics, served_by
-
     ui.import_from_here()
     names = [name.strip() for name in queues.split(",") if name.strip()]
     if not names:

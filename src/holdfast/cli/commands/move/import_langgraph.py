@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast.cli import framework as ui
 from holdfast.errors import MissingExtraError, UsageError
+from holdfast.runtime.resume import load_object
 from holdfast.storage.addresses import mask_url
 
 _KINDS = ("sqlite", "postgres")
@@ -63,8 +64,6 @@ def import_langgraph(
 def _imported(
     cli: ui.Cli, kind: str, url: str, threads: list[str] | None, types: list[str], name: str
 ) -> Iterator[Any]:
-    from holdfast.runtime.resume import load_object
-
     try:
         from holdfast.integrations.langgraph import HoldfastSaver, check_file, import_threads
     except ModuleNotFoundError as error:

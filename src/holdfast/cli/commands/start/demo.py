@@ -15,6 +15,7 @@ from holdfast.checkpoint.manager import CheckpointManager, StateManager
 from holdfast.cli import framework as ui
 from holdfast.cli.demo.job import PAGES
 from holdfast.errors import ConflictError, StepError
+from holdfast.runtime.resume import edited
 
 _ADDRESS = "sqlite:///.holdfast/demo.db"
 _KILL_AFTER = 9
@@ -110,7 +111,6 @@ def _start(tell: Callable[..., None], words: list[str], kill_after: int | None =
 def make_runs(manager: CheckpointManager) -> None:
     """A completed, a failed, a waiting and a forked run of one graph."""
     from holdfast.cli.demo.graph import graph as bare
-    from holdfast.runtime.resume import edited
 
     saver = StateManager(manager.storage)
     graph = bare.over(saver)
