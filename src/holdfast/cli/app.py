@@ -139,11 +139,7 @@ def _run(words: list[str], terminal: Terminal) -> int:
     options, name, rest = _split(words)
     if name is None:
         return _without_command(options, terminal)
-    loaded = load(name)
-    if isinstance(loaded, str):
-        terminal.say(Cell("holdfast: ", "bold red"), loaded)
-        return exits.USAGE
-    code = loaded([*options, *rest], terminal)
+    code = load(name)([*options, *rest], terminal)
     terminal.stdout.flush()
     return code
 
@@ -174,13 +170,15 @@ def help_text() -> str:
     return _HELP.format(first=first, groups=groups)
 
 
-def load(name: str) -> Command | str:
-    """The command of that name; if there is none, a text that says so."""
+def load(name: str) -> Command:
+    """The command of that name; a `UsageError` if there is none."""
     entry = COMMANDS.get(name)
     if entry is None:
+        from holdfast.errors import UsageError
         from holdfast.storage.addresses import nearest
 
-        return f"there is no command {plain(name)!r} ({nearest(name, COMMANDS)}holdfast --help)"
+        hint = f"{nearest(name, COMMANDS)}holdfast --help"
+        raise UsageError(f"there is no command {plain(name)!r}", hint=hint)
     spelled = "import_" if name == "import" else name.replace("-", "_")
     module = import_module(f"holdfast.cli.commands.{entry.group.lower()}.{spelled}")
     found: Command = getattr(module, spelled)

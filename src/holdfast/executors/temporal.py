@@ -93,7 +93,7 @@ class _Loop:
         self._loop.close()
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class _Starter:
     """Starts the workflow of a run on a server."""
 

@@ -74,6 +74,15 @@ def is_async(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
 
 
+def truth_of(value: Any, problem: str, hint: str) -> bool:
+    """The truth of a function's result; a `UsageError` if it would have to be awaited."""
+    if inspect.isawaitable(value):
+        if inspect.iscoroutine(value):
+            value.close()
+        raise UsageError(problem, hint=hint)
+    return bool(value)
+
+
 def check_task(task: Any) -> None:
     """Refuse a task that is no text, before anything is saved."""
     if not isinstance(task, str):

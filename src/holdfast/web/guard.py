@@ -44,7 +44,7 @@ class Visitor(NamedTuple):
     form_token: str
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Guard:
     """Checks Host, sign-in, Origin, form token, size and time of a request.
 

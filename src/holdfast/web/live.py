@@ -128,9 +128,9 @@ def _newest(storage: Storage, is_known: Callable[[str], bool], limit: int) -> li
 
 def _after(storage: Storage, seen: str) -> list[Event]:
     """The records after the *seen* one, oldest first; the newest if not stated."""
+    newest = RecordQuery(limit=1, notes=True)
     if not seen:
-        newest = storage.headers(RecordQuery(limit=1, notes=True))
-        return [(header.id, _told(header)) for header in newest]
+        return [(header.id, _told(header)) for header in storage.headers(newest)]
     is_older = False
 
     def is_known(id: str) -> bool:
@@ -140,8 +140,7 @@ def _after(storage: Storage, seen: str) -> list[Event]:
 
     found = _newest(storage, is_known, _WINDOW)
     if found is None or not is_older:
-        newest = storage.headers(RecordQuery(limit=1, notes=True))
-        return [(header.id, None) for header in newest]
+        return [(header.id, None) for header in storage.headers(newest)]
     return [(header.id, _told(header)) for header in found]
 
 

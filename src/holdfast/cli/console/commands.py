@@ -42,9 +42,7 @@ class Commands:
         if not self._fleet.checkpointing:
             raise UsageError("this fleet saves nothing", hint="give it a checkpoint_storage")
         with CheckpointManager(self._manager.storage) as manager:
-            found = load(command.name)
-            assert not isinstance(found, str)
-            found(command.arguments, self._console.terminal, manager=manager)
+            load(command.name)(command.arguments, self._console.terminal, manager=manager)
 
     async def _help(self, command: ConsoleCommand) -> None:
         if command.arguments:

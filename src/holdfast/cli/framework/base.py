@@ -221,6 +221,5 @@ def import_modules(names: Iterable[str]) -> None:
             raise UsageError(f"{name} cannot be imported: {error}") from error
 
 
-def command(function: Callable[..., int | None]) -> Command:
-    """Make a command of a function whose first parameter is a `Cli`."""
-    return Command(function)
+command = Command
+"""Decorates a function whose first parameter is a `Cli`."""

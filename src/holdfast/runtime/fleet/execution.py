@@ -16,7 +16,6 @@ from holdfast.core.state import State
 from holdfast.errors import Drained, HoldfastError, Interrupted, UsageError
 from holdfast.runtime.graph import EndRun, StateGraph
 from holdfast.runtime.result import Spent, spent_before
-from holdfast.runtime.resume import Saved
 from holdfast.runtime.tools import ApprovalHandler, ApprovalRequest, expired, requests_in
 from holdfast.runtime.watch import Event, Listener
 
@@ -55,7 +54,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """Rounds completed by then, none of which is repeated."""
     waited: float
     """Seconds before it was resumed."""
-    saved: Saved
+    saved: Spent
     """Time, tokens and dollars that starting over would have cost again."""
 
     def __str__(self) -> str:

@@ -8,10 +8,9 @@ from typing import Any
 
 import msgspec
 
-from holdfast.checkpoint.effects import CURRENT_STEP, args_digest, shown
+from holdfast.checkpoint.effects import CURRENT_STEP, args_digest
 from holdfast.core.state import Lineage, State
 from holdfast.core.values import decode
-from holdfast.errors import StepError
 from holdfast.runtime.graph.items import Parts, Progressed, call, other_items, report
 from holdfast.runtime.graph.node_result import PASS_THROUGH_ERRORS, applied
 
@@ -64,7 +63,8 @@ async def process_chain(
             say("chain.complete", steps_completed=index, error=True, error_type=kind)
             if isinstance(error, PASS_THROUGH_ERRORS):
                 raise
-            raise _failure(parts, index, items[index], value, error) from error
+            facts = {"index": index, "item": items[index], "state": value, "steps": index}
+            raise parts.failure(f"item {index} of the chain failed", error, **facts) from error
         finally:
             CURRENT_STEP.reset(token)
         await kept.keep(index, value)
@@ -74,19 +74,6 @@ async def process_chain(
         report(progress, index + 1, len(items), value)
     say("chain.complete", steps_completed=len(items), error=False, error_type=None)
     return ChainResult(value, len(items), tuple(captured))
-
-
-def _failure(parts: Parts, index: int, item: Any, value: Any, error: Exception) -> StepError:
-    return StepError(
-        f"item {index} of the chain failed: {shown(error)}",
-        hint=getattr(error, "hint", ""),
-        node=parts.node,
-        index=index,
-        item=item,
-        state=value,
-        steps=index,
-        path=(),
-    )
 
 
 class _Values:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from holdfast.checkpoint.effects import CURRENT_STEP, shown
+from holdfast.checkpoint.effects import CURRENT_STEP
 from holdfast.core.state import State
 from holdfast.core.values import decode
-from holdfast.errors import StepError, UsageError
+from holdfast.errors import UsageError
 from holdfast.runtime.graph.items import Parts, call
 from holdfast.runtime.graph.node_result import PASS_THROUGH_ERRORS
 
@@ -32,8 +32,9 @@ async def process_conditional(
     route = await _chosen(parts, state, choose)
     say("route.select", route=route, has_default=default is not None)
     handler = routes.get(route, default)
+    good = state if isinstance(state, State) else None
     if handler is None:
-        raise _failure(parts, route, state, f"there is no route {route!r}")
+        raise parts.failure(f"there is no route {route!r}", route=route, state=good)
     token = CURRENT_STEP.set(parts.at(1))
     try:
         result = await call(handler, state)
@@ -41,7 +42,7 @@ async def process_conditional(
         say("route.execute", route=route, error=type(error).__name__)
         if isinstance(error, PASS_THROUGH_ERRORS):
             raise
-        raise _failure(parts, route, state, f"route {route!r} failed: {shown(error)}") from error
+        raise parts.failure(f"route {route!r} failed", error, route=route, state=good) from error
     finally:
         CURRENT_STEP.reset(token)
     say("route.execute", route=route, error=None)
@@ -54,11 +55,7 @@ async def _chosen(parts: Parts, state: Any, choose: Callable[[Any], Any]) -> str
         return decode(bytes(known.value))  # type: ignore[no-any-return]
     route = await call(choose, state)
     if not isinstance(route, str):
-        raise _failure(parts, repr(route), state, f"a route is a string, not {route!r}")
+        good = state if isinstance(state, State) else None
+        raise parts.failure(f"a route is a string, not {route!r}", route=repr(route), state=good)
     await parts.keep("route", "", route, 0)
     return route
-
-
-def _failure(parts: Parts, route: str, state: Any, what: str) -> StepError:
-    good = state if isinstance(state, State) else None
-    return StepError(what, node=parts.node, route=route, state=good, path=())

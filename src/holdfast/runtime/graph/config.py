@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -17,7 +16,7 @@ from holdfast.core.policy import Triggers, check_above_zero
 from holdfast.core.records import check_run_id
 from holdfast.core.state import State
 from holdfast.errors import UsageError
-from holdfast.runtime.checks import check_fields, check_keys, is_async
+from holdfast.runtime.checks import check_fields, check_keys, is_async, truth_of
 from holdfast.runtime.watch import Observer
 from holdfast.storage.base import Storage
 
@@ -102,12 +101,7 @@ class CheckpointConfig:
 
     def _is_due(self, state: State) -> bool:
         assert self.when is not None
-        due: Any = self.when(state)
-        if inspect.isawaitable(due):
-            if inspect.iscoroutine(due):
-                due.close()
-            raise UsageError("when= returned an awaitable", hint="give a plain function")
-        return bool(due)
+        return truth_of(self.when(state), "when= returned an awaitable", "give a plain function")
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -10,7 +9,7 @@ import msgspec
 
 from holdfast.core.state import State
 from holdfast.errors import UsageError
-from holdfast.runtime.checks import is_async
+from holdfast.runtime.checks import is_async, truth_of
 
 Predicate: TypeAlias = Callable[[State], bool | Awaitable[bool]]
 
@@ -103,9 +102,4 @@ def _check(*predicates: Any) -> None:
 
 
 def _truth(predicate: Predicate, state: State) -> bool:
-    value = predicate(state)
-    if inspect.isawaitable(value):
-        if inspect.iscoroutine(value):
-            value.close()
-        raise UsageError(f"predicate {describe(predicate)!r} is async", hint=_PLAIN)
-    return bool(value)
+    return truth_of(predicate(state), f"predicate {describe(predicate)!r} is async", _PLAIN)

@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from holdfast.checkpoint.effects import CURRENT_STEP, AwaitsAll, Item, StepContext
+from holdfast.checkpoint.effects import CURRENT_STEP, AwaitsAll, Item, StepContext, shown
 from holdfast.core.values import encode
-from holdfast.errors import ShapeError
+from holdfast.errors import ShapeError, StepError
 
 logger = logging.getLogger("holdfast.graph")
 
@@ -43,6 +43,11 @@ class Parts:
             text = msgspec.Raw(encode(value))
             entry = Item(id=f"{self.scope}[{key}]", args=digest, value=text)
             await self.session.ledger.write(entry, self.at(at).spot)
+
+    def failure(self, what: str, error: Exception | None = None, **facts: Any) -> StepError:
+        """The error of a part that failed; it keeps the hint of its cause."""
+        what = what if error is None else f"{what}: {shown(error)}"
+        return StepError(what, hint=getattr(error, "hint", ""), node=self.node, path=(), **facts)
 
     def at(self, index: int) -> StepContext:
         """The context of part *index*."""

@@ -23,7 +23,7 @@ Items: TypeAlias = str | Sequence[Any] | Callable[[State], Sequence[Any]]
 """The items, the key of the state that holds them, or a function of the state."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ChainNode:
     """Applies *processor* to the state once for each item, in order.
 
@@ -86,7 +86,7 @@ class ParallelNode:
         return {self._into: result.results}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ConditionalNode:
     """Calls the one of *routes* that *choose* names; *default* for no such route."""
 

@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.checkpoint.effects import CURRENT_STEP, args_digest, shown
 from holdfast.core.values import decode
-from holdfast.errors import Interrupted, RunError, StepError, UsageError
+from holdfast.errors import Interrupted, RunError, UsageError
 from holdfast.runtime.graph.items import Parts, Progressed, call, other_items, report
 from holdfast.runtime.graph.node_result import PASS_THROUGH_ERRORS
 
@@ -135,7 +135,9 @@ class _Batch(msgspec.Struct, eq=False):
         failures = [task.exception() for task in tasks if not task.cancelled()]
         for failure in failures:
             if isinstance(failure, _Failed):
-                raise self._failure(failure.index) from self._errors[failure.index]
+                index, error = failure.index, self._errors[failure.index]
+                facts = {"index": index, "item": self.items[index], "state": None}
+                raise self._parts.failure(f"item {index} failed", error, **facts) from error
             if failure is not None:
                 raise failure
 
@@ -168,17 +170,6 @@ class _Batch(msgspec.Struct, eq=False):
             await self._parts.keep(index, self._digests[index], value, index)
         self._results[index] = value
         self._completed += 1
-
-    def _failure(self, index: int) -> StepError:
-        return StepError(
-            f"item {index} failed: {shown(self._errors[index])}",
-            hint=getattr(self._errors[index], "hint", ""),
-            node=self._parts.node,
-            index=index,
-            item=self.items[index],
-            state=None,
-            path=(),
-        )
 
     def _judge(self) -> None:
         if self._waiting:

@@ -5,8 +5,8 @@ from holdfast.runtime.resume.entry_points import load_object as load_object
 from holdfast.runtime.resume.entry_points import load_resumable as load_resumable
 from holdfast.runtime.resume.entry_points import module_of_caller as module_of_caller
 from holdfast.runtime.resume.entry_points import module_that_makes as module_that_makes
+from holdfast.runtime.resume.explanation import IN_DOUBT as IN_DOUBT
 from holdfast.runtime.resume.explanation import ResumePlan as ResumePlan
-from holdfast.runtime.resume.explanation import Saved as Saved
 from holdfast.runtime.resume.explanation import explain as explain
 from holdfast.runtime.resume.forks import Parting as Parting
 from holdfast.runtime.resume.forks import edited as edited

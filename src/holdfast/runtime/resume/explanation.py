@@ -25,28 +25,21 @@ from holdfast.checkpoint.journal import Loaded, Note, Reader
 from holdfast.core.records import Header
 from holdfast.errors import HoldfastError, LeaseHeldError
 from holdfast.runtime.graph import Plan, Progress, difference, read_progress
+from holdfast.runtime.result import Spent, spent_on
 from holdfast.runtime.resume.target import find_run, find_target
 from holdfast.storage.base import RecordQuery, RunInfo
 
 
-class Saved(msgspec.Struct, frozen=True):
-    """Time, tokens and dollars that a resume does not spend again."""
-
-    seconds: float = 0.0
-    tokens: int = 0
-    dollars: float = 0.0
-
-    def tell(self) -> str:
-        """
-        >>> Saved(2.5).tell(), Saved(61, 1200, 0.0412).tell()
-        ('saves 2.5 s', 'saves 61.0 s, 1,200 tokens, $0.041')
-        """
-        parts = [f"saves {self.seconds:.1f} s"]
-        if self.tokens:
-            parts.append(f"{self.tokens:,} tokens")
-        if self.dollars:
-            parts.append(f"${self.dollars:.3f}")
-        return ", ".join(parts)
+def _tell_saved(spent: Spent) -> str:
+    """
+    >>> _tell_saved(Spent(seconds=61, tokens=1200, dollars=0.0412))
+    'saves 61.0 s, 1,200 tokens, $0.041'
+    >>> _tell_saved(Spent(seconds=2.5))
+    'saves 2.5 s'
+    """
+    tokens = f", {spent.tokens:,} tokens" if spent.tokens else ""
+    dollars = f", ${spent.dollars:.3f}" if spent.dollars else ""
+    return f"saves {spent.seconds:.1f} s{tokens}{dollars}"
 
 
 class ResumePlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,7 +65,7 @@ class ResumePlan(msgspec.Struct, frozen=True, kw_only=True):
     in_doubt: tuple[Waiting, ...] = ()
     """Effects that began and whose outcome is unknown, each with its policy."""
     questions: tuple[Waiting, ...] = ()
-    saves: Saved = Saved()
+    saves: Spent = Spent()
     """Time, tokens and dollars of everything that is not repeated."""
     error: str = ""
     """Text of the failure that ended the run."""
@@ -105,9 +98,9 @@ class ResumePlan(msgspec.Struct, frozen=True, kw_only=True):
             if what:
                 lines.append(f"{word}: {', '.join(what)}")
         for one in self.in_doubt:
-            lines.append(f"in doubt: {one.id}, and {_DO[one.policy][now]}")
+            lines.append(f"in doubt: {one.id}, and {IN_DOUBT[one.policy][now]}")
         lines += [_tell_waiting(one) for one in self.questions]
-        lines.append(self.saves.tell())
+        lines.append(_tell_saved(self.saves))
         if self.problem:
             lines.append(f"but not now: {self.problem}")
         return "\n".join(lines)
@@ -134,7 +127,7 @@ _LISTED = 8
 """Recorded calls that are listed by their ids, at most."""
 
 
-_DO = {
+IN_DOUBT = {
     "retry": ("would be called again with the same key", "is called again with the same key"),
     "probe": ("would be looked up outside", "is looked up outside"),
     "ask": (
@@ -160,14 +153,15 @@ def explain(reader: Reader, plan: Plan | None, run_id: str) -> ResumePlan:
     notes = read_notes(reader, newest, run.seq)
     effects = {note.content.id: note for note in notes if note.kind == "effect"}
     answered = {note.content.id for note in notes if note.kind == "answer"}
-    asked = {
-        note.content.id: note
-        for note in notes
-        if note.kind == "question" and not note.content.expired
-    }
+    asked = [note for note in notes if note.kind == "question" and not note.content.expired]
+    unsettled = [
+        *(one for one in effects.values() if not one.content.done and not one.content.repeat),
+        *({one.content.id: one for one in asked if one.content.id not in answered}.values()),
+    ]
     completed = newest.status == "completed"
     steps = {(note.step, note.node or "") for note in notes if not note.scope}
-    inside = [] if completed else waiting_inside(reader, run.run_id)
+    waiting = [waiting_of(run.run_id, note) for note in unsettled]
+    waiting += [] if completed else waiting_inside(reader, run.run_id)
     return ResumePlan(
         run_id=run.run_id,
         status=newest.status,
@@ -178,20 +172,8 @@ def explain(reader: Reader, plan: Plan | None, run_id: str) -> ResumePlan:
         skipped=tuple(progress.path),
         inside=() if completed else tuple(_inside(reader, run, newest, progress)),
         reused=tuple(id for id, note in effects.items() if note.content.done),
-        in_doubt=(
-            *(
-                waiting_of(run.run_id, note)
-                for note in effects.values()
-                if not note.content.done and not note.content.repeat
-            ),
-            *(one for one in inside if one.kind == "effect"),
-        ),
-        questions=_not_over(
-            [
-                *(waiting_of(run.run_id, note) for id, note in asked.items() if id not in answered),
-                *(one for one in inside if one.kind == "question"),
-            ]
-        ),
+        in_doubt=tuple(one for one in waiting if one.kind == "effect"),
+        questions=_not_over([one for one in waiting if one.kind == "question"]),
         saves=_saved(reader, run, progress, notes),
         error=progress.error,
         problem=_problem(reader, plan, newest, progress),
@@ -216,11 +198,7 @@ def _explain_workflow(reader: Reader, run: RunInfo, loaded: Loaded) -> ResumePla
         reused=tuple(one.id for one in done),
         in_doubt=tuple(one for one in waiting if one.kind == "effect"),
         questions=_not_over([one for one in waiting if one.kind != "effect"]),
-        saves=Saved(
-            seconds=sum(one.seconds for one in done),
-            tokens=sum(one.tokens for one in done),
-            dollars=sum(one.dollars for one in done),
-        ),
+        saves=spent_on(done),
         error=failure_in(newest, loaded.extras[-1]),
         problem="" if completed else _held(reader, run.run_id),
     )
@@ -232,7 +210,7 @@ def _not_over(waiting: list[Waiting]) -> tuple[Waiting, ...]:
     return tuple(one for one in waiting if one.until is None or one.until > now)
 
 
-def _saved(reader: Reader, run: RunInfo, progress: Progress, notes: Sequence[Note]) -> Saved:
+def _saved(reader: Reader, run: RunInfo, progress: Progress, notes: Sequence[Note]) -> Spent:
     """Sum up the recorded effects by their headers, and *notes* of the open step."""
     find = functools.partial(RecordQuery, run_id=run.run_id, notes=True)
     branches = [*reader.storage.headers(find(kind=BRANCH))][::-1]
@@ -249,7 +227,7 @@ def _saved(reader: Reader, run: RunInfo, progress: Progress, notes: Sequence[Not
         for note in done.values()
         if note.content.done and note.content.error is None and not note.scope
     )
-    return Saved(progress.elapsed + inside, tokens, dollars)
+    return Spent(seconds=progress.elapsed + inside, tokens=tokens, dollars=dollars)
 
 
 def _inside(reader: Reader, run: RunInfo, newest: Header, progress: Progress) -> list[str]:

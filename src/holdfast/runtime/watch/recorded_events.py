@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Generator, Iterator
+from dataclasses import dataclass
 from typing import Any
-
-import msgspec
 
 from holdfast.checkpoint.effects import call_context
 from holdfast.checkpoint.inspect import status_of_run, view_note
@@ -63,7 +62,8 @@ def events(
     return RunEvents(run_id, since, follow, storage)
 
 
-class RunEvents(msgspec.Struct, frozen=True):
+@dataclass(frozen=True, eq=False, repr=False)
+class RunEvents:
     """The recorded events of one run; made by `holdfast.events`."""
 
     _run_id: str

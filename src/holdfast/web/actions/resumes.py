@@ -16,7 +16,7 @@ from holdfast.cli.commands.act import rewind_text
 from holdfast.cli.framework import money, recorded_entry
 from holdfast.core.records import Header
 from holdfast.errors import ConflictError, HoldfastError, UsageError
-from holdfast.runtime.resume import ResumePlan, explain
+from holdfast.runtime.resume import IN_DOUBT, ResumePlan, explain
 from holdfast.storage.base import RunInfo, RunQuery
 from holdfast.web.actions.plan import (
     Action,
@@ -30,12 +30,6 @@ from holdfast.web.forms import Given
 from holdfast.web.site import Site
 
 _LISTED = 60
-_POLICIES = {
-    "retry": "is called again with the same key",
-    "probe": "is looked up outside",
-    "ask": "the run waits until someone states what happened",
-    "fail": "the run fails",
-}
 
 
 class ResumeProcesses:
@@ -147,7 +141,7 @@ class ResumeAction(Action):
         rows += [("step", node, "runs again: it had begun") for node in plan.again]
         rows += [("inside", one, "continues") for one in plan.inside]
         rows += [("effect", one, "its recorded outcome is returned") for one in plan.reused]
-        rows += [("effect", one.id, _POLICIES[one.policy]) for one in plan.in_doubt]
+        rows += [("effect", one.id, IN_DOUBT[one.policy][True]) for one in plan.in_doubt]
         rows += [(one.kind, one.id, _wait(one)) for one in plan.questions]
         rows += [
             ("step", f"{node} x{count}" if count > 1 else node, "is not executed again")

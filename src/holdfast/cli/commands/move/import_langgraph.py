@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import msgspec
 
 from holdfast.cli import framework as ui
-from holdfast.errors import MissingExtraError, UsageError
+from holdfast.errors import UsageError
+from holdfast.lazy import extra
 from holdfast.runtime.resume import load_object
 from holdfast.storage.addresses import mask_url
 
@@ -64,12 +65,8 @@ def import_langgraph(
 def _imported(
     cli: ui.Cli, kind: str, url: str, threads: list[str] | None, types: list[str], name: str
 ) -> Iterator[Any]:
-    try:
+    with extra("langgraph", "LangGraph is not installed"):
         from holdfast.integrations.langgraph import HoldfastSaver, check_file, import_threads
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(
-            "LangGraph is not installed", hint="pip install 'holdfast[langgraph]'"
-        ) from error
     ui.import_from_here()
     classes = [load_object(entry) for entry in types]
     for entry, cls in zip(types, classes, strict=True):

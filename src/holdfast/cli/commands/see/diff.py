@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Annotated, Any
 
@@ -77,20 +78,17 @@ def read_diff(manager: CheckpointManager, a: Header, b: Header) -> Diff:
     reader = manager.reader
     before, after = reader.load_visible(a), reader.load_visible(b)
     changes = ui.change_rows(changes_between(before, after))
-    appended: dict[str, int] = {}
     for row in changes:
         if row.op != "add":
             row.old = ui.raw(_old(before, row.path))
-        if row.path.endswith("/-"):
-            place = row.path.removesuffix("/-")
-            appended[place] = appended.get(place, 0) + 1
+    ends = [row.path for row in changes if row.path.endswith("/-")]
     costs = [spent(manager.storage, header.run_id, header.seq) for header in (a, b)]
     return Diff(
         a=ui.CheckpointInfo.of(a),
         b=ui.CheckpointInfo.of(b),
         changes=changes,
         keys=list(dict.fromkeys(ui.keys_of(row.path)[0] for row in changes)),
-        appended=appended,
+        appended=dict(Counter(path.removesuffix("/-") for path in ends)),
         tokens=costs[1].tokens - costs[0].tokens,
         dollars=costs[1].dollars - costs[0].dollars,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import Annotated
 
 from holdfast.checkpoint.inspect import TimelineEntry, entries_from, status_of_run, timeline
@@ -67,11 +68,8 @@ def watch(
 
 
 def _since(manager: CheckpointManager, run: RunInfo, first: int) -> list[TimelineEntry]:
-    headers = []
-    for header in manager.storage.headers(RecordQuery(run_id=run.run_id, scope="")):
-        if header.seq < first:
-            break
-        headers.append(header)
+    newest_first = manager.storage.headers(RecordQuery(run_id=run.run_id, scope=""))
+    headers = [*takewhile(lambda header: header.seq >= first, newest_first)]
     moments, _ = entries_from(manager.reader, manager.retention, run, first, headers)
     return moments
 

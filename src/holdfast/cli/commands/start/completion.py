@@ -84,7 +84,6 @@ def _all(before: list[str], begun: str, terminal: ui.Terminal) -> Iterator[str]:
         yield from ("--help", "--version", "--storage")
         return
     found = load(name)
-    assert not isinstance(found, str)
     if begun.startswith("-"):
         for option in found.signature.options:
             yield from option.names

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 from holdfast.cli import framework as ui
-from holdfast.errors import UsageError
 
 
 @ui.command
@@ -16,10 +15,4 @@ def help(
     """Print the help of a command, or the list of commands."""
     from holdfast.cli.app import help_text, load
 
-    if name is None:
-        cli.terminal.stdout.write(help_text())
-        return
-    found = load(name)
-    if isinstance(found, str):
-        raise UsageError(found, hint="holdfast --help lists them")
-    cli.terminal.stdout.write(found.signature.help())
+    cli.terminal.stdout.write(help_text() if name is None else load(name).signature.help())
