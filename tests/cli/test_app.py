@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -154,3 +155,11 @@ def test_a_defect_is_told_without_a_traceback_unless_asked(
 )
 def test_the_exit_code_says_what_kind_of_error_it_was(error: BaseException, code: int) -> None:
     assert code_of(error) == code
+
+
+def test_an_unknown_command_is_told_to_programs_too() -> None:
+    result = call("run", "--json")
+    told = json.loads(result.err)
+    assert result.code == told["code"] == exits.USAGE
+    assert told["message"] == "there is no command 'run'"
+    assert "did you mean" in told["hint"] and "holdfast --help" in told["hint"]
