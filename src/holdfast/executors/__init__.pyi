@@ -1,6 +1,6 @@
 from holdfast.executors.driving import Driven as Driven
+from holdfast.executors.driving import Executor as Executor
 from holdfast.executors.driving import drive as drive
-from holdfast.executors.executor import Executor as Executor
 from holdfast.executors.local import LocalExecutor as LocalExecutor
 from holdfast.executors.queue_control import cancel as cancel
 from holdfast.executors.queue_control import handle as handle

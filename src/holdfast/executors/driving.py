@@ -1,11 +1,11 @@
-"""`drive`: take a run, execute it as far as it goes, and let go of it."""
+"""`drive`: execute a run as far as it goes; and the protocol of executors."""
 
 from __future__ import annotations
 
 import threading
 import time
 from contextlib import ExitStack
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -44,6 +44,23 @@ class Driven(msgspec.Struct, frozen=True, kw_only=True):
     """Of a run that waits: seconds since 1970 at which it is to be driven again."""
     error: str = ""
     seconds: float = 0.0
+
+
+class Executor(Protocol):
+    """Decides where and when runs are driven; never what happened.
+
+    A submission may be lost or doubled: the storage has the run, a sweep finds it, and a second
+    `drive` of it is refused its lease.
+    """
+
+    def submit(self, run_id: str) -> None:
+        """Have the run driven soon; returns at once."""
+
+    def cancel(self, run_id: str) -> None:
+        """Stop driving the run at its next step, if this executor does; it can be resumed."""
+
+    def close(self, timeout: float | None = None) -> None:
+        """Take nothing more, stop runs at their next step, wait up to *timeout* seconds."""
 
 
 def drive(

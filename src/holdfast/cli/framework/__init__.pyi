@@ -38,8 +38,8 @@ from holdfast.cli.framework.format import status_cell as status_cell
 from holdfast.cli.framework.format import value_text as value_text
 from holdfast.cli.framework.format import when as when
 from holdfast.cli.framework.hints import how_to_resume as how_to_resume
+from holdfast.cli.framework.hints import program as program
 from holdfast.cli.framework.hints import recorded_entry as recorded_entry
-from holdfast.cli.framework.invocation import program as program
 from holdfast.cli.framework.terminal import Cell as Cell
 from holdfast.cli.framework.terminal import Column as Column
 from holdfast.cli.framework.terminal import Line as Line

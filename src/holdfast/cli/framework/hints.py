@@ -1,7 +1,12 @@
-"""Advice on how to resume a run, which depends on what started it."""
+"""Commands to type next: how this program is called, and what resumes a run."""
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
+from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from holdfast.checkpoint.manager import CheckpointManager
@@ -34,3 +39,17 @@ def how_to_resume(cli: Cli, run: RunInfo) -> str:
     if entry:
         return f"holdfast resume {run.run_id}"
     return _LANGGRAPH if entry == "" else "start its program again"
+
+
+def program() -> str:
+    """The shell words that call this `holdfast` again, as short as they can be."""
+    called, found = Path(sys.argv[0]), shutil.which("holdfast")
+    if called.name != "holdfast" or not called.is_file():
+        return "holdfast" if found else f"{_short(sys.executable)} -m holdfast"
+    return "holdfast" if found and os.path.samefile(found, called) else _short(str(called))
+
+
+def _short(path: str) -> str:
+    """*path* as it is typed here: relative if it is below the working directory."""
+    relative = os.path.relpath(path)
+    return quote(os.path.abspath(path) if relative.startswith("..") else relative)
