@@ -141,9 +141,7 @@ class _File:
             mark = error.problem_mark
             line = mark.line + 1 if mark is not None else 1
             raise self._error(line, f"this is not YAML: {error.problem}") from error
-        if root is None:
-            root = yaml.MappingNode("tag:yaml.org,2002:map", [], _start(yaml), _start(yaml))
-        self.root: yaml.Node = root
+        self.root: yaml.Node = root or yaml.compose("{}")
 
     def is_mapping(self, node: yaml.Node) -> bool:
         return isinstance(node, self._yaml.MappingNode)
@@ -256,10 +254,6 @@ class _File:
         choices = [one for kind in get_args(cls) for one in get_args(kind)]
         hint = f"one of {', '.join(choices)}" if "enum" in match["what"] else ""
         return self.error(node, f"{where}: {match['what'].replace('`', '')}", hint=hint)
-
-
-def _start(yaml: Any) -> Any:
-    return yaml.Mark("", 0, 0, 0, None, None)
 
 
 # Building

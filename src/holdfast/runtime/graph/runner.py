@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -85,15 +86,12 @@ class Runner(msgspec.Struct, eq=False):
             state = state.placed(msgspec.structs.replace(state.place, name=self.plan.name))
         if self.manager is None:
             return await self._begin(None, state)
-        session = await self._open(self.manager, state.run_id)
         wanted = ResumeRequest(state.run_id, secrets=state.secrets)
-        try:
+        async with self._session(self.manager, state.run_id) as session:
             found = await asyncio.to_thread(self._find, session, wanted, state.name)
             if found is None:
                 return await self._begin(session, state)
             return await self._continue(session, found, wanted)
-        finally:
-            await self._close(session)
 
     async def resume(self, wanted: ResumeRequest) -> State:
         """Continue a run that is in the store."""
@@ -106,14 +104,11 @@ class Runner(msgspec.Struct, eq=False):
             target = await asyncio.to_thread(find_target, manager.reader, run)
             return await self._stored(manager, target.newest, wanted)
         # A journal that is to be deleted is deleted under the lease: the id may be in use again.
-        session = await self._open(manager, run_id)
-        try:
+        async with self._session(manager, run_id) as session:
             found = await asyncio.to_thread(self._find, session, wanted, self.plan.name)
             if found is None:
                 raise NotFoundError(f"run {run_id!r} was completed meanwhile", run_id=run_id)
             return await self._continue(session, found, wanted)
-        finally:
-            await self._close(session)
 
     async def checkpoint(
         self, run_id: str, edit: Mapping[str, Any], metadata: Mapping[str, Any]
@@ -121,8 +116,7 @@ class Runner(msgspec.Struct, eq=False):
         """Save a run that is not being executed; begin it if the store does not hold it."""
         manager = self.manager
         assert manager is not None
-        session = await self._open(manager, run_id)
-        try:
+        async with self._session(manager, run_id) as session:
             state = State.new(run_id=run_id, name=self.plan.name)
             progress = Progress(next=self.plan.entry)
             run = await asyncio.to_thread(manager.reader.run, run_id)
@@ -131,8 +125,6 @@ class Runner(msgspec.Struct, eq=False):
             state = state.merge(edit).at(metadata=metadata)
             await self._loop(session, run_id).mark(state, progress)
             return state
-        finally:
-            await self._close(session)
 
     def _edited(
         self, session: Session, run: RunInfo, edit: Mapping[str, Any]
@@ -155,7 +147,9 @@ class Runner(msgspec.Struct, eq=False):
 
     # Lease
 
-    async def _open(self, manager: StateManager, run_id: str) -> Session:
+    @asynccontextmanager
+    async def _session(self, manager: StateManager, run_id: str) -> AsyncIterator[Session]:
+        """The run under its lease, for the block."""
         session = Session(
             manager,
             run_id,
@@ -165,11 +159,11 @@ class Runner(msgspec.Struct, eq=False):
         )
         await session.open()
         self._say(run_id, "lease.taken", epoch=session.epoch)
-        return session
-
-    async def _close(self, session: Session) -> None:
-        await session.close()
-        self._say(session.run_id, "lease.released" if session.lost is None else "lease.lost")
+        try:
+            yield session
+        finally:
+            await session.close()
+            self._say(run_id, "lease.released" if session.lost is None else "lease.lost")
 
     def _say(self, run_id: str, kind: str, **facts: Any) -> None:
         emit = self._emit(run_id)
