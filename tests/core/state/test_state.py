@@ -209,6 +209,23 @@ def test_nothing_of_a_state_can_be_assigned_or_deleted(act: Any) -> None:
 # Place
 
 
+class Roomy(State):
+    """A subclass whose instances have room for more."""
+
+
+class Bare(State):
+    __slots__ = ()
+
+
+@pytest.mark.parametrize("cls", [Roomy, Bare])
+def test_a_subclass_keeps_its_class_through_every_change(cls: type[State]) -> None:
+    state = cls.new({"items": [1]}, run_id="r").append("items", 2).at(step=3)
+    assert type(state) is cls and type(state.set("round", 1)) is cls
+    assert state["items"] == [1, 2] and state.step == 3
+    with pytest.raises(UsageError, match="frozen"):
+        state.place = state.place
+
+
 def test_a_new_state_begins_a_new_run_at_step_0() -> None:
     state, other = State.new({"a": 1}), State.new()
     assert state.run_id != other.run_id

@@ -85,8 +85,8 @@ class FrozenList(list[Any]):
         made: FrozenList = list.__new__(FrozenList)
         list.__init__(made, self)
         list.extend(made, items)
-        made.nature = max(self.nature, items.nature)
-        made.height = max(self.height, items.height)
+        made.nature = self.nature if self.nature >= items.nature else items.nature
+        made.height = self.height if self.height >= items.height else items.height
         made._claim = [None]
         # Two threads may grow one list at once. A pop is atomic, so only one of them continues
         # the lineage, and two lists of a lineage are always one the beginning of the other.
@@ -190,12 +190,16 @@ def freeze(value: Any, leaf: Leaf) -> tuple[Any, Nature]:
     >>> freeze({"a": [1, 2]}, lambda value, depth: None)
     ({'a': [1, 2]}, <Nature.PLAIN: 0>)
     """
-    return _freeze(value, leaf, 0)[:2]
+    made, nature, _ = _freeze(value, leaf, 0)
+    return made, nature
 
 
 def _freeze(value: Any, leaf: Leaf, depth: int) -> tuple[Any, Nature, int]:
     """The frozen copy, its nature and its height."""
     kind = type(value)
+    if kind is list:
+        items, nature, height = _freeze_items(value, leaf, depth)
+        return FrozenList.of(items, nature, height), nature, height
     if kind is str or kind is bool or value is None:
         return value, _PLAIN, _SCALAR
     if kind is int:
@@ -208,9 +212,6 @@ def _freeze(value: Any, leaf: Leaf, depth: int) -> tuple[Any, Nature, int]:
         return value, value.nature, value.height
     if kind is dict:
         return _freeze_dict(value, leaf, depth)
-    if kind is list:
-        items, nature, height = _freeze_items(value, leaf, depth)
-        return FrozenList.of(items, nature, height), nature, height
     if kind is tuple or kind is set or kind is frozenset:
         items, nature, height = _freeze_items(value, leaf, depth)
         nature = max(nature, _TAGGED)
@@ -237,7 +238,12 @@ def _freeze_dict(value: dict[Any, Any], leaf: Leaf, depth: int) -> tuple[Any, Na
                 place, inner, height = _freeze(key, leaf, depth + 1)
                 nature = max(nature, _TAGGED, inner)
                 highest = max(highest, height)
-            if kind is str or kind is bool or item is None:
+            if (
+                kind is str
+                or kind is bool
+                or item is None
+                or (kind is int and _INT_MIN <= item <= _INT_MAX)
+            ):
                 made[place] = item
                 continue
             made[place], inner, height = _freeze(item, leaf, depth + 1)
@@ -259,7 +265,8 @@ def _freeze_items(value: Iterable[Any], leaf: Leaf, depth: int) -> tuple[list[An
     made: list[Any] = []
     try:
         for item in value:
-            frozen, inner, height = _freeze(item, leaf, depth + 1)
+            freeze_item = _freeze_dict if type(item) is dict else _freeze
+            frozen, inner, height = freeze_item(item, leaf, depth + 1)
             made.append(frozen)
             if inner > nature:
                 nature = inner
