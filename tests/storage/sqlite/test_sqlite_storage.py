@@ -249,6 +249,44 @@ class TestCosts:
 
             assert self.steps(many, save) <= 1.2 * self.steps(few, save)
 
+    def test_an_append_asks_for_nothing_that_the_statements_decide_themselves(
+        self, storage: SQLiteStorage
+    ) -> None:
+        asked: list[str] = []
+
+        def statements(batch: Batch) -> list[str]:
+            asked.clear()
+            assert storage.append([batch]) == [None]
+            return [sql.split()[0] for sql in asked]
+
+        def note(cursor: apsw.Cursor, sql: str, values: Any) -> bool:
+            asked.append(sql)
+            return True
+
+        with storage._pool.maintaining() as db:
+            db.exec_trace = note
+        store = ["INSERT", "INSERT", "INSERT", "COMMIT"]
+        writer = JournalWriter()
+        assert statements(writer.batch()) == ["BEGIN", "INSERT", *store]
+        assert statements(writer.batch()) == ["BEGIN", "UPDATE", *store]
+        assert "leases" not in " ".join(asked)
+        lease = storage.take_lease("run", this_process(), now=0, ttl=30)
+        assert statements(writer.batch(epoch=lease.epoch)) == ["BEGIN", "UPDATE", *store]
+        assert "leases" in " ".join(asked)
+
+    def test_the_head_of_a_run_that_begins_with_something_else_than_a_checkpoint(
+        self, storage: SQLiteStorage
+    ) -> None:
+        JournalWriter("noted").save(storage, frame="note", kind="pin", status="failed")
+        JournalWriter("nested").save(storage, scope="inner", status="failed")
+        JournalWriter("plain").save(storage, status="failed")
+        found = {run.run_id: run for run in storage.runs(RunQuery())}
+        assert {k: (run.status, run.checkpoints) for k, run in found.items()} == {
+            "noted": ("running", 0),
+            "nested": ("running", 1),
+            "plain": ("failed", 1),
+        }
+
     def test_a_runs_notes_of_a_kind_are_found_among_any_number_of_records(
         self, storage: SQLiteStorage
     ) -> None:

@@ -148,7 +148,6 @@ class Pool:
         What it wrote is kept whole, or on error not at all, and survives power loss once this
         returns. *batches* is the number of batches that it appends.
         """
-        pages = _LOG_PAGES * min(max(batches, 1), _LONGER)
         try:
             with self._writing:
                 writer = self._open_writer()
@@ -164,7 +163,8 @@ class Pool:
                     if isinstance(error, apsw.ReadOnlyError | apsw.CantOpenError):
                         self._reconnect()
                     raise
-                if self._log_pages[0] >= pages:
+                pages = self._log_pages[0]
+                if pages >= _LOG_PAGES and pages >= _LOG_PAGES * min(batches, _LONGER):
                     self._bring_log_in(writer)
                 return result
         except Exception as error:

@@ -101,6 +101,14 @@ class SQLiteStorage(shared.LeaseSlots, shared.QueueSlots, Storage):
         """The keys of runs in the database, if they are still there."""
 
     def append(self, batches: Sequence[Batch]) -> list[ConflictError | None]:
+        if len(batches) == 1 and (record := next_record(batches[0])) is not None:
+            run_id = batches[0].run_id
+            known = self._run_keys.get(run_id)
+            key = self._pool.write(partial(append_next, known, record, batches[0].epoch))
+            if key is not None:
+                if key != known:
+                    self._remember(run_id, key)
+                return [None]
         sealed = [(batch, next_record(batch) or batch.opened()) for batch in batches]
         return self._pool.write(partial(self._append, sealed), len(sealed))
 
@@ -121,20 +129,26 @@ class SQLiteStorage(shared.LeaseSlots, shared.QueueSlots, Storage):
     def _append(
         self, sealed: Sequence[tuple[Batch, Record | list[Record]]], db: apsw.Connection
     ) -> list[ConflictError | None]:
-        keys = self._run_keys
         results: list[ConflictError | None] = []
         for batch, given in sealed:
-            stored: ConflictError | int | None = None
+            known = self._run_keys.get(batch.run_id)
+            stored: ConflictError | int | None
             if isinstance(given, list):
                 stored = append_batch(db, batch, given, SQLiteQueues(db))
-            elif not append_next(db, keys.get(batch.run_id), given, batch.epoch):
-                stored = append_batch(db, batch, [given], SQLiteQueues(db))
+            else:
+                stored = append_next(known, given, batch.epoch, db)
+                if stored is None:
+                    stored = append_batch(db, batch, [given], SQLiteQueues(db))
             if isinstance(stored, int):
-                if len(keys) >= _RUNS_REMEMBERED:
-                    keys.clear()
-                keys[batch.run_id], stored = stored, None
+                self._remember(batch.run_id, stored)
+                stored = None
             results.append(stored)
         return results
+
+    def _remember(self, run_id: str, key: int) -> None:
+        if len(self._run_keys) >= _RUNS_REMEMBERED:
+            self._run_keys.clear()
+        self._run_keys[run_id] = key
 
     def read(
         self, run_id: str, *, first: int | None = None, last: int | None = None

@@ -25,7 +25,16 @@ from holdfast.storage.shared import (
     first_head,
     may_be_retry,
 )
-from holdfast.storage.sql import HIDDEN, NOTE, id_key, micros, open_row, record_keys, state_of
+from holdfast.storage.sql import (
+    HIDDEN,
+    NESTED,
+    NOTE,
+    id_key,
+    micros,
+    open_row,
+    record_keys,
+    state_of,
+)
 from holdfast.storage.sqlite.rows import head_of, lease_of, one, rows
 
 _ROWS = 500
@@ -44,39 +53,55 @@ def next_record(batch: Batch) -> Record | None:
     return None if rare and change_of((record,)) is not None else record
 
 
-def append_next(db: apsw.Connection, run: int | None, record: Record, epoch: int | None) -> bool:
-    """Store a record if it follows the head of *run* under the newest lease.
+def append_next(
+    run: int | None, record: Record, epoch: int | None, db: apsw.Connection
+) -> int | None:
+    """Store a record that follows the head of *run*, or begins a run; return its key.
 
-    If not, nothing is changed, and `append_batch` says why. A run that begins, or whose name or
-    status changes, is left to it as well: that seldom happens, and moves the run in indexes.
+    If it does neither under the newest lease, nothing is changed, and `append_batch` says why. A
+    run whose name or status changes is left to it as well: that moves the run in indexes.
     """
+    header = record.header
+    note = header.frame == "note"
+    state = (NOTE if note else 0) | (NESTED if header.scope else 0)
+    saved_at, stored = header.saved_at.isoformat(), len(record.body)
     if run is None:
-        return False
-    header, state = record.header, state_of(record.header)
-    moved = (header.seq, header.digest, len(record.body), header.saved_at.isoformat())
-    follows = (
-        run,
-        header.run_id,
-        header.seq - 1,
-        header.prev,
-        _NEWEST_EPOCH if epoch is None else epoch,
-    )
-    if state:
-        db.execute(_MOVE_BESIDE, (*moved, not state & NOTE, *follows))
+        if header.seq != 1 or header.prev:
+            return None
+        status, latest = ("running", None) if state else (header.status, 1)
+        values = [header.run_id, header.name, status, header.digest, latest, not note]
+        values += (stored, saved_at, saved_at)
+        statements = _BEGINS
     else:
-        db.execute(_MOVE, (*moved, header.seq, *follows, header.name, header.status))
+        values = [header.seq, header.digest, stored, saved_at, not note if state else header.seq]
+        values += (run, header.run_id, header.seq - 1, header.prev)
+        if not state:
+            values += (header.name, header.status)
+        statements = _MOVES_BESIDE if state else _MOVES
+    if epoch is not None:
+        values += (header.run_id, epoch)
+    db.execute(statements[epoch is not None], values)
     if not db.changes():
-        return False
-    insert_record(db, run, record, state)
-    return True
+        return None
+    key = db.last_insert_rowid() if run is None else run
+    insert_record(db, key, record, state)
+    return key
 
 
-_NEWEST_EPOCH = (1 << 63) - 1
-_FOLLOWS = """ WHERE pk = ? AND run_id = ? AND seq = ? AND digest = ? AND latest IS NOT NULL
-AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.run_id = runs.run_id AND l.epoch > ?)"""
-_MOVED = "UPDATE runs SET seq = ?, digest = ?, stored = stored + ?, saved_at = ?"
-_MOVE = f"{_MOVED}, latest = ?, checkpoints = checkpoints + 1{_FOLLOWS} AND name = ? AND status = ?"
-_MOVE_BESIDE = f"{_MOVED}, checkpoints = checkpoints + ?{_FOLLOWS}"
+_UNFENCED = " AND NOT EXISTS (SELECT 1 FROM leases WHERE run_id = ? AND epoch > ?)"
+_MOVE = "UPDATE runs SET seq = ?, digest = ?, stored = stored + ?, saved_at = ?, "
+_FOLLOWS = " WHERE pk = ? AND run_id = ? AND seq = ? AND digest = ? AND latest IS NOT NULL"
+_ALIKE = " AND name = ? AND status = ?"
+_MOVES, _MOVES_BESIDE, _BEGINS = (
+    (statement, statement + _UNFENCED)
+    for statement in (
+        f"{_MOVE}latest = ?, checkpoints = checkpoints + 1{_FOLLOWS}{_ALIKE}",
+        f"{_MOVE}checkpoints = checkpoints + ?{_FOLLOWS}",
+        "INSERT OR IGNORE INTO runs(run_id, name, status, seq, digest, latest, checkpoints, stored,"
+        " started_at, saved_at) SELECT ?, ?, ?, 1, ?, ?, ?, ?, ?, ? WHERE 1",
+    )
+)
+"""Statements for a writer without a lease, and under one that must be the newest."""
 
 
 def append_batch(
