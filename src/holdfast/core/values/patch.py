@@ -191,6 +191,8 @@ def changes(
     live: dict[str, bytes | SeenList] = {}
     for key, value in values.items():
         nature = natures[key]
+        if nature is not _LIVE and before.get(key, patch) is value and key not in base.live:
+            continue
         made, grew = len(patch.operations), False
         if nature is _LIVE and (grown := _grown(base, key, value, patch)) is not None:
             live[key], grew = grown, True
@@ -206,7 +208,7 @@ def changes(
             diff_texts(base.text_of(key), text, pointer(key), patch)
             if nature is _LIVE:
                 live[key] = SeenList.of(value) or text
-        elif before[key] is not value:
+        else:
             grew = _diff_frozen(before[key], value, nature, pointer(key), patch)
         if len(patch.operations) > made:
             changed[key] = grew or _only_appends(patch.operations[made:], key)
@@ -238,6 +240,8 @@ def _grown(base: Base, key: str, value: Any, patch: Patch) -> SeenList | None:
 
 def _diff_frozen(old: Any, new: Any, nature: Nature, path: str, patch: Patch) -> bool:
     """Add to *patch* what changed in a value; True for a list that only grew."""
+    if type(old) not in _TEXTS and type(new) not in _TEXTS:
+        return diff_values(old, new, nature, path, patch)
     if type(old) is Items and type(new) is Items and new.grew_from(old):
         for place, item in enumerate(new.after(old.count), old.count):
             patch.add(path + "/-", item, 1 if place else 0)
@@ -349,11 +353,13 @@ def append_items(tail: bytes, path: str, comma: int, patch: Patch) -> None:
 
 def diff_values(old: Any, new: Any, nature: Nature, path: str, patch: Patch) -> bool:
     """Add to *patch* what turns one frozen value into another, of that nature."""
-    both_lists = type(old) is FrozenList and type(new) is FrozenList
-    if both_lists and new.lineage is old.lineage and 0 <= len(new) - len(old) <= _MANY:
-        for place in range(len(old), len(new)):
-            patch.add(path + "/-", encode(new[place]), 1 if place else 0)
-        return True
+    if type(old) is FrozenList and type(new) is FrozenList and new.lineage is old.lineage:
+        known = len(old)
+        if 0 <= len(new) - known <= _MANY:
+            end = path + "/-"
+            for place, item in enumerate(new[known:], known):
+                patch.add(end, encode(item), 1 if place else 0)
+            return True
     inner = Patch()
     _diff(old, new, path, inner)
     if len(inner.operations) > _MANY:
