@@ -794,6 +794,20 @@ class TestErrors:
         with storage._pool.reading() as db:
             assert db.execute("SELECT * FROM erased").fetchall() == []
 
+    def test_an_error_amid_a_statement_leaves_the_storage_usable(
+        self, storage: SQLiteStorage
+    ) -> None:
+        def work(cursor: apsw.Cursor) -> None:
+            cursor.execute("INSERT INTO erased VALUES (1, 1, 1), (2, 1, 1)")
+            next(cursor.execute("SELECT * FROM erased; SELECT 1"))
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            storage._pool.append(work)
+        JournalWriter().save(storage)
+        with storage._pool.reading() as db:
+            assert db.execute("SELECT * FROM erased").fetchall() == []
+
     def test_bad_input_is_refused_before_anything_is_written(self, storage: SQLiteStorage) -> None:
         good, bad = JournalWriter("good").batch(), JournalWriter("bad").batch()
         torn = bad.records[0].__class__(bad.records[0].header, bad.records[0].text, b"other")

@@ -81,7 +81,8 @@ class Pool:
         """True if SQLite found no room for its shared memory: then it can only read."""
         self._errors = _Errors(path, busy_timeout)
         self._renew_locks()
-        self._writer: apsw.Connection | None = None
+        self._writer: apsw.Cursor | None = None
+        """A cursor of the connection that writes: a new one for each statement takes time."""
         self._idle: list[apsw.Connection] = []
         with self._errors, _opening:
             make_file(path)
@@ -107,8 +108,8 @@ class Pool:
     def _begin(self) -> None:
         self._writer = self._connect_writer()
         try:
-            make_schema(self._writer, self._path)
-            use_log(self._writer, self._path)
+            make_schema(self._writer.connection, self._path)
+            use_log(self._writer.connection, self._path)
         except BaseException:
             self._disconnect()
             raise
@@ -142,12 +143,16 @@ class Pool:
                 if several:
                     db.execute("ROLLBACK")
 
-    def write(self, work: Callable[[apsw.Connection], T], batches: int = 1) -> T:
+    def write(self, work: Callable[[apsw.Connection], T]) -> T:
         """Do *work* in a transaction, alone among all threads and processes.
 
         What it wrote is kept whole, or on error not at all, and survives power loss once this
-        returns. *batches* is the number of batches that it appends.
+        returns.
         """
+        return self.append(lambda cursor: work(cursor.connection))
+
+    def append(self, work: Callable[[apsw.Cursor], T], batches: int = 1) -> T:
+        """Do *work*, which appends so many batches, as `write` does."""
         try:
             with self._writing:
                 writer = self._open_writer()
@@ -158,14 +163,18 @@ class Pool:
                     if self._log is None:
                         self._log = _identity(f"{self._path}-wal")
                 except BaseException as error:
-                    if writer.in_transaction:
-                        writer.execute("ROLLBACK")
+                    connection = writer.connection
+                    # Another cursor: the statement of this one may not have ended.
+                    self._writer = connection.cursor()
+                    writer.close(force=True)
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")
                     if isinstance(error, apsw.ReadOnlyError | apsw.CantOpenError):
                         self._reconnect()
                     raise
                 pages = self._log_pages[0]
                 if pages >= _LOG_PAGES and pages >= _LOG_PAGES * min(batches, _LONGER):
-                    self._bring_log_in(writer)
+                    self._bring_log_in(writer.connection)
                 return result
         except Exception as error:
             if (meaning := self._errors.meaning(error)) is not None:
@@ -181,7 +190,7 @@ class Pool:
     def maintaining(self) -> Iterator[apsw.Connection]:
         """The connection that writes, without a transaction."""
         with self._errors, self._writing:
-            yield self._open_writer()
+            yield self._open_writer().connection
 
     @contextmanager
     def apart(self) -> Iterator[None]:
@@ -247,14 +256,14 @@ class Pool:
     def _file_now(self) -> tuple[int, int] | None:
         return _identity(str(self._path))
 
-    def _open_writer(self) -> apsw.Connection:
+    def _open_writer(self) -> apsw.Cursor:
         if self._closed or self._pid != os.getpid():
             self._check()
         if time.monotonic() >= self._looks_again:
             self._look()
         if self._writer is None:
             self._writer = self._connect_writer()
-        if self._writer.in_transaction:
+        if self._writer.connection.in_transaction:
             # An interrupt came before the block that would have ended it.
             self._writer.execute("ROLLBACK")
         return self._writer
@@ -275,7 +284,7 @@ class Pool:
             if self._lent == 0:
                 self._state.notify_all()
 
-    def _connect_writer(self) -> apsw.Connection:
+    def _connect_writer(self) -> apsw.Cursor:
         writer, pages = self._connect(), self._log_pages
 
         def committed(_db: apsw.Connection, _name: str, count: int) -> int:
@@ -283,7 +292,7 @@ class Pool:
             return apsw.SQLITE_OK
 
         writer.set_wal_hook(committed)
-        return writer
+        return writer.cursor()
 
     def _connect_reader(self) -> apsw.Connection:
         try:
@@ -327,7 +336,9 @@ class Pool:
             self._idle.pop().close()
         writer, self._writer = self._writer, None
         if writer is not None:
-            writer.close()
+            connection = writer.connection
+            writer.close(force=True)
+            connection.close()
 
     def _reconnect(self) -> None:
         """Open everything anew before the next call.

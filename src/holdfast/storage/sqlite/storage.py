@@ -104,31 +104,32 @@ class SQLiteStorage(shared.LeaseSlots, shared.QueueSlots, Storage):
         if len(batches) == 1 and (record := next_record(batches[0])) is not None:
             run_id = batches[0].run_id
             known = self._run_keys.get(run_id)
-            key = self._pool.write(partial(append_next, known, record, batches[0].epoch))
+            key = self._pool.append(partial(append_next, known, record, batches[0].epoch))
             if key is not None:
                 if key != known:
                     self._remember(run_id, key)
                 return [None]
         sealed = [(batch, next_record(batch) or batch.opened()) for batch in batches]
-        return self._pool.write(partial(self._append, sealed), len(sealed))
+        return self._pool.append(partial(self._append, sealed), len(sealed))
 
     def append_all(self, batches: Sequence[Batch]) -> list[ConflictError | None]:
         sealed = [(batch, next_record(batch) or batch.opened()) for batch in batches]
 
-        def work(db: apsw.Connection) -> list[ConflictError | None]:
-            results = self._append(sealed, db)
+        def work(cursor: apsw.Cursor) -> list[ConflictError | None]:
+            results = self._append(sealed, cursor)
             if any(results):
                 raise _RefusedError(results)
             return results
 
         try:
-            return self._pool.write(work, len(sealed))
+            return self._pool.append(work, len(sealed))
         except _RefusedError as refused:
             return refused.results
 
     def _append(
-        self, sealed: Sequence[tuple[Batch, Record | list[Record]]], db: apsw.Connection
+        self, sealed: Sequence[tuple[Batch, Record | list[Record]]], cursor: apsw.Cursor
     ) -> list[ConflictError | None]:
+        db = cursor.connection
         results: list[ConflictError | None] = []
         for batch, given in sealed:
             known = self._run_keys.get(batch.run_id)
@@ -136,7 +137,7 @@ class SQLiteStorage(shared.LeaseSlots, shared.QueueSlots, Storage):
             if isinstance(given, list):
                 stored = append_batch(db, batch, given, SQLiteQueues(db))
             else:
-                stored = append_next(known, given, batch.epoch, db)
+                stored = append_next(known, given, batch.epoch, cursor)
                 if stored is None:
                     stored = append_batch(db, batch, [given], SQLiteQueues(db))
             if isinstance(stored, int):

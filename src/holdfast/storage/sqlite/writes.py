@@ -54,7 +54,7 @@ def next_record(batch: Batch) -> Record | None:
 
 
 def append_next(
-    run: int | None, record: Record, epoch: int | None, db: apsw.Connection
+    run: int | None, record: Record, epoch: int | None, cursor: apsw.Cursor
 ) -> int | None:
     """Store a record that follows the head of *run*, or begins a run; return its key.
 
@@ -80,11 +80,11 @@ def append_next(
         statements = _MOVES_BESIDE if state else _MOVES
     if epoch is not None:
         values += (header.run_id, epoch)
-    db.execute(statements[epoch is not None], values)
-    if not db.changes():
+    cursor.execute(statements[epoch is not None], values)
+    if not cursor.connection.changes():
         return None
-    key = db.last_insert_rowid() if run is None else run
-    insert_record(db, key, record, state)
+    key = cursor.connection.last_insert_rowid() if run is None else run
+    insert_record(cursor, key, record, state)
     return key
 
 
@@ -179,7 +179,7 @@ def _begun(db: apsw.Connection, head: Head) -> Head:
 
 
 def insert_record(
-    db: apsw.Connection,
+    db: apsw.Connection | apsw.Cursor,
     run: int,
     record: Record,
     state: int,
