@@ -76,6 +76,27 @@ def test_importing_holdfast_loads_no_heavy_module() -> None:
     assert loaded & HEAVY == set()
 
 
+@pytest.mark.parametrize("enabled", [True, False])
+def test_loading_a_name_pauses_garbage_collection_and_leaves_it_as_it_was(
+    enabled: bool,
+) -> None:
+    """All that an import creates stays: collecting it takes longer than creating it."""
+    code = f"""
+import gc, holdfast
+if not {enabled}:
+    gc.disable()
+seen = []
+gc.callbacks.append(lambda phase, facts: phase == "start" and seen.append(facts))
+before = len(gc.get_objects())
+from holdfast.checkpoint.manager import CheckpointManager
+created = len(gc.get_objects()) - before
+print(len(seen), gc.isenabled(), created > 5 * gc.get_threshold()[0])
+"""
+    collections, now, much = run(code).split()
+    assert (now, much) == (str(enabled), "True")
+    assert int(collections) <= enabled  # once, when it is on again
+
+
 @pytest.mark.figures
 def test_importing_holdfast_costs_a_few_times_a_bare_interpreter(tmp_path: Path) -> None:
     """A bare start takes 12 ms where `import holdfast` takes up to 100."""

@@ -8,10 +8,9 @@ message in place, and works for messages that were read back as well.
 
 from __future__ import annotations
 
-import gc
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from itertools import chain, islice
 from threading import Lock
 from typing import Any
@@ -28,6 +27,7 @@ from holdfast.integrations.langgraph.types import (
     decode_value,
     encode_value,
 )
+from holdfast.lazy import collection_paused
 
 _MOST_BYTES = 64 << 20
 """Bytes of message texts to keep, for the channels used last."""
@@ -237,7 +237,7 @@ def value_of(text: bytes | Items) -> Any:
     """Decode a text; an unregistered type is a `DecodeError`."""
     if isinstance(text, Items):
         if isinstance(text.texts, _List):
-            with _no_garbage():
+            with collection_paused():
                 return text.texts.messages(text.count)
         text = text.text
     if text.startswith(_MESSAGE):
@@ -250,7 +250,7 @@ def value_of(text: bytes | Items) -> Any:
 
 def _messages_of(text: bytes) -> list[Any] | None:
     """Decode a list of messages; None if something inside them is tagged."""
-    with _no_garbage():
+    with collection_paused():
         stored = _read_messages(text)
         if not _are_plain(stored, text):
             return None
@@ -265,15 +265,3 @@ def _are_plain(stored: list[_Message], text: bytes) -> bool:
         return True
     # With as many tags as messages, the tags are the messages' own and all else is plain.
     return text.count(b"$") == len(stored) or text.count(b'"$t"') == len(stored)
-
-
-@contextmanager
-def _no_garbage() -> Iterator[None]:
-    """Pause garbage collection: everything created here stays alive."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()
