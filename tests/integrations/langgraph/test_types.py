@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langchain_core.documents import Document
+from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.types import Interrupt
 from tests.integrations.langgraph.conftest import Side, thread
 
-from holdfast.errors import EncodeError
+from holdfast.errors import DecodeError, EncodeError
 from holdfast.integrations.langgraph.saver import HoldfastSaver
+from holdfast.integrations.langgraph.types import decode_value
 
 
 @dataclasses.dataclass
@@ -88,6 +91,34 @@ with HoldfastSaver({address!r}) as saver:
 """
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert done.stdout == "ask Interrupt\n", done.stderr
+
+
+def test_a_new_process_reads_documents_and_loads_their_models_only_for_them(
+    tmp_path: Path,
+) -> None:
+    address = f"sqlite:///{tmp_path}/threads.db"
+    values = {"both": [Interrupt("ask", id="1"), Document("text", id="d")]}
+    with HoldfastSaver(address) as saver:
+        saver.put(thread("plain"), _checkpoint({"messages": [HumanMessage("hi")]}), {}, {})
+        saver.put(thread(), _checkpoint(values), {}, {})
+    code = f"""
+import sys
+from holdfast.integrations.langgraph import HoldfastSaver
+with HoldfastSaver({address!r}) as saver:
+    saver.get_tuple({{"configurable": {{"thread_id": "plain"}}}})
+    assert "langchain_core.documents.base" not in sys.modules
+    found = saver.get_tuple({{"configurable": {{"thread_id": "t"}}}})
+    asked, document = found.checkpoint["channel_values"]["both"]
+    print(asked.value, type(asked).__name__, document.page_content, type(document).__name__)
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert done.stdout == "ask Interrupt text Document\n", done.stderr
+
+
+def test_a_type_that_langgraph_does_not_have_is_told_whatever_its_name() -> None:
+    for tag in ("langgraph.Unknown", "langchain_core.DocumentOfMine", "langchain_core.Other"):
+        with pytest.raises(DecodeError, match=tag):
+            decode_value(b'{"$t":"%b","v":{}}' % tag.encode())
 
 
 def _checkpoint(values: dict[str, Any]) -> Any:

@@ -19,7 +19,6 @@ from typing import Any
 
 import msgspec
 from langchain_core import messages
-from langchain_core.documents import Document
 from langchain_core.messages.base import TextAccessor
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph.store.base import Item
@@ -31,6 +30,8 @@ from holdfast.integrations.type_learning import encode_adopting
 
 _GRAPH_TYPES = "langgraph.types"
 """Importing it loads the LangSmith client, which takes longer than everything else together."""
+_DOCUMENTS = "langchain_core.documents.base"
+"""Importing it builds models that few threads hold, which takes as long as opening a storage."""
 
 _NAMES = (
     *("HumanMessage", "AIMessage", "SystemMessage", "ToolMessage", "FunctionMessage"),
@@ -73,8 +74,7 @@ class Sealed:
 
 def encode_value(value: Any) -> bytes:
     """Encode a channel value or write; exceptions become their `repr`."""
-    if _GRAPH_TYPES in sys.modules:
-        _register_graph_types()
+    _register_loaded()
     try:
         return encode_adopting(value)
     except EncodeError:
@@ -86,13 +86,16 @@ def encode_value(value: Any) -> bytes:
 
 def decode_value(text: bytes) -> Any:
     """Decode what `encode_value` made; an unregistered type is a `DecodeError`."""
-    try:
-        return decode(text, strict=True)
-    except DecodeError as error:
-        if not str(error.facts.get("tag", "")).startswith("langgraph."):
-            raise
-        _register_graph_types()
-        return decode(text, strict=True)
+    for _ in _LATE:
+        try:
+            return decode(text, strict=True)
+        except DecodeError as error:
+            tag = str(error.facts.get("tag", ""))
+            register = next((late for names, _, late in _LATE if tag.startswith(names)), None)
+            if register is None:
+                raise
+            register()
+    return decode(text, strict=True)
 
 
 def _exceptions_as_text(value: Any, made: dict[int, Any]) -> Any:
@@ -128,13 +131,9 @@ def _rebuilt(value: Any, replace: Callable[[Any], Any]) -> Any:
 
 @cache
 def register_all() -> None:
-    """Register all types, once per process; LangGraph's own only if a graph can exist."""
-    for cls in (*MESSAGES, Document):
-        take, make = _model_parts(cls)
-        name = f"langchain_core.{cls.__name__}"
-        register_type(cls, name, encode=take, decode=partial(_make_with, make))
-        if cls in MESSAGES:
-            MAKERS[name] = make
+    """Register all types, once per process; those of slow modules only if loaded."""
+    for cls in MESSAGES:
+        MAKERS[f"langchain_core.{cls.__name__}"] = _register_model(cls)
     _register_slots("langgraph.Item", Item, tuple(Item.__slots__))
     _register_slots("langgraph.Sealed", Sealed, Sealed.__slots__)
     _register_tuple(_DeltaSnapshot)
@@ -142,8 +141,19 @@ def register_all() -> None:
         TextAccessor, "langchain_core.TextAccessor", encode=str.__str__, decode=TextAccessor
     )
     _register_collections()
-    if _GRAPH_TYPES in sys.modules:
-        _register_graph_types()
+    _register_loaded()
+
+
+def _register_loaded() -> None:
+    """Register the types of the modules that were loaded meanwhile."""
+    for _, module, register in _LATE:
+        if module in sys.modules:
+            register()
+
+
+@cache
+def _register_documents() -> None:
+    _register_model(importlib.import_module(_DOCUMENTS).Document)
 
 
 @cache
@@ -153,6 +163,14 @@ def _register_graph_types() -> None:
     for plain in (types.Command, types.Interrupt, types.Overwrite, types.TimeoutPolicy):
         register_type(plain, f"langgraph.{plain.__name__}")
     _register_tuple(types.PregelTask)
+
+
+_LATE: tuple[tuple[str, str, Callable[[], None]], ...] = (
+    ("langgraph.", _GRAPH_TYPES, _register_graph_types),
+    ("langchain_core.Document", _DOCUMENTS, _register_documents),
+)
+"""Types that are registered once their module is loaded, or a value of them is met: how their
+stored names begin, the module, and what registers them."""
 
 
 def assemble(cls: Any, fields: Any, given: set[str], extra: Any, private: Any = None) -> Any:
@@ -173,6 +191,14 @@ class MessageParts(msgspec.Struct, gc=False, forbid_unknown_fields=True):
     """The names of the fields that were set, if they differ from those stored."""
     extra: dict[str, Any] | None = None
     private: dict[str, Any] | None = None
+
+
+def _register_model(cls: Any) -> Callable[[MessageParts], Any]:
+    """Register a LangChain model; returns the function that builds one from its parts."""
+    take, make = _model_parts(cls)
+    name = f"langchain_core.{cls.__name__}"
+    register_type(cls, name, encode=take, decode=partial(_make_with, make))
+    return make
 
 
 def _make_with(make: Callable[[MessageParts], Any], parts: dict[str, Any]) -> Any:
