@@ -6,15 +6,12 @@ A package states what it offers once, in its stub `__init__.pyi`, which type che
 from __future__ import annotations
 
 import gc
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
 from holdfast.errors import MissingExtraError
-
-_IMPORT = re.compile(r"^from (\S+) import (\([^)]*\)|.*)$", re.MULTILINE)
 
 
 def attach(
@@ -74,10 +71,13 @@ def extra(name: str, need: str = "") -> Iterator[None]:
 def _homes(file: str) -> dict[str, str]:
     """The module that each name of the stub beside *file* comes from."""
     with open(f"{file.removesuffix('.py')}.pyi", encoding="utf-8") as stub:
-        text = stub.read()
-    return {
-        name.split(" as ")[-1].strip(): module
-        for module, names in _IMPORT.findall(text)
-        for name in names.strip("()").split(",")
-        if name.strip()
-    }
+        statements = f"\n{stub.read()}".split("\nfrom ")[1:]
+    homes: dict[str, str] = {}
+    for statement in statements:
+        module, _, names = statement.partition(" import ")
+        # Either in brackets, or to the end of the line.
+        names = names[1:].partition(")")[0] if names[:1] == "(" else names.partition("\n")[0]
+        for name in names.split(","):
+            if name := name.split(" as ")[-1].strip():
+                homes[name] = module
+    return homes

@@ -12,11 +12,9 @@ from urllib.parse import parse_qsl, quote, unquote
 from holdfast.errors import UsageError
 
 _URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]+):(?P<rest>.*)", re.IGNORECASE | re.DOTALL)
-_CREDENTIALS = re.compile(r"(^(?:[^:/?#]*://)?[^:/?#@]*:)(?!//).*@", re.DOTALL)
-_SECRETS = re.compile(
-    r"((?:^|[?&;])[^=&;]*(?:pass|pwd|secret|token|key|credential|sig)[^=&;]*=)[^&;#]*",
-    re.IGNORECASE,
-)
+# Compiled at first use: most addresses are never shown.
+_CREDENTIALS = r"(?s)(^(?:[^:/?#]*://)?[^:/?#@]*:)(?!//).*@"
+_SECRETS = r"(?i)((?:^|[?&;])[^=&;]*(?:pass|pwd|secret|token|key|credential|sig)[^=&;]*=)[^&;#]*"
 _DATABASES = (".db", ".db3", ".sqlite", ".sqlite3")
 
 
@@ -28,7 +26,7 @@ def mask_url(url: str) -> str:
     >>> mask_url("postgresql://me:p@ss/word@host/db?sslpassword=x&timeout=3")
     'postgresql://me:***@host/db?sslpassword=***&timeout=3'
     """
-    return _SECRETS.sub(r"\1***", _CREDENTIALS.sub(r"\1***@", url))
+    return re.sub(_SECRETS, r"\1***", re.sub(_CREDENTIALS, r"\1***@", url))
 
 
 class StorageURL:

@@ -33,8 +33,8 @@ FILE_VARIABLE = "HOLDFAST_ENCRYPTION_KEY_FILE"
 
 _SHORTEST_PASSPHRASE = 12
 _LARGEST_FILE = 4096
-_HEX = re.compile(r"[0-9a-fA-F]{64}")
-_BASE64 = re.compile(r"[A-Za-z0-9+/]{43}=?")
+_HEX = r"[0-9a-fA-F]{64}"
+_BASE64 = r"[A-Za-z0-9+/]{43}=?"
 # 32 MiB and about a third of a second.
 _SCRYPT = (1 << 15, 8, 3)
 _SALT_BYTES = 16
@@ -314,10 +314,10 @@ def _lock(key: object) -> _Lock:
 
 def _from_text(text: str) -> _Lock:
     text = text.strip()
-    if _HEX.fullmatch(text):
+    if re.fullmatch(_HEX, text):
         return _RawKey(bytes.fromhex(text))
     standard = text.replace("-", "+").replace("_", "/")
-    if _BASE64.fullmatch(standard):
+    if re.fullmatch(_BASE64, standard):
         return _RawKey(base64.b64decode(standard[:43] + "="))
     if len(text) < _SHORTEST_PASSPHRASE:
         raise UsageError(

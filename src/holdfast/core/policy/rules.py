@@ -25,7 +25,7 @@ _CALENDAR = tuple(f"keep_{period}" for period in PERIODS)
 _COUNTS = ("keep_last", *_CALENDAR)
 _AGES = ("keep_within", *(f"keep_within_{period}" for period in PERIODS), "keep_failed", "max_age")
 _BEGINNING = datetime.min.replace(tzinfo=UTC)
-_AGE_TEXT = re.compile(r"(?=.)" + "".join(rf"(?:([0-9]{{1,6}}){unit})?" for unit in "ymdh"))
+_AGE_TEXT = r"(?=.)" + "".join(rf"(?:([0-9]{{1,6}}){unit})?" for unit in "ymdh")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Age:
         months, rest, text = 0, timedelta(), str(value)
         if isinstance(value, timedelta):
             rest, text = value, _spell(value)
-        elif match := _AGE_TEXT.fullmatch(text):
+        elif match := re.fullmatch(_AGE_TEXT, text):
             years, months, days, hours = (int(number or 0) for number in match.groups())
             months, rest = 12 * years + months, timedelta(days=days, hours=hours)
         if not months and rest <= timedelta():

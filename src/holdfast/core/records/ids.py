@@ -7,7 +7,7 @@ import re
 
 from holdfast.errors import UsageError
 
-_SAFE = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")
+_SAFE = r"[a-z0-9][a-z0-9_-]{0,99}"
 _DEVICES = frozenset(
     ["con", "prn", "aux", "nul", *(f"{d}{n}" for d in ("com", "lpt") for n in range(10))]
 )
@@ -39,6 +39,6 @@ def medium_name(name: str) -> str:
     >>> medium_name("agent-1"), medium_name("../x")[:9]
     ('agent-1', '=d6b96a97')
     """
-    if _SAFE.fullmatch(name) and name not in _DEVICES:
+    if re.fullmatch(_SAFE, name) and name not in _DEVICES:
         return name
     return "=" + hashlib.sha256(name.encode()).hexdigest()[:40]

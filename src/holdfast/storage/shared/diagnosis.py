@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
@@ -34,6 +33,8 @@ class Diagnosable(Protocol):
 
 def measure(server_time: Callable[[], float]) -> list[Fact]:
     """The latency of a server and its clock's difference, by asking for its time."""
+    from statistics import median
+
     seconds: list[float] = []
     ahead: list[float] = []
     for _ in range(_LOOKS):
@@ -48,6 +49,6 @@ def measure(server_time: Callable[[], float]) -> list[Fact]:
         hint = "synchronize the clocks (NTP); leases follow the server's clock and are not affected"
     value = f"{abs(best) * 1000:.0f} ms {'ahead' if best >= 0 else 'behind'}"
     return [
-        Fact("latency", f"{statistics.median(seconds) * 1000:.2f} ms a round trip"),
+        Fact("latency", f"{median(seconds) * 1000:.2f} ms a round trip"),
         Fact("clock", value, problem, hint),
     ]
