@@ -9,7 +9,6 @@ import msgspec
 from langgraph.checkpoint.base import PendingWrite
 from langgraph.checkpoint.serde.types import INTERRUPT, RESUME, TASKS
 
-from holdfast.checkpoint.effects import Answer, Question
 from holdfast.checkpoint.journal import Note
 from holdfast.integrations.langgraph.records import Address
 from holdfast.integrations.langgraph.types import encode_value
@@ -92,6 +91,8 @@ def question_notes(
 
     *before* are the ids of the questions that it asked before; they have been answered.
     """
+    from holdfast.checkpoint.effects import Answer, Question
+
     found = [one for channel, value in writes for one in interrupts(channel, value)]
     for old in set(before) - {one.id for one in found}:
         answer = Answer(id=old, value=msgspec.Raw(b"null"))

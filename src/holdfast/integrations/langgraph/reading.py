@@ -10,7 +10,6 @@ import msgspec
 from langgraph.checkpoint.base import PendingWrite
 from langgraph.checkpoint.serde.types import INTERRUPT, RESUME
 
-from holdfast.checkpoint.effects import Answer
 from holdfast.checkpoint.operations import Engine
 from holdfast.core.records import Header
 from holdfast.integrations.branching import LATE, by_id, in_order
@@ -77,6 +76,8 @@ class ThreadReading(Reading):
 
     def _answers(self, header: Header, read: Any) -> Iterator[tuple[int, str, Any]]:
         """Answers given after a checkpoint: seq, question and value, oldest first."""
+        from holdfast.checkpoint.effects import Answer
+
         query = RecordQuery(run_id=header.run_id, kind="answer", notes=True)
         seqs = [note.seq for note in self._storage.headers(query) if note.seq > header.seq]
         for seq in reversed(seqs):

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from holdfast.integrations.managed import Managed
 from holdfast.lazy import extra
@@ -34,9 +35,11 @@ from holdfast.integrations.langgraph.message_cache import MessageCache, value_of
 from holdfast.integrations.langgraph.records import Address
 from holdfast.integrations.langgraph.threads import Threads
 from holdfast.integrations.langgraph.types import Sealed, encode_value, register_all
-from holdfast.integrations.langgraph.upkeep import Upkeep
 from holdfast.integrations.type_learning import adopt, adopt_named
 from holdfast.storage.base import Storage
+
+if TYPE_CHECKING:
+    from holdfast.integrations.langgraph.upkeep import Upkeep
 
 
 class HoldfastSaver(BaseCheckpointSaver[str], Managed):
@@ -70,7 +73,7 @@ class HoldfastSaver(BaseCheckpointSaver[str], Managed):
         adopt_named(types)
         self._manage(storage)
         self._threads = Threads(self.manager.engine, name)
-        self._upkeep = Upkeep(self.manager.engine, name, self._threads)
+        self._name = name
         self._messages = MessageCache()
         self._backpressure = Backpressure(self._flush)
         self._single_writer = single_writer
@@ -212,6 +215,12 @@ class HoldfastSaver(BaseCheckpointSaver[str], Managed):
         return self.manager.hook_manager is None
 
     # Removing and copying
+
+    @cached_property
+    def _upkeep(self) -> Upkeep:
+        from holdfast.integrations.langgraph.upkeep import Upkeep
+
+        return Upkeep(self.manager.engine, self._name, self._threads)
 
     def delete_thread(self, thread_id: str) -> None:
         self._messages.forget(str(thread_id))
