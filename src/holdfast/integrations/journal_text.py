@@ -78,8 +78,8 @@ class Reading:
 
     def newest(self, run_id: str, scope: str = "") -> Header | None:
         """The checkpoint of a scope with the greatest sort key."""
-        run = self._reader.run(run_id)
-        newest = self._reader.newest(run, scope) if run is not None else None
+        found = self._reader.checked_newest(run_id, scope)
+        newest = found[1] if found is not None else None
         if newest is None or LATE not in newest.tags:
             return newest
         headers = self._storage.headers(RecordQuery(run_id=run_id, scope=scope))
