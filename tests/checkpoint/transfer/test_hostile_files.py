@@ -18,7 +18,7 @@ import zstandard
 from tests.crash.media import crossed
 
 from holdfast import CheckpointManager, State
-from holdfast.checkpoint.transfer.container_reader import ImportLimits
+from holdfast.checkpoint.transfer.limits import ImportLimits
 from holdfast.core.records.frame import compress
 from holdfast.core.records.record import Header, Record, seal
 from holdfast.errors import (

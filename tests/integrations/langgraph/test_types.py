@@ -115,6 +115,30 @@ with HoldfastSaver({address!r}) as saver:
     assert done.stdout == "ask Interrupt text Document\n", done.stderr
 
 
+NOT_FOR_READING = (
+    *("checkpoint.effects.ledger", "checkpoint.hooks.events", "checkpoint.transfer.runs"),
+    *("checkpoint.crypto.rotation", "checkpoint.inspect.changes", "checkpoint.operations.save"),
+    *("checkpoint.repair.verification", "core.policy.redaction", "core.policy.retention"),
+    *("core.policy.rules", "core.state.agent_state", "integrations.langgraph.upkeep"),
+)
+
+
+def test_a_new_process_that_reads_a_thread_loads_only_what_reading_needs(tmp_path: Path) -> None:
+    """Loading the rest took longer than the reading."""
+    address = f"sqlite:///{tmp_path}/threads.db"
+    with HoldfastSaver(address) as saver:
+        saver.put(thread(), _checkpoint({"messages": [HumanMessage("hi")]}), {}, {})
+    code = f"""
+import sys
+from holdfast.integrations.langgraph import HoldfastSaver
+with HoldfastSaver({address!r}) as saver:
+    assert saver.get_tuple({{"configurable": {{"thread_id": "t"}}}})
+print(*[name for name in {NOT_FOR_READING!r} if "holdfast." + name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert done.stdout == "\n", done.stderr
+
+
 def test_a_type_that_langgraph_does_not_have_is_told_whatever_its_name() -> None:
     for tag in ("langgraph.Unknown", "langchain_core.DocumentOfMine", "langchain_core.Other"):
         with pytest.raises(DecodeError, match=tag):

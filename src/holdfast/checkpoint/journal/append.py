@@ -8,7 +8,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -16,7 +16,6 @@ from holdfast.checkpoint.crypto import CLEAR_NOTES, Sealer
 from holdfast.checkpoint.journal.delta_base import Cursor, DeltaBase, delta_base_of, find_base
 from holdfast.checkpoint.journal.draft import CheckpointDraft, Saveable
 from holdfast.checkpoint.journal.reader import LIGHTEST_DELTA, Loaded, Reader
-from holdfast.checkpoint.journal.redacting import Redacting
 from holdfast.checkpoint.journal.requests import Outcome, Request
 from holdfast.checkpoint.journal.unconfirmed import UnconfirmedAppends
 from holdfast.core.records import Header, Record, compress, new_id, seal_new
@@ -24,6 +23,9 @@ from holdfast.core.state import Place, migrations
 from holdfast.core.values import Written, after_change, changes, whole
 from holdfast.errors import ConflictError, CorruptError, EncodeError, HoldfastError
 from holdfast.storage.base import Atomic, Batch, RunInfo, Storage
+
+if TYPE_CHECKING:
+    from holdfast.checkpoint.journal.redacting import Redacting
 
 _RUNS_REMEMBERED = 1024
 _SCOPES_REMEMBERED = 64

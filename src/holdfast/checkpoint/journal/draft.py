@@ -5,27 +5,36 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import cache
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from uuid import uuid4
 
 import msgspec
 
 from holdfast.core.records import Header, check_run_id, read_status
-from holdfast.core.state import AgentState, Lineage, Place, State, indexed_metadata, read_metadata
+from holdfast.core.state import Lineage, Place, State, indexed_metadata, read_metadata
 from holdfast.core.values import Items, Lazy, Nature, decode, encode
 from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
     from holdfast.checkpoint.journal.delta_base import Cursor, DeltaBase
     from holdfast.checkpoint.journal.reader import Reader
+    from holdfast.core.state import AgentState
 
-Saveable = State | AgentState
+Saveable: TypeAlias = "State | AgentState"
 
 _IN_HEADER = frozenset(
     ["checkpoint_id", "agent_id", "run_id", "step_number", "parent_checkpoint_id", "status"]
 )
-_IN_BODY = [f.name for f in dataclasses.fields(AgentState) if f.name not in _IN_HEADER]
-_LIVE = {name: Nature.LIVE for name in _IN_BODY}
+
+
+@cache
+def _in_body() -> dict[str, Nature]:
+    """The fields of an agent's state that a body holds."""
+    from holdfast.core.state import AgentState
+
+    names = (field.name for field in dataclasses.fields(AgentState))
+    return {name: Nature.LIVE for name in names if name not in _IN_HEADER}
 
 
 class Branching(Protocol):
@@ -72,6 +81,8 @@ def draft_of(state: Saveable, *, new_run_id: str | None = None) -> CheckpointDra
     if isinstance(state, State):
         values, natures = state.for_saving()
         return CheckpointDraft("", state.place, values, natures, state.lineage)
+    from holdfast.core.state import AgentState
+
     if not isinstance(state, AgentState):
         raise UsageError(
             f"a {type(state).__name__} cannot be saved", hint="save a State or an AgentState"
@@ -85,9 +96,9 @@ def draft_of(state: Saveable, *, new_run_id: str | None = None) -> CheckpointDra
         status=read_status(state.status),
         metadata=indexed_metadata(state.metadata),
     )
-    values = {name: getattr(state, name) for name in _IN_BODY}
+    values = {name: getattr(state, name) for name in _in_body()}
     given = state.checkpoint_id if state.checkpoint_id != lineage.checkpoint_id else None
-    return CheckpointDraft("agent", place, values, _LIVE, lineage, given or None)
+    return CheckpointDraft("agent", place, values, _in_body(), lineage, given or None)
 
 
 def state_of(draft: CheckpointDraft) -> Saveable:
@@ -112,7 +123,9 @@ def agent_state(place: Place, values: Mapping[str, Any]) -> AgentState:
 
 
 def _agent_state(place: Place, given: dict[str, Any]) -> AgentState:
-    extra = {name: given.pop(name) for name in [*given] if name not in _LIVE}
+    from holdfast.core.state import AgentState
+
+    extra = {name: given.pop(name) for name in [*given] if name not in _in_body()}
     state = AgentState(
         **given,
         agent_id=place.name,
@@ -138,7 +151,7 @@ def lineage_of(state: AgentState) -> Lineage:
 
 def saved(state: Saveable, header: Header) -> None:
     """Set an agent state's ids from its header; a `State` has them by its lineage."""
-    if isinstance(state, AgentState):
+    if not isinstance(state, State):
         state.run_id = header.run_id
         state.checkpoint_id = header.id
         state.parent_checkpoint_id = header.parent

@@ -8,32 +8,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from holdfast.checkpoint.crypto import Key, rotation
-from holdfast.checkpoint.inspect import Change, CheckpointMetadata, HistoryEntry
+from holdfast.checkpoint import crypto, operations, transfer
 from holdfast.checkpoint.journal import CheckpointDraft, Loaded, Note, Saveable
 from holdfast.checkpoint.manager.setup import Manager
-from holdfast.checkpoint.operations import (
-    Commit,
-    Fire,
-    Pause,
-    Step,
-    Steps,
-    Work,
-    append_notes,
-    delete,
-    load,
-    read,
-    save_draft,
-    save_state,
-)
-from holdfast.checkpoint.repair import RepairReport, RunVerdict
-from holdfast.checkpoint.transfer import LIMITS, ImportLimits, Manifest, Redact, Style, encrypt_runs
-from holdfast.checkpoint.transfer import runs as transfer
+from holdfast.checkpoint.operations import Commit, Fire, Pause, Step, Steps, Work
+from holdfast.checkpoint.transfer import LIMITS
 from holdfast.core.closing import Closing
 from holdfast.core.state import Saver, register_saver
 from holdfast.storage.base import RecordQuery, Storage
+
+if TYPE_CHECKING:  # and what a method works with is loaded when it is called
+    from holdfast.checkpoint.crypto import Key
+    from holdfast.checkpoint.inspect import Change, CheckpointMetadata, HistoryEntry
+    from holdfast.checkpoint.repair import RepairReport, RunVerdict
+    from holdfast.checkpoint.transfer import ImportLimits, Manifest, Redact, Style
 
 T = TypeVar("T")
 
@@ -84,7 +74,7 @@ class CheckpointManager(Manager, Closing):
         A state that says nothing new is not written again, and the id of the checkpoint that
         said it is returned, unless *force* is given.
         """
-        return self.perform(save_state(self.engine, state, force=force))
+        return self.perform(operations.save_state(self.engine, state, force=force))
 
     def save_draft(
         self, draft: CheckpointDraft, *, force: bool = False, notes: Sequence[Note] = ()
@@ -93,7 +83,7 @@ class CheckpointManager(Manager, Closing):
 
         For those who keep a state of their own kind. Returns the checkpoint's id.
         """
-        steps = save_draft(self.engine, draft, force=force, notes=notes)
+        steps = operations.save_draft(self.engine, draft, force=force, notes=notes)
         header = self.perform(steps)
         return header.id if header is not None else ""
 
@@ -102,7 +92,7 @@ class CheckpointManager(Manager, Closing):
 
         With *head*, only if that is the run's newest record, else a `ConflictError`.
         """
-        self.perform(append_notes(self.engine, run_id, notes, head))
+        self.perform(operations.append_notes(self.engine, run_id, notes, head))
 
     @overload
     def load_checkpoint(self, checkpoint_id: str) -> Saveable: ...
@@ -118,23 +108,23 @@ class CheckpointManager(Manager, Closing):
         With *keys*, only these values of it, as a dict; the rest is not decoded.
         """
         if keys is not None:
-            return self.perform(load.load_values(self.engine, checkpoint_id, keys))
-        return self.perform(load.load(self.engine, checkpoint_id))
+            return self.perform(operations.load.load_values(self.engine, checkpoint_id, keys))
+        return self.perform(operations.load.load(self.engine, checkpoint_id))
 
     def resume_from_latest(self, name_or_run_id: str) -> Any:
         """The newest state of that run, or of the newest unfinished run of that name.
 
         None if there is nothing to resume.
         """
-        return self.perform(load.resume(self.engine, name_or_run_id))
+        return self.perform(operations.load.resume(self.engine, name_or_run_id))
 
     def latest(self, name_or_run_id: str) -> CheckpointMetadata | None:
         """The metadata of the checkpoint that `resume_from_latest` would load."""
-        return self.perform(read.latest(self.engine, name_or_run_id))
+        return self.perform(operations.read.latest(self.engine, name_or_run_id))
 
     def exists(self, checkpoint_id: str) -> bool:
         """Return True if there is a checkpoint with exactly this id."""
-        return self.perform(read.exists(self.engine, checkpoint_id))
+        return self.perform(operations.read.exists(self.engine, checkpoint_id))
 
     def list_checkpoints(
         self,
@@ -152,7 +142,7 @@ class CheckpointManager(Manager, Closing):
     ) -> list[CheckpointMetadata]:
         """Checkpoints, newest first. *before* is the id that the last page ended with."""
         return self.perform(
-            read.checkpoints(
+            operations.read.checkpoints(
                 self.engine,
                 name_or_run_id,
                 RecordQuery(
@@ -180,35 +170,35 @@ class CheckpointManager(Manager, Closing):
 
         *change* may make something else of what the new run begins with.
         """
-        return self.perform(load.fork(self.engine, checkpoint_id, run_id, change))
+        return self.perform(operations.load.fork(self.engine, checkpoint_id, run_id, change))
 
     def get_checkpoint_tree(self, name_or_run_id: str) -> dict[str | None, list[str]]:
         """The ids of each checkpoint's children, oldest first, by the id of their parent."""
-        return self.perform(read.tree(self.engine, name_or_run_id))
+        return self.perform(operations.read.tree(self.engine, name_or_run_id))
 
     def diff_checkpoints(self, a: str, b: str) -> tuple[Change, ...]:
         """The changes from the state of checkpoint *a* to that of *b*."""
-        return self.perform(read.diff(self.engine, a, b))
+        return self.perform(operations.read.diff(self.engine, a, b))
 
     def history(self, name_or_run_id: str, scope: str = "") -> list[HistoryEntry]:
         """The checkpoints of a run, oldest first, each with what it changed and its state."""
-        return self.perform(read.history(self.engine, name_or_run_id, scope))
+        return self.perform(operations.read.history(self.engine, name_or_run_id, scope))
 
     def blame(self, name_or_run_id: str, path: str, scope: str = "") -> CheckpointMetadata | None:
         """The checkpoint that last wrote *path* (``plan`` or ``/plan/0/status``)."""
-        return self.perform(read.blame(self.engine, name_or_run_id, path, scope))
+        return self.perform(operations.read.blame(self.engine, name_or_run_id, path, scope))
 
     def delete_checkpoint(self, checkpoint_id: str) -> bool:
         """Remove a checkpoint. Those built on it can still be loaded."""
-        return self.perform(delete.delete_checkpoint(self.engine, checkpoint_id))
+        return self.perform(operations.delete.delete_checkpoint(self.engine, checkpoint_id))
 
     def delete_run(self, run_id: str) -> int:
         """Remove a run with all its records; returns how many there were."""
-        return self.perform(delete.delete_run(self.engine, run_id))
+        return self.perform(operations.delete.delete_run(self.engine, run_id))
 
     def verify(self, name_or_run_id: str | None = None) -> list[RunVerdict]:
         """Recompute all digests of a run, the runs of a name, or all; a verdict for each."""
-        return self.perform(read.verify(self.engine, name_or_run_id))
+        return self.perform(operations.read.verify(self.engine, name_or_run_id))
 
     def repair(self, run_id: str | None = None, *, dry_run: bool = False) -> RepairReport:
         """Put aside what is damaged in a run, or in all of them and in the medium itself.
@@ -217,27 +207,27 @@ class CheckpointManager(Manager, Closing):
         of it; afterwards `verify` finds nothing wrong. The report names each thing that was done;
         with *dry_run*, that would be.
         """
-        return self.perform(read.repair(self.engine, run_id, dry_run=dry_run))
+        return self.perform(operations.read.repair(self.engine, run_id, dry_run=dry_run))
 
     def cleanup_old_checkpoints(self, name_or_run_id: str) -> int:
         """Apply the retention rules now and free the space; returns how many went."""
-        return self.perform(delete.cleanup(self.engine, name_or_run_id))
+        return self.perform(operations.delete.cleanup(self.engine, name_or_run_id))
 
     def pin(self, checkpoint_id: str) -> str:
         """Keep a checkpoint whatever the retention rules say."""
-        return self.perform(delete.mark(self.engine, checkpoint_id, "pin", True))
+        return self.perform(operations.delete.mark(self.engine, checkpoint_id, "pin", True))
 
     def unpin(self, checkpoint_id: str) -> str:
         """Let the retention rules decide about a checkpoint again."""
-        return self.perform(delete.mark(self.engine, checkpoint_id, "pin", False))
+        return self.perform(operations.delete.mark(self.engine, checkpoint_id, "pin", False))
 
     def release(self, checkpoint_id: str) -> str:
         """Let go of a checkpoint that was to be kept until released."""
-        return self.perform(delete.mark(self.engine, checkpoint_id, "release", True))
+        return self.perform(operations.delete.mark(self.engine, checkpoint_id, "release", True))
 
     def tag(self, checkpoint_id: str, *tags: str, remove: Sequence[str] = ()) -> str:
         """Give a checkpoint tags, or take some away."""
-        return self.perform(delete.tag(self.engine, checkpoint_id, tags, remove))
+        return self.perform(operations.delete.tag(self.engine, checkpoint_id, tags, remove))
 
     def export_run(
         self,
@@ -257,7 +247,7 @@ class CheckpointManager(Manager, Closing):
         whole or not at all, for its owner only. Returns what its manifest says.
         """
         return self.perform(
-            transfer.export_run(
+            transfer.runs.export_run(
                 self.engine,
                 run_id,
                 path,
@@ -284,7 +274,7 @@ class CheckpointManager(Manager, Closing):
         opens a file that another key than ours encrypted.
         """
         return self.perform(
-            transfer.import_run(
+            transfer.runs.import_run(
                 self.engine, path, run_id, encryption_key=encryption_key, limits=limits
             )
         )
@@ -295,7 +285,7 @@ class CheckpointManager(Manager, Closing):
         Records are copied as they are. What the copy has is left as it is; interrupted, it can
         be called again. A copy that differs is a `ConflictError` with the `.seq`.
         """
-        return self.perform(transfer.copy_run(self.engine, run_id, to))
+        return self.perform(transfer.runs.copy_run(self.engine, run_id, to))
 
     def export_json(self, run_or_checkpoint_id: str, style: Style = "agent") -> str:
         """A checkpoint as a JSON object, or a run as an array of its checkpoints.
@@ -303,7 +293,7 @@ class CheckpointManager(Manager, Closing):
         In an array each checkpoint has its ``changes``, and the newest its whole state too.
         *style* is the form: ``agent``, ``fleet``, ``graph`` or ``resilient``.
         """
-        return self.perform(transfer.export_json(self.engine, run_or_checkpoint_id, style))
+        return self.perform(transfer.runs.export_json(self.engine, run_or_checkpoint_id, style))
 
     def rotate_keys(self, name_or_run_id: str | None = None) -> int:
         """Bring runs that an old key encrypted under the one of now; returns how many.
@@ -311,7 +301,7 @@ class CheckpointManager(Manager, Closing):
         It may be interrupted and called again; *old_keys* are needed until it has ended. Other
         processes that hold a run continue it.
         """
-        return self.perform(rotation.rotate_keys(self.engine, name_or_run_id))
+        return self.perform(crypto.rotation.rotate_keys(self.engine, name_or_run_id))
 
     def encrypt_runs(
         self,
@@ -324,14 +314,14 @@ class CheckpointManager(Manager, Closing):
         Each is written to an encrypted file in *scratch*, validated, replaced and verified. It may
         be interrupted and called again with the same *scratch*.
         """
-        return self.perform(encrypt_runs(self.engine, name_or_run_id, Path(scratch)))
+        return self.perform(transfer.encrypt_runs(self.engine, name_or_run_id, Path(scratch)))
 
     def shred_run(self, run_id: str) -> bool:
         """Erase a run's key: its states can never be read again, headers and metadata can.
 
         Returns False if that was done before. A process that has the run open still knows the key.
         """
-        return self.perform(rotation.shred_run(self.engine, run_id))
+        return self.perform(crypto.rotation.shred_run(self.engine, run_id))
 
     def close(self) -> None:
         """Close the storage, if it was opened by this manager."""

@@ -8,19 +8,23 @@ import weakref
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
-from holdfast.checkpoint.crypto import Key, load_keys
-from holdfast.checkpoint.hooks import HookManager
+from holdfast.checkpoint.crypto import load_keys
 from holdfast.checkpoint.journal import Saveable
 from holdfast.checkpoint.manager.group_commit import GroupCommit
 from holdfast.checkpoint.manager.writer_thread import Writer
 from holdfast.checkpoint.operations import Engine, OnSaveFailure
 from holdfast.checkpoint.repair import OnCorrupt
-from holdfast.core.policy import Rules, Triggers
-from holdfast.core.state import StateSnapshot
+from holdfast.core.policy import Triggers
 from holdfast.errors import UsageError
 from holdfast.storage.base import Storage, default_address, open_storage
+
+if TYPE_CHECKING:
+    from holdfast.checkpoint.crypto import Key
+    from holdfast.checkpoint.hooks import HookManager
+    from holdfast.core.policy import Rules
+    from holdfast.core.state import StateSnapshot
 
 T = TypeVar("T", int, float)
 
@@ -106,6 +110,8 @@ class Manager:
 
     def create_snapshot(self, state: Saveable, reason: str = "manual") -> StateSnapshot:
         """A copy of *state* as it is now, with a summary. It is not stored."""
+        from holdfast.core.state import StateSnapshot
+
         return StateSnapshot(copy.deepcopy(state), self.engine.clock(), reason)
 
     def __repr__(self) -> str:
@@ -118,12 +124,14 @@ def _one_of(name: str, value: T | None, other: str, alias: T | None) -> T | None
     return alias if value is None else value
 
 
-def _rules(count: int | None, rules: Rules | None) -> Rules:
+def _rules(count: int | None, rules: Rules | None) -> Rules | None:
     if count is not None and rules is not None:
         raise UsageError("retention_count and retention are both given", hint="give one of them")
-    if count is not None:
-        return Rules(keep_last=count, group_by="name")
-    return rules or Rules()
+    if count is None:
+        return rules
+    from holdfast.core.policy import Rules
+
+    return Rules(keep_last=count, group_by="name")
 
 
 _managers: weakref.WeakSet[Manager] = weakref.WeakSet()

@@ -6,7 +6,7 @@ from collections import OrderedDict
 
 from holdfast.checkpoint.journal import Saveable
 from holdfast.core.records import Header
-from holdfast.core.state import AgentState, Lineage
+from holdfast.core.state import Lineage, State
 
 _REMEMBERED = 1024
 
@@ -23,7 +23,7 @@ class FreshStateRuns:
 
     def join(self, state: Saveable) -> None:
         """Give a state without a run the run that it continues, if there is one."""
-        if not isinstance(state, AgentState) or state.run_id is not None:
+        if isinstance(state, State) or state.run_id is not None:
             return
         newest = self._newest.get(state.agent_id)
         if newest is None or newest.status == "completed" or state.step_number <= newest.step:
@@ -34,7 +34,7 @@ class FreshStateRuns:
 
     def saved(self, state: Saveable, header: Header) -> None:
         """Remember the newest checkpoint of an agent."""
-        if isinstance(state, AgentState):
+        if not isinstance(state, State):
             self._newest[header.name] = header
             self._newest.move_to_end(header.name)
             if len(self._newest) > _REMEMBERED:

@@ -6,20 +6,24 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.checkpoint.crypto import Keys, Sealer
-from holdfast.checkpoint.hooks import HookEvent, HookManager, RedactionHook
 from holdfast.checkpoint.inspect import Metrics
-from holdfast.checkpoint.journal import Journal, Redacting
+from holdfast.checkpoint.journal import Journal
 from holdfast.checkpoint.operations.agent_runs import FreshStateRuns
 from holdfast.checkpoint.repair import OnCorrupt, Repairer
 from holdfast.checkpoint.retention import RetentionManager
-from holdfast.core.policy import Clockwork, Rules, Triggers
+from holdfast.core.policy import Clockwork, Triggers
 from holdfast.core.records import Header
 from holdfast.core.state import Place
 from holdfast.errors import UsageError
 from holdfast.storage.base import Storage
+
+if TYPE_CHECKING:
+    from holdfast.checkpoint.hooks import HookEvent, HookManager, RedactionHook
+    from holdfast.checkpoint.journal import Redacting
+    from holdfast.core.policy import Rules
 
 OnSaveFailure = Literal["fail", "warn", "retry"]
 _RUNS_REMEMBERED = 1024
@@ -34,7 +38,7 @@ class Engine:
         *,
         hooks: HookManager | None,
         triggers: Triggers,
-        rules: Rules,
+        rules: Rules | None,
         keys: Keys | None,
         on_save_failure: OnSaveFailure,
         on_corrupt: OnCorrupt = "fail",
@@ -50,8 +54,8 @@ class Engine:
         self.on_save_failure = on_save_failure
         self.clock = clock
         self.metrics = Metrics()
-        redacting = Redacting(self._redactions) if hooks is not None else None
-        self.journal = Journal(storage, Sealer(storage, keys), clock=clock, redacting=redacting)
+        sealer = Sealer(storage, keys)
+        self.journal = Journal(storage, sealer, clock=clock, redacting=self._redacting())
         self.reader = self.journal.reader
         self.retention = RetentionManager(self.journal, rules, clock)
         self.repairer = Repairer(self, on_corrupt, clock)
@@ -62,9 +66,18 @@ class Engine:
         self.counts_saves = not triggers.every_step
         """True if a trigger counts from the last save."""
 
-    def _redactions(self) -> list[RedactionHook]:
-        hooks = self.hooks.hooks if self.hooks is not None else ()
-        return [hook for hook in hooks if isinstance(hook, RedactionHook)]
+    def _redacting(self) -> Redacting | None:
+        if self.hooks is None:
+            return None
+        from holdfast.checkpoint.hooks import RedactionHook
+        from holdfast.checkpoint.journal import Redacting
+
+        manager = self.hooks
+
+        def redactions() -> list[RedactionHook]:
+            return [hook for hook in manager.hooks if isinstance(hook, RedactionHook)]
+
+        return Redacting(redactions)
 
     def hears(self, event: HookEvent) -> bool:
         """Return whether firing *event* would call a hook."""

@@ -7,12 +7,14 @@ of blocking work, a pause. The manager that drives it does that and sends the re
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import msgspec
 
-from holdfast.checkpoint.hooks import HookEvent
 from holdfast.checkpoint.journal import Request
+
+if TYPE_CHECKING:
+    from holdfast.checkpoint.hooks import HookEvent
 
 T = TypeVar("T")
 

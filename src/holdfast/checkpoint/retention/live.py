@@ -15,7 +15,7 @@ import msgspec
 from holdfast.checkpoint.journal import Journal, Outcome
 from holdfast.checkpoint.retention.erase import Erasure, first_needed, plan_erasure
 from holdfast.checkpoint.retention.marks import MARKING, Marks, marks_in, plan_marked
-from holdfast.core.policy import Rules, drop_beyond_last, newest_keys
+from holdfast.core import policy
 from holdfast.core.records import Header
 from holdfast.core.values import remember
 from holdfast.errors import CorruptError, HoldfastError
@@ -39,12 +39,14 @@ class _Group(msgspec.Struct):
 
 
 class RetentionManager:
-    """Applies retention rules to runs as they are saved, or when asked."""
+    """Applies retention rules, if any, to runs as they are saved, or when asked."""
 
-    def __init__(self, journal: Journal, rules: Rules, clock: Callable[[], datetime]) -> None:
-        self.rules = rules
-        self.active = not rules.empty
-        self._only_last = rules.only_last
+    def __init__(
+        self, journal: Journal, rules: policy.Rules | None, clock: Callable[[], datetime]
+    ) -> None:
+        self._rules = rules
+        self.active = rules is not None and not rules.empty
+        self._only_last = rules.only_last if rules is not None else None
         self._storage = journal.storage
         self._reader = journal.reader
         self._epochs = journal.epochs
@@ -58,6 +60,13 @@ class RetentionManager:
     def renew_lock(self) -> None:
         """Start with a free lock in the child of a fork."""
         self._lock = threading.Lock()
+
+    @property
+    def rules(self) -> policy.Rules:
+        """The rules; without any, those that drop nothing."""
+        if self._rules is None:
+            self._rules = policy.Rules()
+        return self._rules
 
     # While saving
 
@@ -108,9 +117,9 @@ class RetentionManager:
     def _dropped(self, visible: Sequence[Header], new: Header | None = None) -> list[Header]:
         """The part of *visible* that the rules drop; *new* is the one being stored."""
         if self._only_last is not None:
-            stay = set(newest_keys(visible, self.rules.group_by))
+            stay = set(policy.newest_keys(visible, self.rules.group_by))
             keys = {(header.run_id, header.seq): header for header in visible}
-            gone = [keys[key] for key in drop_beyond_last([*keys], self._only_last, stay)]
+            gone = [keys[key] for key in policy.drop_beyond_last([*keys], self._only_last, stay)]
             marks = {run_id: self._marks_at(run_id, new) for run_id in _runs(gone)}
             gone = [one for one in gone if one.seq not in marks[one.run_id].pinned]
         else:
@@ -293,7 +302,9 @@ class RetentionManager:
 
 
 def grouped(
-    headers: Callable[[RecordQuery], Iterable[Header]], runs: Sequence[RunInfo] | None, rules: Rules
+    headers: Callable[[RecordQuery], Iterable[Header]],
+    runs: Sequence[RunInfo] | None,
+    rules: policy.Rules,
 ) -> Iterator[list[Header]]:
     """The visible checkpoints that rules count together, newest first.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.policy import Decision, Rules, plan_prune
+from holdfast.core import policy
 from holdfast.core.records import Header
 
 MARKING = ("pin", "release", "tag")
@@ -62,12 +62,12 @@ def marks_in(notes: Iterable[Header]) -> dict[str, Marks]:
 def plan_marked(
     headers: Iterable[Header],
     marks: Mapping[str, Marks],
-    rules: Rules,
+    rules: policy.Rules,
     now: datetime,
     tz: tzinfo = UTC,
-) -> list[Decision]:
+) -> list[policy.Decision]:
     """`plan_prune` of these checkpoints with the *marks* of their runs."""
-    return plan_prune(
+    return policy.plan_prune(
         [marks[header.run_id].tagged(header) for header in headers],
         rules,
         now,

@@ -1,10 +1,10 @@
 from holdfast.checkpoint.transfer import runs as runs
 from holdfast.checkpoint.transfer.container import Manifest as Manifest
-from holdfast.checkpoint.transfer.container_reader import LIMITS as LIMITS
-from holdfast.checkpoint.transfer.container_reader import UNLIMITED as UNLIMITED
-from holdfast.checkpoint.transfer.container_reader import ImportLimits as ImportLimits
 from holdfast.checkpoint.transfer.encrypt import encrypt_runs as encrypt_runs
 from holdfast.checkpoint.transfer.json_form import Style as Style
 from holdfast.checkpoint.transfer.json_form import fleet_status as fleet_status
+from holdfast.checkpoint.transfer.limits import LIMITS as LIMITS
+from holdfast.checkpoint.transfer.limits import UNLIMITED as UNLIMITED
+from holdfast.checkpoint.transfer.limits import ImportLimits as ImportLimits
 from holdfast.checkpoint.transfer.reseal import Redact as Redact
 from holdfast.checkpoint.transfer.runs import json_lines as json_lines

@@ -31,36 +31,14 @@ from holdfast.checkpoint.transfer.container import (
     ZSTD,
     Manifest,
 )
+from holdfast.checkpoint.transfer.limits import ImportLimits
 from holdfast.core.records import check_run_id
-from holdfast.core.values import DEPTH_LIMIT
 from holdfast.errors import CorruptError, DataError, NotFoundError, StorageError, UsageError
 
 _TRAILER_BYTES = len(TRAILER % (b"0" * 64))
 _MANIFEST_BYTES = 2 << 20
 _FREE_BYTES = 1 << 20
 """Bytes that may be unpacked whatever the ratio."""
-
-
-class ImportLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits for a file to import. What exceeds them is refused before it is unpacked."""
-
-    total_bytes: int = 1 << 30
-    """Bytes of the file, of all its records, and of all their bodies when unpacked."""
-    record_bytes: int = 64 << 20
-    """Bytes of one record with its body unpacked."""
-    records: int = 250_000
-    ratio: int = 200
-    """Largest factor by which data may grow when unpacked, beyond the first MiB."""
-    depth: int = 4 * DEPTH_LIMIT
-    """Nesting of JSON; a level of a value takes up to three of JSON."""
-
-
-LIMITS = ImportLimits()
-_MOST = 1 << 62
-UNLIMITED = ImportLimits(
-    total_bytes=_MOST, record_bytes=_MOST, records=_MOST, ratio=_MOST, depth=LIMITS.depth
-)
-"""For files from a trusted source."""
 
 
 class Excess:

@@ -15,7 +15,8 @@ from holdfast.checkpoint.journal import Reader
 from holdfast.checkpoint.leases import RunLease
 from holdfast.checkpoint.operations import Steps, Work
 from holdfast.checkpoint.repair import verify_run
-from holdfast.checkpoint.transfer.container_reader import UNLIMITED, open_run
+from holdfast.checkpoint.transfer.container_reader import open_run
+from holdfast.checkpoint.transfer.limits import UNLIMITED
 from holdfast.checkpoint.transfer.runs import append_whole, write_encrypted
 from holdfast.checkpoint.transfer.validate import stage
 from holdfast.core.records import check_run_id, medium_name

@@ -33,8 +33,9 @@ from holdfast.checkpoint.inspect import changes_in
 from holdfast.checkpoint.journal import Reader
 from holdfast.checkpoint.operations import Steps, Work
 from holdfast.checkpoint.transfer.container import Manifest, check_free, write_run
-from holdfast.checkpoint.transfer.container_reader import LIMITS, Excess, ImportLimits, open_run
+from holdfast.checkpoint.transfer.container_reader import Excess, open_run
 from holdfast.checkpoint.transfer.json_form import Style, form_of, form_of_change
+from holdfast.checkpoint.transfer.limits import LIMITS, ImportLimits
 from holdfast.checkpoint.transfer.reseal import Closer, NewIds, Redact, Redaction, resealed
 from holdfast.checkpoint.transfer.validate import Staged, stage
 from holdfast.core.records import (

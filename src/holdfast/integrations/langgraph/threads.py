@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 from langgraph.checkpoint.base import CheckpointTuple, DeltaChannelHistory, PendingWrite
 
+from holdfast.checkpoint import operations
 from holdfast.checkpoint.journal import CheckpointDraft, Note
-from holdfast.checkpoint.operations import Engine, Steps, Work, append_notes, save_draft
+from holdfast.checkpoint.operations import Engine, Steps, Work
 from holdfast.core.records import check_run_id
 from holdfast.core.state import Lineage, Place, State
 from holdfast.core.values import Items, Lazy, Nature
@@ -106,7 +107,9 @@ class Threads:
         if self._engine.hooks is not None:
             whole = {key: joined(text) for key, text in texts.items()}
             shown = State.restore(whole, draft.place, datetime.now(UTC), None)
-        header = yield from save_draft(self._engine, draft, shown, force=True, notes=notes)
+        header = yield from operations.save_draft(
+            self._engine, draft, shown, force=True, notes=notes
+        )
         # No header: the save failed and the manager only warned. A hook may have changed the state.
         if header is not None and shown is None:
             self.reading.remember(header, texts, said)
@@ -135,7 +138,7 @@ class Threads:
             before = yield Work(lambda: self.reading.asked(address, task, read))
             notes += question_notes(address, writes, path, before)
         named = tuple(msgspec.structs.replace(note, name=self._name) for note in notes)
-        yield from append_notes(self._engine, thread_id, named)
+        yield from operations.append_notes(self._engine, thread_id, named)
 
     def get(self, address: Address, read: Read) -> Steps[CheckpointTuple | None]:
         """The checkpoint that *address* names, or the newest."""
