@@ -38,6 +38,10 @@ from holdfast.integrations.langgraph.types import Sealed, encode_value, register
 from holdfast.integrations.type_learning import adopt, adopt_named
 from holdfast.storage.base import Storage
 
+# The default medium, loaded here and not within a graph's first call.
+from holdfast.storage.registry import open_storage  # noqa: F401
+from holdfast.storage.sqlite import SQLiteStorage  # noqa: F401
+
 if TYPE_CHECKING:
     from holdfast.integrations.langgraph.upkeep import Upkeep
 
