@@ -91,3 +91,18 @@ def test_watching_polls_behind_a_pooler(schema: str) -> None:
         JournalWriter("run").save(storage)
         assert watch.wait(30)
         assert not watch.is_live
+
+
+def test_nothing_is_prepared_behind_a_pooler(schema: str, home: Path) -> None:
+    home.chmod(0o755)
+    own = PgBouncer(postgres(), home / "pooler", size=1).start()
+    try:
+        with PostgresStorage(own.url, schema=schema) as storage:
+            writer = JournalWriter("run")
+            for _ in range(20):
+                assert storage.append([writer.batch()]) == [None]
+            with psycopg.connect(own.url, autocommit=True, prepare_threshold=None) as db:
+                found = db.execute("SELECT name FROM pg_prepared_statements").fetchall()
+        assert found == []
+    finally:
+        own.stop()

@@ -182,6 +182,71 @@ def test_an_append_whose_answer_was_lost_is_settled_by_its_digests(
         storage.close()
 
 
+def _prepared(storage: PostgresStorage) -> list[str]:
+    """The statements that are prepared on the connection that the next call takes."""
+    asked = "SELECT statement FROM pg_prepared_statements"
+    return [text for (text,) in storage._db.run(lambda db: db.execute(asked).fetchall())]
+
+
+def test_the_statement_of_most_saves_is_prepared_where_it_is_called_often(
+    storage: PostgresStorage,
+) -> None:
+    writer = JournalWriter()
+    assert storage.append([writer.batch()]) == [None]
+    assert _prepared(storage) == []
+    for _ in range(8):
+        assert storage.append([writer.batch()]) == [None]
+    (statement,) = _prepared(storage)
+    assert "append_one_v1" in statement
+    assert [record.header.seq for record in storage.read("run")] == [*range(1, 10)]
+
+
+def test_a_prepared_statement_that_is_gone_is_not_missed(storage: PostgresStorage) -> None:
+    """As behind a pooler that cannot be seen."""
+    writer = JournalWriter()
+    for _ in range(8):
+        assert storage.append([writer.batch()]) == [None]
+    storage._db.run(lambda db: db.execute("DEALLOCATE ALL"))
+    for _ in range(8):
+        assert storage.append([writer.batch()]) == [None]
+    assert _prepared(storage) == []
+    assert [info.seq for info in storage.runs(RunQuery())] == [16]
+
+
+def test_a_prepared_statement_finds_a_schema_that_was_made_anew(
+    server: Postgres, schema: str, storage: PostgresStorage
+) -> None:
+    writer = JournalWriter()
+    for _ in range(8):
+        assert storage.append([writer.batch()]) == [None]
+    with psycopg.connect(server.url, autocommit=True) as db:
+        db.execute(f"DROP SCHEMA {schema} CASCADE")
+    with pytest.raises(errors.StorageError, match="does not exist"):
+        storage.append([writer.batch()])
+    PostgresStorage(server.url, schema=schema).close()
+    writer = JournalWriter()
+    for _ in range(4):
+        assert storage.append([writer.batch()]) == [None]
+    assert [info.seq for info in storage.runs(RunQuery())] == [4]
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_a_prepared_append_whose_answer_was_lost_is_settled(
+    server: Postgres, schema: str, moment: Moment
+) -> None:
+    with (
+        CuttingProxy(server.connect) as proxy,
+        PostgresStorage(server.through(proxy.port), schema=schema, pool=1) as storage,
+    ):
+        writer = JournalWriter()
+        for _ in range(8):
+            assert storage.append([writer.batch()]) == [None]
+        proxy.arm(moment)
+        assert storage.append([writer.batch()]) == [None]
+        assert proxy.cuts == 1
+        assert [info.seq for info in storage.runs(RunQuery())] == [9]
+
+
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_lease_whose_answer_was_lost_is_held_once(
     server: Postgres, schema: str, storage: PostgresStorage, moment: Moment

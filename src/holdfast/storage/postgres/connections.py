@@ -1,7 +1,7 @@
 """Connections to PostgreSQL: a pool, time limits, and errors in Holdfast's terms.
 
 A connection carries no session state, so a pooler in transaction mode may stand in between:
-nothing is prepared, set or locked beyond one transaction.
+nothing is set or locked beyond one transaction, and a statement is prepared only without a pooler.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cached_property
+from functools import partial
 from math import ceil
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from holdfast.errors import (
     HoldfastError,
@@ -32,7 +32,7 @@ with extra("postgres", "PostgreSQL storages need psycopg"):
     from psycopg.conninfo import conninfo_to_dict, make_conninfo
     from psycopg_pool import ConnectionPool, PoolTimeout
 
-    from holdfast.storage.postgres.rows import ByteaArray, ByteaArrayDumper
+    from holdfast.storage.postgres.statement import BinaryDumper, BinaryValue, PooledConnection
 
 T = TypeVar("T")
 
@@ -52,15 +52,6 @@ _REFUSALS = (
 )
 """Texts of connections that the server refused, which come without a code."""
 _IDLE = psycopg.pq.TransactionStatus.IDLE
-
-
-class PooledConnection(psycopg.Connection[tuple[Any, ...]]):
-    """A connection with a cursor that is kept: it takes less time than a new one."""
-
-    @cached_property
-    def raw(self) -> psycopg.RawCursor[tuple[Any, ...]]:
-        """The cursor; its statements have numbered places for arguments."""
-        return psycopg.RawCursor(self)
 
 
 class Connections:
@@ -90,7 +81,7 @@ class Connections:
 
         *work* must be safe to repeat whether or not an earlier attempt was committed.
         """
-        return patiently(lambda: self._attempt(work), self._patience)
+        return patiently(partial(self._attempt, work), self._patience)
 
     def run_once(self, work: Callable[[psycopg.Connection], T]) -> T:
         """Give *work* a connection of its own, and fail at once if the server is away."""
@@ -144,10 +135,11 @@ class Connections:
 
     def _take(self) -> PooledConnection:
         with self._lock:
-            pool = self._open_pool()
-            db, self._kept = self._kept, None
-            if db is not None:
+            db = self._kept
+            if db is not None and self._pid == os.getpid():
+                self._kept = None
                 return db
+            pool = self._open_pool()
             self._waiting += 1
         try:
             # A pool connects in the background, so a call that may not be repeated waits too.
@@ -294,7 +286,7 @@ class _Deadlines:
 
 
 def _configure(db: psycopg.Connection) -> None:
-    db.adapters.register_dumper(ByteaArray, ByteaArrayDumper)
+    db.adapters.register_dumper(BinaryValue, BinaryDumper)
 
 
 def _forget_password(error: Exception) -> None:

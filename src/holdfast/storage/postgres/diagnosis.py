@@ -8,6 +8,7 @@ import psycopg
 from psycopg import sql
 
 from holdfast.storage.postgres.schema import VERSION, missing_indexes, version_of
+from holdfast.storage.postgres.statement import is_direct
 from holdfast.storage.shared import Fact, measure
 
 _FULL = 0.9
@@ -40,11 +41,6 @@ def diagnose(db: psycopg.Connection, schema: str) -> list[Fact]:
         *_schema(db, schema),
         *_rights(db, schema, role),
     ]
-
-
-def is_direct(db: psycopg.Connection) -> bool:
-    """False behind a pooler, where the next statement may run on another connection."""
-    return bool(_one(db, "SELECT pg_backend_pid()")[0] == db.info.backend_pid)
 
 
 def _durability(db: psycopg.Connection, role: str) -> list[Fact]:

@@ -10,9 +10,9 @@ import psycopg
 from psycopg import sql
 
 from holdfast.storage.postgres.connections import Connections
-from holdfast.storage.postgres.diagnosis import is_direct
 from holdfast.storage.postgres.queries import Queries
 from holdfast.storage.postgres.rows import to_text
+from holdfast.storage.postgres.statement import is_direct
 from holdfast.storage.shared import ChangeListener
 
 _SLICE = 0.5

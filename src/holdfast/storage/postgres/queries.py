@@ -12,7 +12,9 @@ from psycopg import sql
 
 from holdfast.core.records import OPEN_FROM
 from holdfast.storage.base import RecordQuery, RunQuery
-from holdfast.storage.postgres.rows import run_number, to_bytes
+from holdfast.storage.postgres.rows import APPEND_ONE, run_number, to_bytes
+from holdfast.storage.postgres.schema import channel_of
+from holdfast.storage.postgres.statement import Statement
 from holdfast.storage.shared import COMMON_KIND
 from holdfast.storage.sql import (
     HIDDEN,
@@ -35,7 +37,11 @@ class Queries:
         self._schema = sql.Identifier(schema)
         self._texts: dict[str, bytes] = {}
         self.append = self.text(f"SELECT {{s}}.append_v1({_numbered(21)})")
-        self.append_one = self.text(f"SELECT {{s}}.append_one_v1({_numbered(15)})")
+        self.append_one = Statement(
+            f"{channel_of(schema)}_append_one_v1",
+            self.text(f"SELECT {{s}}.append_one_v1({_numbered(len(APPEND_ONE))})"),
+            APPEND_ONE,
+        )
         self.append_queued = self.text(f"SELECT {{s}}.append_queued_v1({_numbered(28)})")
         self.lock = self.text(
             "SELECT 1 FROM {s}.runs WHERE run_id = ANY(%s) ORDER BY run_id FOR UPDATE"

@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC
 from functools import lru_cache
-from struct import Struct
+from operator import methodcaller
 from typing import Any
 
-from psycopg.adapt import Dumper
-from psycopg.pq import Format
 from psycopg.types.multirange import Multirange
 from psycopg.types.range import Range
 
 from holdfast.core.policy import QueueChange
 from holdfast.core.records import Header, Record
 from holdfast.storage.base import Batch, RunInfo
+from holdfast.storage.postgres.statement import (
+    BYTEA,
+    BYTEA_ARRAY,
+    INT2,
+    INT8,
+    TIMESTAMPTZ,
+    bytea_array,
+    int2,
+    int8,
+)
 from holdfast.storage.shared import Head, after_append, first_head
 from holdfast.storage.sql import HIDDEN, head_of_row, micros, record_keys, state_of
 
+_YEAR_2000 = 946_684_800_000_000
+"""The microsecond that PostgreSQL counts from, in those since 1970."""
 
-def to_bytes(text: str) -> bytes:
-    """Text as it is stored: any Python string, lone surrogates included."""
-    return text.encode("utf-8", "surrogatepass")
+to_bytes: Callable[[str], bytes] = methodcaller("encode", "utf-8", "surrogatepass")
+"""Text as it is stored: any Python string, lone surrogates included."""
 
 
 def to_text(data: bytes) -> str:
@@ -102,56 +111,34 @@ def append_values(batch: Batch, records: list[Record]) -> tuple[Any, ...]:
     )
 
 
-def append_one_values(batch: Batch, record: Record) -> tuple[Any, ...]:
-    """The arguments of `append_one_v1`."""
+APPEND_ONE = (
+    *(BYTEA, INT8, BYTEA, INT8, BYTEA, BYTEA, INT8, INT8, TIMESTAMPTZ, INT2, INT8),
+    *(BYTEA, BYTEA, BYTEA, BYTEA_ARRAY),
+)
+"""The types of the arguments of `append_one_v1`."""
+
+
+def append_one_values(batch: Batch, record: Record) -> tuple[bytes | None, ...]:
+    """The arguments of `append_one_v1`, in the binary form."""
     header = record.header
-    is_latest = header.frame != "note" and not header.scope
+    is_note, at = header.frame == "note", micros(header.saved_at)
     return (
         to_bytes(batch.run_id),
-        header.seq - 1,
+        int8(header.seq - 1),
         bytes.fromhex(header.prev),
-        batch.epoch,
+        None if batch.epoch is None else int8(batch.epoch),
         to_bytes(header.name),
         to_bytes(header.status),
-        header.seq if is_latest else None,
-        0 if header.frame == "note" else 1,
-        header.saved_at,
-        state_of(header),
-        micros(header.saved_at),
+        None if is_note or header.scope else int8(header.seq),
+        int8(0 if is_note else 1),
+        int8(at - _YEAR_2000),
+        int2(state_of(header)),
+        int8(at),
         bytes.fromhex(header.digest),
         record.text,
         record.body,
-        ByteaArray(record_keys(header, run_number(batch.run_id))),
+        bytea_array(record_keys(header, run_number(batch.run_id))),
     )
-
-
-class ByteaArray:
-    """Byte strings that are sent as one ``bytea[]`` in its binary form."""
-
-    __slots__ = ("data",)
-
-    def __init__(self, items: list[bytes]) -> None:
-        parts = [_ARRAY.pack(1, 0, _BYTEA, len(items), 1)]
-        for item in items:
-            parts.append(len(item).to_bytes(4))
-            parts.append(item)
-        self.data = b"".join(parts)
-
-
-_ARRAY = Struct("!iiIii")
-"""Dimensions, no nulls, the type of the items, how many, and the number of the first."""
-_BYTEA, _BYTEA_ARRAY = 17, 1001
-
-
-class ByteaArrayDumper(Dumper):
-    """Tells psycopg how to send a `ByteaArray`."""
-
-    format = Format.BINARY
-    oid = _BYTEA_ARRAY
-
-    def dump(self, obj: ByteaArray) -> bytes:
-        """The bytes to send."""
-        return obj.data
 
 
 def head_at(row: tuple[Any, ...]) -> Head:

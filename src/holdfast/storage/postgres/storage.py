@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
+from operator import methodcaller
 from typing import Any, Literal, TypeVar
 from uuid import uuid4
 
@@ -17,7 +18,7 @@ from holdfast.errors import ConflictError, CorruptError, StorageUnavailableError
 from holdfast.lazy import extra
 from holdfast.storage import shared
 from holdfast.storage.base import Batch, RecordQuery, RunInfo, RunQuery, Storage
-from holdfast.storage.postgres.connections import Connections, PooledConnection
+from holdfast.storage.postgres.connections import Connections
 from holdfast.storage.postgres.diagnosis import diagnose
 from holdfast.storage.postgres.notifications import PostgresListener
 from holdfast.storage.postgres.queries import Queries
@@ -34,6 +35,7 @@ from holdfast.storage.postgres.rows import (
     to_text,
 )
 from holdfast.storage.postgres.schema import channel_of, create, create_index, missing_indexes
+from holdfast.storage.postgres.statement import TRUE
 from holdfast.storage.queueing import ClaimQuery
 from holdfast.storage.sql import Listing, id_key, id_range, open_row, record_of, scope_key
 
@@ -56,21 +58,27 @@ _LeaseRow = tuple[int, bytes | None, float, bytes | None, float]
 
 
 class _Append(msgspec.Struct, frozen=True):
-    """One call of a function that appends."""
+    """One call of a function that appends, with a cursor."""
 
     run_id: bytes
-    sql: Any
-    values: tuple[Any, ...]
+    sql: bytes
+    values: Sequence[Any]
 
 
 def _append_call(sql: Queries, batch: Batch, records: list[Record]) -> _Append:
     run_id, change = to_bytes(batch.run_id), change_of(records)
-    if change is None:
-        if len(records) == 1 and records[0].header.prev and not batch.hide and not batch.erased:
-            return _Append(run_id, sql.append_one, append_one_values(batch, records[0]))
-        return _Append(run_id, sql.append, append_values(batch, records))
-    values = append_values(batch, records)
-    return _Append(run_id, sql.append_queued, (*change_values(change), *values))
+    if change is not None:
+        values = (*change_values(change), *append_values(batch, records))
+        return _Append(run_id, sql.append_queued, values)
+    if _is_one(batch, records):
+        one = sql.append_one
+        return _Append(run_id, one.sql, one.for_cursor(append_one_values(batch, records[0])))
+    return _Append(run_id, sql.append, append_values(batch, records))
+
+
+def _is_one(batch: Batch, records: list[Record]) -> bool:
+    """True if `append_one_v1` can store the batch, unless it changes a queue."""
+    return len(records) == 1 and records[0].header.prev != "" and not (batch.hide or batch.erased)
 
 
 class PostgresStorage(
@@ -122,6 +130,8 @@ class PostgresStorage(
 
     def append(self, batches: Sequence[Batch]) -> list[ConflictError | None]:
         sealed = [(batch, batch.opened()) for batch in batches]
+        if len(sealed) == 1 and _is_one(*sealed[0]) and change_of(sealed[0][1]) is None:
+            return [self._append_one(*sealed[0])]
         values = [_append_call(self._sql, batch, records) for batch, records in sealed]
         stored = self._db.run(partial(self._append, values))
         return [
@@ -248,9 +258,15 @@ class PostgresStorage(
                 raise psycopg.Rollback
         return stored
 
-    def _append(self, calls: list[_Append], db: PooledConnection) -> list[bool]:
+    def _append_one(self, batch: Batch, records: list[Record]) -> ConflictError | None:
+        values = append_one_values(batch, records[0])
+        stored = self._db.run(methodcaller("call", self._sql.append_one, values))
+        return None if stored == TRUE else self._explain(batch, records)
+
+    def _append(self, calls: list[_Append], db: psycopg.Connection) -> list[bool]:
         if len(calls) == 1:
-            row = db.raw.execute(calls[0].sql, calls[0].values, binary=True).fetchone()
+            (call,) = calls
+            row = psycopg.RawCursor(db).execute(call.sql, call.values, binary=True).fetchone()
             return [bool(row and row[0])]
         with db.pipeline(), db.transaction():
             # In one order, so that two processes never wait for each other in a circle.
