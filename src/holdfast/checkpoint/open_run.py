@@ -155,7 +155,8 @@ class OpenRun:
             )
 
     def _append_now(self, notes: Sequence[Note]) -> None:
-        self.check_held()
+        if self._lease.lost is not None or not self._open:
+            self.check_held()
         if self.begin is not None:
             with self._beginning:
                 if self.begin is not None:

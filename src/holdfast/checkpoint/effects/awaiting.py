@@ -19,18 +19,29 @@ _MANY = 64
 
 
 class AwaitsAll:
-    """A block of user code whose awaitable calls must all be awaited when it ends."""
+    """A block of user code whose awaitable calls must all be awaited when it ends.
 
-    __slots__ = ("_calls", "_limit", "_token")
+    A context *variable* that is given has *value* in the block.
+    """
+
+    __slots__ = ("_calls", "_limit", "_outer", "_token", "_value", "_variable")
+
+    def __init__(self, variable: ContextVar[Any] | None = None, value: object = None) -> None:
+        self._variable = variable
+        self._value = value
 
     def __enter__(self) -> Self:
         self._calls: list[tuple[str, Coroutine[Any, Any, Any]]] = []
         self._limit = _MANY
+        if self._variable is not None:
+            self._outer: Token[Any] = self._variable.set(self._value)
         self._token: Token[AwaitsAll | None] = _INNERMOST.set(self)
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         _INNERMOST.reset(self._token)
+        if self._variable is not None:
+            self._variable.reset(self._outer)
         if not self._calls:
             return
         left = self._left()

@@ -205,7 +205,7 @@ class EffectCall:
         self.spot = context.spot
         self._located: tuple[str, Effect | None, str] | None = None
 
-    def body(self, awaited: bool | None) -> contextlib.AbstractContextManager[None]:
+    def body(self, awaited: bool | None) -> AwaitsAll:
         """A block for the function of the call, whose own calls are inside this one."""
         assert self._located is not None
         return self._context.inside(self._located[0], awaited).active()
@@ -234,7 +234,7 @@ class EffectCall:
         self._located = place, known, idempotency_key(self._recording, place)
 
     def actions(self, key: str | None, digest: str) -> _Actions:
-        """Yield the actions to perform for the call, up to its outcome."""
+        """The actions to perform for the call, up to its outcome."""
         if self._located is None:
             self.locate(key, digest)
         assert self._located is not None
@@ -248,9 +248,7 @@ class EffectCall:
                 policy=self.policy.in_doubt,
                 began=_now(),
             )
-            if self.policy.in_doubt != "retry":
-                yield _Write(entry)
-            return (yield from self._made(entry))
+            return self._made(entry) if self.policy.in_doubt == "retry" else self._begun(entry)
         if known.args != digest:
             raise ShapeError(
                 f"effect {known.id} of run {self._recording.run_id!r} is called with other"
@@ -260,11 +258,15 @@ class EffectCall:
                 run_id=self._recording.run_id,
                 effect=known.id,
             )
+        return self._continued(known)
+
+    def _begun(self, entry: Effect) -> _Actions:
+        yield _Write(entry)
+        return (yield from self._made(entry))
+
+    def _continued(self, known: Effect) -> _Actions:
         if known.done:
             return self.reuse(known)
-        return (yield from self._in_doubt(known))
-
-    def _in_doubt(self, known: Effect) -> _Actions:
         if known.repeat:
             entry = msgspec.structs.replace(known, repeat=False, began=_now())
             if self.policy.in_doubt != "retry":
@@ -282,7 +284,9 @@ class EffectCall:
             found = yield _Probe(known.key)
             if found is None:
                 return (yield from self._made(known))
-            yield from self._record(known, found, 0.0)
+            ended = self._ended(known, found, 0.0)
+            yield _Write(ended, outcome=True)
+            self._say("effect.complete", ended)
             return self._typed(found)
         if self.policy.in_doubt == "ask":
             raise Interrupted(
@@ -313,24 +317,27 @@ class EffectCall:
                 if found is not None:
                     value = found
                     break
-                error: Exception = TimeoutError(
-                    f"{entry.name} took over {self.policy.attempts.timeout} s"
-                )
+                limit = self.policy.attempts.timeout
+                error: Exception = TimeoutError(f"{entry.name} took over {limit} s")
                 error.__cause__ = late
-            except StopIteration as ended:  # no generator can raise it, so none is recorded
+            except StopIteration as stopped:  # no generator can raise it, so none is recorded
                 error = RuntimeError(f"{entry.name} raised StopIteration")
-                error.__cause__ = ended
+                error.__cause__ = stopped
             except Exception as raised:
                 error = raised
             pause = self.policy.attempts.pause_after(entry.failures, error)
             if pause is None:
-                value = NotImplemented if self.policy.settle is None else self.policy.settle(error)
+                settle = self.policy.settle
+                value = NotImplemented if settle is None else settle(error)
                 if value is not NotImplemented:
                     break
                 yield from self._failed(entry, error, started)
                 raise error
             entry = yield from self._try_again(entry, error, pause)
-        yield from self._record(entry, value, time.perf_counter() - started)
+        ended = self._ended(entry, value, time.perf_counter() - started)
+        yield _Write(ended, outcome=True)
+        if self._context.emit is not None:
+            self._say("effect.complete", ended)
         return self._typed(value)
 
     def _try_again(self, entry: Effect, error: Exception, pause: float) -> _Actions:
@@ -363,27 +370,25 @@ class EffectCall:
         _came_from(error, ended.id)
         self._say("effect.complete", ended)
 
-    def _record(self, entry: Effect, value: Any, seconds: float) -> _Actions:
-        spent = self.policy.usage(value) if self.policy.usage is not None else {}
+    def _ended(self, entry: Effect, value: Any, seconds: float) -> Effect:
+        """*entry* with its outcome."""
+        spent: Mapping[str, float] = {}
+        if self.policy.usage is not None:
+            spent = self.policy.usage(value)
         text = self._encoded(entry, value)
         ended = msgspec.structs.replace(
-            entry,
-            done=True,
-            repeat=False,
-            value=msgspec.Raw(text),
-            seconds=seconds,
-            tokens=int(spent.get("tokens", 0)),
-            dollars=float(spent.get("dollars", 0.0)),
+            entry, done=True, repeat=False, value=msgspec.Raw(text), seconds=seconds
         )
+        if spent:
+            ended.tokens = int(spent.get("tokens", 0))
+            ended.dollars = float(spent.get("dollars", 0.0))
         if self._context.failed:
             self._context.ended(ended, self._key, failed=False)
-        yield _Write(ended, outcome=True)
-        if self._context.emit is not None:
-            self._say("effect.complete", ended)
+        return ended
 
     def _encoded(self, entry: Effect, value: Any) -> bytes:
         try:
-            return encode(value)
+            return encode_tree(value) if _is_short(value) else encode(value)
         except EncodeError as error:
             if self.policy.write is not None:
                 with contextlib.suppress(EncodeError):
@@ -436,7 +441,7 @@ async def perform(
                     durable = wait or not action.outcome
                     await call.ledger.write(action.entry, call.spot, wait=durable)
                 elif type(action) is _Call:
-                    with call.body(inspect.iscoroutinefunction(fn) or None), AwaitsAll():
+                    with call.body(inspect.iscoroutinefunction(fn) or None):
                         result = await _attempt(fn, args, kwargs, action.key, call.policy.attempts)
                 elif type(action) is _Probe:
                     assert call.policy.probe is not None
@@ -474,7 +479,7 @@ def perform_now(
                 if type(action) is _Write:
                     call.ledger.write_now(action.entry, call.spot)
                 elif type(action) is _Call:
-                    with call.body(False), AwaitsAll():
+                    with call.body(False):
                         result = _attempt_now(fn, args, kwargs, action.key, call.policy.attempts)
                 elif type(action) is _Probe:
                     assert call.policy.probe is not None
@@ -611,13 +616,18 @@ def args_digest(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
 
 
 def _text(value: Any) -> bytes:
-    kind = type(value)
-    if (kind is int and -_LONG < value < _LONG) or (kind is str and value.isascii()):
-        return encode_tree(value)  # most arguments are short and need no weighing
     try:
-        return encode(value)
+        return encode_tree(value) if _is_short(value) else encode(value)
     except EncodeError:
         return f"<{type(value).__qualname__}>".encode()
+
+
+def _is_short(value: Any) -> bool:
+    """True for what most arguments and results are: it needs no weighing."""
+    kind = type(value)
+    if kind is int:
+        return bool(-_LONG < value < _LONG)
+    return value is None or kind is bool or (kind is str and value.isascii())
 
 
 def _came_from(error: Exception, id: str) -> None:
@@ -631,4 +641,4 @@ def _redacted(line: str, hooks: HookManager | None) -> str:
 
 
 def _now() -> str:
-    return datetime.now(UTC).isoformat()
+    return encode_tree(datetime.now(UTC))[1:-1].decode()

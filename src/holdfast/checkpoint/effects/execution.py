@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 import warnings
 from abc import ABC, abstractmethod
@@ -11,12 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
+from holdfast.checkpoint.effects.awaiting import AwaitsAll
 from holdfast.checkpoint.effects.ledger import Effect, Ledger, Recording, Spot, permitted, read_line
 from holdfast.checkpoint.hooks import hide_secrets
 from holdfast.checkpoint.journal import CheckpointDraft, Loaded, Note
 from holdfast.checkpoint.leases import RunLease
 from holdfast.checkpoint.manager import CheckpointManager, StateManager, await_uncancelled
-from holdfast.core.context import during
 from holdfast.core.records import Header, digest_of
 from holdfast.core.state import Lineage, State
 from holdfast.errors import ConflictError, HoldfastError, StorageError, UsageError
@@ -329,9 +328,9 @@ class CallContext(ABC):
         They do not count among those around it: a replay that has its outcome makes none of them.
         """
 
-    def active(self) -> contextlib.AbstractContextManager[None]:
-        """Have the calls of the running code counted here."""
-        return during(OPEN_RUN, self)
+    def active(self) -> AwaitsAll:
+        """A block of user code whose calls are counted here, and are all awaited."""
+        return AwaitsAll(OPEN_RUN, self)
 
     def locate(self, name: str, key: str | None, args: str) -> tuple[str, Effect | None, str]:
         """The next call's id, its recorded entry if there is one, and its idempotency key."""
@@ -464,9 +463,9 @@ class StepContext(CallContext):
             awaited=awaited,
         )
 
-    def active(self) -> contextlib.AbstractContextManager[None]:
-        """Have the calls of the running code counted here."""
-        return during(CURRENT_STEP, self)
+    def active(self) -> AwaitsAll:
+        """A block of user code whose calls are counted here, and are all awaited."""
+        return AwaitsAll(CURRENT_STEP, self)
 
     @property
     def spot(self) -> Spot:

@@ -106,7 +106,7 @@ _DECODE = {name: msgspec.json.Decoder(kind).decode for name, kind in _KINDS.item
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 
 
-class Spot(NamedTuple):
+class Spot(msgspec.Struct, frozen=True):
     """The position in a run that a note is written at."""
 
     scope: str
@@ -286,21 +286,18 @@ class Ledger:
 
 
 def _note(entry: Entry, spot: Spot) -> Note:
+    metadata: dict[str, Any] = {}
+    if type(entry) is Effect and (entry.tokens or entry.dollars):
+        # The cost of a call is in the header, so that no record is opened for it.
+        metadata = {"spent": {"tokens": entry.tokens, "dollars": entry.dollars}}
     return Note(
         kind=_NAMES[type(entry)],
         content=entry,
         scope=spot.scope,
         step=spot.step,
         node=spot.node,
-        metadata=_spent(entry),
+        metadata=metadata,
     )
-
-
-def _spent(entry: Entry) -> dict[str, Any]:
-    """The cost of a call, kept in the header so that no record is opened for it."""
-    if not isinstance(entry, Effect) or not (entry.tokens or entry.dollars):
-        return {}
-    return {"spent": {"tokens": entry.tokens, "dollars": entry.dollars}}
 
 
 def past_step(step: int | None) -> Callable[[Note], bool]:
