@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -245,6 +247,33 @@ def test_a_prepared_append_whose_answer_was_lost_is_settled(
         assert storage.append([writer.batch()]) == [None]
         assert proxy.cuts == 1
         assert [info.seq for info in storage.runs(RunQuery())] == [9]
+
+
+def test_ctrl_c_ends_the_wait_for_a_save_and_the_save(
+    server: Postgres, schema: str, storage: PostgresStorage
+) -> None:
+    writer = JournalWriter()
+    for _ in range(8):
+        assert storage.append([writer.batch()]) == [None]
+    batch = writer.batch()
+    with psycopg.connect(server.url) as blocker:
+        blocker.execute(f"SELECT 1 FROM {schema}.runs FOR UPDATE")
+        interrupt = threading.Timer(0.2, signal.raise_signal, [signal.SIGINT])
+        interrupt.start()
+        with pytest.raises(KeyboardInterrupt):
+            storage.append([batch])
+        interrupt.join()
+    assert [info.seq for info in storage.runs(RunQuery())] == [8]
+    assert storage.append([batch]) == [None]
+    assert [info.seq for info in storage.runs(RunQuery())] == [9]
+
+
+def test_a_body_that_fills_the_socket_is_sent_whole(storage: PostgresStorage) -> None:
+    writer = JournalWriter()
+    bodies = [b'{"n":"%b"}' % os.urandom(size).hex().encode() for size in (1, *[1 << 20] * 8)]
+    for body in bodies:
+        assert storage.append([writer.batch([writer.record(body)])]) == [None]
+    assert [record.body for record in storage.read("run")] == bodies
 
 
 @pytest.mark.parametrize("moment", MOMENTS)

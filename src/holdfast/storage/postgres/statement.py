@@ -6,7 +6,10 @@ arguments are bytes in PostgreSQL's binary form, which libpq sends as they are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import select
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import cached_property
 from struct import Struct
 from typing import Any
 
@@ -27,6 +30,9 @@ _ARRAY = Struct("!iiIii").pack
 _PREPARE_AFTER = 5
 """Calls on a connection after which a statement is worth the two round trips of preparing it."""
 _TUPLES, _DONE, _BINARY = ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK, Format.BINARY
+_LOOK_UP = 100
+"""Milliseconds after which a wait looks up for signals, where they do not end it."""
+_CANCEL_SECONDS = 5
 _SQLSTATE, _NOT_PREPARED = DiagnosticField.SQLSTATE, b"26000"
 
 
@@ -100,7 +106,7 @@ class PooledConnection(psycopg.Connection[tuple[Any, ...]]):
         pgconn = self.pgconn
         if statement.name in self._ready or self._prepare(statement):
             pgconn.send_query_prepared(statement.name, values, statement.formats, _BINARY)
-            result: PGresult = self.wait(execute(pgconn))[0]
+            result = self._answer()
             if result.status == _TUPLES:
                 return result.get_value(0, 0)
             if result.error_field(_SQLSTATE) != _NOT_PREPARED:
@@ -108,7 +114,7 @@ class PooledConnection(psycopg.Connection[tuple[Any, ...]]):
             # It was prepared on another connection: a pooler stands between after all.
             self._ready.clear()
         pgconn.send_query_params(statement.sql, values, statement.types, statement.formats, _BINARY)
-        result = self.wait(execute(pgconn))[0]
+        result = self._answer()
         if result.status != _TUPLES:
             raise psycopg.errors.error_from_result(result, encoding=self.info.encoding)
         return result.get_value(0, 0)
@@ -119,10 +125,42 @@ class PooledConnection(psycopg.Connection[tuple[Any, ...]]):
         if calls != _PREPARE_AFTER or not is_direct(self):
             return False
         self.pgconn.send_prepare(statement.name, statement.sql, statement.types)
-        result: PGresult = self.wait(execute(self.pgconn))[0]
-        if result.status == _DONE:
+        if self._answer().status == _DONE:
             self._ready.add(statement.name)
-        return result.status == _DONE
+        return statement.name in self._ready
+
+    def _answer(self) -> PGresult:
+        """The answer to what was just sent, waited for as psycopg does it, in less time."""
+        pgconn, poll, answer = self.pgconn, self._poll, None
+        if poll is None or pgconn.flush():  # the rest is sent when the socket takes it
+            results: list[PGresult] = self.wait(execute(pgconn))
+            return results[0]
+        try:
+            while True:
+                while pgconn.is_busy():
+                    if poll(_LOOK_UP):
+                        pgconn.consume_input()
+                found = pgconn.get_result()
+                if found is None:
+                    assert answer is not None
+                    return answer
+                answer = answer or found
+        except psycopg.Error:
+            raise
+        except BaseException:  # Ctrl-C: what was sent must not happen much later
+            with suppress(psycopg.Error):
+                self.cancel_safe(timeout=_CANCEL_SECONDS)
+            self.close()
+            raise
+
+    @cached_property
+    def _poll(self) -> Callable[[int], list[tuple[int, int]]] | None:
+        """Waits so many milliseconds for bytes; None where the system has no poll."""
+        if not hasattr(select, "poll"):
+            return None
+        poll = select.poll()
+        poll.register(self.pgconn.socket, select.POLLIN)
+        return poll.poll
 
 
 def is_direct(db: psycopg.Connection[Any]) -> bool:

@@ -18,6 +18,7 @@ from holdfast.errors import ConflictError, CorruptError, StorageUnavailableError
 from holdfast.lazy import extra
 from holdfast.storage import shared
 from holdfast.storage.base import Batch, RecordQuery, RunInfo, RunQuery, Storage
+from holdfast.storage.postgres.appends import AppendCall, append_call, is_one
 from holdfast.storage.postgres.connections import Connections
 from holdfast.storage.postgres.diagnosis import diagnose
 from holdfast.storage.postgres.notifications import PostgresListener
@@ -26,8 +27,6 @@ from holdfast.storage.postgres.queue import IDLE_FOR, PostgresQueues
 from holdfast.storage.postgres.repair import inspect_run, lost_runs, rewrite_run
 from holdfast.storage.postgres.rows import (
     append_one_values,
-    append_values,
-    change_values,
     head_at,
     head_of,
     run_number,
@@ -55,30 +54,6 @@ _COMPRESSIONS: dict[bool | str, str | None] = {
 
 _LeaseRow = tuple[int, bytes | None, float, bytes | None, float]
 """Epoch, owner, end and token of a lease, and the time of the database."""
-
-
-class _Append(msgspec.Struct, frozen=True):
-    """One call of a function that appends, with a cursor."""
-
-    run_id: bytes
-    sql: bytes
-    values: Sequence[Any]
-
-
-def _append_call(sql: Queries, batch: Batch, records: list[Record]) -> _Append:
-    run_id, change = to_bytes(batch.run_id), change_of(records)
-    if change is not None:
-        values = (*change_values(change), *append_values(batch, records))
-        return _Append(run_id, sql.append_queued, values)
-    if _is_one(batch, records):
-        one = sql.append_one
-        return _Append(run_id, one.sql, one.for_cursor(append_one_values(batch, records[0])))
-    return _Append(run_id, sql.append, append_values(batch, records))
-
-
-def _is_one(batch: Batch, records: list[Record]) -> bool:
-    """True if `append_one_v1` can store the batch, unless it changes a queue."""
-    return len(records) == 1 and records[0].header.prev != "" and not (batch.hide or batch.erased)
 
 
 class PostgresStorage(
@@ -129,10 +104,10 @@ class PostgresStorage(
         self._listener = PostgresListener(self._db, self._sql, channel_of(schema))
 
     def append(self, batches: Sequence[Batch]) -> list[ConflictError | None]:
+        if len(batches) == 1:
+            return [self._append_alone(batches[0])]
         sealed = [(batch, batch.opened()) for batch in batches]
-        if len(sealed) == 1 and _is_one(*sealed[0]) and change_of(sealed[0][1]) is None:
-            return [self._append_one(*sealed[0])]
-        values = [_append_call(self._sql, batch, records) for batch, records in sealed]
+        values = [append_call(self._sql, batch, records) for batch, records in sealed]
         stored = self._db.run(partial(self._append, values))
         return [
             None if done else self._explain(batch, records)
@@ -141,7 +116,7 @@ class PostgresStorage(
 
     def append_all(self, batches: Sequence[Batch]) -> list[ConflictError | None]:
         sealed = [(batch, batch.opened()) for batch in batches]
-        values = [_append_call(self._sql, batch, records) for batch, records in sealed]
+        values = [append_call(self._sql, batch, records) for batch, records in sealed]
         for _ in range(_TRIES):
             if all(self._db.run(partial(self._append_all, values))):
                 return [None] * len(sealed)
@@ -247,27 +222,26 @@ class PostgresStorage(
         self._db.run(work)
         return f"{self._schema}.quarantine"
 
-    def _append_all(self, calls: list[_Append], db: psycopg.Connection) -> list[bool]:
+    def _append_all(self, calls: list[AppendCall], db: psycopg.Connection) -> list[bool]:
         stored: list[bool] = []
         with db.transaction():
             db.execute(self._sql.lock, (sorted({call.run_id for call in calls}),))
-            for call in calls:
-                row = psycopg.RawCursor(db).execute(call.sql, call.values, binary=True).fetchone()
-                stored.append(bool(row and row[0]))
+            stored += [call.execute(db) for call in calls]
             if not all(stored):
                 raise psycopg.Rollback
         return stored
 
-    def _append_one(self, batch: Batch, records: list[Record]) -> ConflictError | None:
-        values = append_one_values(batch, records[0])
-        stored = self._db.run(methodcaller("call", self._sql.append_one, values))
-        return None if stored == TRUE else self._explain(batch, records)
+    def _append_alone(self, batch: Batch) -> ConflictError | None:
+        records = batch.opened()
+        if is_one(batch, records) and change_of(records) is None:
+            values = append_one_values(batch, records[0])
+            call = methodcaller("call", self._sql.append_one, values)
+            stored = self._db.run(call) == TRUE
+        else:
+            stored = self._db.run(append_call(self._sql, batch, records).execute)
+        return None if stored else self._explain(batch, records)
 
-    def _append(self, calls: list[_Append], db: psycopg.Connection) -> list[bool]:
-        if len(calls) == 1:
-            (call,) = calls
-            row = psycopg.RawCursor(db).execute(call.sql, call.values, binary=True).fetchone()
-            return [bool(row and row[0])]
+    def _append(self, calls: list[AppendCall], db: psycopg.Connection) -> list[bool]:
         with db.pipeline(), db.transaction():
             # In one order, so that two processes never wait for each other in a circle.
             db.execute(self._sql.lock, (sorted({call.run_id for call in calls}),))
