@@ -529,6 +529,36 @@ def test_a_damaged_head_is_listed_and_not_taken_for_whole(
             list(storage.runs(query))
 
 
+def test_a_page_of_a_listing_asks_the_index_for_no_more_than_the_page(
+    storage: RedisStorage, prefix: str, raw: redis.Redis
+) -> None:
+    storage.append([JournalWriter(f"run-{n}", name="agent").batch(3) for n in range(20)])
+    headers = list(storage.headers(RecordQuery(name="agent")))
+    with raw.monitor() as monitor:
+        first = list(storage.headers(RecordQuery(name="agent", limit=5)))
+        then = RecordQuery(name="agent", limit=5, before=first[-1].id)
+        assert [*first, *storage.headers(then)] == headers[:10]
+        raw.echo(f"end of {prefix}")
+        told = (one["command"] for one in monitor.listen() if prefix in one["command"])
+        asked = [*itertools.takewhile(lambda one: not one.startswith("ECHO"), told)]
+    pages = [one.split()[2:] for one in asked if one.startswith("ZREVRANGEBYSCORE")]
+    assert [one[-1] for one in pages if "LIMIT" in one] == ["5", "5"]
+    ((upper, lower, _),) = (one for one in pages if "LIMIT" not in one)
+    assert upper == lower
+
+
+def test_records_of_many_runs_at_one_place_are_all_listed(
+    storage: RedisStorage, prefix: str, raw: redis.Redis
+) -> None:
+    runs = {f"run-{number}" for number in range(600)}
+    storage.append([JournalWriter(run).batch(1) for run in runs])
+    index = f"{prefix}:index:{{{prefix}}}:c"
+    raw.zadd(index, dict.fromkeys(raw.zrange(index, 0, -1), 1))
+    found = [header.run_id for header in storage.headers(RecordQuery())]
+    assert len(found) == 600
+    assert {*found} == runs
+
+
 def test_scripts_that_the_server_forgot_are_sent_again(
     storage: RedisStorage, raw: redis.Redis
 ) -> None:

@@ -400,9 +400,12 @@ class RedisStorage(
 
         def fetch(bound: _Place, size: int) -> tuple[list[Header], _Place | None]:
             place, after = bound
-            # Few records share a place, and those up to the bound are passed over.
-            page = ("-inf", "WITHSCORES", "LIMIT", 0, size + _PAGE)
-            answers = self._db.ask_all([("ZREVRANGEBYSCORE", key, place, *page) for key in lists])
+            page = (f"({place}", "-inf", "WITHSCORES", "LIMIT", 0, size)
+            calls: list[tuple[Any, ...]] = [("ZREVRANGEBYSCORE", key, *page) for key in lists]
+            if after:
+                # Records of other runs may share the place of the bound.
+                calls += [("ZREVRANGEBYSCORE", key, place, place, "WITHSCORES") for key in lists]
+            answers = self._db.ask_all(calls)
             members = sorted({pair for rows in answers for pair in _pairs(rows)}, reverse=True)
             below = [pair for pair in members if pair < (place, after)][:size]
             rows = self._rows(below, strict=query.run_id is not None)
