@@ -16,7 +16,7 @@ from holdfast.checkpoint.journal.requests import Request
 from holdfast.core.state.position import Lineage
 from holdfast.storage.base import RunQuery, Storage
 
-__all__ = ["measure", "pages"]
+__all__ = ["measure", "pages", "request_of"]
 
 _FEW, _MANY = 100, 100_000
 _TURNS = 120
@@ -104,14 +104,15 @@ def fill(manager: CheckpointManager, count: int, *, ended: bool = False) -> None
         short = short.set("last", f"entry {number}").at(step=number % 10 + 1)
         if ended and number % 10 == 9:
             short = short.at(status="completed")
-        requests += map(_request, (state, short))
+        requests += map(request_of, (state, short))
         if len(requests) >= _AT_ONCE or number == count // 2 - 1:
             for outcome in journal.commit(requests):
                 assert outcome.error is None
             requests.clear()
 
 
-def _request(state: State) -> Request:
+def request_of(state: State) -> Request:
+    """The save of a state, for a commit of many."""
     # Without a lineage it builds on the record before it in the same commit.
     draft = msgspec.structs.replace(draft_of(state), lineage=Lineage())
     return Request(run_id=state.run_id, draft=draft)

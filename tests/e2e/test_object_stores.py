@@ -96,6 +96,31 @@ def _prefix(directory: Path) -> str:
     return hashlib.sha256(str(directory).encode()).hexdigest()[:20]
 
 
+@needs_node
+def test_a_range_of_a_large_document_reads_only_the_parts_it_is_in(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from holdfast.storage.cosmos import CosmosStorage, container
+
+    monkeypatch.setenv("AZURE_COSMOS_KEY", cosmos().key)
+    monkeypatch.setattr(container, "_PART", 1000)
+    address = cosmos().address(_prefix(tmp_path))
+    with CosmosStorage(address, endpoint=cosmos().endpoint) as storage:
+        bucket, data = storage._bucket, os.urandom(4500)
+        bucket.put("data/run/key", data)
+        reads: list[str] = []
+        read = bucket._read_item
+        monkeypatch.setattr(bucket, "_read_item", lambda *one: reads.append(one[0]) or read(*one))
+        for start, end, parts in [
+            *((0, 10, 1), (0, 1000, 1), (990, 1010, 2), (1000, 2000, 2)),
+            *((2500, 3500, 3), (0, 4500, 5), (4400, 9000, 2), (5000, 6000, 1)),
+        ]:
+            reads.clear()
+            assert bucket.get_range("data/run/key", start, end) == data[start:end]
+            assert len(reads) == parts
+        assert bucket.get_range("data/run/none", 0, 10) is None
+
+
 MEDIA = [
     pytest.param("s3", 1_000),
     pytest.param("az", 200, marks=needs_node),

@@ -19,6 +19,7 @@ from tests.servers import SeaweedFS, seaweedfs
 from holdfast import CheckpointManager, Rules, State, errors
 from holdfast.storage.base import Owner, RecordQuery, RunQuery, Storage
 from holdfast.storage.objects import ObjectStorage, packs, run_log
+from holdfast.storage.objects.bucket import ListedObject
 from holdfast.storage.objects.run_names import RunTip
 from holdfast.storage.registry import open_storage
 from holdfast.testing import JournalWriter
@@ -510,15 +511,15 @@ def test_a_run_that_begins_while_it_is_looked_for_is_not_taken_for_damaged(
 ) -> None:
     with ObjectStorage("s3://bucket/a") as storage, ObjectStorage("s3://bucket/a") as other:
         JournalWriter("first", name="agent").save(storage)
-        newest, begun = storage._logs.newest_pos, []
+        page, begun = storage._bucket.page, []
 
-        def begins(name: str) -> int:
-            pos = newest(name)
-            if name == "late" and not begun:
+        def begins(prefix: str, after: str | None = None) -> list[ListedObject]:
+            found = page(prefix, after)
+            if prefix == "log/late" and not begun:
                 begun.append(JournalWriter("late", name="agent").save(other))
-            return pos
+            return found
 
-        monkeypatch.setattr(storage._logs, "newest_pos", begins)
+        monkeypatch.setattr(storage._bucket, "page", begins)
         assert list(storage.runs(RunQuery(run_id="late"))) == []
         assert begun
         begun.clear()

@@ -120,8 +120,19 @@ class DocumentBucket(Bucket):
         return StoredObject(data, {"e_tag": document["_etag"]})
 
     def _fetch_range(self, key: str, start: int, end: int) -> bytes | None:
-        found = self._fetch(key)
-        return None if found is None else found.data[start:end]
+        document = self._read(key)
+        if document is None:
+            return None
+        data = base64.b64decode(document["data"])
+        found, size = data[start:end], len(data)
+        for number, part in enumerate(document.get("parts", ()), 1):
+            first = number * size
+            if first < end and start < first + size:
+                more = self._read_item(part, document["pk"])
+                if more is None:
+                    return None
+                found += base64.b64decode(more["data"])[max(start - first, 0) : end - first]
+        return found
 
     def _list(self, prefix: str, after: str | None, size: int) -> list[ListedObject]:
         first = self._id(prefix + "/")

@@ -12,6 +12,7 @@ from holdfast.storage.objects.log_view import LogView
 from holdfast.storage.objects.packs import Packs, StaleView
 from holdfast.storage.objects.run_log import RunLogs
 from holdfast.storage.objects.segments import LogRow, PackRef, header_of, record_of
+from holdfast.storage.objects.zones import Wanted, with_scope
 from holdfast.storage.shared import misplaced, missing
 
 T = TypeVar("T")
@@ -29,21 +30,33 @@ class LogReader:
         self._packs = packs
 
     def rows(
-        self, run_id: str, below: int | None = None, *, fresh: bool = True, hidden: bool = False
+        self,
+        run_id: str,
+        below: int | None = None,
+        *,
+        fresh: bool = True,
+        hidden: bool = False,
+        wanted: Wanted | None = None,
+        limit: int | None = None,
     ) -> Iterator[LogRow]:
-        """The visible rows of a run before *below*, newest first; with *hidden*, all."""
+        """The visible rows of a run before *below*, newest first; with *hidden*, all.
+
+        With *wanted*, those of parts without such records may be left out. A caller that takes
+        about *limit* rows gives it, so that no more are read.
+        """
+        size = _PAGE if limit is None else max(1, min(limit, _PAGE))
         while True:
-            rows, below = self._page_down(run_id, below, fresh, hidden)
+            rows, below = self._page_down(run_id, below, size, fresh, hidden, wanted)
             yield from rows
             if below is None:
                 return
-            fresh = False
+            fresh, size = False, min(2 * size, _PAGE)
 
     def newest(self, view: LogView, scope: str) -> Header | None:
         """The newest visible checkpoint of a scope."""
         if view.head is None:
             return None
-        for row in self._packs.rows_down(view, view.head.seq + 1):
+        for row in self._packs.rows_down(view, view.head.seq + 1, with_scope(scope)):
             if not row.note and row.seq not in view.hidden:
                 header = header_of(view.run_id, row)
                 if header.scope == scope:
@@ -67,15 +80,21 @@ class LogReader:
             fresh = False
 
     def _page_down(
-        self, run_id: str, below: int | None, fresh: bool, hidden: bool
+        self,
+        run_id: str,
+        below: int | None,
+        size: int,
+        fresh: bool,
+        hidden: bool,
+        wanted: Wanted | None,
     ) -> tuple[list[LogRow], int | None]:
         def page(view: LogView, head: int) -> tuple[list[LogRow], int | None]:
             rows: list[LogRow] = []
-            found = self._packs.rows_down(view, head + 1 if below is None else below)
+            found = self._packs.rows_down(view, head + 1 if below is None else below, wanted)
             for number, row in enumerate(found, 1):
                 if hidden or row.seq not in view.hidden:
                     rows.append(row)
-                if number == _PAGE:
+                if number == size:
                     return rows, row.seq
             return rows, None
 
@@ -125,7 +144,7 @@ class LogReader:
         self, view: LogView, rows: list[tuple[LogRow, PackRef | None]]
     ) -> list[tuple[LogRow, bytes | None]]:
         found: list[tuple[LogRow, bytes | None]] = []
-        for _, group in groupby(rows, key=lambda pair: pair[1] and pair[1].key):
+        for _, group in groupby(rows, key=lambda pair: pair[1] and (pair[1].key, pair[1].start)):
             part = list(group)
             pack = part[0][1]
             wanted = [row for row, _ in part]

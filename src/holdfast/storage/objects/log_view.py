@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from holdfast.core.records import Range, merge_ranges
 from holdfast.storage.objects.segments import LogEntry, LogRow, PackRef
+from holdfast.storage.objects.zones import Zone
 from holdfast.storage.shared import Head
 
 LARGE = 1 << 18
@@ -54,6 +55,11 @@ class LogView:
     def loose(self) -> int:
         """The changes since the newest base."""
         return self.pos - self.base
+
+    @property
+    def loose_rows(self) -> int:
+        """The records of those changes."""
+        return len(self.rows) - len(self.based_rows)
 
     @property
     def seqs(self) -> list[int]:
@@ -114,9 +120,17 @@ def pos_of(key: str) -> int:
     return _LAST - int(key.rpartition("/")[2])
 
 
-def ref_of(key: str, rows: Sequence[LogRow], size: int, index: int, level: int) -> PackRef:
+def ref_of(
+    key: str,
+    rows: Sequence[LogRow],
+    size: int,
+    index: int,
+    level: int,
+    *,
+    zone: Zone | None = None,
+) -> PackRef:
     """A reference to an object that holds these rows."""
-    return PackRef(key, rows[0].seq, rows[-1].seq, size, index, level)
+    return PackRef(key, rows[0].seq, rows[-1].seq, size, index, level, zone=zone)
 
 
 def seqs_in(ranges: Sequence[Range]) -> set[int]:

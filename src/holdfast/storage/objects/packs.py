@@ -10,8 +10,14 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 from heapq import heapify, heappop, heappush
+from itertools import takewhile
+from operator import attrgetter
 
-from holdfast.core.records import ranges_of
+import msgspec
+
+from holdfast.core.records import Range, ranges_of
+from holdfast.core.values import remember
+from holdfast.errors import CorruptError
 from holdfast.storage.objects.bucket import Bucket
 from holdfast.storage.objects.log_view import LogView, entry_key, pos_of, ref_of
 from holdfast.storage.objects.run_log import RunLogs
@@ -21,17 +27,26 @@ from holdfast.storage.objects.segments import (
     PackRef,
     body_places,
     decode,
+    decode_directory,
     encode,
+    encode_pack,
+    find_blocks,
     header_of,
+    objects_in,
 )
+from holdfast.storage.objects.zones import Wanted, Zone, joined, zone_of
 
 GRACE = timedelta(hours=1)
 """The age, by the store's clock, from which on objects of a log are deleted; see `TRUST`."""
 LOOSE = 32
-"""Changes after which a log gets a base."""
+LOOSE_ROWS = 256
+"""Changes, and records in several changes, after which a log gets a base."""
+_BLOCK = 200
+"""Records of a block, about."""
 _FAN = 8
 """Packs of one size that are merged into a larger one."""
-_MOST_PACK = 32 << 20
+_MOST_PACK = 8 << 20
+"""Bytes of a merged pack at most, so that no save reads and writes much more than others."""
 _WHOLE = 2 << 20
 _WHOLE_BYTES = 16 << 20
 """An object up to this size is read whole, where its bodies are wanted."""
@@ -39,6 +54,11 @@ _REPEATED = 1 << 20
 _BASES = 256
 _SWEEP = 10_000
 _INDEX_ROWS = 200_000
+
+
+_DIRECTORIES = 256
+_Place = tuple[str, int]
+"""The key of an object, and the bytes in it before a block."""
 
 
 class StaleView(Exception):
@@ -52,9 +72,10 @@ class Packs:
         self._bucket = bucket
         self._logs = logs
         self._lock = threading.Lock()
-        self._indexes: OrderedDict[str, list[LogRow]] = OrderedDict()
+        self._indexes: OrderedDict[_Place, list[LogRow]] = OrderedDict()
         self._held = 0
-        self._whole: OrderedDict[str, bytes] = OrderedDict()
+        self._whole: OrderedDict[_Place, bytes] = OrderedDict()
+        self._directories: OrderedDict[str, list[PackRef]] = OrderedDict()
 
     def rows_up(
         self, view: LogView, first: int, last: int
@@ -65,16 +86,28 @@ class Packs:
         """
         return self._in_order(view, first, last, whole=True)
 
-    def rows_down(self, view: LogView, below: int) -> Iterator[LogRow]:
-        """The rows before *below*, newest first, hidden ones included."""
-        return (row for row, _ in self._in_order(view, 1, below - 1, down=True))
+    def rows_down(
+        self, view: LogView, below: int, wanted: Wanted | None = None
+    ) -> Iterator[LogRow]:
+        """The rows before *below*, newest first, hidden ones included.
+
+        With *wanted*, packs and blocks without such records are skipped.
+        """
+        return (row for row, _ in self._in_order(view, 1, below - 1, down=True, wanted=wanted))
 
     def _in_order(
-        self, view: LogView, first: int, last: int, *, down: bool = False, whole: bool = False
+        self,
+        view: LogView,
+        first: int,
+        last: int,
+        *,
+        down: bool = False,
+        whole: bool = False,
+        wanted: Wanted | None = None,
     ) -> Iterator[tuple[LogRow, PackRef | None]]:
         sign = -1 if down else 1
         seqs = view.seqs
-        near = _needed(view.packs, seqs, first, last)
+        near = _needed(view.packs, seqs, first, last, wanted)
         held = range(bisect_left(seqs, first), bisect_right(seqs, last))[::sign]
         queue = [(-pack.last if down else pack.first, n, -1) for n, pack in enumerate(near)]
         heapify(queue)
@@ -88,12 +121,15 @@ class Packs:
                 place += 1
             else:
                 _, number, at = heappop(queue)
+                if near[number].blocks:
+                    for part in _needed(self.parts(near[number]), seqs, first, last, wanted):
+                        heappush(queue, (-part.last if down else part.first, len(near), -1))
+                        near.append(part)
+                    continue
                 if at < 0:
-                    opened[number] = [
-                        row
-                        for row in self.rows_in(near[number], whole=whole)[::sign]
-                        if first <= row.seq <= last and not view.is_erased(row.seq)
-                    ]
+                    opened[number] = _between(
+                        self.rows_in(near[number], whole=whole), first, last, view
+                    )[::sign]
                 rows = opened[number]
                 if at + 1 < len(rows):
                     heappush(queue, (sign * rows[at + 1].seq, number, at + 1))
@@ -108,37 +144,75 @@ class Packs:
         """The rows at these seqs, where there are any."""
         found = {seq: view.rows[seq] for seq in seqs if seq in view.rows}
         left = {seq for seq in seqs if seq not in found and not view.is_erased(seq)}
-        for pack in view.packs:
-            if any(pack.first <= seq <= pack.last for seq in left):
-                found |= {row.seq: row for row in self.rows_in(pack) if row.seq in left}
+        for part in self._parts_with(view.packs, sorted(left)):
+            found |= {row.seq: row for row in self.rows_in(part) if row.seq in left}
         return dict(sorted(found.items()))
 
-    def rows_in(self, pack: PackRef, *, whole: bool = False) -> list[LogRow]:
-        """The rows of a pack, which never changes; each is proved where it is opened."""
+    def erased_in(self, view: LogView) -> set[int]:
+        """The seqs of erased records that packs still hold."""
+        return {
+            row.seq
+            for pack in view.packs
+            for part in (self.parts(pack) if _meets(pack, view.erased) else ())
+            for row in (self.rows_in(part) if _meets(part, view.erased) else ())
+            if view.is_erased(row.seq)
+        }
+
+    def parts(self, pack: PackRef) -> list[PackRef]:
+        """The blocks of a pack; the pack itself if it has none."""
+        if not pack.blocks:
+            return [pack]
         with self._lock:
-            rows = self._indexes.get(pack.key)
+            known = self._directories.get(pack.key)
+        if known is not None:
+            return known
+        data = self._bucket.get_range(pack.key, 0, pack.index)
+        if not data:
+            raise StaleView
+        try:
+            parts = decode_directory(data, pack.key)
+        except CorruptError:
+            parts = find_blocks(self._bucket.get(pack.key) or b"", pack.key)
+        with self._lock:
+            remember(self._directories, pack.key, parts, most=_DIRECTORIES)
+        return parts
+
+    def _parts_with(self, packs: Sequence[PackRef], seqs: Sequence[int]) -> Iterator[PackRef]:
+        """The packs, or blocks of them, that may have records at one of *seqs*, in order."""
+        for pack in packs:
+            if _spans(pack, seqs):
+                yield from (part for part in self.parts(pack) if _spans(part, seqs))
+
+    def rows_in(self, part: PackRef, *, whole: bool = False) -> list[LogRow]:
+        """The rows of a block or a pack without any; each is proved where it is opened."""
+        place = part.key, part.start
+        with self._lock:
+            rows = self._indexes.get(place)
             if rows is not None:
-                self._indexes.move_to_end(pack.key)
+                self._indexes.move_to_end(place)
                 return rows
-        whole = whole and pack.size <= _WHOLE
-        data = self._bucket.get_range(pack.key, 0, pack.size if whole else pack.index)
+        whole = whole and part.size <= _WHOLE
+        end = part.start + (part.size if whole else part.index)
+        data = self._bucket.get_range(part.key, part.start, end)
         if not data:
             raise StaleView
         if whole:
-            self._remember_whole(pack.key, data)
-        return self._remember(pack.key, decode(data, lenient=True).entry.rows)
+            self._remember_whole(place, data)
+        return self._remember(place, decode(data, lenient=True).entry.rows)
 
-    def bodies(self, pack: PackRef, wanted: Sequence[LogRow]) -> dict[int, bytes]:
-        """The bodies of some rows of a pack that follow each other: at most one request."""
-        places = body_places(self.rows_in(pack), pack.index)
+    def bodies(self, part: PackRef, wanted: Sequence[LogRow]) -> dict[int, bytes]:
+        """The bodies of some rows of a block that follow each other: at most one request."""
+        places = body_places(self.rows_in(part), part.index)
         start = places[wanted[0].seq]
         end = places[wanted[-1].seq] + wanted[-1].size
         with self._lock:
-            held = self._whole.get(pack.key)
+            held = self._whole.get((part.key, part.start))
         if held is not None:
             data: bytes | None = held[start:end]
+        elif end > start:
+            data = self._bucket.get_range(part.key, part.start + start, part.start + end)
         else:
-            data = self._bucket.get_range(pack.key, start, end) if end > start else b""
+            data = b""
         if data is None:
             raise StaleView
         return {
@@ -146,24 +220,24 @@ class Packs:
             for row in wanted
         }
 
-    def _remember(self, key: str, rows: list[LogRow]) -> list[LogRow]:
+    def _remember(self, place: _Place, rows: list[LogRow]) -> list[LogRow]:
         with self._lock:
-            if key not in self._indexes:
-                self._indexes[key] = rows
+            if place not in self._indexes:
+                self._indexes[place] = rows
                 self._held += len(rows)
             while self._held > _INDEX_ROWS and len(self._indexes) > 1:
                 self._held -= len(self._indexes.popitem(last=False)[1])
         return rows
 
-    def _remember_whole(self, key: str, data: bytes) -> None:
+    def _remember_whole(self, place: _Place, data: bytes) -> None:
         with self._lock:
-            self._whole[key] = data
+            self._whole[place] = data
             while sum(map(len, self._whole.values())) > _WHOLE_BYTES and len(self._whole) > 1:
                 self._whole.popitem(last=False)
 
     def is_due(self, view: LogView) -> bool:
         """True if the log of a run has so many changes that it should get a base."""
-        return view.loose >= LOOSE
+        return view.loose >= LOOSE or (view.loose > 1 and view.loose_rows >= LOOSE_ROWS)
 
     def pack(self, view: LogView, *, erased: Collection[int] = ()) -> bool:
         """Give the log a base; False if another change came first.
@@ -188,7 +262,7 @@ class Packs:
         self, view: LogView, erased: Collection[int]
     ) -> tuple[list[PackRef], list[int], list[PackRef]]:
         """The packs of a new base, the seqs it holds itself, and packs that it replaces."""
-        packs = [*view.packs, *view.large.values()]
+        packs = [*view.packs, *(self._zoned(view, one) for one in view.large.values())]
         gone: list[PackRef] = []
         if erased:
             packs, gone = self._scrubbed(view, packs, erased)
@@ -197,11 +271,16 @@ class Packs:
         inline = {seq for seq in own if view.rows[seq].pos > view.base}
         if based and set(view.based_rows).isdisjoint(erased):
             rows = [view.rows[seq] for seq in based]
-            packs.append(ref_of(entry_key(view.name, view.base), rows, *view.based, 0))
+            key, zone = entry_key(view.name, view.base), _zone_of(view, rows)
+            packs.append(ref_of(key, rows, *view.based, 0, zone=zone))
         else:
             inline.update(based)
         packs.sort(key=lambda pack: pack.last)
         return packs, sorted({*inline, *self._chain(view)}), gone
+
+    def _zoned(self, view: LogView, large: PackRef) -> PackRef:
+        rows = [view.rows[seq] for seq in view.seqs if large.first <= seq <= large.last]
+        return msgspec.structs.replace(large, zone=_zone_of(view, rows) if rows else None)
 
     def _chain(self, view: LogView) -> list[int]:
         """The seqs that the newest checkpoint needs, if few bytes and in the view."""
@@ -242,8 +321,9 @@ class Packs:
         """The packs, the newest of one size merged if there are many; and those merged."""
         merged: list[PackRef] = []
         for level in range(8):
-            tail = [pack for pack in packs if pack.level == level]
-            if len(tail) < _FAN or sum(pack.size for pack in tail) > _MOST_PACK:
+            sized = (pack for pack in reversed(packs) if pack.level == level)
+            tail = [*takewhile(lambda pack: pack.size <= _MOST_PACK // _FAN, sized)][::-1]
+            if len(tail) < _FAN:
                 continue
             whole = self.join(view, tail, level + 1)
             at = packs.index(tail[0])
@@ -259,27 +339,57 @@ class Packs:
         """Write the records of some packs as one; None if none is left of them."""
         rows: dict[int, LogRow] = {}
         bodies: dict[int, bytes] = {}
-        for data in self._bucket.together(self._bucket.get, [pack.key for pack in packs]):
+        zones: dict[int, Zone | None] = {}
+        parts = self._bucket.together(self._bucket.get, [pack.key for pack in packs])
+        for pack, data in zip(packs, parts, strict=True):
             if not data:
                 raise StaleView
-            segment = decode(data)
-            for row in segment.entry.rows:
-                if not view.is_erased(row.seq) and row.seq not in erased:
+            for segment, part in objects_in(data):
+                kept = [
+                    row
+                    for row in segment.entry.rows
+                    if not view.is_erased(row.seq) and row.seq not in erased
+                ]
+                whole = len(kept) == len(segment.entry.rows)
+                zone = part.zone if pack.blocks else pack.zone
+                for row in kept:
                     rows[row.seq] = row
                     bodies[row.seq] = segment.bodies[row.seq]
-        return self.store(view, [rows[seq] for seq in sorted(rows)], bodies, level)
+                    zones[row.seq] = zone if whole else None  # it tells of what is erased
+        return self.store(view, [rows[seq] for seq in sorted(rows)], bodies, level, zones)
 
     def store(
-        self, view: LogView, rows: Sequence[LogRow], bodies: Mapping[int, bytes], level: int
+        self,
+        view: LogView,
+        rows: Sequence[LogRow],
+        bodies: Mapping[int, bytes],
+        level: int,
+        zones: Mapping[int, Zone | None] | None = None,
     ) -> PackRef | None:
-        """Store a pack of these rows under a name of its own; None for no rows."""
+        """Store a pack of these rows under a name of its own; None for no rows.
+
+        *zones* are those of the parts that the rows were in, as far as they are known.
+        """
         if not rows:
             return None
         key = f"data/{view.name}/{os.urandom(12).hex()}"
-        entry = LogEntry(view.run_id, 0, 0, b"", 0, 0, None, None, list(rows), [], [])
-        data, index = encode(entry, bodies)
+        blocks = []
+        for part, known in _in_blocks(rows, zones or {}):
+            entry = LogEntry(view.run_id, 0, 0, b"", 0, 0, None, None, list(part), [], [])
+            data, index = encode(entry, bodies)
+            zone = _zone_of(view, part) if known is None else known
+            blocks.append((ref_of(key, part, len(data), index, level, zone=zone), data))
+        if len(blocks) == 1:
+            self._bucket.put(key, blocks[0][1])
+            return blocks[0][0]
+        data, index = encode_pack(blocks)
         self._bucket.put(key, data)
-        return ref_of(key, rows, len(data), index, level)
+        known_zones = [ref.zone for ref, _ in blocks if ref.zone is not None]
+        return msgspec.structs.replace(
+            ref_of(key, rows, len(data), index, level),
+            blocks=len(blocks),
+            zone=joined(known_zones) if len(known_zones) == len(blocks) else None,
+        )
 
     def _scrubbed(
         self, view: LogView, packs: Sequence[PackRef], erased: Collection[int]
@@ -298,8 +408,8 @@ class Packs:
         return kept, gone
 
     def _holds(self, pack: PackRef, seqs: Collection[int]) -> bool:
-        near = [seq for seq in seqs if pack.first <= seq <= pack.last]
-        return bool(near) and not {row.seq for row in self.rows_in(pack)}.isdisjoint(near)
+        parts = self._parts_with([pack], sorted(seqs))
+        return any(row.seq in seqs for part in parts for row in self.rows_in(part))
 
     def scrub(self, view: LogView, places: Collection[int]) -> None:
         """Empty the objects at some positions of a log, and those of all former bases.
@@ -354,15 +464,71 @@ class Packs:
 
 
 def _needed(
-    packs: Sequence[PackRef], inline: Sequence[int], first: int, last: int
+    packs: Sequence[PackRef],
+    inline: Sequence[int],
+    first: int,
+    last: int,
+    wanted: Wanted | None = None,
 ) -> list[PackRef]:
-    """The packs with records from *first* to *last* that may not be *inline*."""
+    """The packs with wanted records from *first* to *last* that may not be *inline*."""
     needed = []
     for pack in packs:
+        if wanted is not None and pack.zone is not None and not wanted(pack.zone):
+            continue
         low, high = max(pack.first, first), min(pack.last, last)
         if high - low + 1 > bisect_right(inline, high) - bisect_left(inline, low):
             needed.append(pack)
     return needed
+
+
+def _in_blocks(
+    rows: Sequence[LogRow], zones: Mapping[int, Zone | None]
+) -> Iterator[tuple[Sequence[LogRow], Zone | None]]:
+    """The rows in parts fit to be a block each, cut where zones meet if that is near.
+
+    With each comes its zone, None if it is not known: a cut inside of a zone leaves it too wide.
+    """
+    of = [zones.get(row.seq) for row in rows]
+    start, clean = 0, True
+    for at in range(1, len(rows) + 1):
+        size, left = at - start, len(rows) - at
+        meet = not left or of[at] is not of[at - 1]
+        long = (size >= _BLOCK and meet) or size >= 2 * _BLOCK
+        if not left or (long and left >= _BLOCK // 2):
+            known = list({id(zone): zone for zone in of[start:at]}.values())
+            whole = [zone for zone in known if zone is not None] if clean and meet else []
+            yield rows[start:at], joined(whole) if len(whole) == len(known) else None
+            start, clean = at, meet
+
+
+def _zone_of(view: LogView, rows: Sequence[LogRow]) -> Zone | None:
+    """The zone of these rows; None if one is damaged, so that it is not passed over."""
+    try:
+        return zone_of(header_of(view.run_id, row) for row in rows)
+    except CorruptError:
+        return None
+
+
+def _between(rows: list[LogRow], first: int, last: int, view: LogView) -> list[LogRow]:
+    """Those of the rows of a part from *first* to *last* that are not erased."""
+    low = bisect_left(rows, first, key=_seq)
+    some = rows[low : bisect_right(rows, last, lo=low, key=_seq)]
+    return [row for row in some if not view.is_erased(row.seq)] if view.erased else some
+
+
+_seq = attrgetter("seq")
+
+
+def _spans(pack: PackRef, seqs: Sequence[int]) -> bool:
+    """True if one of *seqs*, sorted, is between the first and last of a pack."""
+    at = bisect_left(seqs, pack.first)
+    return at < len(seqs) and seqs[at] <= pack.last
+
+
+def _meets(pack: PackRef, ranges: Sequence[Range]) -> bool:
+    """True if one of the ranges, sorted, is in part between first and last."""
+    at = bisect_left(ranges, pack.first, key=lambda one: one[1])
+    return at < len(ranges) and ranges[at][0] <= pack.last
 
 
 def _is_own(pack: PackRef) -> bool:

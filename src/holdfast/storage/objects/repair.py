@@ -18,7 +18,7 @@ from holdfast.storage.objects.segments import (
     LogEntry,
     LogRow,
     PackRef,
-    decode,
+    decode_all,
     record_of,
     row_of,
 )
@@ -137,11 +137,11 @@ def _segment(bucket: Bucket, found: _Salvage, key: str) -> DecodedObject | None:
         found.problems.append(f"{key}: the object is {'empty' if data is not None else 'missing'}")
         return None
     try:
-        return decode(data)
+        return decode_all(data)
     except CorruptError as error:
         found.problems.append(f"{key}: {error.message}")
     try:
-        part = decode(data, lenient=True)
+        part = decode_all(data, lenient=True)
     except CorruptError:
         return None
     found.take(part, key)

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heapreplace
 
-from holdfast.core.records import Header, medium_name
+from holdfast.core.records import Header
 from holdfast.errors import CorruptError
 from holdfast.storage.base import RecordQuery, RunInfo, RunQuery, only_one
 from holdfast.storage.objects.bucket import Bucket
 from holdfast.storage.objects.log_reader import LogReader, damaged
-from holdfast.storage.objects.run_log import RunLogs
+from holdfast.storage.objects.run_log import RunLogs, tip_of
 from holdfast.storage.objects.run_names import NamedRun, RunNames, RunTip
 from holdfast.storage.objects.segments import LogRow, header_of
+from holdfast.storage.objects.zones import Wanted, with_id, with_query
 from holdfast.storage.shared import passed_over
 
 NEWEST = (1 << 63) - 1
@@ -46,14 +47,8 @@ class RunListing:
 
     def info(self, run_id: str) -> RunInfo | None:
         """The head of a run as callers see it; None if there is no run."""
-        name = medium_name(run_id)
-        tips = self._logs.tips([name])
-        if name not in tips:
-            return None
-        tip = tips[name]
-        if tip is None:
-            raise damaged(run_id)
-        return tip.info
+        with self._logs.lock(run_id):
+            return tip_of(self._logs.view(run_id)).info
 
     def infos(self, query: RunQuery, bound: int, size: int) -> tuple[list[RunInfo], int | None]:
         """The wanted ones of the *size* newest runs below *bound*, and the next bound."""
@@ -102,44 +97,53 @@ class RunListing:
     def find(self, prefix: str) -> list[Header]:
         """Visible checkpoints whose id starts so, newest first; an exact id its own."""
 
-        def with_id(tip: RunTip) -> list[tuple[_Key, Header]]:
+        def matching(tip: RunTip) -> list[tuple[_Key, Header]]:
             newest: dict[tuple[str, str], tuple[_Key, Header]] = {}
             try:
                 for key, header in self._rows(
-                    tip, lambda row: not row.note and row.id.startswith(prefix)
+                    tip,
+                    lambda row: not row.note and row.id.startswith(prefix),
+                    with_id(prefix),
                 ):
                     newest.setdefault((header.id, header.scope), (key, header))
             except CorruptError as error:
                 passed_over(tip.run_id, error)
             return list(newest.values())
 
-        parts = self._bucket.apart(with_id, self.tips())
+        parts = self._bucket.apart(matching, self.tips())
         found = sorted((pair for part in parts for pair in part), key=_place, reverse=True)
         exact = [header for _, header in found if header.id == prefix]
         return exact or [header for _, header in found]
 
     def bound(self, query: RecordQuery) -> _Key:
         """The place of the record that *query* calls `before`."""
+        assert query.before is not None
         found: dict[tuple[str, str], _Key] = {}
         if query.run_id is None:
             tips = self.tips()
         else:
-            found_tips = self._logs.tips([medium_name(query.run_id)]).values()
-            if None in found_tips:
-                raise damaged(query.run_id)
-            tips = [tip for tip in found_tips if tip is not None]
+            with self._logs.lock(query.run_id):
+                tips = [tip_of(self._logs.view(query.run_id))]
+        inside = with_id(query.before, whole=True)
         for tip in tips:
-            for key, header in self._rows(tip, lambda row: row.id == query.before, hidden=True):
+            rows = self._rows(tip, lambda row: row.id == query.before, inside, hidden=True)
+            for key, header in rows:
                 if query.name in (None, header.name) and query.scope in (None, header.scope):
                     found.setdefault((header.run_id, header.scope), key)
         return only_one(found, query.before)
 
     def _rows(
-        self, tip: RunTip, wanted: Callable[[LogRow], bool], *, hidden: bool = False
+        self,
+        tip: RunTip,
+        wanted: Callable[[LogRow], bool],
+        inside: Wanted,
+        *,
+        hidden: bool = False,
     ) -> Iterator[tuple[_Key, Header]]:
         if tip.info is None:
             return
-        for row in self._reading.rows(tip.run_id, fresh=self._is_behind(tip), hidden=hidden):
+        fresh = self._is_behind(tip)
+        for row in self._reading.rows(tip.run_id, fresh=fresh, hidden=hidden, wanted=inside):
             if wanted(row):
                 yield (row.at, tip.info.ordinal, row.seq), header_of(tip.run_id, row)
 
@@ -173,7 +177,12 @@ class _Stream:
         """The header at the place of this stream, then move on; None if it is not wanted."""
         row = self._next
         if self._rows is None:
-            self._rows = self._reading.rows(self._run_id, self.key[2] + 1)
+            self._rows = self._reading.rows(
+                self._run_id,
+                self.key[2] + 1,
+                wanted=with_query(self._query),
+                limit=self._query.limit,
+            )
         try:
             header = None if row is None else header_of(self._run_id, row)
         except CorruptError as error:

@@ -2,21 +2,26 @@
 
 An object is a short preamble, its facts and the texts of its headers, then all bodies. So facts
 and headers can be read without the bodies, and a damaged body costs its own record only.
+
+A pack of many records is a directory and then blocks, each of which is such an object. So a page
+is read from the block that has it, however large the pack.
 """
 
 from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from holdfast.core.records import Header, Range, Record, open_header, with_body
 from holdfast.errors import CorruptError
+from holdfast.storage.objects.zones import Zone
 from holdfast.storage.shared import Head, misplaced
 
 _MAGIC = b"HFO1"
+_DIRECTORY = b"HFO2"
 _PREAMBLE = struct.Struct(">4sI16s")
 
 
@@ -37,7 +42,7 @@ class LogRow(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PackRef(msgspec.Struct, frozen=True, array_like=True):
-    """An object that holds records from before a base of the log."""
+    """An object, or a block of one, that holds records from before a base of the log."""
 
     key: str
     first: int
@@ -45,8 +50,14 @@ class PackRef(msgspec.Struct, frozen=True, array_like=True):
     """The seqs of its first and last record."""
     size: int
     index: int
-    """Bytes up to its first body."""
+    """Bytes up to its first body, or up to its first block."""
     level: int
+    start: int = 0
+    """Of a block: the bytes of the object before it."""
+    blocks: int = 0
+    """The number of its blocks; 0 if it is none of many."""
+    zone: Zone | None = None
+    """None if it is not known what its records can be found by."""
 
 
 class LogEntry(msgspec.Struct, frozen=True, array_like=True):
@@ -86,6 +97,7 @@ class DecodedObject(msgspec.Struct, frozen=True):
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(LogEntry)
+_directory_decoder = msgspec.msgpack.Decoder(list[PackRef])
 
 
 def encode(entry: LogEntry, bodies: Mapping[int, bytes]) -> tuple[bytes, int]:
@@ -96,9 +108,81 @@ def encode(entry: LogEntry, bodies: Mapping[int, bytes]) -> tuple[bytes, int]:
     return data, len(preamble) + len(facts)
 
 
-def index_size(data: bytes) -> int:
+def encode_pack(blocks: Sequence[tuple[PackRef, bytes]]) -> tuple[bytes, int]:
+    """The bytes of a pack of these blocks, and how many of them come before the first."""
+    refs, start = [], 0
+    for ref, data in blocks:
+        refs.append(msgspec.structs.replace(ref, key="", start=start, size=len(data)))
+        start += len(data)
+    facts = _encoder.encode(refs)
+    preamble = _PREAMBLE.pack(_DIRECTORY, len(facts), hashlib.sha256(facts).digest()[:16])
+    return b"".join((preamble, facts, *(data for _, data in blocks))), len(preamble) + len(facts)
+
+
+def decode_directory(data: bytes, key: str) -> list[PackRef]:
+    """The blocks of the pack that begins with *data*; a `CorruptError` if damaged."""
+    index = index_size(data, _DIRECTORY)
+    facts = data[_PREAMBLE.size : index]
+    if hashlib.sha256(facts).digest()[:16] != _PREAMBLE.unpack_from(data)[2]:
+        raise CorruptError("the directory of a pack does not match its digest")
+    refs = _directory_decoder.decode(facts)
+    return [msgspec.structs.replace(ref, key=key, start=index + ref.start) for ref in refs]
+
+
+def find_blocks(data: bytes, key: str) -> list[PackRef]:
+    """The blocks of a pack whose directory is damaged, as far as they can be found."""
+    found: list[PackRef] = []
+    start = data.find(_MAGIC)
+    while start >= 0:
+        end = start + 1
+        try:
+            block = decode(data[start:], lenient=True)
+        except CorruptError:
+            block = None
+        if block is not None and (rows := block.entry.rows):
+            size = block.index + sum(row.size for row in rows)
+            found.append(PackRef(key, rows[0].seq, rows[-1].seq, size, block.index, 0, start))
+            end = start + size
+        start = data.find(_MAGIC, end)
+    return found
+
+
+def objects_in(data: bytes, *, lenient: bool = False) -> Iterator[tuple[DecodedObject, PackRef]]:
+    """The blocks of a pack, or the object itself, each with its place in *data*."""
+    if data[:4] == _MAGIC or not (lenient or data[:4] == _DIRECTORY):
+        one = decode(data, lenient=lenient)
+        yield one, PackRef("", 0, 0, len(data), one.index, 0)
+        return
+    try:
+        refs = decode_directory(data, "")
+    except CorruptError:
+        if not lenient:
+            raise
+        refs = find_blocks(data, "")
+    for ref in refs:
+        try:
+            yield decode(data[ref.start : ref.start + ref.size], lenient=lenient), ref
+        except CorruptError:
+            if not lenient:
+                raise
+
+
+def decode_all(data: bytes, *, lenient: bool = False) -> DecodedObject:
+    """The object with the records of all its blocks; with *lenient*, of those left."""
+    parts = [part for part, _ in objects_in(data, lenient=lenient)]
+    if len(parts) == 1:
+        return parts[0]
+    if not parts:
+        raise CorruptError("no block of a pack can be read")
+    rows = [row for part in parts for row in part.entry.rows]
+    bodies = {seq: body for part in parts for seq, body in part.bodies.items()}
+    entry = msgspec.structs.replace(parts[0].entry, rows=rows)
+    return DecodedObject(entry, parts[0].index, bodies)
+
+
+def index_size(data: bytes, magic: bytes = _MAGIC) -> int:
     """The bytes up to the first body of an object that begins with *data*."""
-    if len(data) < _PREAMBLE.size or data[:4] != _MAGIC:
+    if len(data) < _PREAMBLE.size or data[:4] != magic:
         raise CorruptError("an object does not begin like one of Holdfast's")
     return _PREAMBLE.size + int(_PREAMBLE.unpack_from(data)[1])
 

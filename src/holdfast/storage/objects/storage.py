@@ -19,8 +19,7 @@ from holdfast.storage import shared
 from holdfast.storage.base import Batch, RecordQuery, RunInfo, RunQuery, Storage, logger
 from holdfast.storage.objects.appending import Append, drop_records
 from holdfast.storage.objects.bucket import Bucket
-from holdfast.storage.objects.conditions import check_conditions
-from holdfast.storage.objects.diagnosis import diagnose
+from holdfast.storage.objects.diagnosis import check_conditions, diagnose
 from holdfast.storage.objects.leases import LeaseObjects
 from holdfast.storage.objects.log_reader import LogReader
 from holdfast.storage.objects.log_view import LogView, entry_key
@@ -30,6 +29,7 @@ from holdfast.storage.objects.run_listing import NEWEST, RunListing, wants
 from holdfast.storage.objects.run_log import LogChange, RunLogs, is_at_rest, tip_of
 from holdfast.storage.objects.run_names import RunNames
 from holdfast.storage.objects.segments import LogRow, header_of
+from holdfast.storage.objects.zones import with_kind, with_query
 
 T = TypeVar("T")
 
@@ -138,7 +138,7 @@ class BucketStorage(shared.LeaseSlots, Storage):
     ) -> list[Header]:
         found: list[Header] = []
         for run_id in run_ids:
-            rows = self._reading.rows(run_id, fresh=False)
+            rows = self._reading.rows(run_id, fresh=False, wanted=with_kind(kinds))
             opened = [header_of(run_id, row) for row in rows if row.note]
             found += [header for header in reversed(opened) if header.kind in kinds]
         return found
@@ -349,7 +349,14 @@ class BucketStorage(shared.LeaseSlots, Storage):
 
     def _headers_of(self, run_id: str, query: RecordQuery) -> Iterator[Header]:
         below = None if query.before is None else self._listing.bound(query)[2]
-        for row in self._reading.rows(run_id, below):
+        rows = self._reading.rows(
+            run_id,
+            below,
+            fresh=below is None,  # else the look for its place was one at the run
+            wanted=with_query(query),
+            limit=query.limit,
+        )
+        for row in rows:
             if query.notes or not row.note:
                 header = header_of(run_id, row)
                 if query.matches(header):
@@ -357,12 +364,7 @@ class BucketStorage(shared.LeaseSlots, Storage):
 
     def _compact(self, run_id: str) -> None:
         view = self._logs.view(run_id)
-        left = {
-            row.seq
-            for pack in view.packs
-            for row in self._packs.rows_in(pack)
-            if view.is_erased(row.seq)
-        }
+        left = self._packs.erased_in(view)
         if (view.loose > 1 or left) and not self._packs.pack(view, erased=left):
             return
         self._packs.sweep(view)
