@@ -265,6 +265,24 @@ def test_a_run_packed_before_there_were_zones_is_read_and_packed_on(
         assert len(list(storage.headers(RecordQuery(run_id="long", kind="final")))) == 150
 
 
+def test_a_newer_layout_is_refused_and_one_without_a_mark_is_read(fake: FakeObjects) -> None:
+    with ObjectStorage(ADDRESS) as storage:
+        assert fake.objects == {}, "nothing is written before the first run"
+        ids = _long(storage, 3)
+        assert fake.objects["runs/format"][0] == b"2"
+    for newer in (b"3", b"10", b"x"):
+        fake.put("runs/format", newer, None)
+        told = f"newer Holdfast .format {newer.decode()}, "
+        with pytest.raises(errors.SchemaError, match=told) as refused:
+            ObjectStorage(ADDRESS)
+        assert refused.value.hint == "update holdfast"
+    del fake.objects["runs/format"]
+    with ObjectStorage(ADDRESS) as storage:
+        assert [record.header.id for record in storage.read("long")] == ids
+        JournalWriter("other").save(storage)
+    assert fake.objects["runs/format"][0] == b"2"
+
+
 def test_large_batches_are_packed_before_a_reader_has_much_to_read(fake: FakeObjects) -> None:
     with ObjectStorage(ADDRESS) as storage:
         _long(storage, 10_000, size=500)

@@ -248,7 +248,7 @@ def test_a_deleted_run_leaves_its_lease_and_nothing_else(
     storage.delete("run", hide=[1])
     storage.delete("run")
     left = {key.rpartition(b":")[2] for key in raw.scan_iter(match=f"{prefix}:*")}
-    assert left == {b"lease", b"ordinals"}
+    assert left == {b"lease", b"ordinals", b"format"}
 
 
 def test_a_lease_expires_by_the_clock_of_the_server(
@@ -557,6 +557,26 @@ def test_records_of_many_runs_at_one_place_are_all_listed(
     found = [header.run_id for header in storage.headers(RecordQuery())]
     assert len(found) == 600
     assert {*found} == runs
+
+
+def test_a_newer_layout_is_refused_and_one_without_a_mark_is_the_first(
+    server: Redis, storage: RedisStorage, prefix: str, raw: redis.Redis
+) -> None:
+    mark = f"{prefix}:index:{{{prefix}}}:format"
+    assert raw.get(mark) is None, "nothing is written before the first run"
+    JournalWriter().save(storage)
+    assert raw.get(mark) == b"1"
+    for newer in ("2", "10", "x"):
+        raw.set(mark, newer)
+        with pytest.raises(errors.SchemaError, match=f"newer Holdfast .format {newer}, ") as told:
+            RedisStorage(server.url, prefix=prefix)
+        assert told.value.hint == "update holdfast"
+    raw.delete(mark)
+    with RedisStorage(server.url, prefix=prefix) as old:
+        assert [record.header.seq for record in old.read("run")] == [1]
+        JournalWriter("other").save(old)
+        storage.check_medium(repair=True)
+    assert raw.get(mark) == b"1"
 
 
 def test_scripts_that_the_server_forgot_are_sent_again(

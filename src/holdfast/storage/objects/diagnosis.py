@@ -8,8 +8,11 @@ import time
 
 from holdfast.errors import StorageError
 from holdfast.storage.objects.bucket import Bucket
-from holdfast.storage.shared import Fact
+from holdfast.storage.shared import Fact, check_format
 
+FORMAT = 2
+"""The layout of objects; the first had no mark, and packs without blocks."""
+_MARK = "format"
 _HINT = (
     "use a store that honours If-None-Match and If-Match: Amazon S3, Google Cloud Storage,"
     " Azure Blob, Cloudflare R2, MinIO, Ceph 19 or SeaweedFS"
@@ -29,11 +32,21 @@ def check_conditions(bucket: Bucket) -> None:
     Such a store answers as if all were well, and the last of two writers would silently replace
     what the first was told is saved. A process probes a bucket once.
     """
-    if bucket.identity in _honest:
-        bucket.get("probe/none")  # the credentials may be others
-        return
-    probe(bucket)
-    _honest.add(bucket.identity)
+    if bucket.identity not in _honest:
+        probe(bucket)
+        _honest.add(bucket.identity)
+
+
+def has_format(bucket: Bucket) -> bool:
+    """True if the layout is marked, and not newer than this code knows; else False."""
+    found = bucket.get(_MARK)
+    check_format(bucket.where, found, FORMAT)
+    return found is not None
+
+
+def mark_format(bucket: Bucket) -> None:
+    """Mark the layout, unless it is."""
+    bucket.create(_MARK, b"%d" % FORMAT)
 
 
 def probe(bucket: Bucket) -> None:

@@ -19,7 +19,12 @@ from holdfast.storage import shared
 from holdfast.storage.base import Batch, RecordQuery, RunInfo, RunQuery, Storage, logger
 from holdfast.storage.objects.appending import Append, drop_records
 from holdfast.storage.objects.bucket import Bucket
-from holdfast.storage.objects.diagnosis import check_conditions, diagnose
+from holdfast.storage.objects.diagnosis import (
+    check_conditions,
+    diagnose,
+    has_format,
+    mark_format,
+)
 from holdfast.storage.objects.leases import LeaseObjects
 from holdfast.storage.objects.log_reader import LogReader
 from holdfast.storage.objects.log_view import LogView, entry_key
@@ -52,6 +57,7 @@ class BucketStorage(shared.LeaseSlots, Storage):
         self._bucket = bucket
         try:
             self._bucket.once(lambda: check_conditions(self._bucket))
+            self._is_marked = self._bucket.once(lambda: has_format(self._bucket))
         except BaseException:
             self._bucket.close()
             raise
@@ -250,6 +256,9 @@ class BucketStorage(shared.LeaseSlots, Storage):
     def _new_ordinals(self, runs: Sequence[Append]) -> list[int]:
         if not runs:
             return []
+        if not self._is_marked:
+            mark_format(self._bucket)
+            self._is_marked = True
         ordinals = self._index.ordinals(len(runs))
         pairs = list(zip(ordinals, runs, strict=True))
         self._bucket.together(

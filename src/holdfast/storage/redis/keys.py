@@ -12,8 +12,8 @@ A run's keys, all behind ``PREFIX:run:{RUN}:``:
 
 The indexes, all behind ``PREFIX:index:{PREFIX}:``, are sorted sets of runs by ordinal (``runs…``,
 ``open…``) and of records ``SEQ:RUN`` by place (``c``, ``n``, ``f:KEY``, ``g:KEY``); ``ids`` is
-sorted by id; ``ordinals`` counts the runs that ever began. Queues are behind
-``PREFIX:queue:{PREFIX}:``; see `holdfast.storage.redis.queue`.
+sorted by id; ``ordinals`` counts the runs that ever began; ``format`` is the number of this layout.
+Queues are behind ``PREFIX:queue:{PREFIX}:``; see `holdfast.storage.redis.queue`.
 """
 
 from __future__ import annotations

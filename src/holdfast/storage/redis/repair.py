@@ -74,7 +74,7 @@ def rebuild_indexes(db: ServerConnections, keys: KeyNames, indexes: Indexes) -> 
     problems = check_indexes(db, keys, indexes)
     if not problems:
         return []
-    kept = {keys.index + b"ordinals", keys.index + b"announced"}
+    kept = {keys.index + name for name in (b"ordinals", b"announced", b"format")}
     db.ask_all([("UNLINK", key) for key in db.scan(keys.index + b"*") if key not in kept])
     runs = known_runs(db, keys)
     for run in runs:

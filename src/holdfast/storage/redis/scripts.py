@@ -270,6 +270,7 @@ if not old and count == 0 then return {1, changes} end
 local head, at = nil, 18
 if count > 0 then
     local added = {name = ARGV[8], status = ARGV[9], latest = ARGV[10]}
+    if not old then mark('SET', idx .. 'format', '1', 'NX') end
     head = old and copy_of(old) or {name = '', status = 'running', latest = '', checkpoints = '0',
         stored = '0', started = ARGV[13], place = '0',
         ordinal = ordinal ~= '' and ordinal or text(call('INCR', idx .. 'ordinals'))}

@@ -59,6 +59,8 @@ from holdfast.storage.sql import kind_key, query_keys, scope_key
 
 T = TypeVar("T")
 
+_FORMAT = 1
+"""The layout of the keys; the scripts mark it when a run begins."""
 _PAGE = 256
 _PAGE_BYTES = 4 << 20
 _NO_BOUND = 1 << 53
@@ -125,6 +127,7 @@ class RedisStorage(
                 self._db.awaited = apply(
                     facts, self._db.where, durability=durability, replicas=replicas
                 )
+            self._db.run_once(self._check_format)
             self._indexes = Indexes(self._db, self._keys, together=not facts.is_cluster)
         except BaseException:
             self._db.close()
@@ -259,6 +262,10 @@ class RedisStorage(
 
     def _read_facts(self) -> list[Facts]:
         return self._db.run_once(lambda: [read_facts(server) for server in self._db.servers()])
+
+    def _check_format(self) -> None:
+        (found,) = self._db.send([("GET", self._keys.index + b"format")])
+        shared.check_format(self._db.where, found, _FORMAT)
 
     def _call(self, script: Script, run_id: str, *values: Any) -> tuple[Any, ...]:
         return self._indexes.call(script, run_id, *values)

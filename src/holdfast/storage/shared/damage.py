@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from holdfast.errors import CorruptError
+from holdfast.errors import CorruptError, SchemaError
 
 logger = logging.getLogger("holdfast.storage")
 
@@ -19,6 +19,21 @@ def about_record(run_id: str, seq: int, problem: str) -> str:
     """
     named = f"record {seq} of run {run_id!r}"
     return problem if named in problem else f"{named}: {problem}"
+
+
+def check_format(where: str, found: bytes | None, known: int) -> None:
+    """Raise a `SchemaError` if the layout *found* is newer than the *known* one.
+
+    None is a layout from before it was marked: the first.
+    """
+    if found is None or (found.isdigit() and int(found) <= known):
+        return
+    told = found.decode("ascii", "replace")
+    raise SchemaError(
+        f"{where} was written by a newer Holdfast (format {told}, this one knows {known})",
+        hint="update holdfast",
+        version=int(found) if found.isdigit() else None,
+    )
 
 
 def missing(run_id: str, seq: int) -> CorruptError:
