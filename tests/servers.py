@@ -9,6 +9,7 @@ import hashlib
 import hmac
 import json
 import os
+import random
 import shlex
 import shutil
 import signal
@@ -799,9 +800,18 @@ def _is_whole(client: Any) -> bool:
 
 
 def _free_ports(count: int) -> list[int]:
+    """Ports for servers, below those that the system gives to outgoing connections.
+
+    One of those could be taken between this look and the start of the server.
+    """
+    found: list[int] = []
     with ExitStack() as stack:
-        found = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [int(one.getsockname()[1]) for one in found]
+        while len(found) < count:
+            port = random.SystemRandom().randrange(*_PORTS)
+            with suppress(OSError):
+                stack.enter_context(socket.create_server(("127.0.0.1", port)))
+                found.append(port)
+    return found
 
 
 def valkey_program() -> str:
@@ -873,6 +883,7 @@ def fake_google() -> FakeGoogle:
     return _shared("google", lambda home: FakeGoogle(home, owner=_OWNER))
 
 
+_PORTS = (12_000, 32_000)
 _SETTINGS = ("appendonly yes", "appendfsync always", 'save ""')
 
 
