@@ -15,6 +15,7 @@ from tests.fake_objects import FakeObjects
 from holdfast import CheckpointManager, MemoryStorage, State, errors
 from holdfast.storage.base import RecordQuery, RunQuery, Storage
 from holdfast.storage.objects import ObjectStorage, packs
+from holdfast.storage.objects.bucket import ListedObject
 from holdfast.storage.objects.segments import PackRef
 from holdfast.testing import JournalWriter
 
@@ -299,6 +300,27 @@ def test_a_page_in_a_process_that_knows_the_run_lists_nothing(fake: FakeObjects)
         fake.requests.clear()
         assert len(manager.list_checkpoints("run", limit=5)) == 5
         assert fake.requests == ["GET", "GET"]
+
+
+def test_saves_in_quick_succession_do_not_list_all_names_again_and_again(
+    fake: FakeObjects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ObjectStorage(ADDRESS) as storage:
+        each, looks = storage._bucket.each, []
+
+        def listed(prefix: str, after: str | None = None) -> Iterator[ListedObject]:
+            looks.append(prefix)
+            return each(prefix, after)
+
+        monkeypatch.setattr(storage._bucket, "each", listed)
+        _long(storage, 3 * 8 * packs.LOOSE + packs.LOOSE, size=1)
+        assert looks == ["log/long"]
+        clock = packs.now
+        monkeypatch.setattr(packs, "now", lambda: clock() + packs.GRACE.total_seconds() / 10)
+        writer = JournalWriter.after(storage, "long")
+        for _ in range(8 * packs.LOOSE):
+            writer.save(storage)
+        assert looks == ["log/long"] * 2
 
 
 def test_old_objects_go_from_the_log_of_a_long_run(

@@ -19,7 +19,7 @@ from holdfast.core.records import Range, ranges_of
 from holdfast.core.values import remember
 from holdfast.errors import CorruptError
 from holdfast.storage.objects.bucket import Bucket
-from holdfast.storage.objects.log_view import LogView, entry_key, pos_of, ref_of
+from holdfast.storage.objects.log_view import LogView, entry_key, now, pos_of, ref_of
 from holdfast.storage.objects.run_log import RunLogs
 from holdfast.storage.objects.segments import (
     LogEntry,
@@ -53,6 +53,9 @@ _WHOLE_BYTES = 16 << 20
 _REPEATED = 1 << 20
 _BASES = 256
 _SWEEP = 10_000
+_SWEPT = 10_000
+_LOOKS = 12
+"""Looks for objects to delete in the time after which they are deleted."""
 _INDEX_ROWS = 200_000
 
 
@@ -76,6 +79,7 @@ class Packs:
         self._held = 0
         self._whole: OrderedDict[_Place, bytes] = OrderedDict()
         self._directories: OrderedDict[str, list[PackRef]] = OrderedDict()
+        self._swept: OrderedDict[str, float] = OrderedDict()
 
     def rows_up(
         self, view: LogView, first: int, last: int
@@ -254,9 +258,20 @@ class Packs:
             self._bucket.delete(p.key for p in packs if p not in before and _is_own(p))
             return False
         self._bucket.delete(pack.key for pack in (*gone, *merged) if _is_own(pack))
-        if merged or erased:
+        if erased or (merged and self._is_time_to_sweep(view.name)):
             self.sweep(view)
         return True
+
+    def _is_time_to_sweep(self, name: str) -> bool:
+        """True if some objects may have become old enough since this process last looked.
+
+        A look lists all names of the last hour, so it must not come with every few saves.
+        """
+        with self._lock:
+            if now() - self._swept.get(name, -1e18) < GRACE.total_seconds() / _LOOKS:
+                return False
+            remember(self._swept, name, now(), most=_SWEPT)
+            return True
 
     def _gathered(
         self, view: LogView, erased: Collection[int]
