@@ -40,7 +40,7 @@ GRACE = timedelta(hours=1)
 """The age, by the store's clock, from which on objects of a log are deleted; see `TRUST`."""
 LOOSE = 32
 LOOSE_ROWS = 256
-"""Changes, and records in several changes, after which a log gets a base."""
+"""Changes, and records of them, after which a log gets a base."""
 _BLOCK = 200
 """Records of a block, about."""
 _FAN = 8
@@ -241,7 +241,7 @@ class Packs:
 
     def is_due(self, view: LogView) -> bool:
         """True if the log of a run has so many changes that it should get a base."""
-        return view.loose >= LOOSE or (view.loose > 1 and view.loose_rows >= LOOSE_ROWS)
+        return view.loose >= LOOSE or view.loose_rows >= LOOSE_ROWS
 
     def pack(self, view: LogView, *, erased: Collection[int] = ()) -> bool:
         """Give the log a base; False if another change came first.
