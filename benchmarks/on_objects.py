@@ -136,9 +136,9 @@ def _long_run(server: SeaweedFS) -> Iterator[Line]:
         few, many = f"{key} {_FEW}", f"{key} {_MANY}"
         yield Line(
             f"S3: one run: {key}, {_MANY:,} / {_FEW}",
-            times.ratio(many, few),
+            _fastest(times, many) / _fastest(times, few),
             None if key == _FAR else 1.5,
-            note=f"{times.median(many) * 1e3:.1f} ms; {requests[many]} requests,"
+            note=f"{_fastest(times, many) * 1e3:.1f} ms; {requests[many]} requests,"
             f" {requests[few]} with {_FEW}",
         )
     most = max(requests[f"{key} {_MANY}"] / requests[f"{key} {_FEW}"] for key in keys)
@@ -146,7 +146,13 @@ def _long_run(server: SeaweedFS) -> Iterator[Line]:
     key = _NEWEST + _AGAIN[0]
     many, few = f"{key} {_FAST}", f"{key} {_FEW}"
     what = f"S3: one run: {key}, {_FAST:,} saves of this hour / {_FEW}"
-    yield Line(what, times.ratio(many, few), note=f"{times.median(many) * 1e3:.1f} ms")
+    ratio = _fastest(times, many) / _fastest(times, few)
+    yield Line(what, ratio, note=f"{_fastest(times, many) * 1e3:.1f} ms")
+
+
+def _fastest(times: Times, name: str) -> float:
+    """The fastest of all turns: other work on the machine makes a few requests only slower."""
+    return min(times.taken[name])
 
 
 def _fill_run(server: SeaweedFS, count: int, single: int) -> str:
