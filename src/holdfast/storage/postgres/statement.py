@@ -110,13 +110,13 @@ class PooledConnection(psycopg.Connection[tuple[Any, ...]]):
             if result.status == _TUPLES:
                 return result.get_value(0, 0)
             if result.error_field(_SQLSTATE) != _NOT_PREPARED:
-                raise psycopg.errors.error_from_result(result, encoding=self.info.encoding)
+                raise _error_of(result)
             # It was prepared on another connection: a pooler stands between after all.
             self._ready.clear()
         pgconn.send_query_params(statement.sql, values, statement.types, statement.formats, _BINARY)
         result = self._answer()
         if result.status != _TUPLES:
-            raise psycopg.errors.error_from_result(result, encoding=self.info.encoding)
+            raise _error_of(result)
         return result.get_value(0, 0)
 
     def _prepare(self, statement: Statement) -> bool:
@@ -161,6 +161,12 @@ class PooledConnection(psycopg.Connection[tuple[Any, ...]]):
         poll = select.poll()
         poll.register(self.pgconn.socket, select.POLLIN)
         return poll.poll
+
+
+def _error_of(result: PGresult) -> psycopg.Error:
+    """The error of *result*; without a code it is libpq's: the connection is lost."""
+    error = psycopg.errors.error_from_result(result)
+    return error if error.sqlstate else psycopg.OperationalError(str(error))
 
 
 def is_direct(db: psycopg.Connection[Any]) -> bool:
