@@ -54,7 +54,7 @@ def failure_text(text: str, hooks: HookManager | None = None, most: int = _MOST)
 
     text = text[: most + _BEYOND].encode(errors="replace").decode()
     try:
-        found = RedactionHook().redact(redacted(text, hooks))
+        found: str = RedactionHook().redact(redacted(text, hooks))
         return found if len(found) <= most else found[: most - 1] + "…"
     except Exception as problem:  # its message may quote a secret, so only its class is logged
         kind = type(problem).__name__

@@ -229,8 +229,7 @@ class _Histogram:
     def observe(self, seconds: float) -> None:
         self._counts[bisect_left(BUCKETS, seconds)] += 1
         self._sum += seconds
-        if seconds > self._max:
-            self._max = seconds
+        self._max = max(self._max, seconds)
 
     def _buckets(self) -> dict[str, int]:
         bounds = [*(f"{bound:g}" for bound in BUCKETS), "+Inf"]

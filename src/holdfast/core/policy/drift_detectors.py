@@ -372,7 +372,7 @@ def default_detectors(
 def _finding(
     detector: str, saw: str, evidence: float, first: Observation, level: DriftLevel = "restore"
 ) -> Finding:
-    """A finding with *evidence* as a multiple of the threshold, since the step *first*."""
+    """A finding since *first*, its *evidence* as a multiple of the threshold."""
     confidence = confidence_of(evidence)
     return Finding(detector=detector, saw=saw, confidence=confidence, level=level, since=first.step)
 
