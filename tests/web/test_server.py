@@ -133,8 +133,9 @@ def test_an_approval_is_told_to_other_browsers_and_the_command_within_a_second(
 
         def listen() -> None:
             with browser.stream("GET", f"{page}api/changes?after=x") as answer:
-                opened.set()
                 for line in answer.iter_lines():
+                    if line == "event: reset":  # what was written so far was looked at
+                        opened.set()
                     if '"kind":"answer"' in line and '"report-wed"' in line:
                         told.append(time.monotonic())
                         return
