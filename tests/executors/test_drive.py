@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.executors import jobs
 
 from holdfast import RunQuery, SQLiteStorage
 from holdfast.errors import UsageError
-from holdfast.executors import LocalExecutor, Served, drive, served_by
+from holdfast.executors import Driven, LocalExecutor, Served, drive, served_by
 from holdfast.runtime.stop import StopScope
 from holdfast.storage.base import Leasing, this_process
 from holdfast.storage.queueing import EntryQuery
@@ -119,6 +121,29 @@ def test_local_executor_drives_async_workflows_and_timers(storage: SQLiteStorage
         executor.submit("sleeper")
         assert asyncio.run(handle.result(timeout=30)).value == [1, 2]
         assert sleeper.result(timeout=30).value == "rested"
+
+
+def test_a_run_submitted_while_its_drive_ends_is_driven_again(
+    storage: SQLiteStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits, answered = threading.Event(), threading.Event()
+
+    def slow_to_end(run_id: str, **options: Any) -> Driven:
+        driven = drive(run_id, **options)
+        if driven.outcome == "waiting":
+            waits.set()
+            assert answered.wait(30)
+        return driven
+
+    monkeypatch.setattr("holdfast.executors.local.drive", slow_to_end)
+    handle = jobs.asks.start(run_id="asker", storage=storage)
+    with LocalExecutor(storage, concurrency=2) as executor:
+        executor.submit("asker")
+        assert waits.wait(30)
+        handle.answer("approval", "yes")
+        assert executor.submit("asker").result(30).outcome == "held"
+        answered.set()
+        assert handle.result(timeout=30).value == "yes"
 
 
 def test_a_graph_is_started_and_driven(tmp_path: Path) -> None:

@@ -36,6 +36,8 @@ class LocalExecutor(Closing):
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(concurrency, thread_name_prefix="holdfast-drive")
         self._scopes: dict[str, StopScope] = {}
+        self._again: set[str] = set()
+        """Runs that were submitted while they were driven here."""
         self._futures: set[Future[Driven]] = set()
         self._timers: dict[str, threading.Timer] = {}
         self._closed = False
@@ -57,6 +59,7 @@ class LocalExecutor(Closing):
         """See `Executor.cancel`."""
         with self._lock:
             scope = self._scopes.get(run_id)
+            self._again.discard(run_id)
         if scope is not None:
             scope.stop("it was cancelled")
 
@@ -79,6 +82,8 @@ class LocalExecutor(Closing):
         scope = StopScope()
         with self._lock:
             if self._closed or run_id in self._scopes:
+                # The drive may be past the answer that this one is for: the run is driven again.
+                self._again.add(run_id)
                 return Driven(run_id=run_id, outcome="held")
             self._scopes[run_id] = scope
         try:
@@ -86,7 +91,11 @@ class LocalExecutor(Closing):
         finally:
             with self._lock:
                 del self._scopes[run_id]
-        if driven.outcome == "waiting" and driven.due is not None:
+                again = run_id in self._again
+                self._again.discard(run_id)
+        if again:
+            self._resubmit(run_id)
+        elif driven.outcome == "waiting" and driven.due is not None:
             self._later(run_id, driven.due)
         if self._on_driven is not None:
             self._on_driven(driven)
