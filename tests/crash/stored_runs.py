@@ -261,7 +261,9 @@ class _OnObjects(Stored):
             kept = [one.key for part in _PARTS for one in bucket.each(part)]
             self._objects = {key: bucket.get(key) or b"" for key in kept}
             view = storage._logs.view("run")
-            packed = {row.seq: p.key for p in view.packs for row in storage._packs.rows_in(p)}
+            # Of two packs that hold a record, readers take the first.
+            packs = view.packs[::-1]
+            packed = {row.seq: p.key for p in packs for row in storage._packs.rows_in(p)}
             places = {seq: max(row.pos, view.base) for seq, row in view.rows.items()}
             self._keys = packed | {seq: entry_key("run", pos) for seq, pos in places.items()}
         self._hit = ""
