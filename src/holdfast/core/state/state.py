@@ -267,21 +267,9 @@ state.append("key", item), or list(value) for a copy you may change)
         scope: str = _KEEP,
     ) -> Self:
         """The state at another place of its run. What is not given stays."""
-        given: dict[str, Any] = {}
-        if step is not _KEEP:
-            given["step"] = step
-        if node is not _KEEP:
-            given["node"] = node
-        if kind is not _KEEP:
-            given["kind"] = kind
-        if status is not _KEEP:
-            given["status"] = status
-        if tags is not _KEEP:
-            given["tags"] = tags
-        if metadata is not _KEEP:
-            given["metadata"] = metadata
-        if scope is not _KEEP:
-            given["scope"] = scope
+        places: dict[str, Any] = {"step": step, "node": node, "kind": kind, "status": status}
+        places |= {"tags": tags, "metadata": metadata, "scope": scope}
+        given = {name: value for name, value in places.items() if value is not _KEEP}
         return self.placed(msgspec.structs.replace(self.place, **read_place(given)))
 
     def set_checkpoint_node(self, node: str) -> Self:
