@@ -705,6 +705,36 @@ def test_a_bucket_behind_a_file_continues_when_the_bucket_is_away(
 
 
 @pytest.mark.parametrize("redundancy", [0, 1])
+def test_a_record_that_two_objects_hold_is_reported_if_one_is_damaged(
+    redundancy: int, fake: FakeObjects
+) -> None:
+    address = f"s3://bucket/runs?redundancy={redundancy}"
+    with CheckpointManager(address) as manager:
+        state = State.new({"log": []}, run_id="run")
+        for step in range(1, 211):
+            state = state.append("log", f"message {step}" * 12).at(step=step)
+            manager.save_checkpoint(state)
+    with ObjectStorage("s3://bucket/runs") as storage:
+        packs_of: dict[int, list[str]] = {}
+        for pack in storage._logs.view("run").packs:
+            for row in storage._packs.rows_in(pack):
+                packs_of.setdefault(row.seq, []).append(pack.key)
+        seq = next(seq for seq, keys in packs_of.items() if len(keys) > 1)
+        (record,) = storage.read("run", first=seq, last=seq)
+    key = next(key for key in fake.objects if key.endswith(f"runs/{packs_of[seq][0]}"))
+    fake.put(key, fake.objects[key][0].replace(record.body, b"?" + record.body[1:]), None)
+    with CheckpointManager(address) as manager:
+        assert all(manager.verify("run")) == (redundancy == 1)
+        loaded = manager.resume_from_latest("run")
+        assert isinstance(loaded, State)
+        assert len(loaded["log"]) == 210
+        if redundancy:
+            assert [one.header.seq for one in manager.storage.read("run")] == [*range(1, 211)]
+    with ObjectStorage("s3://bucket/runs") as storage:
+        assert bool(storage.inspect("run").problems) == (redundancy == 0)
+
+
+@pytest.mark.parametrize("redundancy", [0, 1])
 def test_a_damaged_header_in_a_pack_costs_its_own_record(
     redundancy: int, fake: FakeObjects
 ) -> None:
