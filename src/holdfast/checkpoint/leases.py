@@ -13,7 +13,7 @@ from holdfast.checkpoint.journal import Journal
 from holdfast.core.context import during
 from holdfast.core.records import Lease
 from holdfast.errors import ConflictError, HoldfastError, StorageError
-from holdfast.storage.base import Leasing, abandon, this_process
+from holdfast.storage.base import Leasing, abandon, start_thread, this_process
 
 logger = logging.getLogger("holdfast.leases")
 
@@ -105,7 +105,7 @@ class RunLease:
                 name=f"holdfast-lease-{self._run_id[:20]}",
                 daemon=True,
             )
-            self._thread.start()
+            start_thread(self._thread)
         return self
 
     def _abandon_taken(self, storage: Leasing) -> None:

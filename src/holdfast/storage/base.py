@@ -17,7 +17,14 @@ import msgspec
 from holdfast.core.closing import Closing
 from holdfast.core.records import Header, Lease, Owner, Record, check_run_id, gaps_between
 from holdfast.errors import ConflictError, NotFoundError, StorageUnavailableError, UsageError
-from holdfast.storage.process import abandon, is_dead, is_live, owner_is_dead, this_process
+from holdfast.storage.process import (
+    abandon,
+    is_dead,
+    is_live,
+    owner_is_dead,
+    start_thread,
+    this_process,
+)
 from holdfast.storage.shared import (
     Diagnosable,
     Fact,
@@ -52,6 +59,7 @@ __all__ = [
     "only_one",
     "open_storage",
     "owner_is_dead",
+    "start_thread",
     "this_process",
 ]
 

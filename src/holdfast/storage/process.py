@@ -1,9 +1,10 @@
-"""The identity of this process, and liveness of others on this host."""
+"""The identity and threads of this process, and liveness of others on this host."""
 
 from __future__ import annotations
 
 import os
 import socket
+import threading
 from collections import OrderedDict
 from functools import cache
 from pathlib import Path
@@ -19,6 +20,21 @@ def this_process() -> Owner:
     """The owner that this process is."""
     pid = os.getpid()
     return Owner(_host(), _boot(), pid, _started(pid) or "")
+
+
+def start_thread(thread: threading.Thread) -> None:
+    """Start a thread; Ctrl-C meanwhile is raised as what it is.
+
+    An interrupt between two locks in `threading.Thread.start` makes Python raise ``RuntimeError:
+    release unlocked lock`` instead.
+    """
+    try:
+        thread.start()
+    except RuntimeError as error:
+        interrupt = error.__context__
+        if interrupt is None or isinstance(interrupt, Exception):
+            raise
+        raise interrupt from None
 
 
 def is_dead(owner: Owner) -> bool:

@@ -38,6 +38,7 @@ from holdfast.core.policy import RetryPolicy
 from holdfast.core.records import digest_of
 from holdfast.core.values import decode, encode, encode_tree
 from holdfast.errors import EncodeError, InDoubtError, Interrupted, ShapeError, UsageError
+from holdfast.storage.base import start_thread
 
 T = TypeVar("T")
 
@@ -582,7 +583,7 @@ def call_in_thread(call: Callable[[], Any], seconds: float, name: str) -> Any:
 
     context = contextvars.copy_context()
     thread = threading.Thread(target=context.run, args=(work,), name=name, daemon=True)
-    thread.start()
+    start_thread(thread)
     thread.join(seconds)
     if not ended:
         raise TimedOut

@@ -21,6 +21,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from holdfast.storage.base import start_thread
+
 _IDLE_SECONDS = 10.0
 """Seconds that a pool thread waits for more work before it ends."""
 _GRACE_SECONDS = 0.1
@@ -139,7 +141,7 @@ class _Pool:
         if worker is None:
             worker = _Worker(self._lock, self._idle)
             try:
-                worker.start()
+                start_thread(worker)
             except RuntimeError as error:  # the system has no thread left to give
                 future.set_result(CallOutcome(error=error))
                 return future

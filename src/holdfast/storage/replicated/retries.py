@@ -11,6 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from holdfast.errors import StorageError, StorageUnavailableError, UsageError
+from holdfast.storage.process import start_thread
 
 T = TypeVar("T")
 
@@ -179,7 +180,7 @@ def within(deadline: float | None, call: Callable[[CallProgress], T], what: str)
         finally:
             done.set()
 
-    threading.Thread(target=work, name="holdfast-io", daemon=True).start()
+    start_thread(threading.Thread(target=work, name="holdfast-io", daemon=True))
     while not done.wait(max(progress.seconds_left(deadline), 0)):
         if progress.give_up(deadline):
             raise StorageUnavailableError(

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from holdfast.core.closing import Closing
+from holdfast.storage.process import start_thread
 
 if TYPE_CHECKING:
     from holdfast.storage.base import Storage
@@ -84,7 +85,7 @@ class ChangeListener(ABC):
                 work = threading.Thread(
                     target=self._run, args=(self._stop,), name="holdfast-listen", daemon=True
                 )
-                work.start()
+                start_thread(work)
         return subscription
 
     def remove(self, subscription: Subscription) -> None:
