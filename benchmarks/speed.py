@@ -55,15 +55,18 @@ def _on_ram(messages: list[dict[str, Any]]) -> Iterator[Line]:
 
 
 def _beside_langgraph(directory: Path, messages: list[dict[str, Any]]) -> Iterator[Line]:
-    """Our save and LangGraph's `put` of the same step, in turns, each in its own database."""
+    """Our save and LangGraph's of the same step, in turns, each in its own database.
+
+    LangGraph's loop saves a step with `put_writes` and then `put`; `put` is compared alone too.
+    """
     for place in _PEER_PLACES:
-        what = f"save of step {place:,}: LangGraph's put / Holdfast"
+        what = f"save of step {place:,}: LangGraph's"
         home = directory / f"beside-{place}"
         home.mkdir()
         try:
             peer = LangGraph(home / "theirs.db")
         except ImportError:
-            yield Line(what, None, 1, at_least=True, note=f"LangGraph is {MISSING}")
+            yield Line(f"{what} put", None, 1, at_least=True, note=f"LangGraph is {MISSING}")
             continue
         times = Times()
         with SQLiteStorage(home / "ours.db") as storage:
@@ -74,10 +77,16 @@ def _beside_langgraph(directory: Path, messages: list[dict[str, Any]]) -> Iterat
                     manager.save_checkpoint(state.at(step=place - 1))
                 state = state.append("messages", messages[place - 1]).at(step=place)
                 times.time("ours", partial(manager.save_checkpoint, state))
-                times.time("theirs", peer.prepare(messages[:place]))
+                times.time("put", peer.prepare(messages[:place]))
+                times.time("writes", partial(peer.write, messages[place - 1]))
         peer.close()
-        note = f"{times.median('ours') * 1e3:.3f} ms beside {times.median('theirs') * 1e3:.3f} ms"
-        yield Line(what, times.ratio("theirs", "ours"), 1, at_least=True, note=note)
+        ours, put, writes = map(times.median, ("ours", "put", "writes"))
+        note = f"{ours * 1e3:.3f} ms beside {put * 1e3:.3f} ms"
+        yield Line(f"{what} put / Holdfast", put / ours, 1, at_least=True, note=note)
+        note = f"{writes * 1e3:.3f} ms more"
+        yield Line(
+            f"{what} put_writes and put / Holdfast", (writes + put) / ours, 1, True, note=note
+        )
 
 
 _Round = dict[int, Times]
