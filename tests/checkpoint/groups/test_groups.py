@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,6 +29,7 @@ from holdfast import (
     Rules,
     State,
 )
+from holdfast.checkpoint.retention import bulk
 from holdfast.errors import ConflictError, CorruptError, NotFoundError, UsageError
 from holdfast.storage.base import Batch, RunQuery, Storage
 
@@ -196,6 +198,31 @@ def test_retention_of_the_members_keeps_what_the_group_needs(storage: Storage) -
     assert [e.step for e in manager.list_checkpoints("a")] == [7, 5]
     assert steps(crew.restore()) == {"a": 5, "b": 1}
     assert crew.latest() == second
+
+
+@pytest.mark.parametrize("counted", ["run", "name", "all"])
+def test_no_rule_drops_a_checkpoint_of_a_group(storage: Storage, counted: str) -> None:
+    rules = Rules(keep_last=1, group_by=counted)
+    manager = CheckpointManager(storage, retention=rules)
+    save(manager, "a", 1)
+    groups = [holdfast.group(name, ["a"], storage=storage) for name in ("crew", "others")]
+    for step in (2, 3):
+        for one in groups:
+            one.checkpoint()
+        save(manager, "a", step)
+    runs = list(storage.runs(RunQuery()))
+    now = datetime.now(UTC)
+    plan = bulk.plan_forget(manager.reader, manager.retention, runs, rules, now, UTC)
+    assert {one.reasons for one in plan if one.header.kind == "group"} == {("group",)}
+    assert [*bulk.forget(manager.reader, manager.retention, plan)] == []
+    assert [[steps(one.restore(c.id)) for c in one.checkpoints()] for one in groups] == [
+        [{"a": 2}, {"a": 1}],
+        [{"a": 2}, {"a": 1}],
+    ]
+    for one in groups:
+        one.prune(keep=1)
+    save(manager, "a", 4)
+    assert [e.step for e in manager.list_checkpoints("a")] == [4, 2]
 
 
 def test_what_someone_else_pinned_stays_pinned(manager: CheckpointManager) -> None:

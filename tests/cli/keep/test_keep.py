@@ -274,3 +274,16 @@ def test_a_run_that_a_live_process_holds_is_not_deleted(on: Holdfast, database: 
         assert refused.code == 5 and "holdfast watch live" in refused.err
         assert on("show", "live").code == 0
     assert on("forget", "live", "--whole-run", "--yes").code == 0
+
+
+def test_nothing_of_a_run_that_a_live_process_holds_is_dropped(
+    on: Holdfast, database: Path
+) -> None:
+    with holdfast.run("live", storage=f"sqlite:///{database}") as run:
+        for n in range(3):
+            run.checkpoint(n=n)
+        assert "live" in on("forget", "live", "--keep-last", "1", "--dry-run").out.split()
+        assert on("forget", "--keep-last", "1", "--yes").code == 0
+        assert steps(on, "live") == [3, 2, 1]
+    assert on("forget", "live", "--keep-last", "1", "--yes").code == 0
+    assert len(steps(on, "live")) == 1

@@ -415,17 +415,23 @@ class Group(Closing):
         kept = {part.checkpoint_id for one in self._checkpoints() for part in one.members}
         for part in members:
             for header in self.manager.storage.find(part.checkpoint_id):
-                if part.checkpoint_id not in kept and not self._pinned_by_others(header):
-                    self.manager.append_notes(header.run_id, (self._pinned(header, on=False),))
+                if part.checkpoint_id not in kept:
+                    # A release ends all pins of a checkpoint: those of others are set again.
+                    notes = [self._pinned(header, on=False)]
+                    for other in self._other_pins(header):
+                        content = {"on": True} if other is None else {"on": True, "group": other}
+                        notes.append(mark_note(header, "pin", content=content))
+                    self.manager.append_notes(header.run_id, notes)
 
-    def _pinned_by_others(self, header: Header) -> bool:
+    def _other_pins(self, header: Header) -> list[str | None]:
+        """The other groups that pin a checkpoint; None for a user."""
         query = RecordQuery(run_id=header.run_id, kind="pin", notes=True)
         pins: dict[str | None, bool] = {}
         for note in self.manager.storage.headers(query):  # newest first
             if note.frame == "note" and note.metadata.get("target") == header.seq:
                 pins.setdefault(note.metadata.get("group"), bool(note.metadata["on"]))
         pins.pop(self.name, None)
-        return any(pins.values())
+        return [other for other, on in pins.items() if on]
 
 
 def _run_of(state: Saveable) -> str:

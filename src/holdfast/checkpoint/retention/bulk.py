@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.checkpoint.journal import Reader
 from holdfast.checkpoint.retention.live import RetentionManager, grouped
-from holdfast.checkpoint.retention.marks import plan_marked
+from holdfast.checkpoint.retention.marks import is_of_group, plan_marked
 from holdfast.core.policy import Decision, Rules
 from holdfast.storage.base import RunInfo
 
@@ -34,11 +34,27 @@ def plan_forget(
     now: datetime,
     tz: tzinfo,
 ) -> list[Decision]:
-    """Decide about every checkpoint of these runs. Nothing is changed."""
+    """Decide about every checkpoint of these runs. Nothing is changed.
+
+    Those of groups stay (``group``), as does all of a run that a live process executes (``live``).
+    """
     decisions: list[Decision] = []
-    for group in grouped(reader.storage.headers, runs, rules):
-        marks = {run_id: retention.marks(run_id) for run_id in {one.run_id for one in group}}
-        decisions += plan_marked(group, marks, rules, now, tz)
+    for found in grouped(reader.storage.headers, runs, rules):
+        counted = [one for one in found if not is_of_group(one)]
+        decisions += (Decision(one, True, ("group",)) for one in found if is_of_group(one))
+        marks = {run_id: retention.marks(run_id) for run_id in {one.run_id for one in counted}}
+        plan = plan_marked(counted, marks, rules, now, tz)
+        held = {
+            run_id
+            for run_id in {one.header.run_id for one in plan if not one.keep}
+            if retention.is_held(run_id)
+        }
+        decisions += (
+            Decision(one.header, True, ("live",))
+            if one.header.run_id in held and not one.keep
+            else one
+            for one in plan
+        )
     return decisions
 
 

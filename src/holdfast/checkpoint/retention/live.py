@@ -14,7 +14,13 @@ import msgspec
 
 from holdfast.checkpoint.journal import Journal, Outcome
 from holdfast.checkpoint.retention.erase import Erasure, first_needed, plan_erasure
-from holdfast.checkpoint.retention.marks import MARKING, Marks, marks_in, plan_marked
+from holdfast.checkpoint.retention.marks import (
+    MARKING,
+    Marks,
+    is_of_group,
+    marks_in,
+    plan_marked,
+)
 from holdfast.core import policy
 from holdfast.core.records import Header
 from holdfast.core.values import remember
@@ -116,6 +122,7 @@ class RetentionManager:
 
     def _dropped(self, visible: Sequence[Header], new: Header | None = None) -> list[Header]:
         """The part of *visible* that the rules drop; *new* is the one being stored."""
+        visible = [one for one in visible if not is_of_group(one)]
         if self._only_last is not None:
             stay = set(policy.newest_keys(visible, self.rules.group_by))
             keys = {(header.run_id, header.seq): header for header in visible}
@@ -127,10 +134,10 @@ class RetentionManager:
             plan = plan_marked(visible, marks, self.rules, self._clock())
             gone = [decision.header for decision in plan if not decision.keep]
         own = new.run_id if new is not None else None
-        held = {run_id for run_id in _runs(gone) if run_id != own and self._is_held(run_id)}
+        held = {run_id for run_id in _runs(gone) if run_id != own and self.is_held(run_id)}
         return [one for one in gone if one.run_id not in held]
 
-    def _is_held(self, run_id: str) -> bool:
+    def is_held(self, run_id: str) -> bool:
         """Return whether another process holds a live lease of a run."""
         if run_id in self._epochs:
             return True

@@ -51,6 +51,14 @@ class Marks(msgspec.Struct):
             (place.add if fact["on"] else place.discard)(target)
 
 
+def is_of_group(header: Header) -> bool:
+    """Return whether this is a checkpoint of a group, which `Group.prune` alone drops.
+
+    It pins the checkpoints of its members, and nothing else would release them.
+    """
+    return header.kind == "group" and header.run_id == f"group-{header.metadata.get('group')}"
+
+
 def marks_in(notes: Iterable[Header]) -> dict[str, Marks]:
     """The marks, by run, that *notes* make, which come oldest first within a run."""
     marks: dict[str, Marks] = {}

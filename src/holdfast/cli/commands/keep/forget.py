@@ -79,9 +79,10 @@ def forget(
     """Drop checkpoints that no rule keeps.
 
     One rule that matches keeps a checkpoint. Rules count within each run. The newest checkpoint of
-    a run and pinned ones are never dropped. Without rules those of [retention] in holdfast.toml
-    hold; without these nothing is dropped. For an agent that you do not trust use --keep-within: it
-    could push good checkpoints out of a count by saving often.
+    a run, pinned ones, those of groups and those of a run that a live process executes are never
+    dropped. Without rules those of [retention] in holdfast.toml hold; without these nothing is
+    dropped. For an agent that you do not trust use --keep-within: it could push good checkpoints
+    out of a count by saving often.
     """
     rules = {name: value for name, value in rules.items() if value}
     if whole_run:
