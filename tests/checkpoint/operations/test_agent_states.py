@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast import AgentState, CheckpointManager, HookEvent, HookManager, HookResult, State
+import pytest
+
+from holdfast import (
+    AgentState,
+    CheckpointManager,
+    HookEvent,
+    HookManager,
+    HookResult,
+    MemoryStorage,
+    Rules,
+    State,
+)
 
 
 def test_states_built_anew_for_every_save_are_one_run_until_it_is_completed() -> None:
@@ -24,6 +35,38 @@ def test_states_built_anew_for_every_save_are_one_run_until_it_is_completed() ->
     assert [entry.checkpoint.step for entry in manager.history(listed[0].run_id)] == [*range(1, 7)]
     manager.save_checkpoint(AgentState(agent_id="worker", step_number=7))
     assert len({one.run_id for one in manager.list_checkpoints("worker")}) == 2
+
+
+def test_states_built_anew_continue_the_run_that_their_manager_resumed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    storage = MemoryStorage()
+    first = CheckpointManager(storage)
+    first.save_checkpoint(AgentState(agent_id="worker", step_number=1))
+    manager = CheckpointManager(storage)
+    resumed = manager.resume_from_latest("worker")
+    assert isinstance(resumed, AgentState)
+    for step, status in ((2, "running"), (3, "completed")):
+        manager.save_checkpoint(AgentState(agent_id="worker", step_number=step, status=status))
+    listed = manager.list_checkpoints("worker")
+    assert [(one.run_id, one.step) for one in listed] == [(resumed.run_id, n) for n in (3, 2, 1)]
+    assert manager.resume_from_latest("worker") is None, "the run is completed"
+    assert not caplog.records
+
+
+def test_a_run_begun_beside_an_unfinished_one_is_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    storage = MemoryStorage()
+    first = AgentState(agent_id="worker", step_number=9)
+    CheckpointManager(storage).save_checkpoint(first)
+    manager = CheckpointManager(storage, retention=Rules(keep_last=1, group_by="name"))
+    for step in (1, 2, 3):
+        manager.save_checkpoint(AgentState(agent_id="worker", step_number=step))
+    (warned,) = caplog.messages
+    assert f"its run {first.run_id} is unfinished at step 9" in warned
+    assert "resume_from_latest('worker')" in warned
+    assert [one.step for one in manager.list_checkpoints("worker")] == [3, 9]
 
 
 def test_a_state_that_starts_over_begins_a_run() -> None:

@@ -12,7 +12,7 @@ _REMEMBERED = 1024
 
 
 class FreshStateRuns:
-    """The newest checkpoint that each agent saved through one manager.
+    """The newest checkpoint that each agent saved or resumed through one manager.
 
     An `AgentState` without a run continues the run of the one before it, if its step is later and
     that run is not completed. Otherwise it begins a run.
@@ -32,8 +32,12 @@ class FreshStateRuns:
             state.run_id = newest.run_id
             state.__dict__["_lineage"] = Lineage(newest.id)
 
-    def saved(self, state: Saveable, header: Header) -> None:
-        """Remember the newest checkpoint of an agent."""
+    def knows(self, agent_id: str) -> bool:
+        """Return whether the agent saved or resumed through this manager."""
+        return agent_id in self._newest
+
+    def reached(self, state: Saveable, header: Header) -> None:
+        """Remember the checkpoint that an agent saved or resumed last."""
         if not isinstance(state, State):
             self._newest[header.name] = header
             self._newest.move_to_end(header.name)

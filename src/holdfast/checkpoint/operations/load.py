@@ -31,7 +31,7 @@ from holdfast.checkpoint.operations.save import (
 )
 from holdfast.checkpoint.operations.steps import Steps, Work
 from holdfast.core.records import Header, check_run_id
-from holdfast.core.state import Lineage, migrations
+from holdfast.core.state import AgentState, Lineage, migrations
 from holdfast.core.values import decode
 from holdfast.errors import ConflictError, HoldfastError, NotFoundError, StorageError, UsageError
 from holdfast.storage.base import RunInfo
@@ -132,6 +132,8 @@ def resume(engine: Engine, name_or_run_id: str, *, scope: str = "") -> Steps[Sav
         engine.metrics.resumed(cause, succeeded=False)
         raise
     engine.metrics.resumed(cause)
+    if scope == "" and isinstance(state, AgentState):
+        engine.agent_runs.reached(state, header)
     if engine.counts_saves:
         engine.count_save(header)
     data |= {"state": state, "duration_ms": (time.perf_counter() - started) * 1000}

@@ -27,8 +27,9 @@ from holdfast.checkpoint.operations.engine import Engine
 from holdfast.checkpoint.operations.steps import Commit, Fire, Pause, Steps, Work
 from holdfast.checkpoint.retention import Erasure
 from holdfast.core.records import Header
-from holdfast.core.state import AgentState
+from holdfast.core.state import AgentState, State
 from holdfast.errors import ConflictError, HoldfastError, StorageError
+from holdfast.storage.base import RunQuery
 
 logger = logging.getLogger("holdfast.checkpoint")
 
@@ -42,14 +43,36 @@ def save_state(engine: Engine, state: Saveable, *, force: bool = False) -> Steps
     """Save a state; returns the checkpoint's id, "" if a failure was only warned of."""
     of_agent = isinstance(state, AgentState)
     if of_agent:
-        engine.agent_runs.join(state)
+        yield from _join(engine, state)
     header = yield from save_draft(engine, draft_of(state), state, force=force)
     if header is None:
         return ""
     if of_agent:
         saved(state, header)
-        engine.agent_runs.saved(state, header)
+        engine.agent_runs.reached(state, header)
     return header.id
+
+
+def _join(engine: Engine, state: Saveable) -> Steps[None]:
+    """Find the run of an agent's state; warn of a run begun beside an unfinished one."""
+    runs = engine.agent_runs
+    if isinstance(state, State) or state.run_id is not None or runs.knows(state.agent_id):
+        runs.join(state)
+        return
+    query = RunQuery(name=state.agent_id, not_status="completed", limit=1)
+    try:
+        unfinished = yield Work(lambda: list(engine.storage.runs(query)))
+    except HoldfastError:
+        return  # the save meets the same medium, and its policy decides
+    for run in unfinished:
+        logger.warning(
+            "agent %s begins a run, and its run %s is unfinished at step %d:"
+            " resume_from_latest(%r) continues it",
+            state.agent_id,
+            run.run_id,
+            run.step,
+            state.agent_id,
+        )
 
 
 def save_draft(

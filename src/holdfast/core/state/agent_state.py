@@ -23,9 +23,9 @@ class AgentState:
     """Everything an agent carries from one cycle to the next.
 
     It belongs to *run_id*. Without one, its first save continues the run that the same manager
-    saved for *agent_id* before, if its step is later and that run is not completed; otherwise it
-    begins a run. Short plain values of `metadata` can be searched, and are stored in the clear.
-    Fields that this version does not know are kept in `extra`.
+    saved or resumed for *agent_id* before, if its step is later and that run is not completed;
+    otherwise it begins a run. Short plain values of `metadata` can be searched, and are stored in
+    the clear. Fields that this version does not know are kept in `extra`.
 
     >>> state = AgentState(agent_id="researcher", step_number=3)
     >>> AgentState.from_dict(state.to_dict()) == state
