@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,7 +33,7 @@ from holdfast import (
 )
 from holdfast.checkpoint.retention import bulk
 from holdfast.errors import ConflictError, CorruptError, NotFoundError, UsageError
-from holdfast.storage.base import Batch, RunQuery, Storage
+from holdfast.storage.base import Batch, Leasing, RunQuery, Storage, this_process
 
 MEDIA = ("memory", "sqlite", "file", "resilient")
 
@@ -151,6 +153,55 @@ def test_what_is_half_taken_is_taken_back(medium: str, number: int, tmp_path: Pa
         expected = {"a": 2, "b": 2} if done else {"a": 1, "b": 1}
         assert {run: manager.resume_from_latest(run).step for run in "ab"} == expected
         assert steps_of(crew) == expected
+
+
+def test_whoever_takes_a_checkpoint_is_waited_for_and_does_not_keep_others_from_looking(
+    tmp_path: Path,
+) -> None:
+    with open_one("file", tmp_path) as storage:
+        states = [save(CheckpointManager(storage), run_id, 1) for run_id in ("a", "b")]
+        crew = holdfast.group("crew", ["a", "b"], storage=storage)
+        Failing(storage, 3)
+        with pytest.raises(KeyboardInterrupt):
+            crew.checkpoint([state.set("n", 2).at(step=2) for state in states])
+    with open_one("file", tmp_path) as storage:
+        assert isinstance(storage, Leasing)
+        lease = storage.take_lease("group-crew", this_process(), now=time.time(), ttl=60)
+        crew = holdfast.group("crew", ["a", "b"], storage=storage)
+        assert steps_of(crew) == {"a": 2, "b": 2}
+        release = threading.Timer(0.1, storage.release_lease, [lease])
+        release.start()
+        assert {one.step for one in crew.checkpoint().members} == {1}
+        release.join()
+
+
+def test_a_note_that_another_process_appended_is_no_conflict(storage: Storage) -> None:
+    manager = CheckpointManager(storage)
+    states = [save(manager, run_id, 1) for run_id in ("a", "b")]
+    CheckpointManager(storage).tag(states[0].checkpoint_id, "good")
+    crew = holdfast.group("crew", ["a", "b"], storage=manager)
+    crew.checkpoint([state.set("n", 2).at(step=2) for state in states])
+    assert steps(crew.restore()) == {"a": 2, "b": 2}
+
+
+def test_the_steps_are_those_of_the_checkpoints_that_were_taken(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager, other = CheckpointManager(storage), CheckpointManager(storage)
+    save(manager, "a", 1)
+    crew = holdfast.group("crew", ["a"], storage=manager)
+    look, later = crew._newest, [5]
+
+    def look_then_save(run_id: str) -> Any:
+        found = look(run_id)
+        while later:
+            save(other, "a", later.pop())
+        return found
+
+    monkeypatch.setattr(crew, "_newest", look_then_save)
+    (member,) = crew.checkpoint().members
+    assert member.step == 5
+    assert steps(crew.restore()) == {"a": 5}
 
 
 def steps_of(crew: Group) -> dict[str, int | None]:

@@ -21,16 +21,26 @@ from holdfast.checkpoint.journal import Note, Request, Saveable, draft_of
 from holdfast.checkpoint.manager import CheckpointManager, Manager, manager_for
 from holdfast.checkpoint.operations import mark_note, save_together
 from holdfast.core.closing import Closing
-from holdfast.core.records import Header, check_run_id, new_id
+from holdfast.core.records import Header, Lease, check_run_id, new_id
 from holdfast.core.state import AgentState, State
-from holdfast.errors import ConflictError, NotFoundError, UsageError
-from holdfast.storage.base import Atomic, Leasing, RecordQuery, Storage, this_process
+from holdfast.errors import ConflictError, LeaseHeldError, NotFoundError, UsageError
+from holdfast.storage.base import (
+    Atomic,
+    Leasing,
+    RecordQuery,
+    Storage,
+    is_live,
+    this_process,
+)
 
 _NAME = "group"
 """The name of the runs that keep the checkpoints of groups."""
 _INTENT = "group_intent"
 _LEASE = 60.0
 """Seconds within which a checkpoint of a group must be stored."""
+_PATIENCE = 10.0
+"""Seconds to wait while another process takes a checkpoint of the group."""
+_PAUSE = 0.02
 _TRIES = 20
 
 
@@ -89,26 +99,10 @@ class Group(Closing):
         reached *at_step* a `ConflictError`; both name the members.
         """
         given = {_run_of(state): state for state in states}
-        members = self._resolved(given)
-        newest = {run_id: self._newest(run_id) for run_id in members if run_id not in given}
-        missing = [run_id for run_id, header in newest.items() if header is None]
-        if missing:
-            raise NotFoundError(
-                f"group {self.name!r}: no checkpoint of {', '.join(map(repr, missing))}",
-                hint="save it first, or give its state",
-                members=missing,
-            )
-        steps = {run_id: header.step for run_id, header in newest.items() if header}
-        steps |= {run_id: draft_of(state).place.step for run_id, state in given.items()}
-        behind = [run_id for run_id, step in steps.items() if step < (at_step or 0)]
-        if behind:
-            raise ConflictError(
-                f"group {self.name!r}: {', '.join(map(repr, behind))} did not reach step {at_step}",
-                hint="wait for it, or take the checkpoint without at_step",
-                members=behind,
-            )
-        with self._alone():
-            return self._take(members, given, newest, steps)
+        with self._alone():  # first: it may take back what is the newest of a member
+            members = self._resolved(given)
+            newest = {run_id: self._newest(run_id) for run_id in members if run_id not in given}
+            return self._take(members, given, newest, self._steps(given, newest, at_step))
 
     def checkpoints(self) -> list[GroupCheckpoint]:
         """The group's checkpoints, newest first."""
@@ -223,6 +217,28 @@ class Group(Closing):
 
     # Taking one
 
+    def _steps(
+        self, given: dict[str, Saveable], newest: dict[str, Header | None], at_step: int | None
+    ) -> dict[str, int]:
+        """The steps of all members; an error that names those missing or behind."""
+        missing = [run_id for run_id, header in newest.items() if header is None]
+        if missing:
+            raise NotFoundError(
+                f"group {self.name!r}: no checkpoint of {', '.join(map(repr, missing))}",
+                hint="save it first, or give its state",
+                members=missing,
+            )
+        steps = {run_id: header.step for run_id, header in newest.items() if header}
+        steps |= {run_id: draft_of(state).place.step for run_id, state in given.items()}
+        behind = [run_id for run_id, step in steps.items() if step < (at_step or 0)]
+        if behind:
+            raise ConflictError(
+                f"group {self.name!r}: {', '.join(map(repr, behind))} did not reach step {at_step}",
+                hint="wait for it, or take the checkpoint without at_step",
+                members=behind,
+            )
+        return steps
+
     def _take(
         self,
         members: Sequence[str],
@@ -235,14 +251,15 @@ class Group(Closing):
             parts: dict[str, dict[str, Any]] = {}
             for run_id in members:
                 header, state = newest.get(run_id), given.get(run_id)
+                step = steps[run_id]
                 if state is not None:
                     request, checkpoint_id = self._saving(state)
                     requests.append((request, state))
                 else:
                     assert header is not None
-                    checkpoint_id = header.id
+                    checkpoint_id, step = header.id, header.step
                     requests.append((Request(run_id=run_id, notes=(self._pinned(header),)), None))
-                parts[run_id] = {"checkpoint_id": checkpoint_id, "step": steps[run_id]}
+                parts[run_id] = {"checkpoint_id": checkpoint_id, "step": step}
             record_id = new_id(time.time_ns(), os.urandom(8))
             saved = {run_id: parts[run_id]["checkpoint_id"] for run_id in given}
             note = Note(
@@ -292,7 +309,7 @@ class Group(Closing):
         if isinstance(storage, Atomic) or not isinstance(storage, Leasing):
             yield
             return
-        lease = storage.take_lease(self._run_id, this_process(), now=time.time(), ttl=_LEASE)
+        lease = self._wait_for_lease(storage)
         journal.epochs[self._run_id] = lease.epoch
         try:
             self._take_back()
@@ -301,9 +318,23 @@ class Group(Closing):
             del journal.epochs[self._run_id]
             storage.release_lease(lease)
 
+    def _wait_for_lease(self, storage: Leasing) -> Lease:
+        give_up = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                return storage.take_lease(self._run_id, this_process(), now=time.time(), ttl=_LEASE)
+            except LeaseHeldError:
+                if time.monotonic() > give_up:
+                    raise
+                time.sleep(_PAUSE)
+
     def _settle(self) -> None:
         """Take back what a process that died had saved of a checkpoint of this group."""
-        if not isinstance(self.manager.storage, Atomic) and any(self._half_taken()):
+        storage = self.manager.storage
+        if isinstance(storage, Atomic) or not any(self._half_taken()):
+            return
+        held = storage.lease_of(self._run_id) if isinstance(storage, Leasing) else None
+        if not is_live(held, time.time()):  # else its holder is taking one just now
             with self._alone():
                 pass
 

@@ -105,6 +105,8 @@ class Journal:
             outcomes: list[Outcome] = []
             try:
                 for owner, request in enumerate(requests):
+                    if together:
+                        self._pass_notes(request)
                     outcomes.append(self._prepare(request, group, owner))
                 if together:
                     refused = self._append_together(group, outcomes)
@@ -139,6 +141,15 @@ class Journal:
                     self.invalidate(request.run_id)
                 raise
             return outcomes
+
+    def _pass_notes(self, request: Request) -> None:
+        """Move the cursor to the run's head, if others have only appended notes since.
+
+        What is stored together is not tried again after a conflict, as a single request is.
+        """
+        cursor = self._cursors.get(request.run_id)
+        if request.draft is not None and cursor is not None and cursor.conflict is None:
+            self._move(request, _moved_on(request.run_id, cursor.seq, cursor.seq))
 
     def _append_together(self, group: _Group, outcomes: list[Outcome]) -> HoldfastError | None:
         """Append all that was prepared, or nothing; gives what stood in the way."""
