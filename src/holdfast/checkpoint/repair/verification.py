@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 
 import msgspec
@@ -97,23 +97,25 @@ def verify_missing(reader: Reader) -> list[RunVerdict]:
     """
     storage = reader.storage
     found: dict[str, RunVerdict] = {}
-    listed = {run.run_id for run in storage.runs(RunQuery())}
+    runs = list(storage.runs(RunQuery()))
+    listed = {run.run_id for run in runs}
     if isinstance(storage, Repairable):
         unlisted = [run_id for run_id in storage.known_runs() if run_id not in listed]
         for run_id in dict.fromkeys([*storage.lost_runs(), *unlisted]):
             one = storage.inspect(run_id)
             if one is not None and one.problems:
                 found[run_id] = RunVerdict(run_id, len(one.records), one.problems)
-    for run_id, group in _members(reader):
+    groups = [run for run in runs if run.name == "group"]
+    for run_id, group in _members(reader, groups):
         if run_id not in listed:
             problem = f"run {run_id!r} is missing, and {group!r} has a checkpoint of it"
             found.setdefault(run_id, RunVerdict(run_id, 0, (problem,)))
     return list(found.values())
 
 
-def _members(reader: Reader) -> Iterator[tuple[str, str]]:
+def _members(reader: Reader, groups: Iterable[RunInfo]) -> Iterator[tuple[str, str]]:
     """The runs in the newest checkpoint of each group, with the run of the group."""
-    for run in reader.storage.runs(RunQuery(name="group")):
+    for run in groups:
         with suppress(HoldfastError):  # a damaged one has a verdict of its own
             newest = reader.newest(run)
             if newest is not None and newest.kind == "group":
