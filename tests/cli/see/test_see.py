@@ -322,6 +322,16 @@ def test_resumes_of_a_crash_loop_count_as_failed(tmp_path: Path) -> None:
     assert call("-s", f"sqlite:///{path}", "status").code == 0
 
 
+def test_checkpoints_of_a_group_are_no_resumes(tmp_path: Path) -> None:
+    url = f"file:{tmp_path}/runs"
+    with CheckpointManager(url) as manager:
+        manager.save_checkpoint(State.new({"n": 1}, run_id="job").at(step=1))
+        crew = holdfast.group("crew", ["job"], storage=manager)
+        for _ in range(3):
+            crew.checkpoint()
+    assert call("-s", url, "stats", "--json").json()["resumes"] == []
+
+
 def test_a_run_that_is_resumed_right_now_does_not_loop(tmp_path: Path) -> None:
     path = tmp_path / "loop.db"
     with crash_loops(path, 2) as manager, RunLease(manager.engine.journal, "job"):

@@ -80,6 +80,8 @@ class Figures:
             if header.frame != "note":
                 KindStats.add_to(self.by_kind, header.kind, header)
                 KindStats.add_to(self.by_run, run.run_id, header)
+        if (run.name, run.kind) == ("group", "group"):
+            return  # every checkpoint of a group may take a lease, and nothing is resumed
         lease = storage.lease_of(run.run_id) if isinstance(storage, Leasing) else None
         ended = lease.epoch - is_live(lease, time.time()) if lease is not None else 0
         self._count_resumes(headers, ended)
