@@ -10,6 +10,7 @@ from contextlib import suppress
 
 import pytest
 
+import holdfast
 from holdfast import AgentState, CheckpointManager, MemoryStorage, Rules, State, StateManager
 from holdfast.core.records.record import Header
 from holdfast.errors import ConflictError, NotFoundError, StorageError
@@ -406,6 +407,22 @@ def test_counted_by_name_an_unfinished_run_keeps_its_newest_checkpoint(open_mana
     assert manager.cleanup_old_checkpoints("order") == 0
     loaded = manager.resume_from_latest("slow")
     assert isinstance(loaded, State) and loaded["paid"] == 1
+
+
+def test_counted_by_name_nothing_of_a_run_that_a_process_executes_is_dropped(
+    open_manager: Open,
+) -> None:
+    manager = open_manager(retention_count=2)
+    with holdfast.run("slow", name="order", storage=open_manager()) as run:
+        for step in range(4):
+            run.checkpoint(n=step)
+        busy = State.new({}, run_id="busy", name="order")
+        for step in range(100):
+            manager.save_checkpoint(busy.set("n", step).at(step=step))
+        manager.cleanup_old_checkpoints("order")
+        assert [one.step for one in manager.list_checkpoints("slow")] == [4, 3, 2, 1]
+    manager.save_checkpoint(busy.set("n", 100).at(step=100))
+    assert len(manager.list_checkpoints("slow")) < 4
 
 
 def test_runs_of_a_name_are_cleaned_up_in_the_order_of_their_saves(open_manager: Open) -> None:
