@@ -16,6 +16,7 @@ from holdfast.checkpoint.manager.setup import Manager
 from holdfast.checkpoint.operations import Commit, Fire, Pause, Step, Steps, Work
 from holdfast.checkpoint.transfer import LIMITS
 from holdfast.core.closing import Closing
+from holdfast.core.records import Header
 from holdfast.core.state import Saver, register_saver
 from holdfast.storage.base import RecordQuery, Storage
 
@@ -68,6 +69,8 @@ class CheckpointManager(Manager, Closing):
         assert type(step) is Fire and self.engine.hooks is not None
         return self.engine.hooks.fire(step.event, step.agent_id, step.data)
 
+    # Each method returns what it performs: `AsyncCheckpointManager` awaits the same.
+
     def save_checkpoint(self, state: Saveable, force: bool = False) -> str:
         """Save *state* and return the checkpoint's id; it is durable when this returns.
 
@@ -84,15 +87,14 @@ class CheckpointManager(Manager, Closing):
         For those who keep a state of their own kind. Returns the checkpoint's id.
         """
         steps = operations.save_draft(self.engine, draft, force=force, notes=notes)
-        header = self.perform(steps)
-        return header.id if header is not None else ""
+        return self.perform(_id_of(steps))
 
     def append_notes(self, run_id: str, notes: Sequence[Note], head: int | None = None) -> None:
         """Append notes to a run; whatever the policy for checkpoints, a failure is raised.
 
         With *head*, only if that is the run's newest record, else a `ConflictError`.
         """
-        self.perform(operations.append_notes(self.engine, run_id, notes, head))
+        return self.perform(operations.append_notes(self.engine, run_id, notes, head))
 
     @overload
     def load_checkpoint(self, checkpoint_id: str) -> Saveable: ...
@@ -327,6 +329,11 @@ class CheckpointManager(Manager, Closing):
         """Close the storage, if it was opened by this manager."""
         if self._owns_storage:
             self.storage.close()
+
+
+def _id_of(saving: Steps[Header | None]) -> Steps[str]:
+    header = yield from saving
+    return header.id if header is not None else ""
 
 
 def manager_for(target: CheckpointManager | Storage | str | None) -> CheckpointManager:
