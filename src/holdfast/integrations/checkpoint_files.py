@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from holdfast.checkpoint.manager import CheckpointManager
+from holdfast.checkpoint.manager import CheckpointManager, opened
 from holdfast.core.state import AgentState, State
 from holdfast.errors import ConflictError, DecodeError, NotFoundError
 from holdfast.storage.base import Storage
@@ -64,8 +64,7 @@ def import_checkpoint_files(
     Encrypted files cannot be imported.
     """
     runs = _runs(Path(directory))
-    manager = storage if isinstance(storage, CheckpointManager) else CheckpointManager(storage)
-    try:
+    with opened(storage) as manager:
         for run_id in runs:
             if manager.reader.run(run_id) is not None:
                 raise ConflictError(
@@ -76,9 +75,6 @@ def import_checkpoint_files(
         for states in runs.values():
             for state in states:
                 manager.save_checkpoint(state, force=True)
-    finally:
-        if manager is not storage:
-            manager.close()
     return [ImportedRun(run_id, len(states)) for run_id, states in runs.items()]
 
 

@@ -21,7 +21,7 @@ from holdfast.checkpoint.effects.ledger import (
 )
 from holdfast.checkpoint.hooks import redacting_hooks
 from holdfast.checkpoint.journal import Note, Reader
-from holdfast.checkpoint.manager import CheckpointManager, manager_for
+from holdfast.checkpoint.manager import CheckpointManager, opened
 from holdfast.config import read_config
 from holdfast.core.policy import describe_schema, validate_answer
 from holdfast.core.records import check_free
@@ -69,8 +69,7 @@ def pending(run_id: str | None = None, *, storage: Target = None) -> list[Waitin
     What the agents inside a run wait for, each in a run of its own, is listed with it. Of a run
     that a live process executes, only the events that it waits for are listed.
     """
-    manager = manager_for(storage)
-    try:
+    with opened(storage) as manager:
         reader = manager.reader
         query = RunQuery(run_id=run_id, open=True)
         if run_id is not None and reader.run(run_id) is None:
@@ -78,9 +77,6 @@ def pending(run_id: str | None = None, *, storage: Target = None) -> list[Waitin
         found = [one for run in reader.storage.runs(query) for one in waiting_now(reader, run)]
         inside = waiting_inside(reader, run_id) if run_id is not None else []
         return [*found, *(one for one in inside if not _held(reader, one.run_id))]
-    finally:
-        if manager is not storage:
-            manager.close()
 
 
 def waiting_now(reader: Reader, run: RunInfo) -> list[Waiting]:
@@ -205,8 +201,7 @@ def resolve(
 
 
 def _say(run_id: str, id: str | None, said: Any, storage: Target) -> Waiting:
-    manager = manager_for(storage)
-    try:
+    with opened(storage) as manager:
         found = [
             one
             for one in pending(run_id, storage=manager)
@@ -227,9 +222,6 @@ def _say(run_id: str, id: str | None, said: Any, storage: Target) -> Waiting:
             hint="holdfast.pending() lists what runs wait for",
             run_id=run_id,
         )
-    finally:
-        if manager is not storage:
-            manager.close()
 
 
 def _settled(known: Entry, value: Any, error: str | None, repeat: bool) -> Effect | Answer:

@@ -6,9 +6,10 @@ import asyncio
 import functools
 import inspect
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from typing import Any, ClassVar, Generic, ParamSpec, Protocol, Self, TypeVar, overload
+from typing import Any, ClassVar, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
 
 from holdfast.checkpoint.effects import (
     OPEN_RUN,
@@ -25,7 +26,7 @@ from holdfast.checkpoint.effects import (
     warn_beside,
 )
 from holdfast.checkpoint.leases import LEASE_SECONDS
-from holdfast.checkpoint.manager import CheckpointManager, await_uncancelled, manager_for
+from holdfast.checkpoint.manager import CheckpointManager, await_uncancelled, opened
 from holdfast.core.context import during
 from holdfast.core.policy import RetryPolicy, check_above_zero, read_policy, refuse_options
 from holdfast.core.records import check_run_id
@@ -35,13 +36,23 @@ from holdfast.runtime.functions.execution import FunctionRun, check_begun, first
 from holdfast.runtime.functions.typed import Typed
 from holdfast.runtime.result import RunResult
 from holdfast.runtime.resume import entry_point_of
-from holdfast.runtime.submit import AsyncRunHandle, QueueOptions, RunHandle, begin_queued
+from holdfast.runtime.submit import (
+    AsyncRunHandle,
+    QueueOptions,
+    RunHandle,
+    StartOptions,
+    begin_queued,
+)
 from holdfast.runtime.watch import Event, EventStream
 from holdfast.storage.base import Storage
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+Ended = TypeVar("Ended")
+"""The result of a run, or what is awaited for it."""
+Handle = TypeVar("Handle")
+"""The handle to a run, or what is awaited for it."""
 Target = CheckpointManager | Storage | str | None
 _Started = tuple[FunctionRun, RunResult[Any] | None]
 
@@ -210,8 +221,8 @@ def _name_of(function: Any, what: str, name: str | None) -> str:
 # Workflows
 
 
-class _Definition(Generic[P, R]):
-    """The common base of plain and async workflows."""
+class _Definition(ABC, Generic[P, R, Ended, Handle]):
+    """The common base of plain and async workflows, which differ in what is awaited."""
 
     _awaited: ClassVar[bool] = False
 
@@ -252,15 +263,107 @@ class _Definition(Generic[P, R]):
         """The versions of the workflow in its module, whose runs can be resumed."""
         return tuple(sorted(_versions[self.name, self.function.__module__]))
 
+    def run(
+        self,
+        *args: Any,
+        run_id: str | None = None,
+        storage: Target = None,
+        wait: bool = True,
+        lease_seconds: float = LEASE_SECONDS,
+        on_event: Callable[[Event], None] | None = None,
+        **kwargs: Any,
+    ) -> Ended:
+        """Begin the run, or continue it if it was begun before with the same arguments.
+
+        The result of a completed run is returned again. Without *wait*, a run that comes to a
+        `holdfast.sleep` or `wait_for` is left `waiting`. What the function raises is raised here,
+        the run being saved as failed: `resume` makes the call that failed again. *on_event* is
+        called with every event, see `stream`.
+        """
+        called = args, kwargs
+        return self._execute(
+            partial(self._start, run_id, called, storage, lease_seconds, wait, on_event)
+        )
+
+    def start(
+        self,
+        *args: Any,
+        run_id: str | None = None,
+        storage: Target = None,
+        queue: str = "default",
+        priority: int = 0,
+        key: str | None = None,
+        delay: float | None = None,
+        idempotency_key: str | None = None,
+        **kwargs: Any,
+    ) -> Handle:
+        """Queue the run for a worker, and give a handle to it. Nothing is executed here.
+
+        The run and its place in the *queue* are stored in one commit. Of the ready runs of a queue
+        those of higher *priority* start first; those of different *key* s take turns. *delay* is
+        the number of seconds before which it does not start. A second call with the same *run_id*
+        or *idempotency_key* gives a handle to the same run; other arguments are a `UsageError`.
+        """
+        submit = partial(
+            self._submit,
+            *(args, kwargs, storage),
+            run_id=run_id,
+            queue=queue,
+            priority=priority,
+            key=key,
+            delay=delay,
+            idempotency_key=idempotency_key,
+        )
+        return self._submitted(submit)
+
+    def stream(
+        self,
+        *args: Any,
+        run_id: str | None = None,
+        storage: Target = None,
+        wait: bool = True,
+        **kwargs: Any,
+    ) -> EventStream[RunResult[R]]:
+        """`run`, as the events that happen: ``async for event in nightly.stream(pages)``.
+
+        A plain function runs on a thread of its own. See `StateGraph.stream`.
+        """
+        run: Any = partial(self.run, *args, run_id=run_id, storage=storage, wait=wait, **kwargs)
+        return EventStream(run if self._awaited else partial(asyncio.to_thread, run))
+
+    def resume(
+        self,
+        run_id: str,
+        *,
+        storage: Target = None,
+        wait: bool = True,
+        lease_seconds: float = LEASE_SECONDS,
+        on_event: Callable[[Event], None] | None = None,
+    ) -> Ended:
+        """Continue a run with the arguments that it was begun with."""
+        return self._execute(
+            partial(self._start, run_id, None, storage, lease_seconds, wait, on_event)
+        )
+
+    @abstractmethod
+    def _execute(self, start: Callable[[], _Started]) -> Ended:
+        """Start a run, call the function, and save how that ended."""
+
+    @abstractmethod
+    def _submitted(self, submit: Callable[[], RunHandle[Any]]) -> Handle:
+        """The handle to a run that *submit* stores."""
+
     def _start(
         self,
         run_id: str | None,
-        arguments: dict[str, Any] | None,
+        called: tuple[tuple[Any, ...], dict[str, Any]] | None,
         storage: Target,
         lease_seconds: float,
         wait: bool,
         on_event: Callable[[Event], None] | None,
     ) -> _Started:
+        """Open a run that is *called* with these arguments, or with those that it has."""
+        arguments = None if called is None else self._typed.bind(*called)
         check_above_zero(lease_seconds=lease_seconds)
         if type(wait) is not bool:
             raise UsageError(f"wait is {wait!r}", hint="give True or False")
@@ -281,9 +384,10 @@ class _Definition(Generic[P, R]):
         return execution, execution.open(arguments, lambda: self.entry_point)
 
     def _submit(
-        self, args: Any, kwargs: Any, storage: Target, options: QueueOptions
+        self, args: Any, kwargs: Any, storage: Target, **wanted: Unpack[StartOptions]
     ) -> RunHandle[Any]:
         """Save the run with its arguments in a queue, and give a handle."""
+        options = QueueOptions(**wanted)
         taken = [name for name in _START_OPTIONS if name in self._typed.signature.parameters]
         if taken:
             raise UsageError(
@@ -328,11 +432,11 @@ class _Definition(Generic[P, R]):
         return call, inner
 
 
-_versions: dict[tuple[str, str], dict[int, _Definition[Any, Any]]] = {}
+_versions: dict[tuple[str, str], dict[int, _Definition[Any, Any, Any, Any]]] = {}
 """All versions of each workflow, by its name and module."""
 
 
-class Workflow(_Definition[P, R]):
+class Workflow(_Definition[P, R, RunResult[R], RunHandle[R]]):
     """A durable plain function; made by `holdfast.workflow`."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -349,89 +453,12 @@ class Workflow(_Definition[P, R]):
         made: R = perform_now(call, None, body, args, kwargs)
         return made
 
-    def run(
-        self,
-        *args: Any,
-        run_id: str | None = None,
-        storage: Target = None,
-        wait: bool = True,
-        lease_seconds: float = LEASE_SECONDS,
-        on_event: Callable[[Event], None] | None = None,
-        **kwargs: Any,
-    ) -> RunResult[R]:
-        """Begin the run, or continue it if it was begun before with the same arguments.
-
-        The result of a completed run is returned again. Without *wait*, a run that comes to a
-        `holdfast.sleep` or `wait_for` is left `waiting`. What the function raises is raised here,
-        the run being saved as failed: `resume` makes the call that failed again. *on_event* is
-        called with every event, see `stream`.
-        """
-        arguments = self._typed.bind(args, kwargs)
-        return self._execute(
-            partial(self._start, run_id, arguments, storage, lease_seconds, wait, on_event)
-        )
-
-    def start(
-        self,
-        *args: Any,
-        run_id: str | None = None,
-        storage: Target = None,
-        queue: str = "default",
-        priority: int = 0,
-        key: str | None = None,
-        delay: float | None = None,
-        idempotency_key: str | None = None,
-        **kwargs: Any,
-    ) -> RunHandle[R]:
-        """Queue the run for a worker, and give a handle to it. Nothing is executed here.
-
-        The run and its place in the *queue* are stored in one commit. Of the ready runs of a queue
-        those of higher *priority* start first; those of different *key* s take turns. *delay* is
-        the number of seconds before which it does not start. A second call with the same *run_id*
-        or *idempotency_key* gives a handle to the same run; other arguments are a `UsageError`.
-        """
-        options = QueueOptions(
-            run_id=run_id,
-            queue=queue,
-            priority=priority,
-            key=key,
-            delay=delay,
-            idempotency_key=idempotency_key,
-        )
-        return self._submit(args, kwargs, storage, options)
-
-    def stream(
-        self,
-        *args: Any,
-        run_id: str | None = None,
-        storage: Target = None,
-        wait: bool = True,
-        **kwargs: Any,
-    ) -> EventStream[RunResult[R]]:
-        """`run`, as the events that happen: ``async for event in nightly.stream(pages)``.
-
-        The function runs on a thread of its own. See `StateGraph.stream`.
-        """
-        run = partial(self.run, *args, run_id=run_id, storage=storage, wait=wait, **kwargs)
-        return EventStream(partial(asyncio.to_thread, run))
-
-    def resume(
-        self,
-        run_id: str,
-        *,
-        storage: Target = None,
-        wait: bool = True,
-        lease_seconds: float = LEASE_SECONDS,
-        on_event: Callable[[Event], None] | None = None,
-    ) -> RunResult[R]:
-        """Continue a run with the arguments that it was begun with."""
-        return self._execute(
-            partial(self._start, run_id, None, storage, lease_seconds, wait, on_event)
-        )
-
     def result(self, run_id: str, *, storage: Target = None) -> RunResult[R]:
         """Look a run up without executing anything."""
         return _looked_up(self, run_id, self.storage if storage is None else storage)
+
+    def _submitted(self, submit: Callable[[], RunHandle[Any]]) -> RunHandle[R]:
+        return submit()
 
     def _execute(self, start: Callable[[], _Started]) -> RunResult[R]:
         execution, done = start()
@@ -451,7 +478,9 @@ class Workflow(_Definition[P, R]):
             execution.close()
 
 
-class AsyncWorkflow(_Definition[P, R]):
+class AsyncWorkflow(
+    _Definition[P, R, Coroutine[Any, Any, RunResult[R]], Coroutine[Any, Any, AsyncRunHandle[R]]]
+):
     """A durable async function; made by `holdfast.workflow`. Its methods are awaited."""
 
     _awaited = True
@@ -470,77 +499,13 @@ class AsyncWorkflow(_Definition[P, R]):
 
         return to_await(f"workflow {self.name!r}", perform(call, None, body, args, kwargs))
 
-    async def run(
-        self,
-        *args: Any,
-        run_id: str | None = None,
-        storage: Target = None,
-        wait: bool = True,
-        lease_seconds: float = LEASE_SECONDS,
-        on_event: Callable[[Event], None] | None = None,
-        **kwargs: Any,
-    ) -> RunResult[R]:
-        """See `Workflow.run`."""
-        arguments = self._typed.bind(args, kwargs)
-        return await self._execute(
-            partial(self._start, run_id, arguments, storage, lease_seconds, wait, on_event)
-        )
-
-    async def start(
-        self,
-        *args: Any,
-        run_id: str | None = None,
-        storage: Target = None,
-        queue: str = "default",
-        priority: int = 0,
-        key: str | None = None,
-        delay: float | None = None,
-        idempotency_key: str | None = None,
-        **kwargs: Any,
-    ) -> AsyncRunHandle[R]:
-        """See `Workflow.start`."""
-        options = QueueOptions(
-            run_id=run_id,
-            queue=queue,
-            priority=priority,
-            key=key,
-            delay=delay,
-            idempotency_key=idempotency_key,
-        )
-        made = await asyncio.to_thread(self._submit, args, kwargs, storage, options)
-        return AsyncRunHandle(made)
-
-    def stream(
-        self,
-        *args: Any,
-        run_id: str | None = None,
-        storage: Target = None,
-        wait: bool = True,
-        **kwargs: Any,
-    ) -> EventStream[RunResult[R]]:
-        """`run`, as the events that happen: ``async for event in nightly.stream(pages)``."""
-        return EventStream(
-            partial(self.run, *args, run_id=run_id, storage=storage, wait=wait, **kwargs)
-        )
-
-    async def resume(
-        self,
-        run_id: str,
-        *,
-        storage: Target = None,
-        wait: bool = True,
-        lease_seconds: float = LEASE_SECONDS,
-        on_event: Callable[[Event], None] | None = None,
-    ) -> RunResult[R]:
-        """See `Workflow.resume`."""
-        return await self._execute(
-            partial(self._start, run_id, None, storage, lease_seconds, wait, on_event)
-        )
-
     async def result(self, run_id: str, *, storage: Target = None) -> RunResult[R]:
         """See `Workflow.result`."""
         storage = self.storage if storage is None else storage
         return await asyncio.to_thread(_looked_up, self, run_id, storage)
+
+    async def _submitted(self, submit: Callable[[], RunHandle[Any]]) -> AsyncRunHandle[R]:
+        return AsyncRunHandle(await asyncio.to_thread(submit))
 
     async def _execute(self, start: Callable[[], _Started]) -> RunResult[R]:
         started: list[_Started] = []
@@ -568,17 +533,17 @@ async def _in_thread(fn: Callable[..., T], *args: Any) -> T:
     return await await_uncancelled(asyncio.ensure_future(asyncio.to_thread(fn, *args)))
 
 
-def _looked_up(workflow: _Definition[Any, R], run_id: str, storage: Target) -> RunResult[R]:
+def _looked_up(
+    workflow: _Definition[Any, R, Any, Any], run_id: str, storage: Target
+) -> RunResult[R]:
     check_run_id(run_id)
-    manager = manager_for(storage)
-    try:
+    with opened(storage) as manager:
         return _look(workflow, manager, run_id)
-    finally:
-        if manager is not storage:
-            manager.close()
 
 
-def _look(workflow: _Definition[Any, R], manager: CheckpointManager, run_id: str) -> RunResult[R]:
+def _look(
+    workflow: _Definition[Any, R, Any, Any], manager: CheckpointManager, run_id: str
+) -> RunResult[R]:
     return look_up(workflow.name, workflow._typed, run_id, manager)
 
 

@@ -26,7 +26,7 @@ from holdfast.checkpoint.effects import (
 )
 from holdfast.checkpoint.hooks import HookManager, redacted
 from holdfast.checkpoint.journal import CheckpointDraft, Note
-from holdfast.checkpoint.manager import CheckpointManager, manager_for
+from holdfast.checkpoint.manager import CheckpointManager, opened
 from holdfast.checkpoint.open_run import OpenRun, draft_at
 from holdfast.core.context import during
 from holdfast.core.records import OPEN_FROM, Header
@@ -364,16 +364,11 @@ def check_begun(
     storage: CheckpointManager | Storage | str | None,
 ) -> None:
     """Raise a `UsageError` if the stored run began in another way than asked for."""
-    manager = manager_for(storage)
-    try:
-        run = manager.reader.run(run_id)
-        newest = manager.reader.newest(run) if run is not None else None
+    with opened(storage) as manager:
+        newest = manager.reader.newest_of(run_id)
         if newest is not None:
             kept = manager.reader.load(newest).graph_state().to_dict()
             _check_fits(name, typed, run_id, kept, arguments, manager.hook_manager)
-    finally:
-        if manager is not storage:
-            manager.close()
 
 
 def look_up(
