@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from itertools import groupby
 from typing import TypeVar
 
-from holdfast.core.records import Header, Record, medium_name, subtract_ranges
-from holdfast.errors import CorruptError, StorageUnavailableError
+from holdfast.core.records import Header, Record, subtract_ranges
+from holdfast.errors import CorruptError
 from holdfast.storage.objects.log_view import LogView
-from holdfast.storage.objects.packs import Packs, StaleView
+from holdfast.storage.objects.packs import Packs
 from holdfast.storage.objects.run_log import RunLogs
 from holdfast.storage.objects.segments import LogRow, PackRef, header_of, record_of
 from holdfast.storage.objects.zones import Wanted, with_scope
@@ -19,7 +19,6 @@ T = TypeVar("T")
 
 _PAGE = 256
 _PAGE_BYTES = 4 << 20
-_TRIES = 20
 
 
 class LogReader:
@@ -114,16 +113,13 @@ class LogReader:
         self, run_id: str, fresh: bool, page: Callable[[LogView, int], tuple[list[T], int | None]]
     ) -> tuple[list[T], int | None]:
         """Make a page of the run's view and newest seq; again if objects went meanwhile."""
-        for _ in range(_TRIES):
-            try:
-                with self._logs.lock(run_id):
-                    view = self._logs.view(run_id, fresh=fresh)
-                    return ([], None) if view.head is None else page(view, view.head.seq)
-            except StaleView:
-                self._logs.forget(medium_name(run_id))
-        raise StorageUnavailableError(
-            f"the objects of run {run_id!r} change faster than they can be read", run_id=run_id
-        )
+
+        def work() -> tuple[list[T], int | None]:
+            with self._logs.lock(run_id):
+                view = self._logs.view(run_id, fresh=fresh)
+                return ([], None) if view.head is None else page(view, view.head.seq)
+
+        return self._packs.again(run_id, work)
 
     def _window(
         self, view: LogView, first: int, end: int

@@ -7,17 +7,18 @@ import threading
 import time
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 from heapq import heapify, heappop, heappush
 from itertools import takewhile
 from operator import attrgetter
+from typing import TypeVar
 
 import msgspec
 
-from holdfast.core.records import Range, ranges_of
+from holdfast.core.records import Range, medium_name, ranges_of
 from holdfast.core.values import remember
-from holdfast.errors import CorruptError
+from holdfast.errors import CorruptError, StorageUnavailableError
 from holdfast.storage.objects.bucket import Bucket
 from holdfast.storage.objects.log_view import LogView, entry_key, now, pos_of, ref_of
 from holdfast.storage.objects.run_log import RunLogs
@@ -35,6 +36,8 @@ from holdfast.storage.objects.segments import (
     objects_in,
 )
 from holdfast.storage.objects.zones import Wanted, Zone, joined, zone_of
+
+T = TypeVar("T")
 
 GRACE = timedelta(hours=1)
 """The age, by the store's clock, from which on objects of a log are deleted; see `TRUST`."""
@@ -57,7 +60,7 @@ _SWEPT = 10_000
 _LOOKS = 12
 """Looks for objects to delete in the time after which they are deleted."""
 _INDEX_ROWS = 200_000
-
+_TRIES = 20
 
 _DIRECTORIES = 256
 _Place = tuple[str, int]
@@ -80,6 +83,17 @@ class Packs:
         self._whole: OrderedDict[_Place, bytes] = OrderedDict()
         self._directories: OrderedDict[str, list[PackRef]] = OrderedDict()
         self._swept: OrderedDict[str, float] = OrderedDict()
+
+    def again(self, run_id: str, work: Callable[[], T]) -> T:
+        """Do *work*, and again whenever an object was deleted while it was needed."""
+        for _ in range(_TRIES):
+            try:
+                return work()
+            except StaleView:
+                self._logs.forget(medium_name(run_id))
+        raise StorageUnavailableError(
+            f"the objects of run {run_id!r} change faster than they can be read", run_id=run_id
+        )
 
     def rows_up(
         self, view: LogView, first: int, last: int

@@ -15,10 +15,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from holdfast.core.records import Header, Range, Record, open_header, with_body
+from holdfast.core.records import Header, Range, Record, open_header
 from holdfast.errors import CorruptError
+from holdfast.storage import sql
 from holdfast.storage.objects.zones import Zone
-from holdfast.storage.shared import Head, misplaced
+from holdfast.storage.shared import Head
 
 _MAGIC = b"HFO1"
 _DIRECTORY = b"HFO2"
@@ -243,25 +244,9 @@ def row_of(record: Record, pos: int, at: int) -> LogRow:
 
 def header_of(run_id: str, row: LogRow) -> Header:
     """The header of the record that a row claims to be."""
-    try:
-        header = open_header(row.text, row.digest.hex())
-    except CorruptError as error:
-        raise CorruptError(
-            f"record {row.seq} of run {run_id!r} is damaged: {error.message}",
-            hint=error.hint,
-            run_id=run_id,
-            seq=row.seq,
-        ) from error
-    if (header.run_id, header.seq) != (run_id, row.seq):
-        raise misplaced(run_id, row.seq)
-    return header
+    return sql.open_row(run_id, row.seq, row.digest, row.text)
 
 
 def record_of(run_id: str, row: LogRow, body: bytes | None) -> Record:
     """The record that a row and a body claim to be."""
-    header = header_of(run_id, row)
-    if body is None:
-        raise CorruptError(
-            f"the body of record {row.seq} of run {run_id!r} is missing", run_id=run_id, seq=row.seq
-        )
-    return with_body(header, row.text, body)
+    return sql.record_of(run_id, row.seq, row.digest, row.text, body)

@@ -5,16 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import TypeVar
 
 from holdfast.core.records import Header, Lease, Record, medium_name, released
-from holdfast.errors import (
-    ConflictError,
-    CorruptError,
-    StorageError,
-    StorageUnavailableError,
-    UsageError,
-)
+from holdfast.errors import ConflictError, CorruptError, StorageError, UsageError
 from holdfast.storage import shared
 from holdfast.storage.base import Batch, RecordQuery, RunInfo, RunQuery, Storage, logger
 from holdfast.storage.objects.appending import Append, drop_records
@@ -36,13 +29,7 @@ from holdfast.storage.objects.run_names import RunNames
 from holdfast.storage.objects.segments import LogRow, header_of
 from holdfast.storage.objects.zones import with_kind, with_query
 
-T = TypeVar("T")
-
 _TRIES = 20
-_COMPRESSIONS: dict[bool | str, str | None] = {
-    **{False: None, True: "zstd"},
-    **{"gzip": "gzip", "zstd": "zstd"},
-}
 
 
 class BucketStorage(shared.LeaseSlots, Storage):
@@ -53,7 +40,7 @@ class BucketStorage(shared.LeaseSlots, Storage):
     """
 
     def __init__(self, bucket: Bucket, *, compress: bool | str) -> None:
-        self.body_compression = _COMPRESSIONS[compress]
+        self.body_compression = shared.read_compression(compress)
         self._bucket = bucket
         try:
             self._bucket.once(lambda: check_conditions(self._bucket))
@@ -79,8 +66,7 @@ class BucketStorage(shared.LeaseSlots, Storage):
             )
         if timeout <= 0 or patience < 0:
             raise UsageError("timeout must be positive, and patience not negative")
-        if compress not in _COMPRESSIONS:
-            raise UsageError(f"compress is {compress!r}", hint='give False, True, "gzip" or "zstd"')
+        shared.read_compression(compress)
 
     def append(self, batches: Sequence[Batch]) -> list[ConflictError | None]:
         self._bucket.check_open()
@@ -165,7 +151,7 @@ class BucketStorage(shared.LeaseSlots, Storage):
             change, affected = drop_records(self._packs, view, hidden, erased, gone)
             return change
 
-        self._again(run_id, lambda: self._logs.change(run_id, plan))
+        self._packs.again(run_id, lambda: self._logs.change(run_id, plan))
         if gone:
             self._erase(run_id, gone)
         return affected
@@ -175,7 +161,7 @@ class BucketStorage(shared.LeaseSlots, Storage):
         resting = {tip.run_id for _, tip in self._index.all_resting()}
         for tip in self._listing.tips():
             with self._logs.lock(tip.run_id):
-                self._again(tip.run_id, partial(self._compact, tip.run_id))
+                self._packs.again(tip.run_id, partial(self._compact, tip.run_id))
                 if tip.run_id not in resting:
                     self._rest(tip.run_id)
 
@@ -268,7 +254,7 @@ class BucketStorage(shared.LeaseSlots, Storage):
 
     def _append(self, run: Append) -> list[tuple[int, ConflictError | None]]:
         try:
-            view = self._again(run.run_id, lambda: self._change(run))
+            view = self._packs.again(run.run_id, lambda: self._change(run))
         except CorruptError as error:
             # Raised, it would fail the batches of all other runs as well.
             return run.refused(error)
@@ -336,7 +322,7 @@ class BucketStorage(shared.LeaseSlots, Storage):
                         self._packs.scrub(view, places)
                         return
 
-        self._again(run_id, work)
+        self._packs.again(run_id, work)
 
     def _delete_run(self, run_id: str) -> int:
         affected, ordinal = 0, 0
@@ -378,14 +364,3 @@ class BucketStorage(shared.LeaseSlots, Storage):
             return
         self._packs.sweep(view)
         self._packs.sweep_data(view)
-
-    def _again(self, run_id: str, work: Callable[[], T]) -> T:
-        """Do *work*, and again whenever an object was deleted while it was needed."""
-        for _ in range(_TRIES):
-            try:
-                return work()
-            except StaleView:
-                self._logs.forget(medium_name(run_id))
-        raise StorageUnavailableError(
-            f"the objects of run {run_id!r} change faster than they can be read", run_id=run_id
-        )

@@ -46,10 +46,6 @@ T = TypeVar("T")
 _PAGE = 256
 _NO_BOUND = 1 << 62
 _TRIES = 20
-_COMPRESSIONS: dict[bool | str, str | None] = {
-    **{False: None, True: "zstd"},
-    **{"gzip": "gzip", "zstd": "zstd"},
-}
 
 
 _LeaseRow = tuple[int, bytes | None, float, bytes | None, float]
@@ -88,9 +84,7 @@ class PostgresStorage(
             raise UsageError("pool and timeout must be positive, and patience not negative")
         if not schema.strip():
             raise UsageError("schema is empty", hint="leave it out, or give it a name")
-        if compress not in _COMPRESSIONS:
-            raise UsageError(f"compress is {compress!r}", hint='give False, True, "gzip" or "zstd"')
-        self.body_compression = _COMPRESSIONS[compress]
+        self.body_compression = shared.read_compression(compress)
         self._schema = schema
         self._clock = clock
         self._database_clock = lease_clock == "database"

@@ -70,10 +70,6 @@ _TRIES = 20
 _PAUSE = 0.01
 """Seconds between two tries to change the queues, at most."""
 _ENTRY_CHANGED = -2
-_COMPRESSIONS: dict[bool | str, str | None] = {
-    **{False: None, True: "zstd"},
-    **{"gzip": "gzip", "zstd": "zstd"},
-}
 _Place = tuple[int, bytes]
 """A place in an index: of two records with one place, the member decides."""
 
@@ -112,9 +108,7 @@ class RedisStorage(
             )
         if durability not in ("disk", "relaxed"):
             raise UsageError(f"durability is {durability!r}", hint='give "disk" or "relaxed"')
-        if compress not in _COMPRESSIONS:
-            raise UsageError(f"compress is {compress!r}", hint='give False, True, "gzip" or "zstd"')
-        self.body_compression = _COMPRESSIONS[compress]
+        self.body_compression = shared.read_compression(compress)
         self._clock = clock
         self._server_clock = lease_clock == "server"
         self._keys = KeyNames(prefix)

@@ -1,6 +1,7 @@
 from holdfast.storage.shared.append_rules import cannot_erase as cannot_erase
 from holdfast.storage.shared.append_rules import decide_append as decide_append
 from holdfast.storage.shared.append_rules import may_be_retry as may_be_retry
+from holdfast.storage.shared.compression import read_compression as read_compression
 from holdfast.storage.shared.damage import about_record as about_record
 from holdfast.storage.shared.damage import check_format as check_format
 from holdfast.storage.shared.damage import misplaced as misplaced
