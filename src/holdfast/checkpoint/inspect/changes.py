@@ -309,7 +309,7 @@ def changes_between(a: Loaded, b: Loaded) -> tuple[Change, ...]:
     return _changes(operations(patch)) if patch is not None else ()
 
 
-def tree(headers: Iterator[Header]) -> dict[str | None, list[str]]:
+def tree(headers: Iterable[Header]) -> dict[str | None, list[str]]:
     """Return the ids of each checkpoint's children, oldest first, by parent id."""
     children: dict[str | None, list[str]] = {}
     for header in reversed(list(headers)):

@@ -10,7 +10,7 @@ from holdfast.checkpoint.inspect import Change, CheckpointMetadata, HistoryEntry
 from holdfast.checkpoint.inspect import changes as views
 from holdfast.checkpoint.operations.engine import Engine
 from holdfast.checkpoint.operations.save import tell_repairs
-from holdfast.checkpoint.operations.steps import Steps, Work
+from holdfast.checkpoint.operations.steps import Steps, Work, blocking
 from holdfast.checkpoint.repair import RepairReport, RunVerdict, verify_missing, verify_run
 from holdfast.core.records import Header, check_run_id, read_status
 from holdfast.errors import UsageError
@@ -31,77 +31,64 @@ def latest(engine: Engine, name_or_run_id: str) -> Steps[CheckpointMetadata | No
     return None if header is None else views.metadata_of(header)
 
 
-def exists(engine: Engine, checkpoint_id: str) -> Steps[bool]:
+@blocking
+def exists(engine: Engine, checkpoint_id: str) -> bool:
     """Return True if there is a checkpoint with exactly that id."""
-    found = yield Work(lambda: engine.storage.find(checkpoint_id) if checkpoint_id else [])
+    found = engine.storage.find(checkpoint_id) if checkpoint_id else []
     return any(header.id == checkpoint_id for header in found)
 
 
+@blocking
 def checkpoints(
     engine: Engine, name_or_run_id: str | None, query: RecordQuery
-) -> Steps[list[CheckpointMetadata]]:
+) -> list[CheckpointMetadata]:
     """Checkpoints that *query* wants, newest first, with the tags they have now."""
     if query.status is not None:
         query = msgspec.structs.replace(query, status=read_status(query.status))
     _check_aware(query.since, "since")
     _check_aware(query.until, "until")
-    headers = yield Work(lambda: engine.retention.listed(query, name_or_run_id))
+    headers = engine.retention.listed(query, name_or_run_id)
     return [views.metadata_of(header) for header in headers]
 
 
-def diff(engine: Engine, a: str, b: str) -> Steps[tuple[Change, ...]]:
+@blocking
+def diff(engine: Engine, a: str, b: str) -> tuple[Change, ...]:
     """The changes from the state of checkpoint *a* to that of *b*."""
-
-    def work() -> tuple[Change, ...]:
-        first, second = (engine.reader.load(engine.reader.resolve(one)) for one in (a, b))
-        return views.changes_between(first, second)
-
-    return (yield Work(work))  # type: ignore[no-any-return]
+    first, second = (engine.reader.load(engine.reader.resolve(one)) for one in (a, b))
+    return views.changes_between(first, second)
 
 
-def tree(engine: Engine, name_or_run_id: str) -> Steps[dict[str | None, list[str]]]:
+@blocking
+def tree(engine: Engine, name_or_run_id: str) -> dict[str | None, list[str]]:
     """The ids of each checkpoint's children, by the id of their parent."""
-    page = yield Work(lambda: engine.storage.page(RecordQuery(), about=name_or_run_id))
-    return views.tree(page.headers)
+    return views.tree(engine.storage.page(RecordQuery(), about=name_or_run_id).headers)
 
 
-def history(engine: Engine, name_or_run_id: str, scope: str) -> Steps[list[HistoryEntry]]:
+@blocking
+def history(engine: Engine, name_or_run_id: str, scope: str) -> list[HistoryEntry]:
     """The checkpoints of a run, oldest first, with what each changed."""
-
-    def work() -> list[HistoryEntry]:
-        run = engine.reader.known_runs(name_or_run_id)[0]
-        return list(views.history(engine.reader, run, scope))
-
-    return (yield Work(work))  # type: ignore[no-any-return]
+    run = engine.reader.known_runs(name_or_run_id)[0]
+    return list(views.history(engine.reader, run, scope))
 
 
-def blame(
-    engine: Engine, name_or_run_id: str, path: str, scope: str
-) -> Steps[CheckpointMetadata | None]:
+@blocking
+def blame(engine: Engine, name_or_run_id: str, path: str, scope: str) -> CheckpointMetadata | None:
     """The checkpoint that last wrote the value at *path*."""
-
-    def work() -> CheckpointMetadata | None:
-        run = engine.reader.known_runs(name_or_run_id)[0]
-        return views.blame(engine.reader, run, path, scope)
-
-    return (yield Work(work))  # type: ignore[no-any-return]
+    run = engine.reader.known_runs(name_or_run_id)[0]
+    return views.blame(engine.reader, run, path, scope)
 
 
-def verify(engine: Engine, name_or_run_id: str | None) -> Steps[list[RunVerdict]]:
+@blocking
+def verify(engine: Engine, name_or_run_id: str | None) -> list[RunVerdict]:
     """Recompute the digests of one run, the runs of a name, or all."""
-
-    def work() -> list[RunVerdict]:
-        reader = engine.reader
-        found = [verify_run(reader, run) for run in reader.known_runs(name_or_run_id)]
-        if name_or_run_id is not None:
-            return found
+    reader = engine.reader
+    found = [verify_run(reader, run) for run in reader.known_runs(name_or_run_id)]
+    if name_or_run_id is None:
         known = {one.run_id for one in found}
-        return [*found, *(one for one in verify_missing(reader) if one.run_id not in known)]
-
-    verdicts: list[RunVerdict] = yield Work(work)
-    for _ in range(sum(len(verdict.problems) for verdict in verdicts)):
+        found += [one for one in verify_missing(reader) if one.run_id not in known]
+    for _ in range(sum(len(verdict.problems) for verdict in found)):
         engine.metrics.integrity_error()
-    return verdicts
+    return found
 
 
 def repair(engine: Engine, run_id: str | None, *, dry_run: bool) -> Steps[RepairReport]:

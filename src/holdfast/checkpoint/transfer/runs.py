@@ -31,7 +31,7 @@ import msgspec
 from holdfast.checkpoint.crypto import Key, Keys, load_keys
 from holdfast.checkpoint.inspect import changes_in
 from holdfast.checkpoint.journal import Reader
-from holdfast.checkpoint.operations import Steps, Work
+from holdfast.checkpoint.operations import blocking
 from holdfast.checkpoint.transfer.container import Manifest, check_free, write_run
 from holdfast.checkpoint.transfer.container_reader import Excess, open_run
 from holdfast.checkpoint.transfer.json_form import Style, form_of, form_of_change
@@ -67,6 +67,7 @@ logger = logging.getLogger("holdfast.checkpoint")
 # To a file
 
 
+@blocking
 def export_run(
     engine: Engine,
     run_id: str,
@@ -76,7 +77,7 @@ def export_run(
     encryption_key: Key | None,
     decrypt: bool,
     overwrite: bool,
-) -> Steps[Manifest]:
+) -> Manifest:
     """Write a run to a file, and return its manifest."""
     if decrypt and encryption_key is not None:
         raise UsageError("decrypt and encryption_key are both given", hint="give one of them")
@@ -84,8 +85,7 @@ def export_run(
     check_free(target, overwrite=overwrite)
     keys = None if encryption_key is None else load_keys(encryption_key, environ={})
     redaction = None if redact is None else Redaction(redact, engine.reader)
-    export = _Export(engine.reader, run_id, redaction, keys, decrypt)
-    return (yield Work(lambda: export.write(target, overwrite)))  # type: ignore[no-any-return]
+    return _Export(engine.reader, run_id, redaction, keys, decrypt).write(target, overwrite)
 
 
 def write_encrypted(reader: Reader, run_id: str, keys: Keys, path: Path) -> Manifest:
@@ -205,6 +205,7 @@ def _existing(reader: Reader, run_id: str) -> RunInfo:
 # From a file
 
 
+@blocking
 def import_run(
     engine: Engine,
     path: str | os.PathLike[str],
@@ -212,7 +213,7 @@ def import_run(
     *,
     encryption_key: Key | None,
     limits: ImportLimits,
-) -> Steps[str]:
+) -> str:
     """Import the run in a file, and return its id.
 
     The whole file is validated first. Then it is appended in one commit: all of it or nothing.
@@ -221,25 +222,21 @@ def import_run(
         check_run_id(run_id)
     ours = engine.reader.sealer.keys
     theirs = ours if encryption_key is None else load_keys(encryption_key, environ={})
-
-    def work() -> str:
-        with open_run(Path(path), limits) as file:
-            new_id = file.manifest.run_id if run_id is None else run_id
-            if engine.reader.run(new_id) is not None:
-                raise _taken(new_id)
-            staged = stage(file, theirs, rename=run_id is not None)
-        fits = (staged.data_key is not None) == (ours is not None) and theirs is ours
-        if new_id != staged.run_id or not fits:
-            closer = Closer(new_id, ours, engine.storage.body_compression)
-            ids = (NewIds().rewrite,) if new_id != staged.run_id else ()
-            records = resealed(staged.records, closer, staged.text_of, *ids, now=datetime.now(UTC))
-            staged.records = list(records)
-        append_whole(engine.storage, new_id, staged)
-        engine.journal.invalidate(new_id)
-        engine.retention.forget(new_id, staged.name)
-        return new_id
-
-    return (yield Work(work))  # type: ignore[no-any-return]
+    with open_run(Path(path), limits) as file:
+        new_id = file.manifest.run_id if run_id is None else run_id
+        if engine.reader.run(new_id) is not None:
+            raise _taken(new_id)
+        staged = stage(file, theirs, rename=run_id is not None)
+    fits = (staged.data_key is not None) == (ours is not None) and theirs is ours
+    if new_id != staged.run_id or not fits:
+        closer = Closer(new_id, ours, engine.storage.body_compression)
+        ids = (NewIds().rewrite,) if new_id != staged.run_id else ()
+        records = resealed(staged.records, closer, staged.text_of, *ids, now=datetime.now(UTC))
+        staged.records = list(records)
+    append_whole(engine.storage, new_id, staged)
+    engine.journal.invalidate(new_id)
+    engine.retention.forget(new_id, staged.name)
+    return new_id
 
 
 def _taken(run_id: str) -> ConflictError:
@@ -270,17 +267,14 @@ def append_whole(storage: Storage, run_id: str, staged: Staged) -> None:
 # From storage to storage
 
 
-def copy_run(engine: Engine, run_id: str, to: Storage | str) -> Steps[int]:
+@blocking
+def copy_run(engine: Engine, run_id: str, to: Storage | str) -> int:
     """Append the missing records of a run to *to*, and return their number."""
-    return (yield Work(lambda: _copy_to(engine.reader, run_id, to)))  # type: ignore[no-any-return]
-
-
-def _copy_to(reader: Reader, run_id: str, to: Storage | str) -> int:
-    run = _existing(reader, run_id)
+    run = _existing(engine.reader, run_id)
     if isinstance(to, Storage):
-        return _copy(reader, run, to)
+        return _copy(engine.reader, run, to)
     with open_storage(to) as storage:
-        return _copy(reader, run, storage)
+        return _copy(engine.reader, run, storage)
 
 
 def _copy(reader: Reader, run: RunInfo, to: Storage) -> int:
@@ -352,17 +346,14 @@ def _diverged(run_id: str, seq: int | None) -> ConflictError:
 # As JSON
 
 
-def export_json(engine: Engine, run_or_checkpoint_id: str, style: Style) -> Steps[str]:
+@blocking
+def export_json(engine: Engine, run_or_checkpoint_id: str, style: Style) -> str:
     """Return a checkpoint as a JSON object, or a run as `json_lines` gives it."""
-
-    def work() -> str:
-        reader = engine.reader
-        if reader.run(run_or_checkpoint_id) is not None:
-            return "\n".join(json_lines(reader, run_or_checkpoint_id, style))
-        loaded = reader.load(reader.resolve(run_or_checkpoint_id))
-        return json.dumps(form_of(loaded, style), indent=2)
-
-    return (yield Work(work))  # type: ignore[no-any-return]
+    reader = engine.reader
+    if reader.run(run_or_checkpoint_id) is not None:
+        return "\n".join(json_lines(reader, run_or_checkpoint_id, style))
+    loaded = reader.load(reader.resolve(run_or_checkpoint_id))
+    return json.dumps(form_of(loaded, style), indent=2)
 
 
 def json_lines(reader: Reader, run_id: str, style: Style) -> Iterator[str]:

@@ -24,7 +24,7 @@ with extra("agent-framework"):
 
 from holdfast.checkpoint.journal import CheckpointDraft
 from holdfast.checkpoint.manager import CheckpointManager
-from holdfast.checkpoint.operations import Engine, Steps, Work, delete, save_draft
+from holdfast.checkpoint.operations import Engine, Steps, Work, blocking, delete, save_draft
 from holdfast.core.records import Header, check_run_id
 from holdfast.core.state import Lineage, Place, State, read_metadata
 from holdfast.core.values import Lazy, Nature, at_path, decode, weigh
@@ -210,43 +210,33 @@ class _Workflows:
             self._reading.remember(header, texts, beside)
         return header
 
-    def load(self, checkpoint_id: str) -> Steps[WorkflowCheckpoint | None]:
-        def work() -> WorkflowCheckpoint | None:
-            header = self._with_id(checkpoint_id)
-            found = self._reading.load(header) if header is not None else None
-            return _checkpoint(found) if found is not None else None
+    @blocking
+    def load(self, checkpoint_id: str) -> WorkflowCheckpoint | None:
+        return self._loaded(self._with_id(checkpoint_id))
 
-        return (yield Work(work))  # type: ignore[no-any-return]
+    @blocking
+    def latest(self, workflow_name: str) -> WorkflowCheckpoint | None:
+        return self._loaded(self._reading.newest(self._run_id(workflow_name)))
 
-    def latest(self, workflow_name: str) -> Steps[WorkflowCheckpoint | None]:
-        run_id = self._run_id(workflow_name)
+    def _loaded(self, header: Header | None) -> WorkflowCheckpoint | None:
+        found = self._reading.load(header) if header is not None else None
+        return _checkpoint(found) if found is not None else None
 
-        def work() -> WorkflowCheckpoint | None:
-            header = self._reading.newest(run_id)
-            found = self._reading.load(header) if header is not None else None
-            return _checkpoint(found) if found is not None else None
+    @blocking
+    def every(self, workflow_name: str) -> list[WorkflowCheckpoint]:
+        made: list[WorkflowCheckpoint] = []
+        for page in pages(self._headers(workflow_name), PAGE):
+            found = self._reading.load_many(page)
+            made += (_checkpoint(one) for one in found.values())
+        return made
 
-        return (yield Work(work))  # type: ignore[no-any-return]
+    @blocking
+    def ids(self, workflow_name: str) -> list[str]:
+        return [header.id for header in self._headers(workflow_name)]
 
-    def every(self, workflow_name: str) -> Steps[list[WorkflowCheckpoint]]:
-        headers = yield from self._headers(workflow_name)
-
-        def work() -> list[WorkflowCheckpoint]:
-            made: list[WorkflowCheckpoint] = []
-            for page in pages(headers, PAGE):
-                found = self._reading.load_many(page)
-                made += (_checkpoint(one) for one in found.values())
-            return made
-
-        return (yield Work(work))  # type: ignore[no-any-return]
-
-    def ids(self, workflow_name: str) -> Steps[list[str]]:
-        headers = yield from self._headers(workflow_name)
-        return [header.id for header in headers]
-
-    def _headers(self, workflow_name: str) -> Steps[list[Header]]:
+    def _headers(self, workflow_name: str) -> list[Header]:
         query = RecordQuery(run_id=self._run_id(workflow_name), scope="")
-        return (yield Work(lambda: list(self._engine.storage.headers(query))[::-1]))  # type: ignore[no-any-return]
+        return list(self._engine.storage.headers(query))[::-1]
 
     def delete(self, checkpoint_id: str) -> Steps[bool]:
         header: Header | None = yield Work(lambda: self._with_id(checkpoint_id))
