@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,6 +42,26 @@ async def test_a_name_alone_uses_the_configured_storage(
     async with two_nodes(StateGraph("report")) as graph:
         assert await steps_of(graph) == [2, 1, 0]
     assert (tmp_path / "runs").is_dir()
+
+
+async def test_the_configured_storage_is_opened_once_and_closed_with_the_graph(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_STORAGE", f"file:{tmp_path}/runs")
+    opened: list[StateManager] = []
+    making = StateManager.__init__
+
+    def made(manager: StateManager, *args: Any, **options: Any) -> None:
+        opened.append(manager)
+        making(manager, *args, **options)
+
+    monkeypatch.setattr(StateManager, "__init__", made)
+    async with two_nodes(StateGraph("report")) as graph:
+        await graph.run(run_id="one")
+        await graph.run(run_id="two")
+    assert len(opened) == 1
+    with pytest.raises(UsageError, match="closed"):
+        opened[0].storage.find("one")
 
 
 async def test_a_name_and_a_manager_save_through_it() -> None:

@@ -651,7 +651,7 @@ class Execution:
         wanted: ResumeRequest | None,
         on_event: Callable[[Event], None] | None,
     ) -> None:
-        self._graph = graph.watched_by(self)
+        self._graph = graph
         self._state = state
         self._wanted = wanted
         check_listener(on_event)
@@ -670,6 +670,7 @@ class Execution:
         """Execute, and return how the run ended."""
         graph, wanted = self._graph, self._wanted
         manager = graph.manager if wanted is not None else graph._opened()
+        graph = graph.watched_by(self)  # a copy, with the manager that the graph closes
         run_id = self._state.run_id if self._state is not None else ""
         if wanted is not None and manager is not None:
             run_id = (await asyncio.to_thread(find_run, manager.reader, wanted.run_id)).run_id
