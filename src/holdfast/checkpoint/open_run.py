@@ -124,7 +124,6 @@ class OpenRun:
         notes: Sequence[Note] = (),
         extra: Mapping[str, Any] | None = None,
         force: bool = False,
-        fingerprint: str | None = None,
         schema: int | None = None,
         whole: bool = False,
     ) -> str:
@@ -139,7 +138,6 @@ class OpenRun:
             values,
             self.lineage,
             extra=extra,
-            fingerprint=fingerprint,
             schema=schema,
             whole=whole,
         )
@@ -182,7 +180,6 @@ def draft_at(
     lineage: Lineage,
     *,
     extra: Mapping[str, Any] | None = None,
-    fingerprint: str | None = None,
     schema: int | None = None,
     whole: bool = False,
 ) -> CheckpointDraft:
@@ -195,7 +192,6 @@ def draft_at(
         values,
         dict.fromkeys(values, Nature.LIVE),
         lineage,
-        fingerprint=fingerprint,
         schema=schema,
         force_keyframe=whole,
         extra=(lambda _: beside) if beside is not None else None,

@@ -423,10 +423,6 @@ class StepContext(CallContext):
 
     def place(self, name: str, key: str | None) -> str:
         """The id of the next call of that name: ``charge@4``, then ``charge@4.1``."""
-        return self.position(name, key)
-
-    def position(self, name: str, key: str | None = None) -> str:
-        """The next position of that name in this step: ``charge@4``, then ``charge@4.1``."""
         stem = f"{self._within}/{place_name(name, self.step)}" if self._within else self.at(name)
         if key is not None:
             return f"{stem}[{key}]"

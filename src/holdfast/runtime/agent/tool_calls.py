@@ -65,7 +65,7 @@ class AgentToolCalls(ToolCalls):
         if not tool.checkpoint_before or here is None or here.session is None:
             return
         counts = dict(here.counts or {})
-        place = here.position(tool.name)
+        place = here.place(tool.name, None)
         here.counts = counts  # only looked at: the call itself takes this place
         if here.session.ledger.find(Effect, place) is None:
             await here.outer.save_within(self._state, here.node)

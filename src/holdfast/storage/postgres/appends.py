@@ -11,17 +11,13 @@ from holdfast.core.policy import change_of
 from holdfast.core.records import Record
 from holdfast.lazy import extra
 from holdfast.storage.base import Batch
+from holdfast.storage.shared import to_bytes
 
 with extra("postgres", "PostgreSQL storages need psycopg"):
     import psycopg
 
     from holdfast.storage.postgres.queries import Queries
-    from holdfast.storage.postgres.rows import (
-        append_one_values,
-        append_values,
-        change_values,
-        to_bytes,
-    )
+    from holdfast.storage.postgres.rows import append_one_values, append_values, change_values
 
 
 class AppendCall(msgspec.Struct, frozen=True):

@@ -11,9 +11,8 @@ from psycopg import sql
 
 from holdfast.storage.postgres.connections import Connections
 from holdfast.storage.postgres.queries import Queries
-from holdfast.storage.postgres.rows import to_text
 from holdfast.storage.postgres.statement import is_direct
-from holdfast.storage.shared import ChangeListener
+from holdfast.storage.shared import ChangeListener, to_text
 
 _SLICE = 0.5
 _ANNOUNCE_EVERY = 20.0

@@ -12,10 +12,10 @@ from psycopg import sql
 
 from holdfast.core.records import OPEN_FROM
 from holdfast.storage.base import RecordQuery, RunQuery
-from holdfast.storage.postgres.rows import APPEND_ONE, run_number, to_bytes
+from holdfast.storage.postgres.rows import APPEND_ONE
 from holdfast.storage.postgres.schema import channel_of
 from holdfast.storage.postgres.statement import Statement
-from holdfast.storage.shared import COMMON_KIND
+from holdfast.storage.shared import COMMON_KIND, run_number, to_bytes
 from holdfast.storage.sql import (
     HIDDEN,
     NESTED,

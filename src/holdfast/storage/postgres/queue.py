@@ -16,10 +16,9 @@ import psycopg
 from holdfast.core.policy import QueueEntry, QueueSettings
 from holdfast.core.records import Lease, Owner
 from holdfast.storage.postgres.queries import Queries
-from holdfast.storage.postgres.rows import to_bytes, to_text
 from holdfast.storage.process import is_dead
 from holdfast.storage.queueing import Claim, EntryQuery, StaleClaim, WorkerInfo
-from holdfast.storage.shared import QueueTable
+from holdfast.storage.shared import QueueTable, to_bytes, to_text
 
 _COLUMNS = (
     "run_id, queue, target, queue_state, priority, queue_key, rank, due, failures, reason, woken,"

@@ -14,13 +14,14 @@ import psycopg
 from holdfast.core.records import Record, gaps_between, open_header
 from holdfast.errors import CorruptError, UsageError
 from holdfast.storage.postgres.queries import Queries
-from holdfast.storage.postgres.rows import insert_values, multirange, to_bytes
+from holdfast.storage.postgres.rows import insert_values, multirange
 from holdfast.storage.shared import (
     Inspection,
     check_head,
     checked_run,
     first_head,
     rebuilt_head,
+    to_bytes,
     unlisted,
 )
 from holdfast.storage.sql import HIDDEN, record_of

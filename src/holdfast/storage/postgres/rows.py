@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import UTC
-from functools import lru_cache
-from operator import methodcaller
 from typing import Any
 
 from psycopg.types.multirange import Multirange
@@ -25,25 +22,11 @@ from holdfast.storage.postgres.statement import (
     int2,
     int8,
 )
-from holdfast.storage.shared import Head, after_append, first_head
+from holdfast.storage.shared import Head, after_append, first_head, run_number, to_bytes, to_text
 from holdfast.storage.sql import HIDDEN, head_of_row, micros, record_keys, state_of
 
 _YEAR_2000 = 946_684_800_000_000
 """The microsecond that PostgreSQL counts from, in those since 1970."""
-
-to_bytes: Callable[[str], bytes] = methodcaller("encode", "utf-8", "surrogatepass")
-"""Text as it is stored: any Python string, lone surrogates included."""
-
-
-def to_text(data: bytes) -> str:
-    """Decode the output of `to_bytes`."""
-    return data.decode("utf-8", "surrogatepass")
-
-
-@lru_cache(maxsize=1024)
-def run_number(run_id: str) -> int:
-    """A number for the run in its facets' keys, known before it has an ordinal."""
-    return int.from_bytes(hashlib.sha256(to_bytes(run_id)).digest()[:8])
 
 
 def multirange(ranges: Iterable[tuple[int, int]]) -> Multirange[int]:

@@ -25,17 +25,11 @@ from holdfast.storage.postgres.notifications import PostgresListener
 from holdfast.storage.postgres.queries import Queries
 from holdfast.storage.postgres.queue import IDLE_FOR, PostgresQueues
 from holdfast.storage.postgres.repair import inspect_run, lost_runs, rewrite_run
-from holdfast.storage.postgres.rows import (
-    append_one_values,
-    head_at,
-    head_of,
-    run_number,
-    to_bytes,
-    to_text,
-)
+from holdfast.storage.postgres.rows import append_one_values, head_at, head_of
 from holdfast.storage.postgres.schema import channel_of, create, create_index, missing_indexes
 from holdfast.storage.postgres.statement import TRUE
 from holdfast.storage.queueing import ClaimQuery
+from holdfast.storage.shared import run_number, to_bytes, to_text
 from holdfast.storage.sql import Listing, id_key, id_range, open_row, record_of, scope_key
 
 with extra("postgres", "PostgreSQL storages need psycopg"):

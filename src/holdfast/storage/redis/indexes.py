@@ -13,8 +13,9 @@ from typing import Any
 from uuid import uuid4
 
 from holdfast.storage.redis.connections import Call, ServerConnections
-from holdfast.storage.redis.keys import KeyNames, to_bytes, to_text
+from holdfast.storage.redis.keys import KeyNames
 from holdfast.storage.redis.scripts import ANNOUNCE, ANNOUNCED, REINDEX, Script
+from holdfast.storage.shared import to_bytes, to_text
 
 NO_END = 1 << 53
 _FORGET_AFTER = 3600

@@ -24,18 +24,9 @@ from urllib.parse import unquote_to_bytes
 from holdfast.core.records import Header
 from holdfast.errors import UsageError
 from holdfast.storage.base import RunQuery
+from holdfast.storage.shared import to_bytes, to_text
 
 _DONE = b"completed"
-
-
-def to_bytes(text: str) -> bytes:
-    """Text as it is stored: any Python string, lone surrogates included."""
-    return text.encode("utf-8", "surrogatepass")
-
-
-def to_text(data: bytes) -> str:
-    """Decode the output of `to_bytes`."""
-    return data.decode("utf-8", "surrogatepass")
 
 
 class KeyNames:

@@ -6,8 +6,7 @@ import threading
 from typing import Any
 
 from holdfast.storage.redis.connections import ServerConnections
-from holdfast.storage.redis.keys import to_text
-from holdfast.storage.shared import ChangeListener
+from holdfast.storage.shared import ChangeListener, to_text
 
 _SLICE = 0.5
 

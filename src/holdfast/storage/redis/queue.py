@@ -25,9 +25,9 @@ from holdfast.core.policy import QueueChange, QueueEntry, QueueSettings
 from holdfast.core.records import Lease, Owner
 from holdfast.storage.queueing import Claim, EntryQuery, StaleClaim, WorkerInfo
 from holdfast.storage.redis.connections import ServerConnections
-from holdfast.storage.redis.keys import KeyNames, netstrings, to_bytes, to_text
+from holdfast.storage.redis.keys import KeyNames, netstrings
 from holdfast.storage.redis.scripts import COMMIT
-from holdfast.storage.shared import LeasedQueueTable, apply_change
+from holdfast.storage.shared import LeasedQueueTable, apply_change, to_bytes, to_text
 
 _AT_ONCE = 100
 """Entries that become ready in one script."""

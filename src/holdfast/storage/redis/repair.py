@@ -11,7 +11,7 @@ from holdfast.core.records import Record
 from holdfast.errors import CorruptError, UsageError
 from holdfast.storage.redis.connections import ServerConnections
 from holdfast.storage.redis.indexes import Indexes
-from holdfast.storage.redis.keys import KeyNames, member_of, to_text
+from holdfast.storage.redis.keys import KeyNames, member_of
 from holdfast.storage.redis.rows import record_at, rewrite_values
 from holdfast.storage.redis.scripts import EXPECTED, REWRITE
 from holdfast.storage.shared import (
@@ -23,6 +23,7 @@ from holdfast.storage.shared import (
     moment,
     rebuilt_head,
     run_missing,
+    to_text,
 )
 
 _PAGE = 512

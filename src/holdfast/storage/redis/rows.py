@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -10,17 +9,20 @@ from typing import Any
 from holdfast.core.records import Header, Record, gaps_between
 from holdfast.errors import CorruptError
 from holdfast.storage.base import Batch, RunInfo
-from holdfast.storage.redis.keys import netstrings, to_bytes, to_text, zone_of
-from holdfast.storage.shared import Head, after_append, first_head, missing
+from holdfast.storage.redis.keys import netstrings, zone_of
+from holdfast.storage.shared import (
+    Head,
+    after_append,
+    first_head,
+    missing,
+    run_number,
+    to_bytes,
+    to_text,
+)
 from holdfast.storage.sql import head_of_row, micros, open_row, record_keys, record_of
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIELDS = 11
-
-
-def run_number(run_id: str) -> int:
-    """A number for the run in the keys of its facets."""
-    return int.from_bytes(hashlib.sha256(to_bytes(run_id)).digest()[:8])
 
 
 def append_values(batch: Batch, records: Sequence[Record], ordinal: bytes) -> list[Any]:

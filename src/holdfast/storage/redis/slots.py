@@ -11,7 +11,7 @@ import redis
 from redis.crc import key_slot
 
 from holdfast.errors import StorageUnavailableError
-from holdfast.storage.redis.keys import to_text
+from holdfast.storage.shared import to_text
 
 
 class Slots:

@@ -22,7 +22,7 @@ from holdfast.storage.redis.connections import ServerConnections
 from holdfast.storage.redis.diagnosis import diagnose
 from holdfast.storage.redis.durability import Facts, apply, read_facts
 from holdfast.storage.redis.indexes import Indexes
-from holdfast.storage.redis.keys import KeyNames, member_of, to_bytes, to_text
+from holdfast.storage.redis.keys import KeyNames, member_of
 from holdfast.storage.redis.notifications import RedisListener
 from holdfast.storage.redis.queue import RedisQueues, WasChanged
 from holdfast.storage.redis.repair import (
@@ -33,14 +33,7 @@ from holdfast.storage.redis.repair import (
     rebuild_indexes,
     rewrite_run,
 )
-from holdfast.storage.redis.rows import (
-    append_values,
-    head_at,
-    head_of,
-    header_of,
-    record_at,
-    run_number,
-)
+from holdfast.storage.redis.rows import append_values, head_at, head_of, header_of, record_at
 from holdfast.storage.redis.scripts import (
     APPEND,
     DELETE,
@@ -55,6 +48,7 @@ from holdfast.storage.redis.scripts import (
     WALK,
     Script,
 )
+from holdfast.storage.shared import run_number, to_bytes, to_text
 from holdfast.storage.sql import kind_key, query_keys, scope_key
 
 T = TypeVar("T")

@@ -39,6 +39,9 @@ from holdfast.storage.shared.repair import checked_run as checked_run
 from holdfast.storage.shared.repair import inspect_missing as inspect_missing
 from holdfast.storage.shared.repair import moment as moment
 from holdfast.storage.shared.repair import unlisted as unlisted
+from holdfast.storage.shared.stored_text import run_number as run_number
+from holdfast.storage.shared.stored_text import to_bytes as to_bytes
+from holdfast.storage.shared.stored_text import to_text as to_text
 from holdfast.storage.shared.watching import ChangeListener as ChangeListener
 from holdfast.storage.shared.watching import Listening as Listening
 from holdfast.storage.shared.watching import RunWatch as RunWatch
