@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from datetime import UTC, datetime
 from types import FunctionType
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -34,6 +34,7 @@ from holdfast.checkpoint.effects.gate import passing, passing_now
 from holdfast.checkpoint.effects.ledger import Effect, Recording, permitted
 from holdfast.checkpoint.effects.recorded_error import read_error, write_error
 from holdfast.checkpoint.hooks import HookManager
+from holdfast.core.driving import drive, drive_async
 from holdfast.core.policy import RetryPolicy
 from holdfast.core.records import digest_of
 from holdfast.core.values import decode, encode, encode_tree
@@ -166,7 +167,8 @@ class _Pause(msgspec.Struct, frozen=True):
     seconds: float
 
 
-_Actions = Generator[_Write | _Call | _Probe | _Pause, Any, Any]
+_Action: TypeAlias = _Write | _Call | _Probe | _Pause
+_Actions = Generator[_Action, Any, Any]
 
 
 class TimedOut(Exception):
@@ -432,31 +434,24 @@ async def perform(
     wait: bool = True,
 ) -> Any:
     """Carry *call* out on the event loop; without *wait*, write its outcome behind it."""
-    actions = call.actions(key, args_digest(args, kwargs))
-    try:
-        action = next(actions)
-        while True:
-            result = None
-            try:
-                if type(action) is _Write:
-                    durable = wait or not action.outcome
-                    await call.ledger.write(action.entry, call.spot, wait=durable)
-                elif type(action) is _Call:
-                    with call.body(inspect.iscoroutinefunction(fn) or None):
-                        result = await _attempt(fn, args, kwargs, action.key, call.policy.attempts)
-                elif type(action) is _Probe:
-                    assert call.policy.probe is not None
-                    result = call.policy.probe(action.key)
-                    result = await result if inspect.isawaitable(result) else result
-                else:
-                    assert type(action) is _Pause
-                    await asyncio.sleep(action.seconds)
-            except Exception as error:
-                action = actions.throw(error)
-            else:
-                action = actions.send(result)
-    except StopIteration as end:
-        return end.value
+
+    async def do(action: _Action) -> Any:
+        if type(action) is _Write:
+            durable = wait or not action.outcome
+            await call.ledger.write(action.entry, call.spot, wait=durable)
+        elif type(action) is _Call:
+            with call.body(inspect.iscoroutinefunction(fn) or None):
+                return await _attempt(fn, args, kwargs, action.key, call.policy.attempts)
+        elif type(action) is _Probe:
+            assert call.policy.probe is not None
+            said = call.policy.probe(action.key)
+            return await said if inspect.isawaitable(said) else said
+        else:
+            assert type(action) is _Pause
+            await asyncio.sleep(action.seconds)
+        return None
+
+    return await drive_async(call.actions(key, args_digest(args, kwargs)), do)
 
 
 def perform_now(
@@ -471,29 +466,22 @@ def perform_now(
     known = call.recorded(key, digest)
     if known is not None:
         return call.reuse(known)
-    actions = call.actions(key, digest)
-    try:
-        action = next(actions)
-        while True:
-            result = None
-            try:
-                if type(action) is _Write:
-                    call.ledger.write_now(action.entry, call.spot)
-                elif type(action) is _Call:
-                    with call.body(False):
-                        result = _attempt_now(fn, args, kwargs, action.key, call.policy.attempts)
-                elif type(action) is _Probe:
-                    assert call.policy.probe is not None
-                    result = call.policy.probe(action.key)
-                else:
-                    assert type(action) is _Pause
-                    time.sleep(action.seconds)
-            except Exception as error:
-                action = actions.throw(error)
-            else:
-                action = actions.send(result)
-    except StopIteration as end:
-        return end.value
+
+    def do(action: _Action) -> Any:
+        if type(action) is _Write:
+            call.ledger.write_now(action.entry, call.spot)
+        elif type(action) is _Call:
+            with call.body(False):
+                return _attempt_now(fn, args, kwargs, action.key, call.policy.attempts)
+        elif type(action) is _Probe:
+            assert call.policy.probe is not None
+            return call.policy.probe(action.key)
+        else:
+            assert type(action) is _Pause
+            time.sleep(action.seconds)
+        return None
+
+    return drive(call.actions(key, digest), do)
 
 
 def check_policy(name: str, in_doubt: str | None, probe: object) -> InDoubt:

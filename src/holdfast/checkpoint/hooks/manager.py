@@ -28,6 +28,7 @@ from holdfast.checkpoint.hooks.events import (
     judge,
     replacement,
 )
+from holdfast.core.driving import drive, drive_async
 from holdfast.errors import UsageError
 
 logger = logging.getLogger("holdfast.hooks")
@@ -225,12 +226,7 @@ class HookManager:
         if event not in self._registered:
             return []
         steps = self._steps(event, agent_id, data or {}, timeout, metadata or {}, trace_id)
-        try:
-            call = next(steps)
-            while True:
-                call = steps.send(self._calls.make(call))
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
+        return drive(steps, self._calls.make)
 
     async def trigger(
         self,
@@ -246,12 +242,7 @@ class HookManager:
         if event not in self._registered:
             return []
         steps = self._steps(event, agent_id, data or {}, timeout, metadata or {}, trace_id)
-        try:
-            call = next(steps)
-            while True:
-                call = steps.send(await self._calls.make_async(call))
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
+        return await drive_async(steps, self._calls.make_async)
 
     def _steps(
         self,

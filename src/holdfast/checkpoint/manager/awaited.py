@@ -14,6 +14,7 @@ from holdfast.checkpoint.manager.setup import Manager
 from holdfast.checkpoint.manager.writer_thread import await_uncancelled
 from holdfast.checkpoint.operations import Commit, Fire, Pause, Step, Steps, Work
 from holdfast.core.closing import AsyncClosing
+from holdfast.core.driving import drive_async
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -50,17 +51,7 @@ class AsyncCheckpointManager(Manager, AsyncClosing):
 
     async def perform(self, steps: Steps[T]) -> T:
         """See `CheckpointManager.perform`."""
-        try:
-            step = next(steps)
-            while True:
-                try:
-                    result = await self._do(step)
-                except Exception as error:
-                    step = steps.throw(error)
-                else:
-                    step = steps.send(result)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
+        return await drive_async(steps, self._do)
 
     async def _do(self, step: Step) -> Any:
         if type(step) is Commit:

@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -21,6 +21,7 @@ from holdfast.checkpoint.effects import (
 )
 from holdfast.checkpoint.manager import in_event_loop
 from holdfast.checkpoint.open_run import OpenRun
+from holdfast.core.driving import drive, drive_async
 from holdfast.core.policy import check_above_zero
 from holdfast.core.values import decode
 from holdfast.errors import Interrupted, UsageError
@@ -63,7 +64,8 @@ def wait_for(event: str, *, timeout: float | None = None) -> Any:
     return _wait(_Wait(context, recording, event, timeout, event=True))
 
 
-_Actions = Generator[float | Callable[[], Any], Any, Any]
+_Action: TypeAlias = float | Callable[[], Any]
+_Actions = Generator[_Action, Any, Any]
 """Seconds to rest, or a call that blocks only for a moment, whose result is sent back."""
 
 
@@ -153,34 +155,16 @@ class _Wait:
 def _wait(wait: _Wait) -> Any:
     context = wait.context
     awaited = in_event_loop() if context.awaited is None else context.awaited
-    return to_await(wait.what, _awaited(wait)) if awaited else _blocking(wait)
+    if awaited:
+        return to_await(wait.what, drive_async(wait.actions(), _do_async))
+    return drive(wait.actions(), _do)
 
 
-def _blocking(wait: _Wait) -> Any:
-    actions = wait.actions()
-    result: Any = None
-    while True:
-        try:
-            action = actions.send(result)
-        except StopIteration as end:
-            return end.value
-        if isinstance(action, float):
-            time.sleep(action)
-            result = None
-        else:
-            result = action()
+def _do(action: _Action) -> Any:
+    return time.sleep(action) if isinstance(action, float) else action()
 
 
-async def _awaited(wait: _Wait) -> Any:
-    actions = wait.actions()
-    result: Any = None
-    while True:
-        try:
-            action = actions.send(result)
-        except StopIteration as end:
-            return end.value
-        if isinstance(action, float):
-            await asyncio.sleep(action)
-            result = None
-        else:
-            result = await asyncio.to_thread(action)
+async def _do_async(action: _Action) -> Any:
+    if isinstance(action, float):
+        return await asyncio.sleep(action)
+    return await asyncio.to_thread(action)
