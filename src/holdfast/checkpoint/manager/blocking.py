@@ -16,7 +16,6 @@ from holdfast.checkpoint.manager.setup import Manager
 from holdfast.checkpoint.operations import Commit, Fire, Pause, Step, Steps, Work
 from holdfast.checkpoint.transfer import LIMITS
 from holdfast.core.closing import Closing
-from holdfast.core.driving import drive
 from holdfast.core.records import Header
 from holdfast.core.state import Saver, register_saver
 from holdfast.storage.base import RecordQuery, Storage
@@ -47,11 +46,23 @@ class CheckpointManager(Manager, Closing):
 
     def perform(self, steps: Steps[T]) -> T:
         """Carry out an operation, for integrations that write operations of their own."""
-        return drive(steps, self._do)
+        # `core.driving.drive`, written out: every save passes here.
+        try:
+            step = next(steps)
+            while True:
+                try:
+                    if type(step) is Commit:
+                        result = self._group_commit.commit(step.request)
+                    else:
+                        result = self._do(step)
+                except Exception as error:
+                    step = steps.throw(error)
+                else:
+                    step = steps.send(result)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
 
     def _do(self, step: Step) -> Any:
-        if type(step) is Commit:
-            return self._group_commit.commit(step.request)
         if type(step) is Work:
             return step.call()
         if type(step) is Pause:
