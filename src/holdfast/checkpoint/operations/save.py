@@ -26,7 +26,7 @@ from holdfast.checkpoint.journal import (
 from holdfast.checkpoint.operations.engine import Engine
 from holdfast.checkpoint.operations.steps import Commit, Fire, Pause, Steps, Work
 from holdfast.checkpoint.retention import Erasure
-from holdfast.core.records import Header
+from holdfast.core.records import Header, check_run_id
 from holdfast.core.state import AgentState, State
 from holdfast.errors import ConflictError, HoldfastError, StorageError
 from holdfast.storage.base import RunQuery
@@ -59,7 +59,8 @@ def _join(engine: Engine, state: Saveable) -> Steps[None]:
     if isinstance(state, State) or state.run_id is not None or runs.knows(state.agent_id):
         runs.join(state)
         return
-    query = RunQuery(name=state.agent_id, not_status="completed", limit=1)
+    agent_id = check_run_id(state.agent_id, "agent_id")
+    query = RunQuery(name=agent_id, not_status="completed", limit=1)
     try:
         unfinished = yield Work(lambda: list(engine.storage.runs(query)))
     except HoldfastError:
@@ -68,10 +69,10 @@ def _join(engine: Engine, state: Saveable) -> Steps[None]:
         logger.warning(
             "agent %s begins a run, and its run %s is unfinished at step %d:"
             " resume_from_latest(%r) continues it",
-            state.agent_id,
+            agent_id,
             run.run_id,
             run.step,
-            state.agent_id,
+            agent_id,
         )
 
 
