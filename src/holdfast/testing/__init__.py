@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +24,9 @@ def __getattr__(name: str) -> Any:
     need = "the contract of storages is a pytest suite, and pytest is not installed"
     with extra("testing", need):
         import pytest
-    # Before the modules are imported, so that a failing promise shows the values it compared.
-    pytest.register_assert_rewrite(f"{__name__}.contract")
-    contract = import_module(f"{__name__}.contract").StorageContract
+    module = f"{__name__}.contract"
+    if module not in sys.modules:  # so that a failing promise shows the values it compared
+        pytest.register_assert_rewrite(module)
+    contract = import_module(module).StorageContract
     globals()[name] = contract
     return contract
