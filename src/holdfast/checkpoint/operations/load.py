@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from functools import partial
+from textwrap import shorten
 from typing import Any
 
 import msgspec
@@ -68,7 +69,7 @@ def _values(engine: Engine, header: Header, keys: Sequence[str]) -> dict[str, An
         there = ", ".join(engine.reader.load_visible(header).texts)
         raise NotFoundError(
             f"checkpoint {header.id} has no {', '.join(map(repr, missing))}",
-            hint=f"there is: {there[:200] or 'nothing'}",
+            hint=f"there is: {shorten(there, 200, placeholder=' ...') or 'nothing'}",
             checkpoint_id=header.id,
         )
     return {key: decode(texts[key]) for key in keys}

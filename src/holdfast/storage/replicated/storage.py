@@ -74,6 +74,12 @@ class ResilientStorage(Storage):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         given = [primary, *fallbacks]
+        for one in given:
+            if not isinstance(one, Storage) and not callable(one):
+                raise UsageError(
+                    f"{one!r} is no storage, and does not open one",
+                    hint="give storages one after the other: ResilientStorage(primary, copy)",
+                )
         if not fallbacks:
             raise UsageError("there is no fallback", hint="give a second storage, or use the first")
         if len({id(one) for one in given}) < len(given):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from textwrap import shorten
 from typing import Any
 
 import msgspec
@@ -61,7 +62,7 @@ def _missing(value: Any, part: str | int, path: str, address: str) -> NotFoundEr
         there = f"{len(value)} items" if isinstance(value, list) else "a single value"
     return NotFoundError(
         f"{address} has no {part!r} in {path or 'it'}",
-        hint=f"{near}there is: {there[:200] or 'nothing'}",
+        hint=f"{near}there is: {shorten(there, 200, placeholder=' ...') or 'nothing'}",
         run_id=address,
     )
 
