@@ -27,7 +27,7 @@ SRC = Path(__file__).parents[1] / "src"
 
 LAYERS = [
     {"errors"},
-    {"lazy"},
+    {"lazy", "forks"},
     {"core"},
     {"config"},
     {"storage", "checkpoint"},

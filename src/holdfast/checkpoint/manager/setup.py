@@ -18,6 +18,7 @@ from holdfast.checkpoint.operations import Engine, OnSaveFailure
 from holdfast.checkpoint.repair import OnCorrupt
 from holdfast.core.policy import Triggers
 from holdfast.errors import UsageError
+from holdfast.forks import register_at_fork
 from holdfast.storage.base import Storage, default_address, open_storage
 
 if TYPE_CHECKING:
@@ -145,5 +146,4 @@ def _renew_after_fork() -> None:
         manager._writer.renew()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_after_fork)
+register_at_fork(after_in_child=_renew_after_fork)

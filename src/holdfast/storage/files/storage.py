@@ -19,6 +19,7 @@ from holdfast.errors import (
     StorageUnavailableError,
     UsageError,
 )
+from holdfast.forks import register_at_fork
 from holdfast.storage import shared
 from holdfast.storage.base import Batch, Lease, RecordQuery, RunInfo, RunQuery, Storage, logger
 from holdfast.storage.files.dirfd import Folder, open_root, os_errors, write_at
@@ -450,4 +451,4 @@ def _let_go() -> None:
     _forking.held = []
 
 
-os.register_at_fork(before=_hold_all, after_in_parent=_let_go, after_in_child=_let_go)
+register_at_fork(before=_hold_all, after_in_parent=_let_go, after_in_child=_let_go)

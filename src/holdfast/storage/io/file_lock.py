@@ -14,6 +14,7 @@ import msgspec
 
 from holdfast.core.records import Owner
 from holdfast.errors import StorageUnavailableError, UsageError
+from holdfast.forks import register_at_fork
 from holdfast.storage.files import os_errors, read_at, write_at
 from holdfast.storage.process import this_process
 
@@ -118,4 +119,4 @@ def _let_go_in_child() -> None:
         os.close(_held.pop())
 
 
-os.register_at_fork(after_in_child=_let_go_in_child)
+register_at_fork(after_in_child=_let_go_in_child)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
@@ -19,6 +18,7 @@ from holdfast.errors import (
     StorageUnavailableError,
     UsageError,
 )
+from holdfast.forks import register_at_fork
 from holdfast.storage.base import (
     Batch,
     Inspection,
@@ -426,4 +426,4 @@ def _new_locks() -> None:
         storage._opened.renew_locks()
 
 
-os.register_at_fork(after_in_child=_new_locks)
+register_at_fork(after_in_child=_new_locks)

@@ -24,6 +24,7 @@ from holdfast.errors import (
     StorageUnavailableError,
     UsageError,
 )
+from holdfast.forks import register_at_fork
 from holdfast.storage.sqlite.page_checksums import PAGE, checked_pages
 from holdfast.storage.sqlite.schema import make_file, make_schema, refusal, use_log
 
@@ -439,31 +440,40 @@ class _Errors:
         return None
 
 
+_open: WeakSet[Pool] = WeakSet()
+_paused: list[Pool] = []
+"""The pools that are open, and those that a fork has stopped."""
+
+
 @cache
 def _watched_for_forks() -> WeakSet[Pool]:
     """The pools that are open; the first call makes forks stop at them."""
-    pools: WeakSet[Pool] = WeakSet()
-    paused: list[Pool] = []
-
-    def before() -> None:
-        _opening.acquire()
-        paused.extend(pools)
-        for pool in paused:
-            pool.pause()
-
-    def after(*, in_child: bool) -> None:
-        while paused:
-            paused.pop().resume(in_child=in_child)
-        _opening.release()
-
-    def at_exit() -> None:
-        for pool in list(pools):
-            pool.close_at_exit()
-
-    atexit.register(at_exit)
-    os.register_at_fork(
-        before=before,
-        after_in_parent=lambda: after(in_child=False),
-        after_in_child=lambda: after(in_child=True),
+    atexit.register(_close_all)
+    register_at_fork(
+        before=_pause_all,
+        after_in_parent=_resume_all,
+        after_in_child=_resume_all_in_child,
     )
-    return pools
+    return _open
+
+
+def _pause_all() -> None:
+    _opening.acquire()
+    _paused.extend(_open)
+    for pool in _paused:
+        pool.pause()
+
+
+def _resume_all(*, in_child: bool = False) -> None:
+    while _paused:
+        _paused.pop().resume(in_child=in_child)
+    _opening.release()
+
+
+def _resume_all_in_child() -> None:
+    _resume_all(in_child=True)
+
+
+def _close_all() -> None:
+    for pool in list(_open):
+        pool.close_at_exit()
