@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from holdfast.errors import UsageError
 
 
-@dataclass(frozen=True, slots=True)
-class Triggers:
+class Triggers(msgspec.Struct, frozen=True):
     """Conditions for a save; any of them is enough. Without any, every step is saved.
 
     >>> Triggers(frequency=5, interval=60.0, nodes=["review"]).nodes
@@ -43,7 +43,7 @@ class Triggers:
         )
         if not all(isinstance(node, str) and node for node in nodes):
             raise UsageError(f"nodes is {self.nodes!r}", hint="give the names of nodes")
-        object.__setattr__(self, "nodes", nodes)
+        msgspec.structs.force_setattr(self, "nodes", nodes)
 
     @property
     def every_step(self) -> bool:
