@@ -20,7 +20,9 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from holdfast.errors import UsageError
 
@@ -36,7 +38,7 @@ _KEYS = {
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
-class Config(NamedTuple):
+class Config(msgspec.Struct, frozen=True):
     """The content of a settings file; all empty if there is no file."""
 
     file: Path | None = None

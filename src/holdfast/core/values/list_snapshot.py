@@ -17,7 +17,9 @@ None
 from __future__ import annotations
 
 from itertools import chain, compress
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from holdfast.core.values.codec import encode, encode_tree
 
@@ -29,7 +31,7 @@ _STR = frozenset([str])
 _DICT = frozenset([dict])
 
 
-class _Leaves(NamedTuple):
+class _Leaves(msgspec.Struct, frozen=True):
     """The dicts of a list laid flat."""
 
     lengths: list[int]
@@ -44,7 +46,7 @@ class _Leaves(NamedTuple):
         return cls(list(map(len, items)), keys, list(map(type, values)), values)
 
 
-class SeenList(NamedTuple):
+class SeenList(msgspec.Struct, frozen=True):
     """The content of a list when it was last compared."""
 
     flat: list[bool]
