@@ -8,6 +8,7 @@ import subprocess
 import sys
 import weakref
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,14 +39,18 @@ print(told, os.waitpid(child, 0)[1])
 
 
 def test_a_function_is_not_kept_alive() -> None:
-    def renew() -> None:
-        raise AssertionError
-
-    known = weakref.ref(renew)
-    register_at_fork(after_in_child=renew)
-    del renew
+    module: dict[str, Any] = {}
+    exec("def renew(): raise AssertionError", module)
+    known = weakref.ref(module["renew"])
+    register_at_fork(after_in_child=module["renew"])
+    module.clear()
     gc.collect()
     assert known() is None
+
+
+def test_a_function_that_no_module_keeps_is_refused() -> None:
+    with pytest.raises(TypeError, match="no module keeps"):
+        register_at_fork(after_in_child=lambda: None)
 
 
 def test_no_other_module_gives_python_a_function_to_keep() -> None:

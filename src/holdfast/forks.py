@@ -24,6 +24,9 @@ def register_at_fork(
         "after_in_parent": after_in_parent,
         "after_in_child": after_in_child,
     }
+    for function in given.values():
+        if function is not None and "<locals>" in function.__qualname__:
+            raise TypeError(f"no module keeps {function.__qualname__}: it would never be called")
     calls = {when: _call(ref(function)) for when, function in given.items() if function}
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(**calls)
