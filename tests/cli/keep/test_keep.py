@@ -232,6 +232,24 @@ def test_clear_runs_are_encrypted(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert call("-s", address, "cat", "b:state.diary").out == "kelp\n"
 
 
+def test_an_encryption_is_no_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    address = f"sqlite:///{tmp_path}/clear.db"
+    with CheckpointManager(address) as manager:
+        manager.save_checkpoint(State.new({"n": 1}, run_id="plain").at(step=1))
+        with holdfast.run("loop", storage=manager) as run:
+            run.checkpoint(n=1)
+    monkeypatch.setenv("HOLDFAST_ENCRYPTION_KEY", secrets.token_hex(32))
+    scratch = ("--scratch", str(tmp_path / "scratch"))
+    assert call("-s", address, "encrypt", *scratch).out == "2 of 2 runs encrypted\n"
+    assert call("-s", address, "stats", "--json").json()["resumes"] == []
+    shown = call("-s", address, "runs", "--json").json()["runs"]
+    assert {one["run_id"]: one["status"] for one in shown} == {
+        "plain": "running",
+        "loop": "completed",
+    }
+    assert call("-s", address, "status").code == 0
+
+
 def test_forget_states_what_prune_frees(on: Holdfast, manager: CheckpointManager) -> None:
     for step in range(1, 30):
         state = State.new({"text": secrets.token_hex(2000)}, run_id="big")

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from holdfast.checkpoint.retention import RetentionManager
-from holdfast.storage.base import Leasing, RecordQuery, RunInfo, RunQuery, Storage, is_live
+from holdfast.storage.base import Lease, Leasing, RecordQuery, RunInfo, RunQuery, Storage, is_live
 
 _OF_RUN = ("run_id", "name", "step", "node", "checkpoints", "started_at", "saved_at")
 """Facts that a summary takes from the head of its run."""
@@ -93,12 +93,21 @@ def status_of_run(storage: Storage, run: RunInfo) -> str:
     if run.status != "running" or not isinstance(storage, Leasing):
         return run.status
     lease = storage.lease_of(run.run_id)
-    if lease is None or is_live(lease, time.time()):
+    if lease is None or is_live(lease, time.time()) or _only_encrypted(storage, run, lease):
         return run.status
     now = next(iter(storage.runs(RunQuery(run_id=run.run_id))), run)
     if now.seq == run.seq:
         return "stale"
     return status_of_run(storage, now)  # it came further before its lease was looked at
+
+
+def _only_encrypted(storage: Storage, run: RunInfo, lease: Lease) -> bool:
+    """Return whether a run's first lease was taken to encrypt it, and not to execute it."""
+    if lease.epoch != 1:
+        return False
+    query = RecordQuery(run_id=run.run_id, notes=True, limit=1)
+    newest = next(iter(storage.headers(query)), None)
+    return newest is not None and newest.kind == "key" and newest.epoch == 1
 
 
 def runs_with_status(storage: Storage, query: RunQuery, status: str | None) -> Iterator[RunInfo]:

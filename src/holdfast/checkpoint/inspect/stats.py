@@ -87,30 +87,38 @@ class Figures:
         self._count_resumes(headers, ended)
 
     def _count_resumes(self, headers: Iterable[Header], newest_epoch: int) -> None:
-        """Count the resumes of a run up to *newest_epoch*, the last that has ended."""
+        """Count the resumes of a run up to *newest_epoch*, the last that has ended.
+
+        A lease under which the run was only encrypted is none.
+        """
         before: Header | None = None
+        encrypted: set[int] = set()
         last: dict[int, Header] = {}
         causes: dict[int, str] = {}
         passed = 0
         for header in headers:
             if header.scope or header.frame == "note":
                 passed += 1
+                if header.frame == "note" and header.kind == "key":
+                    encrypted.add(header.epoch)
                 continue
             if before is not None and header.epoch == before.epoch:
                 self.steps.append((header.saved_at - before.saved_at).total_seconds())
             elif before is not None and header.epoch > before.epoch > 0:
                 causes[header.epoch] = cause = resume_cause(before.status)
                 if header.seq - before.seq - 1 == passed:  # else what they saved was pruned
-                    for _ in range(header.epoch - before.epoch - 1):
-                        self._resumed(cause, succeeded=False)
+                    for epoch in range(before.epoch + 1, header.epoch):
+                        if epoch not in encrypted:
+                            self._resumed(cause, succeeded=False)
             last[header.epoch] = before = header
             passed = 0
         for epoch, cause in causes.items():
             self._resumed(cause, succeeded=last[epoch].status != "failed")
         if before is not None and before.epoch:
             cause = resume_cause(before.status)
-            for _ in range(newest_epoch - before.epoch):
-                self._resumed(cause, succeeded=cause == "completed")
+            for epoch in range(before.epoch + 1, newest_epoch + 1):
+                if epoch not in encrypted:
+                    self._resumed(cause, succeeded=cause == "completed")
 
     def _resumed(self, cause: str, *, succeeded: bool) -> None:
         counts = self.resumes.setdefault(cause, ResumeStats(cause, 0, 0, 0))

@@ -68,11 +68,12 @@ def _run_in(path: Path) -> str:
 def _encrypt(engine: Engine, keys: Keys, run_id: str, scratch: Path) -> None:
     storage, reader = engine.storage, engine.reader
     path = scratch / f"{medium_name(run_id)}{_SUFFIX}"
-    with RunLease(engine.journal, run_id):
+    with RunLease(engine.journal, run_id) as lease:
         run = reader.run(run_id)
         if run is not None and is_clear(storage, run_id):
             scratch.mkdir(parents=True, exist_ok=True)
-            write_encrypted(Reader(storage, Sealer(storage)), run_id, keys, path)
+            source = Reader(storage, Sealer(storage))
+            write_encrypted(source, run_id, keys, path, epoch=lease.epoch)
         if path.exists():
             with open_run(path, UNLIMITED) as file:
                 staged = stage(file, keys, rename=False)

@@ -32,10 +32,16 @@ _Rewrite: TypeAlias = Callable[[Header, bytes], tuple[Header, bytes]]
 
 
 class Closer:
-    """Closes the bodies of one run, with a data key of its own if there are *keys*."""
+    """Closes the bodies of one run, with a data key of its own if there are *keys*.
 
-    def __init__(self, run_id: str, keys: Keys | None, compression: str | None) -> None:
+    *epoch* is that of the lease under which this is done, 0 for none; a new key is kept with it.
+    """
+
+    def __init__(
+        self, run_id: str, keys: Keys | None, compression: str | None, *, epoch: int = 0
+    ) -> None:
         self.run_id = run_id
+        self.epoch = epoch
         self.key_note: bytes | None = None
         self._compression = compression
         self._data_key: bytes | None = None
@@ -91,6 +97,7 @@ def resealed(
             saved_at=now,
             name=before.header.name,
             kind="key",
+            epoch=closer.epoch,
         )
         yield closer.seal(note, b"", before.header.digest)
 

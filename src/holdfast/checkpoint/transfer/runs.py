@@ -88,9 +88,12 @@ def export_run(
     return _Export(engine.reader, run_id, redaction, keys, decrypt).write(target, overwrite)
 
 
-def write_encrypted(reader: Reader, run_id: str, keys: Keys, path: Path) -> Manifest:
-    """Write a run to a file that *keys* encrypt; *reader* reads the run as it is now."""
-    return _Export(reader, run_id, None, keys, False).write(path, overwrite=True)
+def write_encrypted(reader: Reader, run_id: str, keys: Keys, path: Path, *, epoch: int) -> Manifest:
+    """Write a run to a file that *keys* encrypt; *reader* reads the run as it is now.
+
+    *epoch* is that of the lease under which it is done.
+    """
+    return _Export(reader, run_id, None, keys, False, epoch).write(path, overwrite=True)
 
 
 class _Export(msgspec.Struct, frozen=True):
@@ -101,6 +104,7 @@ class _Export(msgspec.Struct, frozen=True):
     redaction: Redaction | None
     keys: Keys | None
     decrypt: bool
+    epoch: int = 0
 
     def write(self, path: Path, overwrite: bool) -> Manifest:
         """Read the run up to its head, and write it."""
@@ -151,7 +155,7 @@ class _Export(msgspec.Struct, frozen=True):
         return self.reader.sealer.keys
 
     def _resealed(self, source: _Source, keys: Keys | None) -> Iterator[Record]:
-        closer = Closer(self.run_id, keys, "zstd" if keys else None)
+        closer = Closer(self.run_id, keys, "zstd" if keys else None, epoch=self.epoch)
         text_of, now = self.reader.sealer.open, datetime.now(UTC)
         redaction = self.redaction
         if redaction is None:
