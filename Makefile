@@ -79,7 +79,7 @@ bench: .venv/ready .venv-bench/ready system ## measure, beside other libraries d
 	@.venv-bench/bin/python -m benchmarks $(BENCH)
 
 # The full figures take hours; less: make proof PROOF="kills power --most 100"
-proof: .venv-bench/ready system ## try to break what is promised, and print what was seen
+proof: .venv-bench/ready build/node/ready system ## try to break what is promised, and print what was seen
 	@PATH="$(CURDIR)/$(BIN):$$PATH" .venv-bench/bin/python -m proof $(PROOF)
 
 lock: .venv/bin/uv ## pin the newest versions of all dependencies, with hashes
