@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -577,18 +578,20 @@ def examine(
     """Put a machine through many histories; what was done in them."""
     facts = {"medium": medium, "server": server, "steps": Counter()}
     made = type(f"{machine.__name__}_{medium.replace('-', '_')}", (machine,), facts)
-    run_state_machine_as_test(
-        made,
-        settings=settings(
-            max_examples=examples,
-            stateful_step_count=50 if FULL else 20,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-            print_blob=True,
-            phases=phases,
-            report_multiple_bugs=False,
-        ),
-    )
+    # Retention looks at once for what another manager deleted, not within a second.
+    with patch.multiple("holdfast.checkpoint.retention.live", _LOOK_EVERY=0, _LIST_AGAIN=0):
+        run_state_machine_as_test(
+            made,
+            settings=settings(
+                max_examples=examples,
+                stateful_step_count=50 if FULL else 20,
+                deadline=None,
+                suppress_health_check=list(HealthCheck),
+                print_blob=True,
+                phases=phases,
+                report_multiple_bugs=False,
+            ),
+        )
     steps: Counter[str] = made.steps
     return steps
 

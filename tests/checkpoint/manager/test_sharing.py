@@ -314,11 +314,13 @@ def test_deleting_one_checkpoint_does_not_stop_a_branch_from_another(
     assert manager.latest("run").parent_checkpoint_id == ids[0]
 
 
+@pytest.mark.parametrize("rules", [Rules(keep_last=3), Rules(keep_last=3, group_by="all")])
 def test_what_another_deleted_is_soon_not_counted_by_retention(
-    open_manager: Open, monkeypatch: pytest.MonkeyPatch
+    open_manager: Open, monkeypatch: pytest.MonkeyPatch, rules: Rules
 ) -> None:
-    monkeypatch.setattr("holdfast.checkpoint.retention.live._LOOK_EVERY", 0.0)
-    running, outside = open_manager(retention=Rules(keep_last=3)), open_manager()
+    for name in ("_LOOK_EVERY", "_LIST_AGAIN"):
+        monkeypatch.setattr(f"holdfast.checkpoint.retention.live.{name}", 0)
+    running, outside = open_manager(retention=rules), open_manager()
     ids = save(running, 3)
     outside.delete_checkpoint(ids[1])
     save(running, 1)

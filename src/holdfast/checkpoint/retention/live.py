@@ -35,6 +35,8 @@ _REMEMBERED = 1024
 """The number of groups and of runs that are remembered."""
 _LOOK_EVERY = 1.0
 """Seconds after which the visible checkpoints of a run are counted again."""
+_LIST_AGAIN = 100
+"""Those of a name, or of all runs, are listed again after so many times the time it takes."""
 
 
 class _Group(msgspec.Struct):
@@ -42,6 +44,8 @@ class _Group(msgspec.Struct):
 
     visible: list[Header]
     looked: float
+    took: float
+    """Seconds that it took to list them."""
 
 
 class RetentionManager:
@@ -152,13 +156,18 @@ class RetentionManager:
             group = self._groups.get(key)
             if group is not None:
                 self._groups.move_to_end(key)
-        if group is not None and key[0] == "run" and now - group.looked >= _LOOK_EVERY:
-            group.looked = now
-            run = self._reader.run(header.run_id)
-            if run is not None and run.checkpoints != len(group.visible):
-                group = None  # someone else has deleted some: they must not be counted
+        if group is not None and now - group.looked >= _LOOK_EVERY:
+            # What someone else has deleted must not be counted.
+            if key[0] != "run":
+                group = group if now - group.looked < _LIST_AGAIN * group.took else None
+            else:
+                group.looked = now
+                run = self._reader.run(header.run_id)
+                if run is not None and run.checkpoints != len(group.visible):
+                    group = None
         if group is None:
-            group = _Group(list(self._storage.headers(_query(key))), now)
+            listed = list(self._storage.headers(_query(key)))
+            group = _Group(listed, now, time.monotonic() - now)
             with self._lock:
                 remember(self._groups, key, group, most=_REMEMBERED)
         return group.visible
