@@ -564,7 +564,9 @@ class Machine(RuleBasedStateMachine):
             elif not kept.visible:
                 self.adrift.add(key)
                 self.stale.discard(key)
-            elif of_cursors and self.model.newest(*key) is not kept:
+            elif self.model.newest(*key) is kept:
+                self.stale.discard(key)  # what came after it is gone
+            elif of_cursors:
                 self.stale.add(key)
 
 

@@ -201,3 +201,21 @@ def test_the_sqlite_file_shrinks_when_history_goes(tmp_path: Path) -> None:
     assert path.stat().st_size < before / 5
     assert len(list(manager.storage.headers(RecordQuery(run_id="run")))) == 2
     manager.storage.close()
+
+
+def test_the_last_ones_are_counted_in_each_scope(tmp_path: Path) -> None:
+    """What a nested graph saves does not push its parent's checkpoints out."""
+    with CheckpointManager(f"sqlite:///{tmp_path}/runs.db", retention=Rules(keep_last=2)) as saving:
+        outer = State.new({"n": 0}, run_id="run")
+        for step in range(1, 4):
+            saving.save_checkpoint(outer.set("n", step).at(step=step))
+        inner = State.new({"n": 0}, run_id="run")
+        for step in range(1, 4):
+            saving.save_checkpoint(inner.set("n", step).at(step=step, scope="child"))
+        listed = saving.list_checkpoints("run")
+    assert [(one.scope, one.step) for one in listed] == [
+        ("child", 3),
+        ("child", 2),
+        ("", 3),
+        ("", 2),
+    ]

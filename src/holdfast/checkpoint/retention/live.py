@@ -129,8 +129,15 @@ class RetentionManager:
         visible = [one for one in visible if not is_of_group(one)]
         if self._only_last is not None:
             stay = set(policy.newest_keys(visible, self.rules.group_by))
-            keys = {(header.run_id, header.seq): header for header in visible}
-            gone = [keys[key] for key in policy.drop_beyond_last([*keys], self._only_last, stay)]
+            scopes: dict[str, dict[tuple[str, int], Header]] = {}
+            for one in visible:
+                scope = "" if self.rules.group_by == "all" else one.scope
+                scopes.setdefault(scope, {})[one.run_id, one.seq] = one
+            gone = [
+                keys[key]
+                for keys in scopes.values()
+                for key in policy.drop_beyond_last([*keys], self._only_last, stay)
+            ]
             marks = {run_id: self._marks_at(run_id, new) for run_id in _runs(gone)}
             gone = [one for one in gone if one.seq not in marks[one.run_id].pinned]
         else:
