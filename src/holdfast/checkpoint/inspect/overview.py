@@ -102,7 +102,7 @@ def status_of_run(storage: Storage, run: RunInfo) -> str:
 
 
 def _only_encrypted(storage: Storage, run: RunInfo, lease: Lease) -> bool:
-    """Return whether a run's first lease was taken to encrypt it, and not to execute it."""
+    """Return whether a run's first lease was taken only to encrypt it."""
     if lease.epoch != 1:
         return False
     query = RecordQuery(run_id=run.run_id, notes=True, limit=1)
