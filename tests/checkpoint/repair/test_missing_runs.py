@@ -81,7 +81,7 @@ def test_files_that_are_deleted(tmp_path: Path, caplog: pytest.LogCaptureFixture
     for path in tmp_path.glob("runs/*/*-lost*.jsonl"):
         path.unlink()
     is_reported(address)
-    assert "no run of" not in caplog.text, "nobody asked for a run by its name"
+    assert "no run of" not in caplog.text, "the log names a run that was not asked for"
     is_not_begun_anew(address)
     is_noticed_by_name(address, caplog)
     can_be_given_up(address, found=0)

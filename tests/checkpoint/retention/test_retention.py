@@ -204,7 +204,7 @@ def test_the_sqlite_file_shrinks_when_history_goes(tmp_path: Path) -> None:
 
 
 def test_the_last_ones_are_counted_in_each_scope(tmp_path: Path) -> None:
-    """What a nested graph saves does not push its parent's checkpoints out."""
+    """A nested graph does not push the checkpoints of its parent out."""
     with CheckpointManager(f"sqlite:///{tmp_path}/runs.db", retention=Rules(keep_last=2)) as saving:
         outer = State.new({"n": 0}, run_id="run")
         for step in range(1, 4):
