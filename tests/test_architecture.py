@@ -39,7 +39,9 @@ LAYERS = [
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 
 ALLOWED_SIDEWAYS = {
+    # The port and its abilities.
     ("checkpoint", "holdfast.storage.base"),
+    ("checkpoint", "holdfast.storage.queueing"),
     ("testing", "holdfast.integrations"),
     # The page serves the documents that commands print with --json; `holdfast ui` starts the page.
     ("web", "holdfast.cli.addresses"),

@@ -26,7 +26,7 @@ def storage(tmp_path: Path) -> Iterator[SQLiteStorage]:
 
 def test_start_executes_nothing_and_drive_completes_it(storage: SQLiteStorage) -> None:
     handle = jobs.doubled.start([1, 2], run_id="a", storage=storage)
-    assert handle.status() == "running"
+    assert handle.status() == "queued"
     assert [header.kind for header in storage_headers(storage, "a")] == ["queued", "routine"]
     assert drive("a", storage=storage).outcome == "completed"
     assert handle.result(timeout=0).value == [2, 4]
@@ -175,7 +175,7 @@ def test_an_agent_and_a_fleet_are_started_and_driven(
     async def start() -> None:
         agent = await jobs.make_agent().start("?", run_id="a", entry_point=f"{here}:make_agent")
         fleet = await jobs.make_fleet().start("?", run_id="f", entry_point=f"{here}:make_fleet")
-        assert [await agent.status(), await fleet.status()] == ["running", "running"]
+        assert [await agent.status(), await fleet.status()] == ["queued", "queued"]
 
     asyncio.run(start())
     assert drive("a", storage=storage).outcome == "completed"

@@ -13,12 +13,13 @@ import msgspec
 import pytest
 from tests.executors import jobs
 
+import holdfast
 from holdfast import SQLiteStorage
 from holdfast.checkpoint.leases import GrantedLease
 from holdfast.core.policy import QueueSettings
 from holdfast.errors import RunError, UsageError
 from holdfast.executors import Served, Worker, drive, list_workers, served_by, unserved
-from holdfast.storage.base import this_process
+from holdfast.storage.base import abandon, this_process
 from holdfast.storage.queueing import ClaimQuery
 
 HERE = "tests.executors.jobs"
@@ -52,6 +53,36 @@ class Running:
         self.one.stop()
         self._thread.join(PATIENCE)
         assert not self._thread.is_alive()
+
+
+def test_a_run_is_queued_until_a_worker_has_it_and_when_it_is_given_back(
+    storage: SQLiteStorage,
+) -> None:
+    handle = jobs.doubled.start([1], run_id="r", storage=storage)
+    assert handle.status() == "queued"
+    query = ClaimQuery(queues=("default",), targets=(f"{HERE}:doubled@1",))
+    (claim,) = storage.claim(query, this_process(), now=time.time(), ttl=60)
+    assert handle.status() == "running"
+    back = msgspec.structs.replace(claim.entry, state="ready")
+    assert storage.settle(claim.lease, back, now=time.time())
+    assert handle.status() == "queued"
+    with Running(worker(storage)):
+        seen = [event.type for event in holdfast.events("r", follow=True, storage=storage)]
+    assert seen[-1] == "run.completed"
+    assert handle.status() == "completed"
+
+
+def test_a_run_is_stale_while_its_dead_worker_has_it_and_dead_as_a_dead_letter(
+    storage: SQLiteStorage,
+) -> None:
+    handle = jobs.doubled.start([1], run_id="r", storage=storage)
+    query = ClaimQuery(queues=("default",), targets=(f"{HERE}:doubled@1",))
+    (claim,) = storage.claim(query, this_process(), now=time.time() - 90, ttl=60)
+    abandon(claim.lease)
+    assert handle.status() == "stale"
+    dead = msgspec.structs.replace(claim.entry, state="dead")
+    assert storage.settle(claim.lease, dead, now=time.time())
+    assert handle.status() == "dead"
 
 
 def test_a_worker_completes_what_is_queued(storage: SQLiteStorage) -> None:
@@ -319,7 +350,7 @@ def test_a_worker_without_claims_executes_what_it_takes(storage: SQLiteStorage) 
         assert one.take(handles[1].run_id) == "completed"
         assert one.take(handles[1].run_id) == "held"
         assert one.ready(10) == [handles[0].run_id]
-    assert handles[0].status() == "running"
+    assert handles[0].status() == "queued"
 
 
 def test_an_idle_worker_looks_again_when_a_run_is_due(storage: SQLiteStorage) -> None:

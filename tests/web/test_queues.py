@@ -50,8 +50,8 @@ def test_queues_show_their_runs_by_state(queued: Browser) -> None:
     assert dead[0].startswith("night-2") and dead[-1] == "<script>no net"
     assert queued.get("/queues?state=x").status_code == 400
     runs = sorted(rows_of(queued.get("/?name=nightly").text, "<h1>Runs"))
-    assert [row[1].split(" ", 1)[1] for row in runs] == ["queued", "dead letter"]
-    assert "dead letter" in text_of(queued.get("/run?id=night-2"))
+    assert [row[1].split(" ", 1)[1] for row in runs] == ["queued", "dead"]
+    assert "dead" in text_of(queued.get("/run?id=night-2"))
     (listed,) = queued.get("/api/queues").json()["queues"]
     assert (listed["name"], listed["ready"], listed["dead"]) == ("nights", 1, 1)
 

@@ -11,10 +11,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from holdfast.checkpoint.effects import Waiting, waiting_now
-from holdfast.checkpoint.inspect import Figures, view_note
+from holdfast.checkpoint.inspect import SHOWN_STATUSES, Figures, view_note
 from holdfast.checkpoint.repair import RunVerdict, verify_headers
 from holdfast.cli.framework import recorded_entry
-from holdfast.core.records import STATUSES
 from holdfast.errors import CorruptError, HoldfastError, NotFoundError, UsageError
 from holdfast.runtime.resume import explain
 from holdfast.storage.base import RunInfo, RunQuery
@@ -27,7 +26,6 @@ from holdfast.web.views import (
     draw_times,
     graph_of,
     last_writers,
-    not_begun,
     read_queues,
     read_run,
     read_runs,
@@ -62,8 +60,7 @@ class Pages:
             wanted=wanted,
             found=found,
             is_empty=is_empty,
-            not_begun=not_begun(self._site.manager, found.runs),
-            statuses=[*STATUSES, "stale"],
+            statuses=SHOWN_STATUSES,
         )
 
     def run(self, request: Request) -> Response:
@@ -103,7 +100,6 @@ class Pages:
             dollars=sum(one.dollars for one in costs),
             entry=self._entry(view),
             plan=self._plan(view),
-            not_begun=not_begun(site.manager, [view.summary]),
             **self._of_tab(view, tab, request, text or b"", turns),
         )
 

@@ -30,6 +30,8 @@ _SYMBOLS = {
     "failed": "✕",
     "interrupted": "◐",
     "waiting": "◐",
+    "queued": "◐",
+    "dead": "✕",
     "stale": "!",
 }
 _MOST_SHOWN = 200_000

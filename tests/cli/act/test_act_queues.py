@@ -54,6 +54,16 @@ def test_queue_lists_shows_and_requeues(url: str, storage: SQLiteStorage) -> Non
     assert [(one["run_id"], one["key"], one["target"]) for one in shown["runs"]] == [
         ("a", "anna", f"{JOBS}:doubled@1")
     ]
+    runs = call("runs", "-s", url, "--json").json()["runs"]
+    assert [(one["run_id"], one["status"]) for one in runs] == [("b", "dead"), ("a", "queued")]
+    found = call("runs", "--status", "queued", "-s", url, "--json").json()["runs"]
+    assert [one["run_id"] for one in found] == ["a"]
+    assert "status      queued" in call("show", "a", "-s", url).out
+    health = call("status", "-s", url, "--json").json()
+    assert health["runs"] == {"dead": 1, "queued": 1}
+    assert [(one["run_id"], one["help"]) for one in health["problems"]] == [
+        ("b", "holdfast queue requeue b")
+    ]
     dead = call("queue", "dead", "-s", url, "--json").json()
     assert [(one["run_id"], one["reason"]) for one in dead["runs"]] == [("b", "no luck")]
     assert "no luck" in call("queue", "dead", "-s", url).out

@@ -376,7 +376,7 @@ def test_status_tells_of_a_run_whose_process_died(on: Holdfast, database: Path) 
     for words in (["log", "victim"], ["log", "victim", "-g"], ["log", "victim", "-o"]):
         assert on(*words, "--json").json()["status"] == "stale"
     assert "status      stale" in on("show", "victim").out
-    assert on("show", "victim", "--json").json()["stale"] is True
+    assert on("show", "victim", "--json").json()["run_status"] == "stale"
 
 
 class FullAtTimes(MemoryStorage):

@@ -11,6 +11,9 @@ from holdfast.checkpoint.inspect.metrics import Metrics as Metrics
 from holdfast.checkpoint.inspect.metrics import resume_cause as resume_cause
 from holdfast.checkpoint.inspect.migrate import Migrated as Migrated
 from holdfast.checkpoint.inspect.migrate import migrate_run as migrate_run
+from holdfast.checkpoint.inspect.overview import SHOWN_STATUSES as SHOWN_STATUSES
+from holdfast.checkpoint.inspect.overview import STORED_AS_RUNNING as STORED_AS_RUNNING
+from holdfast.checkpoint.inspect.overview import UNDER_WAY as UNDER_WAY
 from holdfast.checkpoint.inspect.overview import EffectCost as EffectCost
 from holdfast.checkpoint.inspect.overview import Origin as Origin
 from holdfast.checkpoint.inspect.overview import RunSummary as RunSummary

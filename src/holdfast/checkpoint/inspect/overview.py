@@ -15,10 +15,21 @@ from typing import Any
 import msgspec
 
 from holdfast.checkpoint.retention import RetentionManager
+from holdfast.core.records import STATUSES
 from holdfast.storage.base import Lease, Leasing, RecordQuery, RunInfo, RunQuery, Storage, is_live
+from holdfast.storage.queueing import queues_in
 
 _OF_RUN = ("run_id", "name", "step", "node", "checkpoints", "started_at", "saved_at")
 """Facts that a summary takes from the head of its run."""
+
+STORED_AS_RUNNING = ("running", "queued", "dead", "stale")
+"""The statuses that `status_of_run` gives a run that is stored as running."""
+SHOWN_STATUSES = (*STATUSES, *STORED_AS_RUNNING[1:])
+"""All that it gives."""
+UNDER_WAY = ("running", "queued")
+"""Those of a run that a process executes, or a worker takes next."""
+_IN_QUEUE = {"ready": "queued", "waiting": "queued", "dead": "dead"}
+"""The status of a run that no process executes, by the state of its queue entry."""
 
 
 class EffectCost(msgspec.Struct, frozen=True):
@@ -42,7 +53,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str
     name: str
     status: str
-    """Its status, or ``stale``: it is running, and the process that held it is gone."""
+    """Its status; see `status_of_run`."""
     step: int
     node: str | None
     checkpoints: int
@@ -84,19 +95,28 @@ def fork_origins(storage: Storage) -> dict[str, Origin]:
 
 
 def status_of_run(storage: Storage, run: RunInfo) -> str:
-    """The run's status, or ``stale``; one that was never leased counts as running.
+    """The run's status as people are told it.
 
-    Runs that waited for an answer were once saved as ``interrupted``: they are ``waiting``.
+    A run that is stored as running, and that no process executes, is ``queued`` if a worker
+    takes it, ``dead`` if none does any more, else ``stale``; one that was never leased nor queued
+    counts as running. Runs that waited for an answer were once saved as ``interrupted``: they are
+    ``waiting``.
     """
     if run.status == "interrupted" and _asks(storage, run.run_id):
         return "waiting"
     if run.status != "running" or not isinstance(storage, Leasing):
         return run.status
     lease = storage.lease_of(run.run_id)
-    if lease is None or is_live(lease, time.time()) or _only_encrypted(storage, run, lease):
+    if is_live(lease, time.time()):
+        return run.status
+    queues = queues_in(storage)
+    entry = queues.entry_of(run.run_id) if queues is not None else None
+    if entry is not None and entry.state in _IN_QUEUE:
+        return _IN_QUEUE[entry.state]
+    if lease is None or _only_encrypted(storage, run, lease):
         return run.status
     now = next(iter(storage.runs(RunQuery(run_id=run.run_id))), run)
-    if now.seq == run.seq:
+    if now.seq == run.seq and storage.lease_of(run.run_id) == lease:
         return "stale"
     return status_of_run(storage, now)  # it came further before its lease was looked at
 
@@ -113,9 +133,10 @@ def _only_encrypted(storage: Storage, run: RunInfo, lease: Lease) -> bool:
 def runs_with_status(storage: Storage, query: RunQuery, status: str | None) -> Iterator[RunInfo]:
     """The runs of *query* that `status_of_run` may give this status, newest first.
 
-    A stale run is stored as running; one that waits may be stored as interrupted.
+    One that waits may be stored as interrupted.
     """
-    stored = {"stale": ("running",), "waiting": ("waiting", "interrupted")}
+    stored: dict[str, tuple[str, ...]] = dict.fromkeys(STORED_AS_RUNNING, ("running",))
+    stored["waiting"] = ("waiting", "interrupted")
     found = (
         storage.runs(msgspec.structs.replace(query, status=one))
         for one in stored.get(status or "", (status,))

@@ -15,6 +15,8 @@ from holdfast.errors import UsageError
 
 _STATUS = {
     "running": "green",
+    "queued": "cyan",
+    "dead": "red",
     "stale": "yellow",
     "completed": "",
     "failed": "red",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.checkpoint.manager import CheckpointManager
 from holdfast.errors import HoldfastError
 from holdfast.storage.base import RunInfo
+from holdfast.storage.queueing import queues_in
 
 if TYPE_CHECKING:
     from holdfast.cli.framework.base import Cli
@@ -32,6 +33,10 @@ def recorded_entry(manager: CheckpointManager, run: RunInfo) -> str | None:
 
 def how_to_resume(cli: Cli, run: RunInfo) -> str:
     """The command that resumes a run, or advice if the command line cannot resume it."""
+    queues = queues_in(cli.storage)
+    queued = queues.entry_of(run.run_id) if queues is not None else None
+    if queued is not None and queued.state == "dead":
+        return f"holdfast queue requeue {run.run_id}"
     try:
         entry = recorded_entry(cli.manager, run) or cli.settings.graphs.value.get(run.name)
     except HoldfastError:

@@ -49,7 +49,11 @@ class RunHandle(Generic[T]):
         self._look = look
 
     def status(self) -> str:
-        """The run's status; ``stale`` if it is running and its process is gone."""
+        """The run's status.
+
+        Until a worker has taken it, it is ``queued``; ``stale`` if its process is gone, and
+        ``dead`` if that happened too often.
+        """
         with opened(self._storage) as manager:
             return status_of_run(manager.storage, self._run(manager))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.checkpoint.effects import call_context
-from holdfast.checkpoint.inspect import status_of_run, view_note
+from holdfast.checkpoint.inspect import UNDER_WAY, status_of_run, view_note
 from holdfast.checkpoint.journal import Reader
 from holdfast.checkpoint.manager import CheckpointManager, opened
 from holdfast.core.records import Header, Record
@@ -102,7 +102,7 @@ class RunEvents:
                     records = reader.records(self._run_id, last + 1, upto)
                     yield [event for record in records for event in _events_of(reader, record)]
                     last = upto
-                if not self._follow or status_of_run(manager.storage, run) != "running":
+                if not self._follow or status_of_run(manager.storage, run) not in UNDER_WAY:
                     return
                 changes.wait(_PATIENCE)
                 yield []  # a closed iteration ends here

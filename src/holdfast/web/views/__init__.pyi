@@ -1,7 +1,6 @@
 from holdfast.web.views.comparison import compare as compare
 from holdfast.web.views.conversation import read_turns as read_turns
 from holdfast.web.views.graph_drawing import graph_of as graph_of
-from holdfast.web.views.queue_view import not_begun as not_begun
 from holdfast.web.views.queue_view import owner_words as owner_words
 from holdfast.web.views.queue_view import read_queues as read_queues
 from holdfast.web.views.run_list import PER_PAGE as PER_PAGE

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import msgspec
 
-from holdfast.checkpoint.inspect import RunSummary
 from holdfast.checkpoint.manager import CheckpointManager
 from holdfast.core.policy import EntryState, QueueEntry, QueueInfo, Unserved, WorkerProcess
 from holdfast.executors import list_workers, queue_entries, queues, unserved
@@ -14,7 +11,6 @@ from holdfast.storage.base import Owner
 from holdfast.storage.queueing import queues_in
 
 _MOST = 100
-_WORDS = {"ready": "queued", "waiting": "queued", "dead": "dead letter", "cancelled": "cancelled"}
 
 
 class QueueView(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,15 +37,6 @@ def read_queues(
         workers=list_workers(manager),
         unserved=unserved(manager),
     )
-
-
-def not_begun(manager: CheckpointManager, runs: Iterable[RunSummary]) -> dict[str, str]:
-    """The runs stored as running that no worker executes, with their queues' state."""
-    kept = queues_in(manager.storage)
-    if kept is None:
-        return {}
-    entries = [kept.entry_of(run.run_id) for run in runs if run.status == "running"]
-    return {one.run_id: _WORDS[one.state] for one in entries if one and one.state in _WORDS}
 
 
 def owner_words(owner: Owner) -> str:

@@ -7,7 +7,13 @@ from threading import Lock
 
 import msgspec
 
-from holdfast.checkpoint.inspect import RunSummary, runs_with_status, status_of_run, summaries
+from holdfast.checkpoint.inspect import (
+    STORED_AS_RUNNING,
+    RunSummary,
+    runs_with_status,
+    status_of_run,
+    summaries,
+)
 from holdfast.checkpoint.manager import CheckpointManager
 from holdfast.core.records import read_status
 from holdfast.storage.base import RecordQuery, RunInfo, RunQuery
@@ -88,8 +94,7 @@ def read_runs(
         last = run.ordinal
         if wanted.search and wanted.search.lower() not in texts.of(run):
             continue
-        exact = status in ("running", "stale")  # which the lease alone tells apart
-        if not exact or status_of_run(manager.storage, run) == status:
+        if status not in STORED_AS_RUNNING or status_of_run(manager.storage, run) == status:
             found.append(run)
     return _page(manager, found, None)
 

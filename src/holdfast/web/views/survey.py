@@ -183,15 +183,13 @@ def survey_health(manager: CheckpointManager) -> HealthSurvey:
     wrong: list[tuple[RunInfo, str]] = []
     held: list[tuple[RunInfo, Lease]] = []
     for run in runs:
-        status = run.status if run.status != "interrupted" else status_of_run(storage, run)
+        status = status_of_run(storage, run)
         if status in ("running", "waiting") and isinstance(storage, Leasing):
             lease = storage.lease_of(run.run_id)
             if is_live(lease, now) and lease is not None:
                 held.append((run, lease))
-            elif status == "running" and lease is not None:
-                status = "stale"
         counts[status] += 1
-        if status in ("failed", "stale"):
+        if status in ("failed", "dead", "stale"):
             wrong.append((run, status))
     return HealthSurvey(
         at=datetime.now(UTC),

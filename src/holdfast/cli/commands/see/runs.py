@@ -8,10 +8,15 @@ from typing import Annotated, Any
 
 import msgspec
 
-from holdfast.checkpoint.inspect import RunSummary, runs_with_status, summaries
+from holdfast.checkpoint.inspect import (
+    SHOWN_STATUSES,
+    RunSummary,
+    runs_with_status,
+    summaries,
+)
 from holdfast.checkpoint.manager import CheckpointManager
 from holdfast.cli import framework as ui
-from holdfast.core.records import STATUSES, read_status
+from holdfast.core.records import read_status
 from holdfast.errors import UsageError
 from holdfast.storage.addresses import nearest
 from holdfast.storage.base import RecordQuery, RunInfo, RunQuery
@@ -40,7 +45,7 @@ def runs(
     cli: ui.Cli,
     name: Annotated[str | None, ui.Argument(help="Only runs of this name.")] = None,
     status: Annotated[
-        str | None, ui.Option(help="Only runs with this status; stale ones too.")
+        str | None, ui.Option(help="Only runs with this status; queued, stale, ... too.")
     ] = None,
     search: Annotated[
         str | None, ui.Option(help="Text in id, name, node, tags or metadata.")
@@ -57,7 +62,8 @@ def runs(
 ) -> None:
     """List the runs, the one that began last first.
 
-    A running run whose process is gone is shown as stale.
+    A running run whose process is gone is shown as stale, one that no worker has taken yet as
+    queued.
     """
     document = list_runs(
         cli.manager,
@@ -105,11 +111,11 @@ def list_runs(
 
 def _read_status(manager: CheckpointManager, text: str) -> str:
     status = read_status(text)
-    known = [*STATUSES, "stale"]
-    if status not in known and not any(manager.storage.runs(RunQuery(status=status, limit=1))):
+    stored = RunQuery(status=status, limit=1)
+    if status not in SHOWN_STATUSES and not any(manager.storage.runs(stored)):
         raise UsageError(
             f"no run has the status {text!r}",
-            hint=f"{nearest(text, known)}one of {', '.join(known)}",
+            hint=f"{nearest(text, SHOWN_STATUSES)}one of {', '.join(SHOWN_STATUSES)}",
         )
     return status
 

@@ -29,8 +29,8 @@ class Show(ui.Document, kw_only=True, tag="show"):
     failed_in: str = ""
     """The node that its run failed in."""
     pinned: bool = False
-    stale: bool = False
-    """True if it is the newest checkpoint of a running run whose process is gone."""
+    run_status: str = ""
+    """The status of its run as `holdfast runs` shows it, if it is the newest checkpoint."""
 
 
 @ui.command
@@ -50,19 +50,15 @@ def read_checkpoint(manager: CheckpointManager, header: Header) -> Show:
     """A checkpoint with its state."""
     loaded = manager.reader.load_visible(header)
     run = manager.reader.run(header.run_id)
-    newest = run is not None and header.status == "running" and manager.reader.newest(run)
+    newest = manager.reader.newest(run) if run is not None else None
+    is_newest = newest is not None and newest.id == header.id
     return Show(
         checkpoint=ui.CheckpointInfo.of(header),
         state=msgspec.Raw(state_text(loaded.texts)),
         error=failure_in(header, loaded.extras[-1]),
         failed_in=failed_node(header, loaded.extras[-1]),
         pinned=header.seq in manager.retention.marks(header.run_id).pinned,
-        stale=bool(
-            run
-            and newest
-            and newest.id == header.id
-            and status_of_run(manager.storage, run) == "stale"
-        ),
+        run_status=status_of_run(manager.storage, run) if run and is_newest else "",
     )
 
 
@@ -88,7 +84,7 @@ def _facts(document: Show) -> Iterator[tuple[str, object]]:
     yield "step", f"{info.step} after {info.node}" if info.node else info.step
     scope = f" in {info.scope}" if info.scope else ""
     yield "checkpoint", f"{info.checkpoint_id} ({info.kind}){scope}"
-    yield "status", ui.status_cell("stale" if document.stale else info.status)
+    yield "status", ui.status_cell(document.run_status or info.status)
     if document.failed_in:
         yield "failed in", document.failed_in
     if document.error:

@@ -25,6 +25,7 @@ _LITTLE_SHARE = 0.01
 _RECENT = timedelta(days=1)
 _LOOPING = 3
 """Resumes in a row that saved nothing, after which a run is said to loop."""
+_GONE = {"stale": "its process is gone", "dead": "its workers died, and it is a dead letter"}
 
 
 class Problem(msgspec.Struct):
@@ -97,9 +98,9 @@ def read_status(cli: ui.Cli) -> Status:
 def _look_at(cli: ui.Cli, run: RunInfo, problems: list[Problem]) -> str:
     """A run's status; its problems are added to *problems*."""
     shown = status_of_run(cli.storage, run)
-    if shown == "stale":
-        text = f"its process is gone; last saved {ui.ago(run.saved_at)}, at step {run.step}"
-        problems.append(Problem("stale", run.run_id, text, ui.how_to_resume(cli, run)))
+    if shown in _GONE:
+        text = f"{_GONE[shown]}; last saved {ui.ago(run.saved_at)}, at step {run.step}"
+        problems.append(Problem(shown, run.run_id, text, ui.how_to_resume(cli, run)))
     if run.status == "failed" and run.saved_at > datetime.now(UTC) - _RECENT:
         text = f"it failed {ui.ago(run.saved_at)}, at step {run.step}"
         problems.append(Problem("failed", run.run_id, text, f"holdfast show {run.run_id}"))

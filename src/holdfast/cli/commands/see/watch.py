@@ -5,7 +5,13 @@ from __future__ import annotations
 from itertools import takewhile
 from typing import Annotated
 
-from holdfast.checkpoint.inspect import TimelineEntry, entries_from, status_of_run, timeline
+from holdfast.checkpoint.inspect import (
+    UNDER_WAY,
+    TimelineEntry,
+    entries_from,
+    status_of_run,
+    timeline,
+)
 from holdfast.checkpoint.manager import CheckpointManager
 from holdfast.cli import framework as ui
 from holdfast.cli.commands.see.log import moment_cells
@@ -58,10 +64,10 @@ def watch(
                 for moment in _since(cli.manager, now, found.seq + 1):
                     _emit(cli, moment)
             found = now
-            if status != "running":
+            if status not in UNDER_WAY:
                 break
             changes.wait(interval)
-    advice = f" ({ui.how_to_resume(cli, found)})" if status in ("stale", "failed") else ""
+    advice = f" ({ui.how_to_resume(cli, found)})" if status in ("stale", "dead", "failed") else ""
     at = f" at step {found.step}{advice}"
     cli.say(ui.Cell(found.run_id, "bold"), " ", ui.status_cell(status), at)
     return _ENDED.get(status, ui.exits.FAILED)
