@@ -217,7 +217,7 @@ def _flock(fd: int, name: str) -> None:
                     name,
                 ) from error
         time.sleep(wait)
-        wait = min(2 * wait, 0.05)
+        wait = min(2 * wait, 0.005)
 
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
