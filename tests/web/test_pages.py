@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import html
+import os
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +113,22 @@ def test_every_tab(page: Browser, tab: str, words: str) -> None:
 def test_effects_show_what_they_returned_and_cost(page: Browser) -> None:
     text = text_of(page.get("/run?id=report-mon&step=3&tab=effects"))
     assert "search@3" in text and "kelp is a brown alga" in text and "$0.002" in text
+
+
+def test_an_effect_of_a_killed_process_is_in_doubt(tmp_path: Path, open_page: Open) -> None:
+    script = (
+        "import holdfast, os, signal\n"
+        "with holdfast.run('payment', storage=os.environ['WHERE']) as run:\n"
+        "    run.checkpoint(order=1)\n"
+        "    run.call(os.kill, os.getpid(), signal.SIGKILL)\n"
+    )
+    where = f"sqlite:///{tmp_path}/killed.db"
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, env=os.environ | {"WHERE": where}, check=False)
+    assert done.returncode == -signal.SIGKILL
+    with CheckpointManager(where) as manager:
+        text = text_of(open_page(manager).get("/run?id=payment&tab=events"))
+    assert "! stale" in text and "in doubt" in text
 
 
 def test_a_failed_run_says_where_and_why(page: Browser) -> None:

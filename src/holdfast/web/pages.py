@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from holdfast.checkpoint.effects import Waiting, waiting_now
-from holdfast.checkpoint.inspect import SHOWN_STATUSES, Figures, view_note
+from holdfast.checkpoint.inspect import SHOWN_STATUSES, UNDER_WAY, Figures, view_note
 from holdfast.checkpoint.repair import RunVerdict, verify_headers
 from holdfast.cli.framework import recorded_entry
 from holdfast.errors import CorruptError, HoldfastError, NotFoundError, UsageError
@@ -142,7 +142,7 @@ class Pages:
 
     def _plan(self, view: RunView) -> str:
         """Describe what a resume would do, for a run that has not ended."""
-        if view.summary.status in ("completed", "running"):
+        if view.summary.status in ("completed", *UNDER_WAY):
             return ""
         plan, problem = _tried(
             lambda: str(explain(self._site.manager.reader, None, view.run.run_id))

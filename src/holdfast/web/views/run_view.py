@@ -92,8 +92,9 @@ def read_run(
     upto = msgspec.structs.replace(run, seq=last)
     first = (older or 0) + 1
     entries, after = entries_from(manager.reader, manager.retention, upto, first, headers)
+    summary = summaries(manager.retention, manager.storage, [run])[0]
     settled: set[tuple[str, str]] = set()
-    after = with_settled(after, settled, running=run.status == "running")
+    after = with_settled(after, settled, running=summary.status == "running")
     shown = [
         msgspec.structs.replace(one, notes=with_settled(one.notes, settled))
         for one in reversed(entries)
@@ -102,7 +103,7 @@ def read_run(
     parent = headers[0].metadata.get("parent_run")
     return RunView(
         run=run,
-        summary=summaries(manager.retention, manager.storage, [run])[0],
+        summary=summary,
         entries=shown,
         chosen=chosen,
         after=after if start is None else (),
