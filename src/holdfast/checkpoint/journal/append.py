@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from holdfast.checkpoint.journal.requests import Outcome, Request
 from holdfast.checkpoint.journal.unconfirmed import UnconfirmedAppends
 from holdfast.core.records import Header, Record, compress, new_id, seal_new
 from holdfast.core.state import Place, migrations
-from holdfast.core.values import Written, after_change, changes, whole
+from holdfast.core.values import Base, Written, after_change, changes, whole
 from holdfast.errors import ConflictError, CorruptError, EncodeError, HoldfastError
 from holdfast.storage.base import Atomic, Batch, RunInfo, Storage
 
@@ -61,6 +61,27 @@ class _Group(msgspec.Struct):
     """The runs that a keyframe of their own scope is written to."""
     before: dict[str, Cursor] = {}
     """The cursors as they were, by run."""
+
+
+class _Content(msgspec.Struct):
+    """A state that is to be saved, beside the one it came from."""
+
+    base: DeltaBase | None
+    """The checkpoint that it came from."""
+    delta: DeltaBase | None
+    """The same, if only the changes since then are stored."""
+    state: bytes | None
+    """All of it, if all of it is stored."""
+    patch: bytes | None
+    """The changes, if they are known and there are any."""
+    after: Base
+    """What the next state is compared with."""
+    written: Written
+    """The records that last changed each key, this one left out."""
+    changed: Mapping[str, bool]
+    """The keys that this one changes; True for a list that was only appended to."""
+    is_known: bool = False
+    """True if the checkpoint that it came from says the same."""
 
 
 class Journal:
@@ -359,50 +380,21 @@ class Journal:
         hide: dict[str, list[int]],
     ) -> None:
         """Seal a checkpoint as a delta or a keyframe, unless it says nothing new."""
-        place, branching = draft.place, draft.branching
+        place, branching, reused = draft.place, draft.branching, draft.id is not None
         run_id, scope = place.run_id, place.scope
-        if branching is None:
-            base = cursor.bases.get(scope)
-            if base is None or draft.lineage.checkpoint_id not in (None, base.header.id):
-                base = find_base(
-                    cursor,
-                    draft,
-                    self.reader,
-                    self._unconfirmed,
-                    group.unsent,
-                    known_id=self._known.get((run_id, scope)),
-                    held=run_id in self.epochs,
-                )
-            reused = draft.id is not None
-        else:
+        if branching is not None:
             place, reused = branching.place(cursor, draft, self.reader)
-            base = branching.base(cursor, draft, self.reader)
-        usable = base is not None and base.form == draft.form and not draft.force_keyframe
-        delta = base if usable else None
-        values, patch, state = draft.values, None, None
-        if delta is not None:
-            if branching is not None:
-                # Where keys come and go, those that stay must not move: it would be a new state.
-                values = {key: values[key] for key in delta.base.values if key in values} | values
-            patch, made = changes(delta.base, values, draft.natures)
-            same = patch is None and not request.force and _same_place(delta.header, draft)
-            if same and self._is_there(delta.header, group):
-                outcome.header = delta.header
-                cursor.bases[scope] = delta
-                return
-            weight = delta.chain_weight + max(len(patch or b""), LIGHTEST_DELTA)
-            long = weight > _SHORT_CHAIN and weight > _KEYFRAME_FACTOR * delta.key_weight
-            if long or delta.deltas >= self._most_deltas - 1 or run_id in self.reader.damaged_runs:
-                delta = None
-        written = base.written if base is not None and usable else {}
-        changed = made.changed if usable else dict.fromkeys(values, False)
-        if delta is None:
-            state, made = whole(values, draft.natures)
+        content = self._content(cursor, draft, request, group)
+        base, delta, state = content.base, content.delta, content.state
+        if base is not None and content.is_known:
+            outcome.header = base.header
+            cursor.bases[scope] = base
+            return
         if self._sealer.keys is not None:
             self._give_key(cursor, run_id, place.name, group, records)
         name = place.name or cursor.name
         extra = draft.extra(state is not None) if draft.extra is not None else None
-        text = checkpoint_body(draft.form, state, patch, extra, written)
+        text = checkpoint_body(draft.form, state, content.patch, extra, content.written)
         schema = draft.schema
         if schema is None:
             schema = migrations.latest(name) if name in migrations.by_name else 0
@@ -425,7 +417,7 @@ class Journal:
             tags=place.tags,
             fingerprint=draft.fingerprint,
             schema=schema,
-            size=made.size,
+            size=content.after.size,
             epoch=self.epochs.get(run_id, 0),
             prev=cursor.digest,
         )
@@ -435,20 +427,14 @@ class Journal:
             if len(cursor.bases) >= _SCOPES_REMEMBERED:
                 del cursor.bases[next(iter(cursor.bases))]
         cursor.name = name
+        if delta is not None:
+            weight = delta.chain_weight + max(len(text), LIGHTEST_DELTA)
+            chain = delta.key_seq, delta.key_weight, weight, delta.deltas + 1
+        else:
+            chain = header.seq, len(state or b"") + len(extra or b""), 0, 0
+        written = after_change(content.written, content.changed, header.seq)
         cursor.bases[scope] = DeltaBase(
-            header,
-            draft.form,
-            made,
-            key_seq=delta.key_seq if delta is not None else header.seq,
-            key_weight=(
-                delta.key_weight if delta is not None else len(state or b"") + len(extra or b"")
-            ),
-            chain_weight=(
-                delta.chain_weight + max(len(text), LIGHTEST_DELTA) if delta is not None else 0
-            ),
-            deltas=delta.deltas + 1 if delta is not None else 0,
-            written=after_change(written, changed, header.seq),
-            lineage=draft.lineage,
+            header, draft.form, content.after, *chain, written, draft.lineage
         )
         if delta is None and not scope:
             group.keyframes.append(run_id)
@@ -459,6 +445,44 @@ class Journal:
                 for old in self.storage.find(header.id)
                 if (old.run_id, old.scope, old.id) == (header.run_id, scope, header.id)
             ]
+
+    def _content(
+        self, cursor: Cursor, draft: CheckpointDraft, request: Request, group: _Group
+    ) -> _Content:
+        """Compare a state with the one it came from, and choose between delta and keyframe."""
+        branching, values = draft.branching, draft.values
+        run_id, scope = draft.place.run_id, draft.place.scope
+        if branching is not None:
+            base = branching.base(cursor, draft, self.reader)
+        else:
+            base = cursor.bases.get(scope)
+            if base is None or draft.lineage.checkpoint_id not in (None, base.header.id):
+                base = find_base(
+                    cursor,
+                    draft,
+                    self.reader,
+                    self._unconfirmed,
+                    group.unsent,
+                    known_id=self._known.get((run_id, scope)),
+                    held=run_id in self.epochs,
+                )
+        if base is None or base.form != draft.form or draft.force_keyframe:
+            state, after = whole(values, draft.natures)
+            return _Content(base, None, state, None, after, {}, dict.fromkeys(values, False))
+        if branching is not None:
+            # Where keys come and go, those that stay must not move: it would be a new state.
+            values = {key: values[key] for key in base.base.values if key in values} | values
+        patch, after = changes(base.base, values, draft.natures)
+        same = patch is None and not request.force and _same_place(base.header, draft)
+        if same and self._is_there(base.header, group):
+            return _Content(base, base, None, None, after, {}, {}, is_known=True)
+        weight = base.chain_weight + max(len(patch or b""), LIGHTEST_DELTA)
+        long = weight > _SHORT_CHAIN and weight > _KEYFRAME_FACTOR * base.key_weight
+        if long or base.deltas >= self._most_deltas - 1 or run_id in self.reader.damaged_runs:
+            changed = after.changed
+            state, after = whole(values, draft.natures)
+            return _Content(base, None, state, patch, after, base.written, changed)
+        return _Content(base, base, None, patch, after, base.written, after.changed)
 
     def _notes(
         self, cursor: Cursor, request: Request, group: _Group, records: list[Record]
