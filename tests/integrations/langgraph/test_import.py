@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
@@ -92,7 +93,7 @@ def test_an_import_that_was_interrupted_goes_on(source: Path, tmp_path: Path) ->
 def test_a_difference_between_the_two_sides_is_told(source: Path, tmp_path: Path) -> None:
     with HoldfastSaver(f"sqlite:///{tmp_path}/ours.db") as saver:
         list(import_threads("sqlite", str(source), saver))
-        with sqlite3.connect(source) as database:
+        with closing(sqlite3.connect(source)) as database, database:
             database.execute("DELETE FROM writes WHERE thread_id = 'a'")
         with pytest.raises(CorruptError, match="differs from the source"):
             list(import_threads("sqlite", str(source), saver))

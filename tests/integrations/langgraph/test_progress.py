@@ -7,9 +7,11 @@ from itertools import pairwise
 from typing import Annotated, Any, TypedDict
 
 import pytest
+from langgraph.checkpoint.base.id import uuid6
 from langgraph.func import entrypoint
 from langgraph.graph import END, START, StateGraph
-from langgraph.types import Command, Send, interrupt
+from langgraph.types import Command, Interrupt, Send, interrupt
+from tests.integrations.langgraph.conftest import Side, id_of, thread
 
 import holdfast
 from holdfast.integrations.langgraph.saver import HoldfastSaver
@@ -151,6 +153,41 @@ def test_a_question_that_was_answered_from_outside_resumes_the_graph(address: st
             graph.invoke(None, THREAD, durability="sync")
         assert graph.get_state(THREAD).values == {"log": ["one", "two"]}
         assert _status(saver) == "completed"
+
+
+async def test_a_question_that_overtook_its_checkpoint_is_pending(side: Side) -> None:
+    """LangGraph saves both in the background, in whichever order its threads get to it."""
+    first = await side.step(thread(), {"log": []})
+    later = thread(id=str(uuid6()))
+    asked = [("__interrupt__", (Interrupt("publish?", id="q"),))]
+    await side("put_writes", later, asked, "task", "~__pregel_pull, ask")
+    await side.step(first, {"log": ["asks"]}, id=id_of(later), step=1)
+    manager = side.saver.manager
+    for run_id in (None, "t"):
+        (waiting,) = holdfast.pending(run_id, storage=manager)
+        assert (waiting.id, waiting.question, waiting.node) == ("q", "publish?", "ask")
+    holdfast.answer("t", "q", "yes", storage=manager)
+    assert holdfast.pending(storage=manager) == []
+    found = await side("get_tuple", thread())
+    assert ("task", "__resume__", ["yes"]) in found.pending_writes
+    await side.step(later, {"log": ["asks", "yes"]}, step=2)
+    assert holdfast.pending("t", storage=manager) == []
+
+
+@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+def test_a_question_is_answered_from_outside_in_any_durability(
+    address: str, durability: Any
+) -> None:
+    with HoldfastSaver(address) as saver:
+        graph = _graph(saver, one=_write("1"), ask=_ask)
+        for number in range(10):
+            config: Any = {"configurable": {"thread_id": f"t{number}"}}
+            graph.invoke({"log": []}, config, durability=durability)
+            (asked,) = holdfast.pending(f"t{number}", storage=saver.manager)
+            holdfast.answer(f"t{number}", asked.id, "yes", storage=saver.manager)
+            assert holdfast.pending(f"t{number}", storage=saver.manager) == []
+            graph.invoke(None, config, durability=durability)
+            assert graph.get_state(config).values == {"log": ["1", "answer yes"]}
 
 
 def test_an_answer_from_outside_follows_one_given_to_langgraph(address: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -83,11 +83,13 @@ def save_draft(
     *,
     force: bool = False,
     notes: Sequence[Note] = (),
+    notes_for: Callable[[Header], Sequence[Note]] | None = None,
     new_run: bool = False,
     asked: bool = False,
 ) -> Steps[Header | None]:
     """Save a draft and notes in one commit; None if a failure was only warned of.
 
+    *notes_for* adds notes when the checkpoint's turn has come, and may be asked again.
     Hooks are shown *state*, or one made from the draft, before and after; not before if they were
     *asked* already. With *new_run* the run must not exist yet, and retention drops nothing: what
     it was forked from stays until someone saves.
@@ -108,6 +110,7 @@ def save_draft(
         draft=draft,
         force=force,
         notes=notes,
+        notes_for=notes_for,
         hide=retention.hide if retention.active and not new_run else None,
         new_run=new_run,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,7 +12,7 @@ from langgraph.checkpoint.base import CheckpointTuple, DeltaChannelHistory, Pend
 from holdfast.checkpoint import operations
 from holdfast.checkpoint.journal import CheckpointDraft, Note
 from holdfast.checkpoint.operations import Engine, Steps, Work
-from holdfast.core.records import check_run_id
+from holdfast.core.records import Header, check_run_id
 from holdfast.core.state import Lineage, Place, State
 from holdfast.core.values import Items, Lazy, Nature
 from holdfast.errors import UsageError
@@ -43,6 +43,7 @@ DELTA_CHANNELS = "counters_since_delta_snapshot"
 
 Read = Callable[[bytes | Items], Any]
 _BRANCHING = SortedBranches(by_id)
+_MOST_EARLY = 256
 
 
 class Threads:
@@ -52,6 +53,12 @@ class Threads:
         self._engine = engine
         self._name = name
         self.reading = ThreadReading(engine, name)
+        self._early: dict[tuple[str, str | None], tuple[Note, ...]] = {}
+        """Questions to checkpoints that were not stored yet when the question was.
+
+        LangGraph saves in the background, and what a task asks may overtake the checkpoint that
+        the task began at. A question waits if it follows its checkpoint: it is stored again.
+        """
 
     def put(
         self,
@@ -92,8 +99,19 @@ class Threads:
             branching=SortedBranches(by_id, fast_forward_only),
             stored=stored,
         )
-        named = tuple(msgspec.structs.replace(note, name=self._name) for note in notes)
-        yield from self.save(draft, texts, said, named)
+        asked = address.thread_id, checkpoint_id
+        yield from self.save(
+            draft,
+            texts,
+            said,
+            self._named(notes),
+            notes_for=lambda header: self._early.get(asked, ()) if not header.scope else (),
+        )
+        if not address.scope:
+            self._early.pop(asked, None)
+
+    def _named(self, notes: Iterable[Note]) -> tuple[Note, ...]:
+        return tuple(msgspec.structs.replace(note, name=self._name) for note in notes)
 
     def save(
         self,
@@ -101,6 +119,7 @@ class Threads:
         texts: Mapping[str, bytes | Items],
         said: bytes,
         notes: tuple[Note, ...] = (),
+        notes_for: Callable[[Header], Sequence[Note]] | None = None,
     ) -> Steps[None]:
         """Save what stands for a checkpoint, and notes, in one commit."""
         shown = None
@@ -108,7 +127,7 @@ class Threads:
             whole = {key: joined(text) for key, text in texts.items()}
             shown = State.restore(whole, draft.place, datetime.now(UTC), None)
         header = yield from operations.save_draft(
-            self._engine, draft, shown, force=True, notes=notes
+            self._engine, draft, shown, force=True, notes=notes, notes_for=notes_for
         )
         # No header: the save failed and the manager only warned. A hook may have changed the state.
         if header is not None and shown is None:
@@ -133,12 +152,22 @@ class Threads:
         """Save writes to a checkpoint, perhaps a later one, and the questions in them."""
         thread_id = check_run_id(address.thread_id, "thread_id")
         stored = [(channel, text) for (channel, _), text in zip(writes, texts, strict=True)]
-        notes = [note_of(address, stored, task, path)]
+        notes = self._named([note_of(address, stored, task, path)])
         if asks(address, writes):
-            before = yield Work(lambda: self.reading.asked(address, task, read))
-            notes += question_notes(address, writes, path, before)
-        named = tuple(msgspec.structs.replace(note, name=self._name) for note in notes)
-        yield from operations.append_notes(self._engine, thread_id, named)
+            before, there = yield Work(
+                lambda: (self.reading.asked(address, task, read), self.reading.find(address))
+            )
+            questions = self._named(question_notes(address, writes, path, before))
+            if there is None:
+                self._keep_early(address, questions)
+            notes += questions
+        yield from operations.append_notes(self._engine, thread_id, notes)
+
+    def _keep_early(self, address: Address, questions: tuple[Note, ...]) -> None:
+        key = address.thread_id, address.checkpoint_id
+        self._early[key] = (*self._early.get(key, ()), *questions)
+        if len(self._early) > _MOST_EARLY:
+            self._early.pop(next(iter(self._early)), None)
 
     def get(self, address: Address, read: Read) -> Steps[CheckpointTuple | None]:
         """The checkpoint that *address* names, or the newest."""
