@@ -449,7 +449,7 @@ class Journal:
     def _content(
         self, cursor: Cursor, draft: CheckpointDraft, request: Request, group: _Group
     ) -> _Content:
-        """Compare a state with the one it came from, and choose between delta and keyframe."""
+        """Compare a state with the one it came from; choose delta or keyframe."""
         branching, values = draft.branching, draft.values
         run_id, scope = draft.place.run_id, draft.place.scope
         if branching is not None:
