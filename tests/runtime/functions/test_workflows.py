@@ -369,6 +369,19 @@ def test_old_runs_finish_on_the_version_they_began_with(db: str, calls: Calls) -
         other_3.resume("o", storage=db)
 
 
+def test_of_two_functions_with_one_name_the_one_that_is_run_is_called(db: str) -> None:
+    @workflow(name="total")
+    def plain(price: int) -> int:
+        return price
+
+    @workflow(name="total")
+    def taxed(price: int) -> int:
+        return price + 20
+
+    assert plain.run(100, run_id="plain", storage=db).value == 100
+    assert taxed.run(100, run_id="taxed", storage=db).value == 120
+
+
 def test_children_are_recorded_with_their_calls(db: str, calls: Calls) -> None:
     @step(in_doubt="retry")
     def work(what: str) -> Any:

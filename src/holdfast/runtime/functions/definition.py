@@ -406,7 +406,8 @@ class _Definition(ABC, Generic[P, R, Ended, Handle]):
     def _call(self, execution: FunctionRun) -> Any:
         """Call the function of the version that the run began with."""
         versions = _versions[self.name, self.function.__module__]
-        began = versions.get(execution.version)
+        # Another function of the module may have taken the same name and version.
+        began = self if execution.version == self.version else versions.get(execution.version)
         if began is None:
             there = ", ".join(map(str, sorted(versions)))
             raise ShapeError(
