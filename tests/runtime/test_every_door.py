@@ -120,6 +120,31 @@ async def test_a_run_is_resumed_by_its_id(make: Callable[[MemoryStorage], Door])
 
 
 @pytest.mark.parametrize("make", DOORS)
+async def test_a_loop_does_not_take_the_run_of_another_door(
+    make: Callable[[MemoryStorage], Door],
+) -> None:
+    storage = MemoryStorage()
+    door = make(storage)
+    await door.begin("r")
+    with CheckpointManager(storage) as saved:
+        listed = saved.list_checkpoints("r")
+        begun = saved.fork_from_checkpoint(listed[-1].checkpoint_id, "begun")
+        before = len(saved.list_checkpoints("begun"))
+    for run_id in ("r", "begun"):
+        said = f"run '{run_id}' (is of|holds)"
+        with (
+            pytest.raises(UsageError, match=said) as refused,
+            holdfast.run(run_id, storage=storage) as run,
+        ):
+            run.checkpoint(wrong=True)
+        assert "resume it with" in refused.value.hint
+    with CheckpointManager(storage) as saved:
+        assert len(saved.list_checkpoints("begun")) == before
+    assert begun.run_id is not None
+    assert (await door.resume(begun.run_id)).status == "completed"
+
+
+@pytest.mark.parametrize("make", DOORS)
 async def test_a_fork_of_any_checkpoint_completes(make: Callable[[MemoryStorage], Door]) -> None:
     storage = MemoryStorage()
     door = make(storage)

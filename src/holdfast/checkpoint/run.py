@@ -36,8 +36,8 @@ from holdfast.checkpoint.manager import CheckpointManager, await_uncancelled
 from holdfast.checkpoint.open_run import OpenRun
 from holdfast.checkpoint.run_body import LoopProgress, RunContext, other_items, under
 from holdfast.core.policy import Clockwork, Triggers, check_above_zero
-from holdfast.core.records import check_run_id, digest_of
-from holdfast.core.state import NO_METADATA, Place, read_metadata
+from holdfast.core.records import Header, check_run_id, digest_of
+from holdfast.core.state import NO_METADATA, Place, State, read_metadata
 from holdfast.errors import EncodeError, Interrupted, StorageError, UsageError
 from holdfast.storage.base import Storage
 
@@ -417,6 +417,7 @@ class Run:
         if found is not None:
             state = opened.load()
             assert state is not None
+            _check_of_a_loop(state, found[1])
             self.state = state.to_dict()
             self.step, self.name = state.step, state.name or self.name
             self.checkpoint_id = state.checkpoint_id
@@ -566,6 +567,21 @@ class Each(Generic[T]):
 
     def __aiter__(self) -> AsyncIterator[T]:
         return self._run._each_async(self._items)
+
+
+def _check_of_a_loop(state: State, newest: Header) -> None:
+    """Raise a `UsageError` if a graph, a fleet or a workflow executes the run."""
+    if newest.fingerprint is not None:
+        owner, resumes = "a graph or a fleet", "what began it"
+    elif {"workflow", "version", "arguments"} <= {*state} and state["workflow"] == state.name:
+        owner, resumes = f"workflow {state.name!r}", f"{state.name}.resume({state.run_id!r})"
+    else:
+        return
+    raise UsageError(
+        f"run {state.run_id!r} is of {owner}",
+        hint=f"resume it with {resumes}, or choose another run id",
+        run_id=state.run_id,
+    )
 
 
 def _ending(error: BaseException) -> tuple[str, str]:
