@@ -122,6 +122,31 @@ def test_a_workflow_that_fails_again_is_no_defect_of_ours(shop: Path) -> None:
     assert "defect" not in err
 
 
+def test_a_workflow_whose_code_changed_says_what_helps(shop: Path) -> None:
+    code = """
+import holdfast
+
+@holdfast.step(in_doubt="retry")
+def {step}() -> str:
+    return "done"
+
+@holdfast.workflow
+def job() -> str:
+    {step}()
+    return holdfast.wait_for("approval")
+"""
+    Path("job_before.py").write_text(code.format(step="fetch"))
+    Path("job_after.py").write_text(code.format(step="load"))
+    program = (
+        "import job_before; job_before.job.run(run_id='r', storage='sqlite:///app.db', wait=False)"
+    )
+    subprocess.run([sys.executable, "-c", program], cwd=shop, check=True)
+    on_shop("answer", "r", "Ann")
+    exit_code, _out, err = on_shop("resume", "r", "--entry", "job_after:job")
+    assert exit_code == 8 and "the code now calls 'load' there" in err
+    assert "patched(" in err and "--force" not in err
+
+
 def test_a_module_that_fails_on_import_is_named(shop: Path) -> None:
     assert start(shop) == 1  # parked
     (shop / "shop_app.py").write_text("nothing_of_that_name()")

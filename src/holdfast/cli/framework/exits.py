@@ -83,7 +83,7 @@ def help_for(error: errors.HoldfastError) -> str:
             return f"wait for it, or follow it: holdfast watch {error.facts.get('run_id', 'RUN')}"
         case errors.StorageUnavailableError():
             return error.hint or "try again in a moment; holdfast doctor says what is in use"
-        case errors.ShapeError():
+        case errors.ShapeError() if "force=True" in error.hint:
             return "--force resumes all the same; else raise the graph's version and migrate"
         case errors.NotFoundError() if "checkpoint_id" in error.facts:
             return "holdfast log RUN lists the checkpoints there are"

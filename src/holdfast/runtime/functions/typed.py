@@ -55,7 +55,10 @@ class Typed:
                 if name in arguments:
                     bound.arguments[name] = self._read(name, arguments[name])
         except msgspec.ValidationError as error:
-            raise ShapeError(f"the stored arguments of {self._name} do not fit: {error}") from error
+            raise ShapeError(
+                f"the stored arguments of {self._name} do not fit: {error}",
+                hint="keep the parameters that the run began with, or begin a new run",
+            ) from error
         return bound.args, bound.kwargs
 
     def read(self, value: Any) -> Any:
