@@ -92,8 +92,10 @@ def test_queue_pauses_and_limits(url: str, storage: SQLiteStorage) -> None:
     assert "2 at a time, 100 in 60 s" in told
     call("queue", "limit", "mail", "--rate", "0", "-s", url)
     assert storage.settings_of("mail") == QueueSettings(concurrency=2, period=60)
+    told = call("queue", "limit", "mail", "--attempts", "3", "-s", url).out
+    assert told == "mail: 2 at a time, 3 attempts\n"
+    assert "3 attempts" in call("queue", "-s", url).out
     assert call("queue", "limit", "mail", "-s", url).code == 2
-    assert call("queue", "paus", "mail", "-s", url).code == 2
     assert call("queue", "show", "gone", "-s", url).code == 4
 
 

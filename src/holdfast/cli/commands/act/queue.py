@@ -196,6 +196,8 @@ def _limit_text(settings: QueueSettings) -> str:
         told.append(f"{settings.key_concurrency} of a key")
     if settings.rate is not None:
         told.append(f"{settings.rate} in {settings.period:g} s")
+    if settings.attempts != QueueSettings().attempts:
+        told.append(f"{settings.attempts} {'attempt' if settings.attempts == 1 else 'attempts'}")
     return ", ".join(told)
 
 
