@@ -79,6 +79,7 @@ def test_queue_cancels(url: str, storage: SQLiteStorage) -> None:
     assert call("queue", "cancel", "a", "-s", url, "--json").json()["runs"] == ["a"]
     entry = storage.entry_of("a")
     assert entry is not None and (entry.state, entry.cancelled) == ("ready", True)
+    assert "ready, cancelled" in call("queue", "show", "default", "-s", url).out
     assert call("queue", "cancel", "gone", "-s", url).code == 4
     assert call("queue", "cancel", "-s", url).code == 2
 
@@ -97,6 +98,13 @@ def test_queue_pauses_and_limits(url: str, storage: SQLiteStorage) -> None:
     assert "3 attempts" in call("queue", "-s", url).out
     assert call("queue", "limit", "mail", "-s", url).code == 2
     assert call("queue", "show", "gone", "-s", url).code == 4
+
+
+def test_an_unknown_action_is_not_called_a_queue(url: str, storage: SQLiteStorage) -> None:
+    result = call("queue", "paus", "mail", "-s", url)
+    assert (result.code, result.out) == (2, "")
+    assert "queue has no action 'paus' (did you mean pause?" in result.err
+    assert call("queue", "dead", "-s", url).err == "there are no dead letters\n"
 
 
 def test_queues_are_made_again_from_the_journal(url: str, storage: SQLiteStorage) -> None:

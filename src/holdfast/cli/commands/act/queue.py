@@ -135,7 +135,8 @@ def queue(
     }
     if action not in actions:
         raise UsageError(
-            f"there is no queue {action!r}", hint=f"{nearest(action, actions)}holdfast queue --help"
+            f"queue has no action {action!r}",
+            hint=f"{nearest(action, actions)}holdfast queue --help",
         )
     actions[action]()
 
@@ -219,7 +220,7 @@ def _show(cli: ui.Cli, name: str, state: str | None, limit: int) -> None:
     )
     cli.give(document, lambda: _entries(document))
     if cli.for_people and not found:
-        cli.say("no run is there")
+        cli.say(f"there are no {'dead letters' if state == 'dead' else 'such runs'}")
 
 
 def _entries(document: QueueDocument) -> Iterator[object]:
@@ -228,7 +229,7 @@ def _entries(document: QueueDocument) -> Iterator[object]:
     yield ui.Table.of(
         document.runs,
         ui.Column("run", lambda one: ui.Cell(one.run_id, "bold"), gives=True, rank=3),
-        ui.Column("state", lambda one: ui.Cell(one.state, "red" if one.state == "dead" else "")),
+        ui.Column("state", lambda one: ui.Cell(_state(one), "red" if one.state == "dead" else "")),
         ui.Column("code", lambda one: one.target, gives=True, rank=1),
         ui.Column("priority"),
         ui.Column("key", gives=True),
@@ -236,6 +237,11 @@ def _entries(document: QueueDocument) -> Iterator[object]:
         ui.Column("due", lambda one: ui.when(one.due) if one.due is not None else ""),
         ui.Column("reason", gives=True, enough=24),
     )
+
+
+def _state(run: QueueRun) -> str:
+    """The state of a run; one that ends at its next step is said to be cancelled."""
+    return f"{run.state}, cancelled" if run.cancelled and run.state != "cancelled" else run.state
 
 
 def _workers(cli: ui.Cli) -> None:
