@@ -136,5 +136,19 @@ def test_wrong_schedules_are_refused() -> None:
         holdfast.schedule("99 * * * *", jobs.doubled, [1])
     with pytest.raises(UsageError, match="time zone"):
         holdfast.schedule("0 3 * * *", jobs.doubled, [1], timezone="Mars/Base")
+    with pytest.raises(UsageError, match=r"did you mean Europe/Oslo\?"):
+        holdfast.schedule("0 3 * * *", jobs.doubled, [1], timezone="Europe/Olso")
     with pytest.raises(UsageError, match="missed"):
         holdfast.schedule("0 3 * * *", jobs.doubled, [1], missed="never")  # type: ignore[arg-type]
+
+
+def test_arguments_that_do_not_fit_are_refused_where_the_schedule_is_declared() -> None:
+    with pytest.raises(UsageError, match="missing a required argument"):
+        holdfast.schedule("0 3 * * *", jobs.doubled)
+    with pytest.raises(UsageError, match="Expected `array`"):
+        holdfast.schedule("0 3 * * *", jobs.doubled, 5)
+    with pytest.raises(UsageError, match="unexpected keyword argument 'prority'"):
+        holdfast.schedule("0 3 * * *", jobs.doubled, [1], prority=5)
+    with pytest.raises(UsageError, match="run_id= and idempotency_key="):
+        holdfast.schedule("0 3 * * *", jobs.doubled, [1], idempotency_key="night")
+    holdfast.schedule("0 3 * * *", jobs.doubled, [1], key="tenant-7", delay=60)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import islice, takewhile
 from typing import Any, Literal
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from holdfast.checkpoint.journal import Note
 from holdfast.checkpoint.manager import CheckpointManager
@@ -19,6 +19,7 @@ from holdfast.core.state import Lineage, Place
 from holdfast.errors import ConflictError, UsageError
 from holdfast.lazy import extra
 from holdfast.runtime.functions import AsyncWorkflow, Workflow
+from holdfast.storage.addresses import nearest
 from holdfast.storage.base import RecordQuery
 
 _FIRED = "fired"
@@ -51,8 +52,12 @@ class Schedule:
         self._start = start
         try:
             self._zone = ZoneInfo(timezone)
-        except (ZoneInfoNotFoundError, ValueError) as error:
-            raise UsageError(f"there is no time zone {timezone!r}: {error}") from None
+        except (ZoneInfoNotFoundError, ValueError):
+            near = nearest(timezone, available_timezones())
+            raise UsageError(
+                f"there is no time zone {timezone!r}",
+                hint=f"{near}names are as in Europe/Oslo; pip install tzdata if there are none",
+            ) from None
         if next(self._slots(datetime.now(UTC)), None) is None:
             raise UsageError(f"{cron!r} names no time in the next 50 years")
 
@@ -163,13 +168,15 @@ def schedule(
 
     Keep it in a variable of a module that workers serve: each of them begins what is due, and the
     run's id follows from the time, so that there is one run for each however many workers there
-    are. After a time without workers, *missed* says what begins: the ``last`` slot, ``all`` of
-    them (100 at a time), or none (``skip``). The name of the schedule is the workflow's unless
-    *name* is given; *timezone* is that of the expression.
+    are. Arguments that do not fit the workflow are refused here. After a time without workers,
+    *missed* says what begins: the ``last`` slot, ``all`` of them (100 at a time), or none
+    (``skip``). The name of the schedule is the workflow's unless *name* is given; *timezone* is
+    that of the expression.
     """
     if not isinstance(workflow, Workflow | AsyncWorkflow):
         raise UsageError(
             f"{workflow!r} cannot be scheduled", hint="give a function with @holdfast.workflow"
         )
+    workflow.check_start(*args, queue=queue, priority=priority, **kwargs)
     start = partial(workflow.start, *args, queue=queue, priority=priority, **kwargs)
     return Schedule(cron, workflow, start, name or workflow.name, missed, timezone)

@@ -316,6 +316,13 @@ class _Definition(ABC, Generic[P, R, Ended, Handle]):
         )
         return self._submitted(submit)
 
+    def check_start(self, *args: Any, **kwargs: Any) -> None:
+        """Raise an error if `start` with a run id would refuse these arguments."""
+        options: Any = {name: kwargs.pop(name) for name in _START_OPTIONS if name in kwargs}
+        QueueOptions(run_id=self.name, **options)
+        for name, value in self._bind_queued(args, kwargs).items():
+            self._typed.storable(value, name)
+
     def stream(
         self,
         *args: Any,
@@ -388,13 +395,7 @@ class _Definition(ABC, Generic[P, R, Ended, Handle]):
     ) -> RunHandle[Any]:
         """Save the run with its arguments in a queue, and give a handle."""
         options = QueueOptions(**wanted)
-        taken = [name for name in _START_OPTIONS if name in self._typed.signature.parameters]
-        if taken:
-            raise UsageError(
-                f"workflow {self.name!r} has a parameter {taken[0]!r}, which start() takes itself",
-                hint="choose another name for it",
-            )
-        arguments = self._typed.bind(args, kwargs)
+        arguments = self._bind_queued(args, kwargs)
         where = self.storage if storage is None else storage
         run_id = options.id_for(self.name)
         entry = self.entry_point
@@ -402,6 +403,16 @@ class _Definition(ABC, Generic[P, R, Ended, Handle]):
         if not begin_queued(where, draft, entry, self.version, options):
             check_begun(self.name, self._typed, run_id, arguments, where)
         return RunHandle(run_id, where, partial(_look, self))
+
+    def _bind_queued(self, args: Any, kwargs: Any) -> dict[str, Any]:
+        """The arguments by parameter; a `UsageError` if a queue cannot take them."""
+        taken = [name for name in _START_OPTIONS if name in self._typed.signature.parameters]
+        if taken:
+            raise UsageError(
+                f"workflow {self.name!r} has a parameter {taken[0]!r}, which start() takes itself",
+                hint="choose another name for it",
+            )
+        return self._typed.bind(args, kwargs)
 
     def _call(self, execution: FunctionRun) -> Any:
         """Call the function of the version that the run began with."""
