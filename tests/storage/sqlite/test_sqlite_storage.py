@@ -707,15 +707,17 @@ class TestErrors:
         with pytest.raises(UsageError):
             SQLiteStorage(name)
 
+    def test_a_directory_is_refused_with_the_address_of_a_file_in_it(self, tmp_path: Path) -> None:
+        with pytest.raises(UsageError, match=f"{tmp_path} is a directory") as refused:
+            SQLiteStorage(tmp_path)
+        assert refused.value.hint == f"name a file in it: sqlite:///{tmp_path}/runs.db"
+        assert refused.value.path == str(tmp_path)
+        assert not [*tmp_path.iterdir()]
+
     def test_a_negative_timeout_is_refused(self, path: Path) -> None:
         with pytest.raises(UsageError):
             SQLiteStorage(path, busy_timeout=-1)
         assert not path.exists()
-
-    def test_a_directory_in_the_way_is_named(self, tmp_path: Path) -> None:
-        with pytest.raises(StorageError, match="directory") as caught:
-            SQLiteStorage(tmp_path)
-        assert caught.value.path == str(tmp_path)
 
     def test_a_file_where_a_directory_is_needed_is_named(self, tmp_path: Path) -> None:
         (tmp_path / "file").touch()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from contextlib import suppress
 from pathlib import Path
 
 import apsw
 
-from holdfast.errors import CorruptError, SchemaError, StorageError
+from holdfast.errors import CorruptError, SchemaError, StorageError, UsageError
 from holdfast.storage.sqlite.page_checksums import PAGE, RESERVED, peek
 
 _APPLICATION = 0x484F4C44
@@ -100,7 +99,11 @@ END;
 def make_file(path: Path) -> None:
     """See that there is a file, if only an empty one."""
     if path.is_dir():
-        raise IsADirectoryError(errno.EISDIR, "it is a directory", str(path))
+        raise UsageError(
+            f"{path} is a directory",
+            hint=f"name a file in it: sqlite:///{path / 'runs.db'}",
+            path=str(path),
+        )
     if _make_directory(path.parent):
         _make(path.parent / ".gitignore", b"*\n")
     _make(path, b"")
