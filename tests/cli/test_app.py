@@ -60,6 +60,24 @@ def test_an_unknown_command_is_told_with_the_nearest() -> None:
     assert "did you mean runs?" in result.err
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ["--sotrage", "sqlite:///runs.db", "runs"],
+            "'--sotrage' before the command (did you mean",
+        ),
+        (["-n", "5", "runs"], "'-n' before the command (options of a command follow it"),
+    ],
+)
+def test_the_value_of_an_unknown_option_is_not_called_a_command(
+    words: list[str], said: str
+) -> None:
+    result = call(*words)
+    assert (result.code, result.out) == (2, "")
+    assert said in result.err
+
+
 def test_options_may_stand_before_or_after_the_command(database: Path) -> None:
     url = f"sqlite:///{database}"
     told = call("-s", url, "--json", "runs").out

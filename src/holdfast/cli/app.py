@@ -86,6 +86,9 @@ COMMANDS = {
 }
 
 _FIRST = ("demo", "runs", "log", "show", "resume", "status")
+_OPTIONS = (
+    *("-s", "--storage", "--json", "--jsonl", "--no-color", "--debug", "--version", "-h", "--help"),
+)
 _HELP = """\
 Usage: holdfast [OPTIONS] COMMAND [ARGUMENTS]
 
@@ -139,6 +142,8 @@ def _run(words: list[str], terminal: Terminal) -> int:
     options, name, rest = _split(words)
     if name is None:
         return _without_command(options, terminal)
+    if name not in COMMANDS and options:
+        _check_option(options[-1])
     code = load(name)([*options, *rest], terminal)
     terminal.stdout.flush()
     return code
@@ -150,6 +155,17 @@ def _split(words: list[str]) -> tuple[list[str], str | None, list[str]]:
     while at < len(words) and words[at].startswith("-"):
         at += 2 if words[at] in ("-s", "--storage") else 1
     return words[:at], words[at] if at < len(words) else None, words[at + 1 :]
+
+
+def _check_option(word: str) -> None:
+    """Raise a `UsageError` if *word* is no option; what follows it is then no command."""
+    option = word.partition("=")[0]
+    if option not in _OPTIONS:
+        from holdfast.errors import UsageError
+        from holdfast.storage.addresses import nearest
+
+        hint = f"{nearest(option, _OPTIONS)}options of a command follow it; holdfast --help"
+        raise UsageError(f"there is no option {plain(option)!r} before the command", hint=hint)
 
 
 def _without_command(options: list[str], terminal: Terminal) -> int:
