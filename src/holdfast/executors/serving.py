@@ -15,6 +15,7 @@ from holdfast.runtime.fleet import Fleet
 from holdfast.runtime.functions import AsyncWorkflow, Workflow
 from holdfast.runtime.graph import StateGraph
 from holdfast.runtime.resume import load_module, load_object, load_resumable
+from holdfast.storage.addresses import nearest
 
 
 class Served(msgspec.Struct, frozen=True):
@@ -66,7 +67,16 @@ def _of_module(name: str) -> list[Served]:
 def _of_object(name: str) -> list[Served]:
     found = load_object(name)
     if found is None:
-        raise NotFoundError(f"there is no {name}", hint="write module:name")
+        module, _, variable = name.partition(":")
+        known = [*dict.fromkeys(one.entry_point.partition(":")[2] for one in _of_module(module))]
+        near = nearest(variable, known)
+        hint = f"{near}it has: {', '.join(known)}" if known else "it has nothing to serve"
+        raise NotFoundError(f"module {module} has no {variable!r}", hint=hint)
+    if isinstance(found, Schedule):
+        module = name.partition(":")[0]
+        raise UsageError(
+            f"{name} is a schedule", hint=f"serve its module: holdfast worker {module}"
+        )
     if isinstance(found, Workflow | AsyncWorkflow | StateGraph | Agent | Fleet):
         return _versions(found, name)
     made = load_resumable(name)

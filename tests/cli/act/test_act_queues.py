@@ -119,9 +119,21 @@ def test_queues_are_made_again_from_the_journal(url: str, storage: SQLiteStorage
     assert facts[0] == facts[1]
 
 
-def test_a_worker_without_its_code_makes_no_storage(url: str, tmp_path: Path) -> None:
+def test_a_worker_without_its_code_makes_no_storage(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "schedules_app.py").write_text(
+        "import holdfast\nfrom tests.executors import jobs\n"
+        "nightly = holdfast.schedule('0 3 * * *', jobs.doubled, [1])\n"
+    )
     for words, said in (
         (("no_such_module",), "cannot be imported"),
+        (("jobs.py",), "jobs.py is a file (name its module: jobs)"),
+        (("./app/jobs.py",), "(name its module: app.jobs)"),
+        ((f"{JOBS}:doubeld",), f"module {JOBS} has no 'doubeld' (did you mean doubled? it has: "),
+        (("schedules_app:nightly",), "serve its module: holdfast worker schedules_app"),
         ((JOBS, "--listen", "here"), "--listen is 'here'"),
     ):
         done = call("worker", *words, "-s", url)

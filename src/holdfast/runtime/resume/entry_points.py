@@ -123,6 +123,9 @@ def load_resumable(entry_point: str) -> Resumable:
 
 def load_module(name: str, what: str, **facts: Any) -> ModuleType:
     """Import a module; an error calls it *what*, and has these *facts*."""
+    if name.endswith(".py"):
+        module = name.removesuffix(".py").removeprefix("./").replace("/", ".")
+        raise UsageError(f"{name} is a file", hint=f"name its module: {module}", **facts)
     try:
         return importlib.import_module(name)
     except ImportError as error:
