@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 import tomllib
 from pathlib import Path
 
@@ -35,6 +37,21 @@ def test_the_demo_kills_a_job_and_leaves_runs_to_look_at(here: Path) -> None:
     assert {run["status"] for run in listed} == {"completed", "failed", "waiting"}
     assert any(run["forked_from"] for run in listed)
     assert "It resumed at step" in call("demo").out  # again: its storage is created again
+
+
+def test_ctrl_c_ends_the_demo_without_a_traceback(here: Path) -> None:
+    script = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler);"
+    script += "from holdfast.cli.app import main; sys.exit(main(['demo']))"
+    words = [sys.executable, "-u", "-c", script]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        words, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+    ) as demo:
+        assert demo.stdout is not None and "A job reads" in demo.stdout.readline()
+        time.sleep(0.1)  # the job is starting
+        os.killpg(demo.pid, signal.SIGINT)
+        err = demo.communicate(timeout=30)[1]
+    assert (demo.returncode, err) == (130, "interrupted\n")
 
 
 def test_what_the_demo_suggests_can_be_pasted_into_a_shell(here: Path) -> None:

@@ -31,7 +31,4 @@ def job(address: str, calls: Path) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        job(sys.argv[1], Path(sys.argv[2]))
-    except KeyboardInterrupt:  # the demo prints it
-        sys.exit(130)
+    job(sys.argv[1], Path(sys.argv[2]))

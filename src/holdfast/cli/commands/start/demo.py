@@ -98,13 +98,18 @@ def _story(tell: Callable[..., None], address: str, manager: CheckpointManager) 
 
 def _start(tell: Callable[..., None], words: list[str], kill_after: int | None = None) -> int:
     steps = 0
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as child:
+    # In a group of its own it does not get Ctrl-C, which is for the demo to tell.
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, process_group=0) as child:
         assert child.stdout is not None
-        for line in child.stdout:
-            tell(ui.Cell(line.rstrip(), "dim"))
-            steps += "read page" in line
-            if steps == kill_after:
-                child.send_signal(signal.SIGKILL)
+        try:
+            for line in child.stdout:
+                tell(ui.Cell(line.rstrip(), "dim"))
+                steps += "read page" in line
+                if steps == kill_after:
+                    child.send_signal(signal.SIGKILL)
+        except BaseException:
+            child.kill()
+            raise
     return steps
 
 
