@@ -194,6 +194,8 @@ def test_a_run_in_use_is_refused_and_free_afterwards(address: str) -> None:
         with pytest.raises(LeaseHeldError) as caught, holdfast.run("nightly", storage=address):
             pass
         assert caught.value.owner.pid == os.getpid()
+        assert "is open in this process already" in caught.value.message
+        assert "stop that process" not in caught.value.hint
     with holdfast.run("nightly", storage=address) as run:
         assert run.attempt == 2
 

@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from holdfast.checkpoint.journal import Journal
 from holdfast.core.context import during
 from holdfast.core.records import Lease
-from holdfast.errors import ConflictError, HoldfastError, StorageError
+from holdfast.errors import ConflictError, HoldfastError, LeaseHeldError, StorageError
 from holdfast.storage.base import Leasing, abandon, start_thread, this_process
 
 logger = logging.getLogger("holdfast.leases")
@@ -95,6 +95,14 @@ class RunLease:
                         self._run_id, this_process(), now=time.time(), ttl=self._seconds
                     )
                 )
+            except LeaseHeldError as error:
+                if error.facts.get("owner") != this_process():
+                    raise
+                raise LeaseHeldError(
+                    f"run {self._run_id!r} is open in this process already",
+                    hint="end it first, or choose another run id",
+                    **error.facts,
+                ) from None
             except BaseException as error:
                 if not isinstance(error, Exception) and self._lease is None:
                     self._abandon_taken(storage)
