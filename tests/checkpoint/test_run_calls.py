@@ -219,6 +219,16 @@ def test_a_loop_resumes_after_the_last_completed_item(db: str, bank: Bank, kill:
         assert [*run.each(range(10))] == []
 
 
+def test_a_set_is_refused_because_its_order_differs_in_each_process(db: str) -> None:
+    with (
+        pytest.raises(UsageError, match=r"are a set, .* \(give a list: sorted\(items\)\)"),
+        holdfast.run("r", storage=db) as run,
+    ):
+        run.each({"a", "b"})
+    with holdfast.run("r", storage=db) as run:
+        assert run.step == 0 and [*run.each(dict.fromkeys("ba"))] == ["b", "a"]
+
+
 def test_a_loop_resumes_after_a_failure_inside_an_item(db: str, bank: Bank) -> None:
     broken = [True]
 

@@ -223,8 +223,13 @@ class Run:
         An item is completed when the loop asks for the next one: that ends a step, and saves the
         state with the progress if that is due. Give the same items in the same order every time,
         new ones at the end; other ones are a `ShapeError`. A completed run has none left. Use it
-        with ``for`` or ``async for``; async iterables need the latter.
+        with ``for`` or ``async for``; async iterables need the latter. A set is refused.
         """
+        if isinstance(items, set | frozenset):
+            raise UsageError(
+                "the items of each() are a set, which has another order in each process",
+                hint="give a list: sorted(items)",
+            )
         return Each(self, items)
 
     def _each(self, items: Iterable[T]) -> Iterator[T]:
