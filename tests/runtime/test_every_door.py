@@ -215,6 +215,8 @@ async def test_a_task_that_is_no_text_is_refused_before_anything_is_saved(task: 
 def test_wrong_arguments_of_agents_and_fleets_are_refused_by_name() -> None:
     with pytest.raises(UsageError, match="config is"):
         Agent("a", model=ScriptedModel([]), config={"max_cycles": 3})  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"tools is a function \(give a list of functions\)"):
+        Agent("a", model=ScriptedModel([]), tools=manager)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="the participants are list"):
         Fleet(manager(1), [len])  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="limits is 5"):

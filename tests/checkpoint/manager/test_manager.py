@@ -6,6 +6,7 @@ import inspect
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -112,6 +113,17 @@ def test_a_state_that_says_nothing_new_is_not_written_again(manager: CheckpointM
     forced = manager.save_checkpoint(state, force=True)
     assert forced != first
     assert len(manager.list_checkpoints("run")) == 2
+
+
+@pytest.mark.parametrize("given", [5, {"keep_last": 5}])
+def test_a_retention_that_is_no_rules_is_refused_before_anything_is_made(
+    tmp_path: Path, given: Any
+) -> None:
+    with pytest.raises(
+        UsageError, match=r"retention is .* \(give Rules\(keep_last=20\), or others\)"
+    ):
+        CheckpointManager(f"sqlite:///{tmp_path}/runs.db", retention=given)
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_value_that_cannot_be_stored_is_refused_before_anything_is_written(

@@ -128,10 +128,14 @@ def _one_of(name: str, value: T | None, other: str, alias: T | None) -> T | None
 def _rules(count: int | None, rules: Rules | None) -> Rules | None:
     if count is not None and rules is not None:
         raise UsageError("retention_count and retention are both given", hint="give one of them")
-    if count is None:
-        return rules
+    if count is None and rules is None:
+        return None
     from holdfast.core.policy import Rules
 
+    if rules is not None:
+        if not isinstance(rules, Rules):
+            raise UsageError(f"retention is {rules!r}", hint="give Rules(keep_last=20), or others")
+        return rules
     return Rules(keep_last=count, group_by="name")
 
 

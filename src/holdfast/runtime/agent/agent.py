@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from datetime import UTC, datetime
 from functools import partial
@@ -105,6 +105,8 @@ class Agent(AsyncClosing):
                 f"the state_manager is a {type(state_manager).__name__}",
                 hint="give StateManager(storage)",
             )
+        if not isinstance(tools, Iterable):
+            raise UsageError(f"tools is a {type(tools).__name__}", hint="give a list of functions")
         self.hook_manager = hook_manager
         if storage is not None:
             state_manager = StateManager(storage, hook_manager=hook_manager)
