@@ -82,7 +82,8 @@ def _runs(directory: Path) -> dict[str, list[State | AgentState]]:
     files = sorted(path for pattern in _PATTERNS for path in directory.glob(pattern))
     if not files:
         raise NotFoundError(
-            f"there are no checkpoint files in {directory}", hint=f"looked for {_PATTERNS}"
+            f"there are no checkpoint files in {directory}",
+            hint=f"looked for {', '.join(_PATTERNS)}",
         )
     runs: defaultdict[str, list[_File]] = defaultdict(list)
     for file in map(_read, files):

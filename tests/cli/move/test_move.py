@@ -229,3 +229,11 @@ def test_a_directory_of_another_systems_checkpoint_files_is_imported(tmp_path: P
     assert "--as names one run" in call("-s", db, "import", str(files), "--as", "x").err
     (files / "bad.json").write_text("{")
     assert call("-s", f"sqlite:///{tmp_path}/b.db", "import", str(files)).code == 7
+
+
+def test_what_is_no_export_is_refused_with_what_to_do_instead(on: Holdfast, database: Path) -> None:
+    result = on("import", str(database))
+    assert result.code == 7 and "is a SQLite database, not an exported run" in result.err
+    assert f"holdfast -s sqlite:///{database} copy --to URL" in result.err
+    Path("empty").mkdir()
+    assert "(looked for *.jsonl, *.jsonl.gz, *.json)" in on("import", "empty").err

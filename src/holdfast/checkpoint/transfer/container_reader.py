@@ -35,6 +35,7 @@ from holdfast.checkpoint.transfer.limits import ImportLimits
 from holdfast.core.records import check_run_id
 from holdfast.errors import CorruptError, DataError, NotFoundError, StorageError, UsageError
 
+_DATABASE = b"SQLite format 3\0"
 _TRAILER_BYTES = len(TRAILER % (b"0" * 64))
 _MANIFEST_BYTES = 2 << 20
 _FREE_BYTES = 1 << 20
@@ -116,8 +117,13 @@ class ExportedRun:
         self._file = file
         self._end = size - _TRAILER_BYTES
         """Offset of the trailer."""
-        if file.read(len(MAGIC)) != MAGIC:
+        begins = file.read(len(_DATABASE))
+        if begins == _DATABASE:
+            hint = f"holdfast -s sqlite:///{path} copy --to URL copies the runs of a storage"
+            raise _refused(path, "is a SQLite database, not an exported run", hint)
+        if not begins.startswith(MAGIC):
             raise _refused(path, "is not a holdfast file")
+        file.seek(len(MAGIC))
         version = file.readline(16).strip()
         if version != b"%d" % FORMAT:
             newer = version.isdigit() and int(version) > FORMAT
