@@ -55,7 +55,10 @@ def test_runs_name_their_next_page(page: Browser) -> None:
     [("/api/runs?limit=0", 200), ("/api/runs?limit=501", 400), ("/api/log", 404), ("/api/x", 404)],
 )
 def test_what_is_wrong_is_json_too(page: Browser, path: str, status: int) -> None:
-    assert page.get(path).status_code == status
+    answer = page.get(path)
+    assert answer.status_code == status
+    if status != 200:
+        assert answer.json().keys() == {"error", "message", "hint"}
 
 
 class Connection:

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 
 from holdfast.checkpoint.manager import CheckpointManager, manager_for
 from holdfast.core.policy import Rules
-from holdfast.errors import HoldfastError, UsageError
+from holdfast.errors import HoldfastError, NotFoundError, UsageError
 from holdfast.storage.addresses import mask_url
 from holdfast.storage.base import Storage
 from holdfast.web.actions import Actions
@@ -111,7 +111,8 @@ def build(
             manager.close()
 
     def not_found(request: Request, error: Exception) -> Response:
-        return site.error(request, 404, "There is no such page.")
+        missing = NotFoundError("There is no such page.", hint="check the address")
+        return site.failed(request, missing)
 
     handlers: dict[Any, Any] = {HoldfastError: site.failed, 404: not_found, Exception: site.failed}
     inner = Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers)
