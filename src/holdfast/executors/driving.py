@@ -10,8 +10,9 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
+from holdfast.checkpoint.hooks import HookManager
 from holdfast.checkpoint.leases import GrantedLease
-from holdfast.checkpoint.manager import CheckpointManager, StateManager
+from holdfast.checkpoint.manager import CheckpointManager
 from holdfast.core.records import Header, Lease
 from holdfast.errors import (
     BudgetError,
@@ -70,6 +71,7 @@ def drive(
     entry_point: str | None = None,
     lease: GrantedLease | None = None,
     stop: StopScope | None = None,
+    hook_manager: HookManager | None = None,
 ) -> Driven:
     """Execute a run until it completes, waits, fails or is stopped; blocking.
 
@@ -78,6 +80,7 @@ def drive(
     executes the run and the others return ``held``; one that was away for longer than its lease
     is refused by the storage and returns ``lost``. The code is found by the *entry_point* that the
     run recorded, unless one is given. A worker that has claimed the run hands in its *lease*.
+    Hooks, keys and rules are those that the code names; *hook_manager* is for code without hooks.
 
     It raises only what makes the storage unusable: `StorageError`.
     """
@@ -92,7 +95,8 @@ def drive(
             stack.enter_context(lease.used())
         if stop is not None:
             stack.enter_context(stop.entered())
-        outcome, facts = _attempt(run_id, storage, entry_point or _recorded(manager, run_id))
+        entry_point = entry_point or _recorded(manager, run_id)
+        outcome, facts = _attempt(run_id, storage, entry_point, hook_manager)
     return Driven(run_id=run_id, outcome=outcome, seconds=time.monotonic() - began, **facts)
 
 
@@ -114,9 +118,11 @@ def has_progressed(storage: Storage, lease: Lease) -> bool:
     return reached is not None
 
 
-def _attempt(run_id: str, storage: Storage, entry_point: str) -> tuple[Outcome, dict[str, Any]]:
+def _attempt(
+    run_id: str, storage: Storage, entry_point: str, hooks: HookManager | None
+) -> tuple[Outcome, dict[str, Any]]:
     try:
-        result = _resume(run_id, storage, entry_point)
+        result = _resume(run_id, storage, entry_point, hooks)
     except LeaseHeldError as error:
         return "held", {"error": str(error)}
     except ConflictError as error:
@@ -139,9 +145,11 @@ def _attempt(run_id: str, storage: Storage, entry_point: str) -> tuple[Outcome, 
             return "unfit", {"error": result.error or f"the run ended with status {limit}"}
 
 
-def _resume(run_id: str, storage: Storage, entry_point: str) -> RunResult[Any]:
+def _resume(
+    run_id: str, storage: Storage, entry_point: str, hooks: HookManager | None
+) -> RunResult[Any]:
     resumable = load_resumable(entry_point)
-    manager = StateManager(storage)
+    manager = resumable.manager_on(storage, hooks)
     try:
         with _turn_of(resumable):
             return resumable.over(manager).resume_sync(run_id)

@@ -85,8 +85,10 @@ class Schedule:
         wanted = due
         if self.missed == "skip":  # those of up to a minute ago; else no worker was there
             wanted = [slot for slot in due if now - slot <= timedelta(seconds=60)]
+        own, hooks = self.workflow.own_manager, manager.hook_manager
+        saver = manager if own is None else CheckpointManager.like(own, manager.storage, hooks)
         for slot in wanted:
-            started: Any = self._start(run_id=self.slot_id(slot), storage=manager)
+            started: Any = self._start(run_id=self.slot_id(slot), storage=saver)
             if asyncio.iscoroutine(started):
                 asyncio.run(started)
         manager.append_notes(self.run_id, (_fired(due[-1]),))

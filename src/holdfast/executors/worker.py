@@ -14,6 +14,7 @@ from uuid import uuid4
 
 import msgspec
 
+from holdfast.checkpoint.hooks import HookManager
 from holdfast.checkpoint.journal import Note
 from holdfast.checkpoint.leases import LEASE_SECONDS, GrantedLease
 from holdfast.checkpoint.manager import CheckpointManager
@@ -63,6 +64,7 @@ class Worker:
     a worker may be started, stopped, killed or frozen at any time: what it held is found by others
     once its lease has ended, at once if it died on their host. Leases are renewed by one thread,
     however long a step takes. Without *claims* it executes only what `take` is called with.
+    *hook_manager* is for runs whose code names no hooks.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class Worker:
         schedules: Sequence[Schedule] = (),
         log: Log | None = None,
         claims: bool = True,
+        hook_manager: HookManager | None = None,
     ) -> None:
         queue = check_queues(storage)
         if not served:
@@ -85,7 +88,7 @@ class Worker:
         self.metrics = WorkerMetrics()
         self._storage = storage
         self._queue = queue
-        self._manager = CheckpointManager(storage)
+        self._manager = CheckpointManager(storage, hook_manager=hook_manager)
         self._queues = tuple(queues)
         self._targets = tuple(one.target for one in served)
         self._concurrency = concurrency
@@ -331,6 +334,7 @@ class Worker:
                 entry_point=entry.target.rpartition("@")[0],
                 lease=active.grant,
                 stop=active.scope,
+                hook_manager=self._manager.hook_manager,
             )
         except StorageError as error:
             self.metrics.count("storage_errors")

@@ -99,6 +99,22 @@ class Manager:
         made._use(manager.engine, manager._group_commit)
         return made
 
+    @classmethod
+    def like(
+        cls, manager: Manager | None, storage: Storage, hooks: HookManager | None = None
+    ) -> Self:
+        """Make a manager over *storage* with the hooks, keys and rules of another.
+
+        *hooks* are for one that has none of its own. Closing it leaves the storage open.
+        """
+        if manager is None:
+            return cls(storage, hook_manager=hooks)
+        made = cls.__new__(cls)
+        made._owns_storage = False
+        engine = manager.engine.over(storage, hooks)
+        made._use(engine, GroupCommit(engine.journal))
+        return made
+
     def should_checkpoint(
         self, name_or_run_id: str, current_step: int, current_time: float | None = None
     ) -> bool:

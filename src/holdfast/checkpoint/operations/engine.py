@@ -53,6 +53,8 @@ class Engine:
         self.triggers = triggers
         self.on_save_failure = on_save_failure
         self.clock = clock
+        self._rules = rules
+        self._on_corrupt = on_corrupt
         self.metrics = Metrics()
         sealer = Sealer(storage, keys)
         self.journal = Journal(storage, sealer, clock=clock, redacting=self._redacting())
@@ -65,6 +67,22 @@ class Engine:
         self._clocks: OrderedDict[str, Clockwork] = OrderedDict()
         self.counts_saves = not triggers.every_step
         """True if a trigger counts from the last save."""
+
+    def over(self, storage: Storage, hooks: HookManager | None = None) -> Engine:
+        """An engine with these settings over another storage.
+
+        *hooks* are for one that has none of its own.
+        """
+        return Engine(
+            storage,
+            hooks=hooks if self.hooks is None else self.hooks,
+            triggers=self.triggers,
+            rules=self._rules,
+            keys=self.reader.sealer.keys,
+            on_save_failure=self.on_save_failure,
+            on_corrupt=self._on_corrupt,
+            clock=self.clock,
+        )
 
     def _redacting(self) -> Redacting | None:
         if self.hooks is None:

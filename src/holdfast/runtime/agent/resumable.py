@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from holdfast.checkpoint.hooks import HookManager
 from holdfast.checkpoint.manager import StateManager
 from holdfast.core.records import Header
 from holdfast.errors import BudgetError, StepError, UsageError
@@ -11,6 +12,7 @@ from holdfast.runtime.agent.agent import BaseAutonomousAgent
 from holdfast.runtime.agent.graph import check_name
 from holdfast.runtime.agent.result import AgentResult
 from holdfast.runtime.resume import ResumePlan, explain, find_target, no_run
+from holdfast.storage.base import Storage
 
 
 class AgentRuns:
@@ -22,6 +24,12 @@ class AgentRuns:
     def __init__(self, agent: BaseAutonomousAgent) -> None:
         self.agent = agent
         """The agent, which executes one run at a time."""
+
+    def manager_on(self, storage: Storage, hooks: HookManager | None = None) -> StateManager:
+        """Make a manager over *storage* with the hooks, keys and rules of the agent's own."""
+        own = self.agent
+        hooks = hooks if own.hook_manager is None else own.hook_manager
+        return StateManager.like(own.state_manager, storage, hooks)
 
     def over(self, manager: StateManager) -> AgentRuns:
         """Save through *manager*, which the caller closes."""

@@ -259,6 +259,11 @@ class _Definition(ABC, Generic[P, R, Ended, Handle]):
         return entry_point_of(self, self.function.__module__)
 
     @property
+    def own_manager(self) -> CheckpointManager | None:
+        """The manager that the workflow was defined with, if it was one."""
+        return self.storage if isinstance(self.storage, CheckpointManager) else None
+
+    @property
     def versions(self) -> tuple[int, ...]:
         """The versions of the workflow in its module, whose runs can be resumed."""
         return tuple(sorted(_versions[self.name, self.function.__module__]))

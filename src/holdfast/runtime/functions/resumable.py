@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from holdfast.checkpoint.manager import CheckpointManager, StateManager
+from holdfast.checkpoint.hooks import HookManager
+from holdfast.checkpoint.manager import CheckpointManager, StateManager, opened
 from holdfast.errors import UsageError
 from holdfast.runtime.functions.definition import AsyncWorkflow, Workflow
 from holdfast.runtime.result import RunResult
@@ -17,18 +18,24 @@ class FunctionRuns:
     """A workflow as an object whose runs can be resumed."""
 
     def __init__(
-        self, workflow: Workflow[Any, Any] | AsyncWorkflow[Any, Any], storage: Storage | None = None
+        self,
+        workflow: Workflow[Any, Any] | AsyncWorkflow[Any, Any],
+        manager: CheckpointManager | None = None,
     ) -> None:
         self._workflow = workflow
-        self._storage = storage
+        self._manager = manager
+
+    def manager_on(self, storage: Storage, hooks: HookManager | None = None) -> StateManager:
+        """Make a manager over *storage* with the hooks, keys and rules of the workflow's."""
+        return StateManager.like(self._workflow.own_manager, storage, hooks)
 
     def over(self, manager: StateManager) -> FunctionRuns:
-        """The same workflow, on the storage of *manager*."""
-        return FunctionRuns(self._workflow, manager.storage)
+        """The same workflow, saving through *manager*."""
+        return FunctionRuns(self._workflow, CheckpointManager.beside(manager))
 
     def explain_resume(self, run_id: str) -> ResumePlan:
         """Say what `resume_sync` would do."""
-        with CheckpointManager(self._storage) as manager:
+        with opened(self._manager) as manager:
             plan = explain(manager.reader, None, run_id)
         if not plan.is_workflow or plan.next != self._workflow.name:
             raise UsageError(
@@ -44,6 +51,6 @@ class FunctionRuns:
             raise UsageError(
                 "a workflow resumes after its last recorded call", hint="name the run alone"
             )
-        made: Any = self._workflow.resume(run_id, storage=self._storage, wait=False)
+        made: Any = self._workflow.resume(run_id, storage=self._manager, wait=False)
         result: RunResult[Any] = asyncio.run(made) if asyncio.iscoroutine(made) else made
         return result

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import dataclasses
 import inspect
 import logging
 import os
@@ -14,7 +15,7 @@ from typing import Any, Self, TypeVar, Unpack
 import msgspec
 
 from holdfast.checkpoint.effects import Waiting
-from holdfast.checkpoint.hooks import redacted
+from holdfast.checkpoint.hooks import HookManager, redacted
 from holdfast.checkpoint.manager import CheckpointManager, StateManager, in_event_loop
 from holdfast.core.closing import AsyncClosing
 from holdfast.core.policy import RetryPolicy, Rules, read_policy
@@ -531,6 +532,15 @@ class StateGraph(AsyncClosing):
 
     # Looking and branching
 
+    def manager_on(self, storage: Storage, hooks: HookManager | None = None) -> StateManager:
+        """Make a manager over *storage* with the hooks, keys and rules of the graph's own.
+
+        *hooks* are for a graph that names none.
+        """
+        if self._manager is not None:
+            return StateManager.like(self._manager, storage, hooks)
+        return _manager_for(dataclasses.replace(self.config.checkpoint, store=storage), hooks)
+
     def over(self, manager: StateManager) -> StateGraph:
         """Return the same graph saving through *manager*, which the caller closes."""
         other = copy.copy(self)
@@ -583,14 +593,18 @@ class StateGraph(AsyncClosing):
         return f"<StateGraph {self.name} of {len(self._nodes)} nodes>"
 
 
-def _manager_for(config: CheckpointConfig) -> StateManager:
+def _manager_for(config: CheckpointConfig, hooks: HookManager | None = None) -> StateManager:
     """Open the configured store now, so that a wrong address fails now."""
     rules = Rules(keep_last=config.keep) if config.keep is not None else None
     store = config.store
     if isinstance(store, str) and ":" not in store:
         store = open_storage(store)  # a registered one is shared, and this graph must not close it
     manager = StateManager(
-        store, retention=rules, on_save_failure=config.on_save_failure, on_corrupt=config.on_corrupt
+        store,
+        retention=rules,
+        hook_manager=hooks,
+        on_save_failure=config.on_save_failure,
+        on_corrupt=config.on_corrupt,
     )
     if isinstance(manager.storage, MemoryStorage) and "memory" not in _said:
         _said.add("memory")

@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 from holdfast.errors import NotFoundError, RunError, UsageError
 
 if TYPE_CHECKING:
+    from holdfast.checkpoint.hooks import HookManager
     from holdfast.checkpoint.manager import StateManager
     from holdfast.runtime.result import RunResult
     from holdfast.runtime.resume.explanation import ResumePlan
+    from holdfast.storage.base import Storage
 
 _LIBRARIES = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")})
 _FORM = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -28,6 +30,12 @@ _FORM = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*
 
 class Resumable(Protocol):
     """An object whose runs can be resumed by their ids."""
+
+    def manager_on(self, storage: Storage, hooks: HookManager | None = None) -> StateManager:
+        """A manager over *storage* with the hooks, keys and rules that the object names.
+
+        *hooks* are for one that names none.
+        """
 
     def over(self, manager: StateManager) -> Resumable:
         """The same object, saving through *manager*."""

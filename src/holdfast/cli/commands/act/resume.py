@@ -6,7 +6,6 @@ import asyncio
 from contextlib import nullcontext, redirect_stdout
 from typing import Annotated, Literal
 
-from holdfast.checkpoint.manager import StateManager
 from holdfast.cli import framework as ui
 from holdfast.cli.commands.act.waiting import effect_choices
 from holdfast.core.records import Header
@@ -75,7 +74,7 @@ def resume(
         )
     ui.import_from_here()
     graph = load_resumable(where)
-    manager = StateManager(cli.storage)
+    manager = graph.manager_on(cli.storage, cli.manager.hook_manager)
     try:
         return _resume(cli, graph.over(manager), found, where, earlier, force=force)
     finally:

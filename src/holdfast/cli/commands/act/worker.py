@@ -74,14 +74,16 @@ def worker(
 
     served, schedules = served_by(code), schedules_in(code)
     place = _place(listen) if listen is not None else None
+    opened = cli.open()
     made = Worker(
-        cli.open().storage,
+        opened.storage,
         served,
         queues=names,
         concurrency=concurrency,
         lease_seconds=lease,
         schedules=schedules,
         log=log,
+        hook_manager=opened.hook_manager,
     )
     server = None
     if place is not None:
