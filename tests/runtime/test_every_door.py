@@ -240,3 +240,51 @@ def test_a_step_that_raises_stop_iteration_is_the_same_error_on_a_replay() -> No
         plan.run(run_id="r", storage=storage)
     plan.run(run_id="r", storage=storage)
     assert seen == ["next raised StopIteration"] * 2
+
+
+async def _in_a_workflow(storage: MemoryStorage, order: Callable[[str], str]) -> None:
+    @workflow
+    def orders() -> str:
+        return step(in_doubt="retry")(order)(str(holdfast.uuid4()))
+
+    orders.run(run_id="r", storage=storage)
+
+
+async def _in_an_async_workflow(storage: MemoryStorage, order: Callable[[str], str]) -> None:
+    @workflow
+    async def orders() -> str:
+        number = str(holdfast.uuid4())
+        return await holdfast.effect("order", order, number, in_doubt="retry")
+
+    await orders.run(run_id="r", storage=storage)
+
+
+async def _in_a_block(storage: MemoryStorage, order: Callable[[str], str]) -> None:
+    with holdfast.run("r", storage=storage) as run:
+        run.effect("order", order, str(holdfast.uuid4()), in_doubt="retry")
+
+
+async def _in_a_node(storage: MemoryStorage, order: Callable[[str], str]) -> None:
+    async def node(state: Any) -> None:
+        await holdfast.effect("order", order, str(holdfast.uuid4()), in_doubt="retry")
+
+    made = StateGraph("orders", storage=storage)
+    made.add_node("order", node)
+    made.set_entry_point("order")
+    made.set_exit_point("order")
+    await made.run(run_id="r")
+
+
+@pytest.mark.parametrize("orders", [_in_a_workflow, _in_an_async_workflow, _in_a_block, _in_a_node])
+async def test_a_recorded_value_is_stored_before_a_call_that_may_be_repeated(
+    orders: Callable[[MemoryStorage, Callable[[str], str]], Awaitable[None]],
+) -> None:
+    storage, seen = MemoryStorage(), []
+
+    def order(number: str) -> str:
+        bodies = b"".join(record.body for record in storage.read("r"))
+        seen.append(number.encode() in bodies)
+        return number
+
+    await orders(storage, order)
+    assert seen == [True]

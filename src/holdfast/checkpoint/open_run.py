@@ -170,6 +170,8 @@ class OpenRun:
 
     async def _append(self, notes: Sequence[Note], wait: bool) -> None:
         """Append *notes*; they are durable when this returns, cancelled or not."""
+        if not notes:
+            return
         sent = asyncio.ensure_future(asyncio.to_thread(self._append_now, notes))
         await await_uncancelled(sent)
 

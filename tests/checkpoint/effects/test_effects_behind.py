@@ -96,6 +96,31 @@ async def test_it_goes_on_while_the_record_is_written(tmp_path: Path) -> None:
         assert kinds(storage) == ["routine", "look True", "pay False", "pay True", "final"]
 
 
+async def test_a_call_that_may_be_repeated_begins_after_the_record_too(tmp_path: Path) -> None:
+    told, order = threading.Event(), []
+
+    def tell(what: str) -> None:
+        order.append(what)
+        told.set()
+
+    async def work(state: State) -> None:
+        await effect_behind("tell", tell, await effect_behind("look", lambda: "found"))
+
+    with SQLiteStorage(tmp_path / "runs.db") as storage:
+        append = storage.append
+
+        def slow(batches: Sequence[Batch]) -> Any:
+            if any(r.header.kind == "effect" for b in batches for r in b.records) and not order:
+                told.wait(0.5)  # the call would come meanwhile if it did not wait
+                order.append("recorded")
+            return append(batches)
+
+        storage.append = slow  # type: ignore[method-assign]
+        async with graph_of(storage, work) as graph:
+            await graph.execute(State.new({}, run_id="r"))
+    assert order == ["recorded", "found"]
+
+
 async def test_what_failed_to_be_written_is_raised_before_the_next_effect_is_begun(
     tmp_path: Path,
 ) -> None:

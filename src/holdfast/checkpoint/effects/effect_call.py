@@ -167,7 +167,12 @@ class _Pause(msgspec.Struct, frozen=True):
     seconds: float
 
 
-_Action: TypeAlias = _Write | _Call | _Probe | _Pause
+class _Flush(msgspec.Struct, frozen=True):
+    pass
+
+
+_FLUSH = _Flush()
+_Action: TypeAlias = _Write | _Call | _Probe | _Pause | _Flush
 _Actions = Generator[_Action, Any, Any]
 
 
@@ -304,6 +309,8 @@ class EffectCall:
         )
 
     def _made(self, entry: Effect) -> _Actions:
+        if self.policy.in_doubt == "retry":
+            yield _FLUSH  # no intent is written, and the call may depend on what was recorded
         if self._context.emit is not None:
             self._say("effect.start", entry)
         started = time.perf_counter()
@@ -446,6 +453,8 @@ async def perform(
             assert call.policy.probe is not None
             said = call.policy.probe(action.key)
             return await said if inspect.isawaitable(said) else said
+        elif type(action) is _Flush:
+            await call.ledger.flush()
         else:
             assert type(action) is _Pause
             await asyncio.sleep(action.seconds)
@@ -476,6 +485,8 @@ def perform_now(
         elif type(action) is _Probe:
             assert call.policy.probe is not None
             return call.policy.probe(action.key)
+        elif type(action) is _Flush:
+            call.ledger.flush_now()
         else:
             assert type(action) is _Pause
             time.sleep(action.seconds)

@@ -129,6 +129,9 @@ class Session:
 
     async def _append(self, notes: Sequence[Note], wait: bool) -> None:
         self._check_held()
+        if not notes:
+            await self._settle()
+            return
         sent = asyncio.ensure_future(self._send(notes, tuple(self._behind)))
         if not wait:
             self._behind.append(sent)

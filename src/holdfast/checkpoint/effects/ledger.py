@@ -130,9 +130,10 @@ class Recording(Protocol):
 class Ledger:
     """The open notes of one run.
 
-    *append* writes notes without blocking the event loop; *append_now* blocks until they are
-    durable. An entry is in the ledger before it is written, so that a checkpoint taken meanwhile,
-    after a cancellation or a failing sibling, carries it.
+    *append* writes notes without blocking the event loop; without notes it only waits for those
+    before. *append_now* blocks until they are durable. An entry is in the ledger before it is
+    written, so that a checkpoint taken meanwhile, after a cancellation or a failing sibling,
+    carries it.
     """
 
     def __init__(
@@ -204,6 +205,26 @@ class Ledger:
         except Exception:
             self._withdraw(note, before)
             self.defer_again(notes[:-1])
+            raise
+
+    async def flush(self) -> None:
+        """Make durable what was deferred, and what was written without waiting."""
+        notes = self.deferred()
+        try:
+            await self._append(notes, True)
+        except Exception:
+            self.defer_again(notes)
+            raise
+
+    def flush_now(self) -> None:
+        """Make durable what was deferred, blocking until it is."""
+        if not self._deferred:
+            return
+        notes = self.deferred()
+        try:
+            self._append_now(notes)
+        except Exception:
+            self.defer_again(notes)
             raise
 
     def defer(self, entry: Entry, spot: Spot) -> None:

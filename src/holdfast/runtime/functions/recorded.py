@@ -120,7 +120,7 @@ def _recorded(name: str, make: Callable[[], T]) -> T:
 
 
 def _defer(context: CallContext, id: str, name: str, value: Any) -> None:
-    """Record *value* with whatever is recorded next: until then nothing depends on it."""
+    """Record *value* with whatever is recorded next, and before the next call is made."""
     recording = context.recording
     assert recording is not None
     entry = Effect(
