@@ -11,7 +11,7 @@ from typing import Any
 from tests.runtime import fleets
 
 import holdfast
-from holdfast import Agent, Fleet, StateGraph, step, workflow
+from holdfast import Agent, Fleet, Reply, StateGraph, ToolCall, step, tool, workflow
 from holdfast.testing.scripted import ScriptedModel
 
 
@@ -132,6 +132,20 @@ def gated() -> None:
 
 def make_agent() -> Agent:
     return Agent("helper", model=ScriptedModel(["forty-two"]), storage=STORAGE["here"])
+
+
+@tool(approval=True)
+def buy(amount: int) -> str:
+    """Buy."""
+    return f"bought for {amount}"
+
+
+def make_parent() -> Agent:
+    script = [Reply("", (ToolCall("1", "buy", {"amount": 5}),)), "bought"]
+    child = Agent("child", model=ScriptedModel(script), tools=[buy], storage=STORAGE["here"])
+    script = [Reply("", (ToolCall("1", "child", {"task": "buy it"}),)), "done"]
+    tools = [child.as_tool()]
+    return Agent("parent", model=ScriptedModel(script), tools=tools, storage=STORAGE["here"])
 
 
 def make_fleet() -> Fleet:

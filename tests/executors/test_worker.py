@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 import time
@@ -94,6 +95,25 @@ def test_a_worker_completes_what_is_queued(storage: SQLiteStorage) -> None:
     assert [name for name, _ in events].count("run.completed") == 10
     leases = [storage.lease_of(handle.run_id) for handle in handles]
     assert all(lease is not None and lease.owner is None for lease in leases)
+
+
+@pytest.mark.parametrize("how", ["answer", "approve"])
+async def test_an_answer_to_an_agent_inside_a_run_continues_the_run(
+    storage: SQLiteStorage, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setitem(jobs.STORAGE, "here", storage)
+    entry_point = f"{HERE}:make_parent"
+    handle = await jobs.make_parent().start("buy", run_id="a", entry_point=entry_point)
+    one = Worker(storage, served_by([entry_point]))
+    await asyncio.to_thread(one.run, until_idle=True)
+    (asked,) = holdfast.pending("a", storage=storage)
+    assert asked.run_id != "a" and await handle.status() == "waiting"
+    if how == "answer":
+        holdfast.answer("a", asked.id, True, storage=storage)
+    else:
+        holdfast.approve("a", storage=storage)
+    await asyncio.to_thread(Worker(storage, served_by([entry_point])).run, until_idle=True)
+    assert (await handle.result(timeout=0)).status == "completed"
 
 
 def test_an_idle_worker_is_listed_until_it_stops(storage: SQLiteStorage) -> None:

@@ -20,14 +20,23 @@ from holdfast.checkpoint.effects.ledger import (
     read_notes,
 )
 from holdfast.checkpoint.hooks import redacting_hooks
-from holdfast.checkpoint.journal import Note, Reader
+from holdfast.checkpoint.journal import Note, Reader, Request
 from holdfast.checkpoint.manager import CheckpointManager, opened
+from holdfast.checkpoint.operations import append_together
 from holdfast.config import read_config
-from holdfast.core.policy import describe_schema, validate_answer
+from holdfast.core.policy import ANSWERED, QUEUED, describe_schema, validate_answer
 from holdfast.core.records import check_free
 from holdfast.core.values import decode, encode
 from holdfast.errors import ConflictError, NotFoundError, UsageError
-from holdfast.storage.base import Leasing, RunInfo, RunQuery, Storage, is_live, owner_is_dead
+from holdfast.storage.base import (
+    Leasing,
+    RecordQuery,
+    RunInfo,
+    RunQuery,
+    Storage,
+    is_live,
+    owner_is_dead,
+)
 
 Target = CheckpointManager | Storage | str | None
 """A manager, a storage, its address, or None for the default one."""
@@ -157,7 +166,7 @@ def answer(
             told = {"by": by} if by else {}
             written = msgspec.structs.replace(note, kind=kind, content=entry, metadata=told)
             try:
-                manager.append_notes(run.run_id, (written,), head=run.seq)
+                _append(manager, run, written)
             except ConflictError:
                 manager.engine.journal.invalidate(run.run_id)
                 continue  # someone wrote meanwhile, perhaps another answer
@@ -166,6 +175,31 @@ def answer(
     finally:
         if manager is not storage:
             manager.close()
+
+
+def _append(manager: CheckpointManager, run: RunInfo, note: Note) -> None:
+    """Append an answer to *run*, and tell queued runs around it, in one commit."""
+    around = _queued_around(manager.reader, run)
+    if not around:
+        manager.append_notes(run.run_id, (note,), head=run.seq)
+        return
+    told = Note(kind=ANSWERED, content={}, metadata={"in": run.run_id})
+    requests = [Request(run_id=run.run_id, notes=(note,), head=run.seq)]
+    requests += [Request(run_id=outer, notes=(told,)) for outer in around]
+    manager.perform(append_together(manager.engine, requests))
+
+
+def _queued_around(reader: Reader, run: RunInfo) -> list[str]:
+    """The runs around an agent's *run*, innermost first, that were queued."""
+    found: list[str] = []
+    inner: RunInfo | None = run
+    while inner is not None and (newest := reader.newest(inner)) is not None:
+        outer = str(newest.metadata.get("parent_run", ""))
+        inner = reader.run(outer) if outer else None
+        queued = RecordQuery(run_id=outer, kind=QUEUED, notes=True, limit=1)
+        if inner is not None and any(reader.storage.headers(queued)):
+            found.append(outer)
+    return found
 
 
 def _configured(storage: Storage | str | None) -> CheckpointManager:

@@ -16,4 +16,5 @@ from holdfast.checkpoint.operations.steps import Step as Step
 from holdfast.checkpoint.operations.steps import Steps as Steps
 from holdfast.checkpoint.operations.steps import Work as Work
 from holdfast.checkpoint.operations.steps import blocking as blocking
+from holdfast.checkpoint.operations.together import append_together as append_together
 from holdfast.checkpoint.operations.together import save_together as save_together

@@ -55,6 +55,14 @@ def save_together(
     return header
 
 
+def append_together(engine: Engine, requests: list[Request]) -> Steps[None]:
+    """Store the notes of several requests: all, or none and a `ConflictError`.
+
+    On a storage that is not `Atomic`, the death of the process may leave only the first ones.
+    """
+    yield from _commit(engine, requests)
+
+
 def _commit(engine: Engine, requests: list[Request]) -> Steps[list[Outcome]]:
     if not requests:
         return []

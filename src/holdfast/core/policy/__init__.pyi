@@ -14,6 +14,7 @@ from holdfast.core.policy.drift import Sensitivity as Sensitivity
 from holdfast.core.policy.drift import check_policy as check_policy
 from holdfast.core.policy.drift_detectors import Invariants as Invariants
 from holdfast.core.policy.drift_detectors import default_detectors as default_detectors
+from holdfast.core.policy.queues import ANSWERED as ANSWERED
 from holdfast.core.policy.queues import CANCEL as CANCEL
 from holdfast.core.policy.queues import DEAD as DEAD
 from holdfast.core.policy.queues import QUEUED as QUEUED

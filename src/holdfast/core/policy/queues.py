@@ -15,8 +15,9 @@ import msgspec
 from holdfast.core.records import Header, Record
 from holdfast.errors import UsageError
 
-QUEUED, CANCEL, DEAD = "queued", "cancel", "dead"
-"""Kinds of the notes that an entry follows from."""
+QUEUED, CANCEL, DEAD, ANSWERED = "queued", "cancel", "dead", "answered"
+"""Kinds of the notes that an entry follows from. ``answered`` tells a run that one inside it got
+an answer."""
 
 EntryState = Literal["ready", "waiting", "running", "dead", "cancelled"]
 
@@ -175,6 +176,8 @@ def change_of(records: Iterable[Record]) -> QueueChange | None:
             # Of effects, only the outcome that someone outside gave to one in doubt matters.
             if header.kind == "answer" or not header.epoch:
                 change["answered"] = True
+        elif header.kind == ANSWERED:
+            change["answered"] = True
         elif header.kind == CANCEL:
             change["cancelled"] = True
         elif header.kind == DEAD:

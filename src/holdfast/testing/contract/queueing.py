@@ -9,7 +9,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.core.policy import CANCEL, DEAD, QUEUED, QueueSettings, Submission, after_drive
+from holdfast.core.policy import (
+    ANSWERED,
+    CANCEL,
+    DEAD,
+    QUEUED,
+    QueueSettings,
+    Submission,
+    after_drive,
+)
 from holdfast.errors import ConflictError
 from holdfast.storage.base import Leasing, Storage, this_process
 from holdfast.storage.queueing import Claim, ClaimQuery, EntryQuery, Queueing, WorkerInfo, queues_in
@@ -159,10 +167,11 @@ class QueuePromises(Medium):
     def test_an_answer_makes_a_waiting_run_ready(self, storage: Storage) -> None:
         queue = self.queueing(storage)
         writer = submit(storage, "a")
-        (held,) = claim(queue)
-        wait(queue, held)
-        assert claim(queue) == []
-        storage.append([writer.batch([writer.record(frame="note", kind="answer")])])
+        for kind in ("answer", ANSWERED):
+            (held,) = claim(queue)
+            wait(queue, held)
+            assert claim(queue) == []
+            storage.append([writer.batch([writer.record(frame="note", kind=kind)])])
         assert len(claim(queue)) == 1
 
     def test_an_answer_that_comes_before_the_wait_is_not_lost(self, storage: Storage) -> None:
