@@ -44,6 +44,22 @@ def asks() -> str:
 
 
 @workflow
+async def asks_a_person() -> str:
+    return str(await holdfast.interrupt("Agree?"))
+
+
+@step(timeout=0.01)
+def takes_too_long() -> str:
+    gate.wait(60)
+    return "late"
+
+
+@workflow
+def is_in_doubt() -> str:
+    return takes_too_long()
+
+
+@workflow
 def rests_and_asks(seconds: float) -> str:
     holdfast.sleep(seconds)
     return str(holdfast.wait_for("approval"))

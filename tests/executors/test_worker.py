@@ -19,7 +19,16 @@ from holdfast import SQLiteStorage
 from holdfast.checkpoint.leases import GrantedLease
 from holdfast.core.policy import QueueSettings
 from holdfast.errors import RunError, UsageError
-from holdfast.executors import Served, Worker, drive, list_workers, served_by, unserved
+from holdfast.executors import (
+    Served,
+    Worker,
+    drive,
+    handle,
+    list_workers,
+    requeue,
+    served_by,
+    unserved,
+)
 from holdfast.storage.base import abandon, this_process
 from holdfast.storage.queueing import ClaimQuery
 
@@ -114,6 +123,28 @@ async def test_an_answer_to_an_agent_inside_a_run_continues_the_run(
         holdfast.approve("a", storage=storage)
     await asyncio.to_thread(Worker(storage, served_by([entry_point])).run, until_idle=True)
     assert (await handle.result(timeout=0)).status == "completed"
+
+
+@pytest.mark.parametrize("name", ["asks", "asks_a_person", "is_in_doubt"])
+def test_a_run_that_is_cancelled_while_it_waits_has_ended(
+    storage: SQLiteStorage, name: str
+) -> None:
+    made: Any = getattr(jobs, name).start(run_id="a", storage=storage)
+    if asyncio.iscoroutine(made):
+        asyncio.run(made)
+    worker(storage).run(until_idle=True)
+    one = handle("a", storage=storage)
+    assert one.status() == "waiting"
+    one.cancel()
+    worker(storage).run(until_idle=True)
+    with pytest.raises(RunError, match="was cancelled"):
+        one.result(timeout=0)
+    requeue("a", storage=storage)
+    worker(storage).run(until_idle=True)
+    (asked,) = holdfast.pending("a", storage=storage)
+    one.answer(asked.id, "yes")
+    worker(storage).run(until_idle=True)
+    assert one.result(timeout=0).value == "yes"
 
 
 def test_an_idle_worker_is_listed_until_it_stops(storage: SQLiteStorage) -> None:

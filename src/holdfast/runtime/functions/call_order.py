@@ -82,6 +82,11 @@ class CallOrder(CallContext):
         self.count += 1
         return position
 
+    @property
+    def stopped(self) -> bool:
+        """True if the run was asked to stop."""
+        return self._scope is not None and self._scope.message is not None
+
     def check_stop(self) -> None:
         """Raise `Drained` if the run was asked to stop."""
         if self._scope is not None and self._scope.message is not None:

@@ -213,8 +213,13 @@ class FunctionRun:
         return None
 
     def _waiting(self) -> RunResult[Any]:
+        """Save that the run waits, or that it was asked to stop meanwhile."""
         ledger = self._opened.ledger
         asked = [note for note in ledger.waiting() if note.kind == "question"]
+        if self._order is not None and self._order.stopped:
+            self._save("interrupt", "interrupted", {}, notes=asked)
+            self._say("run.interrupted")
+            return self._result("interrupted")
         self._save("interrupt", "waiting", {}, notes=asked)
         waiting = tuple(waiting_of(self.run_id, note) for note in ledger.waiting())
         told = [{"id": one.id, "kind": one.kind, "name": one.name} for one in waiting]
