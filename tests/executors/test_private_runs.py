@@ -13,7 +13,7 @@ from tests.executors import private_jobs
 from holdfast import CheckpointManager, SQLiteStorage
 from holdfast.checkpoint.hooks import redacting_hooks
 from holdfast.cli.app import main
-from holdfast.executors import Worker, drive, served_by
+from holdfast.executors import Worker, cancel, drive, requeue, served_by
 from holdfast.runtime.agent import AgentRuns
 
 HERE = "tests.executors.private_jobs"
@@ -59,6 +59,20 @@ def test_a_worker_uses_the_key_that_the_code_names(storage: SQLiteStorage, tmp_p
         Worker(storage, served_by([f"{HERE}:encrypted"])).run(until_idle=True)
         assert handle.result(timeout=0).value == private_jobs.SECRET + "!"
     assert SECRET not in stored(tmp_path)
+
+
+def test_an_encrypted_run_that_was_steered_without_its_key_can_be_moved(
+    storage: SQLiteStorage, tmp_path: Path
+) -> None:
+    with CheckpointManager(storage, encryption_key=private_jobs.KEY) as manager:
+        private_jobs.encrypted.start("!", run_id="a", storage=manager)
+        cancel("a", storage=storage)
+        Worker(storage, served_by([f"{HERE}:encrypted"])).run(until_idle=True)
+        requeue("a", storage=storage)
+        manager.export_run("a", tmp_path / "a.holdfast")
+        manager.import_run(tmp_path / "a.holdfast", "b")
+        assert manager.verify("b")[0].problems == ()
+    assert drive("b", storage=storage, entry_point=f"{HERE}:encrypted").outcome == "completed"
 
 
 def test_a_schedule_uses_the_key_that_its_workflow_names(

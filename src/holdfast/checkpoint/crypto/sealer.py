@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from holdfast.core.policy import ANSWERED, CANCEL, DEAD, QUEUED
 from holdfast.core.records import (
     BODY_LIMIT,
     NONCE_BYTES,
@@ -28,8 +29,9 @@ from holdfast.core.values import remember
 from holdfast.errors import CorruptError, DataError, WrongKeyError
 from holdfast.storage.base import RecordQuery, Storage
 
-CLEAR_NOTES = frozenset(["key", "prune", "tag", "pin", "release"])
-"""Notes that are never encrypted: verifying and pruning a journal needs no key."""
+CLEAR_NOTES = frozenset(["key", "prune", "tag", "pin", "release", QUEUED, CANCEL, DEAD, ANSWERED])
+"""Notes that are never encrypted: verifying and pruning a journal, and steering its queue, need no
+key."""
 SHREDDED = {"shredded": True}
 """The metadata of the prune note that says that a run's key was erased."""
 

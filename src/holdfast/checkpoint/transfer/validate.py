@@ -56,6 +56,9 @@ class Staged(msgspec.Struct):
         return _opened(record, self.data_key)
 
 
+_MARKS = ("tag", "pin", "release")
+
+
 class _Mark(msgspec.Struct, frozen=True):
     target: int
     on: bool = False
@@ -233,9 +236,9 @@ class _Walk:
                 if self.staged.data_key is None:
                     raise ValueError("a key note that was not found where it was looked for")
                 read_key_note(msgspec.json.decode(text), run_id=header.run_id)
-            elif header.kind in CLEAR_NOTES:
+            elif header.kind in _MARKS:
                 msgspec.convert(header.metadata, _Mark)
-            else:
+            elif header.kind not in CLEAR_NOTES:
                 msgspec.json.decode(text, type=dict[str, msgspec.Raw])
         except _UNFIT as error:
             raise self._unfit(header, "is a note that cannot be read") from error
