@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +23,7 @@ from holdfast import (
     tool,
     workflow,
 )
-from holdfast.errors import StepError
+from holdfast.errors import LeaseHeldError, NotFoundError, StepError, UsageError
 from holdfast.testing.scripted import ScriptedModel
 
 
@@ -197,3 +200,70 @@ def test_a_question_inside_a_nested_graph_is_approved_by_its_run_alone() -> None
     assert outer.run_sync(run_id="r").waiting[0].id == "inner@1/ask@1"
     holdfast.approve("r", storage=storage)
     assert outer.resume_sync("r")["agreed"] is True
+
+
+@pytest.mark.parametrize(("policy", "frees"), [("ask", False), ("fail", False), ("retry", True)])
+def test_a_step_that_must_not_be_repeated_keeps_the_process_while_it_waits(
+    policy: Any, frees: bool
+) -> None:
+    storage, began = MemoryStorage(), []
+
+    @step(in_doubt=policy)
+    def rest() -> str:
+        began.append(1)
+        holdfast.sleep(1.1)
+        return "rested"
+
+    @workflow
+    def rests() -> str:
+        return rest()
+
+    result = rests.run(run_id="r", storage=storage, wait=False)
+    assert (result.status == "waiting") is frees
+    if frees:
+        assert [one.kind for one in result.waiting] == ["timer"]
+        result = rests.resume("r", storage=storage)
+    assert (result.value, len(began)) == ("rested", 2 if frees else 1)
+
+
+def test_an_event_reaches_a_step_that_must_not_be_repeated() -> None:
+    storage, began = MemoryStorage(), threading.Event()
+
+    @step
+    def hear() -> str:
+        began.set()
+        return str(holdfast.wait_for("go"))
+
+    @workflow
+    def hears() -> str:
+        return hear()
+
+    def say() -> None:
+        assert began.wait(60)
+        for _ in range(6000):
+            with contextlib.suppress(NotFoundError, LeaseHeldError):
+                holdfast.answer("r", "go", "now", storage=storage)
+                return
+            time.sleep(0.01)
+
+    saying = threading.Thread(target=say)
+    saying.start()
+    assert hears.run(run_id="r", storage=storage, wait=False).value == "now"
+    saying.join()
+
+
+async def test_a_step_asks_only_if_it_may_be_repeated() -> None:
+    storage = MemoryStorage()
+
+    async def ask() -> str:
+        return str(await holdfast.interrupt("agree?"))
+
+    @workflow
+    async def asks(policy: str) -> str:
+        return await step(in_doubt=policy)(ask)()  # type: ignore[call-overload, no-any-return]
+
+    with pytest.raises(UsageError, match="must not be made again"):
+        await asks.run("ask", run_id="a", storage=storage)
+    (asked,) = (await asks.run("retry", run_id="r", storage=storage)).waiting
+    holdfast.answer("r", asked.id, "yes", storage=storage)
+    assert (await asks.resume("r", storage=storage)).value == "yes"

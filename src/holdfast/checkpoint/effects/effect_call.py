@@ -216,7 +216,9 @@ class EffectCall:
     def body(self, awaited: bool | None) -> AwaitsAll:
         """A block for the function of the call, whose own calls are inside this one."""
         assert self._located is not None
-        return self._context.inside(self._located[0], awaited).active()
+        inner = self._context.inside(self._located[0], awaited)
+        inner.repeats = self._context.repeats and self.policy.in_doubt in ("retry", "probe")
+        return inner.active()
 
     def locate(self, key: str | None, digest: str) -> None:
         """Take the next position; `actions` does so if this was not called."""

@@ -300,12 +300,14 @@ def place_name(name: str, step: int) -> str:
 class CallContext(ABC):
     """The position of running code in a run, as `effect` needs it."""
 
-    __slots__ = ("emit", "failed", "recording")
+    __slots__ = ("emit", "failed", "recording", "repeats")
 
     def __init__(self, emit: Emit | None, recording: Recording | None) -> None:
         self.emit = emit
         self.recording = recording
         """The execution that records calls; None if this run records nothing."""
+        self.repeats = True
+        """False inside a call that must not be made again: the run cannot be left there."""
         self.failed: dict[tuple[str, str | None, str], str] = {}
         """Idempotency keys of calls that raised, by name, key and arguments: an attempt that
         follows uses the same one."""

@@ -32,7 +32,8 @@ def interrupt(
     a msgspec Struct or a pydantic model; the answer is converted to it. One that does not fit is
     refused, and the question stays open. *key* tells questions of one step apart where their
     order is not fixed. Without an answer *timeout* seconds after it was first asked, this call is
-    a `TimeoutError`, on every replay too; a worker resumes the run then by itself.
+    a `TimeoutError`, on every replay too; a worker resumes the run then by itself. A step,
+    effect or tool can ask only if it may be repeated: it is called again with the answer.
     """
     if timeout is not None and not timeout > 0:
         raise UsageError(f"timeout={timeout!r} is no time to wait", hint="give seconds above 0")
@@ -47,6 +48,11 @@ async def _ask(question: Any, schema: Any, key: str | None, timeout: float | Non
         raise UsageError(
             "interrupt() needs a run that can be resumed",
             hint="call it in a node of a graph that has a storage, or in an async workflow",
+        )
+    if not context.repeats:
+        raise UsageError(
+            "interrupt() is called inside a call that must not be made again",
+            hint='ask before the call, or give it in_doubt="retry" (idempotent=True of a tool)',
         )
     ledger, spot = recording.ledger, context.spot
     key = hide_secrets(key, recording.hook_manager)

@@ -37,7 +37,8 @@ def sleep(seconds: float) -> Any:
     """Wait so many seconds from when the run first came here; awaited in async code.
 
     The end of the wait is recorded. In a workflow started with ``wait=False`` the run is then
-    `waiting` and the process free; a resume after that time continues it.
+    `waiting` and the process free; a resume after that time continues it. A step that must not be
+    repeated keeps the process.
     """
     if type(seconds) not in (int, float) or not 0 <= seconds < math.inf:
         raise UsageError(f"sleep({seconds!r})", hint="give a number of seconds from 0")
@@ -52,7 +53,8 @@ def wait_for(event: str, *, timeout: float | None = None) -> Any:
     """Wait until ``holdfast.answer(run_id, event, value)`` and give the value.
 
     After *timeout* seconds it is a `TimeoutError`, on every replay too. Awaited in async code.
-    In a workflow started with ``wait=False`` the process is free meanwhile.
+    In a workflow started with ``wait=False`` the process is free meanwhile, unless a step waits
+    that must not be repeated.
     """
     check_above_zero(timeout=timeout)
     context = call_context()
@@ -88,7 +90,8 @@ class _Wait:
         self._name = name
         self._seconds = seconds
         self._event = event
-        self._frees = isinstance(context, CallOrder) and context.frees
+        # Left in the middle of a call that must not be made again, the run would be in doubt.
+        self._frees = isinstance(context, CallOrder) and context.frees and context.repeats
         self._id = context.place(name, None)
         self.spot = context.spot
 
