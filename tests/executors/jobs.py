@@ -11,7 +11,18 @@ from typing import Any
 from tests.runtime import fleets
 
 import holdfast
-from holdfast import Agent, Fleet, Reply, StateGraph, ToolCall, step, tool, workflow
+from holdfast import (
+    Agent,
+    CheckpointConfig,
+    Fleet,
+    GraphConfig,
+    Reply,
+    StateGraph,
+    ToolCall,
+    step,
+    tool,
+    workflow,
+)
 from holdfast.testing.scripted import ScriptedModel
 
 
@@ -84,6 +95,31 @@ def double_if_allowed(number: int) -> int:
 @workflow
 def fails_at_each(numbers: list[int]) -> list[int]:
     return [double_if_allowed(number) for number in numbers]
+
+
+@workflow
+async def fails_in_branches(numbers: list[int]) -> list[int]:
+    async def branch(number: int) -> int:
+        return double_if_allowed(number)
+
+    return [(await holdfast.gather(branch(number)))[0] for number in numbers]
+
+
+def _fail(state: Any) -> None:
+    raise ValueError("no luck")
+
+
+keeping_one = StateGraph(
+    GraphConfig(
+        name="keeping_one",
+        checkpoint=CheckpointConfig(store="memory://", interval=1, keep=1, preserve=True),
+    )
+)
+keeping_one.add_node("begin", lambda state: {"begun": True})
+keeping_one.add_node("fail", _fail)
+keeping_one.add_edge("begin", "fail")
+keeping_one.set_entry_point("begin")
+keeping_one.set_exit_point("fail")
 
 
 @workflow

@@ -209,9 +209,11 @@ def test_a_failing_run_becomes_a_dead_letter_with_its_reason(storage: SQLiteStor
     assert [name for name, _ in events].count("run.failed") == 2
 
 
-def test_failures_are_counted_from_the_last_new_step(storage: SQLiteStorage) -> None:
+@pytest.mark.parametrize("name", ["fails_at_each", "fails_in_branches"])
+def test_failures_are_counted_from_the_last_new_step(storage: SQLiteStorage, name: str) -> None:
     storage.set_queue("default", QueueSettings(attempts=2))
-    handle = jobs.fails_at_each.start([1, 2, 3], storage=storage)
+    made: Any = getattr(jobs, name).start([1, 2, 3], storage=storage)
+    handle: Any = asyncio.run(made) if asyncio.iscoroutine(made) else made
     jobs.allowed.clear()
     counted: list[int] = []
     for number in (1, 2):
@@ -227,6 +229,19 @@ def test_failures_are_counted_from_the_last_new_step(storage: SQLiteStorage) -> 
         requeued_now(storage, handle.run_id)
     entry = storage.entry_of(handle.run_id)
     assert entry is not None and (entry.state, entry.failures) == ("dead", 2)
+
+
+def test_retention_does_not_hide_that_a_run_fails_at_the_same_step(
+    storage: SQLiteStorage,
+) -> None:
+    storage.set_queue("default", QueueSettings(attempts=3))
+    graph = jobs.keeping_one.over(jobs.keeping_one.manager_on(storage))
+    one = graph.start_sync({}, entry_point=f"{HERE}:keeping_one")
+    for _ in range(3):
+        worker(storage).run(until_idle=True)
+        requeued_now(storage, one.run_id)
+    entry = storage.entry_of(one.run_id)
+    assert entry is not None and (entry.state, entry.failures) == ("dead", 3)
 
 
 def requeued_now(storage: SQLiteStorage, run_id: str) -> None:

@@ -100,22 +100,28 @@ def drive(
     return Driven(run_id=run_id, outcome=outcome, seconds=time.monotonic() - began, **facts)
 
 
-def has_progressed(storage: Storage, lease: Lease) -> bool:
-    """True if the attempt under *lease* recorded a step that no attempt before it had."""
-    reached: Header | None = None
+def has_progressed(storage: Storage, lease: Lease, began: Header | None = None) -> bool:
+    """True if the attempt under *lease* recorded a step that no attempt before it had.
+
+    *began* is the checkpoint that it began with, if it is known: retention may have dropped it.
+    """
+    reached: set[tuple[str, str | None, int]] = set()
     try:
         for header in storage.headers(RecordQuery(run_id=lease.run_id, notes=True)):
-            if header.epoch == lease.epoch:
-                reached = reached or header
-            elif header.frame == "note" and not header.epoch:
+            if header.frame == "note" and not header.epoch:
                 continue  # written from outside: an answer, a request to cancel
-            elif reached is None:
-                return False
-            elif header.scope == reached.scope:
-                return reached.step > header.step
+            place = (header.scope, header.node, header.step)
+            if header.epoch == lease.epoch:
+                reached.add(place)
+            else:
+                reached.discard(place)
+                if not reached:
+                    return False
     except DataError:  # whoever resumes the run reports it
         return False
-    return reached is not None
+    if began is not None:
+        reached.discard((began.scope, began.node, began.step))
+    return bool(reached)
 
 
 def _attempt(

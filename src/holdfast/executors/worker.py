@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 import threading
@@ -19,7 +20,8 @@ from holdfast.checkpoint.journal import Note
 from holdfast.checkpoint.leases import LEASE_SECONDS, GrantedLease
 from holdfast.checkpoint.manager import CheckpointManager
 from holdfast.core.policy import DEAD, QueueEntry, QueueSettings, after_death, after_drive
-from holdfast.errors import ConflictError, HoldfastError, StorageError, UsageError
+from holdfast.core.records import Header
+from holdfast.errors import ConflictError, DataError, HoldfastError, StorageError, UsageError
 from holdfast.executors.driving import Driven, Outcome, drive, has_progressed
 from holdfast.executors.schedules import Schedule
 from holdfast.executors.serving import Served, schedules_in, served_by
@@ -55,6 +57,8 @@ class _Active(msgspec.Struct):
     claim: Claim
     grant: GrantedLease
     scope: StopScope
+    began: Header | None = None
+    """The checkpoint that a run begins with which failed before."""
 
 
 class Worker:
@@ -328,6 +332,9 @@ class Worker:
     def _drive(self, active: _Active) -> Driven:
         entry = active.claim.entry
         try:
+            if entry.failures:
+                with contextlib.suppress(DataError):  # drive reports it
+                    active.began = self._manager.reader.newest_of(entry.run_id)
             return drive(
                 entry.run_id,
                 storage=self._storage,
@@ -365,7 +372,7 @@ class Worker:
         settings, progressed = QueueSettings(), False
         if driven.outcome == "failed":
             settings = self._queue.settings_of(entry.queue)
-            progressed = has_progressed(self._storage, active.claim.lease)
+            progressed = has_progressed(self._storage, active.claim.lease, active.began)
         after = after_drive(
             entry,
             driven.outcome,
