@@ -16,8 +16,10 @@ import pytest
 from tests.runtime.graphs import line
 
 from holdfast import (
+    CheckpointManager,
     MemoryStorage,
     ParallelNode,
+    SQLiteStorage,
     State,
     StateGraph,
     effect,
@@ -25,7 +27,15 @@ from holdfast import (
     pending,
     resolve,
 )
-from holdfast.errors import ConflictError, Interrupted, NotFoundError, StepError, UsageError
+from holdfast.checkpoint.journal import Note
+from holdfast.errors import (
+    ConflictError,
+    Interrupted,
+    NotFoundError,
+    StepError,
+    StorageError,
+    UsageError,
+)
 from holdfast.storage.base import Batch
 
 
@@ -212,6 +222,38 @@ async def test_a_timeout_is_recorded_and_an_answer_after_it_refused(db: str) -> 
         assert pending("r", storage=db) == []
         with pytest.raises(NotFoundError):
             resolve("r", "ask@1", "yes", storage=db)
+
+
+async def test_an_answer_that_comes_while_the_time_ends_changes_no_replay(tmp_path: Path) -> None:
+    heard: list[str] = []
+    late = [Note(kind="answer", content={"id": "ask@1", "value": "yes"})]
+
+    async def ask(state: State) -> None:
+        try:
+            heard.append(await interrupt("Publish?", timeout=0.05))
+        except TimeoutError:
+            heard.append("timeout")
+        if len(heard) == 1:
+            raise ConnectionError
+
+    def raced(batches: Sequence[Batch]) -> Any:
+        if len(heard) == 1:
+            raise StorageError("the process is gone")
+        if late and any(record.header.kind == "question" for record in batches[0].records):
+            CheckpointManager(beside).append_notes("r", (late.pop(),))
+        return append(batches)
+
+    path = tmp_path / "runs.db"
+    with SQLiteStorage(path) as storage, SQLiteStorage(path) as beside:
+        append, config = storage.append, {"store": storage, "interval": 1, "preserve": True}
+        await park(line(ask, lambda state: None, **config))
+        await asyncio.sleep(0.06)
+        storage.append = raced  # type: ignore[method-assign]
+        with pytest.raises(StepError):
+            await line(ask, lambda state: None, **config).resume("r")
+        storage.append = append  # type: ignore[method-assign]
+        await line(ask, lambda state: None, **config).resume("r")
+    assert (heard, late) == (["timeout", "timeout"], [])
 
 
 async def test_a_time_to_wait_is_positive(db: str) -> None:

@@ -57,12 +57,12 @@ async def _ask(question: Any, schema: Any, key: str | None, timeout: float | Non
     ledger, spot = recording.ledger, context.spot
     key = hide_secrets(key, recording.hook_manager)
     position = context.place(spot.node or "question", key)
+    asked = ledger.find(Question, position)
     known, problem = ledger.find(Answer, position), ""
-    if known is not None:
+    if known is not None and not (asked is not None and asked.expired):
         answer, problem = _fitted(decode(bytes(known.value)), schema)
         if not problem:
             return answer
-    asked = ledger.find(Question, position)
     until = asked.until if asked is not None else timeout and time.time() + timeout
     given = ledger.given.pop(position, _NOTHING)
     past = given is _NOTHING and until is not None and until <= time.time()
