@@ -52,6 +52,8 @@ def test_queues_show_their_runs_by_state(queued: Browser) -> None:
     runs = sorted(rows_of(queued.get("/?name=nightly").text, "<h1>Runs"))
     assert [row[1].split(" ", 1)[1] for row in runs] == ["queued", "dead"]
     assert "dead" in text_of(queued.get("/run?id=night-2"))
+    wrong = {row[0]: row[-1] for row in rows_of(queued.get("/health").text, "<h2>Failed")}
+    assert wrong["night-2"] == "Requeue…" and wrong["report-tue"] == "Resume…"
     (listed,) = queued.get("/api/queues").json()["queues"]
     assert (listed["name"], listed["ready"], listed["dead"]) == ("nights", 1, 1)
 
