@@ -15,12 +15,11 @@ from typing import Any, Self, TypeVar, Unpack
 import msgspec
 
 from holdfast.checkpoint.effects import Waiting
-from holdfast.checkpoint.hooks import HookManager, redacted
+from holdfast.checkpoint.hooks import HookManager
 from holdfast.checkpoint.manager import CheckpointManager, StateManager, in_event_loop
 from holdfast.core.closing import AsyncClosing
 from holdfast.core.policy import RetryPolicy, Rules, read_policy
 from holdfast.core.state import State
-from holdfast.core.values import encode
 from holdfast.errors import Drained, Interrupted, UsageError
 from holdfast.runtime.checks import check_listener, is_async
 from holdfast.runtime.graph.compiled import Plan, Shape, problems
@@ -34,6 +33,8 @@ from holdfast.runtime.result import GraphResult, Spent, spent_before
 from holdfast.runtime.resume import (
     Parting,
     ResumePlan,
+    check_begun_by,
+    check_input,
     entry_point_of,
     explain,
     find_run,
@@ -301,7 +302,8 @@ class StateGraph(AsyncClosing):
         stop is ``interrupted``. *answer* answers the question that the run waits for, *answers*
         several, by their ids. *on_event* is called with every event, see `stream`.
 
-        Raises what `execute` raises for failures.
+        Raises what `execute` raises for failures, and a `UsageError` if the run of that id began
+        with other *values*; without values it continues as it is.
         """
         execution = self._execution(values, run_id, answer, answers, secrets, on_event)
         return await execution.result(alone=False)
@@ -341,7 +343,8 @@ class StateGraph(AsyncClosing):
     ) -> RunHandle[None]:
         """Save the run's first state in a queue; blocking. `start` is for users.
 
-        If the run is there, its *inputs*, all values unless given, must be the same.
+        If the run is there, its *inputs*, all values unless given, must be the same; None for
+        *values* takes it as it is.
         """
         plan = self.plan()
         manager = CheckpointManager.beside(self.manager)
@@ -355,7 +358,9 @@ class StateGraph(AsyncClosing):
             plan = msgspec.structs.replace(plan, entry_point=options.entry_point)
         draft = first_draft(plan, state)
         if not begin_queued(manager, draft, plan.entry_point, plan.version, options):
-            _check_begun(manager, state, inputs)
+            check_begun_by(manager.reader, state)
+            if values is not None:
+                check_input(manager.reader, manager.hook_manager, state, plan.version, inputs)
         return RunHandle(run_id, manager)
 
     def stream(
@@ -389,10 +394,13 @@ class StateGraph(AsyncClosing):
         if secrets:
             state = state.with_secrets(secrets)
         answered = answer is not NOTHING or bool(answers)
-        wanted = ResumeRequest(state.run_id, None, None, answer, answers or {}, secrets or {})
+        given = state if values is not None else None
+        wanted = ResumeRequest(
+            state.run_id, answer=answer, answers=answers or {}, secrets=secrets or {}, given=given
+        )
         if answered and run_id is None:
             raise UsageError("an answer is given, and no run_id", hint="name the run that waits")
-        return Execution(self, state, wanted if answered else None, on_event)
+        return Execution(self, state, wanted if answered else None, on_event, given)
 
     async def execute(
         self,
@@ -508,6 +516,7 @@ class StateGraph(AsyncClosing):
         secrets: Mapping[str, Any] | None,
         *,
         alone: bool,
+        given: State | None = None,
     ) -> State:
         plan = self.plan()
         if not isinstance(state, State):
@@ -516,7 +525,7 @@ class StateGraph(AsyncClosing):
             state = state.with_secrets(secrets)
         runner = self._runner(plan, alone)
         with runner.stop.watching(signals=self._wants_signals(alone)):
-            return await runner.execute(state)
+            return await runner.execute(state, given)
 
     async def _resume(self, wanted: ResumeRequest, *, alone: bool) -> State:
         self.manager  # noqa: B018 - raises if checkpointing is off
@@ -616,32 +625,6 @@ def _in_a_thread(node: NodeFunction, state: State) -> Coroutine[Any, Any, Any]:
     return asyncio.to_thread(node, state)
 
 
-def _check_begun(manager: CheckpointManager, state: State, inputs: Collection[str] | None) -> None:
-    """Raise a `UsageError` if the run began with another name or other inputs."""
-    first = next(manager.storage.read(state.run_id, first=1, last=1), None)
-    if first is None or first.header.frame == "note":
-        return  # it was pruned
-    if first.header.name != state.name:
-        raise UsageError(
-            f"run {state.run_id!r} is of {first.header.name!r}, not of {state.name!r}",
-            hint="choose another run id",
-            run_id=state.run_id,
-        )
-    kept, now = manager.reader.load(first.header).graph_state().to_dict(), state.to_dict()
-    names = kept.keys() | now.keys() if inputs is None else inputs
-    stored = redacted(now, manager.hook_manager)
-
-    def differs(name: str) -> bool:
-        return encode(kept.get(name)) not in (encode(now.get(name)), encode(stored.get(name)))
-
-    if any(differs(name) for name in names):
-        raise UsageError(
-            f"run {state.run_id!r} was begun with another input",
-            hint="a new run needs another id, or another idempotency_key",
-            run_id=state.run_id,
-        )
-
-
 def _first_state(values: State | Mapping[str, Any] | None, run_id: str | None) -> State:
     if isinstance(values, State):
         if run_id is not None and values.run_id != run_id:
@@ -664,9 +647,11 @@ class Execution:
         state: State | None,
         wanted: ResumeRequest | None,
         on_event: Callable[[Event], None] | None,
+        given: State | None = None,
     ) -> None:
         self._graph = graph
         self._state = state
+        self._given = given
         self._wanted = wanted
         check_listener(on_event)
         self._on_event = on_event
@@ -699,7 +684,7 @@ class Execution:
             if wanted is not None:
                 state = await graph._resume(wanted, alone=alone)
             else:
-                state = await graph._execute(self._state, None, alone=alone)
+                state = await graph._execute(self._state, None, alone=alone, given=self._given)
             status = "completed"
         except Interrupted as signal:
             status, waiting = "waiting", signal.facts.get("waiting", ())

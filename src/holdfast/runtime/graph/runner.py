@@ -25,6 +25,7 @@ from holdfast.runtime.graph.progress import Now, Progress, read_progress, write_
 from holdfast.runtime.resume import (
     Target,
     across_branches,
+    check_input,
     done_for_good,
     find_run,
     find_target,
@@ -49,6 +50,8 @@ class ResumeRequest(msgspec.Struct, frozen=True):
     answers: Mapping[str, Any] = {}
     secrets: Mapping[str, Any] = {}
     force: bool = False
+    given: State | None = None
+    """The input that the caller says the run began with."""
 
     @property
     def rewinds(self) -> bool:
@@ -80,13 +83,16 @@ class Runner(msgspec.Struct, eq=False):
     def __post_init__(self) -> None:
         self._triggers = self.config.triggers() if self.manager is not None else None
 
-    async def execute(self, state: State) -> State:
-        """Begin the run of *state*, or continue it if it was begun before."""
+    async def execute(self, state: State, given: State | None = None) -> State:
+        """Begin the run of *state*, or continue it if it was begun before.
+
+        If it was begun with other values than *given*, it is a `UsageError`.
+        """
         if self.plan.name and not state.name:
             state = state.placed(msgspec.structs.replace(state.place, name=self.plan.name))
         if self.manager is None:
             return await self._begin(None, state)
-        wanted = ResumeRequest(state.run_id, secrets=state.secrets)
+        wanted = ResumeRequest(state.run_id, secrets=state.secrets, given=given)
         async with self._session(self.manager, state.run_id) as session:
             found = await asyncio.to_thread(self._find, session, wanted, state.name)
             if found is None:
@@ -101,6 +107,7 @@ class Runner(msgspec.Struct, eq=False):
         run_id = run.run_id
         if run.status == "completed" and not wanted.rewinds and self.config.preserve:
             self._check_name(run, wanted, self.plan.name)
+            await asyncio.to_thread(self._check_input, manager, wanted)
             target = await asyncio.to_thread(find_target, manager.reader, run)
             return await self._stored(manager, target.newest, wanted)
         # A journal that is to be deleted is deleted under the lease: the id may be in use again.
@@ -198,6 +205,7 @@ class Runner(msgspec.Struct, eq=False):
         target = find_target(reader, run, wanted.checkpoint_id, wanted.step)
         run, header = target.run, target.header
         self._check_name(run, wanted, name)
+        self._check_input(session.manager, wanted)
         if not target.is_newest:
             session.floor = run.seq
         if header.status == "completed":
@@ -309,6 +317,10 @@ class Runner(msgspec.Struct, eq=False):
                 hint="resume it with the graph that began it, or give force=True",
                 run_id=run.run_id,
             )
+
+    def _check_input(self, manager: StateManager, wanted: ResumeRequest) -> None:
+        if wanted.given is not None:
+            check_input(manager.reader, manager.hook_manager, wanted.given, self.plan.version)
 
     def _fitted(self, header: Header, state: State, progress: Progress, *, force: bool) -> State:
         """The state in the form that today's graph expects, or a `ShapeError`."""

@@ -12,6 +12,8 @@ from holdfast.runtime.resume.forks import Parting as Parting
 from holdfast.runtime.resume.forks import edited as edited
 from holdfast.runtime.resume.forks import fork as fork
 from holdfast.runtime.resume.forks import part as part
+from holdfast.runtime.resume.given_input import check_begun_by as check_begun_by
+from holdfast.runtime.resume.given_input import check_input as check_input
 from holdfast.runtime.resume.inside import TOOL_FAILED_NAME as TOOL_FAILED_NAME
 from holdfast.runtime.resume.inside import run_inside as run_inside
 from holdfast.runtime.resume.rewind import across_branches as across_branches
