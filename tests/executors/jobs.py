@@ -143,6 +143,16 @@ asking.add_node("ask", _asked)
 asking.set_entry_point("ask")
 asking.set_exit_point("ask")
 
+
+async def _asked_long(state: Any) -> dict[str, Any]:
+    return {"answer": await holdfast.interrupt("Agree?")}
+
+
+asking_long = StateGraph("asking_long", storage="memory://")
+asking_long.add_node("ask", _asked_long)
+asking_long.set_entry_point("ask")
+asking_long.set_exit_point("ask")
+
 counting = StateGraph("counting", storage="memory://")
 counting.add_node("up", lambda state: {"n": state["n"] + 1})
 counting.add_node("done", lambda state: None)
@@ -190,6 +200,11 @@ def make_agent() -> Agent:
 def buy(amount: int) -> str:
     """Buy."""
     return f"bought for {amount}"
+
+
+def make_buyer() -> Agent:
+    script = [Reply("", (ToolCall("1", "buy", {"amount": 5}),)), "bought"]
+    return Agent("buyer", model=ScriptedModel(script), tools=[buy], storage=STORAGE["here"])
 
 
 def make_parent() -> Agent:

@@ -15,7 +15,7 @@ import pytest
 from tests.executors import jobs
 
 import holdfast
-from holdfast import SQLiteStorage
+from holdfast import SQLiteStorage, StateManager
 from holdfast.checkpoint.leases import GrantedLease
 from holdfast.core.policy import QueueSettings
 from holdfast.errors import RunError, UsageError
@@ -145,6 +145,35 @@ def test_a_run_that_is_cancelled_while_it_waits_has_ended(
     one.answer(asked.id, "yes")
     worker(storage).run(until_idle=True)
     assert one.result(timeout=0).value == "yes"
+
+
+@pytest.mark.parametrize("name", ["asks", "asks_a_person", "is_in_doubt", "asking_long", "buyer"])
+def test_a_cancelled_run_that_is_answered_ends_as_interrupted(
+    storage: SQLiteStorage, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setitem(jobs.STORAGE, "here", storage)
+    options: dict[str, Any] = {"run_id": "a"}
+    served = served_by([f"{HERE}:make_buyer" if name == "buyer" else HERE])
+    if name == "buyer":
+        asyncio.run(jobs.make_buyer().start("buy", entry_point=f"{HERE}:make_buyer", **options))
+    elif name == "asking_long":
+        entry = f"{HERE}:asking_long"
+        jobs.asking_long.over(StateManager(storage)).start_sync({}, entry_point=entry, **options)
+    else:
+        made: Any = getattr(jobs, name).start(storage=storage, **options)
+        if asyncio.iscoroutine(made):
+            asyncio.run(made)
+    Worker(storage, served).run(until_idle=True)
+    one = handle("a", storage=storage)
+    assert one.status() == "waiting"
+    (asked,) = holdfast.pending("a", storage=storage)
+    one.cancel()
+    one.answer(asked.id, True if name == "buyer" else "yes")
+    Worker(storage, served).run(until_idle=True)
+    assert one.status() == "interrupted"
+    requeue("a", storage=storage)
+    Worker(storage, served).run(until_idle=True)
+    assert one.status() == "completed"
 
 
 def test_an_idle_worker_is_listed_until_it_stops(storage: SQLiteStorage) -> None:

@@ -165,7 +165,12 @@ class FunctionRun:
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
-        """Have calls in this context recorded."""
+        """Have calls in this context recorded.
+
+        A run that was asked to stop before does not begin: it may have no other step to stop at.
+        """
+        if self._order is not None:
+            self._order.check_stop()
         RUNS_HERE.append(self.run_id)
         try:
             with during(CURRENT_STEP, None), during(OPEN_RUN, self._order), AwaitsAll():
