@@ -321,6 +321,27 @@ async def test_probe_asks_the_outside(bank: Bank, db: str, found: Any) -> None:
         assert len(bank.calls) == (1 if found else 2)
 
 
+async def test_what_a_probe_will_settle_waits_for_nobody(bank: Bank, db: str) -> None:
+    async with paying(bank, db, probe=lambda key: {"charged": "found"}) as graph:
+        await crash(graph, bank)
+        assert pending("r", storage=db) == []
+        assert "in doubt: charge@1, and would be looked up" in str(graph.explain_resume("r"))
+        with pytest.raises(UsageError, match="charge@1 of run 'r' has in_doubt='probe'"):
+            resolve("r", "charge", {"charged": "guessed"}, storage=db)
+        assert (await graph.resume("r"))["receipt"] == {"charged": "found"}
+
+
+async def test_code_that_asks_instead_of_probing_is_answered(bank: Bank, db: str) -> None:
+    async with paying(bank, db, probe=lambda key: None) as graph:
+        await crash(graph, bank)
+    async with paying(bank, db) as graph:
+        result = await graph.resume("r")
+        assert [one.policy for one in result.waiting] == ["ask"]
+        assert [one.id for one in pending("r", storage=db)] == ["charge@1"]
+        resolve("r", "charge", {"charged": "yes"}, storage=db)
+        assert (await graph.resume("r"))["receipt"] == {"charged": "yes"}
+
+
 async def test_fail_is_an_error_that_says_what_to_do(bank: Bank, db: str) -> None:
     async with paying(bank, db, in_doubt="fail") as graph:
         await crash(graph, bank)

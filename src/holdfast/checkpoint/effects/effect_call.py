@@ -298,6 +298,8 @@ class EffectCall:
             yield _Write(ended, outcome=True)
             self._say("effect.complete", ended)
             return self._typed(found)
+        if known.policy != self.policy.in_doubt:  # the code changed, and now a person is needed
+            yield _Write(msgspec.structs.replace(known, policy=self.policy.in_doubt))
         if self.policy.in_doubt == "ask":
             raise Interrupted(
                 f"run {run_id!r} waits: it is not known whether {known.id} happened", run_id=run_id

@@ -287,7 +287,10 @@ class Ledger:
             self._deferred = [note for note in self._deferred if not past(note)]
 
     def waiting(self) -> list[Note]:
-        """Questions without an answer, open timers, and effects in doubt."""
+        """Questions without an answer, open timers, and effects in doubt.
+
+        An effect that the resume settles by itself, by a probe or another call, is none of them.
+        """
         return [note for note in self.entries.values() if self._waits(note)]
 
     def _waits(self, note: Note) -> bool:
@@ -295,7 +298,7 @@ class Ledger:
             return not note.content.expired and ("answer", note.content.id) not in self.entries
         if note.kind == "question":
             return not note.content.expired
-        return in_doubt(note)
+        return in_doubt(note) and note.content.policy not in SETTLED_BY_RESUME
 
     def notes(self) -> list[Note]:
         """All open notes, in the order of their first record."""
@@ -354,6 +357,10 @@ def _step_of(note: Note) -> int:
     if not note.scope:
         return note.step
     return int(note.scope.partition("/")[0].rpartition("@")[2].partition(".")[0])
+
+
+SETTLED_BY_RESUME = ("retry", "probe")
+"""Policies on effects in doubt that need no person."""
 
 
 def in_doubt(note: Note) -> bool:

@@ -17,6 +17,7 @@ from holdfast.checkpoint.effects.ledger import (
     Ledger,
     Question,
     Timer,
+    in_doubt,
     read_notes,
 )
 from holdfast.checkpoint.hooks import redacting_hooks
@@ -76,7 +77,8 @@ def pending(run_id: str | None = None, *, storage: Target = None) -> list[Waitin
     """List what a run, or without a run id every run of the storage, waits for.
 
     What the agents inside a run wait for, each in a run of its own, is listed with it. Of a run
-    that a live process executes, only the events that it waits for are listed.
+    that a live process executes, only the events that it waits for are listed. An effect in doubt
+    with ``in_doubt="probe"`` or ``"retry"`` needs no person, and is not: a resume settles it.
     """
     with opened(storage) as manager:
         reader = manager.reader
@@ -365,7 +367,8 @@ def _moment(seconds: float | None) -> datetime | None:
 
 
 def _wanted(reader: Reader, run: RunInfo, id: str) -> Note:
-    run_id, waiting = run.run_id, open_notes(reader, run).waiting()
+    run_id, ledger = run.run_id, open_notes(reader, run)
+    waiting = ledger.waiting()
     found = [note for note in waiting if note.content.id == id] or [
         note for note in waiting if getattr(note.content, "name", None) == id
     ]
@@ -377,6 +380,14 @@ def _wanted(reader: Reader, run: RunInfo, id: str) -> Note:
         raise UsageError(
             f"several effects {id!r} of run {run_id!r} wait", hint=f"give one of {there}"
         )
+    for note in ledger.effects():
+        if in_doubt(note) and id in (note.content.id, note.content.name):
+            raise UsageError(
+                f"effect {note.content.id} of run {run_id!r} has in_doubt={note.content.policy!r},"
+                " and waits for nobody",
+                hint="resume the run: that settles it; with in_doubt='ask' it asks you",
+                run_id=run_id,
+            )
     raise NotFoundError(
         f"nothing named {id!r} waits in run {run_id!r}", hint=f"waiting: {there}", run_id=run_id
     )
