@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.executors import jobs
 
-from holdfast import RunQuery, SQLiteStorage
+from holdfast import CheckpointManager, RunQuery, SQLiteStorage
 from holdfast.errors import UsageError
 from holdfast.executors import Driven, LocalExecutor, Served, drive, served_by
 from holdfast.runtime.stop import StopScope
@@ -55,6 +55,18 @@ def test_a_run_that_no_process_could_find_is_refused(storage: SQLiteStorage) -> 
 
     with pytest.raises(UsageError, match="no worker could find it"):
         inner.start(storage=storage)
+
+
+def test_an_unknown_run_is_unfit(storage: SQLiteStorage) -> None:
+    driven = drive("nobody", storage=storage)
+    assert driven.outcome == "unfit" and driven.error.startswith("no run 'nobody' to drive")
+
+
+def test_an_encrypted_run_without_its_key_is_unfit(storage: SQLiteStorage) -> None:
+    with CheckpointManager(storage, encryption_key="7" * 64) as manager:
+        jobs.doubled.start([1], run_id="a", storage=manager)
+    driven = drive("a", storage=storage)
+    assert driven.outcome == "unfit" and "encrypted" in driven.error
 
 
 def test_drive_of_a_held_run_does_nothing(storage: SQLiteStorage) -> None:

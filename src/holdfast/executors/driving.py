@@ -82,21 +82,21 @@ def drive(
     run recorded, unless one is given. A worker that has claimed the run hands in its *lease*.
     Hooks, keys and rules are those that the code names; *hook_manager* is for code without hooks.
 
-    It raises only what makes the storage unusable: `StorageError`.
+    A run that is unknown, or that nothing here can read or execute, is ``unfit``. `drive` raises
+    a `StorageError` if the storage is unusable, a `UsageError` for an address that is none, and
+    what the run's code raises without being an `Exception`: `SystemExit`, say.
     """
     began = time.monotonic()
     with ExitStack() as stack:
         if not isinstance(storage, Storage):
             manager = stack.enter_context(CheckpointManager(storage))
-            storage = manager.storage
         else:
             manager = CheckpointManager(storage)
         if lease is not None:
             stack.enter_context(lease.used())
         if stop is not None:
             stack.enter_context(stop.entered())
-        entry_point = entry_point or _recorded(manager, run_id)
-        outcome, facts = _attempt(run_id, storage, entry_point, hook_manager)
+        outcome, facts = _attempt(run_id, manager, entry_point, hook_manager)
     return Driven(run_id=run_id, outcome=outcome, seconds=time.monotonic() - began, **facts)
 
 
@@ -125,10 +125,11 @@ def has_progressed(storage: Storage, lease: Lease, began: Header | None = None) 
 
 
 def _attempt(
-    run_id: str, storage: Storage, entry_point: str, hooks: HookManager | None
+    run_id: str, manager: CheckpointManager, entry_point: str | None, hooks: HookManager | None
 ) -> tuple[Outcome, dict[str, Any]]:
     try:
-        result = _resume(run_id, storage, entry_point, hooks)
+        found = entry_point or _recorded(manager, run_id)
+        result = _resume(run_id, manager.storage, found, hooks)
     except LeaseHeldError as error:
         return "held", {"error": str(error)}
     except ConflictError as error:
