@@ -138,3 +138,21 @@ def test_a_fork_continues_from_the_point_where_it_was_forked(tmp_path: Path, med
     assert calls == ["a", "b", "c", "d"]
     answered = tour.resume("anew", storage=db, wait=False)
     assert (answered.status, calls[4:]) == ("waiting", ["a", "b"])
+
+
+@pytest.mark.parametrize("completed", [False, True])
+def test_a_fork_with_other_arguments_begins_anew(tmp_path: Path, completed: bool) -> None:
+    calls.clear()
+    db = f"sqlite:///{tmp_path}/runs.db"
+    tour.run(["a", "b"], run_id="r", storage=db, wait=False)
+    if completed:
+        answer("r", "guide", "c", storage=db)
+        tour.resume("r", storage=db)
+    calls.clear()
+    given = ("--as", "other", "--set", 'arguments={"pages": ["x"]}')
+    assert call("-s", db, "fork", "r", *given).code == 0
+    forked = tour.result("other", storage=db)
+    assert (forked.status, forked.step, forked.waiting) == ("interrupted", 0, ())
+    assert tour.resume("other", storage=db, wait=False).status == "waiting"
+    answer("other", "guide", "y", storage=db)
+    assert (tour.resume("other", storage=db).value, calls) == ("XY", ["x", "y"])

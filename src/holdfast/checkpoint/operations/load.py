@@ -151,7 +151,8 @@ def fork(
     """Begin a new run with the state of that checkpoint, or what *change* makes of it.
 
     The recorded calls of a durable function are its progress: a fork has those that its checkpoint
-    has and, if that is the newest, those that came after it.
+    has and, if that is the newest, those that came after it. With other arguments the function
+    makes other calls, so such a fork has none and begins anew.
     """
     new_id = str(uuid.uuid4()) if run_id is None else check_run_id(run_id)
     header: Header = yield Work(lambda: engine.reader.resolve(checkpoint_id))
@@ -164,9 +165,11 @@ def fork(
         draft = change(loaded, draft)
     notes: list[Note] = []
     if draft.values.keys() >= _WORKFLOW:
-        notes = yield Work(lambda: _calls_until(engine.reader, header))
-        place = msgspec.structs.replace(draft.place, status="interrupted")
-        draft = msgspec.structs.replace(draft, place=place)
+        draft = _interrupted(draft)
+        if texts_of(draft)["arguments"] == loaded.texts["arguments"]:
+            notes = yield Work(lambda: _calls_until(engine.reader, header))
+        else:
+            draft = _begun_anew(draft, loaded)
     draft, shown = yield from ask_hooks(engine, draft)
     try:
         first = yield from save_draft(engine, draft, shown, asked=True, new_run=True, notes=notes)
@@ -184,6 +187,23 @@ def fork(
     data |= {"state": made, "duration_ms": (time.perf_counter() - started) * 1000}
     yield from fire(engine, HookEvent.POST_FORK, header.name, data)
     return made
+
+
+def _interrupted(draft: CheckpointDraft) -> CheckpointDraft:
+    place = msgspec.structs.replace(draft.place, status="interrupted")
+    return msgspec.structs.replace(draft, place=place)
+
+
+def _begun_anew(draft: CheckpointDraft, loaded: Loaded) -> CheckpointDraft:
+    """The fork of a durable function without what came of its other arguments."""
+    extra = {key: value for key, value in loaded.extra.items() if key != "error"}
+    return msgspec.structs.replace(
+        draft,
+        place=msgspec.structs.replace(draft.place, step=0),
+        values={key: value for key, value in draft.values.items() if key != "result"},
+        natures={key: value for key, value in draft.natures.items() if key != "result"},
+        extra=lambda _: msgspec.json.encode(extra),
+    )
 
 
 def _calls_until(reader: Reader, header: Header) -> list[Note]:

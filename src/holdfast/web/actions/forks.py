@@ -27,7 +27,8 @@ class ForkAction(Action):
             title=f"Fork {header.run_id} at step {header.step}",
             what=[
                 f"A new run begins with the state of checkpoint {header.id}, as edited below.",
-                "It inherits no effects: it calls what it needs again.",
+                "It inherits no effects: it calls what it needs again. The fork of a workflow"
+                " has the recorded calls, unless its arguments change.",
                 f"Run {header.run_id} stays as it is.",
             ],
             command=shlex.join(["holdfast", "fork", header.id, "--set", "KEY=VALUE"]),

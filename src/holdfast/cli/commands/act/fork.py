@@ -39,7 +39,7 @@ def fork(
     """Start a new run with the state of a checkpoint. The source stays as it is.
 
     The fork of a graph or an agent inherits no effects: it calls whatever it needs again. That of
-    a workflow has the calls that were recorded by then.
+    a workflow has the calls that were recorded by then; with other arguments it begins anew.
     """
     edit = ui.read_pairs("--set", set or ())
     document = fork_from(cli.manager, cli.finder.checkpoint(checkpoint), edit, run_id)
