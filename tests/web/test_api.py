@@ -52,13 +52,27 @@ def test_runs_name_their_next_page(page: Browser) -> None:
 
 @pytest.mark.parametrize(
     ("path", "status"),
-    [("/api/runs?limit=0", 200), ("/api/runs?limit=501", 400), ("/api/log", 404), ("/api/x", 404)],
+    [
+        ("/api/runs?limit=0", 200),
+        ("/api/runs?limit=501", 400),
+        ("/api/runs?limit=abc", 400),
+        ("/api/runs?status=bogus", 400),
+        ("/api/log", 404),
+        ("/api/x", 404),
+    ],
 )
 def test_what_is_wrong_is_json_too(page: Browser, path: str, status: int) -> None:
     answer = page.get(path)
     assert answer.status_code == status
     if status != 200:
         assert answer.json().keys() == {"error", "message", "hint"}
+
+
+def test_an_unknown_status_is_refused_in_the_words_of_the_command(page: Browser) -> None:
+    answer = page.get("/api/runs?status=complete")
+    assert answer.json()["message"] == "no run has the status 'complete'"
+    assert "completed" in answer.json()["hint"]
+    assert page.get("/?status=bogus").status_code == 400
 
 
 class Connection:

@@ -74,7 +74,7 @@ def _status_of(error: Exception) -> int:
     return 400 if isinstance(error, UsageError) else 500
 
 
-def asked(request: Request, name: str, kind: type = str) -> Any:
+def asked(request: Request, name: str, kind: type[str | int] = str) -> Any:
     """A parameter of the address; None if it is absent or empty."""
     text = request.query_params.get(name, "").strip()
     if not text:
@@ -82,7 +82,7 @@ def asked(request: Request, name: str, kind: type = str) -> Any:
     try:
         return kind(text)
     except ValueError:
-        raise UsageError(f"{name} must be {kind.__name__}, not {text!r}") from None
+        raise UsageError(f"{name} is {text!r}", hint="give a whole number") from None
 
 
 def named(request: Request, name: str) -> str:

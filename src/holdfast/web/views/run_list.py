@@ -15,7 +15,7 @@ from holdfast.checkpoint.inspect import (
     summaries,
 )
 from holdfast.checkpoint.manager import CheckpointManager
-from holdfast.core.records import read_status
+from holdfast.cli.commands.see import read_shown_status
 from holdfast.storage.base import RecordQuery, RunInfo, RunQuery
 
 PER_PAGE = 25
@@ -78,7 +78,7 @@ def read_runs(
     manager: CheckpointManager, texts: SearchTexts, wanted: Filter, limit: int = PER_PAGE
 ) -> RunPage:
     """The runs that match, with the place where the next page begins."""
-    status = read_status(wanted.status) if wanted.status else None
+    status = read_shown_status(manager, wanted.status) if wanted.status else None
     query = RunQuery(
         name=wanted.name or None,
         before=wanted.before,

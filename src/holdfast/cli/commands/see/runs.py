@@ -98,7 +98,7 @@ def list_runs(
     """The runs that match, sorted."""
     if sort is not None and sort not in _SORTS:
         raise UsageError(f"runs cannot be sorted by {sort!r}", hint=f"by {', '.join(_SORTS)}")
-    wanted = None if status is None else _read_status(manager, status)
+    wanted = None if status is None else read_shown_status(manager, status)
     found: Iterable[RunInfo] = _found(manager, name, wanted, where)
     if sort is None and search is None and status is None and limit is not None:
         found = islice(found, limit + 1)
@@ -109,7 +109,8 @@ def list_runs(
     return RunList(runs=chosen[:limit], more=limit is not None and len(chosen) > limit)
 
 
-def _read_status(manager: CheckpointManager, text: str) -> str:
+def read_shown_status(manager: CheckpointManager, text: str) -> str:
+    """The status that *text* names; a `UsageError` if no run can have it."""
     status = read_status(text)
     stored = RunQuery(status=status, limit=1)
     if status not in SHOWN_STATUSES and not any(manager.storage.runs(stored)):
