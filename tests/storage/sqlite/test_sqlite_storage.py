@@ -707,6 +707,13 @@ class TestErrors:
         with pytest.raises(UsageError):
             SQLiteStorage(name)
 
+    @pytest.mark.parametrize("below", ["runs.db", "deep/runs.db"])
+    def test_a_file_in_place_of_a_directory_is_named(self, tmp_path: Path, below: str) -> None:
+        (tmp_path / "taken").touch()
+        with pytest.raises(StorageError, match=f"{tmp_path}/taken is no directory") as refused:
+            SQLiteStorage(tmp_path / "taken" / below)
+        assert "choose another place" in refused.value.hint
+
     def test_a_directory_is_refused_with_the_address_of_a_file_in_it(self, tmp_path: Path) -> None:
         with pytest.raises(UsageError, match=f"{tmp_path} is a directory") as refused:
             SQLiteStorage(tmp_path)
@@ -718,12 +725,6 @@ class TestErrors:
         with pytest.raises(UsageError):
             SQLiteStorage(path, busy_timeout=-1)
         assert not path.exists()
-
-    def test_a_file_where_a_directory_is_needed_is_named(self, tmp_path: Path) -> None:
-        (tmp_path / "file").touch()
-        with pytest.raises(StorageError) as caught:
-            SQLiteStorage(tmp_path / "file" / "runs.db")
-        assert str(tmp_path / "file") in str(caught.value)
 
     def test_a_full_medium_says_so_and_keeps_what_it_has(self, storage: SQLiteStorage) -> None:
         writer = JournalWriter()

@@ -104,6 +104,13 @@ def make_file(path: Path) -> None:
             hint=f"name a file in it: sqlite:///{path / 'runs.db'}",
             path=str(path),
         )
+    for above in path.parents:
+        if above.exists() and not above.is_dir():
+            raise StorageError(
+                f"{above} is no directory, so there can be no {path}",
+                hint="choose another place, or move that file away",
+                path=str(path),
+            )
     if _make_directory(path.parent):
         _make(path.parent / ".gitignore", b"*\n")
     _make(path, b"")
