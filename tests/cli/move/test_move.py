@@ -43,6 +43,14 @@ def test_an_export_replaces_no_file_unless_told(on: Holdfast, tmp_path: Path) ->
         assert (tmp_path / "there").stat().st_mode & 0o077 == 0
 
 
+def test_a_hyphen_is_stdout_and_no_file(on: Holdfast, tmp_path: Path) -> None:
+    refused = on("export", "crawl", "-o", "-")
+    assert refused.code == 2 and "-o crawl.holdfast" in refused.err
+    for words in (["--html"], ["--json"]):
+        assert on("export", "crawl", "-o", "-", *words).out == on("export", "crawl", *words).out
+    assert not (tmp_path / "-").exists()
+
+
 def test_the_file_is_named_by_the_run_where_no_name_is_given(
     on: Holdfast, manager: CheckpointManager, tmp_path: Path
 ) -> None:

@@ -44,25 +44,31 @@ def export(
     """Write a run to a .holdfast file, which `holdfast import` reads anywhere.
 
     With --json it is written as plain JSON for other programs, with --html as one web page that
-    needs nothing else; both go to stdout without -o.
+    needs nothing else; both go to stdout without -o, or with -o -.
     """
     found = cli.finder.run(run)
+    to_stdout = output == Path("-")
     if html and cli.json:
         raise UsageError("--html and --json are both given", hint="give one of them")
     if style not in _STYLES:
         raise UsageError(f"there is no style {style!r}", hint=f"one of {', '.join(_STYLES)}")
     if (redact or decrypt) and (html or cli.json):
         raise UsageError("--redact and --decrypt are for .holdfast files", hint="leave them out")
+    if to_stdout and not (html or cli.json):
+        raise UsageError(
+            "a .holdfast file is not written to stdout",
+            hint=f"name a file: -o {_file_name(found)}; --json and --html go to stdout",
+        )
     if html or cli.json:
         form: Any = "html" if html else "json"
         texts = _texts(cli, found, html=html, style=style)
-        if output is None:
+        if output is None or to_stdout:
             cli.terminal.stdout.writelines(texts)
             return
         _write(output, texts, overwrite=overwrite)
     else:
         form = "holdfast"
-        output = output or Path(f"{medium_name(found.run_id).removeprefix('=')}.holdfast")
+        output = output or Path(_file_name(found))
         _check_free(output, overwrite=overwrite)
         cli.manager.export_run(
             found.run_id,
@@ -72,6 +78,10 @@ def export(
             overwrite=overwrite,
         )
     _say(cli, found, output, form)
+
+
+def _file_name(run: RunInfo) -> str:
+    return f"{medium_name(run.run_id).removeprefix('=')}.holdfast"
 
 
 def _say(cli: ui.Cli, run: RunInfo, path: Path, form: Any) -> None:
