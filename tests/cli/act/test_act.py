@@ -414,6 +414,13 @@ def test_tags_are_given_and_taken(on: Holdfast) -> None:
     assert on("tag", "crawl@2").code == 2
 
 
+def test_a_tag_that_is_not_there_cannot_be_removed(on: Holdfast) -> None:
+    on("tag", "crawl@2", "good")
+    refused = on("tag", "crawl@2", "more", "--remove", "nope")
+    assert refused.code == 4 and "crawl@2 has no tag 'nope' (it has good)" in refused.err
+    assert on("show", "crawl@2", "--json").json()["checkpoint"]["tags"] == ["good"]
+
+
 def test_a_pinned_checkpoint_is_kept(on: Holdfast) -> None:
     assert on("pin", "crawl@2").out == "crawl@2 pinned\n"
     kept = on("forget", "crawl", "--keep-last", "1", "-n", "--json").json()["decisions"]

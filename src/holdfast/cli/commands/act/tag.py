@@ -6,7 +6,7 @@ from typing import Annotated
 
 from holdfast.cli import framework as ui
 from holdfast.cli.commands.act.pin import Place, show_marks
-from holdfast.errors import UsageError
+from holdfast.errors import NotFoundError, UsageError
 
 
 @ui.command
@@ -22,5 +22,12 @@ def tag(
     if not names and not remove:
         raise UsageError("no tag is given", hint="name one, or --remove one")
     header = cli.finder.checkpoint(checkpoint)
+    for name in remove or ():
+        if name not in header.tags:
+            raise NotFoundError(
+                f"checkpoint {header.run_id}@{header.step} has no tag {name!r}",
+                hint=f"it has {', '.join(header.tags) or 'none'}",
+                run_id=header.run_id,
+            )
     cli.manager.tag(header.id, *(names or ()), remove=remove or ())
     show_marks(cli, header.id)
