@@ -448,6 +448,13 @@ def test_watch_ends_with_the_run(on: Holdfast, run: str, code: int) -> None:
     assert run in result.err and result.out
 
 
+def test_watch_of_a_run_that_was_asked_to_stop_needs_no_person(
+    on: Holdfast, manager: CheckpointManager
+) -> None:
+    manager.save_checkpoint(State.new({}, run_id="stopped").at(status="interrupted"))
+    assert on("watch", "stopped").code == 130
+
+
 def test_watch_follows_a_run_as_it_goes_on(database: Path, tmp_path: Path) -> None:
     script = (
         "import holdfast, os, sys, time\n"

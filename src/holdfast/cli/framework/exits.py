@@ -7,7 +7,7 @@
 3    done in part
 4    no such run or checkpoint
 5    another process wrote first, or holds the run
-6    it would destroy something and was not confirmed
+6    it needs a confirmation that was not given
 7    stored bytes are damaged
 8    the code no longer fits the journal
 9    a limit was reached
@@ -35,7 +35,7 @@ PIPE_CLOSED = 141
 
 
 class ConfirmationError(errors.UsageError):
-    """The command would destroy something and was not confirmed."""
+    """The command needs a confirmation that was not given."""
 
 
 _CODES: tuple[tuple[type[BaseException], int], ...] = (

@@ -20,7 +20,7 @@ from holdfast.storage.base import RecordQuery, RunInfo, RunWatch
 
 _ENDED = {
     "completed": 0,
-    "interrupted": ui.exits.WAITING,
+    "interrupted": ui.exits.INTERRUPTED,
     "waiting": ui.exits.WAITING,
     **dict.fromkeys(
         ("max_rounds_reached", "max_cycles_reached", "budget_exhausted"), ui.exits.LIMIT
@@ -47,7 +47,8 @@ def watch(
 ) -> int:
     """Follow a run: print each checkpoint when it is saved, until the run ends.
 
-    Exits with 0 when it is completed, 20 when it is waiting, 1 when it failed or its process died.
+    Exits with 0 when it is completed, 20 when it is waiting, 130 when it was interrupted, 1 when
+    it failed or its process died.
     """
     manager = cli.manager
     found = cli.finder.run(run)
