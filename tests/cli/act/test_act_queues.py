@@ -97,6 +97,9 @@ def test_queue_pauses_and_limits(url: str, storage: SQLiteStorage) -> None:
     assert told == "mail: 2 at a time, 3 attempts\n"
     assert "3 attempts" in call("queue", "-s", url).out
     assert call("queue", "limit", "mail", "-s", url).code == 2
+    for rate in ("5/0", "-5/60", "5/soon"):
+        refused = call("queue", "limit", "mail", f"--rate={rate}", "-s", url)
+        assert refused.code == 2 and f"--rate is '{rate}'" in refused.err
     assert call("queue", "show", "gone", "-s", url).code == 4
 
 

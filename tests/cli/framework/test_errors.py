@@ -39,6 +39,22 @@ def told(err: str) -> dict[str, Any]:
     return document
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["fork", "crawl@2", "--as", ""], "--as is empty"),
+        (["import", "pyproject.toml", "--as", ""], "--as is empty"),
+        (["forget", "--keep-last", "0"], "--keep-last is 0"),
+        (["forget", "--keep-within", "soon"], "--keep-within: "),
+    ],
+)
+def test_what_is_wrong_with_an_option_is_said_of_the_option(
+    on: Holdfast, words: list[str], said: str
+) -> None:
+    result = on(*words)
+    assert result.code == 2 and result.err.startswith(f"holdfast: {said}")
+
+
 @pytest.mark.parametrize("command", ON_A_RUN, ids=lambda command: command[0])
 def test_no_such_run(on: Holdfast, command: list[str]) -> None:
     result = on(*words_on(command, "nope"))

@@ -197,6 +197,8 @@ def test_runs_are_brought_to_the_newest_version(
     done_now = on("migrate", "p1", "p2", "--json").json()
     assert {row["outcome"] for row in done_now["runs"]} == {"migrated"}
     assert on("migrate", "p1", "--json").json()["runs"][0]["outcome"] == "current"
+    assert on("migrate", "p1").out == "1 of 1 run has the newest version\n"
+    assert on("migrate", "p1", "p2").out == "2 of 2 runs have the newest version\n"
     no_migrations.by_name.clear()
     assert on("cat", "p1:state.names[0]").out == "Ada\n"
     assert on("migrate", "--import", "no_such_module").code == 2

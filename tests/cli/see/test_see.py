@@ -245,12 +245,16 @@ def test_text_out_of_a_checkpoint_cannot_write_to_the_terminal(
     assert not set(asked.err) & set("\x1b\x07\x9b")
 
 
-def test_diff_is_structural(on: Holdfast) -> None:
+def test_diff_is_structural(on: Holdfast, manager: CheckpointManager) -> None:
+    for step in (1, 2):
+        tree = {"a": step, "b": step, "c": step}
+        manager.save_checkpoint(State.new({"tree": tree}, run_id="nested").at(step=step))
     out = on("diff", "report-mon", "report-mon-kids").out
     assert "--- report-mon@6" in out and "+++ report-mon-kids@6" in out
     assert '+ audience "children"' in out
     assert '~ report \n  - "Kelp grows' in out and '  + "Did you know? Kelp' in out
     assert "2 keys differ, cost -$0.008" in out
+    assert "1 top-level key differs" in on("diff", "nested@1", "nested@2").out
     assert "~ pages 2 -> 4\n" in on("diff", "crawl@2", "crawl@4").out
     document = on("diff", "report-mon@2", "report-mon@4", "--json").json()
     assert document["keys"] == ["messages", "facts"]

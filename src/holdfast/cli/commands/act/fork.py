@@ -11,7 +11,7 @@ from holdfast.checkpoint.inspect import Origin
 from holdfast.checkpoint.journal import CheckpointDraft, Loaded
 from holdfast.checkpoint.manager import CheckpointManager
 from holdfast.cli import framework as ui
-from holdfast.core.records import Header
+from holdfast.core.records import Header, check_run_id
 from holdfast.core.values import Nature
 from holdfast.runtime.resume import edited
 
@@ -42,6 +42,8 @@ def fork(
     a workflow has the calls that were recorded by then; with other arguments it begins anew.
     """
     edit = ui.read_pairs("--set", set or ())
+    if run_id is not None:
+        check_run_id(run_id, "--as")
     document = fork_from(cli.manager, cli.finder.checkpoint(checkpoint), edit, run_id)
     origin = document.forked_from
     changed = f", {', '.join(edit)} changed" if edit else ""

@@ -159,7 +159,8 @@ def _limits(
         try:
             given["rate"] = int(count) or None
             given["period"] = float(seconds or 60)
-        except ValueError:
+            QueueSettings(rate=given["rate"], period=given["period"])
+        except (ValueError, UsageError):
             raise UsageError(f"--rate is {rate!r}", hint="give N/SECONDS, as in 100/60") from None
     if attempts is not None:
         given["attempts"] = attempts

@@ -94,11 +94,24 @@ def forget(
 
 def _rules(cli: ui.Cli, given: dict[str, Any], group_by: str) -> tuple[Rules, str]:
     if given:
-        return Rules.from_mapping({**given, "group_by": group_by}), "options"
+        try:
+            return Rules.from_mapping({**given, "group_by": group_by}), "options"
+        except UsageError as error:
+            raise _by_option(error) from None
     rules = cli.settings.rules()
     if rules.empty:
         cli.say("there are no rules, so nothing is dropped", ui.Cell(" (give --keep-last)", "dim"))
     return rules, cli.settings.retention.origin
+
+
+def _by_option(error: UsageError) -> UsageError:
+    """The *error* about a rule, which it names as the command line does."""
+    name = str(error.facts.get("name", ""))
+    if not name or not error.message.startswith(name):
+        return error
+    option = "--keep-tag" if name == "keep_tags" else f"--{name.replace('_', '-')}"
+    message = option + error.message.removeprefix(name)
+    return UsageError(message, hint=error.hint, **error.facts)
 
 
 def _forget(

@@ -8,6 +8,7 @@ from typing import Annotated
 
 from holdfast.checkpoint.transfer import LIMITS, UNLIMITED
 from holdfast.cli import framework as ui
+from holdfast.core.records import check_run_id
 from holdfast.errors import ConflictError, NotFoundError, UsageError
 
 
@@ -46,8 +47,10 @@ def import_(
     directory is one of Kaizen (.jsonl, .jsonl.gz) or AgenticFleet (.json): each agent or workflow
     in it becomes a run.
     """
-    if run_id is not None and len(files) > 1:
-        raise UsageError("--as names one run, and several files are given")
+    if run_id is not None:
+        check_run_id(run_id, "--as")
+        if len(files) > 1:
+            raise UsageError("--as names one run, and several files are given")
     for path in files:
         if not path.exists():
             raise NotFoundError(f"there is no file {path}", hint="check the path", path=str(path))

@@ -53,4 +53,6 @@ def _migrated(document: Migrate) -> Iterator[object]:
         ui.Column("problem", gives=True),
     )
     current = len(document.runs) - len(other)
-    yield ui.Line.of(f"{current} of {ui.counted(len(document.runs), 'run')} of the newest version")
+    have = "has" if len(document.runs) == 1 else "have"
+    runs = ui.counted(len(document.runs), "run")
+    yield ui.Line.of(f"{current} of {runs} {have} the newest version")

@@ -135,7 +135,8 @@ def _summary(document: Diff) -> str:
     if not document.changes:
         return "the states are the same"
     differ = "differs" if len(document.keys) == 1 else "differ"
-    parts = [f"{ui.counted(len(document.keys), 'key')} {differ}"]
+    key = "top-level key" if len(document.changes) > len(document.keys) else "key"
+    parts = [f"{ui.counted(len(document.keys), key)} {differ}"]
     parts += (f"{place[1:]} +{count}" for place, count in document.appended.items())
     if document.dollars or document.tokens:
         sign = "-" if document.dollars < 0 else "+"
