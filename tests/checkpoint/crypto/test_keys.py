@@ -168,6 +168,7 @@ def test_a_file_that_is_not_there_is_refused_by_name(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match="cannot be read") as caught:
             ring(None, HOLDFAST_ENCRYPTION_KEY_FILE=str(path))
         assert str(path) in str(caught.value)
+        assert "unset HOLDFAST_ENCRYPTION_KEY_FILE" in caught.value.hint
 
 
 def test_a_path_given_as_text_is_not_taken_for_a_passphrase(tmp_path: Path) -> None:

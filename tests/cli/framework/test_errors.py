@@ -55,6 +55,27 @@ def test_what_is_wrong_with_an_option_is_said_of_the_option(
     assert result.code == 2 and result.err.startswith(f"holdfast: {said}")
 
 
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["fork", "crawl@2", "--set", "pages"], "as in --set topic=kelp"),
+        (["tag", "crawl@2", ""], "at least one character"),
+    ],
+)
+def test_a_wrong_value_comes_with_a_right_one(on: Holdfast, words: list[str], hint: str) -> None:
+    result = on(*words)
+    assert result.code == 2 and hint in result.err
+
+
+def test_an_encrypted_run_is_named_where_its_key_is_missing(tmp_path: Path) -> None:
+    db = f"sqlite:///{tmp_path}/enc.db"
+    with CheckpointManager(db, encryption_key="7" * 64) as manager:
+        manager.save_checkpoint(State.new({"n": 1}, run_id="secret"))
+    result = call("-s", db, "cat", "secret")
+    assert result.code == 12
+    assert result.err.startswith("holdfast: run 'secret' is encrypted, and no key is given (set ")
+
+
 @pytest.mark.parametrize("command", ON_A_RUN, ids=lambda command: command[0])
 def test_no_such_run(on: Holdfast, command: list[str]) -> None:
     result = on(*words_on(command, "nope"))
@@ -219,3 +240,6 @@ def test_a_storage_that_may_not_be_written(on: Holdfast, database: Path, tmp_pat
     shutil.copy(database, tmp_path / "copy.db")
     result = on("export", "crawl", "--json", "-o", str(target / "x.json"))
     assert result.code == 1 and "cannot be written" in result.err
+    for words in ([], ["--json"]):
+        refused = on("export", "crawl", "-o", str(target / "x"), *words)
+        assert f"mkdir -p {target}" in refused.err

@@ -30,6 +30,7 @@ from holdfast.errors import StorageUnavailableError, UsageError, WrongKeyError
 
 KEY_VARIABLE = "HOLDFAST_ENCRYPTION_KEY"
 FILE_VARIABLE = "HOLDFAST_ENCRYPTION_KEY_FILE"
+_MAKES = "openssl rand -hex 32 makes a key"
 
 _SHORTEST_PASSPHRASE = 12
 _LARGEST_FILE = 4096
@@ -322,7 +323,7 @@ def _from_text(text: str) -> _Lock:
     if len(text) < _SHORTEST_PASSPHRASE:
         raise UsageError(
             f"a passphrase has {_SHORTEST_PASSPHRASE} characters or more",
-            hint="openssl rand -hex 32 makes a key",
+            hint=_MAKES,
         )
     if "\0" not in text and os.path.isfile(text):
         raise UsageError(
@@ -336,11 +337,15 @@ def _from_file(path: Path) -> _Lock:
         with path.expanduser().open("rb") as file:
             data = file.read(_LARGEST_FILE + 1)
     except (OSError, RuntimeError) as error:
-        raise UsageError(f"the key file {path} cannot be read") from error
+        why = getattr(error, "strerror", None) or error
+        raise UsageError(
+            f"the key file {path} cannot be read: {why}",
+            hint=f"give the path of a file that this user may read, or unset {FILE_VARIABLE}",
+        ) from error
     if not data.strip():
-        raise UsageError(f"the key file {path} is blank", hint="openssl rand -hex 32 makes a key")
+        raise UsageError(f"the key file {path} is blank", hint=_MAKES)
     if len(data) > _LARGEST_FILE:
-        raise UsageError(f"the key file {path} holds more than a key")
+        raise UsageError(f"the key file {path} holds more than a key", hint=_MAKES)
     text = _as_text(data)
     if text is not None:
         return _from_text(text)
@@ -348,7 +353,7 @@ def _from_file(path: Path) -> _Lock:
         return _RawKey(data)
     raise UsageError(
         f"the key file {path} holds neither 32 bytes nor a line of text",
-        hint="openssl rand -hex 32 makes a key",
+        hint=_MAKES,
     )
 
 

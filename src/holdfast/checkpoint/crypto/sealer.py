@@ -125,8 +125,12 @@ class Sealer:
                 if new is None or new == key:
                     raise
                 body = decrypt_body(new, body, header)
-        elif is_encrypted(body) and (erased := self._erased(header.run_id)) is not None:
-            raise erased
+        elif is_encrypted(body):
+            raise self._erased(header.run_id) or WrongKeyError(
+                f"run {header.run_id!r} is encrypted, and no key is given",
+                hint="give its encryption_key, or set HOLDFAST_ENCRYPTION_KEY",
+                run_id=header.run_id,
+            )
         return decompress(body)
 
     def _erased(self, run_id: str) -> WrongKeyError | None:

@@ -1,5 +1,6 @@
 from holdfast.checkpoint.transfer import runs as runs
 from holdfast.checkpoint.transfer.container import Manifest as Manifest
+from holdfast.checkpoint.transfer.container import cannot_write as cannot_write
 from holdfast.checkpoint.transfer.encrypt import encrypt_runs as encrypt_runs
 from holdfast.checkpoint.transfer.json_form import Style as Style
 from holdfast.checkpoint.transfer.json_form import fleet_status as fleet_status

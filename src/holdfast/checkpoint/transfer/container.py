@@ -196,7 +196,15 @@ def _os_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        kind = StorageFullError if error.errno in (errno.ENOSPC, errno.EDQUOT) else StorageError
-        raise kind(
-            f"{path} cannot be written: {error.strerror or error}", path=str(path)
-        ) from error
+        raise cannot_write(path, error) from error
+
+
+def cannot_write(path: Path, error: OSError) -> StorageError:
+    """The error for a file that could not be written."""
+    message = f"{path} cannot be written: {error.strerror or error}"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StorageFullError(message, path=str(path))
+    hint = "check the path, and the rights of this user"
+    if error.errno == errno.ENOENT:
+        hint = f"make its directory first: mkdir -p {path.parent}"
+    return StorageError(message, hint=hint, path=str(path))

@@ -138,7 +138,10 @@ def read_pairs(option: str, texts: Iterable[str]) -> dict[str, Any]:
     for text in texts:
         key, equals, value = text.partition("=")
         if not key or not equals:
-            raise UsageError(f"{option} {text!r} is not of the form KEY=VALUE")
+            raise UsageError(
+                f"{option} {text!r} is not of the form KEY=VALUE",
+                hint=f"as in {option} topic=kelp, or {option} 'pages=[1, 2]'",
+            )
         made[key] = read_value(value)
     return made
 

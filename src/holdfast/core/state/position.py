@@ -108,7 +108,7 @@ def read_tags(tags: Iterable[str]) -> tuple[str, ...]:
     for tag in made:
         _check_text("a tag", tag)
         if not tag:
-            raise UsageError("a tag is empty")
+            raise UsageError("a tag is empty", hint="give it at least one character")
     return tuple(dict.fromkeys(made))
 
 

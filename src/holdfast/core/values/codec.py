@@ -391,7 +391,8 @@ def decode(text: bytes, *, frozen: bool = False, strict: bool = False) -> Any:
             return _from_tree(tree, frozen)
         return take_in(tree)[0] if frozen else tree
     except (EncodeError, RecursionError) as error:
-        raise DecodeError(f"stored text is nested too deep: {error}") from error
+        what = error.message if isinstance(error, EncodeError) else error
+        raise DecodeError(f"stored text is nested too deep: {what}") from error
 
 
 register_type(bytearray, encode=bytes, decode=bytearray)

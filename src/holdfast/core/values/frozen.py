@@ -307,7 +307,7 @@ def _shown(key: object) -> str:
 
 def too_deep() -> EncodeError:
     """The error for a value that is nested too deep."""
-    return EncodeError(_TOO_DEEP)
+    return EncodeError(_TOO_DEEP, hint="leave out what leads back to the value, or make it flat")
 
 
 def unknown_type(value: Any) -> EncodeError:

@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from holdfast.checkpoint.transfer import json_lines
+from holdfast.checkpoint.transfer import cannot_write, json_lines
 from holdfast.cli import framework as ui
 from holdfast.core.policy import make_rules
 from holdfast.core.records import medium_name
-from holdfast.errors import ConflictError, StorageError, UsageError
+from holdfast.errors import ConflictError, UsageError
 from holdfast.storage.base import RunInfo
 
 _STYLES = ("agent", "fleet", "graph", "resilient")
@@ -113,7 +113,7 @@ def _write(path: Path, texts: Iterable[str], *, overwrite: bool) -> None:
     try:
         fd, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.")
     except OSError as error:
-        raise StorageError(f"{path} cannot be written: {error.strerror}") from error
+        raise cannot_write(path, error) from error
     try:
         with open(fd, "w", encoding="utf-8") as file:
             file.writelines(texts)
@@ -123,5 +123,5 @@ def _write(path: Path, texts: Iterable[str], *, overwrite: bool) -> None:
     except BaseException as error:
         os.unlink(name)
         if isinstance(error, OSError):
-            raise StorageError(f"{path} cannot be written: {error.strerror}") from error
+            raise cannot_write(path, error) from error
         raise
