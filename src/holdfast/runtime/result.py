@@ -17,6 +17,7 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
     """The cost of recorded calls."""
 
     calls: int = 0
+    """Calls of steps, effects and child workflows; a recorded time or number is none."""
     tokens: int = 0
     dollars: float = 0.0
     seconds: float = 0.0
@@ -60,7 +61,7 @@ def spent_on(effects: Iterable[Effect]) -> Spent:
     spent = (
         Spent(calls=1, tokens=one.tokens, dollars=one.dollars, seconds=one.seconds)
         for one in effects
-        if one.done
+        if one.done and one.key
     )
     return sum(spent, Spent())
 

@@ -103,6 +103,19 @@ def test_a_workflow_records_its_calls_and_returns_its_value(db: str, calls: Call
     assert calls.made == [1, 2]
 
 
+def test_a_recorded_time_or_number_counts_as_no_call(db: str, calls: Calls) -> None:
+    work, _ = working(calls)
+
+    @workflow(name="chance")
+    def chance() -> Any:
+        holdfast.now(), holdfast.random(), holdfast.uuid4(), holdfast.patched("p")
+        return work(1)
+
+    result = chance.run(run_id="r", storage=db)
+    assert (result.usage.calls, result.step) == (1, 5)
+    assert chance.result("r", storage=db).usage.calls == 1
+
+
 def test_recorded_calls_are_not_made_again_after_a_crash(db: str, calls: Calls) -> None:
     _, plan = working(calls, in_doubt="retry")
     calls.kill_at = 3

@@ -29,7 +29,8 @@ class Effect(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The call's position in the run: unique, and the same on every replay."""
     name: str
     key: str
-    """The idempotency key that goes with the call."""
+    """The idempotency key that goes with the call; empty if nothing is called: a recorded time,
+    number, id or patch."""
     args: str = ""
     """A digest of the arguments."""
     policy: str = "ask"
