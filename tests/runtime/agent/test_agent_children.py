@@ -18,6 +18,7 @@ from holdfast.runtime.agent.agent import BaseAutonomousAgent
 from holdfast.runtime.agent.config import AutonomousConfig
 from holdfast.runtime.models.model import Reply, ToolCall
 from holdfast.runtime.tools.definition import tool
+from holdfast.storage.base import RunQuery
 from holdfast.testing.scripted import ScriptedModel
 
 IMMEDIATE = {"mode": "immediate"}
@@ -647,3 +648,38 @@ async def test_a_child_can_be_stopped_from_another_thread(manager: StateManager)
     assert [mark for _, mark in told[1:]] == [("no", "immediate")] * 2
     assert (await line.build(manager).run()).status == "completed"
     assert done == ["act", "act"]
+
+
+@pytest.mark.parametrize("changes", [False, True])
+async def test_a_hook_before_saves_leaves_a_child_linked_to_its_parent(
+    tmp_path: Path, changes: bool
+) -> None:
+    def seen(context: Any) -> None:
+        if changes:
+            context.data["state"].metadata["customer"] = "acme"
+
+    hooks, purse = HookManager(), Purse()
+    hooks.register(HookEvent.PRE_CHECKPOINT_SAVE, seen)
+    manager = manager_in(tmp_path, hook_manager=hooks)
+    family = Family(tmp_path, [purse.pay])
+    first = await family.build(manager)[0].run("find kelp")
+    assert first.status == "waiting"
+    (inside,) = await manager.list_checkpoints("boss/searcher", limit=1)
+    linked = {"parent_run": first.run_id, "parent_agent": "boss"}
+    assert inside.metadata == ({**linked, "customer": "acme"} if changes else linked)
+    (asked,) = holdfast.pending(first.run_id, storage=manager.storage)
+    holdfast.answer(first.run_id, asked.id, True, storage=manager.storage)
+    assert (await family.build(manager)[0].run()).status == "completed"
+    assert purse.paid == ["pay"]
+
+
+async def test_a_hook_that_changes_nothing_adds_nothing_to_the_state(tmp_path: Path) -> None:
+    hooks = HookManager()
+    hooks.register(HookEvent.PRE_CHECKPOINT_SAVE, lambda context: None)
+    stored = []
+    for name, given in (("with", hooks), ("without", None)):
+        manager = manager_in(tmp_path / name, hook_manager=given)
+        await Family(tmp_path, [Counted().search]).build(manager)[0].run("find kelp")
+        newest = next(iter(manager.storage.runs(RunQuery(name="boss"))))
+        stored.append(manager.reader.load(manager.reader.newest(newest)).texts.keys())
+    assert stored[0] == stored[1]

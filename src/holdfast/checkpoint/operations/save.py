@@ -27,7 +27,8 @@ from holdfast.checkpoint.operations.engine import Engine
 from holdfast.checkpoint.operations.steps import Commit, Fire, Pause, Steps, Work
 from holdfast.checkpoint.retention import Erasure
 from holdfast.core.records import Header, check_run_id
-from holdfast.core.state import AgentState, State
+from holdfast.core.state import AgentState, State, indexed_metadata, read_metadata
+from holdfast.core.values import FrozenDict
 from holdfast.errors import ConflictError, HoldfastError, StorageError
 from holdfast.storage.base import RunQuery
 
@@ -180,14 +181,31 @@ def _was_changed(
     if not isinstance(shown, AgentState):
         return False
     before = state if state is not None else state_of(draft)
+    if state is None and isinstance(before, AgentState):
+        before.timestamp = shown.timestamp  # each is made now
     return shown != before and all(result.success for result in results)
 
 
 def _replaced(old: CheckpointDraft, state: Saveable) -> CheckpointDraft:
     """The draft of a state that a hook returned; run, step and lineage stay."""
     new = draft_of(state, new_run_id=old.place.run_id)
-    place = msgspec.structs.replace(old.place, metadata=new.place.metadata, tags=new.place.tags)
-    return msgspec.structs.replace(old, place=place, values=new.values, natures=new.natures)
+    values, metadata, tags = new.values, new.place.metadata, new.place.tags
+    if isinstance(state, AgentState):
+        metadata, tags = _merged_metadata(old, metadata), old.place.tags
+        if "timestamp" not in old.values:  # the checkpoint has its own
+            values = {key: value for key, value in values.items() if key != "timestamp"}
+    place = msgspec.structs.replace(old.place, metadata=metadata, tags=tags)
+    return msgspec.structs.replace(old, place=place, values=values, natures=new.natures)
+
+
+def _merged_metadata(old: CheckpointDraft, new: Mapping[str, Any]) -> FrozenDict:
+    """The metadata of the run with what a hook changed in that of the agent's state."""
+    before = state_of(old)
+    assert isinstance(before, AgentState)
+    known = indexed_metadata(before.metadata)
+    kept = {key: one for key, one in old.place.metadata.items() if key in new or key not in known}
+    changed = {key: one for key, one in new.items() if key not in known or known[key] != one}
+    return read_metadata({**kept, **changed})
 
 
 def _failed(engine: Engine, request: Request, error: HoldfastError) -> Steps[Outcome | None]:
