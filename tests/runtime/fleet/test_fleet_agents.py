@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from tests.runtime.fleets import calls, last_of, ledger, manager
 
+import holdfast
+from holdfast import Approval, HookManager, RedactionHook
 from holdfast.errors import StepError
 from holdfast.runtime.agent.agent import BaseAutonomousAgent
 from holdfast.runtime.agent.config import AutonomousConfig
@@ -26,7 +28,7 @@ def judge(done: int, messages: Sequence[Message]) -> str:
 class Job:
     """An agent that calls a tool, and then tells what it said; it can be told to fail."""
 
-    def __init__(self, log: Path, *, approval: bool = False) -> None:
+    def __init__(self, log: Path, *, approval: bool = False, **more: Any) -> None:
         self.fails = 0
         self.called: list[str] = []
 
@@ -50,6 +52,7 @@ class Job:
             tools=[shell],
             instructions="runs commands",
             model=ScriptedModel(script, log=log, price=1.0),
+            **more,
         )
 
 
@@ -111,3 +114,37 @@ async def test_a_handler_answers_for_an_agent_too(db: str, tmp_path: Path) -> No
     async with Fleet(manager(2, judge=judge), crew, db, approval_handler=handler) as fleet:
         assert (await fleet.run("Go")).status == "completed"
     assert job.called == ["ls", "ls"]
+
+
+@pytest.mark.parametrize("asks", [True, False])
+async def test_an_agent_with_a_storage_of_its_own_is_answered_in_that(
+    db: str, tmp_path: Path, asks: bool
+) -> None:
+    job = Job(tmp_path / "calls", approval=True, storage=f"file:{tmp_path}/own")
+
+    async def handler(request: ApprovalRequest) -> bool:
+        return True
+
+    crew = {"coder": job.agent}
+    how = {"approval_handler": handler} if asks else {}
+    async with Fleet(manager(2, judge=judge), crew, db, **how) as fleet:
+        result = await fleet.run("Go")
+        while result.status == "waiting":
+            (request,) = await fleet.pending(result.run_id)
+            assert request.request_id == result.waiting[0].id
+            result = await fleet.answer(result.run_id, True)
+    assert (result.status, job.called) == ("completed", ["ls", "ls"])
+    await job.agent.close()
+
+
+async def test_an_answer_to_an_agent_is_stored_without_its_secrets(tmp_path: Path) -> None:
+    job = Job(tmp_path / "calls", approval=True)
+    hooks, secret = HookManager(), "sk-abcdefghijklmnopqrstuvwxyz0123456789ABCD"
+    hooks.register_hook(RedactionHook())
+    store = tmp_path / "store"
+    crew, where = {"coder": job.agent}, f"file:{store}"
+    async with Fleet(manager(1, judge=judge), crew, where, hook_manager=hooks) as fleet:
+        result = await fleet.run("Go")
+        await fleet.answer(result.run_id, Approval(False, reason=f"not with {secret}"))
+        assert holdfast.pending(result.run_id, storage=fleet.graph.manager.storage)
+    assert not [one for one in store.rglob("*.jsonl") if secret in one.read_text()]

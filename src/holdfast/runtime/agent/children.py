@@ -98,7 +98,7 @@ def hand_out(
 
     An answer without an id needs exactly one open question.
     """
-    readers = [manager.reader for manager in _managers(agent)]
+    readers = [manager.reader for manager in managers_of(agent)]
     found = [one for reader in readers for one in waiting_inside(reader, start.run_id)]
     inside = dict.fromkeys(one.id for one in found if one.kind == "question")
     if not inside:
@@ -110,12 +110,12 @@ def hand_out(
     return {id: answers[id] for id in inside if id in answers}
 
 
-def _managers(agent: BaseAutonomousAgent) -> list[StateManager]:
+def managers_of(agent: BaseAutonomousAgent) -> list[StateManager]:
     """The managers of *agent* and of the agents inside it, each once."""
     found = [] if agent.state_manager is None else [agent.state_manager]
     for tool in agent.tools.values():
         if tool.agent is not None:
-            found += [each for each in _managers(tool.agent) if each not in found]
+            found += [each for each in managers_of(tool.agent) if each not in found]
     return found
 
 

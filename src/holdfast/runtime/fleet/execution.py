@@ -9,11 +9,19 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from holdfast.checkpoint.effects import Waiting, open_notes, resolve, waiting_of
-from holdfast.checkpoint.manager import StateManager
+from holdfast.checkpoint.effects import (
+    Waiting,
+    answer,
+    open_notes,
+    pending,
+    waiting_inside,
+    waiting_of,
+)
+from holdfast.checkpoint.manager import CheckpointManager, StateManager
 from holdfast.core.policy import may_help
 from holdfast.core.state import State
 from holdfast.errors import Drained, HoldfastError, Interrupted, UsageError
+from holdfast.runtime.fleet.nodes import Crew
 from holdfast.runtime.graph import EndRun, StateGraph
 from holdfast.runtime.result import Spent, spent_before
 from holdfast.runtime.tools import ApprovalHandler, ApprovalRequest, expired, requests_in
@@ -81,6 +89,7 @@ class FleetExecution(msgspec.Struct, frozen=True):
     """Executes runs of a fleet's graph."""
 
     _graph: StateGraph
+    _crew: Crew
     _backoff: Backoff
     _handler: ApprovalHandler | None
 
@@ -182,13 +191,27 @@ class FleetExecution(msgspec.Struct, frozen=True):
         self, run_id: str, requests: Sequence[ApprovalRequest], answers: dict[str, Any]
     ) -> dict[str, Any]:
         """Write the answers for agents inside the run to their journals; return others."""
-        storage = self._graph.manager.storage
         for request in requests:
             if request.workflow_id != run_id and request.request_id in answers:
                 said = answers.pop(request.request_id)
-                where = (request.workflow_id, request.request_id, said)
-                await asyncio.to_thread(resolve, *where, storage=storage)
+                await asyncio.to_thread(self._answer_inside, request, said)
         return answers
+
+    def _answer_inside(self, request: ApprovalRequest, said: Any) -> None:
+        """Answer an agent through the manager that saves its run."""
+        inside, own = request.workflow_id, self._graph.manager
+        others = (one for one in self._crew.managers() if one.reader.run(inside) is not None)
+        manager = own if own.reader.run(inside) is not None else next(others, own)
+        answer(inside, request.request_id, said, storage=CheckpointManager.beside(manager))
+
+    def pending(self, run_id: str | None) -> list[ApprovalRequest]:
+        """The approvals that a run with the agents inside it, or any run, waits for."""
+        manager = self._graph.manager
+        found = pending(run_id, storage=CheckpointManager.beside(manager))
+        if run_id is not None:
+            others = (one for one in self._crew.managers() if one.storage is not manager.storage)
+            found += [one for other in others for one in waiting_inside(other.reader, run_id)]
+        return requests_in({(one.run_id, one.id): one for one in found}.values())
 
 
 async def stored_state(manager: StateManager, run_id: str) -> State:

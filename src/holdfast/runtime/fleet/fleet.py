@@ -12,7 +12,6 @@ from typing import Any, Unpack
 
 import msgspec
 
-from holdfast.checkpoint.effects import pending
 from holdfast.checkpoint.hooks import HookManager, redacted
 from holdfast.checkpoint.manager import StateManager
 from holdfast.core.closing import AsyncClosing
@@ -32,7 +31,7 @@ from holdfast.runtime.models import Model
 from holdfast.runtime.result import ModelSpent, RunResult
 from holdfast.runtime.resume import module_that_makes, no_run
 from holdfast.runtime.submit import AsyncRunHandle, QueueOptions, StartOptions
-from holdfast.runtime.tools import Approval, ApprovalHandler, ApprovalRequest, requests_in
+from holdfast.runtime.tools import Approval, ApprovalHandler, ApprovalRequest
 from holdfast.runtime.watch import Event, EventStream, Observer
 from holdfast.storage.base import Storage
 
@@ -167,7 +166,8 @@ class Fleet(AsyncClosing):
         self.limits = crew.limits
         """The limits of a run."""
         self._owned = checkpoint_storage if owns_storage else None
-        self._execution = FleetExecution(graph, auto_resume or Backoff(resumes=0), approval_handler)
+        backoff = auto_resume or Backoff(resumes=0)
+        self._execution = FleetExecution(graph, crew, backoff, approval_handler)
         self._runs = FleetRuns(name, graph, crew, saves=saves, keep=keep)
         self._state: State | None = None
         self._next_id: str | None = None
@@ -347,8 +347,7 @@ class Fleet(AsyncClosing):
 
     async def pending(self, workflow_id: str | None = None) -> list[ApprovalRequest]:
         """The approvals that a run, or every run of the storage, waits for."""
-        storage = self._manager.storage
-        return requests_in(await asyncio.to_thread(pending, workflow_id, storage=storage))
+        return await asyncio.to_thread(self._execution.pending, workflow_id)
 
     async def answer(
         self,

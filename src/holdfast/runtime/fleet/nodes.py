@@ -35,8 +35,16 @@ from typing import Any
 import msgspec
 
 from holdfast.checkpoint.effects import CURRENT_STEP
+from holdfast.checkpoint.manager import StateManager
 from holdfast.core.state import State
-from holdfast.runtime.fleet.participants import Assignment, Participant, Turn, ask_person
+from holdfast.runtime.agent import managers_of
+from holdfast.runtime.fleet.participants import (
+    AgentParticipant,
+    Assignment,
+    Participant,
+    Turn,
+    ask_person,
+)
 from holdfast.runtime.fleet.prompts import (
     LEDGER_ATTEMPTS,
     ProgressLedger,
@@ -76,6 +84,12 @@ class Crew(msgspec.Struct, frozen=True, kw_only=True):
     def team(self) -> dict[str, str]:
         """The participants' descriptions by name."""
         return {name: one.description for name, one in self.participants.items()}
+
+    def managers(self) -> list[StateManager]:
+        """The managers of their own that agents among the participants save through."""
+        crew = self.participants.values()
+        agents = [one.agent for one in crew if isinstance(one, AgentParticipant)]
+        return [manager for agent in agents for manager in managers_of(agent)]
 
 
 def history_key(name: str) -> str:
