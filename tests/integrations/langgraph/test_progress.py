@@ -202,3 +202,27 @@ def test_an_answer_from_outside_follows_one_given_to_langgraph(address: str) -> 
         holdfast.resolve("t", asked.id, "two", storage=saver.manager)
         graph.invoke(None, THREAD, durability="sync")
         assert graph.get_state(THREAD).values == {"log": ["one", "two"]}
+
+
+def test_a_node_that_failed_after_an_answer_gets_only_the_answers_that_were_given(
+    address: str,
+) -> None:
+    fails = [True]
+
+    def ask(state: Log) -> dict[str, Any]:
+        first = interrupt("first?")
+        if fails[0]:
+            raise ConnectionError("away")
+        return {"log": [first, interrupt("second?")]}
+
+    with HoldfastSaver(address) as saver:
+        graph = _graph(saver, ask=ask)
+        graph.invoke({"log": []}, THREAD)
+        with pytest.raises(ConnectionError):
+            graph.invoke(Command(resume="yes"), THREAD)
+        found = saver.get_tuple(THREAD)
+        assert found is not None and found.pending_writes is not None
+        resumed = [value for _, channel, value in found.pending_writes if channel == "__resume__"]
+        assert resumed == ["yes", ["yes"]]
+        fails[0] = False
+        assert None not in graph.invoke(None, THREAD)["log"]

@@ -84,20 +84,28 @@ def interrupts(channel: str, value: Any) -> list[Any]:
     return [one for one in value if isinstance(getattr(one, "id", None), str)]
 
 
-def question_notes(
-    address: Address, writes: Sequence[tuple[str, Any]], path: str, before: Collection[str]
+def _asked(writes: Sequence[tuple[str, Any]]) -> list[Any]:
+    return [one for channel, value in writes for one in interrupts(channel, value)]
+
+
+def answer_notes(
+    address: Address, writes: Sequence[tuple[str, Any]], before: Collection[str]
 ) -> Iterator[Note]:
-    """Notes of the questions that a task asks with `interrupt`.
+    """Notes that end the questions *before*, by id, which a task no longer asks."""
+    from holdfast.checkpoint.effects import Answer
 
-    *before* are the ids of the questions that it asked before; they have been answered.
-    """
-    from holdfast.checkpoint.effects import Answer, Question
-
-    found = [one for channel, value in writes for one in interrupts(channel, value)]
-    for old in set(before) - {one.id for one in found}:
+    for old in sorted(set(before) - {one.id for one in _asked(writes)}):
         answer = Answer(id=old, value=msgspec.Raw(b"null"))
         yield Note(kind="answer", content=answer, parent=address.checkpoint_id)
-    for asked in found:
+
+
+def question_notes(
+    address: Address, writes: Sequence[tuple[str, Any]], path: str
+) -> Iterator[Note]:
+    """Notes of the questions that a task asks with `interrupt`."""
+    from holdfast.checkpoint.effects import Question
+
+    for asked in _asked(writes):
         schema = getattr(asked, "response_schema", None)
         question = Question(
             id=asked.id,

@@ -19,6 +19,7 @@ from holdfast.errors import UsageError
 from holdfast.integrations.branching import SortedBranches, by_id
 from holdfast.integrations.journal_text import PAGE, Found, joined, pages
 from holdfast.integrations.langgraph.progress import (
+    answer_notes,
     asks,
     nodes_of,
     question_notes,
@@ -157,10 +158,11 @@ class Threads:
             before, there = yield Work(
                 lambda: (self.reading.asked(address, task, read), self.reading.find(address))
             )
-            questions = self._named(question_notes(address, writes, path, before))
+            questions = self._named(question_notes(address, writes, path))
             if there is None:
                 self._keep_early(address, questions)
-            notes += questions
+            # An answer that follows these writes is one that they do not hold.
+            notes = (*self._named(answer_notes(address, writes, before)), *notes, *questions)
         yield from operations.append_notes(self._engine, thread_id, notes)
 
     def _keep_early(self, address: Address, questions: tuple[Note, ...]) -> None:
