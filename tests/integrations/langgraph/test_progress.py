@@ -226,3 +226,49 @@ def test_a_node_that_failed_after_an_answer_gets_only_the_answers_that_were_give
         assert resumed == ["yes", ["yes"]]
         fails[0] = False
         assert None not in graph.invoke(None, THREAD)["log"]
+
+
+@pytest.mark.parametrize("how", ["prune", "copy"])
+@pytest.mark.parametrize("answered", [True, False])
+def test_what_a_thread_asks_and_the_answer_survive(address: str, how: str, answered: bool) -> None:
+    with HoldfastSaver(address) as saver:
+        graph = _graph(saver, one=_write("1"), ask=_ask)
+        graph.invoke({"log": []}, THREAD)
+        (asked,) = holdfast.pending("t", storage=saver.manager)
+        if answered:
+            holdfast.answer("t", asked.id, "yes", storage=saver.manager)
+        if how == "prune":
+            saver.prune(["t"])
+        else:
+            saver.copy_thread("t", "copy")
+        where = "t" if how == "prune" else "copy"
+        listed = [one.id for one in holdfast.pending(where, storage=saver.manager)]
+        assert listed == ([] if answered else [asked.id])
+        if not answered:
+            holdfast.answer(where, asked.id, "yes", storage=saver.manager)
+        assert graph.invoke(None, thread(where))["log"] == ["1", "answer yes"]
+
+
+def test_an_answer_that_a_graph_has_taken_is_not_given_again_after_prune(address: str) -> None:
+    fails = [True]
+
+    def ask(state: Log) -> dict[str, Any]:
+        first = interrupt("first?")
+        if fails[0]:
+            raise ConnectionError("away")
+        return {"log": [first]}
+
+    with HoldfastSaver(address) as saver:
+        graph = _graph(saver, one=_write("1"), ask=ask)
+        graph.invoke({"log": []}, THREAD)
+        (asked,) = holdfast.pending("t", storage=saver.manager)
+        holdfast.answer("t", asked.id, "yes", storage=saver.manager)
+        with pytest.raises(ConnectionError):
+            graph.invoke(None, THREAD)
+        before = saver.get_tuple(THREAD)
+        saver.prune(["t"])
+        after = saver.get_tuple(THREAD)
+        assert before is not None and after is not None
+        assert after.pending_writes == before.pending_writes
+        fails[0] = False
+        assert graph.invoke(None, THREAD)["log"] == ["1", "yes"]

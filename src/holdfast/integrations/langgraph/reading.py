@@ -78,12 +78,26 @@ class ThreadReading(Reading):
         """Answers given after a checkpoint: seq, question and value, oldest first."""
         from holdfast.checkpoint.effects import Answer
 
-        query = RecordQuery(run_id=header.run_id, kind="answer", notes=True)
-        seqs = [note.seq for note in self._storage.headers(query) if note.seq > header.seq]
-        for seq in reversed(seqs):
-            for record in self._storage.read(header.run_id, first=seq, last=seq):
-                answer = msgspec.json.decode(self._reader.sealer.open(record), type=Answer)
-                yield seq, answer.id, read(bytes(answer.value))
+        for note, text in self._notes_after(header, "answer"):
+            answer = msgspec.json.decode(text, type=Answer)
+            yield note.seq, answer.id, read(bytes(answer.value))
+
+    def _notes_after(self, header: Header, kind: str) -> Iterator[tuple[Header, bytes]]:
+        query = RecordQuery(run_id=header.run_id, kind=kind, notes=True)
+        found = [note for note in self._storage.headers(query) if note.seq > header.seq]
+        for note in reversed(found):
+            for record in self._storage.read(header.run_id, first=note.seq, last=note.seq):
+                yield note, self._reader.sealer.open(record)
+
+    def conversation(self, header: Header) -> list[tuple[Header, bytes]]:
+        """Writes to a checkpoint, its questions and their answers, oldest first."""
+        found = self.write_records(header, header.id)
+        if header.scope or not tasks_writing(INTERRUPT, ((note.seq, text) for note, text in found)):
+            return found
+        asked = [one for one in self._notes_after(header, "question") if one[0].parent == header.id]
+        ids = {_id_of(text) for _, text in asked}
+        answers = [one for one in self._notes_after(header, "answer") if _id_of(one[1]) in ids]
+        return sorted([*found, *asked, *answers], key=lambda one: one[0].seq)
 
     def listing(
         self,
@@ -131,6 +145,15 @@ class ThreadReading(Reading):
             found.append(parent)
             header = parent
         return found
+
+
+class _Named(msgspec.Struct):
+    id: str
+
+
+def _id_of(text: bytes) -> str:
+    """The id of a question or of the question that an answer is for."""
+    return msgspec.json.decode(text, type=_Named).id
 
 
 def _is_in(header: Header, address: Address) -> bool:

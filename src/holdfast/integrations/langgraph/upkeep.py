@@ -121,10 +121,15 @@ class Upkeep:
         """Save a checkpoint again as a keyframe, so that nothing before it is needed."""
         found: Found | None = yield Work(lambda: self._reading.load(header))
         if found is not None:
-            draft = _again(found, header.run_id)
+            draft = msgspec.structs.replace(_again(found, header.run_id), force_keyframe=True)
             yield from self._threads.save(
-                msgspec.structs.replace(draft, force_keyframe=True), found.texts, found.beside
+                draft, found.texts, found.beside, notes_for=lambda _: self._open_notes_of(header)
             )
+
+    def _open_notes_of(self, header: Header) -> tuple[Note, ...]:
+        """The notes of a checkpoint that asks: a question waits only after its checkpoint."""
+        notes = self._notes_of(header)
+        return notes if any(note.kind == "question" for note in notes) else ()
 
     def copy_thread(self, source: str, target: str) -> Steps[None]:
         """Copy all visible checkpoints of a thread and the writes to them, in their order."""
@@ -140,24 +145,25 @@ class Upkeep:
                 yield from self._threads.save(draft, found.texts, found.beside, notes)
 
     def _copies(self, headers: Sequence[Header]) -> list[tuple[Found, tuple[Note, ...]]]:
-        copies = []
-        for found in self._found(headers):
-            if found is None:
-                continue
-            header = found.header
-            notes = [
-                Note(
-                    kind="writes",
-                    content=msgspec.Raw(text),
-                    scope=note.scope,
-                    parent=note.parent,
-                    tags=note.tags,
-                    name=self._name,
-                )
-                for note, text in self._reading.write_records(header, header.id)
-            ]
-            copies.append((found, tuple(notes)))
-        return copies
+        there = [found for found in self._found(headers) if found is not None]
+        return [(found, self._notes_of(found.header)) for found in there]
+
+    def _notes_of(self, header: Header) -> tuple[Note, ...]:
+        """The notes that belong to a checkpoint, to be stored again after it."""
+        return tuple(
+            Note(
+                kind=note.kind,
+                content=msgspec.Raw(text),
+                scope=note.scope,
+                step=note.step,
+                node=note.node,
+                parent=note.parent,
+                name=self._name,
+                tags=note.tags,
+                metadata={**note.metadata},
+            )
+            for note, text in self._reading.conversation(header)
+        )
 
 
 def _again(found: Found, thread_id: str) -> CheckpointDraft:
