@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, islice
 from threading import Lock
+from typing import TypeVar
 
 import msgspec
 
@@ -17,6 +18,7 @@ from holdfast.errors import CorruptError, NotFoundError
 from holdfast.integrations.branching import LATE, SortKey, in_order
 from holdfast.storage.base import RecordQuery
 
+T = TypeVar("T")
 PAGE = 16
 """Checkpoints of a listing that are read at once."""
 _SCOPES = 64
@@ -193,8 +195,8 @@ def joined(text: bytes | Items) -> bytes:
     return text if isinstance(text, bytes) else text.text
 
 
-def pages(headers: Iterable[Header], size: int) -> Iterator[list[Header]]:
-    """The headers, so many at a time."""
+def pages(headers: Iterable[T], size: int) -> Iterator[list[T]]:
+    """The headers, or others, so many at a time."""
     waiting = iter(headers)
     while page := list(islice(waiting, size)):
         yield page

@@ -272,3 +272,59 @@ def test_an_answer_that_a_graph_has_taken_is_not_given_again_after_prune(address
         assert after.pending_writes == before.pending_writes
         fails[0] = False
         assert graph.invoke(None, THREAD)["log"] == ["1", "yes"]
+
+
+def _asking_subgraph(name: str) -> Any:
+    builder = StateGraph(Log)
+    builder.add_node("ask", lambda state: {"log": [f"{name}: {interrupt(f'{name}?')}"]})
+    builder.add_edge(START, "ask")
+    return builder.compile()
+
+
+def _answer_all(saver: HoldfastSaver, thread_id: str = "t") -> list[Any]:
+    asked = holdfast.pending(thread_id, storage=saver.manager)
+    for one in asked:
+        holdfast.answer(thread_id, one.id, f"to {one.question}", storage=saver.manager)
+    return [one.question for one in asked]
+
+
+def test_a_question_of_a_subgraph_is_answered_from_outside(address: str) -> None:
+    inner, called = _asking_subgraph("inner"), _asking_subgraph("called")
+
+    def calls(state: Log) -> dict[str, Any]:
+        said = called.invoke({"log": []})["log"]
+        return {"log": [*said, f"own: {interrupt('own?')}"]}
+
+    with HoldfastSaver(address) as saver:
+        builder = StateGraph(Log)
+        builder.add_node("nested", _graph(None, deep=_graph(None, inner=inner)))  # type: ignore[arg-type]
+        builder.add_node("calls", calls)
+        builder.add_edge(START, "nested")
+        builder.add_edge(START, "calls")
+        graph = builder.compile(checkpointer=saver)
+        graph.invoke({"log": []}, THREAD)
+        assert sorted(_answer_all(saver)) == ["called?", "inner?"]
+        graph.invoke(None, THREAD)
+        assert _answer_all(saver) == ["own?"]
+        done = graph.invoke(None, THREAD)
+        assert done["log"] == ["called: to called?", "own: to own?", "inner: to inner?"]
+        assert _status(saver) == "completed"
+
+
+@pytest.mark.parametrize("how", ["prune", "copy"])
+@pytest.mark.parametrize("answered", [True, False])
+def test_what_a_subgraph_asks_and_the_answer_survive(
+    address: str, how: str, answered: bool
+) -> None:
+    with HoldfastSaver(address) as saver:
+        graph = _graph(saver, one=_write("1"), sub=_asking_subgraph("sub"))
+        graph.invoke({"log": []}, THREAD)
+        if answered:
+            assert _answer_all(saver) == ["sub?"]
+        if how == "prune":
+            saver.prune(["t"])
+        else:
+            saver.copy_thread("t", "copy")
+        where = "t" if how == "prune" else "copy"
+        assert _answer_all(saver, where) == ([] if answered else ["sub?"])
+        assert graph.invoke(None, thread(where))["log"][-1] == "sub: to sub?"

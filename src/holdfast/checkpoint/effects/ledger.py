@@ -462,6 +462,7 @@ def _read(
                 scope=header.scope,
                 step=header.step,
                 node=header.node,
+                parent=header.parent,
             )
             found.append((header.seq, note))
     return found, branches

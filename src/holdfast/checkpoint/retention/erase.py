@@ -42,7 +42,8 @@ def _needs(header: Header) -> int:
 def plan_erasure(visible: Iterable[Header], old: Iterable[Record], head: int) -> Erasure | None:
     """Plan to erase *old*: the records before the first one that is still needed.
 
-    Keys stay, and so do writes to a visible checkpoint, which may have come before it.
+    Keys stay, and so do writes to a visible checkpoint and answers to what they ask, which may
+    have come before it.
     """
     targets = {(header.scope, header.id) for header in visible}
     seqs: list[int] = []
@@ -52,7 +53,7 @@ def plan_erasure(visible: Iterable[Header], old: Iterable[Record], head: int) ->
         header = record.header
         if header.frame == "note" and header.kind == "key":
             continue
-        if header.kind == "writes" and (header.scope, header.parent) in targets:
+        if header.kind in ("writes", "answer") and (header.scope, header.parent) in targets:
             continue
         if header.frame == "note" and header.kind == "prune":
             for hole in msgspec.json.decode(record.body)["erased"]:

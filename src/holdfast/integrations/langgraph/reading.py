@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -41,11 +41,7 @@ class ThreadReading(Reading):
     ) -> list[tuple[Header, bytes]]:
         run_id = place.run_id if isinstance(place, Header) else place.thread_id
         headers = self.write_headers(run_id, place.scope, checkpoint_id)
-        return [
-            (record.header, self._reader.sealer.open(record))
-            for header in headers
-            for record in self._storage.read(run_id, first=header.seq, last=header.seq)
-        ]
+        return self.opened_notes(run_id, (header.seq for header in headers))
 
     def write_headers(self, run_id: str, scope: str, checkpoint_id: str) -> list[Header]:
         """The notes of writes to a checkpoint without what they say, oldest first."""
@@ -59,9 +55,29 @@ class ThreadReading(Reading):
         found: list[PendingWrite] = [
             (task, channel, read(text)) for task, channel, text in fold(text for _, text in notes)
         ]
-        if header.scope or not any(channel == INTERRUPT for _, channel, _ in found):
+        asked = tasks_writing(INTERRUPT, notes, first=True)
+        answers = list(self._answers(header.run_id, min(asked.values()), read)) if asked else []
+        if not answers:
             return found
-        return with_answers(found, tasks_writing(RESUME, notes), self._answers(header, read))
+        inside = self._asked_inside(header, asked, read)
+        own = [answer for answer in answers if answer[1] not in inside]
+        return with_answers(found, tasks_writing(RESUME, notes), own)
+
+    def _asked_inside(self, header: Header, tasks: Iterable[str], read: Any) -> set[str]:
+        """Ids of what subgraphs of these tasks ask: the answers are theirs."""
+        within = tuple(f":{task}" for task in tasks)
+        query = RecordQuery(run_id=header.run_id, kind="writes", notes=True)
+        seqs = [
+            note.seq
+            for note in self._storage.headers(query)
+            if note.scope != header.scope and any(task in note.scope for task in within)
+        ]
+        return {
+            one.id
+            for _, text in self._opened(header.run_id, seqs)
+            for _, channel, value in fold([text])
+            for one in interrupts(channel, read(value) if channel == INTERRUPT else None)
+        }
 
     def asked(self, address: Address, task: str, read: Any) -> set[str]:
         """The ids of the questions that a task has asked at a checkpoint."""
@@ -74,30 +90,37 @@ class ThreadReading(Reading):
             for one in interrupts(channel, read(value))
         }
 
-    def _answers(self, header: Header, read: Any) -> Iterator[tuple[int, str, Any]]:
-        """Answers given after a checkpoint: seq, question and value, oldest first."""
+    def _answers(self, run_id: str, after: int, read: Any) -> Iterator[tuple[int, str, Any]]:
+        """Answers after the record *after*: seq, question and value, oldest first."""
         from holdfast.checkpoint.effects import Answer
 
-        for note, text in self._notes_after(header, "answer"):
+        query = RecordQuery(run_id=run_id, kind="answer", notes=True)
+        seqs = [note.seq for note in self._storage.headers(query) if note.seq > after]
+        for note, text in self._opened(run_id, reversed(seqs)):
             answer = msgspec.json.decode(text, type=Answer)
             yield note.seq, answer.id, read(bytes(answer.value))
 
-    def _notes_after(self, header: Header, kind: str) -> Iterator[tuple[Header, bytes]]:
-        query = RecordQuery(run_id=header.run_id, kind=kind, notes=True)
-        found = [note for note in self._storage.headers(query) if note.seq > header.seq]
-        for note in reversed(found):
-            for record in self._storage.read(header.run_id, first=note.seq, last=note.seq):
-                yield note, self._reader.sealer.open(record)
+    def notes_of(self, headers: Sequence[Header]) -> list[int]:
+        """Seqs of the writes to these checkpoints, of questions and of answers."""
+        run_id = headers[0].run_id
+        found = [
+            note.seq
+            for header in headers
+            for note in self.write_headers(run_id, header.scope, header.id)
+        ]
+        for kind in ("question", "answer"):
+            query = RecordQuery(run_id=run_id, kind=kind, notes=True)
+            found += [note.seq for note in self._storage.headers(query)]
+        return sorted(found)
 
-    def conversation(self, header: Header) -> list[tuple[Header, bytes]]:
-        """Writes to a checkpoint, its questions and their answers, oldest first."""
-        found = self.write_records(header, header.id)
-        if header.scope or not tasks_writing(INTERRUPT, ((note.seq, text) for note, text in found)):
-            return found
-        asked = [one for one in self._notes_after(header, "question") if one[0].parent == header.id]
-        ids = {_id_of(text) for _, text in asked}
-        answers = [one for one in self._notes_after(header, "answer") if _id_of(one[1]) in ids]
-        return sorted([*found, *asked, *answers], key=lambda one: one[0].seq)
+    def opened_notes(self, run_id: str, seqs: Iterable[int]) -> list[tuple[Header, bytes]]:
+        """The notes with these seqs, and what they say."""
+        return list(self._opened(run_id, seqs))
+
+    def _opened(self, run_id: str, seqs: Iterable[int]) -> Iterator[tuple[Header, bytes]]:
+        for seq in seqs:
+            for record in self._storage.read(run_id, first=seq, last=seq):
+                yield record.header, self._reader.sealer.open(record)
 
     def listing(
         self,
@@ -145,15 +168,6 @@ class ThreadReading(Reading):
             found.append(parent)
             header = parent
         return found
-
-
-class _Named(msgspec.Struct):
-    id: str
-
-
-def _id_of(text: bytes) -> str:
-    """The id of a question or of the question that an answer is for."""
-    return msgspec.json.decode(text, type=_Named).id
 
 
 def _is_in(header: Header, address: Address) -> bool:

@@ -244,10 +244,16 @@ def note_of(
     return Note(kind="writes", content=content, scope=address.scope, parent=target, tags=(target,))
 
 
-def tasks_writing(channel: str, notes: Iterable[tuple[int, bytes]]) -> dict[str, int]:
-    """The tasks that wrote to *channel*, with the seq of the last note that says so."""
-    found = ((seq, _read_written(text)) for seq, text in notes)
-    return {one.task: seq for seq, one in found if any(name == channel for name, _ in one.writes)}
+def tasks_writing(
+    channel: str, notes: Iterable[tuple[int, bytes]], *, first: bool = False
+) -> dict[str, int]:
+    """The tasks that wrote to *channel*, and the seq of the last or first note."""
+    found: dict[str, int] = {}
+    for seq, text in notes:
+        one = _read_written(text)
+        if any(name == channel for name, _ in one.writes):
+            found[one.task] = found.get(one.task, seq) if first else seq
+    return found
 
 
 def fold(notes: Iterable[bytes]) -> list[tuple[str, str, bytes]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from functools import partial
 
@@ -123,13 +124,20 @@ class Upkeep:
         if found is not None:
             draft = msgspec.structs.replace(_again(found, header.run_id), force_keyframe=True)
             yield from self._threads.save(
-                draft, found.texts, found.beside, notes_for=lambda _: self._open_notes_of(header)
+                draft, found.texts, found.beside, notes_for=lambda _: self._open_questions(header)
             )
 
-    def _open_notes_of(self, header: Header) -> tuple[Note, ...]:
-        """The notes of a checkpoint that asks: a question waits only after its checkpoint."""
-        notes = self._notes_of(header)
-        return notes if any(note.kind == "question" for note in notes) else ()
+    def _open_questions(self, header: Header) -> tuple[Note, ...]:
+        """The open questions of a checkpoint; they wait only where they follow it."""
+        from holdfast.checkpoint.effects import open_notes
+
+        run = self._engine.reader.run(header.run_id) if not header.scope else None
+        waiting = open_notes(self._engine.reader, run).waiting() if run is not None else ()
+        return tuple(
+            msgspec.structs.replace(note, parent=header.id, name=self._name)
+            for note in waiting
+            if note.kind == "question"
+        )
 
     def copy_thread(self, source: str, target: str) -> Steps[None]:
         """Copy all visible checkpoints of a thread and the writes to them, in their order."""
@@ -138,31 +146,45 @@ class Upkeep:
         headers: list[Header] = yield Work(
             lambda: sorted(self._reading.listing(address, {}, None), key=lambda one: one.seq)
         )
-        for page in pages(headers, PAGE):
-            copies: list[tuple[Found, tuple[Note, ...]]] = yield Work(partial(self._copies, page))
-            for found, notes in copies:
-                draft = _again(found, target)
-                yield from self._threads.save(draft, found.texts, found.beside, notes)
-
-    def _copies(self, headers: Sequence[Header]) -> list[tuple[Found, tuple[Note, ...]]]:
-        there = [found for found in self._found(headers) if found is not None]
-        return [(found, self._notes_of(found.header)) for found in there]
-
-    def _notes_of(self, header: Header) -> tuple[Note, ...]:
-        """The notes that belong to a checkpoint, to be stored again after it."""
-        return tuple(
-            Note(
-                kind=note.kind,
-                content=msgspec.Raw(text),
-                scope=note.scope,
-                step=note.step,
-                node=note.node,
-                parent=note.parent,
-                name=self._name,
-                tags=note.tags,
-                metadata={**note.metadata},
+        if not headers:
+            return
+        notes: list[int] = yield Work(lambda: self._reading.notes_of(headers))
+        ends = [header.seq for header in headers[1:]] + [notes[-1] + 1 if notes else 0]
+        for page in pages(zip(headers, ends, strict=True), PAGE):
+            copies: list[tuple[Found, tuple[Note, ...]]] = yield Work(
+                partial(self._copies, page, notes)
             )
-            for note, text in self._reading.conversation(header)
+            for found, beside in copies:
+                draft = _again(found, target)
+                yield from self._threads.save(draft, found.texts, found.beside, beside)
+
+    def _copies(
+        self, page: Sequence[tuple[Header, int]], notes: list[int]
+    ) -> list[tuple[Found, tuple[Note, ...]]]:
+        """Checkpoints with the notes up to the next one, which are taken off *notes*.
+
+        All in the order of the source: an answer counts if it follows what asks.
+        """
+        copies = []
+        for (header, end), found in zip(page, self._found([one for one, _ in page]), strict=True):
+            count = bisect_left(notes, end)
+            seqs, notes[:count] = notes[:count], []
+            if found is not None:
+                opened = self._reading.opened_notes(header.run_id, seqs)
+                copies.append((found, tuple(self._note(*one) for one in opened)))
+        return copies
+
+    def _note(self, note: Header, text: bytes) -> Note:
+        return Note(
+            kind=note.kind,
+            content=msgspec.Raw(text),
+            scope=note.scope,
+            step=note.step,
+            node=note.node,
+            parent=note.parent,
+            name=self._name,
+            tags=note.tags,
+            metadata={**note.metadata},
         )
 
 
