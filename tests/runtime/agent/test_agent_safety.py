@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtime.agents import build, call
+from tests.runtime.agents import build, call, manager_in, turns
 
 from holdfast import (
     AutonomousConfig,
@@ -14,8 +15,10 @@ from holdfast import (
     CheckpointConfig,
     DriftWatch,
     GraphConfig,
+    HookManager,
     MemoryStorage,
     Message,
+    RedactionHook,
     Reply,
     State,
     StateGraph,
@@ -184,3 +187,32 @@ def test_what_is_no_manager_is_refused_and_a_models_name_is_opened(
 def test_a_wrong_setting_is_refused_by_its_name(wrong: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=f"^{next(iter(wrong))} is "):
         AutonomousConfig(**wrong)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+async def test_hooks_of_an_agent_are_called_by_a_manager_without_hooks(
+    tmp_path: Path, inside: bool
+) -> None:
+    hooks, secret = HookManager(), "sk-abcdefghijklmnopqrstuvwxyz0123456789ABCD"
+    hooks.register_hook(RedactionHook())
+    manager = manager_in(tmp_path)
+    told = f"the key is {secret}"
+    settings = {"hook_manager": hooks, "model": ScriptedModel([told])}
+    plain = AutonomousConfig(planning_enabled=False)
+    agent = BaseAutonomousAgent(
+        plain, state_manager=None if inside else manager, agent_id="inner", **settings
+    )
+    if inside:
+        outer = build(turns(call("inner", task="tell"), "done"), manager, tools=[agent.as_tool()])
+        result = await outer.run("go")
+        (invoked,) = outer.state.specialist_invocations
+        run_id = invoked["run_id"]
+    else:
+        result = await agent.run("tell")
+        run_id = str(result.run_id)
+        assert result.answer == told
+    assert result.status == "completed"
+    stored = await manager.resume_from_latest(run_id)
+    assert "[redacted:" in str(stored) and secret not in str(stored)
+    await agent.close()
+    assert await manager.list_checkpoints(run_id)  # still open

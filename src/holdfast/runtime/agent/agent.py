@@ -50,6 +50,13 @@ DEFAULT_ID = "autonomous_agent"
 _warned: set[str] = set()
 
 
+def _hooked(manager: StateManager, hooks: HookManager | None) -> StateManager:
+    """*manager*, or one like it that calls *hooks* where it has none of its own."""
+    if hooks is None or manager.hook_manager is not None:
+        return manager
+    return StateManager.like(manager, manager.storage, hooks)
+
+
 def _to_stderr(line: str) -> None:
     print(line, file=sys.stderr)
 
@@ -108,10 +115,13 @@ class Agent(AsyncClosing):
         if not isinstance(tools, Iterable):
             raise UsageError(f"tools is a {type(tools).__name__}", hint="give a list of functions")
         self.hook_manager = hook_manager
+        given = state_manager
         if storage is not None:
             state_manager = StateManager(storage, hook_manager=hook_manager)
+        elif state_manager is not None:
+            state_manager = _hooked(state_manager, hook_manager)
         self.state_manager = state_manager
-        self._owns_manager = storage is not None
+        self._owns_manager = state_manager is not given
         if hook_manager is None and state_manager is not None:
             self.hook_manager = state_manager.hook_manager
         self.tools: dict[str, Tool] = {}
@@ -263,10 +273,21 @@ class Agent(AsyncClosing):
         """
         self._check_idle()
         manager = self.state_manager
-        if manager is None and run_id:
-            here = CURRENT_STEP.get()
-            assert here is not None and here.session is not None
-            manager = here.session.manager  # also where the parent is a child without its own
+        if manager is not None or not run_id:
+            return await self._within(parent, task, run_id, manager)
+        here = CURRENT_STEP.get()
+        assert here is not None and here.session is not None
+        outer = here.session.manager  # also where the parent is a child without its own
+        manager = _hooked(outer, self.hook_manager)
+        try:
+            return await self._within(parent, task, run_id, manager)
+        finally:
+            if manager is not outer:
+                await manager.close()
+
+    async def _within(
+        self, parent: Parent, task: str, run_id: str, manager: StateManager | None
+    ) -> AgentResult:
         start = Start(task=task, run_id=run_id or str(uuid4()))
         start.name = f"{parent.name}/{self.agent_id}"
         start.metadata = {"parent_run": parent.run_id, "parent_agent": parent.name}
