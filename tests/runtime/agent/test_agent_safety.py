@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from holdfast import (
     Usage,
 )
 from holdfast.errors import DriftError, InDoubtError, StepError, UsageError
+from holdfast.runtime.tools.definition import tool
 from holdfast.testing.scripted import ScriptedModel
 
 
@@ -216,3 +218,54 @@ async def test_hooks_of_an_agent_are_called_by_a_manager_without_hooks(
     assert "[redacted:" in str(stored) and secret not in str(stored)
     await agent.close()
     assert await manager.list_checkpoints(run_id)  # still open
+
+
+@pytest.mark.parametrize("replayed", [False, True])
+async def test_tools_that_run_in_parallel_keep_what_each_leaves_in_memory(replayed: bool) -> None:
+    storage, agents = MemoryStorage(), []
+
+    @tool(read_only=True)
+    async def slow() -> str:
+        await asyncio.sleep(0.02)
+        agents[-1].memory["slow"] = [*agents[-1].memory]
+        return "slow"
+
+    @tool(read_only=True)
+    def fast() -> str:
+        agents[-1].memory["fast"] = 1
+        del agents[-1].memory["old"]
+        return "fast"
+
+    @tool(read_only=True)
+    async def fails() -> str:
+        agents[-1].memory["fails"] = 1
+        await asyncio.sleep(0.01)
+        raise ValueError("no")
+
+    @tool(approval=replayed)
+    def after() -> str:
+        agents[-1].memory["after"] = [*agents[-1].memory]
+        return "after"
+
+    @tool
+    def before() -> str:
+        agents[-1].memory["old"] = 1
+        return "before"
+
+    def script(messages: Any) -> Any:
+        if messages[-1]["role"] == "tool":
+            return "done"
+        names = ("before", "slow", "fast", "fails", "after")
+        return Reply(tool_calls=tuple(ToolCall(name, name, {}) for name in names))
+
+    def made() -> BaseAutonomousAgent:
+        tools = [before, slow, fast, fails, after]
+        agents.append(build(script, StateManager(storage), tools=tools))
+        return agents[-1]
+
+    result = await made().run("go")
+    if replayed:
+        assert result.status == "waiting"
+        result = await made().run(answer=True)
+    assert result.status == "completed"
+    assert agents[-1].memory == {"slow": ["old"], "fast": 1, "after": ["slow", "fast"]}

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Unpack
@@ -48,6 +50,8 @@ logger = logging.getLogger("holdfast.agent")
 
 DEFAULT_ID = "autonomous_agent"
 _warned: set[str] = set()
+_VIEWS: ContextVar[Mapping[int, AgentState]] = ContextVar("holdfast_agent_views", default={})  # noqa: B039
+"""The states that a tool sees, by the id of the agent, where several run in parallel."""
 
 
 def _hooked(manager: StateManager, hooks: HookManager | None) -> StateManager:
@@ -133,8 +137,7 @@ class Agent(AsyncClosing):
         self.report = report
         self.on_text = on_text
         self.observer = observer
-        self.state = AgentState(agent_id=self.agent_id)
-        """Its state; during a run, what the next checkpoint will hold."""
+        self._state = AgentState(agent_id=self.agent_id)
         self.interrupts = StopRequests(self.config.graceful_shutdown_timeout)
         self._module = module_that_makes(self)
         self.forwarded: ForwardedAnswers = {}
@@ -436,6 +439,28 @@ class Agent(AsyncClosing):
         return agent_tool(self, name, description)
 
     # The state
+
+    @property
+    def state(self) -> AgentState:
+        """Its state; during a run, what the next checkpoint will hold."""
+        views = _VIEWS.get()
+        return views.get(id(self), self._state) if views else self._state
+
+    @state.setter
+    def state(self, state: AgentState) -> None:
+        self._state = state
+
+    @contextmanager
+    def seen_with(self, fields: Mapping[str, Any]) -> Iterator[None]:
+        """Show the state with other *fields* to what is called in the block."""
+        view = copy.copy(self._state)
+        for name, value in fields.items():
+            setattr(view, name, value)
+        token = _VIEWS.set({**_VIEWS.get(), id(self): view})
+        try:
+            yield
+        finally:
+            _VIEWS.reset(token)
 
     def _capture_state(self) -> AgentState:
         """The state to save. Extend it with ``state = super()._capture_state()``."""

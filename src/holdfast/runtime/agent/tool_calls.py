@@ -46,6 +46,8 @@ class AgentToolCalls(ToolCalls):
         super().__init__(agent.tools)
         self._agent = agent
         self._state = state
+        self._before: dict[str, bytes] | None = None
+        """The fields that the user's code may change, before calls that run in parallel."""
 
     async def approve(self, tool: Tool, arguments: Mapping[str, Any], index: int) -> Approval:
         """Ask a person, and keep the answer in the agent's state."""
@@ -70,8 +72,23 @@ class AgentToolCalls(ToolCalls):
         if here.session.ledger.find(Effect, place) is None:
             await here.outer.save_within(self._state, here.node)
 
+    def begin_together(self) -> None:
+        """Let each call change fields of its own: who changed what must be known."""
+        self._before = user_fields(self._agent.state)
+
+    def end_together(self) -> None:
+        """Let calls change the agent's state itself again."""
+        self._before = None
+
     async def perform(self, tool: Tool, arguments: dict[str, Any], key: str) -> Any:
         """Call *tool* between its hooks; return the outcome with what it changed."""
+        if self._before is None:
+            return await self._performed(tool, arguments, key)
+        fields = {name: decode(text) for name, text in self._before.items()}
+        with self._agent.seen_with(fields):
+            return await self._performed(tool, arguments, key)
+
+    async def _performed(self, tool: Tool, arguments: dict[str, Any], key: str) -> Any:
         agent = self._agent
         agent.say_resumed()
         before, after = _events(tool)
@@ -117,7 +134,7 @@ class AgentToolCalls(ToolCalls):
         live = agent.state
         if isinstance(outcome, _Outcome):
             for name, value in outcome.changed.items():
-                setattr(live, name, value)
+                setattr(live, name, self._merged(name, value))
             outcome = outcome.result
         if tool.agent is not None:
             ended = outcome["error"]
@@ -126,6 +143,19 @@ class AgentToolCalls(ToolCalls):
                 return f"error: {ended}"
         live.tool_results_cache[tool.name] = outcome
         return text_of(outcome)
+
+    def _merged(self, name: str, value: Any) -> Any:
+        """The field with the changes that one of several parallel calls made in it."""
+        if self._before is None:
+            return value
+        known, before = getattr(self._agent.state, name), decode(self._before[name])
+        if not all(isinstance(one, dict) for one in (known, before, value)):
+            return value
+        kept = {key: one for key, one in known.items() if key in value or key not in before}
+        changed = {
+            key: one for key, one in value.items() if key not in before or before[key] != one
+        }
+        return {**kept, **changed}
 
 
 def _events(tool: Tool) -> tuple[HookEvent, HookEvent]:

@@ -65,8 +65,10 @@ class ToolCalls:
         numbered = enumerate(calls)
         for parallel, group in groupby(numbered, lambda one: self._may_run_beside(one[1])):
             if parallel:
+                self.begin_together()
                 done = await _together([self._outcome(call, index) for index, call in group])
                 texts += [self._told(one) for one in done]
+                self.end_together()
             else:
                 texts += [self._told(await self._outcome(call, index)) for index, call in group]
         return [call.answered(text) for call, text in zip(calls, texts, strict=True)]
@@ -128,6 +130,12 @@ class ToolCalls:
 
     async def before_call(self, tool: Tool, arguments: Mapping[str, Any]) -> None:
         """Do what must precede a call, recorded or not."""
+
+    def begin_together(self) -> None:
+        """Prepare for calls that run in parallel."""
+
+    def end_together(self) -> None:
+        """End what `begin_together` began, their outcomes being told."""
 
     def effect_name(self, tool: Tool) -> str:
         """Name of the effect that records a call of *tool*."""
