@@ -21,6 +21,7 @@ from holdfast import CheckpointManager, FilesystemStorage, MemoryStorage, State,
 from holdfast.checkpoint.agent.manager import ResilientCheckpointManager
 from holdfast.core.policy.drift import DriftReport, Finding
 from holdfast.core.policy.drift_detectors import Invariants, default_detectors
+from holdfast.core.policy.rules import Rules
 from holdfast.errors import (
     CorruptError,
     DriftError,
@@ -1164,3 +1165,36 @@ def test_an_operation_inside_one_of_the_same_name_does_not_release_its_checkpoin
                 manager.create_checkpoint()
             raise RuntimeError("it went wrong")
         assert manager.memory["x"] == 1
+
+
+@pytest.mark.parametrize("end", ["failure", "success", "kill"])
+@pytest.mark.parametrize("keep", [1, 2])
+def test_retention_leaves_the_checkpoint_before_an_operation_until_it_has_ended(
+    storage: Storage, end: str, keep: int
+) -> None:
+    def opened() -> ResilientCheckpointManager:
+        return ResilientCheckpointManager("a", storage, retention=Rules(keep_last=keep))
+
+    manager = opened()
+    manager.memory["n"] = 0
+    for _ in range(3):
+        manager.create_checkpoint()
+    guarded = manager.operation("risky")
+    before = guarded.__enter__().checkpoint_id
+    for number in range(1, 4):
+        manager.memory["n"] = number
+        manager.create_checkpoint()
+    if end == "failure":
+        guarded.__exit__(ValueError, ValueError("no"), None)
+    elif end == "success":
+        guarded.__exit__(None, None, None)
+    else:
+        manager.close()
+        manager = opened()
+        assert [one.operation for one in manager.roll_back_unfinished()] == ["risky"]
+    assert manager.memory == {"n": 3 if end == "success" else 0}
+    assert not manager.retention.marks("a").pinned
+    for _ in range(3):
+        manager.create_checkpoint()
+    assert before not in [one.checkpoint_id for one in manager.list_checkpoints("a")]
+    manager.close()

@@ -265,6 +265,7 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
         tags: Sequence[str] = (),
         metadata: Mapping[str, Any] | None = None,
         notes: tuple[Note, ...] = (),
+        pinned: bool = False,
     ) -> str:
         facts = dict(metadata or {})
         marks = list(read_tags(tags))
@@ -292,7 +293,10 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
             draft = msgspec.structs.replace(
                 draft_of(state), lineage=self._lineage, id=checkpoint_id
             )
-            return self.perform(save_draft(self.engine, draft, state, force=True, notes=beside))
+            pins = (lambda header: (mark_note(header, "pin"),)) if pinned else None
+            return self.perform(
+                save_draft(self.engine, draft, state, force=True, notes=beside, notes_for=pins)
+            )
 
         self._lease.acquire()
         header = self._after_conflict(save)
@@ -519,6 +523,7 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
                 checkpoint_id=checkpoint_id,
                 metadata={"operation": name},
                 notes=(start,),
+                pinned=True,  # whatever retention says of what is saved meanwhile
             )
         if not saved:
             raise StorageError(f"operation {name!r} is not started: it could not be saved")
@@ -527,7 +532,7 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
         except BaseException as error:
             self._roll_back(checkpoint_id, transaction, error)
             raise
-        self._succeed(name, transaction)
+        self._succeed(name, transaction, checkpoint_id)
 
     def _roll_back(self, checkpoint_id: str, transaction: str, error: BaseException) -> None:
         try:
@@ -536,9 +541,16 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
             error.add_note(f"holdfast: the agent was not restored: {failure}")
             self._log_end(transaction, "failure", error)
         else:
-            self._log_end(transaction, "rollback", error)
+            self._log_end(transaction, "rollback", error, self._unpinned([checkpoint_id]))
 
-    def _succeed(self, name: str, transaction: str) -> None:
+    def _unpinned(self, checkpoint_ids: Iterable[str]) -> list[Note]:
+        """The notes that end the pins of operations."""
+        pinned = self.retention.marks(self.agent_id).pinned
+        found = [one for id in checkpoint_ids for one in self.storage.find(id) if one.id == id]
+        ours = (one for one in found if one.run_id == self.agent_id and one.seq in pinned)
+        return [mark_note(one, "pin", content={"on": False}) for one in ours]
+
+    def _succeed(self, name: str, transaction: str, checkpoint_id: str) -> None:
         released = self.retention.marks(self.agent_id).released
         query = RecordQuery(
             run_id=self.agent_id, kind="pre_operation", metadata={"operation": name}
@@ -551,13 +563,19 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
         ]
         ended = self._log.ending(transaction, "success")
         notes = [ended, *(mark_note(header, "release") for header in done)]
-        self.append_notes(self.agent_id, notes)
+        self.append_notes(self.agent_id, [*notes, *self._unpinned([checkpoint_id])])
 
-    def _log_end(self, transaction: str, status: TransactionStatus, error: BaseException) -> None:
+    def _log_end(
+        self,
+        transaction: str,
+        status: TransactionStatus,
+        error: BaseException,
+        notes: Sequence[Note] = (),
+    ) -> None:
         """Log the end of a failed transaction; add a note to *error* if that fails too."""
         try:
             note = self._log.ending(transaction, status, error)
-            self.append_notes(self.agent_id, [note])
+            self.append_notes(self.agent_id, [note, *notes])
         except HoldfastError as failure:
             error.add_note(f"holdfast: this is not in the transaction log: {failure}")
 
@@ -579,6 +597,8 @@ class ResilientCheckpointManager(AgentParts, CheckpointManager):
                 self._restore(found, partial=PARTIAL in found.header.tags)
             for one in cut_off:
                 self._log.rollback(one.id)
+            if unpinned := self._unpinned(map(_before, cut_off)):
+                self.append_notes(self.agent_id, unpinned)
             return [self._log.get(one.id) for one in cut_off]
 
     # Drift

@@ -111,6 +111,9 @@ class RetentionManager:
                 self._hidden[run_id] = self._hidden.get(run_id, 0) + len(seqs)
             marks = self._marks.get(header.run_id)
             if marks is not None and marks.seq + 1 == outcome.written[0].seq:
+                for one in outcome.written:
+                    if one.frame == "note" and one.kind in MARKING:
+                        marks.add(one)
                 marks.seq = outcome.written[-1].seq
 
     def runs_to_erase(self) -> list[str]:
