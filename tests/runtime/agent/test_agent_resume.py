@@ -416,7 +416,7 @@ async def test_an_agent_that_another_one_executes_is_not_resumed(tmp_path: Path)
     @tool(read_only=True)
     async def meddle() -> str:
         try:
-            await build(turns("mine"), manager).run("go")
+            await build(turns("mine"), manager).run("go", run_id=agent.state.run_id)
         except LeaseHeldError as error:
             refused.append(error)
         return "tried"

@@ -300,7 +300,7 @@ def place_name(name: str, step: int) -> str:
 class CallContext(ABC):
     """The position of running code in a run, as `effect` needs it."""
 
-    __slots__ = ("emit", "failed", "recording", "repeats")
+    __slots__ = ("begun", "emit", "failed", "recording", "repeats")
 
     def __init__(self, emit: Emit | None, recording: Recording | None) -> None:
         self.emit = emit
@@ -311,6 +311,8 @@ class CallContext(ABC):
         self.failed: dict[tuple[str, str | None, str], str] = {}
         """Idempotency keys of calls that raised, by name, key and arguments: an attempt that
         follows uses the same one."""
+        self.begun: dict[str, set[int]] | None = None
+        """The numbers of the runs begun here that are executed or completed, by place."""
 
     @property
     @abstractmethod
@@ -421,7 +423,7 @@ class StepContext(CallContext):
         """Begin a step."""
         self.step = step
         self.node = node
-        self.counts = None
+        self.counts = self.begun = None
         self.children = 0
         if self.failed:
             self.failed.clear()

@@ -39,7 +39,7 @@ from holdfast.runtime.checks import check_listener, check_task
 from holdfast.runtime.graph import NOTHING, EndRun
 from holdfast.runtime.models import Model, open_model
 from holdfast.runtime.result import ModelSpent, Spent
-from holdfast.runtime.resume import module_that_makes, no_run
+from holdfast.runtime.resume import RunHere, module_that_makes, no_run
 from holdfast.runtime.stop import InterruptMode, StopRequests
 from holdfast.runtime.submit import AsyncRunHandle, QueueOptions, RunHandle, StartOptions
 from holdfast.runtime.tools import Tool, ToolLike, read_signature, read_tool
@@ -168,8 +168,9 @@ class Agent(AsyncClosing):
 
         If the agent is durable or configured with ``resume_from_checkpoint``, the newest unfinished
         run of the same task continues; without a *task*, the newest unfinished one. Another task
-        begins a new run. With *run_id* that run is begun or, if the storage holds it, continued; a
-        completed one returns its stored result. With *checkpoint* its run continues from there,
+        begins a new run. Inside a run that is recorded it is the run that this call began, on every
+        replay. With *run_id* that run is begun or, if the storage holds it, continued; a completed
+        one returns its stored result. With *checkpoint* its run continues from there,
         and another text is added to the conversation.
         *answer* answers the one question that the run, or an agent inside it, waits for;
         *answers* several, by the ids that the result gives them. *on_event* is called with every
@@ -180,6 +181,11 @@ class Agent(AsyncClosing):
         check_task(task)
         self._on_event = on_event
         await self._open_manager()
+        here = None
+        named = run_id is not None or checkpoint is not None
+        if task and not named and answer is NOTHING and not answers and self._resumes():
+            here = RunHere(self.agent_id, task)
+            run_id = here.run_id
         start = await self._start(task, checkpoint, run_id)
         self.forwarded = {}
         if answer is not NOTHING or answers:
@@ -189,11 +195,17 @@ class Agent(AsyncClosing):
                     hint="set resume_from_checkpoint=True, or name its checkpoint",
                 )
             self.forwarded = await asyncio.to_thread(hand_out, self, start, answer, answers or {})
-        config = self.config
-        with self.interrupts.watching(
-            signals=config.enable_interrupts, timeout=config.timeout_seconds
-        ):
-            return await self._run(start, self.state_manager)
+        config, status = self.config, ""
+        try:
+            with self.interrupts.watching(
+                signals=config.enable_interrupts, timeout=config.timeout_seconds
+            ):
+                result = await self._run(start, self.state_manager)
+            status = result.status
+            return result
+        finally:
+            if here is not None:
+                here.ended(status)
 
     async def resume(
         self,
@@ -321,10 +333,9 @@ class Agent(AsyncClosing):
                 raise UsageError("run_id= and checkpoint= are given", hint="give one of them")
         if self.state_manager is not None:
             manager = self.state_manager
-            resumes = self.config.resume_from_checkpoint or self._durable
             if run_id is not None:
                 start = await asyncio.to_thread(known_start, manager, self.agent_id, run_id, task)
-            elif checkpoint is not None or resumes:
+            elif checkpoint is not None or self._resumes():
                 start = await asyncio.to_thread(
                     find_start, manager, self.agent_id, checkpoint, task
                 )
@@ -354,6 +365,11 @@ class Agent(AsyncClosing):
             start.run_id, start.checkpoint_id = str(fork.run_id), None
         start.task = task
         return start
+
+    def _resumes(self) -> bool:
+        """Return whether `run` continues what the storage holds of the task."""
+        saves = self.state_manager is not None
+        return saves and (self.config.resume_from_checkpoint or self._durable)
 
     def _check_idle(self) -> None:
         if self._running:

@@ -29,7 +29,7 @@ from holdfast.runtime.fleet.settings import ApprovalSettings, Callbacks, Limits,
 from holdfast.runtime.graph import CheckpointConfig, GraphConfig, StateGraph
 from holdfast.runtime.models import Model
 from holdfast.runtime.result import ModelSpent, RunResult
-from holdfast.runtime.resume import module_that_makes, no_run
+from holdfast.runtime.resume import RunHere, module_that_makes, no_run
 from holdfast.runtime.submit import AsyncRunHandle, QueueOptions, StartOptions
 from holdfast.runtime.tools import Approval, ApprovalHandler, ApprovalRequest
 from holdfast.runtime.watch import Event, EventStream, Observer
@@ -265,7 +265,8 @@ class Fleet(AsyncClosing):
     ) -> FleetResult:
         """Work on a task, or continue a run.
 
-        With *run_id* that run is begun, or continued if the storage holds it.
+        With *run_id* that run is begun, or continued if the storage holds it; called inside a run
+        that is recorded, it is the run that this call began, on every replay.
         From the newest checkpoint of an unfinished run, that run continues with the next round;
         *user_input*, if it is not the task itself, is added to the history, after the current
         round if that has begun. From an earlier checkpoint, or with another text from a completed
@@ -286,6 +287,10 @@ class Fleet(AsyncClosing):
                     "run_id= and resume_from_checkpoint= are given", hint="give one of them"
                 )
             self._next_id = check_run_id(run_id)
+        elif self._next_id is None and resume_from_checkpoint is None:
+            here = RunHere(self.name, user_input) if user_input and self.checkpointing else None
+            if here is not None and here.run_id is not None:
+                return await self._run_here(here, user_input, on_event)
         await self.cleanup()
         if resume_from_checkpoint is not None:
             run_id, source = await self._runs.prepare(resume_from_checkpoint, user_input)
@@ -309,6 +314,17 @@ class Fleet(AsyncClosing):
         values = first_state(user_input, self._crew.team)
         state = State.new(values, run_id=run_id, name=self.name)
         return await self._executed(run_id, state, on_event=on_event)
+
+    async def _run_here(
+        self, here: RunHere, task: str, on_event: Callable[[Event], None] | None
+    ) -> FleetResult:
+        status = ""
+        try:
+            result = await self.run(task, run_id=here.run_id, on_event=on_event)
+            status = result.status
+            return result
+        finally:
+            here.ended(status)
 
     async def resume(
         self, run_id: str, *, on_event: Callable[[Event], None] | None = None

@@ -142,7 +142,7 @@ class CallOrder(CallContext):
         made.recording, made.emit, made.mark = self.recording, self.emit, self.mark
         made._recorded, made._scope, made.frees = self._recorded, self._scope, self.frees
         made._prefix, made.awaited, made.count, made.failed = prefix, awaited, 0, {}
-        made.repeats = self.repeats
+        made.repeats, made.begun = self.repeats, None
         return made
 
 

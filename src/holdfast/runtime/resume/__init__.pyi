@@ -15,6 +15,7 @@ from holdfast.runtime.resume.forks import part as part
 from holdfast.runtime.resume.given_input import check_begun_by as check_begun_by
 from holdfast.runtime.resume.given_input import check_input as check_input
 from holdfast.runtime.resume.inside import TOOL_FAILED_NAME as TOOL_FAILED_NAME
+from holdfast.runtime.resume.inside import RunHere as RunHere
 from holdfast.runtime.resume.inside import run_inside as run_inside
 from holdfast.runtime.resume.rewind import across_branches as across_branches
 from holdfast.runtime.resume.rewind import done_for_good as done_for_good
