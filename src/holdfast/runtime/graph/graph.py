@@ -14,7 +14,7 @@ from typing import Any, Self, TypeVar, Unpack
 
 import msgspec
 
-from holdfast.checkpoint.effects import Waiting
+from holdfast.checkpoint.effects import Waiting, args_digest
 from holdfast.checkpoint.hooks import HookManager
 from holdfast.checkpoint.manager import CheckpointManager, StateManager, in_event_loop
 from holdfast.core.closing import AsyncClosing
@@ -33,6 +33,7 @@ from holdfast.runtime.result import GraphResult, Spent, spent_before
 from holdfast.runtime.resume import (
     Parting,
     ResumePlan,
+    RunHere,
     check_begun_by,
     check_input,
     entry_point_of,
@@ -301,6 +302,8 @@ class StateGraph(AsyncClosing):
         A run that waits for an answer is a result with status ``waiting``, one that was asked to
         stop is ``interrupted``. *answer* answers the question that the run waits for, *answers*
         several, by their ids. *on_event* is called with every event, see `stream`.
+        Without a *run_id*, inside a run that is recorded, it is the run that this call began, on
+        every replay.
 
         Raises what `execute` raises for failures, and a `UsageError` if the run of that id began
         with other *values*; without values it continues as it is.
@@ -390,10 +393,10 @@ class StateGraph(AsyncClosing):
         secrets: Mapping[str, Any] | None,
         on_event: Callable[[Event], None] | None,
     ) -> Execution:
-        state = _first_state(values, run_id)
+        answered = answer is not NOTHING or bool(answers)
+        state = _first_state(values, run_id) if answered else self._begun(values, run_id)
         if secrets:
             state = state.with_secrets(secrets)
-        answered = answer is not NOTHING or bool(answers)
         given = state if values is not None else None
         wanted = ResumeRequest(
             state.run_id, answer=answer, answers=answers or {}, secrets=secrets or {}, given=given
@@ -520,12 +523,19 @@ class StateGraph(AsyncClosing):
     ) -> State:
         plan = self.plan()
         if not isinstance(state, State):
-            state = _first_state(state, None)
+            state = self._begun(state, None)
         if secrets:
             state = state.with_secrets(secrets)
         runner = self._runner(plan, alone)
         with runner.stop.watching(signals=self._wants_signals(alone)):
             return await runner.execute(state, given)
+
+    def _begun(self, values: State | Mapping[str, Any] | None, run_id: str | None) -> State:
+        """The first state of a run; inside another run its id is the same on replays."""
+        saves = self._manager is not None or self.config.checkpoint.enabled
+        if saves and run_id is None and not isinstance(values, State):
+            run_id = RunHere(self.name, args_digest((values or {},), {})).run_id
+        return _first_state(values, run_id)
 
     async def _resume(self, wanted: ResumeRequest, *, alone: bool) -> State:
         self.manager  # noqa: B018 - raises if checkpointing is off

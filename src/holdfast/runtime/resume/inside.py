@@ -29,7 +29,7 @@ class RunHere:
         context = call_context()
         if context is None or context.recording is None:
             return
-        place = context.place(f"agent {name}", digest_of(task.encode())[:12])
+        place = context.place(f"run of {name}", digest_of(task.encode())[:12])
         if context.begun is None:
             context.begun = {}
         self._taken = context.begun.setdefault(place, set())

@@ -1,4 +1,4 @@
-"""Agents and fleets that the code of another run executes."""
+"""Agents, fleets and graphs that the code of another run executes."""
 
 from __future__ import annotations
 
@@ -132,3 +132,32 @@ async def test_a_fleet_that_completed_is_not_executed_again_on_a_replay(
     await in_node(work, db)
     assert calls(log) == made
     assert answers[0].run_id == answers[1].run_id and answers[1].status == "completed"
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("how", ["run", "execute"])
+async def test_a_graph_that_completed_is_not_executed_again_on_a_replay(
+    door: Any, how: str, db: str
+) -> None:
+    executed, finals = [], []
+
+    def node(state: State) -> State:
+        executed.append(state["n"])
+        return state.set("n", state["n"] + 1)
+
+    async def work() -> None:
+        graph = StateGraph("inner", storage=db)
+        graph.add_node("node", node)
+        graph.set_entry_point("node")
+        graph.set_exit_point("node")
+        async with graph:
+            finals.append([await getattr(graph, how)({"n": n}) for n in (1, 1, 2)])
+        if len(finals) == 1:
+            raise ConnectionError("gone")
+
+    with pytest.raises((HoldfastError, ConnectionError)):
+        await door(work, db)
+    await door(work, db)
+    assert executed == [1, 1, 2]
+    first, second = ([one.run_id for one in each] for each in finals)
+    assert first == second and len({*first}) == 3
