@@ -409,3 +409,22 @@ async def test_a_plan_that_nobody_wants_ends_the_run(how: str, db: str) -> None:
             await asyncio.sleep(0.06)
         result = await fleet.answer(signal.run_id, False)
     assert (result.answer, result.rounds) == ("The plan was not approved.", 0)
+
+
+async def test_time_running_out_rejects_at_every_door_of_a_resume(db: str) -> None:
+    shell = Shell()
+    settings = msgspec.structs.replace(
+        ASK, approval_timeout_seconds=0.01, auto_reject_on_timeout=True
+    )
+
+    def judge(done: int, messages: Sequence[Message]) -> str:
+        return ledger("coder", "ls", satisfied=done >= 1)
+
+    crew = {"coder": coder(shell)}
+    async with Fleet(manager(1, judge=judge), crew, db, approvals=settings) as fleet:
+        first = await fleet.run("Go")
+        assert first.status == "waiting"
+        await asyncio.sleep(0.02)
+        result = await fleet.graph.resume(str(first.run_id))  # as `holdfast resume` and workers do
+        assert (result.status, shell.called) == ("completed", [])
+        assert TIMED_OUT in str(result.state["history"])

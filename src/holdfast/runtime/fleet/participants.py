@@ -245,14 +245,16 @@ async def ask_person(
 ) -> Approval:
     """Make the run wait until a person approves, for the time in *settings*."""
     asked_at = await effect("asked", _now, in_doubt="retry")
+    seconds = settings.approval_timeout_seconds
     return await ask_approval(
         operation,
         details,
         tool=tool,
+        timeout=seconds if settings.auto_reject_on_timeout else None,
         operation_type=operation_type,
         agent_name=agent_name,
         asked_at=asked_at,
-        timeout_seconds=settings.approval_timeout_seconds,
+        timeout_seconds=seconds,
         reject_when_expired=settings.auto_reject_on_timeout,
     )
 

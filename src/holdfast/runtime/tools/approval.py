@@ -65,11 +65,13 @@ async def ask_approval(
     *,
     tool: Tool | None = None,
     key: str | None = None,
+    timeout: float | None = None,
     **terms: Any,
 ) -> Approval:
     """Make the run wait until a person approves *operation*; return the answer.
 
-    Edited arguments must fit *tool*. *terms* are added to the question.
+    Edited arguments must fit *tool*. *terms* are added to the question. Without an answer within
+    *timeout* seconds it is a rejection.
     """
     question = {
         "approve": operation,
@@ -77,7 +79,11 @@ async def ask_approval(
         "answers": "true, false, or {approved, arguments, reason}",
         **terms,
     }
-    said: Approval = await interrupt(question, schema=_AnswerSchema(tool), key=key)
+    schema = _AnswerSchema(tool)
+    try:
+        said: Approval = await interrupt(question, schema=schema, key=key, timeout=timeout)
+    except TimeoutError:
+        return Approval(False, reason=TIMED_OUT)
     return said
 
 
