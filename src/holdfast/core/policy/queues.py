@@ -143,7 +143,10 @@ class WorkerProcess(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueChange(msgspec.Struct, frozen=True, kw_only=True):
-    """The meaning of a batch of records for the entry of their run."""
+    """The meaning of a batch of records for the entry of their run.
+
+    A batch may hold a whole run that is imported or copied. All but `submitted` came after it.
+    """
 
     submitted: Submission | None = None
     ended: bool = False
@@ -171,7 +174,7 @@ def change_of(records: Iterable[Record]) -> QueueChange | None:
             if header.status == "completed" and not header.scope:
                 change["ended"] = True
         elif header.kind == QUEUED:
-            change["submitted"] = Submission.of(header)
+            change = {"submitted": Submission.of(header)}
         elif header.kind in ("answer", "effect"):
             # Of effects, only the outcome that someone outside gave to one in doubt matters.
             if header.kind == "answer" or not header.epoch:
@@ -180,6 +183,7 @@ def change_of(records: Iterable[Record]) -> QueueChange | None:
             change["answered"] = True
         elif header.kind == CANCEL:
             change["cancelled"] = True
+            change.pop("dead", None)
         elif header.kind == DEAD:
             change["dead"] = str(header.metadata.get("reason", ""))
     return QueueChange(**change) if change else None
@@ -197,7 +201,7 @@ def after_change(
     given = change.submitted
     if given is not None:
         later = given.due is not None and given.due > now
-        return QueueEntry(
+        entry = QueueEntry(
             run_id=run_id,
             queue=given.queue,
             target=given.target,

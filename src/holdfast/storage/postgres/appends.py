@@ -17,7 +17,12 @@ with extra("postgres", "PostgreSQL storages need psycopg"):
     import psycopg
 
     from holdfast.storage.postgres.queries import Queries
-    from holdfast.storage.postgres.rows import append_one_values, append_values, change_values
+    from holdfast.storage.postgres.rows import (
+        append_one_values,
+        append_values,
+        change_values,
+        later_change_values,
+    )
 
 
 class AppendCall(msgspec.Struct, frozen=True):
@@ -38,6 +43,9 @@ def append_call(sql: Queries, batch: Batch, records: list[Record]) -> AppendCall
     run_id, change = to_bytes(batch.run_id), change_of(records)
     if change is not None:
         values = (*change_values(change), *append_values(batch, records))
+        later = later_change_values(change)
+        if change.submitted is not None and not change.ended and later[0]:
+            return AppendCall(run_id, sql.append_queued_and, (*values, *later))
         return AppendCall(run_id, sql.append_queued, values)
     if is_one(batch, records):
         one = sql.append_one

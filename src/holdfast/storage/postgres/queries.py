@@ -43,6 +43,11 @@ class Queries:
             APPEND_ONE,
         )
         self.append_queued = self.text(f"SELECT {{s}}.append_queued_v1({_numbered(28)})")
+        self.append_queued_and = self.text(
+            "SELECT stored, CASE WHEN stored THEN"
+            " {s}.change_queue_v1($8, $29, '', '', 0, '', NULL, $30) END"
+            f" FROM (SELECT {{s}}.append_queued_v1({_numbered(28)}) AS stored OFFSET 0) AS appended"
+        )
         self.lock = self.text(
             "SELECT 1 FROM {s}.runs WHERE run_id = ANY(%s) ORDER BY run_id FOR UPDATE"
         )

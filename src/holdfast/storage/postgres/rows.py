@@ -144,14 +144,8 @@ def change_values(change: QueueChange) -> tuple[Any, ...]:
     """The first arguments of `append_queued_v1`."""
     given = change.submitted
     if change.ended or given is None:
-        kinds = (
-            ("ended", change.ended),
-            ("dead", change.dead is not None),
-            ("cancelled", change.cancelled),
-            ("answered", change.answered),
-        )
-        kind = next(name for name, is_so in kinds if is_so)
-        return (kind, b"", b"", 0, b"", None, to_bytes(change.dead or ""))
+        kind, reason = later_change_values(change)
+        return (kind, b"", b"", 0, b"", None, reason)
     return (
         "queued",
         to_bytes(given.queue),
@@ -161,6 +155,18 @@ def change_values(change: QueueChange) -> tuple[Any, ...]:
         given.due,
         b"",
     )
+
+
+def later_change_values(change: QueueChange) -> tuple[str, bytes]:
+    """The kind and the reason of what changes an entry beside a submission."""
+    kinds = (
+        ("ended", change.ended),
+        ("dead", change.dead is not None),
+        ("cancelled", change.cancelled),
+        ("answered", change.answered),
+    )
+    kind = next((name for name, is_so in kinds if is_so), "")
+    return kind, to_bytes(change.dead or "")
 
 
 def head_of(row: tuple[Any, ...]) -> tuple[RunInfo, Header | None]:

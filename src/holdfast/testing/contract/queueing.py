@@ -204,6 +204,24 @@ class QueuePromises(Medium):
         storage.append([writer.batch([queued(writer)])])
         assert len(claim(queue)) == 1
 
+    def test_a_run_that_is_stored_in_one_batch_is_queued_as_it_was(self, storage: Storage) -> None:
+        queue = self.queueing(storage)
+        found: dict[str, tuple[str, bool, str] | None] = {}
+        for history in ("QD", "QDQ", "QC", "QDC", "QE", "QEQ"):
+            writer = JournalWriter(history)
+            storage.append([writer.batch([_event(writer, kind) for kind in history])])
+            entry = queue.entry_of(history)
+            seen = None if entry is None else (entry.state, entry.cancelled, entry.reason)
+            found[history] = seen
+        assert found == {
+            "QD": ("dead", False, "no luck"),
+            "QDQ": ("ready", False, ""),
+            "QC": ("ready", True, ""),
+            "QDC": ("ready", True, ""),
+            "QE": None,
+            "QEQ": ("ready", False, ""),
+        }
+
     def test_limits_of_queues_and_keys_hold(self, storage: Storage) -> None:
         queue = self.queueing(storage)
         queue.set_queue("default", QueueSettings(concurrency=3, key_concurrency=1))
@@ -296,6 +314,16 @@ def queued(writer: JournalWriter, **facts: Any) -> Any:
     facts.setdefault("target", _TARGET)
     told = msgspec.to_builtins(Submission(**facts))
     return writer.record(frame="note", kind=QUEUED, metadata={QUEUED: told})
+
+
+def _event(writer: JournalWriter, kind: str) -> Any:
+    """A record that queues (Q), buries (D), cancels (C) or ends (E) a run."""
+    if kind == "Q":
+        return queued(writer)
+    if kind == "E":
+        return writer.record(b"{}", status="completed")
+    note, metadata = (DEAD, {"reason": "no luck"}) if kind == "D" else (CANCEL, {})
+    return writer.record(frame="note", kind=note, metadata=metadata)
 
 
 def announced(id: str, *, since: float) -> WorkerInfo:
