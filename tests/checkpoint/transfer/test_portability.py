@@ -29,6 +29,7 @@ from holdfast import (
     Storage,
 )
 from holdfast.core.policy.redaction import make_rules
+from holdfast.core.records import Header
 from holdfast.core.values.frozen import DEPTH_LIMIT
 from holdfast.errors import (
     ConflictError,
@@ -39,7 +40,7 @@ from holdfast.errors import (
     UsageError,
     WrongKeyError,
 )
-from holdfast.storage.base import Batch, RunQuery
+from holdfast.storage.base import Batch, RecordQuery, RunQuery
 
 KEY = "6b" * 32
 OTHER_KEY = "7c" * 32
@@ -677,3 +678,49 @@ def test_an_import_that_is_killed_leaves_a_whole_run_or_none(
             assert target.verify() == [] if found == 0 else is_sound(target)
             seen.add(found)
     assert whole in seen
+
+
+@pytest.fixture
+def pruned_while_read(tmp_path: Path) -> Iterator[CheckpointManager]:
+    """A manager on a run that another one prunes after its visible records were listed."""
+    with SQLiteStorage(tmp_path / "live.db") as storage:
+        other = CheckpointManager(SQLiteStorage(tmp_path / "live.db"), retention=Rules(keep_last=2))
+        state = State.new({"n": 0, "text": "kelp" * 50}, run_id="live")
+        for step in range(1, 6):
+            state = state.set("n", step).at(step=step)
+            other.save_checkpoint(state)
+        listed = storage.headers
+
+        def headers(query: RecordQuery) -> Iterator[Header]:
+            nonlocal state
+            found = list(listed(query))
+            for step in range(state.step + 1, 400 if state.step == 5 else 0):
+                state = state.set("n", step).at(step=step)
+                other.save_checkpoint(state)
+            other.cleanup_old_checkpoints("live")
+            return iter(found)
+
+        storage.headers = headers  # type: ignore[method-assign]
+        yield CheckpointManager(storage)
+        other.close()
+
+
+def test_a_run_that_is_pruned_while_it_is_exported_can_be_imported(
+    pruned_while_read: CheckpointManager, tmp_path: Path
+) -> None:
+    pruned_while_read.export_run("live", tmp_path / "live.holdfast")
+    with CheckpointManager(MemoryStorage()) as there:
+        there.import_run(tmp_path / "live.holdfast")
+        assert [one.step for one in there.list_checkpoints("live")] == [399, 398]
+        assert there.resume_from_latest("live")["n"] == 399
+        assert all(there.verify())
+
+
+def test_a_copy_of_a_run_that_is_pruned_while_it_is_read_is_sound(
+    pruned_while_read: CheckpointManager,
+) -> None:
+    with CheckpointManager(MemoryStorage()) as there:
+        pruned_while_read.copy_run("live", there.storage)
+        assert [one.step for one in there.list_checkpoints("live")] == [399, 398]
+        assert there.resume_from_latest("live")["n"] == 399
+        assert all(there.verify())

@@ -37,6 +37,7 @@ from holdfast.checkpoint.transfer.container_reader import Excess, open_run
 from holdfast.checkpoint.transfer.json_form import Style, form_of, form_of_change
 from holdfast.checkpoint.transfer.limits import LIMITS, ImportLimits
 from holdfast.checkpoint.transfer.reseal import Closer, NewIds, Redact, Redaction, resealed
+from holdfast.checkpoint.transfer.source import Source
 from holdfast.checkpoint.transfer.validate import Staged, stage
 from holdfast.core.records import (
     Header,
@@ -109,19 +110,15 @@ class _Export(msgspec.Struct, frozen=True):
     def write(self, path: Path, overwrite: bool) -> Manifest:
         """Read the run up to its head, and write it."""
         run = _existing(self.reader, self.run_id)
-        visible = set[int]()
-        encrypted = False
-        for header in self.reader.storage.headers(RecordQuery(run_id=run.run_id, notes=True)):
-            visible.add(header.seq)
-            encrypted = encrypted or (header.frame, header.kind) == ("note", "key")
-        source = _Source(self.reader, run, visible, encrypted)
-        records: Iterable[Record] = source
+        source = Source(self.reader, run)
+        encrypted = source.encrypted
+        records: Iterable[Record] = _with_key(source)
         content: Any = "sealed"
         if self.redaction or self.keys or (self.decrypt and encrypted):
             content = "redacted" if self.redaction else "resealed"
             keys = self._keys_for(encrypted)
             encrypted = keys is not None
-            records = self._resealed(source, keys)
+            records = self._resealed(records, source, keys)
 
         def describe(**counts: Any) -> Manifest:
             return Manifest(
@@ -154,43 +151,29 @@ class _Export(msgspec.Struct, frozen=True):
             return self.keys
         return self.reader.sealer.keys
 
-    def _resealed(self, source: _Source, keys: Keys | None) -> Iterator[Record]:
+    def _resealed(
+        self, records: Iterable[Record], source: Source, keys: Keys | None
+    ) -> Iterator[Record]:
         closer = Closer(self.run_id, keys, "zstd" if keys else None, epoch=self.epoch)
         text_of, now = self.reader.sealer.open, datetime.now(UTC)
         redaction = self.redaction
         if redaction is None:
-            return resealed(source, closer, text_of, now=now)
+            return resealed(records, closer, text_of, now=now)
 
         def rewrite(header: Header, text: bytes) -> tuple[Header, bytes]:
             return redaction.rewrite(header, text, hidden=header.seq not in source.visible)
 
-        return resealed(source, closer, text_of, rewrite, now=now)
+        return resealed(records, closer, text_of, rewrite, now=now)
 
 
-class _Source:
-    """The records of a run, with counts of those already read."""
-
-    def __init__(self, reader: Reader, run: RunInfo, visible: set[int], encrypted: bool) -> None:
-        self._reader = reader
-        self._run = run
-        self.visible = visible
-        self._encrypted = encrypted
-        self.checkpoints = 0
-        self.hidden: list[int] = []
-
-    def __iter__(self) -> Iterator[Record]:
-        for record in self._reader.records(self._run.run_id, 1, self._run.seq):
-            header = record.header
-            if not self._encrypted and is_encrypted(record.body):
-                raise WrongKeyError(
-                    f"the key of run {header.run_id!r} was erased: there is nothing to export",
-                    run_id=header.run_id,
-                )
-            if header.seq not in self.visible:
-                self.hidden.append(header.seq)
-            elif header.frame != "note":
-                self.checkpoints += 1
-            yield record
+def _with_key(source: Source) -> Iterator[Record]:
+    for record in source:
+        if not source.encrypted and is_encrypted(record.body):
+            run_id = record.header.run_id
+            raise WrongKeyError(
+                f"the key of run {run_id!r} was erased: there is nothing to export", run_id=run_id
+            )
+        yield record
 
 
 def _counted(records: Iterable[Record], excess: Excess) -> Iterator[Record]:
@@ -286,15 +269,15 @@ def _copy(reader: Reader, run: RunInfo, to: Storage) -> int:
     seq = 0 if there is None else _common(reader, run, to, there)
     if seq >= run.seq:
         return 0
-    query = RecordQuery(run_id=run.run_id, notes=True)
-    visible = {header.seq for header in reader.storage.headers(query)}
+    source = Source(reader, run, after=seq)
+    visible = source.visible
     copied = 0
-    for records in in_batches(reader.records(run.run_id, seq + 1, run.seq)):
+    for records in in_batches(source):
         seqs = [record.header.seq for record in records]
         batch = Batch(
             run_id=run.run_id,
             records=tuple(records),
-            hide=tuple(one for one in seqs if one not in visible),
+            hide=tuple(one for one in seqs if one not in source.visible),
             erased=frozenset(gaps_between(seqs, after=seq)),
         )
         conflict = to.append([batch])[0]
@@ -302,6 +285,8 @@ def _copy(reader: Reader, run: RunInfo, to: Storage) -> int:
             raise conflict
         seq = seqs[-1]
         copied += len(records)
+    if visible is not source.visible:  # a prune came in between, and what it hid may be copied
+        to.delete(run.run_id, hide=source.hidden)
     return copied
 
 
