@@ -12,7 +12,7 @@ from tests.checkpoint.conftest import KEY, MEDIA
 from holdfast import CheckpointManager, Rules, State, Storage
 from holdfast.checkpoint.leases import RunLease
 from holdfast.checkpoint.transfer import encrypt as module
-from holdfast.errors import LeaseHeldError, UsageError, WrongKeyError
+from holdfast.errors import ConflictError, LeaseHeldError, UsageError, WrongKeyError
 
 
 @pytest.fixture(params=["memory", "sqlite", "file", "file-zstd"])
@@ -97,3 +97,27 @@ def test_a_run_that_is_held_is_not_encrypted(storage: Storage, tmp_path: Path) -
         manager.encrypt_runs("r", scratch=tmp_path / "scratch")
     with pytest.raises(UsageError, match="no key to encrypt with"):
         holder.encrypt_runs("r")
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_an_encryption_leaves_the_unfinished_one_of_another_storage_alone(
+    storage: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encrypted: bool
+) -> None:
+    begun(storage)
+    manager = CheckpointManager(storage, encryption_key=KEY)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(module, "append_whole", raise_interrupt)
+        manager.encrypt_runs(scratch=tmp_path / "scratch")
+    other = CheckpointManager("memory://", encryption_key=KEY)
+    begun(other.storage, steps=3)
+    if encrypted:
+        assert other.encrypt_runs(scratch=tmp_path / "elsewhere") == ["r"]
+    with pytest.raises(ConflictError, match="unfinished encryption") as refused:
+        other.encrypt_runs(scratch=tmp_path / "scratch")
+    assert "scratch" in (refused.value.hint or "")
+    assert manager.encrypt_runs(scratch=tmp_path / "scratch") == ["r"]
+    assert manager.resume_from_latest("r")["n"] == 9
+
+
+def raise_interrupt(*_: Any) -> None:
+    raise KeyboardInterrupt

@@ -19,9 +19,9 @@ from holdfast.checkpoint.transfer.container_reader import open_run
 from holdfast.checkpoint.transfer.limits import UNLIMITED
 from holdfast.checkpoint.transfer.runs import append_whole, write_encrypted
 from holdfast.checkpoint.transfer.validate import stage
-from holdfast.core.records import check_run_id, medium_name
-from holdfast.errors import CorruptError, UsageError
-from holdfast.storage.base import RunQuery
+from holdfast.core.records import Header, check_run_id, medium_name, open_record
+from holdfast.errors import ConflictError, CorruptError, UsageError
+from holdfast.storage.base import RunQuery, Storage
 
 if TYPE_CHECKING:
     from holdfast.checkpoint.operations import Engine
@@ -65,11 +65,36 @@ def _run_in(path: Path) -> str:
         return file.manifest.run_id
 
 
+def _check_own(storage: Storage, run_id: str, path: Path) -> None:
+    """Refuse to replace a file whose newest record is not in this storage.
+
+    An interrupted call for another storage may have left it: nothing else has that run then.
+    """
+    newest: Header | None = None
+    with open_run(path, UNLIMITED) as file:
+        for parts in file.records():
+            header = open_record(parts.text, parts.digest, parts.body).header
+            if (header.frame, header.kind) != ("note", "key"):
+                newest = header
+    if newest is not None:
+        for record in storage.read(run_id, first=newest.seq, last=newest.seq):
+            if record.header.id == newest.id:
+                return
+    raise ConflictError(
+        f"{path} is an unfinished encryption of another run {run_id!r}",
+        hint="finish it with the storage that it was begun for, or give another scratch directory",
+        run_id=run_id,
+        path=str(path),
+    )
+
+
 def _encrypt(engine: Engine, keys: Keys, run_id: str, scratch: Path) -> None:
     storage, reader = engine.storage, engine.reader
     path = scratch / f"{medium_name(run_id)}{_SUFFIX}"
     with RunLease(engine.journal, run_id) as lease:
         run = reader.run(run_id)
+        if run is not None and path.exists():
+            _check_own(storage, run_id, path)
         if run is not None and is_clear(storage, run_id):
             scratch.mkdir(parents=True, exist_ok=True)
             source = Reader(storage, Sealer(storage))
