@@ -119,5 +119,13 @@ def test_an_encryption_leaves_the_unfinished_one_of_another_storage_alone(
     assert manager.resume_from_latest("r")["n"] == 9
 
 
+def test_a_run_whose_id_and_name_are_paths_is_encrypted(storage: Storage, tmp_path: Path) -> None:
+    state = State.new({"secret": "hunter2"}, run_id="/data/../in.pdf", name="/srv/agent")
+    CheckpointManager(storage).save_checkpoint(state)
+    manager = CheckpointManager(storage, encryption_key=KEY)
+    assert manager.encrypt_runs(scratch=tmp_path / "scratch") == [state.run_id]
+    assert manager.resume_from_latest("/srv/agent")["secret"] == "hunter2"
+
+
 def raise_interrupt(*_: Any) -> None:
     raise KeyboardInterrupt

@@ -101,7 +101,7 @@ def _encrypt(engine: Engine, keys: Keys, run_id: str, scratch: Path) -> None:
             write_encrypted(source, run_id, keys, path, epoch=lease.epoch)
         if path.exists():
             with open_run(path, UNLIMITED) as file:
-                staged = stage(file, keys, rename=False)
+                staged = stage(file, keys, own=True)
             if run is None or is_clear(storage, run_id):
                 storage.delete(run_id)
                 append_whole(storage, run_id, staged)

@@ -65,16 +65,20 @@ class _Mark(msgspec.Struct, frozen=True):
     tags: tuple[str, ...] = ()
 
 
-def stage(file: ExportedRun, keys: Keys | None, *, rename: bool) -> Staged:
+def stage(
+    file: ExportedRun, keys: Keys | None, *, rename: bool = False, own: bool = False
+) -> Staged:
     """Validate the run in *file* and return it; *keys* open it if it is encrypted.
 
     The first pass checks, a section at a time, that the file is whole and within its limits; only
-    the second keeps what it reads. With *rename* the id in the file is not used.
+    the second keeps what it reads. With *rename* the id in the file is not used. Ids and names
+    that are paths are taken only from a file of our *own*.
     """
     run_id = file.manifest.run_id
-    if not rename:
+    if not (rename or own):
         _check_name(file, run_id, "run_id")
-    _check_name(file, file.manifest.name, "name")
+    if not own:
+        _check_name(file, file.manifest.name, "name")
     key_note = _newest_key_note(file)
     if file.manifest.encrypted != (key_note is not None):
         raise file.refused("is encrypted and its manifest denies it, or the reverse")
@@ -87,7 +91,7 @@ def stage(file: ExportedRun, keys: Keys | None, *, rename: bool) -> Staged:
                 path=str(file.path),
             )
         data_key = keys.open(key_note, run_id)
-    walk = _Walk(file, data_key)
+    walk = _Walk(file, data_key, own)
     for parts in file.records():
         walk.visit(parts)
     walk.end()
@@ -132,8 +136,9 @@ def _opened(record: Record, data_key: bytes | None, limit: int | None = None) ->
 class _Walk:
     """One pass over the records: each is checked against those before it."""
 
-    def __init__(self, file: ExportedRun, data_key: bytes | None) -> None:
+    def __init__(self, file: ExportedRun, data_key: bytes | None, own: bool) -> None:
         said = file.manifest
+        self._own = own
         self._file = file
         self._limits = file.limits
         self._states: dict[str, tuple[int, Rebuilt]] = {}
@@ -180,7 +185,8 @@ class _Walk:
     def _check_header(self, header: Header, parts: RecordParts) -> None:
         if header.run_id != self.staged.run_id:
             raise self._unfit(header, f"is of another run, {header.run_id[:80]!r}")
-        _check_name(self._file, header.name, "name")
+        if not self._own:
+            _check_name(self._file, header.name, "name")
         try:
             check_run_id(header.id, "id")
             for text, what in ((header.parent, "parent"), (header.name, "name")):
