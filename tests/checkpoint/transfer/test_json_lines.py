@@ -7,6 +7,8 @@ import tracemalloc
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from holdfast import CheckpointManager, SQLiteStorage, State
 from holdfast.checkpoint.transfer import json_lines
 
@@ -67,3 +69,22 @@ def test_a_long_run_is_as_long_as_its_state_and_changes_and_is_streamed(tmp_path
         tracemalloc.stop()
         assert written < 3 * (len(json.dumps(state.to_dict())) + plain)
         assert peak < 20 * plain
+
+
+def test_a_run_that_is_saved_while_its_json_is_made_is_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    manager = CheckpointManager("memory://")
+    state = State.new({"n": 1}, run_id="r")
+    manager.save_checkpoint(state)
+    run = manager.reader.run
+
+    def save_after(run_id: str) -> Any:
+        found = run(run_id)
+        monkeypatch.undo()
+        manager.save_checkpoint(state.set("n", 2).at(step=1))
+        return found
+
+    monkeypatch.setattr(manager.reader, "run", save_after)
+    rows = json.loads("".join(json_lines(manager.reader, "r", "graph")))
+    assert rows[-1]["data"] == {"n": 2}

@@ -716,6 +716,13 @@ def test_a_run_that_is_pruned_while_it_is_exported_can_be_imported(
         assert all(there.verify())
 
 
+def test_the_json_of_a_run_that_is_saved_while_it_is_read_is_whole(
+    pruned_while_read: CheckpointManager,
+) -> None:
+    rows = json.loads(pruned_while_read.export_json("live", "graph"))
+    assert rows[-1]["data"] == {"n": 399, "text": "kelp" * 50}
+
+
 def test_a_copy_of_a_run_that_is_pruned_while_it_is_read_is_sound(
     pruned_while_read: CheckpointManager,
 ) -> None:

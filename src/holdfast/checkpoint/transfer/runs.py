@@ -21,6 +21,7 @@ import json
 import logging
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
@@ -57,12 +58,15 @@ from holdfast.storage.base import (
     has_record,
     in_batches,
     open_storage,
+    restless,
 )
 
 if TYPE_CHECKING:
     from holdfast.checkpoint.operations import Engine
 
 logger = logging.getLogger("holdfast.checkpoint")
+
+_TRIES = 20
 
 
 # To a file
@@ -351,18 +355,36 @@ def json_lines(reader: Reader, run_id: str, style: Style) -> Iterator[str]:
     Each has its changes, and the newest its whole state too: so the text is as long as the state
     and what was written to it, however many checkpoints there are.
     """
-    run = _existing(reader, run_id)
-    headers = list(reader.storage.headers(RecordQuery(run_id=run_id)))
-    newest = headers[0].seq if headers else 0
-    visible = {header.seq for header in headers}
-    del headers
+    _existing(reader, run_id)
+    visible, last = _newest_line(reader, run_id, style)
     yield "["
-    for record in reader.records(run_id, 1, run.seq):
+    for record in reader.records(run_id, 1, max(visible, default=0) - 1):
         header = record.header
-        if header.seq not in visible:
-            continue
-        changes = changes_in(reader, record)
-        loaded = reader.load(header) if header.seq == newest else None
-        form = form_of_change(header, changes, loaded, style)
-        yield json.dumps(form, separators=(",", ":")) + ("" if header.seq == newest else ",")
+        if header.seq in visible:
+            form = form_of_change(header, changes_in(reader, record), None, style)
+            yield json.dumps(form, separators=(",", ":")) + ","
+    yield from last
     yield "]"
+
+
+def _newest_line(reader: Reader, run_id: str, style: Style) -> tuple[set[int], list[str]]:
+    """The seqs of a run's checkpoints, and the line of the newest, if there is one.
+
+    It is made before the others are read, because a prune may drop it meanwhile.
+    """
+    for _ in range(_TRIES):
+        headers = list(reader.storage.headers(RecordQuery(run_id=run_id)))
+        visible = {header.seq for header in headers}
+        if not headers:
+            run = reader.run(run_id)
+            if run is None or not run.checkpoints:
+                return visible, []
+            continue
+        newest = headers[0]
+        del headers
+        for record in reader.records(run_id, newest.seq, newest.seq):
+            with suppress(NotFoundError):
+                loaded = reader.load_visible(newest)
+                form = form_of_change(newest, changes_in(reader, record), loaded, style)
+                return visible, [json.dumps(form, separators=(",", ":"))]
+    raise restless(run_id, _TRIES)
