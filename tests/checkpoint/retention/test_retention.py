@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from tests.checkpoint.conftest import MEDIA
 
 from holdfast import AgentState, CheckpointManager, Rules, SQLiteStorage, State
+from holdfast.core.records import Header
 from holdfast.errors import NotFoundError, UsageError
 from holdfast.storage.base import RecordQuery, RunQuery
 
@@ -219,3 +221,26 @@ def test_the_last_ones_are_counted_in_each_scope(tmp_path: Path) -> None:
         ("", 3),
         ("", 2),
     ]
+
+
+@pytest.mark.parametrize("medium", ["memory", "sqlite", "file"])
+def test_a_run_that_is_saved_while_it_is_pruned_is_never_deleted_as_empty(
+    medium: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with MEDIA[medium](tmp_path) as storage:
+        writer = CheckpointManager(storage, retention=Rules(keep_last=1))
+        state = State.new({"n": 0}, run_id="live")
+        writer.save_checkpoint(state)
+        listed = storage.headers
+
+        def headers(query: RecordQuery) -> Iterator[Header]:
+            nonlocal state
+            found = listed(query)
+            if query.limit == 1 and state.step < 9:
+                state = state.set("n", state.step + 1).at(step=state.step + 1)
+                writer.save_checkpoint(state)
+            return found
+
+        monkeypatch.setattr(storage, "headers", headers)
+        CheckpointManager(storage).cleanup_old_checkpoints("live")
+        assert CheckpointManager(storage).resume_from_latest("live") == state

@@ -226,7 +226,11 @@ class RetentionManager:
 
     def is_empty(self, run_id: str) -> bool:
         """Return whether retention has left a run no checkpoint, so that it can go whole."""
-        return next(iter(self._storage.headers(RecordQuery(run_id=run_id, limit=1))), None) is None
+        if any(True for _ in self._storage.headers(RecordQuery(run_id=run_id, limit=1))):
+            return False
+        # A listing may miss those of a process that saves and hides just now; the head does not.
+        run = self._reader.run(run_id)
+        return run is None or not run.checkpoints
 
     # Marks
 
