@@ -267,17 +267,27 @@ class RedisStorage(
         begun = [(batch.run_id, rows[0].header.seq) for batch, rows in sealed if rows]
         announced = self._indexes.announce(begun)
         answers = self._db.store(calls)
-        results: list[ConflictError | None] = []
-        for (batch, records), answer in zip(sealed, answers, strict=True):
+        results: list[ConflictError | None] = [None] * len(batches)
+        again: list[int] = []
+        changed: set[str] = set()
+        for at, ((batch, records), answer) in enumerate(zip(sealed, answers, strict=True)):
             if answer[0] == 2 and not tries:
                 raise _busy(f"the entry of run {batch.run_id!r}")
-            if answer[0] == 2:
-                results += self._append([batch], tries - 1)
-            else:
-                results.append(None if answer[0] else self._explain(batch, records, answer[1:]))
+            if answer[0] == 2 or batch.run_id in changed:
+                # Later batches of the run could not follow one that was not stored.
+                changed.add(batch.run_id)
+                again.append(at)
+            elif not answer[0]:
+                results[at] = self._explain(batch, records, answer[1:])
         made = zip(sealed, answers, strict=True)
-        changes = ((batch.run_id, answer[1]) for (batch, _), answer in made if answer[0] == 1)
+        changes = [(batch.run_id, answer[1]) for (batch, _), answer in made if answer[0] == 1]
         self._indexes.change(changes, announced)
+        if again:
+            left = _TRIES - 1 if changes else tries - 1
+            for at, result in zip(
+                again, self._append([batches[at] for at in again], left), strict=True
+            ):
+                results[at] = result
         return results
 
     def _queues(self) -> RedisQueues:

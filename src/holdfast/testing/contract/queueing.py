@@ -222,6 +222,17 @@ class QueuePromises(Medium):
             "QEQ": ("ready", False, ""),
         }
 
+    def test_batches_of_one_run_that_change_its_entry_are_stored_in_order(
+        self, storage: Storage
+    ) -> None:
+        queue = self.queueing(storage)
+        writer = JournalWriter("a")
+        batches = [writer.batch([_event(writer, kind)]) for kind in "QDQD"]
+        assert storage.append(batches) == [None] * 4
+        entry = queue.entry_of("a")
+        assert entry is not None and entry.state == "dead"
+        assert len(list(storage.read("a"))) == 4
+
     def test_limits_of_queues_and_keys_hold(self, storage: Storage) -> None:
         queue = self.queueing(storage)
         queue.set_queue("default", QueueSettings(concurrency=3, key_concurrency=1))
