@@ -697,10 +697,14 @@ class Cosmos:
     def address(self, container: str) -> str:
         """The address of a container, which is made if it is not there."""
         from azure.cosmos import CosmosClient, PartitionKey
+        from azure.cosmos.exceptions import CosmosResourceExistsError
 
         with CosmosClient(self.endpoint, self.key, enable_endpoint_discovery=False) as client:
-            database = client.create_database_if_not_exists(self.database)
-            database.create_container_if_not_exists(container, PartitionKey(path="/pk"))
+            with suppress(CosmosResourceExistsError):  # another process made it just now
+                client.create_database_if_not_exists(self.database)
+            database = client.get_database_client(self.database)
+            with suppress(CosmosResourceExistsError):
+                database.create_container_if_not_exists(container, PartitionKey(path="/pk"))
         return f"cosmos://tests/{self.database}/{container}"
 
     def start(self) -> Cosmos:
