@@ -384,7 +384,7 @@ def _wanted(reader: Reader, run: RunInfo, id: str) -> Note:
         if in_doubt(note) and id in (note.content.id, note.content.name):
             raise UsageError(
                 f"effect {note.content.id} of run {run_id!r} has in_doubt={note.content.policy!r},"
-                " and waits for nobody",
+                " and needs no person",
                 hint="resume the run: that settles it; with in_doubt='ask' it asks you",
                 run_id=run_id,
             )

@@ -75,7 +75,7 @@ class _Content(msgspec.Struct):
     patch: bytes | None
     """The changes, if they are known and there are any."""
     after: Base
-    """What the next state is compared with."""
+    """The values that the next state is compared with."""
     written: Written
     """The records that last changed each key, this one left out."""
     changed: Mapping[str, bool]

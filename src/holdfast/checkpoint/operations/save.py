@@ -28,7 +28,7 @@ from holdfast.checkpoint.operations.steps import Commit, Fire, Pause, Steps, Wor
 from holdfast.checkpoint.retention import Erasure
 from holdfast.core.records import Header, check_run_id
 from holdfast.core.state import AgentState, State, indexed_metadata, read_metadata
-from holdfast.core.values import FrozenDict
+from holdfast.core.values import FrozenDict, with_changes
 from holdfast.errors import ConflictError, HoldfastError, StorageError
 from holdfast.storage.base import RunQuery
 
@@ -202,10 +202,7 @@ def _merged_metadata(old: CheckpointDraft, new: Mapping[str, Any]) -> FrozenDict
     """The metadata of the run with what a hook changed in that of the agent's state."""
     before = state_of(old)
     assert isinstance(before, AgentState)
-    known = indexed_metadata(before.metadata)
-    kept = {key: one for key, one in old.place.metadata.items() if key in new or key not in known}
-    changed = {key: one for key, one in new.items() if key not in known or known[key] != one}
-    return read_metadata({**kept, **changed})
+    return read_metadata(with_changes(old.place.metadata, indexed_metadata(before.metadata), new))
 
 
 def _failed(engine: Engine, request: Request, error: HoldfastError) -> Steps[Outcome | None]:

@@ -23,6 +23,7 @@ from holdfast.core.values.patch import changes as changes
 from holdfast.core.values.patch import key_text as key_text
 from holdfast.core.values.patch import pointer as pointer
 from holdfast.core.values.patch import whole as whole
+from holdfast.core.values.patch import with_changes as with_changes
 from holdfast.core.values.rebuild import Operation as Operation
 from holdfast.core.values.rebuild import Rebuilt as Rebuilt
 from holdfast.core.values.rebuild import note_change as note_change

@@ -291,6 +291,19 @@ class Patch:
         return sum(map(len, self.operations)) > len(text)
 
 
+def with_changes(
+    known: Mapping[str, Any], before: Mapping[str, Any], after: Mapping[str, Any]
+) -> dict[str, Any]:
+    """*known* with the keys that changed from *before* to *after*.
+
+    >>> with_changes({"a": 1, "b": 2}, {"b": 2, "c": 3}, {"b": 5})
+    {'a': 1, 'b': 5}
+    """
+    kept = {key: one for key, one in known.items() if key in after or key not in before}
+    changed = {key: one for key, one in after.items() if key not in before or before[key] != one}
+    return {**kept, **changed}
+
+
 def pointer(key: str) -> str:
     """*key* as a part of a JSON Pointer."""
     return "/" + key.replace("~", "~0").replace("/", "~1")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.checkpoint.effects import CURRENT_STEP, Effect, shown
 from holdfast.checkpoint.hooks import HookEvent
 from holdfast.core.state import State
-from holdfast.core.values import decode, register_type
+from holdfast.core.values import decode, register_type, with_changes
 from holdfast.errors import EncodeError, RunError, UsageError
 from holdfast.runtime.agent.children import count_invocation, delegate
 from holdfast.runtime.agent.state_mapping import user_fields
@@ -151,11 +151,7 @@ class AgentToolCalls(ToolCalls):
         known, before = getattr(self._agent.state, name), decode(self._before[name])
         if not all(isinstance(one, dict) for one in (known, before, value)):
             return value
-        kept = {key: one for key, one in known.items() if key in value or key not in before}
-        changed = {
-            key: one for key, one in value.items() if key not in before or before[key] != one
-        }
-        return {**kept, **changed}
+        return with_changes(known, before, value)
 
 
 def _events(tool: Tool) -> tuple[HookEvent, HookEvent]:
