@@ -29,7 +29,7 @@ help: ## show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 demo: .venv/ready ## kill a running job half way, start it again, and see it go on
-	@$(BIN)/holdfast demo
+	@$(BIN)/surehold demo
 
 test: .venv/ready system ## run all tests that decide right or wrong
 	@$(BIN)/pytest $(PARALLEL) -m "not figures" --ignore=tests/e2e $(TEST)
@@ -127,7 +127,7 @@ build/node/ready: tests/e2e/node/package.json tests/e2e/node/package-lock.json
 
 .venv/bin/uv: requirements/bootstrap.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-		echo "Holdfast needs Python 3.11 or newer, and $(PYTHON) is not: make PYTHON=python3.12"; \
+		echo "Surehold needs Python 3.11 or newer, and $(PYTHON) is not: make PYTHON=python3.12"; \
 		exit 1; }
 	@$(PYTHON) -m venv --clear .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<

@@ -1,4 +1,4 @@
-"""Measures what Holdfast costs beside bare commits and other libraries: `make bench`.
+"""Measures what Surehold costs beside bare commits and other libraries: `make bench`.
 
 Every figure is a ratio within one run, so it means the same on another machine. The things
 compared take turns, so a slow moment of the disk affects both. `python -m benchmarks speed` runs

@@ -46,7 +46,7 @@ def _run(name: str) -> Section:
     syncs: list[float] = []
     while len(tries) < _TRIES and not (tries and all(line.passed for line in best_of(tries))):
         print(f"{name} ...", file=sys.stderr, flush=True)
-        with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as made:
+        with tempfile.TemporaryDirectory(prefix="surehold-bench-") as made:
             directory = Path(made)
             syncs.append(fsync_time(directory))
             tries.append(list(importlib.import_module(f"benchmarks.{name}").measure(directory)))

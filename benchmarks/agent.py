@@ -12,11 +12,11 @@ from typing import Any
 from benchmarks.prose import prose
 from benchmarks.report import Line
 from benchmarks.workload import BareCommits, Times, settings_of, text_of
-from holdfast import SQLiteStorage, StateManager
-from holdfast.runtime.agent.agent import BaseAutonomousAgent
-from holdfast.runtime.agent.config import AutonomousConfig
-from holdfast.runtime.models.model import Message, Reply, ToolCall, ToolSpec, Usage
-from holdfast.runtime.tools.definition import tool
+from surehold import SQLiteStorage, StateManager
+from surehold.runtime.agent.agent import BaseAutonomousAgent
+from surehold.runtime.agent.config import AutonomousConfig
+from surehold.runtime.models.model import Message, Reply, ToolCall, ToolSpec, Usage
+from surehold.runtime.tools.definition import tool
 
 __all__ = ["measure"]
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.report import Line
-from holdfast import State, StateManager
+from surehold import State, StateManager
 
 __all__ = ["fill", "measure", "ratios"]
 
@@ -54,7 +54,7 @@ def ratios(few: str, many: str, rounds: int = _ROUNDS) -> dict[str, tuple[float,
         for words in COMMANDS:
             calls = {"bare": bare}
             for name, address in (("few", few), ("many", many)):
-                run = [sys.executable, "-m", "holdfast", "-s", address, *words.split()]
+                run = [sys.executable, "-m", "surehold", "-s", address, *words.split()]
                 calls[name] = run
             for name, call in calls.items():
                 started = time.perf_counter()
@@ -81,6 +81,6 @@ def measure(directory: Path) -> Iterator[Line]:
     for words, (growth, bare, milliseconds) in ratios(few, many).items():
         name = words.partition(" ")[0]
         yield Line(
-            f"holdfast {name}, {_RUNS * _CHECKPOINTS:,} checkpoints / {_CHECKPOINTS}", growth, 1.5
+            f"surehold {name}, {_RUNS * _CHECKPOINTS:,} checkpoints / {_CHECKPOINTS}", growth, 1.5
         )
-        yield Line(f"holdfast {name} / python -c pass", bare, 25, note=f"{milliseconds:.0f} ms")
+        yield Line(f"surehold {name} / python -c pass", bare, 25, note=f"{milliseconds:.0f} ms")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from benchmarks.report import Line
 from benchmarks.workload import files_size, message
-from holdfast import CheckpointManager, FilesystemStorage, SQLiteStorage, State
-from holdfast.storage.base import Storage
+from surehold import CheckpointManager, FilesystemStorage, SQLiteStorage, State
+from surehold.storage.base import Storage
 
 __all__ = ["file_ratios", "measure"]
 

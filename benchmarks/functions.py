@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import holdfast
+import surehold
 from benchmarks.peers import MISSING
 from benchmarks.report import Line
 from benchmarks.workload import BareCommits, Times, settings_of, text_of
-from holdfast import CheckpointManager, SQLiteStorage
+from surehold import CheckpointManager, SQLiteStorage
 
 __all__ = ["measure", "resume_ratio"]
 
@@ -44,14 +44,14 @@ def _in_turns(bare: BareCommits, times: Times, step: Callable[[int], Any]) -> No
 def _ours(path: Path, policy: Any) -> Times:
     times = Times()
 
-    @holdfast.step(in_doubt=policy)
+    @surehold.step(in_doubt=policy)
     def work(number: int) -> int:
         return number
 
     with SQLiteStorage(path) as storage:
         bare = BareCommits(path.with_suffix(".bare"), settings_of(storage))
 
-        @holdfast.workflow(name=f"bench {policy}")
+        @surehold.workflow(name=f"bench {policy}")
         def many() -> None:
             _in_turns(bare, times, work)
 
@@ -105,16 +105,16 @@ def resume_ratio(path: Path, factor: int = 1) -> float:
     """Time until recorded steps are replayed, divided by the time to read their records."""
     replayed: list[float] = []
 
-    @holdfast.step(in_doubt="retry")
+    @surehold.step(in_doubt="retry")
     def work(number: int) -> int:
         return number
 
-    @holdfast.workflow(name="bench resume")
+    @surehold.workflow(name="bench resume")
     def many(count: int) -> None:
         for number in range(count):
             work(number)
         replayed.append(time.perf_counter())
-        holdfast.wait_for("the end")
+        surehold.wait_for("the end")
 
     times = Times()
     taken: list[float] = []

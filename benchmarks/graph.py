@@ -16,7 +16,7 @@ from typing import Annotated, Any, TypedDict
 from benchmarks.peers import MISSING
 from benchmarks.report import Line
 from benchmarks.workload import BareCommits, Times, message, settings_of, text_of
-from holdfast import CheckpointConfig, GraphConfig, SQLiteStorage, State, StateGraph
+from surehold import CheckpointConfig, GraphConfig, SQLiteStorage, State, StateGraph
 
 __all__ = ["measure"]
 
@@ -105,7 +105,7 @@ class _Turns:
 
 def _conversation(directory: Path) -> Iterator[Line]:
     """A thousand steps that each add a message of 1 KB: single steps, and all of them."""
-    what = "of a growing conversation: LangGraph / Holdfast"
+    what = "of a growing conversation: LangGraph / Surehold"
     try:
         importlib.import_module("langgraph.checkpoint.sqlite")
     except ImportError:
@@ -192,7 +192,7 @@ class _Count(TypedDict):
 
 def _off() -> Line:
     """Compare a node that counts, without checkpoints, in turns."""
-    what = "a node without checkpoints: Holdfast / LangGraph"
+    what = "a node without checkpoints: Surehold / LangGraph"
     config = GraphConfig(max_iterations=_OFF_STEPS + 2)
     ours = _loop_graph(config, _count, _OFF_STEPS)
     try:

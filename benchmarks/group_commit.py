@@ -18,7 +18,7 @@ from pathlib import Path
 
 from benchmarks.report import Line
 from benchmarks.workload import message
-from holdfast import SQLiteStorage, State, StateManager
+from surehold import SQLiteStorage, State, StateManager
 
 __all__ = ["can_trace", "measure", "saves_per_sync"]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks.report import Line
 from benchmarks.workload import Times, text_of
-from holdfast import CheckpointManager, SQLiteStorage, State
+from surehold import CheckpointManager, SQLiteStorage, State
 
 __all__ = ["measure"]
 
@@ -22,7 +22,7 @@ _KEYS = {"task": "a value that never changed", "/messages/0": "the first message
 # Not ru_maxrss: a child inherits that from the process that started it.
 _EXPORT = """
 import sys
-from holdfast.cli.app import main
+from surehold.cli.app import main
 code = main(sys.argv[1:])
 peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM"))
 print(peak.split()[1])
@@ -62,7 +62,7 @@ def _blame(path: Path, key: str) -> None:
 
 
 def _export(path: Path, target: Path) -> Iterator[Line]:
-    """The memory of `holdfast export --json`, and its file beside final state and deltas."""
+    """The memory of `surehold export --json`, and its file beside final state and deltas."""
     words = ("-s", f"sqlite:///{path}", "export", "run", "--json", "-o", str(target))
     done = subprocess.run(
         [sys.executable, "-c", _EXPORT, *words], capture_output=True, text=True, check=True

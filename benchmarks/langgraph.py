@@ -77,11 +77,11 @@ def messages_of(count: int) -> list[Any]:
 
 def size(directory: Path, steps: int = STEPS) -> int:
     """Bytes of our database after *steps* steps."""
-    from holdfast.integrations.langgraph.saver import HoldfastSaver
+    from surehold.integrations.langgraph.saver import SureholdSaver
 
     messages = messages_of(steps)
     path = directory / "size.db"
-    with HoldfastSaver(f"sqlite:///{path}") as saver:
+    with SureholdSaver(f"sqlite:///{path}") as saver:
         run = LangGraphRun(saver)
         for number in range(steps):
             run.step(number, messages[: number + 1])
@@ -92,12 +92,12 @@ def measure(directory: Path) -> Iterator[Line]:
     """Compare both savers, each step of one after the same step of the other."""
     from langgraph.checkpoint.sqlite import SqliteSaver
 
-    from holdfast.integrations.langgraph.saver import HoldfastSaver
+    from surehold.integrations.langgraph.saver import SureholdSaver
 
     messages = messages_of(STEPS)
     with ExitStack() as stack:
         theirs = stack.enter_context(SqliteSaver.from_conn_string(str(directory / "theirs.db")))
-        ours = stack.enter_context(HoldfastSaver(f"sqlite:///{directory}/ours.db"))
+        ours = stack.enter_context(SureholdSaver(f"sqlite:///{directory}/ours.db"))
         runs = [LangGraphRun(theirs), LangGraphRun(ours)]
         for number in range(STEPS):
             for run in runs:
@@ -109,7 +109,7 @@ def measure(directory: Path) -> Iterator[Line]:
         yield faster("get_tuple, newest", turns([run.latest for run in runs], 31), 2)
         opened = [
             partial(SqliteSaver.from_conn_string, str(directory / "theirs.db")),
-            partial(HoldfastSaver, f"sqlite:///{directory}/ours.db"),
+            partial(SureholdSaver, f"sqlite:///{directory}/ours.db"),
         ]
         again = [partial(_anew, one, LangGraphRun.latest) for one in opened]
         yield faster("get_tuple, newest, first thing in a new saver", turns(again, 31), 1)
@@ -133,7 +133,7 @@ def _new_processes(directory: Path) -> Iterator[Line]:
             f"Saver.from_conn_string({str(directory / 'theirs.db')!r})",
         ),
         "ours": (
-            "from holdfast.integrations.langgraph import HoldfastSaver as Saver",
+            "from surehold.integrations.langgraph import SureholdSaver as Saver",
             f"Saver({f'sqlite:///{directory}/ours.db'!r})",
         ),
     }

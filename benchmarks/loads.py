@@ -10,7 +10,7 @@ from statistics import median
 
 from benchmarks.report import Line
 from benchmarks.workload import message
-from holdfast import CheckpointManager, SQLiteStorage, State
+from surehold import CheckpointManager, SQLiteStorage, State
 
 __all__ = ["measure"]
 

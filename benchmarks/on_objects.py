@@ -23,9 +23,9 @@ from tests.servers import SeaweedFS
 from benchmarks.report import Line
 from benchmarks.scale import pages, request_of
 from benchmarks.workload import Times, message
-from holdfast import CheckpointManager, State
-from holdfast.checkpoint.journal.requests import Request
-from holdfast.storage.base import RunQuery, Storage
+from surehold import CheckpointManager, State
+from surehold.checkpoint.journal.requests import Request
+from surehold.storage.base import RunQuery, Storage
 
 __all__ = ["measure"]
 
@@ -67,7 +67,7 @@ def _use(environment: dict[str, str]) -> None:
 
 
 def _open(bucket: str, prefix: str) -> Storage:
-    from holdfast.storage.objects import ObjectStorage
+    from surehold.storage.objects import ObjectStorage
 
     return ObjectStorage(f"s3://{bucket}/{prefix}")
 
@@ -157,7 +157,7 @@ def _fastest(times: Times, name: str) -> float:
 
 def _fill_run(server: SeaweedFS, count: int, single: int) -> str:
     """Store the run, the last *single* one by one; the id of a checkpoint in the middle."""
-    from holdfast.storage.objects import packs
+    from surehold.storage.objects import packs
 
     with _open(server.bucket, f"long{count}") as storage, CheckpointManager(storage) as manager:
         state = State.new({"log": []}, run_id="long", name="agent")

@@ -17,8 +17,8 @@ from benchmarks.langgraph import LangGraphRun, faster, messages_of, turns
 from benchmarks.report import Line
 from benchmarks.scale import pages
 from benchmarks.workload import Times, content_of, message, text_of
-from holdfast import CheckpointManager, State
-from holdfast.storage.base import Storage
+from surehold import CheckpointManager, State
+from surehold.storage.base import Storage
 
 __all__ = ["measure"]
 
@@ -79,7 +79,7 @@ def _beside_langgraph(server: Postgres) -> Iterator[Line]:
     import psycopg
     from langgraph.checkpoint.postgres import PostgresSaver
 
-    from holdfast.integrations.langgraph.saver import HoldfastSaver
+    from surehold.integrations.langgraph.saver import SureholdSaver
 
     messages = messages_of(_STEPS)
     with ExitStack() as stack:
@@ -88,7 +88,7 @@ def _beside_langgraph(server: Postgres) -> Iterator[Line]:
         address = server.url.replace("/postgres?", "/theirs?")
         theirs = stack.enter_context(PostgresSaver.from_conn_string(address))
         theirs.setup()
-        ours = stack.enter_context(HoldfastSaver(f"{server.url}&schema=ours"))
+        ours = stack.enter_context(SureholdSaver(f"{server.url}&schema=ours"))
         runs = [LangGraphRun(theirs), LangGraphRun(ours)]
         for number in range(_STEPS):
             for run in runs:
@@ -143,7 +143,7 @@ def _save_at_once(manager: CheckpointManager) -> None:
 
 
 def _open(server: Postgres, schema: str, database: str = "postgres") -> Storage:
-    from holdfast.storage.postgres import PostgresStorage
+    from surehold.storage.postgres import PostgresStorage
 
     return PostgresStorage(server.url.replace("/postgres?", f"/{database}?"), schema=schema)
 

@@ -19,7 +19,7 @@ from benchmarks.langgraph import LangGraphRun, faster, messages_of, turns
 from benchmarks.report import Line
 from benchmarks.scale import pages
 from benchmarks.workload import Times, content_of, message, text_of
-from holdfast import CheckpointManager, State
+from surehold import CheckpointManager, State
 
 __all__ = ["measure"]
 
@@ -32,7 +32,7 @@ _DURABLE = ("appendonly yes", "appendfsync always")
 
 def measure(directory: Path) -> Iterator[Line]:
     """Measure on a server that syncs every write."""
-    from holdfast.storage.redis import RedisStorage
+    from surehold.storage.redis import RedisStorage
 
     server = Redis(valkey_program(), directory / "valkey", *_DURABLE).start()
     try:
@@ -51,7 +51,7 @@ def _saves(server: Redis) -> Iterator[Line]:
     """Save 1,000 steps, then some more in turns with one `HSET` of the message alone."""
     import redis
 
-    from holdfast.storage.redis import RedisStorage
+    from surehold.storage.redis import RedisStorage
 
     times, used = Times(), 0
     with (
@@ -85,7 +85,7 @@ def _beside_langgraph(directory: Path) -> Iterator[Line]:
         return
     from langgraph.checkpoint.redis import RedisSaver
 
-    from holdfast.integrations.langgraph.saver import HoldfastSaver
+    from surehold.integrations.langgraph.saver import SureholdSaver
 
     found = Path(spec.origin).parent / "redis-stack-server/lib"
     modules = [f"loadmodule {found / name}.so" for name in ("redisearch", "rejson")]
@@ -96,7 +96,7 @@ def _beside_langgraph(directory: Path) -> Iterator[Line]:
         server.start()
         theirs = stack.enter_context(RedisSaver.from_conn_string(f"unix://{server.socket}"))
         theirs.setup()
-        ours = stack.enter_context(HoldfastSaver(server.url))
+        ours = stack.enter_context(SureholdSaver(server.url))
         runs = [LangGraphRun(theirs), LangGraphRun(ours)]
         for number in range(_BESIDE):
             for run in runs:

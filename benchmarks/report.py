@@ -72,9 +72,9 @@ def best_of(tries: list[list[Line]]) -> list[Line]:
 
 def show(sections: list[Section], peers: list[str], caption: str) -> None:
     """Print all results."""
-    table = Table(title="Holdfast: ratios within this run", caption=caption)
+    table = Table(title="Surehold: ratios within this run", caption=caption)
     table.add_column("figure")
-    table.add_column("Holdfast", justify="right")
+    table.add_column("Surehold", justify="right")
     table.add_column("limit", justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     for peer in peers:

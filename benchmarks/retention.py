@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from benchmarks.report import Line
 from benchmarks.workload import Times, files_size, message, text_of
-from holdfast import CheckpointManager, SQLiteStorage, State
+from surehold import CheckpointManager, SQLiteStorage, State
 
 __all__ = ["kept_of", "measure"]
 

@@ -10,11 +10,11 @@ import msgspec
 
 from benchmarks.report import Line
 from benchmarks.workload import Times
-from holdfast import CheckpointManager, MemoryStorage, SQLiteStorage, State
-from holdfast.checkpoint.journal.draft import draft_of
-from holdfast.checkpoint.journal.requests import Request
-from holdfast.core.state.position import Lineage
-from holdfast.storage.base import RunQuery, Storage
+from surehold import CheckpointManager, MemoryStorage, SQLiteStorage, State
+from surehold.checkpoint.journal.draft import draft_of
+from surehold.checkpoint.journal.requests import Request
+from surehold.core.state.position import Lineage
+from surehold.storage.base import RunQuery, Storage
 
 __all__ = ["measure", "pages", "request_of"]
 

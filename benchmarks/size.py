@@ -8,7 +8,7 @@ from pathlib import Path
 from benchmarks.peers import MISSING, LangGraph, open_peers
 from benchmarks.report import Line
 from benchmarks.workload import content_of, files_size, message
-from holdfast import CheckpointManager, SQLiteStorage, State
+from surehold import CheckpointManager, SQLiteStorage, State
 
 __all__ = ["STEPS", "journal_sizes", "measure"]
 
@@ -56,7 +56,7 @@ def journal_sizes(path: Path, steps: int = STEPS, check_every: int = 1) -> tuple
 def measure(directory: Path) -> Iterator[Line]:
     """Compare the size of the database with the content and with the peers."""
     peers = _peer_sizes(directory)
-    opened, closed, wrong = journal_sizes(directory / "holdfast.db")
+    opened, closed, wrong = journal_sizes(directory / "surehold.db")
     what = f"{STEPS:,} appends of 1 KB: bytes / content"
     yield Line(f"{what}, closed", closed, 3, peers={name: p[1] for name, p in peers.items()})
     yield Line(

@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks.peers import MISSING, LangGraph, Peer, open_peers
 from benchmarks.report import Line
 from benchmarks.workload import BareCommits, Times, message, settings_of, text_of
-from holdfast import AgentState, CheckpointManager, SQLiteStorage, State
+from surehold import AgentState, CheckpointManager, SQLiteStorage, State
 
 __all__ = ["measure"]
 
@@ -48,7 +48,7 @@ def _on_ram(messages: list[dict[str, Any]]) -> Iterator[Line]:
     if not _RAM_DISK.is_dir():
         yield Line("save on a RAM disk", None, note=f"there is no {_RAM_DISK}")
         return
-    with tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=_RAM_DISK) as made:
+    with tempfile.TemporaryDirectory(prefix="surehold-bench-", dir=_RAM_DISK) as made:
         rounds = [_frozen(Path(made) / f"{number}.db", messages) for number in range(_ROUNDS)]
     for place in _PLACES:
         yield _line(f"save on a RAM disk, step {place:,}", 6, rounds, place, {})
@@ -82,10 +82,10 @@ def _beside_langgraph(directory: Path, messages: list[dict[str, Any]]) -> Iterat
         peer.close()
         ours, put, writes = map(times.median, ("ours", "put", "writes"))
         note = f"{ours * 1e3:.3f} ms beside {put * 1e3:.3f} ms"
-        yield Line(f"{what} put / Holdfast", put / ours, 1, at_least=True, note=note)
+        yield Line(f"{what} put / Surehold", put / ours, 1, at_least=True, note=note)
         note = f"{writes * 1e3:.3f} ms more"
         yield Line(
-            f"{what} put_writes and put / Holdfast", (writes + put) / ours, 1, True, note=note
+            f"{what} put_writes and put / Surehold", (writes + put) / ours, 1, True, note=note
         )
 
 

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
-import holdfast
+import surehold
 from benchmarks.peers import MISSING
 from benchmarks.prose import prose
 from benchmarks.report import Line
 from benchmarks.workload import BareCommits, Times, files_size, settings_of, text_of
-from holdfast import SQLiteStorage
+from surehold import SQLiteStorage
 
 try:
     from temporalio import activity, workflow
@@ -92,12 +92,12 @@ async def _execute(address: str, steps: int, size: int) -> float:
         return time.perf_counter() - started
 
 
-@holdfast.step(in_doubt="retry")
+@surehold.step(in_doubt="retry")
 def step(size: int) -> str:
     return prose(0, size)
 
 
-@holdfast.workflow(name="bench beside temporal")
+@surehold.workflow(name="bench beside temporal")
 def many(steps: int, size: int) -> int:
     for _ in range(steps):
         step(size)

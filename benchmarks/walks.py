@@ -10,10 +10,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import holdfast
+import surehold
 from benchmarks.report import Line
 from benchmarks.workload import message
-from holdfast import (
+from surehold import (
     CheckpointConfig,
     CheckpointManager,
     GraphConfig,
@@ -21,13 +21,13 @@ from holdfast import (
     State,
     StateGraph,
 )
-from holdfast.storage.base import Storage
+from surehold.storage.base import Storage
 
 __all__ = ["measure"]
 
 _WARM = 20
 """Saves before the one that is watched."""
-_OURS = str(Path(holdfast.__file__).parent)
+_OURS = str(Path(surehold.__file__).parent)
 _FUNCTIONS, _MODULES = 45, 15
 
 
@@ -88,7 +88,7 @@ class _Walk:
 
 def _run(path: Path) -> _Walk:
     walk = _Walk()
-    with SQLiteStorage(path) as storage, holdfast.run("walk", storage=storage) as run:
+    with SQLiteStorage(path) as storage, surehold.run("walk", storage=storage) as run:
         run.state["messages"] = []
         for number in range(_WARM):
             run.state["messages"].append(message(number))

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from starlette.testclient import TestClient
 
-import holdfast
+import surehold
 from benchmarks.cli import fill
 from benchmarks.report import Line
-from holdfast.web import app
+from surehold.web import app
 
 __all__ = ["measure", "times"]
 
@@ -74,9 +74,9 @@ def first_search(address: str) -> float:
 def ask(address: str) -> None:
     """Leave runs that wait for an answer."""
 
-    @holdfast.workflow
+    @surehold.workflow
     async def publish() -> bool:
-        return bool(await holdfast.interrupt("Publish?", schema=bool))
+        return bool(await surehold.interrupt("Publish?", schema=bool))
 
     async def all_of_them() -> None:
         for number in range(_WAITING):

@@ -21,23 +21,23 @@ from typing import IO, Any
 
 import psycopg
 
-import holdfast
+import surehold
 from benchmarks.peers import MISSING
 from benchmarks.report import Line
 from benchmarks.worker_jobs import STEPS, no_op, sleeper
 from benchmarks.workload import Times
-from holdfast.core.policy import QueueSettings, after_drive
-from holdfast.storage.base import this_process
-from holdfast.storage.postgres import PostgresStorage
-from holdfast.storage.queueing import ClaimQuery
+from surehold.core.policy import QueueSettings, after_drive
+from surehold.storage.base import this_process
+from surehold.storage.postgres import PostgresStorage
+from surehold.storage.queueing import ClaimQuery
 
 __all__ = ["measure"]
 
 _STEPS = 400
-_RUNS = int(os.environ.get("HOLDFAST_BENCH_RUNS") or 200)
+_RUNS = int(os.environ.get("SUREHOLD_BENCH_RUNS") or 200)
 _WORKERS = 4
-_FEW, _MANY = 100, int(os.environ.get("HOLDFAST_BENCH_QUEUED") or 100_000)
-_WAITING = int(os.environ.get("HOLDFAST_BENCH_WAITING") or 10_000)
+_FEW, _MANY = 100, int(os.environ.get("SUREHOLD_BENCH_QUEUED") or 100_000)
+_WAITING = int(os.environ.get("SUREHOLD_BENCH_WAITING") or 10_000)
 _IDLE_SECONDS = 10.0
 _TIMERS, _APART = 60, 0.25
 _HERE = Path(__file__).parents[1]
@@ -68,11 +68,11 @@ def _fenced_step(url: str) -> Line:
     ):
         db.execute("CREATE TABLE raw(id bigserial PRIMARY KEY, header bytea, body bytea)")
 
-        @holdfast.step(in_doubt="retry")
+        @surehold.step(in_doubt="retry")
         def work(number: int) -> int:
             return number
 
-        @holdfast.workflow(name="bench fenced")
+        @surehold.workflow(name="bench fenced")
         def many() -> None:
             for number in range(_STEPS):
                 times.time("step", lambda number=number: work(number))  # type: ignore[misc]
@@ -170,7 +170,7 @@ def _lateness(storage: PostgresStorage) -> list[float]:
 def _workers(
     url: str, number: int, code: str = "benchmarks.worker_jobs"
 ) -> Iterator[list[subprocess.Popen[bytes]]]:
-    command = [sys.executable, "-m", "holdfast", "worker", code, "-s", url]
+    command = [sys.executable, "-m", "surehold", "worker", code, "-s", url]
     started = [subprocess.Popen(command, cwd=_HERE, stdout=subprocess.PIPE) for _ in range(number)]
     try:
         for process in started:

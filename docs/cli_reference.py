@@ -7,7 +7,7 @@ from io import StringIO
 from itertools import groupby
 from typing import Any
 
-from holdfast.cli.app import COMMANDS, main
+from surehold.cli.app import COMMANDS, main
 
 MARK = "<!-- the help of every command -->"
 
@@ -18,11 +18,11 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 
 def reference() -> str:
-    """What `holdfast --help` says, and `--help` of each command, by groups."""
+    """What `surehold --help` says, and `--help` of each command, by groups."""
     parts = [help_of()]
     for group, entries in groupby(COMMANDS.items(), lambda item: item[1].group):
         parts.append(f"## {group}")
-        parts += [f"### holdfast {name}\n\n{help_of(name)}" for name, _ in entries]
+        parts += [f"### surehold {name}\n\n{help_of(name)}" for name, _ in entries]
     return "\n\n".join(parts)
 
 
@@ -30,5 +30,5 @@ def help_of(*command: str) -> str:
     """What the command prints when it is asked for help, as it is printed."""
     with redirect_stdout(StringIO()) as printed:
         if main([*command, "--help"]) != 0:
-            raise SystemExit(f"holdfast {' '.join(command)} --help failed")
+            raise SystemExit(f"surehold {' '.join(command)} --help failed")
     return f"```text\n{printed.getvalue().strip()}\n```"

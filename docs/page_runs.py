@@ -13,16 +13,16 @@ from typing import Annotated, Any, TypedDict
 
 import msgspec
 
-import holdfast
-from holdfast import Agent, AgentConfig, CheckpointManager, Fleet
-from holdfast.cli.commands.start import make_runs
-from holdfast.core.policy import QueueSettings
-from holdfast.core.records import Owner
-from holdfast.executors import set_queue
-from holdfast.runtime.models import Reply, ToolCall
-from holdfast.runtime.tools import tool
-from holdfast.storage.queueing import WorkerInfo
-from holdfast.testing.scripted import ScriptedModel
+import surehold
+from surehold import Agent, AgentConfig, CheckpointManager, Fleet
+from surehold.cli.commands.start import make_runs
+from surehold.core.policy import QueueSettings
+from surehold.core.records import Owner
+from surehold.executors import set_queue
+from surehold.runtime.models import Reply, ToolCall
+from surehold.runtime.tools import tool
+from surehold.storage.queueing import WorkerInfo
+from surehold.testing.scripted import ScriptedModel
 
 LONG = 10_000
 
@@ -30,7 +30,7 @@ LONG = 10_000
 def fill(address: str) -> None:
     """Make runs of every kind: the demonstration, a loop of 120 steps, an effect in doubt."""
     with CheckpointManager(address) as manager:
-        with holdfast.run("crawl", storage=manager) as run:
+        with surehold.run("crawl", storage=manager) as run:
             for page in range(1, 121):
                 run.checkpoint(node="read", pages=page, last=f"page-{page}.html")
         make_runs(manager)
@@ -47,7 +47,7 @@ def fill_frameworks(address: str) -> None:
 
 def make_long(address: str, count: int = LONG) -> None:
     """Make a run of ten thousand checkpoints."""
-    with holdfast.run("long", storage=address) as run:
+    with surehold.run("long", storage=address) as run:
         for n in range(count):
             run.checkpoint(node=("fetch", "parse", "store")[n % 3], n=n, url=f"/page/{n}")
 
@@ -55,9 +55,9 @@ def make_long(address: str, count: int = LONG) -> None:
 def leave_in_doubt(address: str) -> None:
     """Kill a process in the middle of an effect."""
     code = (
-        "import os, holdfast\n"
+        "import os, surehold\n"
         "def charge(): os._exit(9)\n"
-        f"with holdfast.run('payment-81', storage={address!r}) as run:\n"
+        f"with surehold.run('payment-81', storage={address!r}) as run:\n"
         "    run.checkpoint(node='cart', order=81)\n"
         "    run.call(charge)\n"
     )
@@ -70,7 +70,7 @@ def make_thread(address: str) -> None:
     from langgraph.graph import END, START, StateGraph
     from langgraph.graph.message import add_messages
 
-    from holdfast.integrations.langgraph import HoldfastSaver
+    from surehold.integrations.langgraph import SureholdSaver
 
     Chat = TypedDict("Chat", {"messages": Annotated[list[Any], add_messages]})  # noqa: UP013
 
@@ -92,13 +92,13 @@ def make_thread(address: str) -> None:
     builder.add_edge(START, "model")
     builder.add_conditional_edges("model", route)
     builder.add_edge("tools", "model")
-    graph = builder.compile(checkpointer=HoldfastSaver(address))
+    graph = builder.compile(checkpointer=SureholdSaver(address))
     thread: Any = {"configurable": {"thread_id": "tides-brest"}}
     for question in ("When is high tide in Brest?", "And tomorrow?"):
         graph.invoke({"messages": [HumanMessage(question)]}, thread)
 
 
-@holdfast.workflow
+@surehold.workflow
 def nightly(page: int) -> int:
     """The run that is queued."""
     return page

@@ -111,7 +111,7 @@ SHOWN = {
 @contextmanager
 def served(address: str, *words: str, port: int = 0) -> Iterator[tuple[Any, str]]:
     """The page in a process of its own; gives the process and its link."""
-    command = [sys.executable, "-m", "holdfast", "-s", address, "ui", "--jsonl"]
+    command = [sys.executable, "-m", "surehold", "-s", address, "ui", "--jsonl"]
     process = subprocess.Popen(
         [*command, "--port", str(port), *words], stdout=subprocess.PIPE, text=True
     )

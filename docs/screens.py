@@ -1,6 +1,6 @@
 """Screens for the documentation: ``python docs/screens.py docs/images``.
 
-Each is the output of a command on the runs of `holdfast demo`, as an SVG. Times and ids differ
+Each is the output of a command on the runs of `surehold demo`, as an SVG. Times and ids differ
 from one call to the next.
 """
 
@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
 
-from holdfast.cli.app import main
-from holdfast.cli.framework import Terminal
+from surehold.cli.app import main
+from surehold.cli.framework import Terminal
 
 __all__ = ["SCREENS", "make_screens"]
 
@@ -67,8 +67,8 @@ def _elsewhere() -> Iterator[None]:
 def _printed(words: str) -> str:
     """The output of a command at a terminal, with its colours."""
     out = StringIO()
-    storage = "" if words == "demo" else "sqlite:///.holdfast/demo.db"
-    environ = {"HOLDFAST_STORAGE": storage}
+    storage = "" if words == "demo" else "sqlite:///.surehold/demo.db"
+    environ = {"SUREHOLD_STORAGE": storage}
     main(words.split(), terminal=Terminal(out, out, environ=environ, color=True, width=_WIDTH))
     return out.getvalue()
 
@@ -78,10 +78,10 @@ def _svg(words: str, printed: str) -> str:
     from rich.text import Text
 
     console = Console(record=True, file=StringIO(), width=_WIDTH, force_terminal=True)
-    console.print(Text.assemble(("$ ", "bold green"), f"holdfast {words}"))
+    console.print(Text.assemble(("$ ", "bold green"), f"surehold {words}"))
     console.print(Text.from_ansi(printed.rstrip("\n")))
     console.print()  # a clip path cuts the last line
-    made = console.export_svg(title="holdfast", unique_id=f"holdfast-{words.partition(' ')[0]}")
+    made = console.export_svg(title="surehold", unique_id=f"surehold-{words.partition(' ')[0]}")
     return re.sub(r"@font-face \{.*?\}\s*", "", made, flags=re.S)  # nothing is fetched
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 
-from holdfast import AgentState, FilesystemStorage, HookEvent, HookManager, StateManager
+from surehold import AgentState, FilesystemStorage, HookEvent, HookManager, StateManager
 
 
 async def main() -> None:

@@ -11,9 +11,9 @@ import tempfile
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from holdfast import Fleet, Message
-from holdfast.errors import StepError
-from holdfast.testing.scripted import ScriptedModel
+from surehold import Fleet, Message
+from surehold.errors import StepError
+from surehold.testing.scripted import ScriptedModel
 
 
 class Cost(NamedTuple):

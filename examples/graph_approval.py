@@ -6,8 +6,8 @@ import asyncio
 import tempfile
 from typing import Any
 
-import holdfast
-from holdfast import State, StateGraph, effect, interrupt
+import surehold
+from surehold import State, StateGraph, effect, interrupt
 
 
 async def draft(topic: str) -> str:
@@ -35,7 +35,7 @@ def build(store: str) -> StateGraph:
     graph.add_node("write", write)
     graph.add_node("publish", publish)
     graph.add_node("end", lambda state: None)
-    graph.add_edge("write", "publish", holdfast.key_equals("approved", True))
+    graph.add_edge("write", "publish", surehold.key_equals("approved", True))
     graph.add_edge("write", "end")
     graph.add_edge("publish", "end")
     graph.set_entry_point("write")
@@ -49,7 +49,7 @@ async def main() -> None:
         async with build(store) as graph:
             result = await graph.run({"topic": "kelp"}, run_id="article")
             print("the run is", result.status)
-        for waiting in holdfast.pending(storage=store):
+        for waiting in surehold.pending(storage=store):
             print("open:", waiting.question)
         async with build(store) as graph:  # another day, another process
             final = await graph.resume("article", answer=True)

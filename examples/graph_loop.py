@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import tempfile
 
-from holdfast import CheckpointConfig, GraphConfig, State, StateGraph
-from holdfast.errors import StepError
+from surehold import CheckpointConfig, GraphConfig, State, StateGraph
+from surehold.errors import StepError
 
 network = {"up": False}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 
-from holdfast import CheckpointConfig, GraphConfig, State, StateGraph
+from surehold import CheckpointConfig, GraphConfig, State, StateGraph
 
 
 async def main() -> None:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast import (
+from surehold import (
     GraphConfig,
     MemoryStorage,
     State,
     StateGraph,
     register_checkpoint_store,
 )
-from holdfast.errors import ConflictError
-from holdfast.storage.base import Batch
+from surehold.errors import ConflictError
+from surehold.storage.base import Batch
 
 
 class TalkingStorage(MemoryStorage):
-    """A storage; any class that keeps the promises of `holdfast.Storage` will do."""
+    """A storage; any class that keeps the promises of `surehold.Storage` will do."""
 
     def append(self, batches: Sequence[Batch]) -> list[ConflictError | None]:
         for batch in batches:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-import holdfast
+import surehold
 
 PAGES = [f"page-{number}" for number in range(1, 11)]
 
@@ -13,8 +13,8 @@ def read(page: str) -> int:
     return len(page) * 7  # the part that costs time or money
 
 
-def main(address: str = "sqlite:///.holdfast/own_loop.db") -> None:
-    with holdfast.run("crawl-2026-11-16", storage=address) as run:
+def main(address: str = "sqlite:///.surehold/own_loop.db") -> None:
+    with surehold.run("crawl-2026-11-16", storage=address) as run:
         if run.completed:
             print("completed earlier:", run.state["words"], "words")
             return

@@ -6,8 +6,8 @@ import asyncio
 import tempfile
 from collections.abc import Sequence
 
-import holdfast
-from holdfast import (
+import surehold
+from surehold import (
     AutonomousConfig,
     BaseAutonomousAgent,
     Message,
@@ -16,7 +16,7 @@ from holdfast import (
     ToolCall,
     tool,
 )
-from holdfast.testing.scripted import ScriptedModel
+from surehold.testing.scripted import ScriptedModel
 
 
 @tool(read_only=True)
@@ -69,10 +69,10 @@ async def main() -> None:
         await agent.state_manager.close()
 
         # Anyone can look at what waits, in another process and on another day.
-        (waiting,) = holdfast.pending(waiting_run.run_id, storage=store)
+        (waiting,) = surehold.pending(waiting_run.run_id, storage=store)
         print("approve?", waiting.question)
         answer = {"approved": True, "arguments": {"item": "diving lamp", "price": 80}}
-        holdfast.resolve(waiting_run.run_id, waiting.id, answer, storage=store)
+        surehold.resolve(waiting_run.run_id, waiting.id, answer, storage=store)
 
         agent = build(store)
         result = await agent.run()

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast import (
+from surehold import (
     AutonomousConfig,
     BaseAutonomousAgent,
     FilesystemStorage,
@@ -25,7 +25,7 @@ from holdfast import (
     ToolCall,
     tool,
 )
-from holdfast.testing.scripted import ScriptedModel
+from surehold.testing.scripted import ScriptedModel
 
 PAGES = 30
 

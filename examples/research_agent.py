@@ -1,6 +1,6 @@
 """A research agent that is killed in the middle of its work and resumes when started again.
 
-Set HOLDFAST_MODEL (``ollama:llama3.2``, ``local``, ...) to have a real model do it.
+Set SUREHOLD_MODEL (``ollama:llama3.2``, ``local``, ...) to have a real model do it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 
-from holdfast import (
+from surehold import (
     AutonomousConfig,
     BaseAutonomousAgent,
     FilesystemStorage,
@@ -26,7 +26,7 @@ from holdfast import (
     ToolCall,
     tool,
 )
-from holdfast.testing.scripted import ScriptedModel
+from surehold.testing.scripted import ScriptedModel
 
 LIBRARY = {
     "kelp": "Kelp is a brown alga.",
@@ -63,8 +63,8 @@ def script(messages: Sequence[Message]) -> Reply | str:
 
 
 async def work(directory: str) -> None:
-    model: Model | None = None  # the one that HOLDFAST_MODEL names
-    if "HOLDFAST_MODEL" not in os.environ:
+    model: Model | None = None  # the one that SUREHOLD_MODEL names
+    if "SUREHOLD_MODEL" not in os.environ:
         model = ScriptedModel(script, price=2.0)
     agent = BaseAutonomousAgent(
         AutonomousConfig(max_cycles=12, checkpoint_frequency=5, resume_from_checkpoint=True),

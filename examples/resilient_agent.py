@@ -8,7 +8,7 @@ from __future__ import annotations
 import tempfile
 from datetime import UTC, datetime, timedelta
 
-from holdfast import ResilientCheckpointManager
+from surehold import ResilientCheckpointManager
 
 ROUTINE = timedelta(minutes=30).total_seconds()
 REFRESH = timedelta(hours=2).total_seconds()

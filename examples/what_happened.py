@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast import CheckpointManager, State
+from surehold import CheckpointManager, State
 
 manager = CheckpointManager("memory://")
 

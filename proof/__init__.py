@@ -1,3 +1,3 @@
-"""What Holdfast promises about crashes, damage and races, tried out: ``python -m proof``."""
+"""What Surehold promises about crashes, damage and races, tried out: ``python -m proof``."""
 
 from __future__ import annotations

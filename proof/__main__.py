@@ -14,22 +14,22 @@ from proof.plan import PROOFS
 
 _PEERS = "peers"
 _VARIABLES = {
-    "kills": "HOLDFAST_KILLS",
-    "cuts": "HOLDFAST_CUTS",
-    "pauses": "HOLDFAST_PAUSES",
-    "trials": "HOLDFAST_TRIALS",
-    "interrupts": "HOLDFAST_INTERRUPTS",
+    "kills": "SUREHOLD_KILLS",
+    "cuts": "SUREHOLD_CUTS",
+    "pauses": "SUREHOLD_PAUSES",
+    "trials": "SUREHOLD_TRIALS",
+    "interrupts": "SUREHOLD_INTERRUPTS",
 }
 
 
 def main(arguments: list[str]) -> int:
     options = _parser().parse_args(arguments)
     if options.short:
-        os.environ.pop("HOLDFAST_FULL", None)
+        os.environ.pop("SUREHOLD_FULL", None)
     else:
-        os.environ["HOLDFAST_FULL"] = "1"
+        os.environ["SUREHOLD_FULL"] = "1"
     if options.most:
-        os.environ["HOLDFAST_MOST"] = str(options.most)
+        os.environ["SUREHOLD_MOST"] = str(options.most)
     for name, variable in _VARIABLES.items():
         if (count := getattr(options, name)) is not None:
             os.environ[variable] = str(count)

@@ -143,7 +143,7 @@ _WORDS = [b'{"$t":"', b'","v":', b"[[", b"]]", b"1e999", b"\\ud800", b"null", b"
 def _main(name: str, runs: int, directory: Path) -> None:
     import atheris
 
-    with atheris.instrument_imports(include=["holdfast"]):
+    with atheris.instrument_imports(include=["surehold"]):
         from proof.targets import TARGETS, planted_fault, seeds
     target: Any = TARGETS.get(name, planted_fault)
     corpus = directory / "corpus"

@@ -18,8 +18,8 @@ import time
 import traceback
 from pathlib import Path
 
-import holdfast
-from holdfast.errors import Interrupted
+import surehold
+from surehold.errors import Interrupted
 
 _TRIES_PER_RUN = 5
 _TRIES_PER_PROCESS = 100
@@ -144,7 +144,7 @@ def _serve(address: str, directory: Path, wanted: int, say: int) -> None:
 def _loop(address: str, run_id: str, say: int) -> None:
     """The README's loop."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGINT)
-    with holdfast.run(run_id, storage=address) as run:
+    with surehold.run(run_id, storage=address) as run:
         for number, page in enumerate(run.each(_PAGES)):
             if number == 1:  # an item is done
                 os.write(say, b"i\n")
@@ -153,20 +153,20 @@ def _loop(address: str, run_id: str, say: int) -> None:
 
 def _answer_all(address: str, run_id: str) -> int:
     """Permit the calls that were interrupted to be made again; gives their number."""
-    with holdfast.CheckpointManager(address) as manager:
+    with surehold.CheckpointManager(address) as manager:
         if manager.reader.run(run_id) is None:
             return 0
-        waiting = holdfast.pending(run_id, storage=manager)
+        waiting = surehold.pending(run_id, storage=manager)
         for one in waiting:
-            holdfast.answer(run_id, one.id, repeat=True, storage=manager)
+            surehold.answer(run_id, one.id, repeat=True, storage=manager)
     return len(waiting)
 
 
 def _items_of(address: str, run_id: str) -> list[str]:
-    with holdfast.CheckpointManager(address) as manager:
+    with surehold.CheckpointManager(address) as manager:
         run = manager.reader.run(run_id)
         state = manager.resume_from_latest(run_id) if run is not None else None
-    return [*state] if isinstance(state, holdfast.State) else []
+    return [*state] if isinstance(state, surehold.State) else []
 
 
 if __name__ == "__main__":

@@ -59,7 +59,7 @@ def passed(rows: list[Row]) -> bool:
 
 def show(promises: dict[str, str], rows: list[Row]) -> None:
     """Print one table."""
-    table = Table(title="Holdfast: what was tried and what was seen")
+    table = Table(title="Surehold: what was tried and what was seen")
     table.add_column("tried")
     table.add_column("times", justify="right", no_wrap=True)
     table.add_column("seen")

@@ -23,14 +23,14 @@ from tests.checkpoint.transfer.test_hostile_files import (
     write,
 )
 
-from holdfast import CheckpointManager, State
-from holdfast.checkpoint.journal.body import read_body
-from holdfast.core.records.frame import compress, decompress
-from holdfast.core.records.record import Header, digest_of, open_record
-from holdfast.core.values.codec import UnknownTypeWarning, decode, encode
-from holdfast.core.values.rebuild import Rebuilt
-from holdfast.errors import HoldfastError
-from holdfast.storage.files.lines import (
+from surehold import CheckpointManager, State
+from surehold.checkpoint.journal.body import read_body
+from surehold.core.records.frame import compress, decompress
+from surehold.core.records.record import Header, digest_of, open_record
+from surehold.core.values.codec import UnknownTypeWarning, decode, encode
+from surehold.core.values.rebuild import Rebuilt
+from surehold.errors import SureholdError
+from surehold.storage.files.lines import (
     Codec,
     CommitLine,
     Fields,
@@ -56,7 +56,7 @@ def read_values(data: bytes) -> None:
         value = decode(data)
         decode(data, frozen=True)
         text = encode(value)
-    except HoldfastError:
+    except SureholdError:
         return
     assert encode(decode(text)) == text
 
@@ -66,13 +66,13 @@ def read_records(data: bytes) -> None:
     for codec in _CODECS:
         for _, _, text in members(data, codec):
             for line in lines_of(text or b""):
-                with suppress(HoldfastError):
+                with suppress(SureholdError):
                     for part in parse(line).parts:
                         part.record()
     head, _, rest = data.partition(b"\n")
-    with suppress(HoldfastError):
+    with suppress(SureholdError):
         open_record(head, digest_of(head), rest)
-    with suppress(HoldfastError):
+    with suppress(SureholdError):
         body = read_body(decompress(data, limit=_LIMIT), _HEADER)
         Rebuilt(b'{"a":[1]}').apply(bytes(body.patch))
 
@@ -81,23 +81,23 @@ def import_files(data: bytes) -> None:
     """The importer: the bytes as a file, and as the records of a file with sound checksums."""
     with _scratch() as path, CheckpointManager("memory://") as manager:
         path.write_bytes(data)
-        with suppress(HoldfastError):
+        with suppress(SureholdError):
             manager.import_run(path)
     texts = data.split(b"\n", 8)
     with _scratch() as path, CheckpointManager("memory://") as manager:
         try:
             records = chain([body_of(text) for text in texts])
-        except HoldfastError:
+        except SureholdError:
             return
         write(path, records, section(packed(records)))
-        with suppress(HoldfastError):
+        with suppress(SureholdError):
             manager.import_run(path)
             manager.resume_from_latest(RUN)
 
 
 def planted_fault(data: bytes) -> None:
     """A reader with a fault, for the control."""
-    with suppress(HoldfastError):
+    with suppress(SureholdError):
         value = decode(data, strict=True)
         if isinstance(value, list) and len(value) > 1:
             value[0] / 0

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import settings
 
 # A busy machine makes single examples slow; pytest-timeout catches those that hang.
-_EXAMPLES = 400 if os.environ.get("HOLDFAST_FULL") == "1" else 40
-settings.register_profile("holdfast", deadline=None, max_examples=_EXAMPLES)
-settings.load_profile("holdfast")
+_EXAMPLES = 400 if os.environ.get("SUREHOLD_FULL") == "1" else 40
+settings.register_profile("surehold", deadline=None, max_examples=_EXAMPLES)
+settings.load_profile("surehold")
 
 # A process started in the background ignores Ctrl-C, and so does all that it starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -46,7 +46,7 @@ _choose_temporary_directory()
 @pytest.fixture
 def disk() -> Iterator[Path]:
     """A directory on a disk, for tests of speed and of programs, which memory may not run."""
-    with tempfile.TemporaryDirectory(prefix="holdfast-", dir="/var/tmp") as made:
+    with tempfile.TemporaryDirectory(prefix="surehold-", dir="/var/tmp") as made:
         yield Path(made)
 
 

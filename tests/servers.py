@@ -304,7 +304,7 @@ def _children(pid: int) -> list[int]:
 _RUN = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))[:8]
 # In the environment, so that processes which tests start use the same servers.
 _SHARED = os.environ.setdefault(
-    "HOLDFAST_TEST_SERVERS", f"{tempfile.gettempdir()}/holdfast-servers-{_RUN}"
+    "SUREHOLD_TEST_SERVERS", f"{tempfile.gettempdir()}/surehold-servers-{_RUN}"
 )
 
 
@@ -477,7 +477,7 @@ class SeaweedFS:
     It ends with the process *owner*, and its directory is then removed.
     """
 
-    key = "holdfast"
+    key = "surehold"
     secret = "not-a-secret-of-anyone"
     bucket = "runs"
 
@@ -678,7 +678,7 @@ class Cosmos:
     """
 
     key = base64.b64encode(b"a key of the tests, of no account" * 2).decode()
-    database = "holdfast"
+    database = "surehold"
 
     def __init__(self, directory: Path, *, owner: int) -> None:
         self.directory = directory
@@ -834,7 +834,7 @@ def redis_program() -> str | None:
 
 _OWNER = int(
     os.environ.setdefault(
-        "HOLDFAST_TEST_OWNER",
+        "SUREHOLD_TEST_OWNER",
         str(os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()),
     )
 )

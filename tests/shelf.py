@@ -6,7 +6,7 @@ import json
 from hashlib import sha256
 from pathlib import Path
 
-from holdfast import State
+from surehold import State
 
 
 class Shelf:

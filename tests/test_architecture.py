@@ -5,8 +5,8 @@ errors < core < config < storage | checkpoint < runtime
        < executors | integrations | testing < cli | web
 ```
 
-An import goes only to the left. `storage` and `checkpoint` meet only in `holdfast.storage.base`:
-the engine is handed a storage, and looking one up by address (`holdfast.storage.registry`) belongs
+An import goes only to the left. `storage` and `checkpoint` meet only in `surehold.storage.base`:
+the engine is handed a storage, and looking one up by address (`surehold.storage.registry`) belongs
 to the layers above both. `testing` may use `integrations`. The package itself stands above all.
 
 A room is a package inside a layer. Code outside a room imports only what its `__init__` offers.
@@ -40,14 +40,14 @@ RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
 
 ALLOWED_SIDEWAYS = {
     # The port and its abilities.
-    ("checkpoint", "holdfast.storage.base"),
-    ("checkpoint", "holdfast.storage.queueing"),
-    ("testing", "holdfast.integrations"),
-    # The page serves the documents that commands print with --json; `holdfast ui` starts the page.
-    ("web", "holdfast.cli.addresses"),
-    ("web", "holdfast.cli.commands"),
-    ("web", "holdfast.cli.framework"),
-    ("cli", "holdfast.web"),
+    ("checkpoint", "surehold.storage.base"),
+    ("checkpoint", "surehold.storage.queueing"),
+    ("testing", "surehold.integrations"),
+    # The page serves the documents that commands print with --json; `surehold ui` starts the page.
+    ("web", "surehold.cli.addresses"),
+    ("web", "surehold.cli.commands"),
+    ("web", "surehold.cli.framework"),
+    ("cli", "surehold.web"),
 }
 MOST_MODULES = 15
 
@@ -120,7 +120,7 @@ def imports_of(tree: ast.Module) -> Iterator[tuple[int, str, str]]:
                 for alias in names:
                     inner = f"{module}.{alias.name}"
                     yield node.lineno, *((inner, "") if inner in MODULES else (module, alias.name))
-            case ast.Constant(value=str(text)) if text in MODULES and text != "holdfast":
+            case ast.Constant(value=str(text)) if text in MODULES and text != "surehold":
                 yield node.lineno, text, ""
 
 
@@ -131,7 +131,7 @@ def our_imports() -> list[tuple[str, str, str]]:
         (f"{module}:{line}", imported, name)
         for module in MODULES
         for line, imported, name in imports_of(tree_of(module))
-        if imported.partition(".")[0] == "holdfast"
+        if imported.partition(".")[0] == "surehold"
     ]
 
 
@@ -184,7 +184,7 @@ def impurities(module: str, tree: ast.Module) -> Iterator[str]:
             yield f"line {line} imports {top}"
         elif (top, name) in barred:
             yield f"line {line} imports {top}.{name}"
-        elif top not in sys.stdlib_module_names and top != "holdfast":
+        elif top not in sys.stdlib_module_names and top != "surehold":
             where = THIRD_PARTY_IN_CORE.get(top, set())
             if where is not None and short not in where:
                 yield f"line {line} imports {top}"
@@ -235,7 +235,7 @@ def test_a_room_offers_only_names_that_no_module_of_it_has() -> None:
         f"{stub.parent}: {name}"
         for stub in SRC.rglob("__init__.pyi")
         for _, home, name in imports_of(ast.parse(stub.read_text("utf-8")))
-        if name and (stub.parent / f"{name}.py").exists() and home != "holdfast"
+        if name and (stub.parent / f"{name}.py").exists() and home != "surehold"
     ]
     assert clashes == []
 
@@ -249,9 +249,9 @@ def test_a_stub_alone_states_what_a_room_offers() -> None:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
     }
     assert stating == {
-        "holdfast.errors",
-        "holdfast.storage.base",
-        "holdfast.storage.io.resilient_io",
+        "surehold.errors",
+        "surehold.storage.base",
+        "surehold.storage.io.resilient_io",
     }
 
 
@@ -303,23 +303,23 @@ def test_every_module_is_named_for_what_it_does() -> None:
 @pytest.mark.parametrize(
     ("importer", "imported", "allowed"),
     [
-        ("holdfast.core.state", "holdfast.errors", True),
-        ("holdfast.core.state", "holdfast.core.values", True),
-        ("holdfast.errors", "holdfast.core.values", False),
-        ("holdfast.core.state", "holdfast.storage.base", False),
-        ("holdfast.core.state", "holdfast", False),
-        ("holdfast.checkpoint.manager", "holdfast.storage.base", True),
-        ("holdfast.checkpoint.manager", "holdfast.storage", False),
-        ("holdfast.checkpoint.manager", "holdfast.storage.registry", False),
-        ("holdfast.checkpoint.manager", "holdfast.storage.sqlite", False),
-        ("holdfast.storage.base", "holdfast.checkpoint.manager", False),
-        ("holdfast.runtime.graph", "holdfast.storage.registry", True),
-        ("holdfast.testing", "holdfast.integrations.langgraph", True),
-        ("holdfast.integrations.langgraph", "holdfast.testing", False),
-        ("holdfast.testing", "holdfast.cli", False),
-        ("holdfast.cli.main", "holdfast.testing", True),
-        ("holdfast", "holdfast.cli", True),
-        ("holdfast.__main__", "holdfast.cli.app", True),
+        ("surehold.core.state", "surehold.errors", True),
+        ("surehold.core.state", "surehold.core.values", True),
+        ("surehold.errors", "surehold.core.values", False),
+        ("surehold.core.state", "surehold.storage.base", False),
+        ("surehold.core.state", "surehold", False),
+        ("surehold.checkpoint.manager", "surehold.storage.base", True),
+        ("surehold.checkpoint.manager", "surehold.storage", False),
+        ("surehold.checkpoint.manager", "surehold.storage.registry", False),
+        ("surehold.checkpoint.manager", "surehold.storage.sqlite", False),
+        ("surehold.storage.base", "surehold.checkpoint.manager", False),
+        ("surehold.runtime.graph", "surehold.storage.registry", True),
+        ("surehold.testing", "surehold.integrations.langgraph", True),
+        ("surehold.integrations.langgraph", "surehold.testing", False),
+        ("surehold.testing", "surehold.cli", False),
+        ("surehold.cli.main", "surehold.testing", True),
+        ("surehold", "surehold.cli", True),
+        ("surehold.__main__", "surehold.cli.app", True),
     ],
 )
 def test_the_rule_tells_left_from_right(importer: str, imported: str, allowed: bool) -> None:
@@ -329,10 +329,10 @@ def test_the_rule_tells_left_from_right(importer: str, imported: str, allowed: b
 @pytest.mark.parametrize(
     ("importer", "imported", "enters"),
     [
-        ("holdfast.runtime.graph.loop", "holdfast.checkpoint.journal.append", True),
-        ("holdfast.runtime.graph.loop", "holdfast.checkpoint.journal", False),
-        ("holdfast.runtime.graph.loop", "holdfast.runtime.graph.edges", False),
-        ("holdfast.runtime.graph.loop", "holdfast.storage.base", False),
+        ("surehold.runtime.graph.loop", "surehold.checkpoint.journal.append", True),
+        ("surehold.runtime.graph.loop", "surehold.checkpoint.journal", False),
+        ("surehold.runtime.graph.loop", "surehold.runtime.graph.edges", False),
+        ("surehold.runtime.graph.loop", "surehold.storage.base", False),
     ],
 )
 def test_the_rule_knows_who_is_inside_a_room(importer: str, imported: str, enters: bool) -> None:
@@ -358,13 +358,13 @@ def test_the_rule_knows_who_is_inside_a_room(importer: str, imported: str, enter
     ],
 )
 def test_the_purity_rule_sees_what_it_should(source: str) -> None:
-    assert list(impurities("holdfast.core.patch", ast.parse(source))) != []
+    assert list(impurities("surehold.core.patch", ast.parse(source))) != []
 
 
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("state", "import msgspec\nimport hashlib\nfrom holdfast.errors import UsageError"),
+        ("state", "import msgspec\nimport hashlib\nfrom surehold.errors import UsageError"),
         ("state", "import threading\nlock = threading.Lock()"),
         ("state", "from datetime import datetime\nx = datetime.fromisoformat('2026-11-15')"),
         ("scalars", "from pathlib import Path"),
@@ -372,18 +372,18 @@ def test_the_purity_rule_sees_what_it_should(source: str) -> None:
     ],
 )
 def test_the_purity_rule_lets_pure_code_pass(module: str, source: str) -> None:
-    assert list(impurities(f"holdfast.core.{module}", ast.parse(source))) == []
+    assert list(impurities(f"surehold.core.{module}", ast.parse(source))) == []
 
 
 def test_a_module_named_in_a_string_counts_as_imported() -> None:
-    tree = ast.parse("TABLE = {'x': 'holdfast.storage.base', 'y': 'holdfast.nothing'}")
-    assert [imported for _, imported, _ in imports_of(tree)] == ["holdfast.storage.base"]
+    tree = ast.parse("TABLE = {'x': 'surehold.storage.base', 'y': 'surehold.nothing'}")
+    assert [imported for _, imported, _ in imports_of(tree)] == ["surehold.storage.base"]
 
 
 def test_no_two_public_classes_have_the_same_name() -> None:
     counts = Counter(
         node.name
-        for path in sorted(Path("src/holdfast").rglob("*.py"))
+        for path in sorted(Path("src/surehold").rglob("*.py"))
         for node in ast.parse(path.read_text("utf-8")).body
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     )

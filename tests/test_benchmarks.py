@@ -11,7 +11,7 @@ from benchmarks.peers import PEERS, open_peers, versions
 from benchmarks.report import Line, Section, best_of, show
 from benchmarks.workload import BareCommits, settings_of
 
-from holdfast import SQLiteStorage
+from surehold import SQLiteStorage
 
 
 def test_a_thousand_appends_stay_within_three_times_their_content(tmp_path: Path) -> None:

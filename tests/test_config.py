@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
-from holdfast.config import FILE_NAME, Config, read_config
-from holdfast.errors import NotFoundError, UsageError
-from holdfast.storage.base import RunQuery
-from holdfast.storage.registry import configured_storage, default_address
+import surehold
+from surehold.config import FILE_NAME, Config, read_config
+from surehold.errors import NotFoundError, UsageError
+from surehold.storage.base import RunQuery
+from surehold.storage.registry import configured_storage, default_address
 
 
 @pytest.fixture
@@ -20,30 +20,30 @@ def below(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     directory = tmp_path / "a" / "b"
     directory.mkdir(parents=True)
     monkeypatch.chdir(directory)
-    monkeypatch.delenv("HOLDFAST_STORAGE", raising=False)
+    monkeypatch.delenv("SUREHOLD_STORAGE", raising=False)
     return directory
 
 
 def runs_in(path: Path) -> list[str]:
-    with holdfast.open_storage(f"sqlite:///{path}") as storage:
+    with surehold.open_storage(f"sqlite:///{path}") as storage:
         return [run.run_id for run in storage.runs(RunQuery())]
 
 
 def test_a_run_uses_the_storage_of_the_settings_file(below: Path) -> None:
-    with holdfast.run("nightly-2026-11-16") as run:
+    with surehold.run("nightly-2026-11-16") as run:
         run.checkpoint(done=1)
     assert runs_in(below.parents[1] / "runs.db") == ["nightly-2026-11-16"]
-    assert not (below / ".holdfast").exists()
+    assert not (below / ".surehold").exists()
 
 
 def test_a_manager_uses_the_storage_of_the_settings_file(below: Path) -> None:
-    with holdfast.CheckpointManager() as manager:
-        manager.save_checkpoint(holdfast.State.new(run_id="by-hand-2026-11-16"))
+    with surehold.CheckpointManager() as manager:
+        manager.save_checkpoint(surehold.State.new(run_id="by-hand-2026-11-16"))
     assert runs_in(below.parents[1] / "runs.db") == ["by-hand-2026-11-16"]
 
 
 def test_a_workflow_uses_the_storage_of_the_settings_file(below: Path) -> None:
-    @holdfast.workflow
+    @surehold.workflow
     def double(number: int) -> int:
         return 2 * number
 
@@ -52,24 +52,24 @@ def test_a_workflow_uses_the_storage_of_the_settings_file(below: Path) -> None:
 
 
 async def test_a_graph_with_store_none_uses_the_storage_of_the_settings_file(below: Path) -> None:
-    kept = holdfast.CheckpointConfig(store=None, interval=1, preserve=True)
-    async with holdfast.StateGraph(holdfast.GraphConfig("report", checkpoint=kept)) as graph:
+    kept = surehold.CheckpointConfig(store=None, interval=1, preserve=True)
+    async with surehold.StateGraph(surehold.GraphConfig("report", checkpoint=kept)) as graph:
         graph.add_node("write", lambda state: state.set("text", "kelp"))
         graph.set_entry_point("write")
         graph.set_exit_point("write")
-        state = await graph.execute(holdfast.State.new())
+        state = await graph.execute(surehold.State.new())
     assert runs_in(below.parents[1] / "runs.db") == [state.run_id]
 
 
 async def test_an_agents_manager_uses_the_storage_of_the_settings_file(below: Path) -> None:
-    async with holdfast.StateManager() as manager:
-        await manager.save_checkpoint(holdfast.AgentState(agent_id="researcher"))
+    async with surehold.StateManager() as manager:
+        await manager.save_checkpoint(surehold.AgentState(agent_id="researcher"))
     assert len(runs_in(below.parents[1] / "runs.db")) == 1
 
 
 def test_the_environment_wins_over_the_file(below: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOLDFAST_STORAGE", "sqlite:///env.db")
-    with holdfast.run("nightly-2026-11-16") as run:
+    monkeypatch.setenv("SUREHOLD_STORAGE", "sqlite:///env.db")
+    with surehold.run("nightly-2026-11-16") as run:
         run.checkpoint(done=1)
     assert runs_in(below / "env.db") == ["nightly-2026-11-16"]
     (below / FILE_NAME).write_text("not toml")
@@ -77,8 +77,8 @@ def test_the_environment_wins_over_the_file(below: Path, monkeypatch: pytest.Mon
 
 
 def test_an_argument_wins_over_both(below: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOLDFAST_STORAGE", "sqlite:///env.db")
-    with holdfast.run("nightly-2026-11-16", storage="sqlite:///given.db") as run:
+    monkeypatch.setenv("SUREHOLD_STORAGE", "sqlite:///env.db")
+    with surehold.run("nightly-2026-11-16", storage="sqlite:///given.db") as run:
         run.checkpoint(done=1)
     assert runs_in(below / "given.db") == ["nightly-2026-11-16"]
     assert not (below / "env.db").exists()
@@ -86,14 +86,14 @@ def test_an_argument_wins_over_both(below: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_a_file_without_a_storage_leaves_the_default(below: Path) -> None:
     (below / FILE_NAME).write_text("[retention]\nkeep-last = 3\n")
-    assert default_address() == "sqlite:///.holdfast/holdfast.db"
+    assert default_address() == "sqlite:///.surehold/surehold.db"
 
 
 def test_an_error_names_the_file_that_has_the_address(below: Path) -> None:
     file = below.parents[1] / FILE_NAME
     file.write_text('storage = "nowhere"\n')
     with pytest.raises(NotFoundError) as caught:
-        holdfast.open_storage()
+        surehold.open_storage()
     assert str(file) in "".join(caught.value.__notes__)
 
 
@@ -101,7 +101,7 @@ def test_an_error_names_the_file_that_has_the_address(below: Path) -> None:
 def test_a_wrong_file_is_refused_before_anything_is_written(below: Path, text: str) -> None:
     (below / FILE_NAME).write_text(text)
     with pytest.raises(UsageError, match=FILE_NAME):
-        holdfast.CheckpointManager()
+        surehold.CheckpointManager()
     assert sorted(path.name for path in below.iterdir()) == [FILE_NAME]
 
 

@@ -38,7 +38,7 @@ from types import ModuleType
 
 import pytest
 
-from holdfast.storage import registry
+from surehold.storage import registry
 
 ROOT = Path(__file__).parents[1]
 SRC = ROOT / "src"
@@ -343,7 +343,7 @@ Killed
 
 <!-- no-run: it installs -->
 ```bash
-pip install holdfast
+pip install surehold
 ```
 
 ```json
@@ -403,7 +403,7 @@ def test_a_text_below_a_bash_block_is_what_it_prints(reader: Reader) -> None:
         below("two at 23:59:59\n")
 
 
-HELLO = {"holdfast.run(": 8, "@holdfast.workflow": 8, "StateGraph(": 8, "Agent(": 8}
+HELLO = {"surehold.run(": 8, "@surehold.workflow": 8, "StateGraph(": 8, "Agent(": 8}
 """A word of each hello world in the README, and the most lines that it may have."""
 
 

@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 
-from holdfast import errors
-from holdfast.errors import (
+from surehold import errors
+from surehold.errors import (
     ConflictError,
     CorruptError,
     DataError,
     EncodeError,
-    HoldfastError,
     LeaseHeldError,
     MissingExtraError,
     NotFoundError,
@@ -24,11 +23,12 @@ from holdfast.errors import (
     StorageError,
     StorageFullError,
     StorageUnavailableError,
+    SureholdError,
     UsageError,
 )
 
 CLASSES = [getattr(errors, name) for name in errors.__all__]
-FAILURES = [cls for cls in CLASSES if issubclass(cls, HoldfastError)]
+FAILURES = [cls for cls in CLASSES if issubclass(cls, SureholdError)]
 SIGNALS = [cls for cls in CLASSES if issubclass(cls, Signal)]
 
 
@@ -54,7 +54,7 @@ def test_the_tree_is_the_one_that_is_documented() -> None:
     assert {*tree} == {*errors.__all__}
     for name, parent in tree.items():
         bases = [base.__name__ for base in getattr(errors, name).__bases__]
-        assert bases[0] == (parent or {"HoldfastError": "Exception"}.get(name, "BaseException"))
+        assert bases[0] == (parent or {"SureholdError": "Exception"}.get(name, "BaseException"))
 
 
 def test_every_class_of_the_module_is_public_and_says_what_it_means() -> None:
@@ -126,12 +126,12 @@ def test_an_encode_error_always_has_a_path() -> None:
 @pytest.mark.parametrize("cls", SIGNALS)
 def test_a_signal_is_no_exception_that_code_may_swallow(cls: type[BaseException]) -> None:
     assert not issubclass(cls, Exception)
-    assert not issubclass(cls, HoldfastError)
+    assert not issubclass(cls, SureholdError)
 
 
 def test_catching_the_root_catches_every_failure() -> None:
     for cls in FAILURES:
-        with pytest.raises(HoldfastError):
+        with pytest.raises(SureholdError):
             raise cls("x")
 
 

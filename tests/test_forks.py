@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast.forks import register_at_fork
+import surehold
+from surehold.forks import register_at_fork
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_functions_are_called_around_a_fork() -> None:
     code = """
 import os
-from holdfast.forks import register_at_fork
+from surehold.forks import register_at_fork
 
 def before(): told.append("before")
 def in_parent(): told.append("parent")
@@ -54,7 +54,7 @@ def test_a_function_that_no_module_keeps_is_refused() -> None:
 
 
 def test_no_other_module_gives_python_a_function_to_keep() -> None:
-    source = Path(holdfast.__file__).parent
+    source = Path(surehold.__file__).parent
     told = {
         path.name for path in source.rglob("*.py") if "os.register_at_fork(" in path.read_text()
     }

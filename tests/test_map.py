@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-SRC = ROOT / "src" / "holdfast"
+SRC = ROOT / "src" / "surehold"
 TEXT = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
 
 ROOM = re.compile(r"^([a-z_]+(?:/[a-z_]+)*) {2,}\S", re.MULTILINE)

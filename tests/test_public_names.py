@@ -1,4 +1,4 @@
-"""What `import holdfast` gives, and what it costs."""
+"""What `import surehold` gives, and what it costs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-import holdfast
+import surehold
 
 HEAVY = {
     *("asyncio", "sqlite3", "ssl", "logging.config"),
@@ -36,11 +36,11 @@ def run(code: str, **environment: str) -> str:
 
 
 def test_public_names_are_sorted_and_unique() -> None:
-    assert holdfast.__all__ == sorted(set(holdfast.__all__))
+    assert surehold.__all__ == sorted(set(surehold.__all__))
 
 
 def test_every_public_name_exists_and_says_what_it_is() -> None:
-    values = {name: getattr(holdfast, name) for name in holdfast.__all__}
+    values = {name: getattr(surehold, name) for name in surehold.__all__}
     silent = [
         name
         for name, value in values.items()
@@ -51,7 +51,7 @@ def test_every_public_name_exists_and_says_what_it_is() -> None:
 
 
 def test_type_checkers_see_the_names_that_exist() -> None:
-    tree = ast.parse(Path(holdfast.__file__).with_suffix(".pyi").read_text("utf-8"))
+    tree = ast.parse(Path(surehold.__file__).with_suffix(".pyi").read_text("utf-8"))
     seen = {
         alias.name
         for node in ast.walk(tree)
@@ -59,20 +59,20 @@ def test_type_checkers_see_the_names_that_exist() -> None:
         for alias in node.names
         if alias.asname == alias.name
     }
-    assert seen == set(holdfast.__all__)
+    assert seen == set(surehold.__all__)
 
 
 def test_dir_shows_every_public_name() -> None:
-    assert set(holdfast.__all__) <= set(dir(holdfast))
+    assert set(surehold.__all__) <= set(dir(surehold))
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no_such_name"):
-        holdfast.no_such_name  # noqa: B018
+        surehold.no_such_name  # noqa: B018
 
 
-def test_importing_holdfast_loads_no_heavy_module() -> None:
-    loaded = set(run("import holdfast, sys; print(*sys.modules)").split())
+def test_importing_surehold_loads_no_heavy_module() -> None:
+    loaded = set(run("import surehold, sys; print(*sys.modules)").split())
     assert loaded & HEAVY == set()
 
 
@@ -82,13 +82,13 @@ def test_loading_a_name_pauses_garbage_collection_and_leaves_it_as_it_was(
 ) -> None:
     """All that an import creates stays: collecting it takes longer than creating it."""
     code = f"""
-import gc, holdfast
+import gc, surehold
 if not {enabled}:
     gc.disable()
 seen = []
 gc.callbacks.append(lambda phase, facts: phase == "start" and seen.append(facts))
 before = len(gc.get_objects())
-from holdfast.checkpoint.manager import CheckpointManager
+from surehold.checkpoint.manager import CheckpointManager
 created = len(gc.get_objects()) - before
 print(len(seen), gc.isenabled(), created > 5 * gc.get_threshold()[0])
 """
@@ -100,8 +100,8 @@ print(len(seen), gc.isenabled(), created > 5 * gc.get_threshold()[0])
 
 
 @pytest.mark.figures
-def test_importing_holdfast_costs_a_few_times_a_bare_interpreter(tmp_path: Path) -> None:
-    """A bare start takes 12 ms where `import holdfast` takes up to 100."""
+def test_importing_surehold_costs_a_few_times_a_bare_interpreter(tmp_path: Path) -> None:
+    """A bare start takes 12 ms where `import surehold` takes up to 100."""
     cached = {"PYTHONPYCACHEPREFIX": str(tmp_path), "PYTHONDONTWRITEBYTECODE": ""}
 
     def seconds(code: str) -> float:
@@ -109,7 +109,7 @@ def test_importing_holdfast_costs_a_few_times_a_bare_interpreter(tmp_path: Path)
         run(code, **cached)
         return time.perf_counter() - started
 
-    seconds("import holdfast")  # fills the cache
-    pairs = [(seconds("pass"), seconds("import holdfast")) for _ in range(9)]
+    seconds("import surehold")  # fills the cache
+    pairs = [(seconds("pass"), seconds("import surehold")) for _ in range(9)]
     bare, ours = (min(times) for times in zip(*pairs, strict=True))
     assert ours <= 8 * bare

@@ -16,8 +16,8 @@ import msgspec
 import pydantic
 from hypothesis import strategies as st
 
-from holdfast import register_type
-from holdfast.core.values.frozen import FrozenDict, FrozenList, FrozenSet
+from surehold import register_type
+from surehold.core.values.frozen import FrozenDict, FrozenList, FrozenSet
 
 PLAIN: dict[type, type] = {FrozenList: list, FrozenDict: dict, FrozenSet: set}
 

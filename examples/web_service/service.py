@@ -2,7 +2,7 @@
 
     uvicorn service:app --port 8000
 
-The storage is the configured one: `HOLDFAST_STORAGE`, `holdfast.toml`, or `.holdfast/holdfast.db`.
+The storage is the configured one: `SUREHOLD_STORAGE`, `surehold.toml`, or `.surehold/surehold.db`.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from fastapi import FastAPI, Header, HTTPException
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 
-import holdfast
-from holdfast.errors import LeaseHeldError, NotFoundError
+import surehold
+from surehold.errors import LeaseHeldError, NotFoundError
 
 logger = logging.getLogger("reports")
 SECTIONS = ("summary", "body", "sources")
 AT_REST = {"completed", "failed", "waiting"}
 
 
-@holdfast.step(retries=3, in_doubt="retry")
+@surehold.step(retries=3, in_doubt="retry")
 async def write(topic: str, section: str) -> str:
     await asyncio.sleep(0.2)  # stands for a model call
     return f"{section} of {topic}"
 
 
-@holdfast.workflow
+@surehold.workflow
 async def report(topic: str) -> str:
     sections = [await write(topic, section) for section in SECTIONS]
-    editor = await holdfast.wait_for("approval")
+    editor = await surehold.wait_for("approval")
     return f"{', '.join(sections)}; approved by {editor}"
 
 
@@ -69,8 +69,8 @@ work = Work()
 
 
 def unfinished() -> list[str]:
-    with holdfast.open_storage() as storage:
-        wanted = holdfast.RunQuery(name="report", not_status="completed")
+    with surehold.open_storage() as storage:
+        wanted = surehold.RunQuery(name="report", not_status="completed")
         return [run.run_id for run in storage.runs(wanted) if run.status not in AT_REST]
 
 
@@ -139,7 +139,7 @@ async def stream(run_id: str, last_event_id: Annotated[int, Header()] = 0) -> St
     await look_up(run_id)
 
     async def events() -> AsyncIterator[str]:
-        async for event in holdfast.events(run_id, since=last_event_id, follow=True):
+        async for event in surehold.events(run_id, since=last_event_id, follow=True):
             data = json.dumps({"type": event.type, **event.data})
             yield f"id: {event.seq}\ndata: {data}\n\n"
 
@@ -150,7 +150,7 @@ async def stream(run_id: str, last_event_id: Annotated[int, Header()] = 0) -> St
 async def approve(run_id: str, body: Approval) -> dict[str, str]:
     """Answer what the run waits for, and resume it."""
     try:
-        await asyncio.to_thread(holdfast.answer, run_id, "approval", body.editor)
+        await asyncio.to_thread(surehold.answer, run_id, "approval", body.editor)
     except NotFoundError as error:  # no such run, or it waits for nothing
         raise HTTPException(404, error.message) from None
     work.begin(run_id, report.resume(run_id, wait=False))

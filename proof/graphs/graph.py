@@ -7,7 +7,8 @@ import random
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from holdfast import (
+from proof.graphs.outside import Outside
+from surehold import (
     ChainNode,
     CheckpointConfig,
     GraphConfig,
@@ -19,7 +20,6 @@ from holdfast import (
     effect,
     interrupt,
 )
-from proof.graphs.outside import Outside
 
 __all__ = ["KEY", "RUN", "Settings", "build", "settings_of"]
 

@@ -15,17 +15,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from holdfast import CheckpointManager, answer, pending
-from holdfast.checkpoint.effects import Effect, read_since
-from holdfast.errors import (
+from proof.graphs.graph import KEY, RUN, Settings, build, settings_of
+from proof.graphs.outside import Outside
+from surehold import CheckpointManager, answer, pending
+from surehold.checkpoint.effects import Effect, read_since
+from surehold.errors import (
     ConflictError,
     LeaseHeldError,
     NotFoundError,
     RunError,
     StorageUnavailableError,
 )
-from proof.graphs.graph import KEY, RUN, Settings, build, settings_of
-from proof.graphs.outside import Outside
 
 __all__ = ["FAULTS", "Seen", "try_out"]
 

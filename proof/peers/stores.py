@@ -29,8 +29,8 @@ class Store:
 _DEFAULT = "as it comes"
 
 STORES = (
-    Store("Holdfast, SQLite", "proof.peers.holdfast_store", "holdfast", "holdfast", _DEFAULT),
-    Store("Holdfast, files", "proof.peers.holdfast_files", "holdfast", "holdfast", _DEFAULT),
+    Store("Surehold, SQLite", "proof.peers.surehold_store", "surehold", "surehold", _DEFAULT),
+    Store("Surehold, files", "proof.peers.surehold_files", "surehold", "surehold", _DEFAULT),
     Store(
         "LangGraph SqliteSaver",
         "proof.peers.langgraph_store",

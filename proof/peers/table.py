@@ -54,7 +54,7 @@ def try_all(store: Store, times: dict[str, int]) -> dict[str, Seen]:
 def _try(server: ForkServer, store: Store, trial: str, count: int) -> Seen:
     print(f"{store.name}: {trial} ...", file=sys.stderr, flush=True)
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    scratch = Path(tempfile.mkdtemp(prefix="holdfast-peers-", dir=memory))
+    scratch = Path(tempfile.mkdtemp(prefix="surehold-peers-", dir=memory))
     try:
         return TRIALS[trial][0](server, store, count, scratch)
     except Impossible as error:
@@ -68,12 +68,12 @@ def _try(server: ForkServer, store: Store, trial: str, count: int) -> Seen:
 
 
 def ours_hold(compared: dict[str, Any]) -> bool:
-    """Whether nothing went wrong with Holdfast."""
+    """Whether nothing went wrong with Surehold."""
     return all(
         seen["holds"]
         for trial in compared["trials"]
         for name, seen in trial["seen"].items()
-        if name.startswith("Holdfast")
+        if name.startswith("Surehold")
     )
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.crash.media import FULL
 
-from holdfast import CheckpointManager, FilesystemStorage, MemoryStorage, SQLiteStorage, Storage
+from surehold import CheckpointManager, FilesystemStorage, MemoryStorage, SQLiteStorage, Storage
 
 KEY = "6b" * 32
 

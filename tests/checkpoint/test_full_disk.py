@@ -13,9 +13,9 @@ from typing import Literal
 
 import pytest
 
-import holdfast
-from holdfast import CheckpointManager, ResilientCheckpointManager, State
-from holdfast.errors import StorageFullError
+import surehold
+from surehold import CheckpointManager, ResilientCheckpointManager, State
+from surehold.errors import StorageFullError
 
 Policy = Literal["fail", "warn", "retry"]
 InDoubt = Literal["retry", "ask"]
@@ -56,7 +56,7 @@ def test_a_save_that_fails_is_not_stored_and_the_others_are(address: str) -> Non
 
 def test_a_process_that_filled_the_disk_ends_quietly(small_disk: Disk) -> None:
     code = (
-        "import sys; from holdfast import CheckpointManager;"
+        "import sys; from surehold import CheckpointManager;"
         "from tests.checkpoint.test_full_disk import fill;"
         "manager = CheckpointManager(sys.argv[1]); print(fill(manager))"
     )
@@ -102,7 +102,7 @@ def work(manager: CheckpointManager, made: list[int], in_doubt: InDoubt) -> str:
         made.append(page)
         return piece()
 
-    with holdfast.run("job", storage=manager) as run:
+    with surehold.run("job", storage=manager) as run:
         for page in run.each(range(20)):
             run.state[str(page)] = run.effect("look up", look_up, page, in_doubt=in_doubt)
     return run.status
@@ -115,7 +115,7 @@ def test_outcomes_that_do_not_fit_end_the_run_or_are_warned_of(
     made: list[int] = []
     with CheckpointManager(address, on_save_failure=policy) as manager:
         if policy == "warn":
-            with caplog.at_level(logging.WARNING, "holdfast"):
+            with caplog.at_level(logging.WARNING, "surehold"):
                 assert work(manager, made, "retry") == "completed"
             assert made == list(range(20))
             assert "its newest effect was not stored" in caplog.text
@@ -138,7 +138,7 @@ def test_no_call_is_made_whose_intent_does_not_fit(
     made: list[str] = []
     rest = small_disk(400) / "rest"
     with CheckpointManager(address, on_save_failure=policy) as manager:
-        with holdfast.run("job", storage=manager) as run:
+        with surehold.run("job", storage=manager) as run:
             run.checkpoint(n=1)
             with suppress(OSError), rest.open("wb", buffering=0) as file:
                 while True:
@@ -165,7 +165,7 @@ def test_a_run_under_warn_lacks_no_record_that_a_later_one_depends_on(
         return os.urandom(size).hex()
 
     def job(manager: CheckpointManager) -> None:
-        with holdfast.run("job", storage=manager) as run:
+        with surehold.run("job", storage=manager) as run:
             found = ""
             for number in range(12):
                 found = run.effect("large", measure, found[:8], PIECE, in_doubt="retry")

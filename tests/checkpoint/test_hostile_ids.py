@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from tests.crash.media import manager_on, open_medium
 
-import holdfast
-from holdfast import AgentState, CheckpointManager, MemoryStorage, State, Storage
-from holdfast.core.records.ids import medium_name
-from holdfast.errors import UsageError
+import surehold
+from surehold import AgentState, CheckpointManager, MemoryStorage, State, Storage
+from surehold.core.records.ids import medium_name
+from surehold.errors import UsageError
 
 Open = Callable[..., CheckpointManager]
 
@@ -126,7 +126,7 @@ def test_what_cannot_name_a_run_is_refused_before_anything_is_written(
         lambda: manager.save_checkpoint(AgentState(agent_id="a", run_id=bad or "\0")),
         lambda: manager.fork_from_checkpoint(first, bad),
         lambda: manager.resume_from_latest(bad),
-        lambda: holdfast.run(bad, storage=manager.storage),
+        lambda: surehold.run(bad, storage=manager.storage),
     ]
     for call in calls:
         with pytest.raises(UsageError) as caught:
@@ -139,10 +139,10 @@ def test_what_cannot_name_a_run_is_refused_before_anything_is_written(
 def test_a_loop_runs_under_any_id(open_manager: Open, tmp_path: Path) -> None:
     manager = open_manager()
     for run_id in ALLOWED:
-        with holdfast.run(run_id, storage=manager.storage) as run:
+        with surehold.run(run_id, storage=manager.storage) as run:
             run.checkpoint(me=run_id)
     storage = open_manager().storage
     for run_id in ALLOWED:
-        with holdfast.run(run_id, storage=storage) as run:
+        with surehold.run(run_id, storage=storage) as run:
             assert (run.completed, run.state) == (True, {"me": run_id})
     assert outside(tmp_path) == []

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from holdfast import CheckpointManager, HookManager, MemoryStorage, State, StateManager
-from holdfast.core.policy.rules import Rules
-from holdfast.core.records.lease import Lease, Owner
-from holdfast.core.records.record import Header, Record
-from holdfast.errors import ConflictError
-from holdfast.storage.base import Batch, Page, RecordQuery, RunInfo, RunQuery, Storage
+from surehold import CheckpointManager, HookManager, MemoryStorage, State, StateManager
+from surehold.core.policy.rules import Rules
+from surehold.core.records.lease import Lease, Owner
+from surehold.core.records.record import Header, Record
+from surehold.errors import ConflictError
+from surehold.storage.base import Batch, Page, RecordQuery, RunInfo, RunQuery, Storage
 
 KEY = bytes(32)
 

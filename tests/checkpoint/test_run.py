@@ -1,4 +1,4 @@
-"""`holdfast.run`: killed or failed at any moment, it goes on where it was."""
+"""`surehold.run`: killed or failed at any moment, it goes on where it was."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import AgentState, CheckpointManager, HookManager, MemoryStorage, RedactionHook
-from holdfast.checkpoint.inspect.timeline_entries import timeline
-from holdfast.errors import (
+import surehold
+from surehold import AgentState, CheckpointManager, HookManager, MemoryStorage, RedactionHook
+from surehold.checkpoint.inspect.timeline_entries import timeline
+from surehold.errors import (
     ConflictError,
     EncodeError,
     InDoubtError,
@@ -38,7 +38,7 @@ def work(
 ) -> list[int]:
     """Does the pages that are left, and returns which they were."""
     done = []
-    with holdfast.run("nightly", storage=address) as run:
+    with surehold.run("nightly", storage=address) as run:
         for page in range(run.state.get("done", 0), pages):
             if page == fail_at:
                 raise error("broken")
@@ -71,7 +71,7 @@ def fail(address: str, text: str, hooks: HookManager | None = None) -> None:
     with (
         CheckpointManager(address, hook_manager=hooks) as manager,
         pytest.raises(OSError),
-        holdfast.run("nightly", storage=manager),
+        surehold.run("nightly", storage=manager),
     ):
         raise OSError(text)
 
@@ -121,7 +121,7 @@ def test_what_a_run_failed_with_is_encrypted_with_its_state(address: str, tmp_pa
     with (
         CheckpointManager(address, **keys) as manager,
         pytest.raises(OSError),
-        holdfast.run("nightly", storage=manager),
+        surehold.run("nightly", storage=manager),
     ):
         raise OSError("an unusual sentence")
     assert failures(address, **keys) == ["OSError: an unusual sentence"]
@@ -134,7 +134,7 @@ def test_an_error_that_cannot_be_told_is_raised_all_the_same(address: str) -> No
         def __str__(self) -> str:
             raise RuntimeError("no words")
 
-    with pytest.raises(Mute), holdfast.run("nightly", storage=address):
+    with pytest.raises(Mute), surehold.run("nightly", storage=address):
         raise Mute
     assert failures(address) == ["Mute"]
 
@@ -151,7 +151,7 @@ def test_ctrl_c_leaves_an_interrupted_checkpoint(address: str) -> None:
 
 def test_a_completed_run_says_so_and_gives_its_final_state(address: str) -> None:
     assert work(address, 3) == [0, 1, 2]
-    with holdfast.run("nightly", storage=address) as run:
+    with surehold.run("nightly", storage=address) as run:
         assert run.completed
         assert (run.state, run.step) == ({"done": 3}, 3)
         with pytest.raises(UsageError, match="completed"):
@@ -162,18 +162,18 @@ def test_a_completed_run_says_so_and_gives_its_final_state(address: str) -> None
 
 
 def test_the_state_is_plain_and_may_be_changed_in_place(address: str) -> None:
-    with holdfast.run("nightly", storage=address) as run:
+    with surehold.run("nightly", storage=address) as run:
         run.state["log"] = []
         for number in range(5):
             run.state["log"].append({"n": number})
             run.checkpoint()
             run.state["log"][0]["last"] = number
-    with holdfast.run("nightly", storage=address) as run:
+    with surehold.run("nightly", storage=address) as run:
         assert run.state["log"] == [{"n": 0, "last": 4}, *({"n": n} for n in range(1, 5))]
 
 
 def test_triggers_decide_which_steps_are_saved(address: str) -> None:
-    with holdfast.run("nightly", storage=address, checkpoint_frequency=3) as run:
+    with surehold.run("nightly", storage=address, checkpoint_frequency=3) as run:
         saved = [run.checkpoint(n=n) is not None for n in range(7)]
     assert saved == [False, False, True, False, False, True, False]
     with CheckpointManager(address) as manager:
@@ -181,22 +181,22 @@ def test_triggers_decide_which_steps_are_saved(address: str) -> None:
 
 
 async def test_it_works_with_async_with(address: str) -> None:
-    async with holdfast.run("nightly", storage=address) as run:
+    async with surehold.run("nightly", storage=address) as run:
         run.checkpoint(n=1)
-    async with holdfast.run("nightly", storage=address) as run:
+    async with surehold.run("nightly", storage=address) as run:
         assert run.completed
         assert run.state == {"n": 1}
 
 
 def test_a_run_in_use_is_refused_and_free_afterwards(address: str) -> None:
-    with holdfast.run("nightly", storage=address) as run:
+    with surehold.run("nightly", storage=address) as run:
         run.checkpoint(n=1)
-        with pytest.raises(LeaseHeldError) as caught, holdfast.run("nightly", storage=address):
+        with pytest.raises(LeaseHeldError) as caught, surehold.run("nightly", storage=address):
             pass
         assert caught.value.owner.pid == os.getpid()
         assert "is open in this process already" in caught.value.message
         assert "stop that process" not in caught.value.hint
-    with holdfast.run("nightly", storage=address) as run:
+    with surehold.run("nightly", storage=address) as run:
         assert run.attempt == 2
 
 
@@ -205,13 +205,13 @@ def test_a_process_that_lost_its_lease_can_append_nothing_more(tmp_path: Path) -
     other = CheckpointManager(f"sqlite:///{tmp_path}/a.db")
     with (
         pytest.raises(ConflictError),
-        holdfast.run("r", storage=manager, lease_seconds=0.05) as run,
+        surehold.run("r", storage=manager, lease_seconds=0.05) as run,
     ):
         run.checkpoint(n=1)
         assert run._run is not None
         run._run._lease._stop.set()  # as if the process had been stopped
         time.sleep(0.1)
-        with holdfast.run("r", storage=other) as second:
+        with surehold.run("r", storage=other) as second:
             assert second.state == {"n": 1}
             run.checkpoint(n=2)
     assert other.resume_from_latest("r")["n"] == 1
@@ -220,22 +220,22 @@ def test_a_process_that_lost_its_lease_can_append_nothing_more(tmp_path: Path) -
 
 
 def test_mistakes_are_told_before_anything_is_written(tmp_path: Path) -> None:
-    run = holdfast.run("r", storage=MemoryStorage())
+    run = surehold.run("r", storage=MemoryStorage())
     with pytest.raises(UsageError, match="not open"):
         run.checkpoint(n=1)
     with pytest.raises(UsageError, match="empty"):
-        holdfast.run("", storage="memory://")
+        surehold.run("", storage="memory://")
     with pytest.raises(UsageError, match="frequency"):
-        holdfast.run("r", storage="memory://", checkpoint_frequency=0)
+        surehold.run("r", storage="memory://", checkpoint_frequency=0)
     manager = CheckpointManager(MemoryStorage())
     manager.save_checkpoint(AgentState(agent_id="a", run_id="agents"))
-    with pytest.raises(UsageError, match="agent"), holdfast.run("agents", storage=manager):
+    with pytest.raises(UsageError, match="agent"), surehold.run("agents", storage=manager):
         pass
-    with holdfast.run("other", storage=manager) as run:
+    with surehold.run("other", storage=manager) as run:
         assert not run.resumed
     with pytest.raises(UsageError, match="name is 5"):
-        holdfast.run("r", storage="memory://", name=5)  # type: ignore[arg-type]
-    with holdfast.run("wrong", storage=manager) as run:
+        surehold.run("r", storage="memory://", name=5)  # type: ignore[arg-type]
+    with surehold.run("wrong", storage=manager) as run:
         with pytest.raises(UsageError, match=r"run.state is \[1\]"):
             run.state = [1]  # type: ignore[assignment]
         with pytest.raises(UsageError, match="node is 5"):
@@ -261,7 +261,7 @@ def newest_of(
 
 
 def test_values_that_cannot_be_stored_are_taken_back(address: str) -> None:
-    with holdfast.run("r", storage=address) as run:
+    with surehold.run("r", storage=address) as run:
         run.checkpoint(a=1, gone=0)
         del run.state["gone"]
         for name in ("a", "gone", "new"):
@@ -272,19 +272,19 @@ def test_values_that_cannot_be_stored_are_taken_back(address: str) -> None:
             run.checkpoint(metadata={"to": Connection()}, a=9)
         assert (run.state, run.step) == ({"a": 1}, 1)
         run.checkpoint(a=2)
-    with holdfast.run("r", storage=address) as again:
+    with surehold.run("r", storage=address) as again:
         assert (again.state, again.step, again.completed) == ({"a": 2}, 2, True)
 
 
 def test_a_state_that_cannot_be_stored_fails_the_run_with_the_last_good_one(address: str) -> None:
     with CheckpointManager(address) as manager:
-        with pytest.raises(EncodeError), holdfast.run("r", storage=manager) as run:
+        with pytest.raises(EncodeError), surehold.run("r", storage=manager) as run:
             run.checkpoint(a=1)
             run.checkpoint(a=2, c=Connection())
         status, step, state, error = newest_of(manager)
         assert (status, step, state) == ("failed", 1, {"a": 1})
         assert error.startswith("EncodeError: c: ") and "Connection" in error
-        with holdfast.run("r", storage=manager) as run:
+        with surehold.run("r", storage=manager) as run:
             assert run.state == {"a": 1}
             run.checkpoint(a=2)
         assert newest_of(manager) == ("completed", 2, {"a": 2}, "")
@@ -292,7 +292,7 @@ def test_a_state_that_cannot_be_stored_fails_the_run_with_the_last_good_one(addr
 
 def test_a_first_checkpoint_that_cannot_be_stored_leaves_a_failed_run(address: str) -> None:
     with CheckpointManager(address) as manager:
-        with pytest.raises(EncodeError), holdfast.run("r", storage=manager) as run:
+        with pytest.raises(EncodeError), surehold.run("r", storage=manager) as run:
             run.checkpoint(c=Connection())
         status, step, state, error = newest_of(manager)
         assert (status, step, state) == ("failed", 0, {}) and "Connection" in error
@@ -302,7 +302,7 @@ def test_what_stands_in_the_state_and_cannot_be_stored_hides_no_exception(addres
     with CheckpointManager(address) as manager:
         with (
             pytest.raises(ValueError, match="broken"),
-            holdfast.run("r", storage=manager, checkpoint_frequency=3) as run,
+            surehold.run("r", storage=manager, checkpoint_frequency=3) as run,
         ):
             for step in range(1, 4):
                 run.checkpoint(a=step)
@@ -327,7 +327,7 @@ def test_an_item_that_was_broken_off_begins_with_the_state_it_began_with(
 ) -> None:
     """As after a kill: what it changed before the exception is not done twice."""
     for attempt in (1, 2):
-        with suppress(BaseException), holdfast.run("r", storage=address, every=every) as run:
+        with suppress(BaseException), surehold.run("r", storage=address, every=every) as run:
             for item in run.each(range(8)):
                 run.state["total"] = run.state.get("total", 0) + item
                 run.state.setdefault("seen", []).append(item)
@@ -350,7 +350,7 @@ def test_a_step_that_could_not_be_saved_has_ended(
             return append(batches)
 
         monkeypatch.setattr(manager.storage, "append", append_if_there_is_room)
-        with pytest.raises(StorageFullError), holdfast.run("r", storage=manager) as run:
+        with pytest.raises(StorageFullError), surehold.run("r", storage=manager) as run:
             for step in range(1, 4):
                 run.checkpoint(a=step)
         assert newest_of(manager)[:3] == ("failed", 2, {"a": 2})
@@ -359,7 +359,7 @@ def test_a_step_that_could_not_be_saved_has_ended(
 @pytest.mark.parametrize("every", [1, 3])
 def test_a_step_that_was_broken_off_keeps_nothing_that_it_changed(address: str, every: int) -> None:
     for attempt in (1, 2):
-        with suppress(ValueError), holdfast.run("r", storage=address, every=every) as run:
+        with suppress(ValueError), surehold.run("r", storage=address, every=every) as run:
             for item in range(run.state.get("done", 0), 8):
                 run.state["total"] = run.state.get("total", 0) + item
                 if item == 4 and attempt == 1:
@@ -370,7 +370,7 @@ def test_a_step_that_was_broken_off_keeps_nothing_that_it_changed(address: str, 
 
 def test_a_final_state_that_cannot_be_stored_fails_the_run(address: str) -> None:
     with CheckpointManager(address) as manager:
-        with pytest.raises(EncodeError), holdfast.run("r", storage=manager) as run:
+        with pytest.raises(EncodeError), surehold.run("r", storage=manager) as run:
             run.checkpoint(a=1)
             run.state["c"] = Connection()
         status, step, state, error = newest_of(manager)
@@ -378,9 +378,9 @@ def test_a_final_state_that_cannot_be_stored_fails_the_run(address: str) -> None
 
 
 CHILD = """
-    import signal, sys, holdfast
+    import signal, sys, surehold
     address, counts = sys.argv[1], open(sys.argv[2], "a", buffering=1)
-    with holdfast.run("nightly", storage=address) as run:
+    with surehold.run("nightly", storage=address) as run:
         for page in range(run.state.get("done", 0), 200):
             if page == int(sys.argv[3]):
                 signal.pause()

@@ -13,8 +13,8 @@ from tests.fake_objects import FakeObjects
 from tests.runtime.fleets import manager as boss
 from tests.runtime.fleets import team
 
-import holdfast
-from holdfast import (
+import surehold
+from surehold import (
     Agent,
     AutonomousConfig,
     BaseAutonomousAgent,
@@ -37,12 +37,12 @@ from holdfast import (
     tool,
     workflow,
 )
-from holdfast.cli.app import main
-from holdfast.core.policy import Redactor, make_rules, redact_text
-from holdfast.core.values import decode, encode
-from holdfast.errors import HoldfastError, Interrupted, ShapeError, UsageError, VetoError
-from holdfast.storage.base import RunQuery
-from holdfast.testing.scripted import ScriptedModel
+from surehold.cli.app import main
+from surehold.core.policy import Redactor, make_rules, redact_text
+from surehold.core.values import decode, encode
+from surehold.errors import Interrupted, ShapeError, SureholdError, UsageError, VetoError
+from surehold.storage.base import RunQuery
+from surehold.testing.scripted import ScriptedModel
 
 SHAPED = "sk-proj-" + "A1b2C3d4E5f6G7h8I9j0" * 2
 """Found by what it looks like."""
@@ -90,7 +90,7 @@ def in_graph(url: str, node: Node, **answers: Any) -> None:
         graph.add_edge("n", "end")
         graph.set_entry_point("n")
         graph.set_exit_point("end")
-        with suppress(Interrupted, HoldfastError):
+        with suppress(Interrupted, SureholdError):
             await graph.execute(State.new({"in": 1}, run_id="r"))
             if answers:
                 await graph.resume("r", **answers)
@@ -173,8 +173,8 @@ def answer(url: str) -> None:
 
     in_graph(url, asks)
     with CheckpointManager(url, hook_manager=hooks()) as manager:
-        [waiting] = holdfast.pending("r", storage=manager)
-        holdfast.answer("r", waiting.id, SECRETS, storage=manager)
+        [waiting] = surehold.pending("r", storage=manager)
+        surehold.answer("r", waiting.id, SECRETS, storage=manager)
 
 
 def agent(url: str) -> None:
@@ -200,7 +200,7 @@ def agent(url: str) -> None:
 def own_loop(url: str) -> None:
     with (
         CheckpointManager(url, hook_manager=hooks()) as manager,
-        holdfast.run("r", storage=manager) as run,
+        surehold.run("r", storage=manager) as run,
     ):
         for _ in run.each([1, 2]):
             run.effect("login", lambda: SECRETS)
@@ -233,7 +233,7 @@ def langgraph(url: str) -> None:
     from langgraph.graph import END, START
     from langgraph.graph import StateGraph as TheirGraph
 
-    from holdfast.integrations.langgraph import HoldfastSaver
+    from surehold.integrations.langgraph import SureholdSaver
 
     class Channels(TypedDict):
         text: str
@@ -243,7 +243,7 @@ def langgraph(url: str) -> None:
     builder.add_node("n", lambda state: {"text": SHAPED, "password": NAMED})
     builder.add_edge(START, "n")
     builder.add_edge("n", END)
-    saver = HoldfastSaver(CheckpointManager(url, hook_manager=hooks()))
+    saver = SureholdSaver(CheckpointManager(url, hook_manager=hooks()))
     config: Any = {"configurable": {"thread_id": "t"}}
     builder.compile(checkpointer=saver).invoke({"text": "x", "password": NAMED}, config)
     saver.close()
@@ -322,7 +322,7 @@ def queued_workflow(url: str) -> None:
 
 def group(url: str) -> None:
     with CheckpointManager(url, hook_manager=hooks()) as manager:
-        crew = holdfast.group("crew", ["a", "b"], storage=manager)
+        crew = surehold.group("crew", ["a", "b"], storage=manager)
         states = [State.new(SECRETS, run_id=run_id) for run_id in "ab"]
         crew.pin(crew.checkpoint(states).id)
         crew.fork("other")
@@ -395,14 +395,14 @@ def test_the_log_of_events_holds_no_secret(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def fails(state: State) -> None:
-        holdfast.emit("model.text", text=f"the key is {SHAPED}")
+        surehold.emit("model.text", text=f"the key is {SHAPED}")
         raise ConnectionError(f"401 for {SHAPED}")
 
     graph = StateGraph(GraphConfig(name="g", observer="log"), storage=f"file:{tmp_path / 'runs'}")
     graph.add_node("n", fails)
     graph.set_entry_point("n")
     graph.set_exit_point("n")
-    with caplog.at_level("DEBUG", "holdfast"), suppress(HoldfastError):
+    with caplog.at_level("DEBUG", "surehold"), suppress(SureholdError):
         graph.run_sync({}, run_id="r")
     assert "run.failed" in caplog.text and "model.text" in caplog.text
     assert SHAPED not in caplog.text
@@ -428,8 +428,8 @@ def test_a_killed_workflow_continues_with_the_arguments_that_it_is_given_again(
     with CheckpointManager(url, hook_manager=hooks()) as manager:
         with suppress(KeyboardInterrupt):
             notes.run(SECRETS, run_id="r", storage=manager)
-        for one in holdfast.pending("r", storage=manager):
-            holdfast.answer("r", one.id, repeat=True, storage=manager)
+        for one in surehold.pending("r", storage=manager):
+            surehold.answer("r", one.id, repeat=True, storage=manager)
         with pytest.raises(UsageError, match="other arguments"):
             notes.run({"password": 1}, run_id="r", storage=manager)
         with pytest.raises(ShapeError):
@@ -449,7 +449,7 @@ async def test_an_agent_continues_a_task_that_has_a_secret(tmp_path: Path) -> No
     for script in (fails, ["done"]):
         model = ScriptedModel(script)
         async with Agent("a", storage=url, model=model, hook_manager=hooks()) as agent:
-            with suppress(ConnectionError, HoldfastError):
+            with suppress(ConnectionError, SureholdError):
                 await agent.run(f"log in with {SHAPED}")
     with CheckpointManager(url) as manager:
         assert [run.status for run in manager.storage.runs(RunQuery())] == ["completed"]
@@ -460,10 +460,10 @@ def test_an_exported_run_holds_no_secret(tmp_path: Path) -> None:
     url = f"file:///{tmp_path / 'store'}"
     in_graph(url, outcome)
     with CheckpointManager(url) as manager:
-        manager.export_run("r", tmp_path / "run.holdfast")
+        manager.export_run("r", tmp_path / "run.surehold")
         other = f"file:///{tmp_path / 'other'}"
         with CheckpointManager(other) as target:
-            target.import_run(tmp_path / "run.holdfast")
+            target.import_run(tmp_path / "run.surehold")
     assert_clean(other, tmp_path)
 
 
@@ -477,7 +477,7 @@ def test_a_call_whose_key_is_a_secret_is_not_repeated(tmp_path: Path) -> None:
     def attempt(then: str) -> None:
         with (
             CheckpointManager(f"sqlite:///{tmp_path / 'db'}", hook_manager=hooks()) as manager,
-            holdfast.run("r", storage=manager) as run,
+            surehold.run("r", storage=manager) as run,
         ):
             run.effect("charge", charge, "5", key=SHAPED)
             run.effect("charge", charge, "6", key=SHAPED[::-1])
@@ -532,7 +532,7 @@ def test_an_answer_by_address_is_redacted_if_the_settings_say_so(
     door: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = f"sqlite:///{tmp_path}/runs.db"
-    (tmp_path / "holdfast.toml").write_text(f'storage = "{url}"\nredact = true\n')
+    (tmp_path / "surehold.toml").write_text(f'storage = "{url}"\nredact = true\n')
     monkeypatch.chdir(tmp_path)
 
     async def asks(state: State) -> dict[str, Any]:
@@ -544,10 +544,10 @@ def test_an_answer_by_address_is_redacted_if_the_settings_say_so(
     graph.set_entry_point("asks")
     graph.set_exit_point("asks")
     assert graph.run_sync({}, run_id="r").status == "waiting"
-    (waiting,) = holdfast.pending("r")
+    (waiting,) = surehold.pending("r")
     if door == "python":
-        holdfast.answer("r", waiting.id, f"it is {SHAPED}")
+        surehold.answer("r", waiting.id, f"it is {SHAPED}")
     else:
         assert main(["answer", "r", f"it is {SHAPED}"]) == 0
-    assert holdfast.pending("r") == []
+    assert surehold.pending("r") == []
     assert_clean(url, tmp_path)

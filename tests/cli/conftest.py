@@ -12,17 +12,17 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-import holdfast
-from holdfast import CheckpointManager
-from holdfast.cli.app import main
-from holdfast.cli.commands.start.demo import make_runs
-from holdfast.cli.commands.start.schema import make_schemas
-from holdfast.cli.framework.terminal import Terminal
+import surehold
+from surehold import CheckpointManager
+from surehold.cli.app import main
+from surehold.cli.commands.start.demo import make_runs
+from surehold.cli.commands.start.schema import make_schemas
+from surehold.cli.framework.terminal import Terminal
 
 
 @cache
 def validator(document: str) -> Any:
-    """Checks documents of a type; its schema is checked by the tests of `holdfast schema`."""
+    """Checks documents of a type; its schema is checked by the tests of `surehold schema`."""
     import jsonschema  # proofs, which check no documents, have it not
 
     return jsonschema.Draft202012Validator(make_schemas()[document])
@@ -68,7 +68,7 @@ def call(
     return Result(code, out.getvalue(), err.getvalue())
 
 
-Holdfast = Callable[..., Result]
+Surehold = Callable[..., Result]
 
 
 @pytest.fixture(scope="session")
@@ -76,7 +76,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A database with runs of every kind. Tests get a copy of it."""
     path = tmp_path_factory.mktemp("demo") / "runs.db"
     with CheckpointManager(f"sqlite:///{path}?compress=false") as manager:
-        with holdfast.run("crawl", storage=manager) as run:
+        with surehold.run("crawl", storage=manager) as run:
             for page in range(1, 6):
                 run.checkpoint(node="read", pages=page, last=f"page-{page}")
         make_runs(manager)
@@ -92,7 +92,7 @@ def database(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 
 
 @pytest.fixture
-def on(database: Path) -> Holdfast:
+def on(database: Path) -> Surehold:
     """Calls the command on the copy."""
 
     def run(*words: str, **options: Any) -> Result:

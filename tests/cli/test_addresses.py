@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast import CheckpointManager, State
-from holdfast.cli.addresses import Finder, Parsed, parse, split_path
-from holdfast.errors import NotFoundError, UsageError
+from surehold import CheckpointManager, State
+from surehold.cli.addresses import Finder, Parsed, parse, split_path
+from surehold.errors import NotFoundError, UsageError
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_a_tag_and_an_id_name_a_checkpoint(manager: CheckpointManager, finder: F
 def test_what_is_not_there_is_not_found(finder: Finder, text: str) -> None:
     with pytest.raises(NotFoundError) as caught:
         finder.checkpoint(text)
-    assert "holdfast" in caught.value.hint
+    assert "surehold" in caught.value.hint
 
 
 @pytest.mark.parametrize("text", ["", "@2", "~", "~2", "@2~1"])
@@ -115,7 +115,7 @@ def test_of_several_runs_of_a_name_it_is_told_once_which_was_taken(
     assert finder.run("job@2").run_id == finder.checkpoint("job").run_id == "job-b2"
     assert told == [
         "using job-b2, the newest of 2 runs named 'job'"
-        " (holdfast runs job lists them; an id names one)"
+        " (surehold runs job lists them; an id names one)"
     ]
 
 

@@ -10,13 +10,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.cli.conftest import Holdfast, call
+from tests.cli.conftest import Surehold, call
 
-from holdfast import errors
-from holdfast.cli.app import COMMANDS, help_text, load
-from holdfast.cli.framework import exits
-from holdfast.cli.framework.base import Command
-from holdfast.cli.framework.exits import code_of
+from surehold import errors
+from surehold.cli.app import COMMANDS, help_text, load
+from surehold.cli.framework import exits
+from surehold.cli.framework.base import Command
+from surehold.cli.framework.exits import code_of
 
 
 def test_help_fits_a_screen_and_starts_with_what_people_need_first() -> None:
@@ -45,7 +45,7 @@ def test_no_command_is_a_wrong_command_line() -> None:
 def test_every_command_has_help_that_tells_its_options(name: str) -> None:
     result = call(name, "--help")
     assert result.code == 0
-    assert result.out.startswith(f"Usage: holdfast {name} [OPTIONS]")
+    assert result.out.startswith(f"Usage: surehold {name} [OPTIONS]")
     assert "--storage URL" in result.out and "--jsonl" in result.out
     assert max(map(len, result.out.splitlines())) <= 80
     command = load(name)
@@ -85,14 +85,14 @@ def test_options_may_stand_before_or_after_the_command(database: Path) -> None:
     assert told == call("runs", f"--storage={url}", "--json").out
 
 
-def test_json_and_jsonl_together_are_refused(on: Holdfast) -> None:
+def test_json_and_jsonl_together_are_refused(on: Surehold) -> None:
     assert on("runs", "--json", "--jsonl").code == exits.USAGE
 
 
 @pytest.mark.parametrize(
     "words", [["log", "--nope"], ["log", "a", "b"], ["log", "-n", "x"], ["log", "-n", "0"], ["cat"]]
 )
-def test_a_wrong_command_line_points_to_help(on: Holdfast, words: list[str]) -> None:
+def test_a_wrong_command_line_points_to_help(on: Surehold, words: list[str]) -> None:
     result = on(*words)
     assert result.code == exits.USAGE
     assert result.out == ""
@@ -101,15 +101,15 @@ def test_a_wrong_command_line_points_to_help(on: Holdfast, words: list[str]) -> 
 
 def test_python_dash_m_and_version() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "holdfast", "--version"], capture_output=True, text=True, check=True
+        [sys.executable, "-m", "surehold", "--version"], capture_output=True, text=True, check=True
     )
-    assert re.fullmatch(r"holdfast \d+\.\d+\.\d+\S*\n", done.stdout)
+    assert re.fullmatch(r"surehold \d+\.\d+\.\d+\S*\n", done.stdout)
 
 
 def test_whoever_reads_may_stop_reading(database: Path) -> None:
     with subprocess.Popen(
-        [sys.executable, "-m", "holdfast", "runs", "--jsonl"],
-        env=os.environ | {"HOLDFAST_STORAGE": f"sqlite:///{database}"},
+        [sys.executable, "-m", "surehold", "runs", "--jsonl"],
+        env=os.environ | {"SUREHOLD_STORAGE": f"sqlite:///{database}"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -121,9 +121,9 @@ def test_whoever_reads_may_stop_reading(database: Path) -> None:
 
 
 def test_a_terminal_that_knows_only_ascii_is_no_error(database: Path) -> None:
-    environ = {"HOLDFAST_STORAGE": f"sqlite:///{database}", "PYTHONIOENCODING": "ascii"}
+    environ = {"SUREHOLD_STORAGE": f"sqlite:///{database}", "PYTHONIOENCODING": "ascii"}
     done = subprocess.run(
-        [sys.executable, "-m", "holdfast", "tree"],
+        [sys.executable, "-m", "surehold", "tree"],
         env=os.environ | environ,
         capture_output=True,
         text=True,
@@ -133,15 +133,15 @@ def test_a_terminal_that_knows_only_ascii_is_no_error(database: Path) -> None:
 
 
 def test_a_defect_is_told_without_a_traceback_unless_asked(
-    on: Holdfast, monkeypatch: pytest.MonkeyPatch
+    on: Surehold, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> None:
         raise ZeroDivisionError("a defect")
 
-    monkeypatch.setattr("holdfast.cli.commands.see.runs._table", broken)
+    monkeypatch.setattr("surehold.cli.commands.see.runs._table", broken)
     result = on("runs")
     assert result.code == exits.FAILED
-    assert result.err.startswith("holdfast: ZeroDivisionError: a defect (")
+    assert result.err.startswith("surehold: ZeroDivisionError: a defect (")
     assert "Traceback" not in result.err
     assert "Traceback" in on("runs", "--debug").err
 
@@ -180,4 +180,4 @@ def test_an_unknown_command_is_told_to_programs_too() -> None:
     told = json.loads(result.err)
     assert result.code == told["code"] == exits.USAGE
     assert told["message"] == "there is no command 'run'"
-    assert "did you mean" in told["hint"] and "holdfast --help" in told["hint"]
+    assert "did you mean" in told["hint"] and "surehold --help" in told["hint"]

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.storage.base import Storage
-from holdfast.storage.files.storage import FilesystemStorage
-from holdfast.testing import StorageContract
-from holdfast.testing.contract.appending import AppendPromises
-from holdfast.testing.contract.deleting import DeletePromises
-from holdfast.testing.contract.repairing import RepairPromises
+from surehold.storage.base import Storage
+from surehold.storage.files.storage import FilesystemStorage
+from surehold.testing import StorageContract
+from surehold.testing.contract.appending import AppendPromises
+from surehold.testing.contract.deleting import DeletePromises
+from surehold.testing.contract.repairing import RepairPromises
 
 
 class TestPlainFiles(StorageContract):

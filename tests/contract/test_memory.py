@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.storage.base import Storage
-from holdfast.storage.memory.storage import MemoryStorage
-from holdfast.testing import StorageContract
+from surehold.storage.base import Storage
+from surehold.storage.memory.storage import MemoryStorage
+from surehold.testing import StorageContract
 
 
 class TestMemory(StorageContract):

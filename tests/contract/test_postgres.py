@@ -6,9 +6,9 @@ from pathlib import Path
 import psycopg
 from tests.servers import postgres
 
-from holdfast.storage.base import Storage
-from holdfast.storage.postgres import PostgresStorage
-from holdfast.testing import StorageContract
+from surehold.storage.base import Storage
+from surehold.storage.postgres import PostgresStorage
+from surehold.testing import StorageContract
 
 
 def schema_of(directory: Path) -> str:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from tests.servers import Redis, RedisCluster, valkey
 
-from holdfast.storage.base import Storage
-from holdfast.storage.redis import RedisStorage
-from holdfast.testing import StorageContract
+from surehold.storage.base import Storage
+from surehold.storage.redis import RedisStorage
+from surehold.testing import StorageContract
 
 
 class TestValkey(StorageContract):

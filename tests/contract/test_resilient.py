@@ -2,12 +2,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.storage.base import Storage
-from holdfast.storage.files.storage import FilesystemStorage
-from holdfast.storage.memory.storage import MemoryStorage
-from holdfast.storage.replicated.storage import ResilientStorage
-from holdfast.storage.sqlite.storage import SQLiteStorage
-from holdfast.testing import StorageContract
+from surehold.storage.base import Storage
+from surehold.storage.files.storage import FilesystemStorage
+from surehold.storage.memory.storage import MemoryStorage
+from surehold.storage.replicated.storage import ResilientStorage
+from surehold.storage.sqlite.storage import SQLiteStorage
+from surehold.testing import StorageContract
 
 
 class TestSQLiteWithFiles(StorageContract):

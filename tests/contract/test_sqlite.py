@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.storage.base import Storage
-from holdfast.storage.sqlite.storage import SQLiteStorage
-from holdfast.testing import StorageContract
+from surehold.storage.base import Storage
+from surehold.storage.sqlite.storage import SQLiteStorage
+from surehold.testing import StorageContract
 
 
 class TestSQLite(StorageContract):

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from tests.shelf import Shelf
 
-from holdfast.storage.base import Storage
-from holdfast.storage.memory import StateStoreStorage
-from holdfast.testing import StorageContract
+from surehold.storage.base import Storage
+from surehold.storage.memory import StateStoreStorage
+from surehold.testing import StorageContract
 
 
 class TestStateStore(StorageContract):

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.core.state.state import State
-from holdfast.core.values.codec import encode, take_in
-from holdfast.core.values.patch import changes, whole
+from surehold.core.state.state import State
+from surehold.core.values.codec import encode, take_in
+from surehold.core.values.patch import changes, whole
 
 pytestmark = pytest.mark.figures
 

@@ -22,16 +22,16 @@ from typing import Any
 from tests.crash.graph_victim import Killer, World
 from tests.crash.media import open_medium, options_of
 
-import holdfast
-from holdfast import CheckpointManager, StateManager
-from holdfast.runtime.agent.agent import BaseAutonomousAgent
-from holdfast.runtime.agent.config import AutonomousConfig
-from holdfast.runtime.agent.result import AgentResult
-from holdfast.runtime.models.model import Message, Reply, ToolCall
-from holdfast.runtime.tools.definition import tool
-from holdfast.runtime.watch.drift import DriftWatch
-from holdfast.storage.base import RunQuery
-from holdfast.testing.scripted import ScriptedModel
+import surehold
+from surehold import CheckpointManager, StateManager
+from surehold.runtime.agent.agent import BaseAutonomousAgent
+from surehold.runtime.agent.config import AutonomousConfig
+from surehold.runtime.agent.result import AgentResult
+from surehold.runtime.models.model import Message, Reply, ToolCall
+from surehold.runtime.tools.definition import tool
+from surehold.runtime.watch.drift import DriftWatch
+from surehold.storage.base import RunQuery
+from surehold.testing.scripted import ScriptedModel
 
 CYCLES = 12
 FAMILY = "--family"
@@ -120,7 +120,7 @@ class Victim:
         happened = f"charge {cycle}" in self.world.lines()
         said: dict[str, Any] = {"outcome": f"charge {cycle}"} if happened else {"repeat": True}
         with CheckpointManager(self.storage, **options_of(self.medium)) as outside:
-            holdfast.resolve(waiting.run_id, waiting.id, storage=outside, **said)
+            surehold.resolve(waiting.run_id, waiting.id, storage=outside, **said)
 
     async def run(self) -> dict[str, Any]:
         while True:
@@ -216,7 +216,7 @@ class Asking(Victim):
 
         @tool(read_only=True)
         async def ask_person() -> str:
-            said: str = await holdfast.interrupt("what now?", schema=str)
+            said: str = await surehold.interrupt("what now?", schema=str)
             self.world.note("told", said)
             return said
 
@@ -241,7 +241,7 @@ class Asking(Victim):
             happened = "charge 1" in self.world.lines()
             said: dict[str, Any] = {"outcome": "charge 1"} if happened else {"repeat": True}
             with CheckpointManager(self.storage, **options_of(self.medium)) as outside:
-                holdfast.resolve(waiting.run_id, waiting.id, storage=outside, **said)
+                surehold.resolve(waiting.run_id, waiting.id, storage=outside, **said)
             return {}
         self.world.note("answered", waiting.id)
         count = sum(line.startswith("answered") for line in self.world.lines())

@@ -19,9 +19,9 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-import holdfast
-from holdfast import Agent, Reply, RetryPolicy, State, StateGraph, ToolCall
-from holdfast.testing.scripted import ScriptedModel
+import surehold
+from surehold import Agent, Reply, RetryPolicy, State, StateGraph, ToolCall
+from surehold.testing.scripted import ScriptedModel
 
 POLICY = RetryPolicy(retries=2, backoff=0.005)
 FAILURES = 2
@@ -49,10 +49,10 @@ def execute(base: Path, run_id: str, door: str) -> None:
         return key if paid.exists() and key in paid.read_text().split() else None
 
     if door == "step":
-        paying = holdfast.step(probe=probe)(pay)
-        fetching = holdfast.step(policy=POLICY, in_doubt="retry")(fetch)
+        paying = surehold.step(probe=probe)(pay)
+        fetching = surehold.step(policy=POLICY, in_doubt="retry")(fetch)
 
-        @holdfast.workflow
+        @surehold.workflow
         def job() -> Any:
             paying()  # type: ignore[call-arg]
             return fetching()  # type: ignore[call-arg]
@@ -61,7 +61,7 @@ def execute(base: Path, run_id: str, door: str) -> None:
     elif door == "node":
 
         async def node(state: State) -> dict[str, Any]:
-            key = await holdfast.effect("pay", pay, probe=probe)
+            key = await surehold.effect("pay", pay, probe=probe)
             return {"text": fetch(key)}
 
         graph = StateGraph("job", storage=storage)
@@ -81,8 +81,8 @@ def execute(base: Path, run_id: str, door: str) -> None:
             return str(asked[-1]["content"])
 
         tools = [
-            holdfast.tool(idempotent=True)(pay),
-            holdfast.tool(idempotent=True, policy=POLICY)(fetch),
+            surehold.tool(idempotent=True)(pay),
+            surehold.tool(idempotent=True, policy=POLICY)(fetch),
         ]
         agent = Agent("job", tools=tools, model=ScriptedModel(script), storage=storage)
         assert asyncio.run(agent.run("Go", run_id=run_id)).answer == "there"

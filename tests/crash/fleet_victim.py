@@ -20,11 +20,11 @@ import msgspec
 from tests.crash.graph_victim import Killer, in_a_child
 from tests.runtime.fleets import TEAM, asked_for, ledger, rounds_done, worker
 
-from holdfast import open_storage
-from holdfast.runtime.fleet.fleet import Fleet
-from holdfast.runtime.fleet.settings import Limits
-from holdfast.runtime.models.model import Message
-from holdfast.testing.scripted import ScriptedModel
+from surehold import open_storage
+from surehold.runtime.fleet.fleet import Fleet
+from surehold.runtime.fleet.settings import Limits
+from surehold.runtime.models.model import Message
+from surehold.testing.scripted import ScriptedModel
 
 RUN = "victim"
 ROUNDS = 12

@@ -31,7 +31,7 @@ def _warm_up() -> None:
         with TemporaryDirectory() as directory:
             work_through(lambda *words: None, medium, directory, 0)
     for room in ("postgres", "redis"):
-        import_module(f"holdfast.storage.{room}.storage")
+        import_module(f"surehold.storage.{room}.storage")
     assert threading.active_count() == 1, threading.enumerate()
 
 

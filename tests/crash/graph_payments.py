@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast import (
+from surehold import (
     CheckpointConfig,
     CheckpointManager,
     GraphConfig,
@@ -28,9 +28,9 @@ from holdfast import (
     pending,
     resolve,
 )
-from holdfast.core.records import decompress
-from holdfast.errors import ConflictError, Interrupted
-from holdfast.storage.base import Batch
+from surehold.core.records import decompress
+from surehold.errors import ConflictError, Interrupted
+from surehold.storage.base import Batch
 
 POINTS = ("intent-", "intent+", "call-", "call+", "outcome-", "outcome+")
 

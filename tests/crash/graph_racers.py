@@ -17,8 +17,8 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from holdfast import CheckpointConfig, GraphConfig, State, StateGraph, effect
-from holdfast.errors import LeaseHeldError
+from surehold import CheckpointConfig, GraphConfig, State, StateGraph, effect
+from surehold.errors import LeaseHeldError
 
 RUN = "contested"
 

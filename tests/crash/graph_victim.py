@@ -20,7 +20,7 @@ from typing import Any
 
 from tests.crash.media import open_medium, options_of
 
-from holdfast import (
+from surehold import (
     ChainNode,
     CheckpointConfig,
     GraphConfig,
@@ -30,9 +30,9 @@ from holdfast import (
     StateManager,
     effect,
 )
-from holdfast.errors import ConflictError
-from holdfast.runtime.graph.progress import read_progress
-from holdfast.storage.base import Batch
+from surehold.errors import ConflictError
+from surehold.runtime.graph.progress import read_progress
+from surehold.storage.base import Batch
 
 RUN = "victim"
 

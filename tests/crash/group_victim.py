@@ -10,8 +10,8 @@ from typing import Any
 
 from tests.crash.media import manager_on, open_medium
 
-import holdfast
-from holdfast import State
+import surehold
+from surehold import State
 
 __all__ = ["MEMBERS", "take_and_die"]
 
@@ -27,7 +27,7 @@ def take_and_die(
     """
     storage = open_medium(medium, Path(directory))
     manager = manager_on(storage, medium)
-    crew = holdfast.group("crew", MEMBERS, storage=manager)
+    crew = surehold.group("crew", MEMBERS, storage=manager)
     left = number
 
     def dying(call: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 from tests.crash.media import manager_on, open_medium, strays
 from tests.crash.workload import AGENT, KEPT, LAST, LOOP, Worker, message
 
-from holdfast import AgentState, CheckpointManager, CheckpointMetadata, State
+from surehold import AgentState, CheckpointManager, CheckpointMetadata, State
 
 __all__ = ["Told"]
 

@@ -16,18 +16,18 @@ import time
 import traceback
 from pathlib import Path
 
-import holdfast
+import surehold
 
 
 def execute(base: Path, steps: int) -> None:
     executed = os.open(base / "executed", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
-    @holdfast.step(in_doubt="retry")
+    @surehold.step(in_doubt="retry")
     def work(number: int, idempotency_key: str) -> int:
         os.write(executed, f"{number} {idempotency_key}\n".encode())
         return number
 
-    @holdfast.workflow
+    @surehold.workflow
     def long(steps: int) -> int:
         return sum(work(number) for number in range(steps))  # type: ignore[call-arg]
 

@@ -26,7 +26,7 @@ from tests.servers import (
     valkey_cluster,
 )
 
-from holdfast import CheckpointManager, FilesystemStorage, SQLiteStorage, Storage
+from surehold import CheckpointManager, FilesystemStorage, SQLiteStorage, Storage
 
 __all__ = [
     "DURABLE",
@@ -45,17 +45,17 @@ __all__ = [
     "times",
 ]
 
-FULL = os.environ.get("HOLDFAST_FULL") == "1"
+FULL = os.environ.get("SUREHOLD_FULL") == "1"
 """Whether the whole figures are wanted. Without it every proof runs in a short form."""
 
 T = TypeVar("T")
 U = TypeVar("U")
 
-_MOST = int(os.environ.get("HOLDFAST_MOST") or 0)
+_MOST = int(os.environ.get("SUREHOLD_MOST") or 0)
 
 
 def times(short: int, full: int, variable: str = "") -> int:
-    """How often something is tried; a variable of the environment, or HOLDFAST_MOST, may limit it.
+    """How often something is tried; a variable of the environment, or SUREHOLD_MOST, may limit it.
 
     `python -m proof` sets these variables.
     """
@@ -91,26 +91,26 @@ KEY = "6b" * 32
 
 
 def _postgres(path: Path) -> Storage:
-    from holdfast.storage.postgres import PostgresStorage
+    from surehold.storage.postgres import PostgresStorage
 
     return PostgresStorage(postgres().url, schema=_name_of(path), pool=2)
 
 
 def _redis(server: Redis | RedisCluster, path: Path) -> Storage:
-    from holdfast.storage.redis import RedisStorage
+    from surehold.storage.redis import RedisStorage
 
     return RedisStorage(server.url, prefix=_name_of(path), pool=2)
 
 
 def _objects(server: SeaweedFS | Azurite | FakeGoogle, address: str, path: Path) -> Storage:
-    from holdfast.storage.objects import ObjectStorage
+    from surehold.storage.objects import ObjectStorage
 
     os.environ.update(server.environment())
     return ObjectStorage(f"{address}/{_name_of(path)}")
 
 
 def _cosmos(path: Path) -> Storage:
-    from holdfast.storage.cosmos import CosmosStorage
+    from surehold.storage.cosmos import CosmosStorage
 
     server = cosmos()
     os.environ["AZURE_COSMOS_KEY"] = server.key

@@ -2,7 +2,7 @@
 
     python -m tests.crash.own_payments BASE PORT DOOR POLICY KILLS SEED
 
-DOOR is where the payments are made: ``loop`` (`holdfast.run`), ``async`` (the same, awaited) or
+DOOR is where the payments are made: ``loop`` (`surehold.run`), ``async`` (the same, awaited) or
 ``workflow``. Half of the kills come at a random moment of time, half at a random one of the
 moments around a call or a write. Prints one JSON object: kills, runs, and questions asked.
 """
@@ -23,11 +23,11 @@ from typing import Any
 
 from tests.crash.graph_payments import ask_server, die, person
 
-import holdfast
-from holdfast import CheckpointManager, open_storage
-from holdfast.checkpoint.effects import CallPolicy
-from holdfast.errors import ConflictError, Interrupted
-from holdfast.storage.base import Batch
+import surehold
+from surehold import CheckpointManager, open_storage
+from surehold.checkpoint.effects import CallPolicy
+from surehold.errors import ConflictError, Interrupted
+from surehold.storage.base import Batch
 
 PAYMENTS = 30
 
@@ -81,7 +81,7 @@ def pay_all(store: str, port: int, run_id: str, door: str, policy: Any, fuse: Fu
 
 def in_loop(manager: CheckpointManager, run_id: str, charge: Any, options: Any) -> str:
     try:
-        with holdfast.run(run_id, storage=manager) as run:
+        with surehold.run(run_id, storage=manager) as run:
             for number in run.each(range(PAYMENTS)):
                 receipt = run.effect("charge", charge, number, **options)
                 run.state.setdefault("receipts", []).append(receipt)
@@ -93,9 +93,9 @@ def in_loop(manager: CheckpointManager, run_id: str, charge: Any, options: Any) 
 
 async def in_async_loop(manager: CheckpointManager, run_id: str, charge: Any, options: Any) -> str:
     try:
-        async with holdfast.run(run_id, storage=manager, checkpoint_frequency=5) as run:
+        async with surehold.run(run_id, storage=manager, checkpoint_frequency=5) as run:
             async for number in run.each(range(PAYMENTS)):
-                receipt = await holdfast.effect("charge", charge, number, **options)
+                receipt = await surehold.effect("charge", charge, number, **options)
                 run.state.setdefault("receipts", []).append(receipt)
     except Interrupted:
         return run.status
@@ -104,10 +104,10 @@ async def in_async_loop(manager: CheckpointManager, run_id: str, charge: Any, op
 
 
 def in_workflow(manager: CheckpointManager, run_id: str, charge: Any, options: Any) -> str:
-    pay = holdfast.step(**options)(charge)
+    pay = surehold.step(**options)(charge)
     assert isinstance(pay.call_policy, CallPolicy)
 
-    @holdfast.workflow
+    @surehold.workflow
     def orders() -> list[str]:
         return [pay(number) for number in range(PAYMENTS)]  # type: ignore[call-arg]
 

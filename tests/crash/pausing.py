@@ -8,9 +8,9 @@ from pathlib import Path
 
 from tests.crash.media import manager_on, open_medium
 
-from holdfast import CheckpointManager, State
-from holdfast.checkpoint.leases import RunLease
-from holdfast.errors import ConflictError, LeaseHeldError, StorageUnavailableError
+from surehold import CheckpointManager, State
+from surehold.checkpoint.leases import RunLease
+from surehold.errors import ConflictError, LeaseHeldError, StorageUnavailableError
 
 __all__ = ["RUN", "hold", "take_over"]
 

@@ -72,7 +72,7 @@ class Disk:
 
 def _never_sync() -> None:
     """What a storage that forgets to sync would do, for the control."""
-    from holdfast.storage.sqlite import connections as sqlite_pool
+    from surehold.storage.sqlite import connections as sqlite_pool
 
     os.fsync = os.fdatasync = lambda fd: None  # type: ignore[assignment]
     sqlite_pool._FULL = 0

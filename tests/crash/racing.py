@@ -9,8 +9,8 @@ from pathlib import Path
 
 from tests.crash.media import manager_on, open_medium
 
-from holdfast import State
-from holdfast.errors import ConflictError
+from surehold import State
+from surehold.errors import ConflictError
 
 __all__ = ["begin_run", "save_over", "save_own_runs", "save_to_one_run"]
 

@@ -15,11 +15,11 @@ import psycopg
 import redis
 from tests.servers import SeaweedFS, postgres, seaweedfs, valkey
 
-from holdfast import CheckpointManager, FilesystemStorage, State
-from holdfast.storage.base import RecordQuery
-from holdfast.storage.objects import ObjectStorage
-from holdfast.storage.objects.log_view import entry_key
-from holdfast.storage.sqlite.page_checksums import checked_pages
+from surehold import CheckpointManager, FilesystemStorage, State
+from surehold.storage.base import RecordQuery
+from surehold.storage.objects import ObjectStorage
+from surehold.storage.objects.log_view import entry_key
+from surehold.storage.sqlite.page_checksums import checked_pages
 
 __all__ = ["Stored", "stored_on"]
 

@@ -14,10 +14,10 @@ from typing import Protocol
 import apsw
 import msgspec
 
-from holdfast import MemoryStorage
-from holdfast.core.records.record import Record, open_header
-from holdfast.storage.files.lines import Codec, CommitLine, Part, lines_of, members, pack, parse
-from holdfast.storage.sqlite.page_checksums import checked_pages
+from surehold import MemoryStorage
+from surehold.core.records.record import Record, open_header
+from surehold.storage.files.lines import Codec, CommitLine, Part, lines_of, members, pack, parse
+from surehold.storage.sqlite.page_checksums import checked_pages
 
 __all__ = ["Files", "InMemory", "Medium", "Parts", "Tables"]
 

@@ -1,7 +1,7 @@
 """An agent of twelve cycles, with a plan and tools, killed with SIGKILL and started again.
 
 Calls of the model and of tools are counted outside the journal. Killed at every append, on every
-medium, with HOLDFAST_FULL=1.
+medium, with SUREHOLD_FULL=1.
 """
 
 from __future__ import annotations

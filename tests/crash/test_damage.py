@@ -15,12 +15,12 @@ import pytest
 from tests.crash.media import EVERY, FULL, KEY, manager_on, open_medium, some
 from tests.crash.tampering import Files, InMemory, Medium, Parts, Tables
 
-from holdfast import CheckpointManager, CheckpointMetadata, MemoryStorage, State
-from holdfast.core.records import record
-from holdfast.core.records.record import open_header
-from holdfast.core.values.codec import encode
-from holdfast.errors import CorruptError, DataError, StorageError
-from holdfast.storage.files.lines import Codec
+from surehold import CheckpointManager, CheckpointMetadata, MemoryStorage, State
+from surehold.core.records import record
+from surehold.core.records.record import open_header
+from surehold.core.values.codec import encode
+from surehold.errors import CorruptError, DataError, StorageError
+from surehold.storage.files.lines import Codec
 
 SAMPLE = ("sqlite", "file", "file-gzip", "file-zstd", "sqlite-zstd-encrypted", "file-encrypted")
 MEDIA = EVERY if FULL else SAMPLE

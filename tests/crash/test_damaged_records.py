@@ -11,17 +11,17 @@ import pytest
 from tests.crash.media import FULL, PLAIN, spread, times
 from tests.crash.stored_runs import Stored, stored_on
 
-from holdfast import CheckpointManager, State
-from holdfast.errors import CorruptError, NotFoundError
-from holdfast.storage.base import RecordQuery
-from holdfast.storage.replicated.copies import repairable
+from surehold import CheckpointManager, State
+from surehold.errors import CorruptError, NotFoundError
+from surehold.storage.base import RecordQuery
+from surehold.storage.replicated.copies import repairable
 
 MEDIA = (*PLAIN, "postgres", "valkey", "s3") if FULL else ("sqlite", "file", "file-zstd")
 STEPS = times(140, 1000)
 MOST = 128
 ALL_CHAINS, LOOKS = 10, 50
 """After one in so many every chain is loaded, or every checkpoint is looked up by its id."""
-SEQS = slice(*(int(n) if n else None for n in os.environ.get("HOLDFAST_RECORDS", ":").split(":")))
+SEQS = slice(*(int(n) if n else None for n in os.environ.get("SUREHOLD_RECORDS", ":").split(":")))
 """Which of the records are damaged in turn: all, or a part of them for a shorter job.
 
 Of odd ones the header is damaged, of even ones the body: with an odd stride, both in turn.

@@ -1,6 +1,6 @@
 """A fleet of twelve rounds, killed with SIGKILL at any append.
 
-Model calls are counted outside the journal. HOLDFAST_FULL=1 tries every append of both storages.
+Model calls are counted outside the journal. SUREHOLD_FULL=1 tries every append of both storages.
 """
 
 from __future__ import annotations

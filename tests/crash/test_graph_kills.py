@@ -1,7 +1,7 @@
 """A graph with loops, branches, parallel items, a nested graph and effects, killed with SIGKILL.
 
 What a node or an effect did is counted outside the journal. The full matrix, every append for
-every setting, runs with HOLDFAST_FULL=1.
+every setting, runs with SUREHOLD_FULL=1.
 """
 
 from __future__ import annotations

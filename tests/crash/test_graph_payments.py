@@ -1,6 +1,6 @@
 """A payment server on loopback that counts idempotency keys, and kills around the call.
 
-1,000 kills for each policy with HOLDFAST_FULL=1.
+1,000 kills for each policy with SUREHOLD_FULL=1.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Several processes resume one crashed run: one executes it, the others are turned away.
 
-200 rounds for each medium with HOLDFAST_FULL=1.
+200 rounds for each medium with SUREHOLD_FULL=1.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from tests.crash.group_victim import MEMBERS
 from tests.crash.media import FULL, PLAIN, SERVERS, manager_on, open_medium, times
 from tests.crash.processes import ForkServer
 
-import holdfast
+import surehold
 
 OBJECTS = ("s3", "gs", "az", "cosmos")
 MEDIA = (*PLAIN, *SERVERS, *OBJECTS) if FULL else ("sqlite", "file")
@@ -43,7 +43,7 @@ def test_all_members_are_in_it_or_none(
             assert child.wait() == -9, heard
         with open_medium(medium, place) as storage:
             manager = manager_on(storage, medium)
-            crew = holdfast.group("crew", MEMBERS, storage=manager)
+            crew = surehold.group("crew", MEMBERS, storage=manager)
             latest = crew.latest()
             steps = {latest.number} if latest else {0}
             if latest is not None:

@@ -12,7 +12,7 @@ import pytest
 from tests.crash.media import FULL, times
 from tests.crash.processes import child_environment
 
-TIMES = times(8, 5_000, "HOLDFAST_INTERRUPTS")
+TIMES = times(8, 5_000, "SUREHOLD_INTERRUPTS")
 
 pytestmark = pytest.mark.timeout(14_400 if FULL else 600)
 

@@ -16,9 +16,9 @@ from tests.crash.media import DURABLE, FULL, SERVERS, open_medium, strays, times
 from tests.crash.processes import Child, ForkServer
 from tests.crash.workload import message
 
-from holdfast import CheckpointManager, State
+from surehold import CheckpointManager, State
 
-KILLS = times(10, 10_000, "HOLDFAST_KILLS")
+KILLS = times(10, 10_000, "SUREHOLD_KILLS")
 LIVES = 10
 """How many processes work in a directory, each killed, before a new one is begun."""
 LONGEST, SHORT = 0.06, 0.003

@@ -1,6 +1,6 @@
-"""Payments in `holdfast.run`, blocking and async, and in a workflow, under SIGKILL.
+"""Payments in `surehold.run`, blocking and async, and in a workflow, under SIGKILL.
 
-1,000 kills for each door and policy with HOLDFAST_FULL=1.
+1,000 kills for each door and policy with SUREHOLD_FULL=1.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from tests.crash.pausing import RUN
 from tests.crash.processes import Child, ForkServer
 
 MEDIA = DURABLE if FULL else ("sqlite", "file-encrypted")
-PAUSES = times_of(16, 1_000, "HOLDFAST_PAUSES")
+PAUSES = times_of(16, 1_000, "SUREHOLD_PAUSES")
 LEASE = 0.4
 TOGETHER = 8
 """So many runs are held, paused and taken over at the same time, each in its own directory."""

@@ -18,7 +18,7 @@ from tests.crash.processes import child_environment
 KINDS = ("ext4", "xfs")
 MEDIA = PLAIN if FULL else ("sqlite", "file")
 # A thousand for each file system.
-CUTS = times(5, 1_000 // len(PLAIN), "HOLDFAST_CUTS")
+CUTS = times(5, 1_000 // len(PLAIN), "SUREHOLD_CUTS")
 CONTROLS = times(4, 20)
 
 pytestmark = pytest.mark.timeout(3_600 if FULL else 600)

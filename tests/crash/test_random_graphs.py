@@ -12,7 +12,7 @@ import pytest
 from proof.graphs.trial import try_out
 from tests.crash.media import FULL, times
 
-TRIALS = times(2, 1_000, "HOLDFAST_TRIALS")
+TRIALS = times(2, 1_000, "SUREHOLD_TRIALS")
 AT_ONCE = 4 if FULL else 1
 """Trials side by side: most of their time is spent waiting for leases to end."""
 

@@ -12,7 +12,7 @@ import pytest
 from tests.crash.media import DURABLE, FULL, manager_on, open_medium, strays, times
 from tests.crash.processes import ForkServer
 
-from holdfast import State
+from surehold import State
 
 MEDIA = DURABLE if FULL else ("sqlite", "file-gzip", "file-encrypted")
 

@@ -21,9 +21,9 @@ from typing import Any
 
 from tests.crash.media import manager_on, open_medium, options_of
 
-import holdfast
-from holdfast import AgentState, Rules, State, StateManager
-from holdfast.errors import LeaseHeldError, StorageError
+import surehold
+from surehold import AgentState, Rules, State, StateManager
+from surehold.errors import LeaseHeldError, StorageError
 
 __all__ = ["AGENT", "KEPT", "LAST", "LOOP", "RUNS", "Worker", "message", "work", "work_through"]
 
@@ -60,7 +60,7 @@ def message(run: str, step: int) -> dict[str, str]:
     return {"role": "user", "content": f"{run} {step} ".ljust(size, "-")}
 
 
-_LOGGER = logging.getLogger("holdfast")
+_LOGGER = logging.getLogger("surehold")
 
 
 class _Unapplied(logging.Handler):
@@ -261,7 +261,7 @@ class Worker:
     def _run_once(self, run_id: str) -> None:
         while True:
             try:
-                opened = holdfast.run(run_id, storage=self._plain, lease_seconds=LEASE)
+                opened = surehold.run(run_id, storage=self._plain, lease_seconds=LEASE)
                 with opened as run:
                     while run.step < LOOP:
                         run.checkpoint(messages=[message(run_id, run.step + 1)])
@@ -288,7 +288,7 @@ def work(tell: Tell, medium: str, directory: str, seed: int) -> None:
 def loop(tell: Tell, medium: str, directory: str) -> None:
     """A loop of the user's own, for ever."""
     storage = open_medium(medium, Path(directory))
-    with holdfast.run("loop", storage=manager_on(storage, medium)) as run:
+    with surehold.run("loop", storage=manager_on(storage, medium)) as run:
         tell("began", run.step, run.attempt, dict(run.state))
         while True:
             tell("save", run.step + 1)

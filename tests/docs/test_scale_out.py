@@ -15,12 +15,12 @@ import pytest
 import yaml
 
 HERE = Path(__file__).parents[2] / "examples" / "scale_out"
-UNIT = HERE / "holdfast-worker@.service"
+UNIT = HERE / "surehold-worker@.service"
 
 
 def options_of_the_worker() -> set[str]:
     shown = subprocess.run(
-        [sys.executable, "-m", "holdfast", "worker", "--help"],
+        [sys.executable, "-m", "surehold", "worker", "--help"],
         capture_output=True,
         text=True,
         check=True,
@@ -31,7 +31,7 @@ def options_of_the_worker() -> set[str]:
 def check_command(words: list[str]) -> dict[str, str]:
     """The options of a command that starts a worker, each of which must exist."""
     program, verb, code, *rest = words
-    assert (Path(program).name, verb, code) == ("holdfast", "worker", "nightly:nightly")
+    assert (Path(program).name, verb, code) == ("surehold", "worker", "nightly:nightly")
     options = dict(zip(rest[::2], rest[1::2], strict=True))
     assert options.keys() <= options_of_the_worker()
     return options
@@ -61,7 +61,7 @@ def test_the_deployment_fits_itself_and_the_worker() -> None:
         assert asked["path"] == "/healthz"
         assert asked["port"] in ports
     (variable,) = container["env"]
-    assert variable["name"] == "HOLDFAST_STORAGE"
+    assert variable["name"] == "SUREHOLD_STORAGE"
     assert variable["valueFrom"]["secretKeyRef"].keys() == {"name", "key"}
 
 
@@ -77,7 +77,7 @@ def test_the_unit_lets_the_worker_stop() -> None:
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
 def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
-    text = UNIT.read_text("utf-8").replace("/opt/nightly/.venv/bin/holdfast", "/bin/true")
+    text = UNIT.read_text("utf-8").replace("/opt/nightly/.venv/bin/surehold", "/bin/true")
     copy = tmp_path / UNIT.name
     copy.write_text(text)
     done = subprocess.run(
@@ -94,7 +94,7 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
 def test_the_example_is_the_workflow_that_both_serve() -> None:
     sys.path.insert(0, str(HERE))
     try:
-        from holdfast.executors import served_by
+        from surehold.executors import served_by
 
         assert [one.target for one in served_by(["nightly:nightly"])] == ["nightly:nightly@1"]
     finally:

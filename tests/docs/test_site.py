@@ -15,12 +15,12 @@ from typing import Any
 
 import yaml
 
-import holdfast
-from holdfast import Rules, errors, executors
-from holdfast.cli.app import COMMANDS
-from holdfast.cli.settings import load_settings
-from holdfast.config import FILE_NAME
-from holdfast.runtime import submit
+import surehold
+from surehold import Rules, errors, executors
+from surehold.cli.app import COMMANDS
+from surehold.cli.settings import load_settings
+from surehold.config import FILE_NAME
+from surehold.runtime import submit
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -113,11 +113,11 @@ def test_every_page_is_in_the_navigation_once() -> None:
 
 def test_every_public_name_is_in_the_reference() -> None:
     text = "".join(page.read_text("utf-8") for page in DOCS.glob("reference/api/*.md"))
-    described = re.findall(r"^::: holdfast\.(?:\w+\.)*(\w+)$", text, re.MULTILINE)
-    beside = {*executors.__all__, *submit.__all__} - {*holdfast.__all__}
+    described = re.findall(r"^::: surehold\.(?:\w+\.)*(\w+)$", text, re.MULTILINE)
+    beside = {*executors.__all__, *submit.__all__} - {*surehold.__all__}
     described = [name for name in described if name not in beside]
-    assert sorted(described) == sorted(holdfast.__all__), (
-        "each public name stands once on a page of docs/reference/api, as `::: holdfast.NAME`"
+    assert sorted(described) == sorted(surehold.__all__), (
+        "each public name stands once on a page of docs/reference/api, as `::: surehold.NAME`"
     )
 
 
@@ -133,8 +133,8 @@ def test_the_reference_of_the_command_is_its_own_help() -> None:
     text = hook.on_page_markdown(page)
     assert hook.MARK not in text
     for name in COMMANDS:
-        assert f"### holdfast {name}\n" in text
-        assert f"Usage: holdfast {name}" in text
+        assert f"### surehold {name}\n" in text
+        assert f"Usage: surehold {name}" in text
 
 
 def test_the_quick_reference_can_be_pasted_into_an_asyncio_prompt() -> None:

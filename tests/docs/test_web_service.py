@@ -35,7 +35,7 @@ def server(directory: Path) -> Iterator[tuple[subprocess.Popen[bytes], httpx.Cli
         process = subprocess.Popen(
             [*command, "--fd", str(listening.fileno()), "--log-level", "warning"],
             cwd=directory,
-            env=os.environ | {"HOLDFAST_STORAGE": f"sqlite:///{directory}/runs.db"},
+            env=os.environ | {"SUREHOLD_STORAGE": f"sqlite:///{directory}/runs.db"},
             pass_fds=[listening.fileno()],
         )
     try:

@@ -18,12 +18,12 @@ from typing import Any
 from tests.crash.graph_victim import Killer, in_a_child
 from tests.runtime.fleets import rounds_done
 
-import holdfast.runtime.models.pydantic_ai  # noqa: F401 - before forking
-from holdfast import open_storage
-from holdfast.runtime.fleet.fleet import Fleet
-from holdfast.runtime.fleet.participants import ModelParticipant
-from holdfast.runtime.fleet.settings import Limits
-from holdfast.runtime.models.model import Message, Reply, open_model
+import surehold.runtime.models.pydantic_ai  # noqa: F401 - before forking
+from surehold import open_storage
+from surehold.runtime.fleet.fleet import Fleet
+from surehold.runtime.fleet.participants import ModelParticipant
+from surehold.runtime.fleet.settings import Limits
+from surehold.runtime.models.model import Message, Reply, open_model
 
 RUN = "real"
 KILLS = (3, 5)

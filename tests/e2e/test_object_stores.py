@@ -23,12 +23,12 @@ from tests.e2e.throttling import Throttling
 from tests.machine.test_machine import Machine, examine
 from tests.servers import Cosmos, azurite, cosmos, fake_google, node_modules, seaweedfs
 
-from holdfast import CheckpointManager, errors
-from holdfast.storage.base import Leasing, Owner, Storage
-from holdfast.storage.objects import BucketStorage, ObjectStorage
-from holdfast.storage.registry import open_storage
-from holdfast.testing import JournalWriter, StorageContract
-from holdfast.testing.contract.racing import race_in_processes
+from surehold import CheckpointManager, errors
+from surehold.storage.base import Leasing, Owner, Storage
+from surehold.storage.objects import BucketStorage, ObjectStorage
+from surehold.storage.registry import open_storage
+from surehold.testing import JournalWriter, StorageContract
+from surehold.testing.contract.racing import race_in_processes
 
 pytestmark = pytest.mark.timeout(14_400 if FULL else 600)
 
@@ -75,7 +75,7 @@ class TestCosmos(TestS3):
         return {"AZURE_COSMOS_KEY": cosmos().key}
 
     def open(self, directory: Path) -> Storage:
-        from holdfast.storage.cosmos import CosmosStorage
+        from surehold.storage.cosmos import CosmosStorage
 
         server = cosmos()
         return CosmosStorage(server.address(_prefix(directory)), endpoint=server.endpoint)
@@ -100,7 +100,7 @@ def _prefix(directory: Path) -> str:
 def test_a_range_of_a_large_document_reads_only_the_parts_it_is_in(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from holdfast.storage.cosmos import CosmosStorage, container
+    from surehold.storage.cosmos import CosmosStorage, container
 
     monkeypatch.setenv("AZURE_COSMOS_KEY", cosmos().key)
     monkeypatch.setattr(container, "_PART", 1000)
@@ -141,7 +141,7 @@ def server() -> Iterator[ForkServer]:
 def test_a_kill_at_any_moment_loses_nothing(
     medium: str, full: int, tmp_path: Path, server: ForkServer, finding: Callable[..., None]
 ) -> None:
-    kills = times(20, full, "HOLDFAST_KILLS")
+    kills = times(20, full, "SUREHOLD_KILLS")
     acknowledged = kill_and_check(medium, tmp_path, server, kills, random.Random(medium))
     finding(f"SIGKILL, {medium}", kills, f"{acknowledged:,} saves acknowledged, 0 lost")
     assert acknowledged > kills
@@ -227,7 +227,7 @@ def test_a_writer_whose_lease_was_taken_over_is_refused_by_the_fence_alone(
 def test_connections_that_are_cut_lose_nothing_and_double_nothing(
     medium: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, finding: Callable[..., None]
 ) -> None:
-    cuts = times(24, 500, "HOLDFAST_CUTS")
+    cuts = times(24, 500, "SUREHOLD_CUTS")
     server = {"s3": seaweedfs, "az": azurite, "cosmos": cosmos}[medium]()
     with CuttingProxy(lambda: socket.create_connection(("127.0.0.1", server.port))) as proxy:
         if isinstance(server, Cosmos):
@@ -344,7 +344,7 @@ def test_cosmos_lists_while_other_threads_read(
 ) -> None:
     """The client's other requests change the headers of an answer that a query still reads."""
     monkeypatch.setenv("AZURE_COSMOS_KEY", cosmos().key)
-    from holdfast.storage.cosmos.container import DocumentBucket
+    from surehold.storage.cosmos.container import DocumentBucket
 
     cosmos().address(_prefix(tmp_path))
     names = ("tests", cosmos().database, _prefix(tmp_path), "")
@@ -385,7 +385,7 @@ def test_a_wrong_key_of_a_cosmos_account_is_refused_at_once(
 def test_the_client_of_cosmos_prints_nothing() -> None:
     """It checks the account in the background, and complains if it was closed meanwhile."""
     lines = (
-        "import logging, holdfast.storage.cosmos.container",
+        "import logging, surehold.storage.cosmos.container",
         "logging.getLogger('azure.cosmos._GlobalEndpointManager').error('closed')",
         "logging.getLogger('azure.identity._credentials.chained').warning('no identity')",
     )
@@ -396,7 +396,7 @@ def test_the_client_of_cosmos_prints_nothing() -> None:
 @needs_node
 def test_the_key_of_a_cosmos_account_is_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AZURE_COSMOS_KEY", "ZG8tbm90LXNob3c=")
-    with pytest.raises(errors.HoldfastError) as failed:
+    with pytest.raises(errors.SureholdError) as failed:
         open_storage("cosmos://account/none/none?endpoint=http://127.0.0.1:9&timeout=1&patience=0")
     for text in (str(failed.value), repr(failed.value), repr(failed.value.__dict__)):
         assert "ZG8tbm90LXNob3c=" not in text

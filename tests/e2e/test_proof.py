@@ -1,5 +1,5 @@
 """`python -m proof` tells what was tried and fails where it must; the trials work on other
-libraries as well, and Holdfast holds in them."""
+libraries as well, and Surehold holds in them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def prove(*arguments: str) -> subprocess.CompletedProcess[str]:
         text=True,
         check=False,
         cwd=ROOT,
-        env={key: value for key, value in os.environ.items() if key != "HOLDFAST_FULL"},
+        env={key: value for key, value in os.environ.items() if key != "SUREHOLD_FULL"},
     )
 
 

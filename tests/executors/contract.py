@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from tests.executors.counting import STEPS, ask, count, expected, fail, linger, rest
 
-from holdfast import Storage
-from holdfast.executors import Executor
+from surehold import Storage
+from surehold.executors import Executor
 
 PATIENCE = 120.0
 """Seconds that a busy machine may take for what takes one."""

@@ -1,7 +1,7 @@
 """A workflow whose every execution of a step is told to a log outside of any storage.
 
-The log's path is in HOLDFAST_TEST_LOG. A line is one write and is synced before the step returns,
-so a killed process leaves all that it did. HOLDFAST_TEST_PAUSE is what a step takes, in seconds.
+The log's path is in SUREHOLD_TEST_LOG. A line is one write and is synced before the step returns,
+so a killed process leaves all that it did. SUREHOLD_TEST_PAUSE is what a step takes, in seconds.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import time
 from functools import reduce
 from typing import Any
 
-from holdfast import sleep, step, wait_for, workflow
-from holdfast.checkpoint.effects import call_context
+from surehold import sleep, step, wait_for, workflow
+from surehold.checkpoint.effects import call_context
 
 STEPS = 10
 
 
 def _tell(event: str, number: int) -> None:
-    path = os.environ.get("HOLDFAST_TEST_LOG")
+    path = os.environ.get("SUREHOLD_TEST_LOG")
     context: Any = call_context()
     if not path or context is None:
         return
@@ -37,7 +37,7 @@ def _tell(event: str, number: int) -> None:
 def mix(total: int, number: int) -> int:
     """Continue a sum that depends on every step and their order."""
     _tell("begin", number)
-    time.sleep(float(os.environ.get("HOLDFAST_TEST_PAUSE", "0")))
+    time.sleep(float(os.environ.get("SUREHOLD_TEST_PAUSE", "0")))
     _tell("end", number)
     return _mixed(total, number)
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from tests.e2e.engines.judging import Log, Verdict
 from tests.executors.counting import count
 
-from holdfast import Storage
-from holdfast.storage.queueing import EntryQuery, Queueing
+from surehold import Storage
+from surehold.storage.queueing import EntryQuery, Queueing
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,14 +26,14 @@ class Workers:
         self, url: str, log: Path, *, number: int, lease: float, pause: float, concurrency: int = 8
     ) -> None:
         self._command = [
-            *(sys.executable, "-m", "holdfast", "worker", "tests.executors.counting"),
+            *(sys.executable, "-m", "surehold", "worker", "tests.executors.counting"),
             *("-s", url, "--lease", str(lease), "--concurrency", str(concurrency)),
         ]
         self._environ = {
             **os.environ,
             "PYTHONPATH": str(ROOT),
-            "HOLDFAST_TEST_LOG": str(log),
-            "HOLDFAST_TEST_PAUSE": str(pause),
+            "SUREHOLD_TEST_LOG": str(log),
+            "SUREHOLD_TEST_PAUSE": str(pause),
         }
         self._events = log.with_suffix(".events")
         self.log = Log(log)

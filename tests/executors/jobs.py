@@ -10,8 +10,8 @@ from typing import Any
 
 from tests.runtime import fleets
 
-import holdfast
-from holdfast import (
+import surehold
+from surehold import (
     Agent,
     CheckpointConfig,
     Fleet,
@@ -23,7 +23,7 @@ from holdfast import (
     tool,
     workflow,
 )
-from holdfast.testing.scripted import ScriptedModel
+from surehold.testing.scripted import ScriptedModel
 
 
 @step
@@ -38,25 +38,25 @@ def doubled(numbers: list[int]) -> list[int]:
 
 @workflow
 async def doubled_async(numbers: list[int]) -> list[int]:
-    return [holdfast.step(abs)(number) for number in numbers]
+    return [surehold.step(abs)(number) for number in numbers]
 
 
 @workflow
 def rests(seconds: float) -> str:
     double(1)
-    holdfast.sleep(seconds)
+    surehold.sleep(seconds)
     double(2)
     return "rested"
 
 
 @workflow
 def asks() -> str:
-    return str(holdfast.wait_for("approval"))
+    return str(surehold.wait_for("approval"))
 
 
 @workflow
 async def asks_a_person() -> str:
-    return str(await holdfast.interrupt("Agree?"))
+    return str(await surehold.interrupt("Agree?"))
 
 
 @step(timeout=0.01)
@@ -72,8 +72,8 @@ def is_in_doubt() -> str:
 
 @workflow
 def rests_and_asks(seconds: float) -> str:
-    holdfast.sleep(seconds)
-    return str(holdfast.wait_for("approval"))
+    surehold.sleep(seconds)
+    return str(surehold.wait_for("approval"))
 
 
 @workflow
@@ -102,7 +102,7 @@ async def fails_in_branches(numbers: list[int]) -> list[int]:
     async def branch(number: int) -> int:
         return double_if_allowed(number)
 
-    return [(await holdfast.gather(branch(number)))[0] for number in numbers]
+    return [(await surehold.gather(branch(number)))[0] for number in numbers]
 
 
 def _fail(state: Any) -> None:
@@ -133,7 +133,7 @@ def local_factory() -> StateGraph:
 
 async def _asked(state: Any) -> dict[str, Any]:
     try:
-        return {"answer": await holdfast.interrupt("Agree?", timeout=0.05)}
+        return {"answer": await surehold.interrupt("Agree?", timeout=0.05)}
     except TimeoutError:
         return {"answer": "none"}
 
@@ -145,7 +145,7 @@ asking.set_exit_point("ask")
 
 
 async def _asked_long(state: Any) -> dict[str, Any]:
-    return {"answer": await holdfast.interrupt("Agree?")}
+    return {"answer": await surehold.interrupt("Agree?")}
 
 
 asking_long = StateGraph("asking_long", storage="memory://")
@@ -182,7 +182,7 @@ gate = threading.Event()
 
 @step
 def wait_at_the_gate() -> None:
-    if place := os.environ.get("HOLDFAST_TEST_GATE"):
+    if place := os.environ.get("SUREHOLD_TEST_GATE"):
         Path(place).touch()
     assert gate.wait(60)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast import (
+from surehold import (
     Agent,
     CheckpointManager,
     Reply,
@@ -15,9 +15,9 @@ from holdfast import (
     tool,
     workflow,
 )
-from holdfast.checkpoint.hooks import redacting_hooks
-from holdfast.checkpoint.manager import StateManager
-from holdfast.testing.scripted import ScriptedModel
+from surehold.checkpoint.hooks import redacting_hooks
+from surehold.checkpoint.manager import StateManager
+from surehold.testing.scripted import ScriptedModel
 
 SECRET = "hunter-the-second"
 KEY = "7" * 64

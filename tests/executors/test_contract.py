@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from tests.executors.contract import ExecutorContract
 
-from holdfast import SQLiteStorage
-from holdfast.executors import LocalExecutor, Worker, served_by
+from surehold import SQLiteStorage
+from surehold.executors import LocalExecutor, Worker, served_by
 
 
 class OnSQLite(ExecutorContract):
@@ -21,7 +21,7 @@ class OnSQLite(ExecutorContract):
 
     @pytest.fixture
     def log(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-        monkeypatch.setenv("HOLDFAST_TEST_LOG", str(tmp_path / "executions"))
+        monkeypatch.setenv("SUREHOLD_TEST_LOG", str(tmp_path / "executions"))
         return tmp_path / "executions"
 
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from tests.executors import jobs
 
-from holdfast import CheckpointManager, RunQuery, SQLiteStorage
-from holdfast.errors import UsageError
-from holdfast.executors import Driven, LocalExecutor, Served, drive, served_by
-from holdfast.runtime.stop import StopScope
-from holdfast.storage.base import Leasing, this_process
-from holdfast.storage.queueing import EntryQuery
+from surehold import CheckpointManager, RunQuery, SQLiteStorage
+from surehold.errors import UsageError
+from surehold.executors import Driven, LocalExecutor, Served, drive, served_by
+from surehold.runtime.stop import StopScope
+from surehold.storage.base import Leasing, this_process
+from surehold.storage.queueing import EntryQuery
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def test_start_executes_nothing_and_drive_completes_it(storage: SQLiteStorage) -
 
 
 def storage_headers(storage: SQLiteStorage, run_id: str) -> list[object]:
-    from holdfast import RecordQuery
+    from surehold import RecordQuery
 
     return [*storage.headers(RecordQuery(run_id=run_id, notes=True))]
 
@@ -48,9 +48,9 @@ def test_start_again_gives_the_same_run(storage: SQLiteStorage) -> None:
 
 
 def test_a_run_that_no_process_could_find_is_refused(storage: SQLiteStorage) -> None:
-    import holdfast
+    import surehold
 
-    @holdfast.workflow
+    @surehold.workflow
     def inner() -> None: ...
 
     with pytest.raises(UsageError, match="no worker could find it"):
@@ -99,7 +99,7 @@ def test_a_run_that_has_slept_and_asks_is_not_due(storage: SQLiteStorage) -> Non
 
 
 def test_a_question_with_a_timeout_is_due_then(storage: SQLiteStorage) -> None:
-    from holdfast.checkpoint.manager import StateManager
+    from surehold.checkpoint.manager import StateManager
 
     graph = jobs.asking.over(StateManager(storage))
     handle = graph.start_sync({}, run_id="a", entry_point="tests.executors.jobs:asking")
@@ -147,7 +147,7 @@ def test_a_run_submitted_while_its_drive_ends_is_driven_again(
             assert answered.wait(30)
         return driven
 
-    monkeypatch.setattr("holdfast.executors.local.drive", slow_to_end)
+    monkeypatch.setattr("surehold.executors.local.drive", slow_to_end)
     handle = jobs.asks.start(run_id="asker", storage=storage)
     with LocalExecutor(storage, concurrency=2) as executor:
         executor.submit("asker")
@@ -159,7 +159,7 @@ def test_a_run_submitted_while_its_drive_ends_is_driven_again(
 
 
 def test_a_graph_is_started_and_driven(tmp_path: Path) -> None:
-    from holdfast.checkpoint.manager import StateManager
+    from surehold.checkpoint.manager import StateManager
 
     with SQLiteStorage(tmp_path / "runs.db") as storage:
         graph = jobs.counting.over(StateManager(storage))
@@ -169,7 +169,7 @@ def test_a_graph_is_started_and_driven(tmp_path: Path) -> None:
 
 
 def test_a_medium_without_queues_says_which_has_them(tmp_path: Path) -> None:
-    from holdfast import FilesystemStorage
+    from surehold import FilesystemStorage
 
     storage = FilesystemStorage(tmp_path / "runs")
     with pytest.raises(UsageError, match=r"keeps no queues.*PostgreSQL"):

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import SQLiteStorage
-from holdfast.errors import MissingExtraError, UsageError
-from holdfast.executors import RayExecutor, TemporalExecutor, TemporalWorker
+from surehold import SQLiteStorage
+from surehold.errors import MissingExtraError, UsageError
+from surehold.executors import RayExecutor, TemporalExecutor, TemporalWorker
 
 SERVES = "tests.executors.counting"
 
@@ -21,12 +21,12 @@ def absent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_ray_that_is_not_installed_is_a_pip_line(absent: None, tmp_path: Path) -> None:
-    with pytest.raises(MissingExtraError, match=r"pip install 'holdfast\[ray\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install 'surehold\[ray\]'"):
         RayExecutor(f"sqlite:///{tmp_path}/runs.db", SERVES)
 
 
 def test_temporal_that_is_not_installed_is_a_pip_line(absent: None, tmp_path: Path) -> None:
-    line = r"pip install 'holdfast\[temporal\]'"
+    line = r"pip install 'surehold\[temporal\]'"
     with pytest.raises(MissingExtraError, match=line):
         TemporalExecutor()
     with pytest.raises(MissingExtraError, match=line):

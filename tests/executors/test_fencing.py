@@ -16,14 +16,14 @@ import psycopg
 import pytest
 from tests.servers import postgres
 
-from holdfast import SQLiteStorage, Storage
-from holdfast.errors import ConflictError
-from holdfast.storage.base import this_process
-from holdfast.storage.postgres import PostgresStorage
-from holdfast.storage.queueing import ClaimQuery, Queueing
-from holdfast.storage.shared import append_rules
-from holdfast.testing import JournalWriter
-from holdfast.testing.contract import queueing
+from surehold import SQLiteStorage, Storage
+from surehold.errors import ConflictError
+from surehold.storage.base import this_process
+from surehold.storage.postgres import PostgresStorage
+from surehold.storage.queueing import ClaimQuery, Queueing
+from surehold.storage.shared import append_rules
+from surehold.testing import JournalWriter
+from surehold.testing.contract import queueing
 
 SCHEMA = "fencing"
 CHECK = "u.epoch <= coalesce(p_epoch, u.epoch)"
@@ -72,7 +72,7 @@ def test_without_the_epoch_the_zombie_would_win(
     if isinstance(storage, SQLiteStorage):
         decide = append_rules.decide_append
         monkeypatch.setattr(
-            "holdfast.storage.sqlite.writes.decide_append",
+            "surehold.storage.sqlite.writes.decide_append",
             lambda batch, records, **facts: decide(batch, records, **{**facts, "epoch": None}),
         )
     else:

@@ -11,9 +11,9 @@ import pytest
 from tests.e2e.engines.judging import Log, Verdict
 from tests.executors.counting import STEPS, count
 
-from holdfast import SQLiteStorage
-from holdfast.executors import drive
-from holdfast.storage.base import this_process
+from surehold import SQLiteStorage
+from surehold.executors import drive
+from surehold.storage.base import this_process
 
 Lines = list[list[object]]
 SEEDS = {"run": 7}

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from tests.executors import private_jobs
 
-from holdfast import CheckpointManager, SQLiteStorage
-from holdfast.checkpoint.hooks import redacting_hooks
-from holdfast.cli.app import main
-from holdfast.executors import Worker, cancel, drive, requeue, served_by
-from holdfast.runtime.agent import AgentRuns
+from surehold import CheckpointManager, SQLiteStorage
+from surehold.checkpoint.hooks import redacting_hooks
+from surehold.cli.app import main
+from surehold.executors import Worker, cancel, drive, requeue, served_by
+from surehold.runtime.agent import AgentRuns
 
 HERE = "tests.executors.private_jobs"
 SECRET = private_jobs.SECRET.encode()
@@ -69,8 +69,8 @@ def test_an_encrypted_run_that_was_steered_without_its_key_can_be_moved(
         cancel("a", storage=storage)
         Worker(storage, served_by([f"{HERE}:encrypted"])).run(until_idle=True)
         requeue("a", storage=storage)
-        manager.export_run("a", tmp_path / "a.holdfast")
-        manager.import_run(tmp_path / "a.holdfast", "b")
+        manager.export_run("a", tmp_path / "a.surehold")
+        manager.import_run(tmp_path / "a.surehold", "b")
         assert manager.verify("b")[0].problems == ()
     assert drive("b", storage=storage, entry_point=f"{HERE}:encrypted").outcome == "completed"
 
@@ -99,7 +99,7 @@ def test_the_command_redacts_what_it_executes(
     storage: SQLiteStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "holdfast.toml").write_text('storage = "sqlite:///runs.db"\nredact = true\n')
+    (tmp_path / "surehold.toml").write_text('storage = "sqlite:///runs.db"\nredact = true\n')
     for run_id in ("resumed", "worked"):
         private_jobs.plain.start(run_id=run_id, storage=storage)
     assert main(["resume", "resumed", "--entry", f"{HERE}:plain"]) == 0

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from tests.executors import jobs
 
-import holdfast
-from holdfast import CheckpointManager, RecordQuery, SQLiteStorage
-from holdfast.errors import UsageError
-from holdfast.storage.queueing import EntryQuery
+import surehold
+from surehold import CheckpointManager, RecordQuery, SQLiteStorage
+from surehold.errors import UsageError
+from surehold.storage.queueing import EntryQuery
 
 NOON = datetime(2026, 11, 16, 12, 0, 30, tzinfo=UTC)
 
@@ -22,7 +22,7 @@ def hour(number: int) -> str:
 
 
 def test_a_slot_is_begun_once_however_many_workers_look(tmp_path: Path) -> None:
-    hourly = holdfast.schedule("0 * * * *", jobs.doubled, [1])
+    hourly = surehold.schedule("0 * * * *", jobs.doubled, [1])
     with SQLiteStorage(tmp_path / "runs.db") as storage:
         hourly.fire(CheckpointManager(storage), now=NOON)
         later = NOON + timedelta(hours=1)
@@ -45,7 +45,7 @@ def test_a_slot_is_begun_once_however_many_workers_look(tmp_path: Path) -> None:
     [("last", [hour(15)]), ("all", [hour(13), hour(14), hour(15)]), ("skip", [])],
 )
 def test_missed_slots_follow_the_policy(tmp_path: Path, missed: str, begun: list[str]) -> None:
-    hourly = holdfast.schedule("0 * * * *", jobs.doubled, [1], missed=missed)  # type: ignore[arg-type]
+    hourly = surehold.schedule("0 * * * *", jobs.doubled, [1], missed=missed)  # type: ignore[arg-type]
     with SQLiteStorage(tmp_path / "runs.db") as storage:
         manager = CheckpointManager(storage)
         assert hourly.fire(manager, now=NOON) == []
@@ -63,7 +63,7 @@ def test_missed_slots_follow_the_policy(tmp_path: Path, missed: str, begun: list
 def test_of_many_missed_slots_only_the_last_counts(
     tmp_path: Path, missed: str, begun: list[str]
 ) -> None:
-    often = holdfast.schedule("* * * * *", jobs.doubled, [1], missed=missed)  # type: ignore[arg-type]
+    often = surehold.schedule("* * * * *", jobs.doubled, [1], missed=missed)  # type: ignore[arg-type]
     with SQLiteStorage(tmp_path / "runs.db") as storage:
         manager = CheckpointManager(storage)
         often.fire(manager, now=NOON)
@@ -73,7 +73,7 @@ def test_of_many_missed_slots_only_the_last_counts(
 
 
 def test_all_missed_slots_begin_a_hundred_at_a_time(tmp_path: Path) -> None:
-    often = holdfast.schedule("* * * * *", jobs.doubled, [1], missed="all")
+    often = surehold.schedule("* * * * *", jobs.doubled, [1], missed="all")
     with SQLiteStorage(tmp_path / "runs.db") as storage:
         manager = CheckpointManager(storage)
         often.fire(manager, now=NOON)
@@ -82,7 +82,7 @@ def test_all_missed_slots_begin_a_hundred_at_a_time(tmp_path: Path) -> None:
 
 
 def test_the_journal_of_a_schedule_does_not_grow(tmp_path: Path) -> None:
-    hourly = holdfast.schedule("0 * * * *", jobs.doubled, [1], missed="skip")
+    hourly = surehold.schedule("0 * * * *", jobs.doubled, [1], missed="skip")
     with SQLiteStorage(tmp_path / "runs.db") as storage:
         manager = CheckpointManager(storage)
         for number in range(115):
@@ -94,7 +94,7 @@ def test_the_journal_of_a_schedule_does_not_grow(tmp_path: Path) -> None:
 
 
 def slots(cron: str, zone: str, first: datetime, number: int) -> list[str]:
-    made = holdfast.schedule(cron, jobs.doubled, [1], timezone=zone)
+    made = surehold.schedule(cron, jobs.doubled, [1], timezone=zone)
     found: list[str] = []
     for _ in range(number):
         first = made.next(first)
@@ -129,26 +129,26 @@ def test_slots_of_one_minute_have_ids_of_their_own() -> None:
 
 def test_wrong_schedules_are_refused() -> None:
     with pytest.raises(UsageError, match=r"no cron expression|names no time"):
-        holdfast.schedule("0 0 30 2 *", jobs.doubled, [1])
+        surehold.schedule("0 0 30 2 *", jobs.doubled, [1])
     with pytest.raises(UsageError, match="cannot be scheduled"):
-        holdfast.schedule("* * * * *", len)  # type: ignore[arg-type]
+        surehold.schedule("* * * * *", len)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="no cron expression"):
-        holdfast.schedule("99 * * * *", jobs.doubled, [1])
+        surehold.schedule("99 * * * *", jobs.doubled, [1])
     with pytest.raises(UsageError, match="time zone"):
-        holdfast.schedule("0 3 * * *", jobs.doubled, [1], timezone="Mars/Base")
+        surehold.schedule("0 3 * * *", jobs.doubled, [1], timezone="Mars/Base")
     with pytest.raises(UsageError, match=r"did you mean Europe/Oslo\?"):
-        holdfast.schedule("0 3 * * *", jobs.doubled, [1], timezone="Europe/Olso")
+        surehold.schedule("0 3 * * *", jobs.doubled, [1], timezone="Europe/Olso")
     with pytest.raises(UsageError, match="missed"):
-        holdfast.schedule("0 3 * * *", jobs.doubled, [1], missed="never")  # type: ignore[arg-type]
+        surehold.schedule("0 3 * * *", jobs.doubled, [1], missed="never")  # type: ignore[arg-type]
 
 
 def test_arguments_that_do_not_fit_are_refused_where_the_schedule_is_declared() -> None:
     with pytest.raises(UsageError, match="missing a required argument"):
-        holdfast.schedule("0 3 * * *", jobs.doubled)
+        surehold.schedule("0 3 * * *", jobs.doubled)
     with pytest.raises(UsageError, match="Expected `array`"):
-        holdfast.schedule("0 3 * * *", jobs.doubled, 5)
+        surehold.schedule("0 3 * * *", jobs.doubled, 5)
     with pytest.raises(UsageError, match="unexpected keyword argument 'prority'"):
-        holdfast.schedule("0 3 * * *", jobs.doubled, [1], prority=5)
+        surehold.schedule("0 3 * * *", jobs.doubled, [1], prority=5)
     with pytest.raises(UsageError, match="run_id= and idempotency_key="):
-        holdfast.schedule("0 3 * * *", jobs.doubled, [1], idempotency_key="night")
-    holdfast.schedule("0 3 * * *", jobs.doubled, [1], key="tenant-7", delay=60)
+        surehold.schedule("0 3 * * *", jobs.doubled, [1], idempotency_key="night")
+    surehold.schedule("0 3 * * *", jobs.doubled, [1], key="tenant-7", delay=60)

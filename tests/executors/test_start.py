@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from tests.executors import jobs
 
-from holdfast import SQLiteStorage
-from holdfast.checkpoint.manager import StateManager
-from holdfast.errors import NotFoundError, UsageError
-from holdfast.executors import LocalExecutor, handle, queue_entries
+from surehold import SQLiteStorage
+from surehold.checkpoint.manager import StateManager
+from surehold.errors import NotFoundError, UsageError
+from surehold.executors import LocalExecutor, handle, queue_entries
 
 HERE = "tests.executors.jobs"
 Start = Callable[..., str]

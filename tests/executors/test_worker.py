@@ -14,12 +14,12 @@ import msgspec
 import pytest
 from tests.executors import jobs
 
-import holdfast
-from holdfast import SQLiteStorage, StateManager
-from holdfast.checkpoint.leases import GrantedLease
-from holdfast.core.policy import QueueSettings
-from holdfast.errors import RunError, UsageError
-from holdfast.executors import (
+import surehold
+from surehold import SQLiteStorage, StateManager
+from surehold.checkpoint.leases import GrantedLease
+from surehold.core.policy import QueueSettings
+from surehold.errors import RunError, UsageError
+from surehold.executors import (
     Served,
     Worker,
     drive,
@@ -29,8 +29,8 @@ from holdfast.executors import (
     served_by,
     unserved,
 )
-from holdfast.storage.base import abandon, this_process
-from holdfast.storage.queueing import ClaimQuery
+from surehold.storage.base import abandon, this_process
+from surehold.storage.queueing import ClaimQuery
 
 HERE = "tests.executors.jobs"
 PATIENCE = 120.0
@@ -77,7 +77,7 @@ def test_a_run_is_queued_until_a_worker_has_it_and_when_it_is_given_back(
     assert storage.settle(claim.lease, back, now=time.time())
     assert handle.status() == "queued"
     with Running(worker(storage)):
-        seen = [event.type for event in holdfast.events("r", follow=True, storage=storage)]
+        seen = [event.type for event in surehold.events("r", follow=True, storage=storage)]
     assert seen[-1] == "run.completed"
     assert handle.status() == "completed"
 
@@ -115,12 +115,12 @@ async def test_an_answer_to_an_agent_inside_a_run_continues_the_run(
     handle = await jobs.make_parent().start("buy", run_id="a", entry_point=entry_point)
     one = Worker(storage, served_by([entry_point]))
     await asyncio.to_thread(one.run, until_idle=True)
-    (asked,) = holdfast.pending("a", storage=storage)
+    (asked,) = surehold.pending("a", storage=storage)
     assert asked.run_id != "a" and await handle.status() == "waiting"
     if how == "answer":
-        holdfast.answer("a", asked.id, True, storage=storage)
+        surehold.answer("a", asked.id, True, storage=storage)
     else:
-        holdfast.approve("a", storage=storage)
+        surehold.approve("a", storage=storage)
     await asyncio.to_thread(Worker(storage, served_by([entry_point])).run, until_idle=True)
     assert (await handle.result(timeout=0)).status == "completed"
 
@@ -141,7 +141,7 @@ def test_a_run_that_is_cancelled_while_it_waits_has_ended(
         one.result(timeout=0)
     requeue("a", storage=storage)
     worker(storage).run(until_idle=True)
-    (asked,) = holdfast.pending("a", storage=storage)
+    (asked,) = surehold.pending("a", storage=storage)
     one.answer(asked.id, "yes")
     worker(storage).run(until_idle=True)
     assert one.result(timeout=0).value == "yes"
@@ -166,7 +166,7 @@ def test_a_cancelled_run_that_is_answered_ends_as_interrupted(
     Worker(storage, served).run(until_idle=True)
     one = handle("a", storage=storage)
     assert one.status() == "waiting"
-    (asked,) = holdfast.pending("a", storage=storage)
+    (asked,) = surehold.pending("a", storage=storage)
     one.cancel()
     one.answer(asked.id, True if name == "buyer" else "yes")
     Worker(storage, served).run(until_idle=True)

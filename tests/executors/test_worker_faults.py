@@ -15,7 +15,7 @@ from tests.executors.fleet_of_workers import (
     until_told,
 )
 
-from holdfast import SQLiteStorage
+from surehold import SQLiteStorage
 
 RUNS = times(6, 500)
 PATIENCE = 600.0

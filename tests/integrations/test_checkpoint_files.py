@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import AgentState, CheckpointManager, State
-from holdfast.errors import ConflictError, DecodeError, NotFoundError
-from holdfast.integrations.checkpoint_files import ImportedRun, import_checkpoint_files
+from surehold import AgentState, CheckpointManager, State
+from surehold.errors import ConflictError, DecodeError, NotFoundError
+from surehold.integrations.checkpoint_files import ImportedRun, import_checkpoint_files
 
 
 def kaizen(step: int, **more: Any) -> dict[str, Any]:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from tests.crash.media import open_medium
 
-from holdfast import CheckpointManager, State
-from holdfast.errors import ConflictError
-from holdfast.storage.base import Batch
+from surehold import CheckpointManager, State
+from surehold.errors import ConflictError
+from surehold.storage.base import Batch
 
 __all__ = ["save_and_die"]
 

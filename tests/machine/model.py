@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from holdfast import Rules, plan_prune
-from holdfast.core.records.record import Header
+from surehold import Rules, plan_prune
+from surehold.core.records.record import Header
 
 __all__ = ["Checkpoint", "Model"]
 

@@ -34,8 +34,8 @@ from tests.crash.media import EVERY, FULL, KEY, SERVERS, open_medium, times
 from tests.crash.processes import ForkServer
 from tests.machine.model import Checkpoint, Model
 
-from holdfast import AgentState, CheckpointManager, MemoryStorage, Rules, State, Storage
-from holdfast.errors import ConflictError, NotFoundError, UsageError, WrongKeyError
+from surehold import AgentState, CheckpointManager, MemoryStorage, Rules, State, Storage
+from surehold.errors import ConflictError, NotFoundError, UsageError, WrongKeyError
 
 SAMPLE = ("memory", "sqlite", "file", "file-gzip", "file-zstd", "sqlite-zstd-encrypted")
 MEDIA = ("memory", "memory-encrypted", *EVERY, *SERVERS) if FULL else (*SAMPLE, "valkey")
@@ -115,7 +115,7 @@ class Machine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.directory = Path(tempfile.mkdtemp(prefix="holdfast-"))
+        self.directory = Path(tempfile.mkdtemp(prefix="surehold-"))
         self.model = Model()
         self.hands: dict[tuple[str, str], Any] = {}
         """The states that the application works with, by run and scope."""
@@ -581,7 +581,7 @@ def examine(
     facts = {"medium": medium, "server": server, "steps": Counter()}
     made = type(f"{machine.__name__}_{medium.replace('-', '_')}", (machine,), facts)
     # Retention looks at once for what another manager deleted, not within a second.
-    with patch.multiple("holdfast.checkpoint.retention.live", _LOOK_EVERY=0, _LIST_AGAIN=0):
+    with patch.multiple("surehold.checkpoint.retention.live", _LOOK_EVERY=0, _LIST_AGAIN=0):
         run_state_machine_as_test(
             made,
             settings=settings(

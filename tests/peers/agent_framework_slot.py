@@ -8,13 +8,13 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from holdfast.integrations.agent_framework.storage import HoldfastCheckpointStorage
+from surehold.integrations.agent_framework.storage import SureholdCheckpointStorage
 
 _current: list[str] = []
 _used: set[str] = set()
 
 
-class _Storage(HoldfastCheckpointStorage):
+class _Storage(SureholdCheckpointStorage):
     def __init__(self) -> None:
         super().__init__("memory://")
         _used.update(_current)

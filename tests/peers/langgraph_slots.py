@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.integrations.langgraph.saver import HoldfastSaver
+from surehold.integrations.langgraph.saver import SureholdSaver
 
 _MEMORY = "/dev/shm"
 """Where syncing costs nothing; what is tested here is not the disk."""
@@ -24,17 +24,17 @@ _SLOTS = {"sync_checkpointer": "sqlite", "async_checkpointer": "sqlite_aio"}
 
 
 @contextmanager
-def _saver() -> Iterator[HoldfastSaver]:
+def _saver() -> Iterator[SureholdSaver]:
     place = _MEMORY if os.access(_MEMORY, os.W_OK) else None
     with (
-        tempfile.TemporaryDirectory(prefix="holdfast-", dir=place) as directory,
-        HoldfastSaver(f"sqlite:///{directory}/threads.db") as saver,
+        tempfile.TemporaryDirectory(prefix="surehold-", dir=place) as directory,
+        SureholdSaver(f"sqlite:///{directory}/threads.db") as saver,
     ):
         yield saver
 
 
 @asynccontextmanager
-async def _async_saver() -> AsyncIterator[HoldfastSaver]:
+async def _async_saver() -> AsyncIterator[SureholdSaver]:
     with _saver() as saver:
         yield saver
 

@@ -16,8 +16,8 @@ from langgraph.checkpoint.postgres import PostgresSaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
 
-from holdfast.integrations.langgraph.importer import import_threads
-from holdfast.integrations.langgraph.saver import HoldfastSaver
+from surehold.integrations.langgraph.importer import import_threads
+from surehold.integrations.langgraph.saver import SureholdSaver
 
 
 class Chat(TypedDict):
@@ -55,7 +55,7 @@ def test_threads_come_over_from_postgres(url: str, tmp_path: Path) -> None:
         for n in range(3):
             graph.invoke({"messages": [HumanMessage(f"say {n}", id=f"h{n}")]}, config)
         wanted = list(theirs.list(config))
-    with HoldfastSaver(f"sqlite:///{tmp_path}/ours.db") as saver:
+    with SureholdSaver(f"sqlite:///{tmp_path}/ours.db") as saver:
         told = list(import_threads("postgres", url, saver))
         assert [(one.thread_id, one.checkpoints, one.added) for one in told] == [("a", 9, 9)]
         assert list(saver.list(config)) == wanted

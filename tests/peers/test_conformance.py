@@ -11,7 +11,7 @@ from langgraph.checkpoint.conformance import checkpointer_test, validate
 from langgraph.checkpoint.conformance.capabilities import Capability
 from tests.servers import postgres, valkey
 
-from holdfast.integrations.langgraph import HoldfastSaver
+from surehold.integrations.langgraph import SureholdSaver
 
 
 @pytest.mark.parametrize("medium", ["memory", "file", "sqlite", "postgresql", "redis"])
@@ -30,9 +30,9 @@ async def test_every_capability_passes_every_test(medium: str, tmp_path: Path) -
 async def check_conformance(medium: str, address: str) -> None:
     """Run the suite on a medium; nothing may be absent or fail."""
 
-    @checkpointer_test(name=f"HoldfastSaver-{medium}")
-    async def saver() -> AsyncIterator[HoldfastSaver]:
-        async with HoldfastSaver(address) as made:
+    @checkpointer_test(name=f"SureholdSaver-{medium}")
+    async def saver() -> AsyncIterator[SureholdSaver]:
+        async with SureholdSaver(address) as made:
             yield made
 
     report = await validate(saver)

@@ -6,11 +6,11 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from holdfast import FilesystemStorage, StateManager
-from holdfast.runtime.agent.agent import BaseAutonomousAgent
-from holdfast.runtime.agent.config import AutonomousConfig
-from holdfast.runtime.models.model import Message, Reply, ToolCall
-from holdfast.testing.scripted import ScriptedModel
+from surehold import FilesystemStorage, StateManager
+from surehold.runtime.agent.agent import BaseAutonomousAgent
+from surehold.runtime.agent.config import AutonomousConfig
+from surehold.runtime.models.model import Message, Reply, ToolCall
+from surehold.testing.scripted import ScriptedModel
 
 _ids = itertools.count()
 

@@ -11,7 +11,7 @@ import pytest
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The address of an empty store, of each medium."""
     if request.param == "memory":
-        from holdfast import MemoryStorage, register_checkpoint_store
+        from surehold import MemoryStorage, register_checkpoint_store
 
         register_checkpoint_store("scratch", MemoryStorage())
         return "scratch"

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast.runtime.fleet.fleet import Fleet
-from holdfast.runtime.models.model import Message, Reply
-from holdfast.testing.scripted import ScriptedModel
+from surehold.runtime.fleet.fleet import Fleet
+from surehold.runtime.models.model import Message, Reply
+from surehold.testing.scripted import ScriptedModel
 
 TEAM = ("researcher", "coder", "analyst")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from holdfast import CheckpointConfig, Event, GraphConfig, State, StateGraph
+from surehold import CheckpointConfig, Event, GraphConfig, State, StateGraph
 
 
 class Heard:

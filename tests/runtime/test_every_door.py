@@ -9,8 +9,8 @@ import pytest
 from tests.runtime.agents import call, turns
 from tests.runtime.fleets import manager, team
 
-import holdfast
-from holdfast import (
+import surehold
+from surehold import (
     Agent,
     CheckpointManager,
     Fleet,
@@ -19,8 +19,8 @@ from holdfast import (
     step,
     workflow,
 )
-from holdfast.errors import NotFoundError, UsageError
-from holdfast.testing.scripted import ScriptedModel
+from surehold.errors import NotFoundError, UsageError
+from surehold.testing.scripted import ScriptedModel
 
 Start = Callable[[str], Awaitable[Any]]
 
@@ -134,7 +134,7 @@ async def test_a_loop_does_not_take_the_run_of_another_door(
         said = f"run '{run_id}' (is of|holds)"
         with (
             pytest.raises(UsageError, match=said) as refused,
-            holdfast.run(run_id, storage=storage) as run,
+            surehold.run(run_id, storage=storage) as run,
         ):
             run.checkpoint(wrong=True)
         assert "resume it with" in refused.value.hint
@@ -168,7 +168,7 @@ def test_a_fork_of_a_loop_resumes_at_its_item() -> None:
     storage, seen = MemoryStorage(), []
 
     def loop(run_id: str, last: int) -> None:
-        with holdfast.run(run_id, storage=storage) as run:
+        with surehold.run(run_id, storage=storage) as run:
             for number in run.each(range(4)):
                 seen.append(run.call(int, number))
                 if number == last:
@@ -198,7 +198,7 @@ def test_wrong_options_of_a_workflow_are_refused(options: dict[str, Any], said: 
 
     with pytest.raises(UsageError, match=said):
         plain.run(run_id="r", storage=storage, **options)
-    assert not list(storage.runs(holdfast.RunQuery()))
+    assert not list(storage.runs(surehold.RunQuery()))
 
 
 @pytest.mark.parametrize("task", [5, None, ["a"]])
@@ -209,7 +209,7 @@ async def test_a_task_that_is_no_text_is_refused_before_anything_is_saved(task: 
         for start in (agent.run, agent.start, fleet.run, fleet.start):
             with pytest.raises(UsageError, match="the task is"):
                 await start(task)
-    assert not list(storage.runs(holdfast.RunQuery()))
+    assert not list(storage.runs(surehold.RunQuery()))
 
 
 def test_wrong_arguments_of_agents_and_fleets_are_refused_by_name() -> None:
@@ -245,7 +245,7 @@ def test_a_step_that_raises_stop_iteration_is_the_same_error_on_a_replay() -> No
 async def _in_a_workflow(storage: MemoryStorage, order: Callable[[str], str]) -> None:
     @workflow
     def orders() -> str:
-        return step(in_doubt="retry")(order)(str(holdfast.uuid4()))
+        return step(in_doubt="retry")(order)(str(surehold.uuid4()))
 
     orders.run(run_id="r", storage=storage)
 
@@ -253,20 +253,20 @@ async def _in_a_workflow(storage: MemoryStorage, order: Callable[[str], str]) ->
 async def _in_an_async_workflow(storage: MemoryStorage, order: Callable[[str], str]) -> None:
     @workflow
     async def orders() -> str:
-        number = str(holdfast.uuid4())
-        return await holdfast.effect("order", order, number, in_doubt="retry")
+        number = str(surehold.uuid4())
+        return await surehold.effect("order", order, number, in_doubt="retry")
 
     await orders.run(run_id="r", storage=storage)
 
 
 async def _in_a_block(storage: MemoryStorage, order: Callable[[str], str]) -> None:
-    with holdfast.run("r", storage=storage) as run:
-        run.effect("order", order, str(holdfast.uuid4()), in_doubt="retry")
+    with surehold.run("r", storage=storage) as run:
+        run.effect("order", order, str(surehold.uuid4()), in_doubt="retry")
 
 
 async def _in_a_node(storage: MemoryStorage, order: Callable[[str], str]) -> None:
     async def node(state: Any) -> None:
-        await holdfast.effect("order", order, str(holdfast.uuid4()), in_doubt="retry")
+        await surehold.effect("order", order, str(surehold.uuid4()), in_doubt="retry")
 
     made = StateGraph("orders", storage=storage)
     made.add_node("order", node)

@@ -13,8 +13,8 @@ import pytest
 from tests.runtime.fleets import manager as boss
 from tests.runtime.fleets import team
 
-import holdfast
-from holdfast import (
+import surehold
+from surehold import (
     Agent,
     CheckpointManager,
     Fleet,
@@ -25,8 +25,8 @@ from holdfast import (
     step,
     workflow,
 )
-from holdfast.errors import StorageFullError
-from holdfast.testing.scripted import ScriptedModel
+from surehold.errors import StorageFullError
+from surehold.testing.scripted import ScriptedModel
 
 TEXT = os.urandom(30_000).hex()
 """Does not fit, however it is compressed."""
@@ -103,13 +103,13 @@ def fleet(url: str) -> None:
 
 
 def own_loop(url: str) -> None:
-    with holdfast.run("r", storage=url) as run:
+    with surehold.run("r", storage=url) as run:
         run.state["text"] = run.call(lambda: TEXT)
 
 
 def group(url: str) -> None:
     with CheckpointManager(url) as manager:
-        crew = holdfast.group("crew", ["a", "b"], storage=manager)
+        crew = surehold.group("crew", ["a", "b"], storage=manager)
         states = [State.new({"text": TEXT}, run_id=run_id) for run_id in "ab"]
         try:
             crew.checkpoint(states)
@@ -128,7 +128,7 @@ def fork(url: str) -> None:
 def imported(url: str) -> None:
     with CheckpointManager("memory://") as other, CheckpointManager(url) as manager:
         other.save_checkpoint(State.new({"text": TEXT}, run_id="r"))
-        path = Path("r.holdfast")
+        path = Path("r.surehold")
         path.unlink(missing_ok=True)
         other.export_run("r", path)
         manager.import_run(path)
@@ -136,13 +136,13 @@ def imported(url: str) -> None:
 
 
 def exported(url: str) -> None:
-    path = Path(url.partition(":")[2].removeprefix("///")).parent / "job.holdfast"
+    path = Path(url.partition(":")[2].removeprefix("///")).parent / "job.surehold"
     with CheckpointManager("memory://") as other:
         other.save_checkpoint(State.new({"text": TEXT}, run_id="r"))
         try:
             other.export_run("r", path)
         except StorageFullError:
-            assert not [one for one in path.parent.iterdir() if "holdfast" in one.name]
+            assert not [one for one in path.parent.iterdir() if "surehold" in one.name]
             raise
 
 
@@ -151,7 +151,7 @@ def langgraph(url: str) -> None:
     from langgraph.graph import END, START
     from langgraph.graph import StateGraph as TheirGraph
 
-    from holdfast.integrations.langgraph import HoldfastSaver
+    from surehold.integrations.langgraph import SureholdSaver
 
     class Channels(TypedDict):
         text: str
@@ -161,7 +161,7 @@ def langgraph(url: str) -> None:
     builder.add_edge(START, "n")
     builder.add_edge("n", END)
     config: Any = {"configurable": {"thread_id": "t"}}
-    with HoldfastSaver(CheckpointManager(url)) as saver:
+    with SureholdSaver(CheckpointManager(url)) as saver:
         graph = builder.compile(checkpointer=saver)
         assert graph.invoke({"text": "x"}, config, durability="sync")["text"] == TEXT
 
@@ -169,11 +169,11 @@ def langgraph(url: str) -> None:
 def answer(url: str) -> None:
     """Ask with room, answer without."""
     with CheckpointManager(url) as manager:
-        (waiting,) = holdfast.pending("asks", storage=manager)
+        (waiting,) = surehold.pending("asks", storage=manager)
         try:
-            holdfast.answer("asks", waiting.id, TEXT, storage=manager)
+            surehold.answer("asks", waiting.id, TEXT, storage=manager)
         except StorageFullError:
-            assert [one.id for one in holdfast.pending("asks", storage=manager)] == [waiting.id]
+            assert [one.id for one in surehold.pending("asks", storage=manager)] == [waiting.id]
             raise
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from tests.runtime.fleets import TEAM, manager
 
-import holdfast
-from holdfast import (
+import surehold
+from surehold import (
     Agent,
     AgentConfig,
     AgentState,
@@ -33,9 +33,9 @@ from holdfast import (
     StateManager,
     Usage,
 )
-from holdfast.errors import UsageError
-from holdfast.runtime.result import ModelSpent
-from holdfast.testing.scripted import ScriptedModel
+from surehold.errors import UsageError
+from surehold.runtime.result import ModelSpent
+from surehold.testing.scripted import ScriptedModel
 
 
 def two_nodes(graph: StateGraph, calls: list[str] | None = None) -> StateGraph:
@@ -72,7 +72,7 @@ def test_a_graph_with_a_storage_saves_every_node_and_keeps_the_run(
     tmp_path: Path, as_object: bool
 ) -> None:
     url = f"sqlite:///{tmp_path}/runs.db"
-    storage = holdfast.open_storage(url) if as_object else url
+    storage = surehold.open_storage(url) if as_object else url
     calls: list[str] = []
     with two_nodes(StateGraph("report", storage=storage), calls) as graph:
         graph.execute_sync(State.new({"n": 0}, run_id="r"))
@@ -93,7 +93,7 @@ def test_every_saves_after_that_many_nodes() -> None:
 def test_a_named_graph_without_storage_uses_the_configured_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HOLDFAST_STORAGE", f"sqlite:///{tmp_path}/runs.db")
+    monkeypatch.setenv("SUREHOLD_STORAGE", f"sqlite:///{tmp_path}/runs.db")
     graph = StateGraph("report")
     assert not [*tmp_path.iterdir()]  # opened by the first run, not by the definition
     with two_nodes(graph):
@@ -142,7 +142,7 @@ def test_a_setting_that_a_manager_would_ignore_is_refused(ignored: dict[str, Any
 
 
 def test_a_store_without_a_trigger_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, "holdfast.graph"):
+    with caplog.at_level(logging.WARNING, "surehold.graph"):
         StateGraph(GraphConfig(checkpoint=CheckpointConfig(store="memory://")))
     assert "nothing is saved" in caplog.text
 
@@ -164,7 +164,7 @@ async def test_an_agent_with_a_storage_saves_every_cycle_and_continues_its_task(
 async def test_a_named_agent_uses_the_configured_storage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HOLDFAST_STORAGE", f"sqlite:///{tmp_path}/runs.db")
+    monkeypatch.setenv("SUREHOLD_STORAGE", f"sqlite:///{tmp_path}/runs.db")
     async with agent_of("researcher", [Reply("plan"), Reply("kelp")]) as agent:
         await agent.run("q", run_id="r")
     assert checkpoints(None, "r")
@@ -229,7 +229,7 @@ def test_wrong_arguments_are_refused_by_name() -> None:
 def test_every_means_the_same_and_is_checked_at_every_door(wrong: Any) -> None:
     model = ScriptedModel([])
     doors: list[Callable[..., object]] = [
-        partial(holdfast.run, "r", storage="memory://"),
+        partial(surehold.run, "r", storage="memory://"),
         partial(StateGraph, "r", storage="memory://"),
         partial(Agent, "r", model=model, storage="memory://"),
         partial(Fleet, model, storage="memory://"),
@@ -240,14 +240,14 @@ def test_every_means_the_same_and_is_checked_at_every_door(wrong: Any) -> None:
                 door(**{name: wrong})
             door(**{name: 5})
     with pytest.raises(UsageError, match="two names"):
-        holdfast.run("r", every=1, checkpoint_frequency=1)
+        surehold.run("r", every=1, checkpoint_frequency=1)
     with pytest.raises(UsageError, match=f"lease_seconds is {wrong!r}"):
-        holdfast.run("r", lease_seconds=wrong)
+        surehold.run("r", lease_seconds=wrong)
 
 
 def test_a_run_saves_every_so_many_steps() -> None:
     storage = MemoryStorage()
-    with holdfast.run("r", storage=storage, every=3) as run:
+    with surehold.run("r", storage=storage, every=3) as run:
         for item in run.each(range(7)):
             run.state["item"] = item
     listed = CheckpointManager(storage).list_checkpoints("r")
@@ -274,16 +274,16 @@ async def test_a_fleet_saves_every_so_many_rounds() -> None:
 
 def test_what_cannot_be_called_or_looped_over_is_refused_before_it_is_recorded() -> None:
     storage = MemoryStorage()
-    with holdfast.run("r", storage=storage) as run:
+    with surehold.run("r", storage=storage) as run:
         with pytest.raises(UsageError, match="5 cannot be called"):
             run.call(5)  # type: ignore[arg-type]
         with pytest.raises(UsageError, match="are int"):
             next(iter(run.each(5)))  # type: ignore[arg-type]
-    assert run.completed and not holdfast.pending("r", storage=storage)
+    assert run.completed and not surehold.pending("r", storage=storage)
 
 
 def test_what_cannot_take_events_is_refused_before_anything_is_saved() -> None:
-    @holdfast.workflow
+    @surehold.workflow
     def nothing() -> None:
         pass
 

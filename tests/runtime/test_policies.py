@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from tests.runtime.graphs import Heard
 
-import holdfast
-from holdfast import (
+import surehold
+from surehold import (
     Agent,
     MemoryStorage,
     Reply,
@@ -24,10 +24,10 @@ from holdfast import (
     pending,
     tool,
 )
-from holdfast.core.policy import may_help
-from holdfast.errors import ConflictError, StepError, UsageError
-from holdfast.storage.base import Batch
-from holdfast.testing.scripted import ScriptedModel
+from surehold.core.policy import may_help
+from surehold.errors import ConflictError, StepError, UsageError
+from surehold.storage.base import Batch
+from surehold.testing.scripted import ScriptedModel
 
 QUICK = RetryPolicy(retries=2, backoff=0.001)
 
@@ -49,11 +49,11 @@ class Flaky:
 
 
 def in_a_step(storage: Any, call: Callable[[], str], policy: RetryPolicy, **more: Any) -> Any:
-    @holdfast.step(name="fetch", policy=policy, **{"in_doubt": "retry", **more})
+    @surehold.step(name="fetch", policy=policy, **{"in_doubt": "retry", **more})
     def fetch() -> str:
         return call()
 
-    @holdfast.workflow(name="job")
+    @surehold.workflow(name="job")
     def job() -> str:
         return fetch()
 
@@ -142,7 +142,7 @@ def test_bad_values_are_refused_at_construction(fields: dict[str, Any], said: st
     graph = StateGraph("job", storage=MemoryStorage())
     for refuse in (
         lambda: RetryPolicy(**fields),
-        lambda: holdfast.step(**fields),
+        lambda: surehold.step(**fields),
         lambda: tool(**fields),
         lambda: graph.add_node("fetch", lambda state: None, **fields),
     ):
@@ -152,17 +152,17 @@ def test_bad_values_are_refused_at_construction(fields: dict[str, Any], said: st
 
 def test_a_policy_and_its_fields_are_not_given_together() -> None:
     with pytest.raises(UsageError, match="policy= and retries= are given"):
-        holdfast.step(policy=QUICK, retries=1)
+        surehold.step(policy=QUICK, retries=1)
     with pytest.raises(UsageError, match="policy is 3"):
-        holdfast.step(policy=3)  # type: ignore[call-overload]
+        surehold.step(policy=3)  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: holdfast.step(retry=3), "step has no option 'retry' .did you mean retries="),
-        (lambda: holdfast.step(time_out=3), "did you mean timeout="),
-        (lambda: holdfast.workflow(versoin=2), "workflow has no option .*did you mean version="),
+        (lambda: surehold.step(retry=3), "step has no option 'retry' .did you mean retries="),
+        (lambda: surehold.step(time_out=3), "did you mean timeout="),
+        (lambda: surehold.workflow(versoin=2), "workflow has no option .*did you mean version="),
         (lambda: tool(readonly=True), "tool has no option .*did you mean read_only="),
     ],
 )
@@ -262,14 +262,14 @@ async def test_a_policy_limits_all_that_share_it() -> None:
         await asyncio.sleep(0.002)
         crowd.leave()
 
-    @holdfast.step(policy=shared)
+    @surehold.step(policy=shared)
     async def one(number: int) -> int:
         await fetch(State.new())
         return number
 
-    @holdfast.workflow
+    @surehold.workflow
     async def many(count: int) -> list[int]:
-        return await holdfast.gather(*(one(number) for number in range(count)))
+        return await surehold.gather(*(one(number) for number in range(count)))
 
     graph = StateGraph("job", storage=MemoryStorage())
     graph.add_node("fetch", fetch, policy=shared)
@@ -284,14 +284,14 @@ async def test_a_policy_limits_all_that_share_it() -> None:
 def test_a_limit_holds_across_threads_and_a_cancelled_wait_takes_no_place() -> None:
     crowd, go = Crowd(), threading.Event()
 
-    @holdfast.step(concurrency=1, in_doubt="retry")
+    @surehold.step(concurrency=1, in_doubt="retry")
     def work(number: int) -> int:
         crowd.enter()
         go.wait(0.01)
         crowd.leave()
         return number
 
-    @holdfast.workflow
+    @surehold.workflow
     def job(number: int) -> int:
         return work(number)
 
@@ -308,13 +308,13 @@ def test_a_limit_holds_across_threads_and_a_cancelled_wait_takes_no_place() -> N
 
     entered, leave = asyncio.Event(), asyncio.Event()
 
-    @holdfast.step(concurrency=1, in_doubt="retry")
+    @surehold.step(concurrency=1, in_doubt="retry")
     async def wait() -> str:
         entered.set()
         await leave.wait()
         return "done"
 
-    @holdfast.workflow
+    @surehold.workflow
     async def waiting() -> str:
         return await wait()
 
@@ -450,8 +450,8 @@ async def test_a_run_that_waits_for_its_next_attempt_can_be_stopped() -> None:
     storage, call = MemoryStorage(), Flaky(1)
 
     class Stops:
-        def on_event(self, event: holdfast.Event) -> None:
-            from holdfast.checkpoint.effects import CURRENT_STEP
+        def on_event(self, event: surehold.Event) -> None:
+            from surehold.checkpoint.effects import CURRENT_STEP
 
             here = CURRENT_STEP.get()
             if event.type == "node.retry" and here is not None:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from tests.runtime.fleets import manager, team
 
-from holdfast import Fleet, FleetBuilder, MagenticFleet
-from holdfast.errors import UsageError
+from surehold import Fleet, FleetBuilder, MagenticFleet
+from surehold.errors import UsageError
 
 
 async def test_a_builder_makes_a_fleet_that_saves_its_rounds(tmp_path: Path) -> None:

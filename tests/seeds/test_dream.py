@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import CheckpointManager
-from holdfast.checkpoint.agent.manager import ResilientCheckpointManager
-from holdfast.errors import CorruptError, NotFoundError, UsageError
+from surehold import CheckpointManager
+from surehold.checkpoint.agent.manager import ResilientCheckpointManager
+from surehold.errors import CorruptError, NotFoundError, UsageError
 
 LOOP = """
 # Initialize checkpoint manager
@@ -107,7 +107,7 @@ class Day:
 @pytest.fixture(autouse=True)
 def in_a_directory_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("HOLDFAST_STORAGE", raising=False)
+    monkeypatch.delenv("SUREHOLD_STORAGE", raising=False)
 
 
 def advance(day: Day) -> None:

@@ -14,10 +14,10 @@ import pytest
 from tests.cli.console.consoles import WORKFLOW, ids_in, pipe
 from tests.runtime.fleets import manager, team
 
-from holdfast import FilesystemStorage, Fleet, MemoryStorage, create_checkpoint_storage
-from holdfast.errors import NotFoundError, UsageError
-from holdfast.runtime.fleet.workflow_file import read_workflow
-from holdfast.runtime.models import model as models
+from surehold import FilesystemStorage, Fleet, MemoryStorage, create_checkpoint_storage
+from surehold.errors import NotFoundError, UsageError
+from surehold.runtime.fleet.workflow_file import read_workflow
+from surehold.runtime.models import model as models
 
 BLOCK = """
 checkpointing:
@@ -118,7 +118,7 @@ async def test_workflow_no_checkpoint_storage() -> None:
 
 async def test_the_snippets(workflow_yaml: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(models, "_factories", {"test": lambda name, **settings: manager(2)})
-    monkeypatch.setenv("HOLDFAST_MODEL", "test:any")
+    monkeypatch.setenv("SUREHOLD_MODEL", "test:any")
     workflow = Fleet.from_yaml(workflow_yaml)
 
     result = await workflow.run("Analyze sales data")

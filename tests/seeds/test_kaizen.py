@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from surehold import (
     AgentState,
     AutonomousConfig,
     BaseAutonomousAgent,
@@ -31,10 +31,10 @@ from holdfast import (
     ToolCall,
     tool,
 )
-from holdfast.runtime.agent import agent as agent_module
-from holdfast.runtime.models import model as models
-from holdfast.runtime.models.model import Message
-from holdfast.testing.scripted import ScriptedModel
+from surehold.runtime.agent import agent as agent_module
+from surehold.runtime.models import model as models
+from surehold.runtime.models.model import Message
+from surehold.testing.scripted import ScriptedModel
 
 ANSWER = '{"result": "all of it is done"}'
 
@@ -84,7 +84,7 @@ def ollama(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(models, "_factories", {"ollama": factory})
     monkeypatch.setattr(agent_module, "_warned", set())
-    monkeypatch.setenv("HOLDFAST_MODEL", "ollama:llama3.2")
+    monkeypatch.setenv("SUREHOLD_MODEL", "ollama:llama3.2")
     return script
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast import (
+from surehold import (
     CheckpointConfig,
     CheckpointManager,
     GraphConfig,
@@ -21,9 +21,9 @@ from holdfast import (
     get_checkpoint_store,
     register_checkpoint_store,
 )
-from holdfast.errors import NotFoundError, UsageError
-from holdfast.storage import registry
-from holdfast.storage.base import RunQuery
+from surehold.errors import NotFoundError, UsageError
+from surehold.storage import registry
+from surehold.storage.base import RunQuery
 
 Manager = CheckpointManager
 

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from holdfast.storage.process import start_thread
+from surehold.storage.process import start_thread
 
 
 class _Interrupted(threading.Thread):

@@ -14,29 +14,29 @@ from pathlib import Path
 import pytest
 from tests.shelf import Shelf
 
-import holdfast
-from holdfast import CheckpointManager, State
-from holdfast.errors import HoldfastError, NotFoundError, StorageError, UsageError
-from holdfast.storage import registry
-from holdfast.storage.addresses import StorageURL, mask_url
-from holdfast.storage.base import RunQuery, Storage
-from holdfast.storage.files.storage import FilesystemStorage
-from holdfast.storage.memory.storage import MemoryStorage
-from holdfast.storage.registry import (
+import surehold
+from surehold import CheckpointManager, State
+from surehold.errors import NotFoundError, StorageError, SureholdError, UsageError
+from surehold.storage import registry
+from surehold.storage.addresses import StorageURL, mask_url
+from surehold.storage.base import RunQuery, Storage
+from surehold.storage.files.storage import FilesystemStorage
+from surehold.storage.memory.storage import MemoryStorage
+from surehold.storage.registry import (
     checkpoint_stores,
     get_checkpoint_store,
     open_storage,
     register_checkpoint_store,
 )
-from holdfast.storage.sqlite.storage import SQLiteStorage
-from holdfast.testing import JournalWriter
+from surehold.storage.sqlite.storage import SQLiteStorage
+from surehold.testing import JournalWriter
 
 
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A working directory of its own, no address in the environment, and no names left behind."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("HOLDFAST_STORAGE", raising=False)
+    monkeypatch.delenv("SUREHOLD_STORAGE", raising=False)
     monkeypatch.setattr(registry, "_named", {"memory": registry._named["memory"]})
     yield tmp_path
 
@@ -138,16 +138,16 @@ def test_none_is_the_default_place(place: Path) -> None:
     with open_storage() as storage:
         assert isinstance(storage, SQLiteStorage)
         JournalWriter("run").save(storage)
-    assert (place / ".holdfast" / "holdfast.db").is_file()
+    assert (place / ".surehold" / "surehold.db").is_file()
 
 
 def test_none_is_what_the_environment_says(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOLDFAST_STORAGE", "file:elsewhere")
+    monkeypatch.setenv("SUREHOLD_STORAGE", "file:elsewhere")
     with open_storage() as storage:
         assert isinstance(storage, FilesystemStorage)
-    monkeypatch.setenv("HOLDFAST_STORAGE", "memory")
+    monkeypatch.setenv("SUREHOLD_STORAGE", "memory")
     assert open_storage(None) is get_checkpoint_store("memory")
-    monkeypatch.setenv("HOLDFAST_STORAGE", "")
+    monkeypatch.setenv("SUREHOLD_STORAGE", "")
     with open_storage() as storage:
         assert isinstance(storage, SQLiteStorage)
 
@@ -155,10 +155,10 @@ def test_none_is_what_the_environment_says(place: Path, monkeypatch: pytest.Monk
 def test_an_error_says_that_the_address_came_from_the_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("HOLDFAST_STORAGE", "nowhere")
+    monkeypatch.setenv("SUREHOLD_STORAGE", "nowhere")
     with pytest.raises(NotFoundError) as caught:
         open_storage()
-    assert "HOLDFAST_STORAGE" in "".join(caught.value.__notes__)
+    assert "SUREHOLD_STORAGE" in "".join(caught.value.__notes__)
 
 
 @pytest.mark.parametrize(
@@ -354,25 +354,25 @@ def test_a_factory_must_make_a_storage() -> None:
 def plugins(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """An installed package that brings four storages, of which one works."""
     site = tmp_path_factory.mktemp("site")
-    (site / "holdfast_testing_plugin.py").write_text(
-        "from holdfast.storage.memory.storage import MemoryStorage\n"
+    (site / "surehold_testing_plugin.py").write_text(
+        "from surehold.storage.memory.storage import MemoryStorage\n"
         "class Good(MemoryStorage):\n"
         "    def __init__(self, url):\n"
         "        super().__init__()\n"
         "        self.url = url\n"
         "def nothing(url): return None\n"
     )
-    (site / "holdfast_testing_broken.py").write_text("import no_such_module_at_all\n")
-    metadata = site / "holdfast_plugin-1.0.dist-info"
+    (site / "surehold_testing_broken.py").write_text("import no_such_module_at_all\n")
+    metadata = site / "surehold_plugin-1.0.dist-info"
     metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: holdfast-plugin\nVersion: 1\n")
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: surehold-plugin\nVersion: 1\n")
     (metadata / "entry_points.txt").write_text(
-        "[holdfast.storages]\n"
-        "good = holdfast_testing_plugin:Good\n"
-        "broken = holdfast_testing_broken:Storage\n"
-        "gone = holdfast_testing_plugin:Gone\n"
-        "nothing = holdfast_testing_plugin:nothing\n"
-        "sqlite = holdfast_testing_plugin:Good\n"
+        "[surehold.storages]\n"
+        "good = surehold_testing_plugin:Good\n"
+        "broken = surehold_testing_broken:Storage\n"
+        "gone = surehold_testing_plugin:Gone\n"
+        "nothing = surehold_testing_plugin:nothing\n"
+        "sqlite = surehold_testing_plugin:Good\n"
     )
     monkeypatch.syspath_prepend(str(site))
 
@@ -390,7 +390,7 @@ def test_a_package_can_bring_a_scheme() -> None:
 @pytest.mark.usefixtures("plugins")
 @pytest.mark.parametrize("scheme", ["broken", "gone"])
 def test_a_broken_package_breaks_no_other(place: Path, scheme: str) -> None:
-    with pytest.raises(UsageError, match="holdfast-plugin") as caught:
+    with pytest.raises(UsageError, match="surehold-plugin") as caught:
         open_storage(f"{scheme}://")
     assert caught.value.__cause__ is not None
     assert open_storage("good://").find("x") == []
@@ -452,7 +452,7 @@ def test_a_masked_url_shows_no_password(url: str, shown: str) -> None:
     ],
 )
 def test_no_error_shows_a_password(address: str) -> None:
-    with pytest.raises(HoldfastError) as caught:
+    with pytest.raises(SureholdError) as caught:
         open_storage(address)
     error: BaseException | None = caught.value
     while error is not None:
@@ -463,8 +463,8 @@ def test_no_error_shows_a_password(address: str) -> None:
 def test_a_medium_without_its_package_names_the_extra() -> None:
     code = """
 import sys
-from holdfast.errors import MissingExtraError
-from holdfast.storage.registry import open_storage
+from surehold.errors import MissingExtraError
+from surehold.storage.registry import open_storage
 for package in ("psycopg", "redis", "obstore", "azure.cosmos"):
     sys.modules[package] = None
 for address in ("postgresql://u@h/d", "redis://h", "s3://b", "cosmos://a/b/c"):
@@ -474,22 +474,22 @@ for address in ("postgresql://u@h/d", "redis://h", "s3://b", "cosmos://a/b/c"):
         print(error.hint)
 """
     extras = ("postgres", "redis", "objects", "cosmos")
-    assert _printed(code) == [f"pip install 'holdfast[{extra}]'" for extra in extras]
+    assert _printed(code) == [f"pip install 'surehold[{extra}]'" for extra in extras]
 
 
 def test_media_are_imported_on_first_use() -> None:
     code = """
 import sys
-from holdfast.storage import registry
+from surehold.storage import registry
 def imported():
-    media = ["holdfast.storage.%s.storage" % name for name in ("memory", "sqlite", "files")]
+    media = ["surehold.storage.%s.storage" % name for name in ("memory", "sqlite", "files")]
     print([name for name in [*media, "apsw", "zstandard"] if name in sys.modules])
 registry.checkpoint_stores()
 imported()
 registry.open_storage("memory://")
 imported()
 """
-    assert _printed(code) == ["[]", "['holdfast.storage.memory.storage']"]
+    assert _printed(code) == ["[]", "['surehold.storage.memory.storage']"]
 
 
 def _printed(code: str) -> list[str]:
@@ -503,7 +503,7 @@ def test_a_manager_on_the_default_storage_leaves_one_that_is_shared_open(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     register_checkpoint_store("shared-by-default", MemoryStorage)
-    monkeypatch.setenv("HOLDFAST_STORAGE", "shared-by-default")
+    monkeypatch.setenv("SUREHOLD_STORAGE", "shared-by-default")
     for run_id in ("one", "two"):
         with CheckpointManager() as manager:
             manager.save_checkpoint(State.new({"n": 1}, run_id=run_id))
@@ -535,7 +535,7 @@ def test_a_store_with_four_methods_is_registered_and_keeps_whole_runs(tmp_path: 
     register_checkpoint_store("shelf", Shelf(tmp_path))
 
     def work(fail: bool) -> None:
-        with holdfast.run("r", storage="shelf") as run:
+        with surehold.run("r", storage="shelf") as run:
             for item in run.each(["a", "b"]):
                 run.effect("pay", paid.append, item)
                 if fail and item == "b":
@@ -576,7 +576,7 @@ def test_a_failed_save_of_a_store_is_told_and_not_acknowledged(tmp_path: Path) -
 
 
 def test_a_manager_in_place_of_a_storage_is_told_where_its_storage_is() -> None:
-    with holdfast.CheckpointManager(MemoryStorage()) as manager:
+    with surehold.CheckpointManager(MemoryStorage()) as manager:
         with pytest.raises(UsageError, match=r"is no storage \(give its storage"):
-            holdfast.StateGraph("report", storage=manager)  # type: ignore[arg-type]
-        assert holdfast.StateGraph("report", storage=manager.storage)
+            surehold.StateGraph("report", storage=manager)  # type: ignore[arg-type]
+        assert surehold.StateGraph("report", storage=manager.storage)

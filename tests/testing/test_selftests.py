@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import CheckpointManager, State
-from holdfast.errors import MissingExtraError
+from surehold import CheckpointManager, State
+from surehold.errors import MissingExtraError
 
 WITHOUT_PYTEST = "import sys; sys.modules['pytest'] = None; sys.modules['_pytest'] = None\n"
 
@@ -21,7 +21,7 @@ def call(
     """The exit code and the output of ``python -m``, with some code run *before* it."""
     code = (
         f"{before}\nimport runpy, sys\nsys.argv[1:] = {list(arguments)!r}\n"
-        f"runpy.run_module('holdfast.testing.{module}', run_name='__main__', alter_sys=True)"
+        f"runpy.run_module('surehold.testing.{module}', run_name='__main__', alter_sys=True)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -54,7 +54,7 @@ def test_unit_holds_a_medium_to_the_contract(tmp_path: Path) -> None:
 
 def test_unit_says_which_promise_a_medium_breaks(tmp_path: Path) -> None:
     broken = (
-        "from holdfast.storage.memory.storage import MemoryStorage\n"
+        "from surehold.storage.memory.storage import MemoryStorage\n"
         "MemoryStorage.find = lambda self, id_prefix: []"
     )
     code, output = call("unit", "memory", cwd=tmp_path, before=broken)
@@ -65,7 +65,7 @@ def test_unit_says_which_promise_a_medium_breaks(tmp_path: Path) -> None:
 def test_unit_says_what_it_needs(tmp_path: Path) -> None:
     code, output = call("unit", cwd=tmp_path, before=WITHOUT_PYTEST)
     assert code == 2
-    assert "pip install 'holdfast[testing]'" in output
+    assert "pip install 'surehold[testing]'" in output
 
 
 def test_the_rest_of_the_package_needs_no_pytest(tmp_path: Path) -> None:
@@ -73,13 +73,13 @@ def test_the_rest_of_the_package_needs_no_pytest(tmp_path: Path) -> None:
         "validation",
         "memory://",
         cwd=tmp_path,
-        before=f"{WITHOUT_PYTEST}import holdfast.testing, holdfast.testing.integration",
+        before=f"{WITHOUT_PYTEST}import surehold.testing, surehold.testing.integration",
     )
     assert code == 0, output
 
 
 def test_the_contract_without_pytest_is_a_missing_extra() -> None:
-    code = f"{WITHOUT_PYTEST}import holdfast.testing\nholdfast.testing.StorageContract"
+    code = f"{WITHOUT_PYTEST}import surehold.testing\nsurehold.testing.StorageContract"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert MissingExtraError.__name__ in done.stderr
 
@@ -101,7 +101,7 @@ def test_integration_goes_from_end_to_end_however_late_a_signal_comes(tmp_path: 
 
 def test_integration_fails_where_a_process_does_not_go_on(tmp_path: Path) -> None:
     forgetful = (
-        "from holdfast.checkpoint.run import Run\n"
+        "from surehold.checkpoint.run import Run\n"
         "Run._restore = lambda self, manager: setattr(self, 'attempt', 1)\n"
     )
     (tmp_path / "sitecustomize.py").write_text(forgetful)
@@ -144,7 +144,7 @@ def test_validation_notices_a_storage_that_acknowledges_what_it_does_not_keep(
 ) -> None:
     lying = (
         "import itertools\n"
-        "from holdfast.storage.sqlite.storage import SQLiteStorage\n"
+        "from surehold.storage.sqlite.storage import SQLiteStorage\n"
         "real, calls = SQLiteStorage.append, itertools.count()\n"
         "def append(self, batches):\n"
         "    return real(self, batches) if next(calls) < 3 else [None] * len(batches)\n"
@@ -165,9 +165,9 @@ def test_validation_notices_a_storage_that_acknowledges_what_it_does_not_keep(
 
 def test_validation_notices_that_damage_goes_unnoticed(tmp_path: Path) -> None:
     trusting = (
-        "import holdfast.core.records.record as record\n"
+        "import surehold.core.records.record as record\n"
         "record.digest_of = lambda data: '0' * 32\n"
-        "import holdfast.storage.base\n"
+        "import surehold.storage.base\n"
     )
     code, output = call("validation", "file:runs", "--seed", "1", cwd=tmp_path, before=trusting)
     assert code == 1
@@ -187,13 +187,13 @@ def test_validation_says_in_a_line_that_nothing_can_be_written_there(tmp_path: P
 
 
 def test_validation_tries_the_default_storage_if_none_is_given(tmp_path: Path) -> None:
-    code, output = call("validation", "--rounds", "1", cwd=tmp_path, HOLDFAST_STORAGE="memory://")
+    code, output = call("validation", "--rounds", "1", cwd=tmp_path, SUREHOLD_STORAGE="memory://")
     assert code == 0 and output.startswith("memory://")
 
 
 def test_a_storage_that_cannot_be_reached_is_told_in_one_line() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "holdfast.testing.validation", "postgres://127.0.0.1:1/none"],
+        [sys.executable, "-m", "surehold.testing.validation", "postgres://127.0.0.1:1/none"],
         capture_output=True,
         text=True,
         timeout=120,

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-import holdfast
-from holdfast import CheckpointManager
-from holdfast.cli.commands.start.demo import make_runs
-from holdfast.web import app
+import surehold
+from surehold import CheckpointManager
+from surehold.cli.commands.start.demo import make_runs
+from surehold.web import app
 
 TOKEN = "a-token-of-the-tests"
 BASE = "http://127.0.0.1:4653"
@@ -40,7 +40,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A database with runs of every kind. Tests get a copy of it."""
     path = tmp_path_factory.mktemp("web") / "runs.db"
     with CheckpointManager(f"sqlite:///{path}") as manager:
-        with holdfast.run("crawl", storage=manager) as run:
+        with surehold.run("crawl", storage=manager) as run:
             for page in range(1, 121):
                 run.checkpoint(node="read", pages=page, last=f"page-{page}")
         make_runs(manager)
@@ -91,6 +91,6 @@ def in_doubt(manager: CheckpointManager) -> None:
     def pay() -> str:
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt), holdfast.run("payment", storage=manager) as run:
+    with pytest.raises(KeyboardInterrupt), surehold.run("payment", storage=manager) as run:
         run.checkpoint(order=1)
         run.call(pay)

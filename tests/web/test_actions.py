@@ -8,10 +8,10 @@ import pytest
 from tests.web.conftest import Browser, Open, in_doubt
 from tests.web.test_pages import text_of
 
-import holdfast
-from holdfast import CheckpointManager
-from holdfast.checkpoint.effects import pending
-from holdfast.checkpoint.inspect import view_note
+import surehold
+from surehold import CheckpointManager
+from surehold.checkpoint.effects import pending
+from surehold.checkpoint.inspect import view_note
 
 APPROVE = {"id": "report-wed", "waiting": "approve@6", "how": "approve"}
 
@@ -26,8 +26,8 @@ def test_an_approval_is_told_first_then_recorded_with_who(
 ) -> None:
     text = text_of(page.get("/act/answer", params=APPROVE))
     assert "recorded as true" in text
-    assert "holdfast answer report-wed true --id approve@6" in text
-    assert "holdfast.answer('report-wed', 'approve@6', True)" in text
+    assert "surehold answer report-wed true --id approve@6" in text
+    assert "surehold.answer('report-wed', 'approve@6', True)" in text
     assert len(pending(storage=manager)) == 1
     assert page.submit("/act/answer", **APPROVE).status_code == 303
     assert pending(storage=manager) == []
@@ -95,7 +95,7 @@ def test_forgetting_is_previewed_with_reasons(page: Browser, manager: Checkpoint
     assert "There are no rules" in text_of(page.get("/act/forget?id=crawl"))
     text = text_of(page.get("/act/forget?id=crawl&keep_last=5"))
     assert "116 are dropped and 5 are kept" in text
-    assert "holdfast forget crawl --keep-last 5" in text
+    assert "surehold forget crawl --keep-last 5" in text
     assert len(manager.list_checkpoints("crawl")) == 121
     assert page.submit("/act/forget", id="crawl", keep_last="5").status_code == 303
     assert len(manager.list_checkpoints("crawl")) == 5
@@ -111,7 +111,7 @@ def test_an_export_can_be_imported(
 ) -> None:
     answer = page.get("/export?id=report-mon")
     assert "attachment" in answer.headers["content-disposition"]
-    file = tmp_path / "got.holdfast"
+    file = tmp_path / "got.surehold"
     file.write_bytes(answer.content)
     assert manager.import_run(file, "copy") == "copy"
     assert manager.resume_from_latest("copy")["topic"] == "kelp"
@@ -131,7 +131,7 @@ def test_resume_needs_the_address_of_the_storage(page: Browser) -> None:
 def test_a_run_that_no_graph_made_is_not_offered_a_resume(
     manager: CheckpointManager, open_page: Open
 ) -> None:
-    manager.save_checkpoint(holdfast.AgentState(agent_id="ada", run_id="agent", step_number=1))
+    manager.save_checkpoint(surehold.AgentState(agent_id="ada", run_id="agent", step_number=1))
     answer = open_page(manager).get("/act/resume?id=agent")
     assert "Resume agent" in text_of(answer)
     assert 'class="error"' in answer.text
@@ -203,8 +203,8 @@ def runner(manager: CheckpointManager, monkeypatch: pytest.MonkeyPatch) -> Any:
     from starlette.testclient import TestClient
     from tests.web.conftest import BASE
 
-    from holdfast.web.actions import resumes
-    from holdfast.web.application import build
+    from surehold.web.actions import resumes
+    from surehold.web.application import build
 
     started: list[list[str]] = []
 
@@ -240,12 +240,12 @@ def test_a_resume_says_which_steps_run_and_what_they_may_cost(
     assert "step write runs next, if it goes as the other run did" in text
     assert "step plan is not executed again" in text
     assert "Estimated cost: $0.0" in text and "remaining steps cost in report-mon-kids" in text
-    assert "holdfast resume report-tue --yes" in text
+    assert "surehold resume report-tue --yes" in text
     assert "graph.resume_sync('report-tue')" in text
     assert page.submit("/act/resume", id="report-tue").status_code == 303
     assert by(manager, "report-tue") == [("resumed it", "ada")]
     assert started == [
-        ["resume", "--yes", "--entry", "holdfast.cli.demo.graph:graph", "--", "report-tue"]
+        ["resume", "--yes", "--entry", "surehold.cli.demo.graph:graph", "--", "report-tue"]
     ]
 
 
@@ -263,7 +263,7 @@ def test_a_rewind_says_what_is_not_repeated(runner: Any, manager: CheckpointMana
     text = text_of(page.get("/act/rewind", params={"checkpoint": earlier.checkpoint_id}))
     assert "would be rewound from step 6 to step 3" in text
     assert "effect write@5 its recorded outcome is returned" in text
-    assert "holdfast resume report-mon@3 --yes" in text
+    assert "surehold resume report-mon@3 --yes" in text
     done = page.submit("/act/rewind", checkpoint=earlier.checkpoint_id)
     assert done.status_code == 303
     assert by(manager, "report-mon") == [("rewound it to step 3", "ada")]
@@ -309,9 +309,9 @@ def test_a_damaged_run_is_repaired_from_the_page(
 async def test_the_arguments_of_a_proposed_operation_can_be_edited(
     manager: CheckpointManager, open_page: Open
 ) -> None:
-    from holdfast.runtime.tools.approval import ask_approval
+    from surehold.runtime.tools.approval import ask_approval
 
-    @holdfast.workflow
+    @surehold.workflow
     async def pay() -> str:
         said = await ask_approval("pay", {"amount": 100, "to": "bob"})
         return str(said.arguments)

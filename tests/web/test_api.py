@@ -12,12 +12,12 @@ import pytest
 from tests.cli.conftest import call
 from tests.web.conftest import Browser
 
-import holdfast
-from holdfast import CheckpointManager
-from holdfast.core.records import Header
-from holdfast.storage.base import RecordQuery
-from holdfast.storage.memory import MemoryStorage
-from holdfast.web.live import Live
+import surehold
+from surehold import CheckpointManager
+from surehold.core.records import Header
+from surehold.storage.base import RecordQuery
+from surehold.storage.memory import MemoryStorage
+from surehold.web.live import Live
 
 CASES = [
     ("/api/runs", ("runs",)),
@@ -117,7 +117,7 @@ async def test_the_stream_of_a_storage_tells_of_every_new_record(
     first = Connection({}, None, 1)
     (now,) = await first.read(await live.storage(first))  # type: ignore[arg-type]
     for name in ("one", "two"):
-        with holdfast.run(name, storage=manager) as run:
+        with surehold.run(name, storage=manager) as run:
             run.checkpoint(done=1)
     second = Connection({}, now["id"], 4)
     then = await second.read(await live.storage(second))  # type: ignore[arg-type]
@@ -135,8 +135,8 @@ async def test_many_streams_ask_the_storage_as_often_as_one(
 ) -> None:
     asked: list[object] = []
     real = type(manager.storage).headers
-    monkeypatch.setattr("holdfast.web.live._EVERY", 0.01)
-    monkeypatch.setattr("holdfast.web.live._SETTLED", 0.0)
+    monkeypatch.setattr("surehold.web.live._EVERY", 0.01)
+    monkeypatch.setattr("surehold.web.live._SETTLED", 0.0)
     monkeypatch.setattr(
         type(manager.storage),
         "headers",
@@ -187,14 +187,14 @@ class NotifyingStorage(MemoryStorage):
 
 
 def steps(storage: Any, name: str, count: int) -> None:
-    with holdfast.run(name, storage=storage) as run:
+    with surehold.run(name, storage=storage) as run:
         for n in range(count):
             run.checkpoint(n=n)
 
 
 async def test_a_storage_that_notifies_is_not_polled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.web.live._EVERY", 0.001)
-    monkeypatch.setattr("holdfast.web.live._BESIDE", 3600.0)
+    monkeypatch.setattr("surehold.web.live._EVERY", 0.001)
+    monkeypatch.setattr("surehold.web.live._BESIDE", 3600.0)
     storage = NotifyingStorage()
     live, reader = Live(CheckpointManager(storage)), Connection({}, None, 2)
     reading = asyncio.create_task(reader.read(await live.storage(reader)))  # type: ignore[arg-type]
@@ -231,7 +231,7 @@ async def test_a_record_that_becomes_visible_late_is_told() -> None:
 async def test_a_client_that_missed_too_much_is_told_to_read_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("holdfast.web.live._MOST_MISSED", 50)
+    monkeypatch.setattr("surehold.web.live._MOST_MISSED", 50)
     storage = MemoryStorage()
     steps(storage, "one", 1)
     live = Live(CheckpointManager(storage))

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from tests.web.conftest import Browser
 
-import holdfast.web
+import surehold.web
 
-STATIC = Path(holdfast.web.__file__).parent / "static"
+STATIC = Path(surehold.web.__file__).parent / "static"
 
 
 def test_files_are_served_as_they_are_in_the_repository(page: Browser) -> None:

@@ -10,11 +10,11 @@ import pytest
 from starlette.testclient import TestClient
 from tests.web.conftest import BASE, TOKEN, Browser, Open
 
-import holdfast
-from holdfast import CheckpointManager
-from holdfast.checkpoint.effects import pending
-from holdfast.errors import UsageError
-from holdfast.web import app
+import surehold
+from surehold import CheckpointManager
+from surehold.checkpoint.effects import pending
+from surehold.errors import UsageError
+from surehold.web import app
 
 SCRIPT = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>"
 
@@ -66,7 +66,7 @@ def test_a_forged_or_expired_cookie_is_refused(stranger: TestClient, page: Brows
 
 
 def test_a_cookie_expires_and_outlives_a_restart_with_the_same_key() -> None:
-    from holdfast.web.sessions import COOKIE_DAYS, Sessions
+    from surehold.web.sessions import COOKIE_DAYS, Sessions
 
     now = [1000.0]
     first = Sessions(b"k" * 32, "ada", clock=lambda: now[0])
@@ -143,8 +143,8 @@ def test_a_body_of_ten_megabytes_is_refused(page: Browser, chunked: bool) -> Non
 async def test_a_client_that_sends_too_slowly_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     import asyncio
 
-    from holdfast.web import guard
-    from holdfast.web.guard import Guard
+    from surehold.web import guard
+    from surehold.web.guard import Guard
 
     monkeypatch.setattr(guard, "MOST_SECONDS", 0.01)
 
@@ -201,10 +201,10 @@ def test_nothing_is_inline_and_nothing_comes_from_elsewhere(page: Browser) -> No
 
 
 def test_templates_never_turn_escaping_off() -> None:
-    import holdfast.web
+    import surehold.web
 
-    assert holdfast.web.__file__ is not None
-    for file in (Path(holdfast.web.__file__).parent / "templates").iterdir():
+    assert surehold.web.__file__ is not None
+    for file in (Path(surehold.web.__file__).parent / "templates").iterdir():
         text = file.read_text("utf-8")
         assert "|safe" not in text and "autoescape" not in text, file.name
 
@@ -220,12 +220,12 @@ def hostile(tmp_path: Path, open_page: Open) -> Any:
         def bad() -> str:
             raise RuntimeError(SCRIPT)
 
-        with holdfast.run(SCRIPT, storage=manager) as run:
+        with surehold.run(SCRIPT, storage=manager) as run:
             run.call(tool)
             run.checkpoint(
                 node=SCRIPT, messages=[{"role": SCRIPT, "content": SCRIPT}], **{SCRIPT: SCRIPT}
             )
-        with pytest.raises(RuntimeError), holdfast.run("failing", storage=manager) as run:
+        with pytest.raises(RuntimeError), surehold.run("failing", storage=manager) as run:
             run.checkpoint(done=1)
             run.call(bad)
         latest = manager.latest(SCRIPT)
@@ -269,7 +269,7 @@ def test_script_in_state_tool_output_tag_run_id_and_error_is_text(hostile: Brows
 def test_a_file_is_not_named_after_the_run_and_runs_nothing(hostile: Browser) -> None:
     from urllib.parse import quote
 
-    for form in ("holdfast", "json", "html"):
+    for form in ("surehold", "json", "html"):
         answer = hostile.get(f"/export?id={quote(SCRIPT)}&form={form}")
         assert answer.headers["content-disposition"] == f'attachment; filename="run.{form}"'
         assert answer.headers["x-content-type-options"] == "nosniff"
@@ -278,7 +278,7 @@ def test_a_file_is_not_named_after_the_run_and_runs_nothing(hostile: Browser) ->
 
 
 def test_who_did_it_is_text_too(manager: CheckpointManager) -> None:
-    from holdfast.web import app
+    from surehold.web import app
 
     site = app(manager, auth=lambda _: SCRIPT)
     with TestClient(site, base_url=BASE) as client:
@@ -294,7 +294,7 @@ def test_json_is_never_html(hostile: Browser) -> None:
 
 
 def test_the_password_of_the_storage_is_never_sent(manager: CheckpointManager) -> None:
-    from holdfast.web.application import build
+    from surehold.web.application import build
 
     site = build(
         manager,

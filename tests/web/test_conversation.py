@@ -10,9 +10,9 @@ from langgraph.graph import START, StateGraph, add_messages
 from tests.web.conftest import Open
 from tests.web.test_pages import text_of
 
-from holdfast import CheckpointManager
-from holdfast.integrations.langgraph import HoldfastSaver
-from holdfast.web.views.conversation import ChatTurn, read_turns
+from surehold import CheckpointManager
+from surehold.integrations.langgraph import SureholdSaver
+from surehold.web.views.conversation import ChatTurn, read_turns
 
 
 class Messages(TypedDict):
@@ -66,7 +66,7 @@ def test_a_langgraph_thread_is_a_conversation(manager: CheckpointManager, open_p
     graph.add_node("tool", lambda _: {"messages": [ToolMessage("an alga", tool_call_id="1")]})
     graph.add_edge(START, "model")
     graph.add_edge("model", "tool")
-    made = graph.compile(checkpointer=HoldfastSaver(manager))
+    made = graph.compile(checkpointer=SureholdSaver(manager))
     made.invoke(
         {"messages": [HumanMessage("what is kelp?")]}, {"configurable": {"thread_id": "thread"}}
     )

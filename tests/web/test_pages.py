@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from tests.web.conftest import Browser, Open, in_doubt
 
-import holdfast
-from holdfast import CheckpointManager
+import surehold
+from surehold import CheckpointManager
 
 
 def text_of(answer: Any) -> str:
@@ -60,7 +60,7 @@ def test_a_search_finds_what_was_added_after_the_last_search(
 def test_runs_are_paged_by_what_they_end_with(tmp_path: Path, open_page: Open) -> None:
     with CheckpointManager(f"sqlite:///{tmp_path}/many.db") as manager:
         for at in range(60):
-            with holdfast.run(f"run-{at:02}", storage=manager) as run:
+            with surehold.run(f"run-{at:02}", storage=manager) as run:
                 run.checkpoint(done=at)
         page = open_page(manager)
         seen: list[str] = []
@@ -117,8 +117,8 @@ def test_effects_show_what_they_returned_and_cost(page: Browser) -> None:
 
 def test_an_effect_of_a_killed_process_is_in_doubt(tmp_path: Path, open_page: Open) -> None:
     script = (
-        "import holdfast, os, signal\n"
-        "with holdfast.run('payment', storage=os.environ['WHERE']) as run:\n"
+        "import surehold, os, signal\n"
+        "with surehold.run('payment', storage=os.environ['WHERE']) as run:\n"
         "    run.checkpoint(order=1)\n"
         "    run.call(os.kill, os.getpid(), signal.SIGKILL)\n"
     )
@@ -166,7 +166,7 @@ def test_compare_shows_both_values_and_where_a_fork_diverged(page: Browser) -> N
     text = text_of(page.get("/compare?a=report-mon&b=report-mon-kids"))
     assert "report-mon-kids was forked from report-mon at step 3" in text
     assert "added /audience" in text
-    assert "holdfast diff report-mon report-mon-kids" in text
+    assert "surehold diff report-mon report-mon-kids" in text
 
 
 def test_what_waits_is_listed_with_its_question(page: Browser) -> None:
@@ -184,7 +184,7 @@ def test_what_waits_says_who_asks_and_since_when(page: Browser) -> None:
 def test_what_waits_is_paged_by_run(
     manager: CheckpointManager, open_page: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.web.pages._MOST_WAITING", 1)
+    monkeypatch.setattr("surehold.web.pages._MOST_WAITING", 1)
     in_doubt(manager)
     page = open_page(manager)
     first = page.get("/waiting").text
@@ -217,7 +217,7 @@ def test_an_empty_storage_offers_three_commands_and_the_demonstration(
     with CheckpointManager(f"sqlite:///{tmp_path}/new.db") as manager:
         page = open_page(manager)
         text = text_of(page.get("/"))
-        assert all(f"holdfast {name}" in text for name in ("demo", "init", "doctor"))
+        assert all(f"surehold {name}" in text for name in ("demo", "init", "doctor"))
         assert page.submit("/act/demo").status_code == 303
         assert "report-mon" in text_of(page.get("/"))
         assert page.submit("/act/demo").status_code == 400
@@ -249,7 +249,7 @@ def test_it_can_be_mounted_below_a_path(manager: CheckpointManager) -> None:
     from starlette.routing import Mount
     from starlette.testclient import TestClient
 
-    from holdfast.web import app
+    from surehold.web import app
 
     site = app(manager, auth=lambda request: request.headers.get("x-user"), hosts=["testserver"])
     client = TestClient(Starlette(routes=[Mount("/agents", site)]))
@@ -298,7 +298,7 @@ def test_the_graph_is_drawn_as_recorded_with_the_path_taken(page: Browser) -> No
 def test_the_graph_of_an_early_step_of_a_long_run_is_drawn(
     manager: CheckpointManager, open_page: Open
 ) -> None:
-    with holdfast.run("long", storage=manager) as run:
+    with surehold.run("long", storage=manager) as run:
         for n in range(1200):
             run.checkpoint(node=("fetch", "parse")[n % 2], n=n)
     page = open_page(manager)
@@ -326,7 +326,7 @@ def test_of_a_run_without_a_graph_only_seen_transitions_are_drawn(page: Browser)
 
 
 def test_a_graph_of_any_shape_is_drawn_within_its_picture(page: Browser) -> None:
-    from holdfast.web.views.graph_drawing import _draw, _Recorded
+    from surehold.web.views.graph_drawing import _draw, _Recorded
 
     names = [f"node-{n}" for n in range(12)]
     edges = [(a, b, "") for n, a in enumerate(names) for b in names[n % 5 :: 3]]
@@ -344,8 +344,8 @@ def test_the_timeline_compresses_pauses(page: Browser, manager: CheckpointManage
 
     import msgspec
 
-    from holdfast.checkpoint.inspect import timeline
-    from holdfast.web.views import draw_times, span
+    from surehold.checkpoint.inspect import timeline
+    from surehold.web.views import draw_times, span
 
     text = page.get("/run?id=report-mon&tab=timeline").text
     assert len(rows_of(text, "The same as a table")) == 7
@@ -402,14 +402,14 @@ def test_storage_shows_kinds_and_growth(page: Browser) -> None:
 
 
 def test_health_shows_who_holds_a_run(manager: CheckpointManager, open_page: Open) -> None:
-    with holdfast.run("held", storage=manager) as run:
+    with surehold.run("held", storage=manager) as run:
         run.checkpoint(done=1)
         text = open_page(manager).get("/health").text
         assert rows_of(text, "Leases that are held")[0][0] == "held"
 
 
 def test_figures_are_counted_again_after_ten_seconds(manager: CheckpointManager) -> None:
-    from holdfast.web.views import Surveys
+    from surehold.web.views import Surveys
 
     now = [0.0]
     surveys = Surveys(manager, clock=lambda: now[0])

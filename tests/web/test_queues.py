@@ -15,14 +15,14 @@ from tests.web.conftest import Browser, Open
 from tests.web.test_actions import by
 from tests.web.test_pages import rows_of, text_of
 
-import holdfast
-from holdfast import CheckpointManager
-from holdfast.executors import queue_entries, queues
-from holdfast.storage.base import Leasing, this_process
-from holdfast.storage.queueing import ClaimQuery, Queueing, WorkerInfo
+import surehold
+from surehold import CheckpointManager
+from surehold.executors import queue_entries, queues
+from surehold.storage.base import Leasing, this_process
+from surehold.storage.queueing import ClaimQuery, Queueing, WorkerInfo
 
 
-@holdfast.workflow
+@surehold.workflow
 def nightly(page: int) -> int:
     return page
 
@@ -99,11 +99,11 @@ def test_a_worker_that_executes_nothing_is_listed_with_what_it_serves(
 
 def test_a_queue_is_paused_and_resumed(queued: Browser, manager: CheckpointManager) -> None:
     text = text_of(queued.get("/act/pause?queue=nights"))
-    assert "Workers start no more" in text and "holdfast queue pause nights" in text
+    assert "Workers start no more" in text and "surehold queue pause nights" in text
     assert queued.submit("/act/pause", queue="nights", paused="1").status_code == 303
     assert queues(manager)[0].settings.paused
     assert "paused" in text_of(queued.get("/queues"))
-    assert "holdfast queue resume nights" in text_of(queued.get("/act/pause?queue=nights"))
+    assert "surehold queue resume nights" in text_of(queued.get("/act/pause?queue=nights"))
     assert queued.submit("/act/pause", queue="nights", paused="").status_code == 303
     assert not queues(manager)[0].settings.paused
     assert queued.get("/act/pause?queue=none").status_code == 404
@@ -126,7 +126,7 @@ def test_a_queue_is_limited_and_a_run_ended(queued: Browser, manager: Checkpoint
 
 
 def test_runs_that_no_worker_serves_are_told(queued: Browser, manager: CheckpointManager) -> None:
-    from holdfast.executors import Served, Worker
+    from surehold.executors import Served, Worker
 
     one = Worker(manager.storage, [Served("tests.web.test_queues:nightly", 1)], queues=["nights"])
     one._announce(60.0)
@@ -154,4 +154,4 @@ def test_a_storage_without_queues_says_which_keep_them(open_page: Open, tmp_path
 
 
 def test_queues_that_are_empty_say_how_to_begin(page: Browser) -> None:
-    assert "holdfast worker app:main" in text_of(page.get("/queues"))
+    assert "surehold worker app:main" in text_of(page.get("/queues"))

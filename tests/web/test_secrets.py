@@ -7,8 +7,8 @@ from pathlib import Path
 from tests.checkpoint.test_secrets import NAMED, SHAPED, assert_clean, hooks
 from tests.web.conftest import Open, in_doubt
 
-from holdfast import CheckpointManager
-from holdfast.checkpoint.effects import pending
+from surehold import CheckpointManager
+from surehold.checkpoint.effects import pending
 
 
 def test_the_page_writes_no_secret(

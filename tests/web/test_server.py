@@ -1,4 +1,4 @@
-"""`holdfast ui` as people start it: a process, a link, a signal."""
+"""`surehold ui` as people start it: a process, a link, a signal."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ import httpx
 import pytest
 from tests.cli.conftest import call
 
-from holdfast import CheckpointManager, pending
+from surehold import CheckpointManager, pending
 
 
 @contextmanager
 def served(storage: Path, home: Path, *words: str, port: int = 0) -> Iterator[Any]:
     """A page in a process of its own; gives the process and its link."""
-    command = [sys.executable, "-m", "holdfast", "-s", f"sqlite:///{storage}", "ui", "--jsonl"]
+    command = [sys.executable, "-m", "surehold", "-s", f"sqlite:///{storage}", "ui", "--jsonl"]
     process = subprocess.Popen(
         [*command, "--port", str(port), *words],
         stdout=subprocess.PIPE,
@@ -66,7 +66,7 @@ def test_a_signed_in_browser_stays_so_when_the_page_is_killed_and_started_again(
         port = int(address.rstrip("/").rpartition(":")[2])
         with served(made, tmp_path, port=port) as (_, _):
             assert "report-mon" in browser.get(address).text
-    key = tmp_path / "holdfast" / "page.key"
+    key = tmp_path / "surehold" / "page.key"
     assert key.stat().st_mode & 0o077 == 0
 
 

@@ -16,13 +16,13 @@ from tests.web.conftest import Open
 from tests.web.test_api import Connection, steps
 from tests.web.test_pages import text_of
 
-from holdfast import CheckpointManager
-from holdfast.cli.commands.start import make_runs
-from holdfast.storage.base import Storage, Watching
-from holdfast.storage.files import FilesystemStorage
-from holdfast.storage.postgres import PostgresStorage
-from holdfast.storage.redis import RedisStorage
-from holdfast.web.live import Live
+from surehold import CheckpointManager
+from surehold.cli.commands.start import make_runs
+from surehold.storage.base import Storage, Watching
+from surehold.storage.files import FilesystemStorage
+from surehold.storage.postgres import PostgresStorage
+from surehold.storage.redis import RedisStorage
+from surehold.web.live import Live
 
 MEDIA = ("postgres", "redis", "files")
 
@@ -69,8 +69,8 @@ async def test_a_record_is_told_without_polling_where_the_storage_notifies(
         listening = storage.subscribe(lambda _: None)
         while not listening.is_live:
             await asyncio.sleep(0.01)
-        monkeypatch.setattr("holdfast.web.live._EVERY", 3600.0)
-        monkeypatch.setattr("holdfast.web.live._BESIDE", 3600.0)
+        monkeypatch.setattr("surehold.web.live._EVERY", 3600.0)
+        monkeypatch.setattr("surehold.web.live._BESIDE", 3600.0)
     live, reader = Live(manager), Connection({}, None, 3)
     reading = asyncio.create_task(reader.read(await live.storage(reader)))  # type: ignore[arg-type]
     while reader.left > 2:  # the newest record, told at once

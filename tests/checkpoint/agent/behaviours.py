@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, NamedTuple
 
-from holdfast.checkpoint.agent.drift import AgentHistory
-from holdfast.checkpoint.agent.providers import Captured
-from holdfast.core.policy import DriftMonitor, DriftReport, default_detectors
-from holdfast.core.values import encode
+from surehold.checkpoint.agent.drift import AgentHistory
+from surehold.checkpoint.agent.providers import Captured
+from surehold.core.policy import DriftMonitor, DriftReport, default_detectors
+from surehold.core.values import encode
 
 CYCLES = 120
 TRACES = 20

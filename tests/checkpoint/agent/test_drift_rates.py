@@ -21,7 +21,7 @@ from tests.checkpoint.agent.behaviours import (
 )
 from tests.crash.media import FULL
 
-from holdfast import ResilientCheckpointManager
+from surehold import ResilientCheckpointManager
 
 GUIDE = Path("docs/guides/drift.md")
 ROW = re.compile(r"^\| `(?P<name>[a-z ]+)` \|.*\| (\d+) % \| (\d+) % \| (\d+) % \|$", re.MULTILINE)

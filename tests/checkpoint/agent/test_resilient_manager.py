@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 from tests.checkpoint.conftest import KEY, MEDIA
 
-from holdfast import CheckpointManager, FilesystemStorage, MemoryStorage, State, Storage
-from holdfast.checkpoint.agent.manager import ResilientCheckpointManager
-from holdfast.core.policy.drift import DriftReport, Finding
-from holdfast.core.policy.drift_detectors import Invariants, default_detectors
-from holdfast.core.policy.rules import Rules
-from holdfast.errors import (
+from surehold import CheckpointManager, FilesystemStorage, MemoryStorage, State, Storage
+from surehold.checkpoint.agent.manager import ResilientCheckpointManager
+from surehold.core.policy.drift import DriftReport, Finding
+from surehold.core.policy.drift_detectors import Invariants, default_detectors
+from surehold.core.policy.rules import Rules
+from surehold.errors import (
     CorruptError,
     DriftError,
     NotFoundError,
@@ -30,7 +30,7 @@ from holdfast.errors import (
     StorageError,
     UsageError,
 )
-from holdfast.storage.base import RecordQuery
+from surehold.storage.base import RecordQuery
 
 
 class Clock:
@@ -126,16 +126,16 @@ def test_a_checkpoint_is_there_for_the_next_process(
     assert two.memory == {"seen": {1, 2}}
 
 
-def test_it_works_by_default_where_holdfast_keeps_its_runs(
+def test_it_works_by_default_where_surehold_keeps_its_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("HOLDFAST_STORAGE", raising=False)
+    monkeypatch.delenv("SUREHOLD_STORAGE", raising=False)
     with ResilientCheckpointManager("agent-3") as manager:
         checkpoint_id = manager.create_checkpoint("routine")
         assert manager.get_latest_checkpoint("routine") == checkpoint_id
-    assert (tmp_path / ".holdfast" / "holdfast.db").is_file()
-    with CheckpointManager("file:.holdfast/fallback") as copy:
+    assert (tmp_path / ".surehold" / "surehold.db").is_file()
+    with CheckpointManager("file:.surehold/fallback") as copy:
         assert copy.exists(checkpoint_id), "and a copy of it is kept"
 
 
@@ -536,7 +536,7 @@ def test_where_there_is_no_checkpoint_yet_that_is_said(manager: ResilientCheckpo
 
 
 def test_a_missing_checkpoint_is_not_found(manager: ResilientCheckpointManager) -> None:
-    for missing in ("0000", "/no/such/file.holdfast", Path("nowhere.jsonl")):
+    for missing in ("0000", "/no/such/file.surehold", Path("nowhere.jsonl")):
         with pytest.raises(NotFoundError):
             manager.restore_checkpoint(missing)
     assert manager.list_checkpoints() == [], "nothing was saved for it either"
@@ -568,7 +568,7 @@ def test_an_exported_file_is_restored_on_another_machine(
     here = ResilientCheckpointManager("agent-1", storage, encryption_key=key)
     here.memory["n"] = 1
     here.create_checkpoint()
-    path = tmp_path / "agent.holdfast"
+    path = tmp_path / "agent.surehold"
     here.export_run("agent-1", path)
     there = ResilientCheckpointManager("agent-1", "memory://", encryption_key=key)
     there.restore_checkpoint(str(path))
@@ -729,7 +729,7 @@ def test_an_operation_that_could_not_be_undone_is_not_begun(
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from holdfast.checkpoint.agent.manager import ResilientCheckpointManager
+from surehold.checkpoint.agent.manager import ResilientCheckpointManager
 
 manager = ResilientCheckpointManager("agent-1", sys.argv[1])
 file = Path(sys.argv[2])
@@ -759,7 +759,7 @@ def test_an_operation_that_was_killed_is_found_and_rolled_back(tmp_path: Path) -
 RESTORING = """
 import itertools, os, signal, sys
 from pathlib import Path
-from holdfast.checkpoint.agent.manager import ResilientCheckpointManager
+from surehold.checkpoint.agent.manager import ResilientCheckpointManager
 
 manager = ResilientCheckpointManager("agent-1", sys.argv[1])
 
@@ -1110,9 +1110,9 @@ def test_notes_and_transactions_survive_verification_and_export(
         manager.detect_drift()
     manager.restore_checkpoint(manager.create_checkpoint())
     assert all(manager.verify("agent-1"))
-    manager.export_run("agent-1", tmp_path / "a.holdfast")
+    manager.export_run("agent-1", tmp_path / "a.surehold")
     copy = CheckpointManager("memory://")
-    copy.import_run(tmp_path / "a.holdfast")
+    copy.import_run(tmp_path / "a.surehold")
     assert all(copy.verify("agent-1"))
 
 

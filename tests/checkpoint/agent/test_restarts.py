@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from tests.checkpoint.conftest import MEDIA
 
-from holdfast import FilesystemStorage, Storage
-from holdfast.checkpoint.agent import fallbacks
-from holdfast.checkpoint.agent.lease import AgentLease
-from holdfast.checkpoint.agent.manager import ResilientCheckpointManager
-from holdfast.errors import LeaseHeldError, StorageFullError, UsageError
-from holdfast.storage.base import RecordQuery
+from surehold import FilesystemStorage, Storage
+from surehold.checkpoint.agent import fallbacks
+from surehold.checkpoint.agent.lease import AgentLease
+from surehold.checkpoint.agent.manager import ResilientCheckpointManager
+from surehold.errors import LeaseHeldError, StorageFullError, UsageError
+from surehold.storage.base import RecordQuery
 
 
 @pytest.fixture(params=["memory", "sqlite", "file-zstd"])
@@ -120,7 +120,7 @@ def test_a_manager_continues_after_another_saved(
 
 OTHER = """
 import sys
-from holdfast import ResilientCheckpointManager
+from surehold import ResilientCheckpointManager
 manager = ResilientCheckpointManager("agent-3", sys.argv[1])
 manager.memory["n"] = 7
 print(manager.create_checkpoint("routine"), flush=True)
@@ -280,11 +280,11 @@ def test_a_copy_on_the_same_disk_is_warned_of_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("HOLDFAST_STORAGE", raising=False)
+    monkeypatch.delenv("SUREHOLD_STORAGE", raising=False)
     monkeypatch.setattr(fallbacks, "_warned", set())
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             ResilientCheckpointManager("agent-3").close()
         ResilientCheckpointManager("agent-3", "memory://", fallbacks=["file:copy"]).close()
-    assert caplog.text.count("on the same disk as sqlite:///.holdfast/holdfast.db") == 1
+    assert caplog.text.count("on the same disk as sqlite:///.surehold/surehold.db") == 1
     assert caplog.text.count("on the same disk") == 1

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import ResilientCheckpointManager
+from surehold import ResilientCheckpointManager
 
 
 @pytest.mark.parametrize(("option", "warned"), [("?redundancy=1", False), ("", True)])

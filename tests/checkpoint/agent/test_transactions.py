@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import CheckpointManager, State
-from holdfast.checkpoint.agent.transactions import TransactionLog
-from holdfast.errors import EncodeError, NotFoundError, UsageError
+from surehold import CheckpointManager, State
+from surehold.checkpoint.agent.transactions import TransactionLog
+from surehold.errors import EncodeError, NotFoundError, UsageError
 
 
 @pytest.fixture

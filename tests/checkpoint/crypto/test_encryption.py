@@ -15,11 +15,11 @@ import msgspec
 import pytest
 import zstandard
 
-from holdfast import CheckpointManager, FilesystemStorage, MemoryStorage, SQLiteStorage, State
-from holdfast.checkpoint.journal.requests import Note
-from holdfast.core.records.record import Header, Record, digest_of
-from holdfast.errors import CorruptError, DataError, HoldfastError, WrongKeyError
-from holdfast.storage.base import Batch, Storage
+from surehold import CheckpointManager, FilesystemStorage, MemoryStorage, SQLiteStorage, State
+from surehold.checkpoint.journal.requests import Note
+from surehold.core.records.record import Header, Record, digest_of
+from surehold.errors import CorruptError, DataError, SureholdError, WrongKeyError
+from surehold.storage.base import Batch, Storage
 
 KEY, OTHER = "6b" * 32, "7c" * 32
 
@@ -77,9 +77,9 @@ def put(storage: Storage, records: list[Record]) -> CheckpointManager:
     return CheckpointManager(storage, encryption_key=KEY)
 
 
-def refusal(manager: CheckpointManager) -> HoldfastError:
+def refusal(manager: CheckpointManager) -> SureholdError:
     """How the newest state of the run is refused, loaded in whichever way."""
-    with pytest.raises(HoldfastError) as resumed:
+    with pytest.raises(SureholdError) as resumed:
         manager.resume_from_latest("mine")
     newest = manager.list_checkpoints("mine")[0].checkpoint_id
     with pytest.raises(type(resumed.value)) as loaded:
@@ -250,7 +250,7 @@ def test_the_plaintext_is_nowhere_in_the_files(medium: str, tmp_path: Path) -> N
         found_nothing(home)
     manager.append_notes("mine", [Note(kind="effect", content={"result": SECRETS[2]})])
     manager.tag(checkpoint_id, "good")
-    manager.export_run("mine", home / "mine.holdfast")
+    manager.export_run("mine", home / "mine.surehold")
     manager.fork_from_checkpoint(checkpoint_id, "fork")
     manager.cleanup_old_checkpoints("bot")
     found_nothing(home)

@@ -16,14 +16,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.checkpoint.crypto import keys
-from holdfast.checkpoint.crypto.keys import Key, Keyring, KeyService, load_keys
-from holdfast.core.records import frame
-from holdfast.errors import (
+from surehold.checkpoint.crypto import keys
+from surehold.checkpoint.crypto.keys import Key, Keyring, KeyService, load_keys
+from surehold.core.records import frame
+from surehold.errors import (
     CorruptError,
-    HoldfastError,
     MissingExtraError,
     StorageUnavailableError,
+    SureholdError,
     UsageError,
     WrongKeyError,
 )
@@ -106,13 +106,13 @@ def test_a_key_is_the_same_however_it_is_spelt(tmp_path: Path) -> None:
 def test_the_environment_gives_a_key_or_a_file(tmp_path: Path) -> None:
     file = tmp_path / "key"
     file.write_text(RAW.hex())
-    assert ring(None, HOLDFAST_ENCRYPTION_KEY=RAW.hex()).primary_id == ID
-    assert ring(None, HOLDFAST_ENCRYPTION_KEY_FILE=str(file)).primary_id == ID
-    assert ring("", HOLDFAST_ENCRYPTION_KEY=RAW.hex()).primary_id == ID
+    assert ring(None, SUREHOLD_ENCRYPTION_KEY=RAW.hex()).primary_id == ID
+    assert ring(None, SUREHOLD_ENCRYPTION_KEY_FILE=str(file)).primary_id == ID
+    assert ring("", SUREHOLD_ENCRYPTION_KEY=RAW.hex()).primary_id == ID
 
 
 def test_the_argument_wins_over_the_environment() -> None:
-    assert ring(OTHER, HOLDFAST_ENCRYPTION_KEY=RAW.hex()).primary_id == frame.key_id(OTHER)
+    assert ring(OTHER, SUREHOLD_ENCRYPTION_KEY=RAW.hex()).primary_id == frame.key_id(OTHER)
 
 
 @pytest.mark.parametrize("blank", ["", "  ", "\n"])
@@ -123,8 +123,8 @@ def test_blank_counts_as_unset(blank: str) -> None:
 
 
 def test_both_variables_at_once_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="both HOLDFAST_ENCRYPTION_KEY and"):
-        ring(None, HOLDFAST_ENCRYPTION_KEY=RAW.hex(), HOLDFAST_ENCRYPTION_KEY_FILE="x")
+    with pytest.raises(UsageError, match="both SUREHOLD_ENCRYPTION_KEY and"):
+        ring(None, SUREHOLD_ENCRYPTION_KEY=RAW.hex(), SUREHOLD_ENCRYPTION_KEY_FILE="x")
 
 
 def test_old_keys_alone_do_not_encrypt() -> None:
@@ -166,9 +166,9 @@ def test_a_file_without_a_key_is_refused_by_name(
 def test_a_file_that_is_not_there_is_refused_by_name(tmp_path: Path) -> None:
     for path in (tmp_path / "none", tmp_path, Path("~nobody-here/key")):
         with pytest.raises(UsageError, match="cannot be read") as caught:
-            ring(None, HOLDFAST_ENCRYPTION_KEY_FILE=str(path))
+            ring(None, SUREHOLD_ENCRYPTION_KEY_FILE=str(path))
         assert str(path) in str(caught.value)
-        assert "unset HOLDFAST_ENCRYPTION_KEY_FILE" in caught.value.hint
+        assert "unset SUREHOLD_ENCRYPTION_KEY_FILE" in caught.value.hint
 
 
 def test_a_path_given_as_text_is_not_taken_for_a_passphrase(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_text_of_32_bytes_in_a_file_is_stretched_like_any_passphrase(tmp_path: P
 
 def test_without_the_extra_no_ring_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.ciphers.aead", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'holdfast\[crypto\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install 'surehold\[crypto\]'"):
         load_keys(RAW, environ={})
 
 
@@ -479,7 +479,7 @@ def test_no_key_shows_in_a_repr_an_error_or_a_log(
 
 def failure(call: Callable[[], object]) -> str:
     """All that a failure shows of itself, its causes and facts included."""
-    with pytest.raises(HoldfastError) as caught:
+    with pytest.raises(SureholdError) as caught:
         call()
     error = caught.value
     chain = "".join(

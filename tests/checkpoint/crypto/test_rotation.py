@@ -10,16 +10,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import CheckpointManager, FilesystemStorage, MemoryStorage, SQLiteStorage, State
-from holdfast.checkpoint.crypto.sealer import key_notes
-from holdfast.errors import (
+from surehold import CheckpointManager, FilesystemStorage, MemoryStorage, SQLiteStorage, State
+from surehold.checkpoint.crypto.sealer import key_notes
+from surehold.errors import (
     ConflictError,
     NotFoundError,
     StorageUnavailableError,
     UsageError,
     WrongKeyError,
 )
-from holdfast.storage.base import Batch, RecordQuery, RunQuery, Storage
+from surehold.storage.base import Batch, RecordQuery, RunQuery, Storage
 
 OLD, NEW, OTHER = "6b" * 32, "7c" * 32, "8d" * 32
 
@@ -290,8 +290,8 @@ def test_a_shredded_run_is_not_exported(storage: Storage, tmp_path: Path) -> Non
     begin(opened, "a")
     opened.shred_run("a")
     with pytest.raises(WrongKeyError, match="erased"):
-        opened.export_run("a", tmp_path / "a.holdfast")
-    assert not (tmp_path / "a.holdfast").exists()
+        opened.export_run("a", tmp_path / "a.surehold")
+    assert not (tmp_path / "a.surehold").exists()
 
 
 def test_a_checkpoint_of_the_kind_key_is_not_taken_for_a_key(storage: Storage) -> None:

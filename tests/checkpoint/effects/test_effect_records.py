@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.runtime.graphs import line
 
-from holdfast import (
+from surehold import (
     CheckpointManager,
     ParallelNode,
     SQLiteStorage,
@@ -28,8 +28,8 @@ from holdfast import (
     reject,
     resolve,
 )
-from holdfast.checkpoint.effects.recorded_error import read_error
-from holdfast.errors import (
+from surehold.checkpoint.effects.recorded_error import read_error
+from surehold.errors import (
     ConflictError,
     Interrupted,
     LeaseHeldError,
@@ -38,7 +38,7 @@ from holdfast.errors import (
     StepError,
     UsageError,
 )
-from holdfast.storage.base import Batch
+from surehold.storage.base import Batch
 
 
 class Crash(BaseException):
@@ -207,7 +207,7 @@ async def test_an_effect_cancelled_by_a_timeout_that_the_node_handles_stays_in_d
             reader = manager.reader
             run = reader.run("r")
             assert run is not None
-            from holdfast.checkpoint.effects import open_notes
+            from surehold.checkpoint.effects import open_notes
 
             seen.append([note.content.id for note in open_notes(reader, run).waiting()])
 
@@ -367,7 +367,7 @@ def test_an_answer_is_one_thing(db: str) -> None:
 
 
 async def test_a_completed_run_that_was_not_deleted_is_deleted_under_its_lease(db: str) -> None:
-    from holdfast.storage.base import Leasing, this_process
+    from surehold.storage.base import Leasing, this_process
 
     async with line(lambda state: {"n": 1}, store=db, interval=1, preserve=True) as graph:
         await graph.execute(State.new({}, run_id="r"))

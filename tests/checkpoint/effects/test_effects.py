@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from tests.runtime.graphs import Heard, line
 
-from holdfast import CheckpointManager, State, StateGraph, effect, pending, resolve
-from holdfast.checkpoint.effects.ledger import Effect
-from holdfast.errors import (
+from surehold import CheckpointManager, State, StateGraph, effect, pending, resolve
+from surehold.checkpoint.effects.ledger import Effect
+from surehold.errors import (
     ConflictError,
     EncodeError,
     InDoubtError,
@@ -345,7 +345,7 @@ async def test_code_that_asks_instead_of_probing_is_answered(bank: Bank, db: str
 async def test_fail_is_an_error_that_says_what_to_do(bank: Bank, db: str) -> None:
     async with paying(bank, db, in_doubt="fail") as graph:
         await crash(graph, bank)
-        with pytest.raises(InDoubtError, match=r"holdfast.answer\('r', 'charge@1'"):
+        with pytest.raises(InDoubtError, match=r"surehold.answer\('r', 'charge@1'"):
             await graph.resume("r")
         resolve("r", "charge@1", {"charged": "yes"}, storage=db)
         assert (await graph.resume("r"))["receipt"] == {"charged": "yes"}
@@ -516,7 +516,7 @@ async def test_a_fork_inherits_no_effects(bank: Bank, db: str) -> None:
 
 
 async def test_effects_are_encrypted_with_the_rest(tmp_path: Any) -> None:
-    from holdfast import CheckpointConfig, GraphConfig, StateManager
+    from surehold import CheckpointConfig, GraphConfig, StateManager
 
     async def node(state: State) -> None:
         await effect("look", lambda word: f"found {word}", "kelpforest")
@@ -580,7 +580,7 @@ async def test_a_timeout_that_a_node_handles_leaves_its_call_in_doubt(
         with pytest.raises(StepError):
             await graph.execute(State.new({}, run_id="r"))
         assert [one.id for one in pending("r", storage=db)] == ["charge@1"]
-        with caplog.at_level("WARNING", "holdfast"):
+        with caplog.at_level("WARNING", "surehold"):
             await graph.resume("r")
     assert "run r is completed, and it is not known whether charge@1 happened" in caplog.text
 

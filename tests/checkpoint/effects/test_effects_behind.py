@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import CheckpointConfig, GraphConfig, SQLiteStorage, State, StateGraph, effect
-from holdfast.checkpoint.effects.effect_call import CallPolicy, effect_by
-from holdfast.errors import StepError, StorageError
-from holdfast.storage.base import Batch
+from surehold import CheckpointConfig, GraphConfig, SQLiteStorage, State, StateGraph, effect
+from surehold.checkpoint.effects.effect_call import CallPolicy, effect_by
+from surehold.errors import StepError, StorageError
+from surehold.storage.base import Batch
 
 
 async def effect_behind(name: str, fn: Any, *args: Any) -> Any:
@@ -33,7 +33,7 @@ def kinds(storage: SQLiteStorage) -> list[str]:
     """What the journal holds, in order: effects by name, checkpoints by kind."""
     import msgspec
 
-    from holdfast import CheckpointManager
+    from surehold import CheckpointManager
 
     sealer = CheckpointManager(storage).reader.sealer
     found = []

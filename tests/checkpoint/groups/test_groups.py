@@ -19,8 +19,8 @@ from tests.runtime.agents import manager_in
 from tests.runtime.fleets import manager as directed
 from tests.runtime.fleets import team
 
-import holdfast
-from holdfast import (
+import surehold
+from surehold import (
     AgentState,
     AsyncCheckpointManager,
     AsyncGroup,
@@ -31,9 +31,9 @@ from holdfast import (
     Rules,
     State,
 )
-from holdfast.checkpoint.retention import bulk
-from holdfast.errors import ConflictError, CorruptError, NotFoundError, UsageError
-from holdfast.storage.base import Batch, Leasing, RunQuery, Storage, this_process
+from surehold.checkpoint.retention import bulk
+from surehold.errors import ConflictError, CorruptError, NotFoundError, UsageError
+from surehold.storage.base import Batch, Leasing, RunQuery, Storage, this_process
 
 MEDIA = ("memory", "sqlite", "file", "resilient")
 
@@ -48,7 +48,7 @@ def open_one(medium: str, directory: Path) -> Storage:
     if medium == "memory":
         return MemoryStorage()
     if medium == "resilient":
-        return holdfast.open_storage(f"sqlite:///{directory}/runs.db?redundancy=1")
+        return surehold.open_storage(f"sqlite:///{directory}/runs.db?redundancy=1")
     return open_medium(medium, directory)
 
 
@@ -71,7 +71,7 @@ def steps(states: dict[str, Any]) -> dict[str, int]:
 def test_a_checkpoint_of_a_group_is_restored_as_a_whole(manager: CheckpointManager) -> None:
     for run_id in ("a", "b"):
         save(manager, run_id, 1)
-    crew = holdfast.group("crew", ["a", "b"], storage=manager)
+    crew = surehold.group("crew", ["a", "b"], storage=manager)
     first = crew.checkpoint()
     save(manager, "a", 2)
     second = crew.checkpoint()
@@ -80,12 +80,12 @@ def test_a_checkpoint_of_a_group_is_restored_as_a_whole(manager: CheckpointManag
     assert steps(crew.restore()) == {"a": 2, "b": 1}
     assert steps(crew.restore(first.id)) == {"a": 1, "b": 1}
     assert crew.latest() == second
-    assert steps(holdfast.group("crew", storage=manager).restore()) == {"a": 2, "b": 1}
+    assert steps(surehold.group("crew", storage=manager).restore()) == {"a": 2, "b": 1}
 
 
 def test_states_are_saved_with_it_in_one_commit(manager: CheckpointManager) -> None:
     save(manager, "a", 1)
-    crew = holdfast.group("crew", ["a", "b"], storage=manager)
+    crew = surehold.group("crew", ["a", "b"], storage=manager)
     a = manager.resume_from_latest("a").set("n", 2).at(step=2)
     agent = AgentState(agent_id="writer", run_id="b", step_number=4)
     taken = crew.checkpoint([a, agent])
@@ -104,14 +104,14 @@ def test_if_one_member_cannot_be_saved_none_is(storage: Storage) -> None:
     manager, other = CheckpointManager(storage), CheckpointManager(storage)
     a, b = save(manager, "a", 1), save(manager, "b", 1)
     save(other, "b", 9)
-    crew = holdfast.group("crew", ["a", "b"], storage=manager)
+    crew = surehold.group("crew", ["a", "b"], storage=manager)
     with pytest.raises(ConflictError):
         crew.checkpoint([a.set("n", 2).at(step=2), b.set("n", 2).at(step=2)])
     assert crew.checkpoints() == []
     fresh = CheckpointManager(storage)
     assert fresh.resume_from_latest("a").step == 1
     assert fresh.resume_from_latest("b").step == 9
-    assert holdfast.group("crew", ["a", "b"], storage=fresh).checkpoint().number == 1
+    assert surehold.group("crew", ["a", "b"], storage=fresh).checkpoint().number == 1
 
 
 class Failing:
@@ -139,7 +139,7 @@ def test_what_is_half_taken_is_taken_back(medium: str, number: int, tmp_path: Pa
     with open_one(medium, tmp_path) as storage:
         manager = CheckpointManager(storage)
         states = [save(manager, run_id, 1) for run_id in ("a", "b")]
-        crew = holdfast.group("crew", ["a", "b"], storage=manager)
+        crew = surehold.group("crew", ["a", "b"], storage=manager)
         Failing(storage, number)
         try:
             crew.checkpoint([state.set("n", 2).at(step=2) for state in states])
@@ -148,7 +148,7 @@ def test_what_is_half_taken_is_taken_back(medium: str, number: int, tmp_path: Pa
             done = False
     with open_one(medium, tmp_path) as storage:
         manager = CheckpointManager(storage)
-        crew = holdfast.group("crew", ["a", "b"], storage=manager)
+        crew = surehold.group("crew", ["a", "b"], storage=manager)
         assert len(crew.checkpoints()) == done
         expected = {"a": 2, "b": 2} if done else {"a": 1, "b": 1}
         assert {run: manager.resume_from_latest(run).step for run in "ab"} == expected
@@ -160,14 +160,14 @@ def test_whoever_takes_a_checkpoint_is_waited_for_and_does_not_keep_others_from_
 ) -> None:
     with open_one("file", tmp_path) as storage:
         states = [save(CheckpointManager(storage), run_id, 1) for run_id in ("a", "b")]
-        crew = holdfast.group("crew", ["a", "b"], storage=storage)
+        crew = surehold.group("crew", ["a", "b"], storage=storage)
         Failing(storage, 3)
         with pytest.raises(KeyboardInterrupt):
             crew.checkpoint([state.set("n", 2).at(step=2) for state in states])
     with open_one("file", tmp_path) as storage:
         assert isinstance(storage, Leasing)
         lease = storage.take_lease("group-crew", this_process(), now=time.time(), ttl=60)
-        crew = holdfast.group("crew", ["a", "b"], storage=storage)
+        crew = surehold.group("crew", ["a", "b"], storage=storage)
         assert steps_of(crew) == {"a": 2, "b": 2}
         release = threading.Timer(0.1, storage.release_lease, [lease])
         release.start()
@@ -179,7 +179,7 @@ def test_a_note_that_another_process_appended_is_no_conflict(storage: Storage) -
     manager = CheckpointManager(storage)
     states = [save(manager, run_id, 1) for run_id in ("a", "b")]
     CheckpointManager(storage).tag(states[0].checkpoint_id, "good")
-    crew = holdfast.group("crew", ["a", "b"], storage=manager)
+    crew = surehold.group("crew", ["a", "b"], storage=manager)
     crew.checkpoint([state.set("n", 2).at(step=2) for state in states])
     assert steps(crew.restore()) == {"a": 2, "b": 2}
 
@@ -189,7 +189,7 @@ def test_the_steps_are_those_of_the_checkpoints_that_were_taken(
 ) -> None:
     manager, other = CheckpointManager(storage), CheckpointManager(storage)
     save(manager, "a", 1)
-    crew = holdfast.group("crew", ["a"], storage=manager)
+    crew = surehold.group("crew", ["a"], storage=manager)
     look, later = crew._newest, [5]
 
     def look_then_save(run_id: str) -> Any:
@@ -210,7 +210,7 @@ def steps_of(crew: Group) -> dict[str, int | None]:
 
 def test_a_member_that_is_missing_or_behind_is_named(manager: CheckpointManager) -> None:
     save(manager, "a", 7)
-    crew = holdfast.group("crew", ["a", "b"], storage=manager)
+    crew = surehold.group("crew", ["a", "b"], storage=manager)
     with pytest.raises(NotFoundError, match="'b'"):
         crew.checkpoint()
     save(manager, "b", 3)
@@ -234,7 +234,7 @@ def test_retention_of_the_members_keeps_what_the_group_needs(storage: Storage) -
     manager = CheckpointManager(storage, retention=Rules(keep_last=1))
     for run_id in ("a", "b"):
         save(manager, run_id, 1)
-    crew = holdfast.group("crew", ["a", "b"], storage=manager.storage)
+    crew = surehold.group("crew", ["a", "b"], storage=manager.storage)
     first = crew.checkpoint()
     for step in range(2, 6):
         save(manager, "a", step)
@@ -256,7 +256,7 @@ def test_no_rule_drops_a_checkpoint_of_a_group(storage: Storage, counted: str) -
     rules = Rules(keep_last=1, group_by=counted)
     manager = CheckpointManager(storage, retention=rules)
     save(manager, "a", 1)
-    groups = [holdfast.group(name, ["a"], storage=storage) for name in ("crew", "others")]
+    groups = [surehold.group(name, ["a"], storage=storage) for name in ("crew", "others")]
     for step in (2, 3):
         for one in groups:
             one.checkpoint()
@@ -278,7 +278,7 @@ def test_no_rule_drops_a_checkpoint_of_a_group(storage: Storage, counted: str) -
 
 def test_what_someone_else_pinned_stays_pinned(manager: CheckpointManager) -> None:
     save(manager, "a", 1)
-    crew = holdfast.group("crew", ["a"], storage=manager)
+    crew = surehold.group("crew", ["a"], storage=manager)
     taken = crew.checkpoint()
     manager.pin(taken.members[0].checkpoint_id)
     crew.delete(taken.id)
@@ -288,8 +288,8 @@ def test_what_someone_else_pinned_stays_pinned(manager: CheckpointManager) -> No
 def test_a_group_is_forked_as_a_whole(manager: CheckpointManager) -> None:
     for run_id in ("a", "b"):
         save(manager, run_id, 1)
-    crew = holdfast.group("crew", ["a", "b"], storage=manager)
-    with pytest.raises(NotFoundError, match="holdfast group checkpoint crew"):
+    crew = surehold.group("crew", ["a", "b"], storage=manager)
+    with pytest.raises(NotFoundError, match="surehold group checkpoint crew"):
         crew.fork("try")
     taken = crew.checkpoint()
     # An earlier attempt was interrupted after the first fork.
@@ -305,24 +305,24 @@ def test_a_group_is_exported_and_imported_as_a_whole(
 ) -> None:
     for run_id in ("a", "b"):
         save(manager, run_id, 1)
-    crew = holdfast.group("crew", ["a", "b"], storage=manager)
+    crew = surehold.group("crew", ["a", "b"], storage=manager)
     crew.checkpoint()
     crew.export(tmp_path / "crew.zip")
     with pytest.raises(UsageError, match="exists"):
         crew.export(tmp_path / "crew.zip")
     there = CheckpointManager("memory://")
-    assert steps(holdfast.import_group(tmp_path / "crew.zip", storage=there).restore()) == {
+    assert steps(surehold.import_group(tmp_path / "crew.zip", storage=there).restore()) == {
         "a": 1,
         "b": 1,
     }
     taken = CheckpointManager("memory://")
     save(taken, "b", 9)
     with pytest.raises(UsageError, match="'b'"):
-        holdfast.import_group(tmp_path / "crew.zip", storage=taken)
+        surehold.import_group(tmp_path / "crew.zip", storage=taken)
     assert taken.reader.run("a") is None
     (tmp_path / "bad.zip").write_bytes(b"PK")
     with pytest.raises(CorruptError):
-        holdfast.import_group(tmp_path / "bad.zip", storage=there)
+        surehold.import_group(tmp_path / "bad.zip", storage=there)
 
 
 def test_agents_of_several_storages_are_refused() -> None:
@@ -332,31 +332,31 @@ def test_agents_of_several_storages_are_refused() -> None:
         for name, storage in (("a", one), ("b", two))
     ]
     with pytest.raises(UsageError, match="cannot be atomic"):
-        holdfast.group("crew", agents)
+        surehold.group("crew", agents)
     with pytest.raises(UsageError, match="cannot be atomic"):
-        holdfast.group("crew", agents[:1], storage=two)
-    crew = holdfast.group("crew", agents[:1])
+        surehold.group("crew", agents[:1], storage=two)
+    crew = surehold.group("crew", agents[:1])
     assert crew.manager.storage is one
 
 
 def test_a_name_stands_for_its_newest_run(manager: CheckpointManager) -> None:
     save(manager, "a-1", 1)
     save(manager, "a-2", 2)
-    taken = holdfast.group("crew", ["agent"], storage=manager).checkpoint()
+    taken = surehold.group("crew", ["agent"], storage=manager).checkpoint()
     assert [one.run_id for one in taken.members] == ["a-2"]
 
 
 def test_a_group_without_members_is_refused(manager: CheckpointManager) -> None:
     with pytest.raises(UsageError, match="no members"):
-        holdfast.group("crew", storage=manager).checkpoint()
+        surehold.group("crew", storage=manager).checkpoint()
     with pytest.raises(UsageError, match="is no member"):
-        holdfast.group("crew", [3], storage=manager)
+        surehold.group("crew", [3], storage=manager)
 
 
 def test_a_group_is_rewound_as_a_whole(manager: CheckpointManager) -> None:
     for run_id in ("a", "b"):
         save(manager, run_id, 1)
-    crew = holdfast.group("crew", ["a", "b"], storage=manager)
+    crew = surehold.group("crew", ["a", "b"], storage=manager)
     first = crew.checkpoint()
     for run_id in ("a", "b"):
         save(manager, run_id, 7)
@@ -407,7 +407,7 @@ async def test_agents_their_sub_agents_and_fleets_are_members(tmp_path: Path) ->
         members = {run.name: run.run_id for run in manager.storage.runs(RunQuery())}
         (inside,) = members.keys() - {"boss", fleet.name}
         assert "searcher" in inside
-        crew = holdfast.group("crew", [boss, inside, fleet])
+        crew = surehold.group("crew", [boss, inside, fleet])
         taken = crew.checkpoint()
         assert {one.run_id for one in taken.members} == {*members.values()}
         assert {one.run_id for one in taken.members} >= {done.run_id}
@@ -423,8 +423,8 @@ async def test_agents_their_sub_agents_and_fleets_are_members(tmp_path: Path) ->
 def test_members_of_other_processes_are_taken_as_they_saved_last(tmp_path: Path) -> None:
     address = f"sqlite:///{tmp_path}/runs.db"
     work = (
-        "import sys, holdfast\n"
-        "with holdfast.run(sys.argv[1], storage=sys.argv[2]) as run:\n"
+        "import sys, surehold\n"
+        "with surehold.run(sys.argv[1], storage=sys.argv[2]) as run:\n"
         "    for n in run.each(range(3)): run.state['n'] = n\n"
         "    print('done', flush=True)\n"
         "    sys.stdin.read()\n"
@@ -436,7 +436,7 @@ def test_members_of_other_processes_are_taken_as_they_saved_last(tmp_path: Path)
         for child in children:
             assert child.stdout is not None
             assert child.stdout.readline() == "done\n"
-        with holdfast.group("crew", ["a", "b"], storage=address) as crew:
+        with surehold.group("crew", ["a", "b"], storage=address) as crew:
             taken = crew.checkpoint()  # both are leased by a live process
             assert [one.status for one in crew.status()] == ["current", "current"]
             assert [state["n"] for state in crew.restore(taken.id).values()] == [2, 2]

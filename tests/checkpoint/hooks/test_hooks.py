@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.checkpoint.hooks.events import (
+from surehold.checkpoint.hooks.events import (
     HANGING_LIMIT,
     HookContext,
     HookEvent,
@@ -25,10 +25,10 @@ from holdfast.checkpoint.hooks.events import (
     PreOutcome,
     pre_outcome,
 )
-from holdfast.checkpoint.hooks.manager import HookManager
-from holdfast.core.state.agent_state import AgentState
-from holdfast.core.state.state import State
-from holdfast.errors import UsageError, VetoError
+from surehold.checkpoint.hooks.manager import HookManager
+from surehold.core.state.agent_state import AgentState
+from surehold.core.state.state import State
+from surehold.errors import UsageError, VetoError
 
 PRE = HookEvent.PRE_CHECKPOINT_SAVE
 POST = HookEvent.POST_CHECKPOINT_SAVE
@@ -59,7 +59,7 @@ def gate() -> Iterator[threading.Event]:
 
 
 def hook_threads() -> int:
-    return sum(thread.name.startswith("holdfast-hook") for thread in threading.enumerate())
+    return sum(thread.name.startswith("surehold-hook") for thread in threading.enumerate())
 
 
 def as_handler(function: Callable[[HookContext], Any], sort: str) -> Any:
@@ -634,7 +634,7 @@ def test_a_harmful_handler_is_counted_logged_once_and_changes_nothing(
     assert (fine["call_count"], fine["failure_count"], fine["success_count"]) == (3, 0, 3)
     assert failed["timeout_count"] == 0
     (record,) = caplog.records
-    assert (record.name, record.levelno) == ("holdfast.hooks", logging.WARNING)
+    assert (record.name, record.levelno) == ("surehold.hooks", logging.WARNING)
 
 
 def test_the_log_has_the_traceback_and_no_message_that_may_quote_the_state(
@@ -922,7 +922,7 @@ def test_an_on_error_that_raises_or_hangs_is_logged_once_and_harms_nobody(
 
 def run_script(code: str) -> subprocess.CompletedProcess[str]:
     head = (
-        "from holdfast.checkpoint.hooks import HookManager, HookResult\n"
+        "from surehold.checkpoint.hooks import HookManager, HookResult\n"
         "import asyncio, os, sys, threading, time\n"
     )
     return subprocess.run(
@@ -985,14 +985,14 @@ def test_the_private_loop_ends_with_its_manager() -> None:
 
     manager.register(POST, handler)
     manager.fire(POST)
-    (thread,) = [t for t in threading.enumerate() if t.name == "holdfast-hook-loop"][-1:]
+    (thread,) = [t for t in threading.enumerate() if t.name == "surehold-hook-loop"][-1:]
     del manager
     thread.join(timeout=10)
     assert not thread.is_alive()
 
 
 def test_idle_threads_end_and_others_take_their_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.checkpoint.hooks.calls._IDLE_SECONDS", 0.01)
+    monkeypatch.setattr("surehold.checkpoint.hooks.calls._IDLE_SECONDS", 0.01)
     manager = HookManager()
     threads: list[threading.Thread] = []
     manager.register(POST, lambda context: threads.append(threading.current_thread()))

@@ -21,7 +21,7 @@ import pytest
 import zstandard
 from tests.crash.media import open_medium
 
-from holdfast import (
+from surehold import (
     AgentState,
     CheckpointManager,
     HookContext,
@@ -35,9 +35,9 @@ from holdfast import (
     StateManager,
     Storage,
 )
-from holdfast.checkpoint.hooks.builtin import RedactionHook
-from holdfast.errors import NotFoundError, VetoError
-from holdfast.storage.base import RecordQuery
+from surehold.checkpoint.hooks.builtin import RedactionHook
+from surehold.errors import NotFoundError, VetoError
+from surehold.storage.base import RecordQuery
 
 Call = Callable[..., Any]
 
@@ -316,7 +316,7 @@ def test_saves_go_on_within_the_timeout_whatever_a_hook_does(
             manager.save_checkpoint(STATE.set("n", step).at(step=step))
     assert [entry.step for entry in manager.list_checkpoints("run")] == list(range(12, 0, -1))
     assert told == ["pre_checkpoint_save", "post_checkpoint_save"] * 12
-    assert len([record for record in caplog.records if record.name == "holdfast.hooks"]) <= 2
+    assert len([record for record in caplog.records if record.name == "surehold.hooks"]) <= 2
     assert hooks.get_stats()[harmful.__name__]["failure_count"] == 24
 
 
@@ -326,7 +326,7 @@ def test_saves_go_on_when_a_hook_kills_its_own_thread() -> None:
     assert hasattr(ctypes.CDLL(None), "pthread_exit")
     script = """
         import ctypes, time
-        from holdfast import CheckpointManager, HookManager, State
+        from surehold import CheckpointManager, HookManager, State
         hooks = HookManager(timeout=0.05)
         hooks.register("pre_checkpoint_save", lambda context: ctypes.CDLL(None).pthread_exit(None))
         manager = CheckpointManager("memory://", hook_manager=hooks)

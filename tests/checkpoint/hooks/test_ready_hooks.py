@@ -15,14 +15,14 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from holdfast.checkpoint.hooks.builtin import LoggingHook, MetricsHook, RedactionHook, TracingHook
-from holdfast.checkpoint.hooks.events import HookEvent, HookPriority, HookResult, pre_outcome
-from holdfast.checkpoint.hooks.manager import HookManager
-from holdfast.checkpoint.inspect.metrics import Metrics
-from holdfast.core.policy.redaction import KEYS
-from holdfast.core.state.agent_state import AgentState
-from holdfast.core.state.state import State
-from holdfast.errors import MissingExtraError, UsageError, VetoError
+from surehold.checkpoint.hooks.builtin import LoggingHook, MetricsHook, RedactionHook, TracingHook
+from surehold.checkpoint.hooks.events import HookEvent, HookPriority, HookResult, pre_outcome
+from surehold.checkpoint.hooks.manager import HookManager
+from surehold.checkpoint.inspect.metrics import Metrics
+from surehold.core.policy.redaction import KEYS
+from surehold.core.state.agent_state import AgentState
+from surehold.core.state.state import State
+from surehold.errors import MissingExtraError, UsageError, VetoError
 
 KEY = "ghp_" + "a1B2" * 9
 GONE = "[redacted:github_token]"
@@ -42,11 +42,11 @@ DATA = {
 }
 
 POSTS = {
-    HookEvent.POST_CHECKPOINT_SAVE: "holdfast.save",
-    HookEvent.POST_CHECKPOINT_LOAD: "holdfast.load",
-    HookEvent.POST_RESUME: "holdfast.resume",
-    HookEvent.POST_FORK: "holdfast.fork",
-    HookEvent.POST_PRUNE: "holdfast.prune",
+    HookEvent.POST_CHECKPOINT_SAVE: "surehold.save",
+    HookEvent.POST_CHECKPOINT_LOAD: "surehold.load",
+    HookEvent.POST_RESUME: "surehold.resume",
+    HookEvent.POST_FORK: "surehold.fork",
+    HookEvent.POST_PRUNE: "surehold.prune",
 }
 
 
@@ -63,10 +63,10 @@ def manager_with(hook: Any) -> HookManager:
 def test_logging_shows_ids_step_and_status_and_no_value(
     event: HookEvent, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, "holdfast.checkpoints")
+    caplog.set_level(logging.INFO, "surehold.checkpoints")
     manager_with(LoggingHook()).fire(event, "researcher", DATA)
     (record,) = caplog.records
-    assert record.name == "holdfast.checkpoints"
+    assert record.name == "surehold.checkpoints"
     assert record.getMessage() == (
         f"{event} run_id=nightly agent_id=researcher checkpoint_id=0199-abc step_number=41 "
         "status=running kind=routine duration_ms=12.5"
@@ -83,7 +83,7 @@ def test_logging_keeps_a_line_one_line(caplog: pytest.LogCaptureFixture) -> None
 
 
 def test_logging_says_nothing_below_the_level(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.WARNING, "holdfast.checkpoints")
+    caplog.set_level(logging.WARNING, "surehold.checkpoints")
     manager_with(LoggingHook()).fire(HookEvent.POST_FORK, "a", DATA)
     assert caplog.records == []
 
@@ -132,18 +132,18 @@ def test_a_span_has_the_name_the_ids_and_the_duration(event: HookEvent) -> None:
     assert span.end_time - span.start_time == 12_500_000
     assert abs(span.end_time - before) < 60e9
     shown = attributes_of(span)
-    assert shown.pop("holdfast.resume.reason", None) == (
+    assert shown.pop("surehold.resume.reason", None) == (
         "crash" if event is HookEvent.POST_RESUME else None
     )
     assert shown == {
-        "holdfast.name": "researcher",
-        "holdfast.run.id": "nightly",
-        "holdfast.checkpoint.id": "0199-abc",
-        "holdfast.step": 41,
-        "holdfast.status": "running",
-        "holdfast.kind": "routine",
-        "holdfast.bytes.logical": 2048,
-        "holdfast.bytes.stored": 160,
+        "surehold.name": "researcher",
+        "surehold.run.id": "nightly",
+        "surehold.checkpoint.id": "0199-abc",
+        "surehold.step": 41,
+        "surehold.status": "running",
+        "surehold.kind": "routine",
+        "surehold.bytes.logical": 2048,
+        "surehold.bytes.stored": 160,
     }
 
 
@@ -169,12 +169,12 @@ async def test_a_span_is_a_child_of_the_callers_from_async_code() -> None:
 
 def test_tracing_without_its_extra_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'holdfast\[otel\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install 'surehold\[otel\]'"):
         TracingHook()
 
 
 def test_the_hooks_are_imported_without_opentelemetry() -> None:
-    code = "import holdfast.checkpoint.hooks.builtin, sys; print('opentelemetry' in sys.modules)"
+    code = "import surehold.checkpoint.hooks.builtin, sys; print('opentelemetry' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
 

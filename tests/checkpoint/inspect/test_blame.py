@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import CheckpointManager, SQLiteStorage, State
-from holdfast.checkpoint.journal import append
+from surehold import CheckpointManager, SQLiteStorage, State
+from surehold.checkpoint.journal import append
 
 
 def saved(manager: CheckpointManager, steps: int) -> list[str]:
@@ -112,7 +112,7 @@ def test_blame_names_the_last_writer_with_and_without_what_keyframes_know(
     body = append.checkpoint_body
     if not known:  # as older versions wrote them
         monkeypatch.setattr(append, "checkpoint_body", lambda *parts: body(*parts[:4]))
-    monkeypatch.setattr("holdfast.checkpoint.inspect.changes._AT_A_TIME", 24)
+    monkeypatch.setattr("surehold.checkpoint.inspect.changes._AT_A_TIME", 24)
     manager = CheckpointManager("memory://")
     writers = written_at_random(manager, seed, 600)
     for path in dict.fromkeys([*[*writers][::7], "/fixed", "/a~1b", "/rare/0", "/list/0"]):

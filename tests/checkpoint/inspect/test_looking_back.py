@@ -9,17 +9,17 @@ from pathlib import Path
 import apsw
 import pytest
 
-import holdfast
-from holdfast import CheckpointManager, MemoryStorage, Rules, State
-from holdfast.checkpoint.effects import check_not_held
-from holdfast.checkpoint.inspect.overview import fork_origins, is_live, status_of_run, summaries
-from holdfast.checkpoint.inspect.stats import Figures, Latency
-from holdfast.checkpoint.inspect.timeline_entries import timeline
-from holdfast.checkpoint.repair.verification import verify_headers
-from holdfast.checkpoint.retention.bulk import forget, plan_forget, plan_freeing
-from holdfast.core.records.lease import Lease
-from holdfast.errors import LeaseHeldError
-from holdfast.storage.base import RunQuery, abandon, this_process
+import surehold
+from surehold import CheckpointManager, MemoryStorage, Rules, State
+from surehold.checkpoint.effects import check_not_held
+from surehold.checkpoint.inspect.overview import fork_origins, is_live, status_of_run, summaries
+from surehold.checkpoint.inspect.stats import Figures, Latency
+from surehold.checkpoint.inspect.timeline_entries import timeline
+from surehold.checkpoint.repair.verification import verify_headers
+from surehold.checkpoint.retention.bulk import forget, plan_forget, plan_freeing
+from surehold.core.records.lease import Lease
+from surehold.errors import LeaseHeldError
+from surehold.storage.base import RunQuery, abandon, this_process
 
 
 @pytest.fixture
@@ -176,7 +176,7 @@ def test_a_run_that_ends_while_it_is_looked_at_is_not_stale() -> None:
             return super().lease_of(run_id)
 
     storage = Ending()
-    live = holdfast.run("r", storage=storage).__enter__()
+    live = surehold.run("r", storage=storage).__enter__()
     live.checkpoint(n=1)
     (seen,) = storage.runs(RunQuery(run_id="r"))
     assert seen.status == "running"

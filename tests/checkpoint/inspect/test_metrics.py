@@ -9,8 +9,8 @@ import time
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from holdfast.checkpoint.inspect.metrics import BUCKETS, SERIES_LIMIT, Metrics, resume_cause
-from holdfast.core.records.record import STATUSES
+from surehold.checkpoint.inspect.metrics import BUCKETS, SERIES_LIMIT, Metrics, resume_cause
+from surehold.core.records.record import STATUSES
 
 
 def busy_metrics() -> Metrics:
@@ -85,7 +85,7 @@ def test_prometheus_reads_the_same_figures() -> None:
     read = samples(busy_metrics())
 
     def value(name: str, **labels: str) -> float:
-        return read[f"holdfast_{name}", frozenset(labels.items())]
+        return read[f"surehold_{name}", frozenset(labels.items())]
 
     assert value("saves_total", outcome="ok") == 5
     assert value("saves_total", outcome="vetoed") == 1
@@ -105,7 +105,7 @@ def test_every_metric_is_documented_typed_and_named_by_the_rules() -> None:
     families = list(text_string_to_metric_families(busy_metrics().prometheus()))
     assert len(families) == 13
     for family in families:
-        assert family.name.startswith("holdfast_")
+        assert family.name.startswith("surehold_")
         assert family.documentation
         assert family.type in ("counter", "histogram")
         if family.type == "counter":
@@ -116,8 +116,8 @@ def test_every_metric_is_documented_typed_and_named_by_the_rules() -> None:
 
 def test_what_has_not_happened_yet_is_shown_as_zero() -> None:
     read = samples(Metrics())
-    assert read["holdfast_saves_total", frozenset({("outcome", "failed")})] == 0
-    assert read["holdfast_save_duration_seconds_count", frozenset()] == 0
+    assert read["surehold_saves_total", frozenset({("outcome", "failed")})] == 0
+    assert read["surehold_save_duration_seconds_count", frozenset()] == 0
 
 
 def test_buckets_only_grow_towards_infinity() -> None:
@@ -125,7 +125,7 @@ def test_buckets_only_grow_towards_infinity() -> None:
         sample.value
         for family in text_string_to_metric_families(busy_metrics().prometheus())
         for sample in family.samples
-        if sample.name == "holdfast_save_duration_seconds_bucket"
+        if sample.name == "surehold_save_duration_seconds_bucket"
     ]
     assert len(read) == len(BUCKETS) + 1
     assert read == sorted(read)
@@ -134,7 +134,7 @@ def test_buckets_only_grow_towards_infinity() -> None:
 def test_labels_survive_quotes_backslashes_and_line_ends() -> None:
     metrics = Metrics()
     metrics.redacted('a"b\\c\nd')
-    assert samples(metrics)["holdfast_redactions_total", frozenset({("kind", 'a"b\\c\nd')})] == 1
+    assert samples(metrics)["surehold_redactions_total", frozenset({("kind", 'a"b\\c\nd')})] == 1
 
 
 def test_labels_cannot_grow_without_bound() -> None:

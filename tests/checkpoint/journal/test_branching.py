@@ -5,13 +5,13 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import CheckpointManager, MemoryStorage
-from holdfast.checkpoint.journal.draft import CheckpointDraft
-from holdfast.core.state.position import Lineage, Place
-from holdfast.core.values.frozen import Nature
-from holdfast.errors import ConflictError
-from holdfast.integrations.branching import LATE, SortedBranches, by_id, in_order, top_of
-from holdfast.storage.base import RecordQuery
+from surehold import CheckpointManager, MemoryStorage
+from surehold.checkpoint.journal.draft import CheckpointDraft
+from surehold.core.state.position import Lineage, Place
+from surehold.core.values.frozen import Nature
+from surehold.errors import ConflictError
+from surehold.integrations.branching import LATE, SortedBranches, by_id, in_order, top_of
+from surehold.storage.base import RecordQuery
 
 QUERY = RecordQuery(run_id="r", scope="")
 

@@ -17,8 +17,8 @@ from typing import Any
 import msgspec
 import pytest
 
-import holdfast
-from holdfast import (
+import surehold
+from surehold import (
     CheckpointManager,
     FilesystemStorage,
     HookManager,
@@ -27,13 +27,13 @@ from holdfast import (
     State,
     StateManager,
 )
-from holdfast.checkpoint.journal import append
-from holdfast.checkpoint.journal.draft import CheckpointDraft, draft_of
-from holdfast.checkpoint.journal.reader import Loaded
-from holdfast.checkpoint.journal.requests import Request
-from holdfast.core.policy.rules import Rules
-from holdfast.errors import ConflictError, EncodeError, HoldfastError, StorageUnavailableError
-from holdfast.storage.base import Batch, RecordQuery
+from surehold.checkpoint.journal import append
+from surehold.checkpoint.journal.draft import CheckpointDraft, draft_of
+from surehold.checkpoint.journal.reader import Loaded
+from surehold.checkpoint.journal.requests import Request
+from surehold.core.policy.rules import Rules
+from surehold.errors import ConflictError, EncodeError, StorageUnavailableError, SureholdError
+from surehold.storage.base import Batch, RecordQuery
 
 KEY = "33" * 32
 PATIENCE = 30.0
@@ -61,7 +61,7 @@ def test_a_save_on_a_damaged_run_ends_with_retention_and_fallback(tmp_path: Path
     def save() -> None:
         try:
             ended.append(manager.save_checkpoint(state.set("x", "new").at(step=9)))
-        except HoldfastError as error:
+        except SureholdError as error:
             ended.append(error)
 
     thread = threading.Thread(target=save, daemon=True)
@@ -98,7 +98,7 @@ class _RefusesPrunes(MemoryStorage):
 def test_a_failed_prune_is_no_failed_save(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.checkpoint.retention.live._ERASE_AFTER", 3)
+    monkeypatch.setattr("surehold.checkpoint.retention.live._ERASE_AFTER", 3)
     storage = _RefusesPrunes()
     rules = Rules(keep_last=1)
     manager = CheckpointManager(storage, retention=rules, on_save_failure="warn")
@@ -122,7 +122,7 @@ def test_cancelling_an_open_run_returns_when_its_final_save_has_settled() -> Non
     storage = Slow()
 
     async def job() -> None:
-        async with holdfast.run("run", storage=storage) as run:
+        async with surehold.run("run", storage=storage) as run:
             run.state["x"] = 1
 
     async def main() -> None:
@@ -219,7 +219,7 @@ def test_an_exception_from_a_signal_handler_leaves_no_save_waiting_for_ever(
     manager = CheckpointManager(f"sqlite:///{tmp_path}/r.db")
     stop = threading.Event()
     counts = [0, 0]
-    failed: list[HoldfastError] = []
+    failed: list[SureholdError] = []
 
     def save(number: int) -> None:
         state = State.new({"n": 0}, run_id=f"thread-{number}")
@@ -228,7 +228,7 @@ def test_an_exception_from_a_signal_handler_leaves_no_save_waiting_for_ever(
             state = state.set("n", counts[number]).at(step=counts[number])
             try:
                 manager.save_checkpoint(state)
-            except HoldfastError as error:  # not because another thread was interrupted
+            except SureholdError as error:  # not because another thread was interrupted
                 failed.append(error)
                 return
 
@@ -350,7 +350,7 @@ def test_a_child_forked_during_a_save_is_not_blocked_by_it(tmp_path: Path) -> No
     def child() -> None:
         try:
             manager.save_checkpoint(State.new({"n": 1}))
-        except HoldfastError:
+        except SureholdError:
             os._exit(3)  # says no at once
         os._exit(0)
 

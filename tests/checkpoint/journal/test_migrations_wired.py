@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from surehold import (
     AgentState,
     CheckpointManager,
     FilesystemStorage,
@@ -19,10 +19,10 @@ from holdfast import (
     StateManager,
     run,
 )
-from holdfast.checkpoint.journal import append, reader
-from holdfast.core.state.migration import Migrations
-from holdfast.errors import SchemaError
-from holdfast.storage.base import RecordQuery, Storage
+from surehold.checkpoint.journal import append, reader
+from surehold.core.state.migration import Migrations
+from surehold.errors import SchemaError
+from surehold.storage.base import RecordQuery, Storage
 
 KEY = "6b" * 32
 
@@ -233,7 +233,7 @@ def test_an_agents_state_is_upgraded_too(storage: Storage, code: Versions) -> No
     assert CheckpointManager(storage).resume_from_latest("bot") == loaded
 
 
-def test_the_awaited_manager_and_holdfast_run_upgrade_as_well(
+def test_the_awaited_manager_and_surehold_run_upgrade_as_well(
     storage: Storage, code: Versions
 ) -> None:
     with run("r", storage=storage, name="order") as job:
@@ -254,9 +254,9 @@ def test_imported_states_are_upgraded_when_they_are_loaded(
 ) -> None:
     with CheckpointManager("memory://") as source:
         source.save_checkpoint(order())
-        source.export_run("r", tmp_path / "a.holdfast")
+        source.export_run("r", tmp_path / "a.surehold")
     code.knows(V1)
     manager = CheckpointManager(storage)
-    manager.import_run(tmp_path / "a.holdfast")
+    manager.import_run(tmp_path / "a.surehold")
     assert schemas(storage) == [0]
     assert manager.resume_from_latest("r")["total"] == 5

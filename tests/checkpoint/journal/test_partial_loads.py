@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import AgentState, AsyncCheckpointManager, CheckpointManager, MemoryStorage, State
-from holdfast.checkpoint.journal import reader
-from holdfast.core.records import Record
-from holdfast.core.values import codec, patch
-from holdfast.errors import NotFoundError, UsageError
+from surehold import AgentState, AsyncCheckpointManager, CheckpointManager, MemoryStorage, State
+from surehold.checkpoint.journal import reader
+from surehold.core.records import Record
+from surehold.core.values import codec, patch
+from surehold.errors import NotFoundError, UsageError
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import holdfast
-from holdfast import AgentState, CheckpointManager, MemoryStorage, State, StateManager
-from holdfast.core.values.codec import encode
-from holdfast.errors import (
+import surehold
+from surehold import AgentState, CheckpointManager, MemoryStorage, State, StateManager
+from surehold.core.values.codec import encode
+from surehold.errors import (
     ConflictError,
     CorruptError,
     EncodeError,
@@ -26,7 +26,7 @@ from holdfast.errors import (
     StorageUnavailableError,
     UsageError,
 )
-from holdfast.storage.base import RecordQuery
+from surehold.storage.base import RecordQuery
 
 Open = Callable[..., CheckpointManager]
 
@@ -417,7 +417,7 @@ def test_a_state_saves_itself_through_a_manager_a_storage_or_a_name(
     for target in (manager, MemoryStorage(), "memory"):
         assert state.checkpoint(target)
         if target == "memory":
-            store = holdfast.get_checkpoint_store("memory")
+            store = surehold.get_checkpoint_store("memory")
             assert CheckpointManager(store).resume_from_latest(state.run_id) is not None
     with pytest.raises(NotFoundError):
         state.checkpoint("nowhere")

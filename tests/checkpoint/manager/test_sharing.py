@@ -10,11 +10,11 @@ from contextlib import suppress
 
 import pytest
 
-import holdfast
-from holdfast import AgentState, CheckpointManager, MemoryStorage, Rules, State, StateManager
-from holdfast.core.records.record import Header
-from holdfast.errors import ConflictError, NotFoundError, StorageError
-from holdfast.storage.base import Batch, RecordQuery
+import surehold
+from surehold import AgentState, CheckpointManager, MemoryStorage, Rules, State, StateManager
+from surehold.core.records.record import Header
+from surehold.errors import ConflictError, NotFoundError, StorageError
+from surehold.storage.base import Batch, RecordQuery
 
 Open = Callable[..., CheckpointManager]
 
@@ -119,7 +119,7 @@ def test_a_save_is_stored_even_if_retention_cannot_be_applied(
     manager = CheckpointManager(storage, retention_count=2)
     state = State.new({"n": 1}, run_id="run").at(step=1)
     storage.fail = "headers of None"
-    with caplog.at_level(logging.WARNING, "holdfast.checkpoint"):
+    with caplog.at_level(logging.WARNING, "surehold.checkpoint"):
         assert manager.load_checkpoint(manager.save_checkpoint(state)) == state
     assert storage.fail == "" and "retention was not applied" in caplog.text
 
@@ -145,7 +145,7 @@ def test_a_save_is_no_failure_because_space_could_not_be_freed(
     storage = Failing()
     manager = CheckpointManager(storage, retention_count=2)
     storage.fail = "erase"
-    with caplog.at_level(logging.WARNING, "holdfast.checkpoint"):
+    with caplog.at_level(logging.WARNING, "surehold.checkpoint"):
         save(manager, 120, size=200)
     assert storage.fail == ""
     assert "not freed" in caplog.text
@@ -319,7 +319,7 @@ def test_what_another_deleted_is_soon_not_counted_by_retention(
     open_manager: Open, monkeypatch: pytest.MonkeyPatch, rules: Rules
 ) -> None:
     for name in ("_LOOK_EVERY", "_LIST_AGAIN"):
-        monkeypatch.setattr(f"holdfast.checkpoint.retention.live.{name}", 0)
+        monkeypatch.setattr(f"surehold.checkpoint.retention.live.{name}", 0)
     running, outside = open_manager(retention=rules), open_manager()
     ids = save(running, 3)
     outside.delete_checkpoint(ids[1])
@@ -415,7 +415,7 @@ def test_counted_by_name_nothing_of_a_run_that_a_process_executes_is_dropped(
     open_manager: Open,
 ) -> None:
     manager = open_manager(retention_count=2)
-    with holdfast.run("slow", name="order", storage=open_manager()) as run:
+    with surehold.run("slow", name="order", storage=open_manager()) as run:
         for step in range(4):
             run.checkpoint(n=step)
         busy = State.new({}, run_id="busy", name="order")

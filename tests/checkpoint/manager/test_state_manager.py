@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import MemoryStorage, State, StateManager
-from holdfast.errors import ConflictError, StorageFullError, UsageError
-from holdfast.storage.base import Batch
+from surehold import MemoryStorage, State, StateManager
+from surehold.errors import ConflictError, StorageFullError, UsageError
+from surehold.storage.base import Batch
 
 
 class Watched(MemoryStorage):
@@ -52,7 +52,7 @@ async def test_saves_that_are_awaited_together_share_a_commit() -> None:
         for n in range(64):
             assert (await manager.resume_from_latest(f"r{n}"))["n"] == 10
         assert all(await manager.verify())
-    assert storage.threads == {"holdfast-writer"}
+    assert storage.threads == {"surehold-writer"}
 
 
 async def test_each_of_a_group_fails_or_succeeds_alone() -> None:

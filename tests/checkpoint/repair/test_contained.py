@@ -9,10 +9,10 @@ import pytest
 from tests.checkpoint.repair.test_recovery import damage
 from tests.crash.media import open_medium
 
-from holdfast import CheckpointManager, MemoryStorage, State
-from holdfast.checkpoint.journal import append
-from holdfast.errors import CorruptError, NotFoundError
-from holdfast.storage.base import RecordQuery, Storage
+from surehold import CheckpointManager, MemoryStorage, State
+from surehold.checkpoint.journal import append
+from surehold.errors import CorruptError, NotFoundError
+from surehold.storage.base import RecordQuery, Storage
 
 MOST = 8
 STEPS = 28

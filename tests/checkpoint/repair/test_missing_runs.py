@@ -12,18 +12,18 @@ import pytest
 from tests.cli.conftest import call
 from tests.servers import SeaweedFS, postgres, seaweedfs, valkey
 
-import holdfast
-from holdfast import CheckpointManager
-from holdfast.errors import CorruptError
-from holdfast.storage.base import RunQuery
-from holdfast.storage.sqlite.page_checksums import checked_pages
+import surehold
+from surehold import CheckpointManager
+from surehold.errors import CorruptError
+from surehold.storage.base import RunQuery
+from surehold.storage.sqlite.page_checksums import checked_pages
 
 Lose = Callable[[], None]
 
 
 def fill(address: str) -> None:
     for run_id in ("lost", "other"):
-        with holdfast.run(run_id, name="job" if run_id == "lost" else "", storage=address) as run:
+        with surehold.run(run_id, name="job" if run_id == "lost" else "", storage=address) as run:
             for number in run.each(range(3)):
                 run.state["n"] = number
 
@@ -43,7 +43,7 @@ def is_reported(address: str) -> None:
 
 def is_not_begun_anew(address: str) -> None:
     for _ in range(2):
-        with pytest.raises(CorruptError, match="lost"), holdfast.run("lost", storage=address):
+        with pytest.raises(CorruptError, match="lost"), surehold.run("lost", storage=address):
             raise AssertionError("a fresh run has taken its place")
     with CheckpointManager(address) as manager, pytest.raises(CorruptError, match="lost"):
         manager.resume_from_latest("lost")
@@ -110,7 +110,7 @@ def test_objects_that_expire(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
     address = f"s3://{SeaweedFS.bucket}/{uuid4().hex[:16]}"
     fill(address)
-    with holdfast.open_storage(address) as storage:
+    with surehold.open_storage(address) as storage:
         bucket = storage._bucket
         bucket.delete([one.key for part in ("log/lost", "data/lost") for one in bucket.each(part)])
     is_reported(address)
@@ -123,7 +123,7 @@ def test_a_row_of_sqlite_that_has_records_cannot_be_deleted(tmp_path: Path) -> N
     fill(address)
     db = apsw.Connection(f"{tmp_path}/runs.db", vfs=checked_pages())
     for sql in ("DELETE FROM runs WHERE run_id = 'lost'", "DELETE FROM runs"):
-        with pytest.raises(apsw.ConstraintError, match="holdfast forget RUN --whole-run"):
+        with pytest.raises(apsw.ConstraintError, match="surehold forget RUN --whole-run"):
             db.execute(sql)
     # A copy of the table from before the run began.
     db.execute("DROP TRIGGER runs_with_records; DELETE FROM runs WHERE run_id = 'lost'")
@@ -169,7 +169,7 @@ def test_a_row_of_postgres_that_has_records_cannot_be_deleted() -> None:
 def test_a_member_of_a_group(scheme: str, tmp_path: Path) -> None:
     address = f"{scheme}{tmp_path}/runs"
     fill(address)
-    with holdfast.group("crew", ["lost", "other"], storage=address) as crew:
+    with surehold.group("crew", ["lost", "other"], storage=address) as crew:
         crew.checkpoint()
         crew.manager.delete_run("lost")
     is_reported(address)
@@ -182,5 +182,5 @@ def test_a_run_that_was_deleted_is_not_missing(tmp_path: Path, valkey_address: s
             manager.delete_run("lost")
             assert all(manager.verify())
         assert call("-s", address, "status").code == 0
-        with holdfast.run("lost", storage=address) as run:
+        with surehold.run("lost", storage=address) as run:
             assert "n" not in run.state

@@ -18,8 +18,8 @@ import msgspec
 import pytest
 from tests.checkpoint.conftest import EVERY, KEY, MEDIA, PAIRWISE
 
-import holdfast
-from holdfast import (
+import surehold
+from surehold import (
     CheckpointManager,
     FilesystemStorage,
     HookEvent,
@@ -30,10 +30,10 @@ from holdfast import (
     StateManager,
     Storage,
 )
-from holdfast.checkpoint.inspect import timeline
-from holdfast.core.records.ids import medium_name
-from holdfast.core.records.lease import Owner
-from holdfast.errors import (
+from surehold.checkpoint.inspect import timeline
+from surehold.core.records.ids import medium_name
+from surehold.core.records.lease import Owner
+from surehold.errors import (
     ConflictError,
     CorruptError,
     LeaseHeldError,
@@ -42,11 +42,11 @@ from holdfast.errors import (
     UsageError,
     WrongKeyError,
 )
-from holdfast.storage.base import RecordQuery, Repairable, RunQuery
-from holdfast.storage.sqlite.page_checksums import PAGE, checked_pages
+from surehold.storage.base import RecordQuery, Repairable, RunQuery
+from surehold.storage.sqlite.page_checksums import PAGE, checked_pages
 
 Open = Callable[..., CheckpointManager]
-FULL = os.environ.get("HOLDFAST_FULL") == "1"
+FULL = os.environ.get("SUREHOLD_FULL") == "1"
 
 
 def fill(manager: CheckpointManager, steps: int = 6, run_id: str = "run") -> list[str]:
@@ -214,7 +214,7 @@ def test_the_damage_is_noted_logged_hooked_and_counted(
     hooks, told = HookManager(), []
     hooks.register(HookEvent.POST_REPAIR, lambda context: told.append(context.data))
     again = open_manager(reopen=True, on_corrupt="fallback", hook_manager=hooks)
-    with caplog.at_level(logging.WARNING, "holdfast.checkpoint"):
+    with caplog.at_level(logging.WARNING, "surehold.checkpoint"):
         again.resume_from_latest("run")
     assert "run run was damaged" in caplog.text
     assert f"quarantined record {seq}" in caplog.text
@@ -290,7 +290,7 @@ def test_a_run_that_another_process_holds_is_left_alone(open_manager: Open) -> N
 
 def test_a_run_of_ones_own_loop_falls_back(open_manager: Open) -> None:
     manager = open_manager()
-    with pytest.raises(ZeroDivisionError), holdfast.run("loop", storage=manager) as job:
+    with pytest.raises(ZeroDivisionError), surehold.run("loop", storage=manager) as job:
         for n in range(4):
             job.checkpoint(done=n)
         _ = 1 / 0
@@ -298,7 +298,7 @@ def test_a_run_of_ones_own_loop_falls_back(open_manager: Open) -> None:
     assert newest is not None
     damage(manager.storage, "loop", newest.seq)
     again = open_manager(reopen=True, on_corrupt="fallback")
-    with holdfast.run("loop", storage=again) as job:
+    with surehold.run("loop", storage=again) as job:
         assert job.state == {"done": 3}
         job.checkpoint(done=4)
     assert all(again.verify())
@@ -372,9 +372,9 @@ def test_a_repaired_run_can_be_pruned_exported_and_damaged_again(
     for step in range(4, 8):
         state = state.append("log", step).at(step=step)
         ids.append(manager.save_checkpoint(state))
-    manager.export_run("run", tmp_path / "run.holdfast")
+    manager.export_run("run", tmp_path / "run.surehold")
     with CheckpointManager("memory://", encryption_key=manager_key(manager)) as other:
-        other.import_run(tmp_path / "run.holdfast")
+        other.import_run(tmp_path / "run.surehold")
         assert log_of(other) == list(range(1, 8))
     manager.delete_checkpoint(ids[0])
     assert all(manager.verify())
@@ -629,7 +629,7 @@ def test_every_medium_can_be_mended() -> None:
 
 _REPAIRS = """
 import sys
-from holdfast import CheckpointManager
+from surehold import CheckpointManager
 with CheckpointManager(sys.argv[1]) as manager:
     manager.repair()
 """

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from tests.checkpoint.conftest import MEDIA
 
-from holdfast import CheckpointManager, Rules, State, Storage
-from holdfast.checkpoint.repair import verification
-from holdfast.core.records import Record
+from surehold import CheckpointManager, Rules, State, Storage
+from surehold.checkpoint.repair import verification
+from surehold.core.records import Record
 
 
 @pytest.fixture(params=["memory", "sqlite", "file"])

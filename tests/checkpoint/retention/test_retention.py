@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from tests.checkpoint.conftest import MEDIA
 
-from holdfast import AgentState, CheckpointManager, Rules, SQLiteStorage, State
-from holdfast.core.records import Header
-from holdfast.errors import NotFoundError, UsageError
-from holdfast.storage.base import RecordQuery, RunQuery
+from surehold import AgentState, CheckpointManager, Rules, SQLiteStorage, State
+from surehold.core.records import Header
+from surehold.errors import NotFoundError, UsageError
+from surehold.storage.base import RecordQuery, RunQuery
 
 Open = Callable[..., CheckpointManager]
 

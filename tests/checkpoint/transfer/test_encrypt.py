@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from tests.checkpoint.conftest import KEY, MEDIA
 
-from holdfast import CheckpointManager, Rules, State, Storage
-from holdfast.checkpoint.leases import RunLease
-from holdfast.checkpoint.transfer import encrypt as module
-from holdfast.errors import ConflictError, LeaseHeldError, UsageError, WrongKeyError
+from surehold import CheckpointManager, Rules, State, Storage
+from surehold.checkpoint.leases import RunLease
+from surehold.checkpoint.transfer import encrypt as module
+from surehold.errors import ConflictError, LeaseHeldError, UsageError, WrongKeyError
 
 
 @pytest.fixture(params=["memory", "sqlite", "file", "file-zstd"])
@@ -43,7 +43,7 @@ def test_clear_runs_are_encrypted_in_place(storage: Storage, tmp_path: Path) -> 
     manager = CheckpointManager(storage, encryption_key=KEY)
     with pytest.raises(WrongKeyError, match="not encrypted") as refused:
         manager.resume_from_latest("r")
-    assert "holdfast encrypt r" in (refused.value.hint or "")
+    assert "surehold encrypt r" in (refused.value.hint or "")
     assert all(manager.verify()), "a run in the clear is not damaged"
     assert manager.repair(dry_run=True).clean
     assert b"hunter2" in bodies(storage)

@@ -17,18 +17,18 @@ import pytest
 import zstandard
 from tests.crash.media import crossed
 
-from holdfast import CheckpointManager, State
-from holdfast.checkpoint.transfer.limits import ImportLimits
-from holdfast.core.records.frame import compress
-from holdfast.core.records.record import Header, Record, seal
-from holdfast.errors import (
+from surehold import CheckpointManager, State
+from surehold.checkpoint.transfer.limits import ImportLimits
+from surehold.core.records.frame import compress
+from surehold.core.records.record import Header, Record, seal
+from surehold.errors import (
     CorruptError,
     DataError,
-    HoldfastError,
     NotFoundError,
+    SureholdError,
     WrongKeyError,
 )
-from holdfast.storage.base import RunQuery
+from surehold.storage.base import RunQuery
 
 MOMENT = datetime(2026, 5, 1, tzinfo=UTC)
 KEY = "6b" * 32
@@ -74,7 +74,7 @@ def write(path: Path, journal: list[Record], sections: bytes | None = None, **sa
         "head": journal[-1].header.digest if journal else "",
         "exported_at": MOMENT.isoformat(),
     } | said
-    data = b"holdfast-run 1\n" + json.dumps(manifest).encode() + b"\n"
+    data = b"surehold-run 1\n" + json.dumps(manifest).encode() + b"\n"
     data += section(plain) if sections is None else sections
     data += struct.pack(">BII", 255, 0, 0)
     path.write_bytes(data + b"sha256 " + hashlib.sha256(data).hexdigest().encode() + b"\n")
@@ -254,9 +254,9 @@ HOSTILE: list[Callable[[Path], str]] = [
 
 CHILD = """
 import json, pathlib, sys, time
-from holdfast import CheckpointManager
-from holdfast.errors import HoldfastError
-from holdfast.storage.base import RunQuery
+from surehold import CheckpointManager
+from surehold.errors import SureholdError
+from surehold.storage.base import RunQuery
 
 with CheckpointManager(sys.argv[1]) as manager:
     list(manager.storage.runs(RunQuery()))
@@ -264,7 +264,7 @@ with CheckpointManager(sys.argv[1]) as manager:
     try:
         manager.import_run(pathlib.Path(sys.argv[2]))
         error = None
-    except HoldfastError as refused:
+    except SureholdError as refused:
         error = refused
     seconds = time.process_time() - began
     runs = len(list(manager.storage.runs(RunQuery())))
@@ -287,7 +287,7 @@ def test_a_hostile_file_is_refused_within_a_second_and_128_mib_without_a_trace(
     folder, home = tmp_path / "files", tmp_path / "home"
     folder.mkdir()
     home.mkdir()
-    path = folder / "hostile.holdfast"
+    path = folder / "hostile.surehold"
     says = hostile(path)
     files = sorted(os.listdir(folder))
     done = subprocess.run(
@@ -330,7 +330,7 @@ def test_no_byte_of_a_file_can_be_changed_unnoticed(key: str | None, tmp_path: P
         state = State.new({"messages": ["one"]}, run_id=RUN)
         source.save_checkpoint(state)
         source.save_checkpoint(state.append("messages", "two").at(step=1))
-        path = tmp_path / "a.holdfast"
+        path = tmp_path / "a.surehold"
         source.export_run(RUN, path)
         data = path.read_bytes()
         for place in range(len(data)):
@@ -376,7 +376,7 @@ def test_no_byte_can_be_changed_by_one_who_knows_the_checksums_either(
                 )
                 try:
                     run_id = manager.import_run(path, f"run{imported}")
-                except HoldfastError:
+                except SureholdError:
                     continue
                 imported += 1
                 manager.resume_from_latest(run_id)
@@ -478,16 +478,16 @@ def test_a_manifest_that_lies_is_found_out(
 def test_what_is_no_file_of_ours_is_refused(manager: CheckpointManager, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "empty").touch()
-    (tmp_path / "text").write_text("holdfast-run of the mill\n" * 10)
-    (tmp_path / "newer").write_bytes(b"holdfast-run 2\n{}\n")
+    (tmp_path / "text").write_text("surehold-run of the mill\n" * 10)
+    (tmp_path / "newer").write_bytes(b"surehold-run 2\n{}\n")
     with pytest.raises(NotFoundError):
         manager.import_run(tmp_path / "nothing")
     for name in ("fifo", "empty", "text", "newer"):
         with pytest.raises(CorruptError):
             manager.import_run(tmp_path / name)
-    with pytest.raises(HoldfastError):
+    with pytest.raises(SureholdError):
         manager.import_run(tmp_path)
-    with pytest.raises(HoldfastError):
+    with pytest.raises(SureholdError):
         manager.import_run("/dev/zero")
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import CheckpointManager, SQLiteStorage, State
-from holdfast.checkpoint.transfer import json_lines
+from surehold import CheckpointManager, SQLiteStorage, State
+from surehold.checkpoint.transfer import json_lines
 
 
 def applied(state: Any, change: dict[str, Any]) -> Any:

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import (
+from surehold import (
     AgentState,
     CheckpointManager,
     FilesystemStorage,
@@ -28,10 +28,10 @@ from holdfast import (
     StateManager,
     Storage,
 )
-from holdfast.core.policy.redaction import make_rules
-from holdfast.core.records import Header
-from holdfast.core.values.frozen import DEPTH_LIMIT
-from holdfast.errors import (
+from surehold.core.policy.redaction import make_rules
+from surehold.core.records import Header
+from surehold.core.values.frozen import DEPTH_LIMIT
+from surehold.errors import (
     ConflictError,
     EncodeError,
     NotFoundError,
@@ -40,7 +40,7 @@ from holdfast.errors import (
     UsageError,
     WrongKeyError,
 )
-from holdfast.storage.base import Batch, RecordQuery, RunQuery
+from surehold.storage.base import Batch, RecordQuery, RunQuery
 
 KEY = "6b" * 32
 OTHER_KEY = "7c" * 32
@@ -137,8 +137,8 @@ def test_a_run_comes_back_from_its_file_record_by_record(
 ) -> None:
     source, target = open_on(medium, key), open_on(medium, key)
     begin(source)
-    told = source.export_run("nightly", tmp_path / "a.holdfast")
-    assert target.import_run(tmp_path / "a.holdfast") == "nightly"
+    told = source.export_run("nightly", tmp_path / "a.surehold")
+    assert target.import_run(tmp_path / "a.surehold") == "nightly"
     assert list(target.storage.read("nightly")) == list(source.storage.read("nightly"))
     assert everything(target) == everything(source)
     assert is_sound(target)
@@ -154,10 +154,10 @@ def test_a_pruned_run_comes_back_with_its_gaps_and_what_is_hidden(
     source, target = open_on(medium, key), open_on(medium, key)
     begin(source, 40)
     prune(source, key)
-    told = source.export_run("nightly", tmp_path / "a.holdfast")
+    told = source.export_run("nightly", tmp_path / "a.surehold")
     assert told.records < told.last
     assert told.hidden
-    target.import_run(tmp_path / "a.holdfast")
+    target.import_run(tmp_path / "a.surehold")
     assert list(target.storage.read("nightly")) == list(source.storage.read("nightly"))
     assert everything(target) == everything(source)
     assert is_sound(target)
@@ -171,8 +171,8 @@ def test_a_run_goes_from_each_medium_to_each_other(
     before, at = everything(home), home
     for number, medium in enumerate([*MEDIA, "memory"]):
         following = open_on(medium, KEY)
-        at.export_run("nightly", tmp_path / f"{number}.holdfast")
-        following.import_run(tmp_path / f"{number}.holdfast")
+        at.export_run("nightly", tmp_path / f"{number}.surehold")
+        following.import_run(tmp_path / f"{number}.surehold")
         at = following
     assert everything(at) == before
     assert list(at.storage.read("nightly")) == list(home.storage.read("nightly"))
@@ -184,8 +184,8 @@ def test_another_run_id_seals_the_records_anew(
     manager = open_on(medium, key)
     begin(manager, 30)
     prune(manager, key)
-    manager.export_run("nightly", tmp_path / "a.holdfast")
-    assert manager.import_run(tmp_path / "a.holdfast", "twin") == "twin"
+    manager.export_run("nightly", tmp_path / "a.surehold")
+    assert manager.import_run(tmp_path / "a.surehold", "twin") == "twin"
     assert [row[1:] for row in everything(manager, "twin")] == [
         row[1:] for row in everything(manager)
     ]
@@ -204,10 +204,10 @@ def test_a_run_that_is_there_is_not_imported_over(
 ) -> None:
     manager = open_on(medium)
     begin(manager)
-    manager.export_run("nightly", tmp_path / "a.holdfast")
+    manager.export_run("nightly", tmp_path / "a.surehold")
     before = everything(manager)
     with pytest.raises(ConflictError, match="nightly") as caught:
-        manager.import_run(tmp_path / "a.holdfast")
+        manager.import_run(tmp_path / "a.surehold")
     assert "another run_id" in caught.value.hint
     assert everything(manager) == before
 
@@ -220,8 +220,8 @@ def test_a_run_that_changed_its_name_can_be_imported(
     source.save_checkpoint(state)
     renamed = state.placed(msgspec.structs.replace(state.place, name="second", step=1))
     source.save_checkpoint(renamed.set("n", 1))
-    source.export_run("nightly", tmp_path / "a.holdfast")
-    target.import_run(tmp_path / "a.holdfast")
+    source.export_run("nightly", tmp_path / "a.surehold")
+    target.import_run(tmp_path / "a.surehold")
     assert everything(target) == everything(source)
     assert source.copy_run("nightly", open_on(medium).storage) == 2
 
@@ -232,15 +232,15 @@ def test_an_imported_run_is_stored_as_its_new_home_stores(
     plain, locked = open_on("memory"), open_on("memory", KEY)
     begin(plain)
     begin(locked)
-    plain.export_run("nightly", tmp_path / "plain.holdfast")
-    locked.export_run("nightly", tmp_path / "locked.holdfast")
+    plain.export_run("nightly", tmp_path / "plain.surehold")
+    locked.export_run("nightly", tmp_path / "locked.surehold")
     now_locked, now_plain = open_on(medium, KEY), open_on(medium)
-    now_locked.import_run(tmp_path / "plain.holdfast")
-    now_plain.import_run(tmp_path / "locked.holdfast", encryption_key=KEY)
+    now_locked.import_run(tmp_path / "plain.surehold")
+    now_plain.import_run(tmp_path / "locked.surehold", encryption_key=KEY)
     assert everything(now_locked) == everything(plain)
     assert everything(now_plain) == everything(locked)
     assert is_sound(now_locked) and is_sound(now_plain)
-    assert all(b"HFE1" not in record.body for record in now_plain.storage.read("nightly"))
+    assert all(b"SHE1" not in record.body for record in now_plain.storage.read("nightly"))
     for manager, key in ((now_locked, KEY), (now_plain, None)):
         again = CheckpointManager(manager.storage, encryption_key=key)
         state = again.resume_from_latest("nightly")
@@ -253,12 +253,12 @@ def test_a_file_under_another_key_is_brought_under_ours(
 ) -> None:
     source, target = open_on("memory", KEY), open_on("sqlite", OTHER_KEY)
     begin(source)
-    source.export_run("nightly", tmp_path / "a.holdfast")
+    source.export_run("nightly", tmp_path / "a.surehold")
     for given in (None, "8d" * 32):
         with pytest.raises(WrongKeyError):
-            target.import_run(tmp_path / "a.holdfast", encryption_key=given)
+            target.import_run(tmp_path / "a.surehold", encryption_key=given)
     assert run_ids(target) == []
-    target.import_run(tmp_path / "a.holdfast", encryption_key=KEY)
+    target.import_run(tmp_path / "a.surehold", encryption_key=KEY)
     assert everything(target) == everything(source)
 
 
@@ -267,9 +267,9 @@ def test_an_encrypted_file_without_a_key_says_so(
 ) -> None:
     source, target = open_on("memory", KEY), open_on("memory")
     begin(source)
-    source.export_run("nightly", tmp_path / "a.holdfast")
+    source.export_run("nightly", tmp_path / "a.surehold")
     with pytest.raises(WrongKeyError, match="encrypted"):
-        target.import_run(tmp_path / "a.holdfast")
+        target.import_run(tmp_path / "a.surehold")
     assert run_ids(target) == []
 
 
@@ -279,13 +279,13 @@ def test_a_file_can_be_encrypted_with_a_key_of_its_own_or_with_none(
     source = open_on("memory", key)
     begin(source, 30)
     prune(source, key)
-    sealed = source.export_run("nightly", tmp_path / "own.holdfast", encryption_key=OTHER_KEY)
+    sealed = source.export_run("nightly", tmp_path / "own.surehold", encryption_key=OTHER_KEY)
     assert (sealed.content, sealed.encrypted) == ("resealed", True)
-    clear = source.export_run("nightly", tmp_path / "clear.holdfast", decrypt=True)
+    clear = source.export_run("nightly", tmp_path / "clear.surehold", decrypt=True)
     assert clear.encrypted is False
     theirs, anyone = open_on("sqlite", OTHER_KEY), open_on("sqlite")
-    theirs.import_run(tmp_path / "own.holdfast")
-    anyone.import_run(tmp_path / "clear.holdfast")
+    theirs.import_run(tmp_path / "own.surehold")
+    anyone.import_run(tmp_path / "clear.surehold")
     assert everything(theirs) == everything(source) == everything(anyone)
     assert is_sound(theirs) and is_sound(anyone)
     with pytest.raises(UsageError):
@@ -303,7 +303,7 @@ def test_secrets_are_taken_out_of_everything_that_a_file_holds(
         if step > 9:
             state = state.set("api_key", f"{secret}{step}")
         source.save_checkpoint(state.at(step=step, metadata={"note": f"uses {secret}"}))
-    path = tmp_path / "a.holdfast"
+    path = tmp_path / "a.surehold"
     told = source.export_run("nightly", path, redact=make_rules(), decrypt=key is not None)
     assert (told.content, told.redacted.keys()) == ("redacted", {"api_key"})
     target.import_run(path)
@@ -324,8 +324,8 @@ def test_what_is_left_over_of_a_pruned_run_is_left_out_of_a_redacted_file(
     source, target = open_on("sqlite", key), open_on("file", key)
     begin(source, 40)
     prune(source, key)
-    source.export_run("nightly", tmp_path / "a.holdfast", redact=make_rules())
-    target.import_run(tmp_path / "a.holdfast")
+    source.export_run("nightly", tmp_path / "a.surehold", redact=make_rules())
+    target.import_run(tmp_path / "a.surehold")
     assert everything(target) == everything(source)
     assert is_sound(target)
     kinds = [record.header.kind for record in target.storage.read("nightly")]
@@ -339,16 +339,16 @@ def test_a_function_can_redact(open_on: Callable[..., CheckpointManager], tmp_pa
     def without_messages(values: dict[str, Any]) -> dict[str, Any]:
         return {key: value for key, value in values.items() if key != "messages"}
 
-    source.export_run("nightly", tmp_path / "a.holdfast", redact=without_messages)
-    target.import_run(tmp_path / "a.holdfast")
+    source.export_run("nightly", tmp_path / "a.surehold", redact=without_messages)
+    target.import_run(tmp_path / "a.surehold")
     before = {row[0]: row[-1] for row in everything(source)}
     for row in everything(target):
         assert row[-1] == without_messages(before[row[0]])
     with pytest.raises(UsageError, match="redact"):
-        source.export_run("nightly", tmp_path / "b.holdfast", redact="all")  # type: ignore[arg-type]
+        source.export_run("nightly", tmp_path / "b.surehold", redact="all")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="dict"):
-        source.export_run("nightly", tmp_path / "b.holdfast", redact=lambda values: 5)
-    assert not (tmp_path / "b.holdfast").exists()
+        source.export_run("nightly", tmp_path / "b.surehold", redact=lambda values: 5)
+    assert not (tmp_path / "b.surehold").exists()
 
 
 def test_a_file_is_for_its_owner_and_never_written_over_another(
@@ -358,7 +358,7 @@ def test_a_file_is_for_its_owner_and_never_written_over_another(
     begin(manager)
     folder = tmp_path / "out"
     folder.mkdir()
-    path = folder / "a.holdfast"
+    path = folder / "a.surehold"
     manager.export_run("nightly", path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     written = path.read_bytes()
@@ -373,7 +373,7 @@ def test_a_file_is_for_its_owner_and_never_written_over_another(
     begin(manager, 3, "other")
     manager.export_run("other", path, overwrite=True)
     assert path.read_bytes() != written
-    assert sorted(os.listdir(folder)) == ["a.holdfast", "link"]
+    assert sorted(os.listdir(folder)) == ["a.surehold", "link"]
 
 
 def test_a_failed_export_leaves_nothing(
@@ -398,9 +398,9 @@ def test_the_second_line_of_a_file_says_what_is_in_it(
 ) -> None:
     manager = open_on("memory")
     begin(manager)
-    manager.export_run("nightly", tmp_path / "a.holdfast")
-    lines = (tmp_path / "a.holdfast").read_bytes().split(b"\n")
-    assert lines[0] == b"holdfast-run 1"
+    manager.export_run("nightly", tmp_path / "a.surehold")
+    lines = (tmp_path / "a.surehold").read_bytes().split(b"\n")
+    assert lines[0] == b"surehold-run 1"
     said = json.loads(lines[1])
     newest = list(manager.storage.read("nightly"))[-1]
     assert (said["run_id"], said["head"]) == ("nightly", newest.header.digest)
@@ -414,8 +414,8 @@ def test_an_export_can_always_be_imported_however_well_it_packs(
     state = State.new({"text": "again " * 2_000_000, "n": 0}, run_id="nightly")
     source.save_checkpoint(state)
     source.save_checkpoint(state.set("n", 1).at(step=1))
-    source.export_run("nightly", tmp_path / "a.holdfast")
-    target.import_run(tmp_path / "a.holdfast")
+    source.export_run("nightly", tmp_path / "a.surehold")
+    target.import_run(tmp_path / "a.surehold")
     assert everything(target) == everything(source)
 
 
@@ -431,8 +431,8 @@ def test_the_deepest_state_that_can_be_saved_can_be_imported(
             state = state.set("deep", value)
             value = {1: value}  # type: ignore[dict-item]
     source.save_checkpoint(state)
-    source.export_run("nightly", tmp_path / "a.holdfast")
-    target.import_run(tmp_path / "a.holdfast")
+    source.export_run("nightly", tmp_path / "a.surehold")
+    target.import_run(tmp_path / "a.surehold")
     assert everything(target) == everything(source)
 
 
@@ -444,8 +444,8 @@ def test_the_awaited_manager_does_the_same(
 
     async def travel() -> tuple[str, int, str, int, bool]:
         async with StateManager(source.storage, encryption_key=KEY) as manager:
-            await manager.export_run("nightly", tmp_path / "a.holdfast")
-            twin = await manager.import_run(tmp_path / "a.holdfast", "twin")
+            await manager.export_run("nightly", tmp_path / "a.surehold")
+            twin = await manager.import_run(tmp_path / "a.surehold", "twin")
             copied = await manager.copy_run("nightly", to=open_on("file").storage)
             text = await manager.export_json("nightly", "graph")
             rotated = await manager.rotate_keys()
@@ -517,7 +517,7 @@ class Flaky(MemoryStorage):
 def test_a_copy_that_was_interrupted_goes_on(
     open_on: Callable[..., CheckpointManager], monkeypatch: pytest.MonkeyPatch, key: str | None
 ) -> None:
-    monkeypatch.setattr("holdfast.storage.base._BATCH_RECORDS", 4)
+    monkeypatch.setattr("surehold.storage.base._BATCH_RECORDS", 4)
     source, target = open_on("sqlite", key), Flaky(2)
     begin(source)
     with pytest.raises(StorageUnavailableError):
@@ -642,7 +642,7 @@ def test_the_other_forms_and_values_that_json_has_no_word_for(
 
 IMPORT_AND_DIE = """
 import sys, pathlib
-from holdfast import CheckpointManager
+from surehold import CheckpointManager
 with CheckpointManager(sys.argv[1]) as manager:
     print("ready", flush=True)
     manager.import_run(pathlib.Path(sys.argv[2]))
@@ -656,7 +656,7 @@ def test_an_import_that_is_killed_leaves_a_whole_run_or_none(
 ) -> None:
     source = open_on("memory")
     begin(source, 400)
-    source.export_run("nightly", tmp_path / "a.holdfast")
+    source.export_run("nightly", tmp_path / "a.surehold")
     whole = len(list(source.storage.read("nightly")))
     seen = set()
     for number, delay in enumerate([0.0, 0.05, 0.1, 0.15, 0.2, 0.3, None]):
@@ -664,7 +664,7 @@ def test_an_import_that_is_killed_leaves_a_whole_run_or_none(
         folder.mkdir()
         command = [sys.executable, "-c", IMPORT_AND_DIE, address.format(folder)]
         with subprocess.Popen(
-            [*command, str(tmp_path / "a.holdfast")], stdout=subprocess.PIPE, text=True
+            [*command, str(tmp_path / "a.surehold")], stdout=subprocess.PIPE, text=True
         ) as child:
             assert child.stdout is not None
             assert child.stdout.readline() == "ready\n"
@@ -708,9 +708,9 @@ def pruned_while_read(tmp_path: Path) -> Iterator[CheckpointManager]:
 def test_a_run_that_is_pruned_while_it_is_exported_can_be_imported(
     pruned_while_read: CheckpointManager, tmp_path: Path
 ) -> None:
-    pruned_while_read.export_run("live", tmp_path / "live.holdfast")
+    pruned_while_read.export_run("live", tmp_path / "live.surehold")
     with CheckpointManager(MemoryStorage()) as there:
-        there.import_run(tmp_path / "live.holdfast")
+        there.import_run(tmp_path / "live.surehold")
         assert [one.step for one in there.list_checkpoints("live")] == [399, 398]
         assert there.resume_from_latest("live")["n"] == 399
         assert all(there.verify())

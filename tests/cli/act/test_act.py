@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from tests.cli.conftest import Holdfast, call
+from tests.cli.conftest import Surehold, call
 
-import holdfast
-from holdfast import CheckpointManager, State
-from holdfast.runtime.resume.entry_points import load_resumable
+import surehold
+from surehold import CheckpointManager, State
+from surehold.runtime.resume.entry_points import load_resumable
 
 PROGRAM = """
 import sys
-from holdfast import CheckpointConfig, GraphConfig, State, StateGraph, effect, interrupt
+from surehold import CheckpointConfig, GraphConfig, State, StateGraph, effect, interrupt
 
 STORE = "sqlite:///app.db"
 
@@ -108,32 +108,32 @@ def test_a_resume_of_a_run_that_waits_says_so(shop: Path) -> None:
 
 def test_a_workflow_that_fails_again_is_no_defect_of_ours(shop: Path) -> None:
     (shop / "flow_app.py").write_text(
-        "import holdfast\n"
-        "@holdfast.workflow\n"
+        "import surehold\n"
+        "@surehold.workflow\n"
         "def flow() -> None:\n"
-        "    holdfast.now()\n"
+        "    surehold.now()\n"
         "    raise TimeoutError('no reply')\n"
     )
     run = "import flow_app; flow_app.flow.run(run_id='f', storage='sqlite:///app.db')"
     subprocess.run([sys.executable, "-c", run], cwd=shop, capture_output=True, check=False)
     code, _out, err = on_shop("resume", "f", "--yes")
     assert code == 1
-    assert "run 'f' failed: TimeoutError: no reply (holdfast show f" in err
+    assert "run 'f' failed: TimeoutError: no reply (surehold show f" in err
     assert "defect" not in err
 
 
 def test_a_workflow_whose_code_changed_says_what_helps(shop: Path) -> None:
     code = """
-import holdfast
+import surehold
 
-@holdfast.step(in_doubt="retry")
+@surehold.step(in_doubt="retry")
 def {step}() -> str:
     return "done"
 
-@holdfast.workflow
+@surehold.workflow
 def job() -> str:
     {step}()
-    return holdfast.wait_for("approval")
+    return surehold.wait_for("approval")
 """
     Path("job_before.py").write_text(code.format(step="fetch"))
     Path("job_after.py").write_text(code.format(step="load"))
@@ -163,7 +163,7 @@ def test_a_dry_run_of_a_resume_imports_nothing(shop: Path) -> None:
         assert (code, out) == (0, "") and f"would import {where}" in err
         assert "would continue after step 1 with node 'ask'" in err
         assert "waits for an answer: ask@2: Agree?" in err
-    (shop / "holdfast.toml").write_text('[graphs]\nshop = "shop_app:graph"\n')
+    (shop / "surehold.toml").write_text('[graphs]\nshop = "shop_app:graph"\n')
     document = call("-s", "sqlite:///app.db", "resume", "order", "-n", "--json").json()
     assert (document["outcome"], document["entry_point"]) == ("planned", "shop_app:graph")
     assert "shop_app" not in sys.modules
@@ -180,11 +180,11 @@ def test_nothing_is_imported_because_a_journal_says_so_unless_someone_agrees(sho
 
 
 def test_the_graph_can_be_named_on_the_command_line_or_in_the_settings(
-    shop: Path, on: Holdfast
+    shop: Path, on: Surehold
 ) -> None:
     start(shop)
     assert on_shop("resume", "order", "--entry", "shop_app:graph")[0] == 20
-    (shop / "holdfast.toml").write_text('[graphs]\nshop = "shop_app:graph"\n')
+    (shop / "surehold.toml").write_text('[graphs]\nshop = "shop_app:graph"\n')
     assert on_shop("resume", "order")[0] == 20
     assert on_shop("resume", "order", "--entry", "shop_app:nothing")[0] == 2
     assert on_shop("resume", "order", "--entry", "shop-app")[0] == 2
@@ -194,7 +194,7 @@ def test_the_graph_can_be_named_on_the_command_line_or_in_the_settings(
 FLEET = """
 from pathlib import Path
 from tests.runtime.fleets import Flaky, manager, team
-from holdfast.runtime.fleet.fleet import Fleet
+from surehold.runtime.fleet.fleet import Fleet
 
 crew = team(Path("calls"))
 crew["coder"] = Flaky(crew["coder"], fails=0 if Path("mended").exists() else 9, when=lambda _: True)
@@ -222,24 +222,24 @@ def test_a_fleets_run_is_resumed_by_its_graph(shop: Path, monkeypatch: pytest.Mo
     assert result.json()["status"] == "completed"
 
 
-def test_a_run_without_a_graph_says_how_to_go_on(on: Holdfast) -> None:
+def test_a_run_without_a_graph_says_how_to_go_on(on: Surehold) -> None:
     result = on("resume", "crawl", "--yes")
     assert result.code == 2
     assert "--entry module:graph" in result.err
 
 
-def test_a_dry_run_of_a_resume_executes_nothing(on: Holdfast, manager: CheckpointManager) -> None:
+def test_a_dry_run_of_a_resume_executes_nothing(on: Surehold, manager: CheckpointManager) -> None:
     before = manager.reader.run("report-wed")
     result = on("resume", "report-wed", "--yes", "--dry-run", "--json")
     document = result.json()
     assert document["outcome"] == "planned"
-    assert document["entry_point"] == "holdfast.cli.demo.graph:graph"
+    assert document["entry_point"] == "surehold.cli.demo.graph:graph"
     assert "with node 'approve'" in document["plan"]
     assert manager.reader.run("report-wed") == before
 
 
 @pytest.mark.parametrize("address", ["report-wed@3", "report-wed~{back}", "{id}"])
-def test_a_run_is_taken_back_to_a_checkpoint(on: Holdfast, address: str) -> None:
+def test_a_run_is_taken_back_to_a_checkpoint(on: Surehold, address: str) -> None:
     assert on("approve", "report-wed").code == 0
     assert on("resume", "report-wed", "--yes").code == 0
     before = on("log", "report-wed", "--all", "--json").json()["checkpoints"]
@@ -251,7 +251,7 @@ def test_a_run_is_taken_back_to_a_checkpoint(on: Holdfast, address: str) -> None
     assert [row["step"] for row in after[: len(after) - len(before)]] == [6, 5, 4, 3]
 
 
-def test_a_failed_node_is_told_and_exits_with_1(on: Holdfast) -> None:
+def test_a_failed_node_is_told_and_exits_with_1(on: Surehold) -> None:
     result = on("resume", "report-tue", "--yes")
     assert result.code == 1
     assert "search.example is not reachable" in result.err
@@ -285,9 +285,9 @@ def test_an_effects_outcome_is_told(shop: Path, words: list[str], outcome: str) 
 def test_an_effect_is_not_answered_by_yes_or_no(shop: Path) -> None:
     start(shop, "die")
     choices = (
-        "it happened: holdfast answer order VALUE, with what it returned;"
-        " it did not: holdfast answer order --repeat;"
-        " it failed: holdfast answer order --error TEXT"
+        "it happened: surehold answer order VALUE, with what it returned;"
+        " it did not: surehold answer order --repeat;"
+        " it failed: surehold answer order --error TEXT"
     )
     _, out, err = on_shop("pending")
     assert choices in err and "pay at step 1, node pay" in out
@@ -308,7 +308,7 @@ def test_an_effect_is_not_answered_by_yes_or_no(shop: Path) -> None:
 
 def test_pending_follows_until_it_is_stopped(shop: Path) -> None:
     start(shop, "die")
-    command = [sys.executable, "-m", "holdfast", "-s", "sqlite:///app.db", "pending", "--follow"]
+    command = [sys.executable, "-m", "surehold", "-s", "sqlite:///app.db", "pending", "--follow"]
     with subprocess.Popen([*command, "--jsonl"], stdout=subprocess.PIPE, text=True) as follower:
         assert follower.stdout is not None
         (waiting,) = json.loads(follower.stdout.readline())["pending"]
@@ -323,7 +323,7 @@ def test_pending_follows_until_it_is_stopped(shop: Path) -> None:
         follower.kill()
 
 
-def test_pending_lists_questions_with_what_they_expect(on: Holdfast) -> None:
+def test_pending_lists_questions_with_what_they_expect(on: Surehold) -> None:
     (waiting,) = on("pending", "--json").json()["pending"]
     assert (waiting["run_id"], waiting["id"]) == ("report-wed", "approve@6")
     assert waiting["question"] == "Publish the report on lichen?"
@@ -340,7 +340,7 @@ def test_pending_lists_questions_with_what_they_expect(on: Holdfast) -> None:
 
 
 @pytest.mark.parametrize(("command", "value"), [("approve", True), ("reject", False)])
-def test_a_question_is_answered_yes_or_no(on: Holdfast, command: str, value: bool) -> None:
+def test_a_question_is_answered_yes_or_no(on: Surehold, command: str, value: bool) -> None:
     document = on(command, "report-wed", "--json").json()
     assert (document["outcome"], document["value"]) == ("answered", value)
     assert on(command, "report-wed").code == 4
@@ -348,27 +348,27 @@ def test_a_question_is_answered_yes_or_no(on: Holdfast, command: str, value: boo
     assert on("cat", "report-wed:state.approved").out == f"{str(value).lower()}\n"
 
 
-def test_an_answer_that_does_not_fit_is_refused_before_it_is_written(on: Holdfast) -> None:
+def test_an_answer_that_does_not_fit_is_refused_before_it_is_written(on: Surehold) -> None:
     wrong = on("answer", "report-wed", "True")
     assert wrong.code == 2 and "it expects true or false" in wrong.err
-    assert "holdfast approve report-wed says true" in wrong.err
+    assert "surehold approve report-wed says true" in wrong.err
     wrong = on("reject", "report-wed", "--reason", "no")
     assert wrong.code == 2 and "it expects true or false" in wrong.err
-    assert "holdfast reject report-wed without --reason" in wrong.err
+    assert "surehold reject report-wed without --reason" in wrong.err
     assert "approve" not in wrong.err.partition("(")[2]
     assert len(on("pending", "--json").json()["pending"]) == 1
 
 
 def test_a_refused_no_suggests_what_the_question_accepts(tmp_path: Path) -> None:
-    @holdfast.workflow
+    @surehold.workflow
     async def choose() -> Any:
-        return await holdfast.interrupt("which?", schema=Literal["a", "b"])
+        return await surehold.interrupt("which?", schema=Literal["a", "b"])
 
-    @holdfast.step
+    @surehold.step
     def pay() -> None:
-        raise holdfast.errors.InDoubtError("no reply")
+        raise surehold.errors.InDoubtError("no reply")
 
-    @holdfast.workflow
+    @surehold.workflow
     def shop() -> None:
         pay()
 
@@ -376,17 +376,17 @@ def test_a_refused_no_suggests_what_the_question_accepts(tmp_path: Path) -> None
     asyncio.run(choose.run(run_id="choose-1", storage=url))
     for words in (["--reason", "no"], []):
         wrong = call("-s", url, "reject", "choose-1", *words)
-        assert wrong.code == 2 and "holdfast answer choose-1 VALUE" in wrong.err
+        assert wrong.code == 2 and "surehold answer choose-1 VALUE" in wrong.err
         assert "without --reason" not in wrong.err
     settled = call("-s", url, "answer", "choose-1", "a")
     assert "to continue: start its program again" in settled.err, "no module has it"
-    with contextlib.suppress(holdfast.errors.InDoubtError):
+    with contextlib.suppress(surehold.errors.InDoubtError):
         shop.run(run_id="shop-1", storage=url)
     shown = call("-s", url, "pending").out
     assert "pay at step" in shown and "node" not in shown
 
 
-def test_a_fork_begins_with_other_values(on: Holdfast) -> None:
+def test_a_fork_begins_with_other_values(on: Surehold) -> None:
     result = on("fork", "report-mon@3", "--set", "topic=lichen", "--as", "other", "--json")
     document = result.json()
     assert (document["run_id"], document["step"], document["changed"]) == ("other", 3, ["topic"])
@@ -397,7 +397,7 @@ def test_a_fork_begins_with_other_values(on: Holdfast) -> None:
     assert "grows a millimetre a year" in on("show", "other").out
 
 
-def test_a_fork_of_a_run_without_a_graph(on: Holdfast) -> None:
+def test_a_fork_of_a_run_without_a_graph(on: Surehold) -> None:
     assert on("fork", "crawl@2", "--set", "pages=[1, 2]", "--as", "again").code == 0
     assert on("cat", "again:state.pages", "--json").json()["value"] == [1, 2]
     assert on("fork", "crawl@2", "--as", "again").code == 2
@@ -405,7 +405,7 @@ def test_a_fork_of_a_run_without_a_graph(on: Holdfast) -> None:
     assert on("fork", "report-mon").code == 2  # it ends its run
 
 
-def test_tags_are_given_and_taken(on: Holdfast) -> None:
+def test_tags_are_given_and_taken(on: Surehold) -> None:
     document = on("tag", "crawl@2", "good", "seen", "--json").json()
     assert document["tags"] == ["good", "seen"]
     assert on("show", "tag:seen", "--json").json()["checkpoint"]["step"] == 2
@@ -414,25 +414,25 @@ def test_tags_are_given_and_taken(on: Holdfast) -> None:
     assert on("tag", "crawl@2").code == 2
 
 
-def test_a_tag_that_is_not_there_cannot_be_removed(on: Holdfast) -> None:
+def test_a_tag_that_is_not_there_cannot_be_removed(on: Surehold) -> None:
     on("tag", "crawl@2", "good")
     refused = on("tag", "crawl@2", "more", "--remove", "nope")
     assert refused.code == 4 and "crawl@2 has no tag 'nope' (it has good)" in refused.err
     assert on("show", "crawl@2", "--json").json()["checkpoint"]["tags"] == ["good"]
 
 
-def test_a_pinned_checkpoint_is_kept(on: Holdfast) -> None:
+def test_a_pinned_checkpoint_is_kept(on: Surehold) -> None:
     assert on("pin", "crawl@2").out == "crawl@2 pinned\n"
     kept = on("forget", "crawl", "--keep-last", "1", "-n", "--json").json()["decisions"]
     assert [row["step"] for row in kept if row["keep"]] == [5, 2]
     assert on("pin", "crawl@2", "--remove").out == "crawl@2 no marks\n"
 
 
-def test_a_held_run_can_be_tagged_but_not_answered(on: Holdfast, database: Path) -> None:
+def test_a_held_run_can_be_tagged_but_not_answered(on: Surehold, database: Path) -> None:
     script = (
         "import os, sys\n"
-        "from holdfast import CheckpointManager\n"
-        "from holdfast.checkpoint.leases import RunLease\n"
+        "from surehold import CheckpointManager\n"
+        "from surehold.checkpoint.leases import RunLease\n"
         "manager = CheckpointManager(os.environ['WHERE'])\n"
         "RunLease(manager.engine.journal, 'report-wed').acquire()\n"
         "print('held', flush=True)\n"
@@ -451,14 +451,14 @@ def test_a_held_run_can_be_tagged_but_not_answered(on: Holdfast, database: Path)
         assert on("tag", "report-wed", "x").code == 0
         result = on("resume", "report-wed@3", "--yes")
         assert result.code == 5
-        assert "holdfast watch report-wed" in result.err
+        assert "surehold watch report-wed" in result.err
         holder.stdin.write("\n")
         holder.stdin.flush()
         holder.wait(300)
 
 
 def test_an_entry_point_is_only_a_graph_that_is_a_variable(manager: CheckpointManager) -> None:
-    assert load_resumable("holdfast.cli.demo.graph:graph").name == "report"
+    assert load_resumable("surehold.cli.demo.graph:graph").name == "report"
     newest = manager.reader.run("crawl")
     assert newest is not None
     header = manager.reader.newest(newest)

@@ -1,4 +1,4 @@
-"""`holdfast resume` of agents, by where they are found."""
+"""`surehold resume` of agents, by where they are found."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import Result, call
 
-from holdfast import CheckpointManager
-from holdfast.storage.base import RecordQuery
+from surehold import CheckpointManager
+from surehold.storage.base import RecordQuery
 
 PROGRAM = """
 import asyncio
 import sys
 from pathlib import Path
 
-from holdfast import (
+from surehold import (
     AutonomousConfig, BaseAutonomousAgent, Reply, SQLiteStorage, StateManager, ToolCall, tool,
 )
-from holdfast.testing.scripted import ScriptedModel
+from surehold.testing.scripted import ScriptedModel
 
 
 @tool(approval=True)
@@ -111,7 +111,7 @@ def test_an_agents_run_is_resumed_by_the_entry_point_that_it_recorded(run_id: st
     assert (parked.code, paid()) == (20, "")
     (row,) = on_app("pending", run_id, "--json").json()["pending"]
     assert row["id"] == f"{row['run_id']}/cycle@1[pay.0]" and f"waits: {row['id']}" in parked.err
-    assert f"holdfast answer {run_id} VALUE" in parked.err
+    assert f"surehold answer {run_id} VALUE" in parked.err
     assert on_app("answer", run_id, "true").code == 0
     ended = on_app("resume", run_id, "--yes")
     assert (ended.code, paid()) == (0, "5\n"), ended.err
@@ -158,7 +158,7 @@ def test_an_answer_to_an_agent_that_does_not_fit_is_refused_at_once(run_id: str)
 
 
 def test_the_run_to_go_on_with_is_the_outermost(run_id: str) -> None:
-    assert f"to continue: holdfast resume {run_id}" in on_app("approve", run_id).err
+    assert f"to continue: surehold resume {run_id}" in on_app("approve", run_id).err
 
 
 def test_what_is_no_graph_and_no_agent_is_refused(run_id: str) -> None:
@@ -172,12 +172,12 @@ def test_a_run_inside_another_is_resumed_with_that(run_id: str) -> None:
     assert inner != run_id
     wrong = on_app("resume", inner, "--entry", "boss_app:boss")
     assert wrong.code == 2 and f"is part of run {run_id!r}" in wrong.err
-    assert f"holdfast resume {run_id}" in wrong.err
+    assert f"surehold resume {run_id}" in wrong.err
 
 
 def test_an_agent_does_not_go_on_with_the_run_of_another(run_id: str) -> None:
     Path("other_app.py").write_text(
-        "from holdfast import BaseAutonomousAgent\nother = BaseAutonomousAgent(agent_id='other')\n"
+        "from surehold import BaseAutonomousAgent\nother = BaseAutonomousAgent(agent_id='other')\n"
     )
     wrong = on_app("resume", run_id, "--entry", "other_app:other")
     assert wrong.code == 2 and "is of agent 'boss', not of 'other'" in wrong.err

@@ -1,4 +1,4 @@
-"""`holdfast resume` of a run that has left a branch: the checkpoint that is named, and no other."""
+"""`surehold resume` of a run that has left a branch: the checkpoint that is named, and no other."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import msgspec
 import pytest
 from tests.cli.conftest import Result, call
 
-from holdfast import State
-from holdfast.errors import StepError
-from holdfast.runtime.resume.entry_points import load_resumable
+from surehold import State
+from surehold.errors import StepError
+from surehold.runtime.resume.entry_points import load_resumable
 
 PROGRAM = """
 import os
-from holdfast import CheckpointConfig, GraphConfig, State, StateGraph
+from surehold import CheckpointConfig, GraphConfig, State, StateGraph
 
 
 def look(state):

@@ -1,4 +1,4 @@
-"""`holdfast worker` and `holdfast queue`."""
+"""`surehold worker` and `surehold queue`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ import pytest
 from tests.cli.conftest import call
 from tests.executors import jobs
 
-from holdfast import SQLiteStorage
-from holdfast.checkpoint.journal import Note
-from holdfast.checkpoint.manager import CheckpointManager
-from holdfast.core.policy import DEAD, QueueSettings
-from holdfast.storage.queueing import EntryQuery
+from surehold import SQLiteStorage
+from surehold.checkpoint.journal import Note
+from surehold.checkpoint.manager import CheckpointManager
+from surehold.core.policy import DEAD, QueueSettings
+from surehold.storage.queueing import EntryQuery
 
 ROOT = Path(__file__).parents[3]
 JOBS = "tests.executors.jobs"
@@ -62,7 +62,7 @@ def test_queue_lists_shows_and_requeues(url: str, storage: SQLiteStorage) -> Non
     health = call("status", "-s", url, "--json").json()
     assert health["runs"] == {"dead": 1, "queued": 1}
     assert [(one["run_id"], one["help"]) for one in health["problems"]] == [
-        ("b", "holdfast queue requeue b")
+        ("b", "surehold queue requeue b")
     ]
     dead = call("queue", "dead", "-s", url, "--json").json()
     assert [(one["run_id"], one["reason"]) for one in dead["runs"]] == [("b", "no luck")]
@@ -128,15 +128,15 @@ def test_a_worker_without_its_code_makes_no_storage(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "schedules_app.py").write_text(
-        "import holdfast\nfrom tests.executors import jobs\n"
-        "nightly = holdfast.schedule('0 3 * * *', jobs.doubled, [1])\n"
+        "import surehold\nfrom tests.executors import jobs\n"
+        "nightly = surehold.schedule('0 3 * * *', jobs.doubled, [1])\n"
     )
     for words, said in (
         (("no_such_module",), "cannot be imported"),
         (("jobs.py",), "jobs.py is a file (name its module: jobs)"),
         (("./app/jobs.py",), "(name its module: app.jobs)"),
         ((f"{JOBS}:doubeld",), f"module {JOBS} has no 'doubeld' (did you mean doubled? it has: "),
-        (("schedules_app:nightly",), "serve its module: holdfast worker schedules_app"),
+        (("schedules_app:nightly",), "serve its module: surehold worker schedules_app"),
         ((JOBS, "--listen", "here"), "--listen is 'here'"),
     ):
         done = call("worker", *words, "-s", url)
@@ -159,7 +159,7 @@ def test_a_worker_process_serves_metrics_and_drains_on_sigterm(
 ) -> None:
     handle = jobs.slow.start(100_000, storage=storage)
     quick = jobs.doubled.start([3], storage=storage, queue="mail")
-    command = [sys.executable, "-m", "holdfast", "worker", JOBS, "-s", url]
+    command = [sys.executable, "-m", "surehold", "worker", JOBS, "-s", url]
     with subprocess.Popen(
         [*command, "--queues", "default,mail", "--listen", "127.0.0.1:0"],
         stdout=subprocess.PIPE,
@@ -175,8 +175,8 @@ def test_a_worker_process_serves_metrics_and_drains_on_sigterm(
             assert page.read() == b"ok\n"
         with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as page:
             metrics = page.read().decode()
-        assert 'holdfast_worker_runs_total{outcome="completed"} 1' in metrics
-        assert "holdfast_worker_active 1" in metrics
+        assert 'surehold_worker_runs_total{outcome="completed"} 1' in metrics
+        assert "surehold_worker_active 1" in metrics
         process.send_signal(signal.SIGTERM)
         rest = [one["event"] for one in events]
         assert process.wait(timeout=60) == 0
@@ -197,12 +197,12 @@ def test_a_worker_that_may_not_wait_lets_go_of_its_runs(
 ) -> None:
     gate = tmp_path / "gate"
     handle = jobs.gated.start(storage=storage)  # its gate stays closed
-    command = [sys.executable, "-m", "holdfast", "worker", JOBS, "-s", url, "--grace", grace]
+    command = [sys.executable, "-m", "surehold", "worker", JOBS, "-s", url, "--grace", grace]
     with subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "HOLDFAST_TEST_GATE": str(gate)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "SUREHOLD_TEST_GATE": str(gate)},
         text=True,
     ) as process:
         assert process.stdout is not None

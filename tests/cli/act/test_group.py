@@ -1,4 +1,4 @@
-"""`holdfast group`."""
+"""`surehold group`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.cli.conftest import call
 
-from holdfast import CheckpointManager, State
+from surehold import CheckpointManager, State
 
 
 def test_a_group_is_taken_forked_exported_and_pruned(tmp_path: Path) -> None:
@@ -35,6 +35,6 @@ def test_a_group_is_taken_forked_exported_and_pruned(tmp_path: Path) -> None:
     code, text = on("checkpoint", "crew", "planner", "nobody")  # type: ignore[misc]
     assert code == 4 and "'nobody'" in text
     code, text = on("show", "none")  # type: ignore[misc]
-    assert code == 4 and "holdfast group checkpoint none" in text
+    assert code == 4 and "surehold group checkpoint none" in text
     for wrong in (("show", "crew", "x"), ("dance", "crew"), ("fork", "crew")):
         assert on(*wrong)[0] == 2  # type: ignore[index]

@@ -16,9 +16,9 @@ from typing import Any
 
 from tests.runtime.fleets import TEAM, ledger, manager, worker
 
-from holdfast.cli.console.repl import main
-from holdfast.runtime.models.model import Message, Reply, ToolCall, register_provider
-from holdfast.testing.scripted import ScriptedModel
+from surehold.cli.console.repl import main
+from surehold.runtime.models.model import Message, Reply, ToolCall, register_provider
+from surehold.testing.scripted import ScriptedModel
 
 LOG = Path("calls")
 

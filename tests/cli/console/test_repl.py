@@ -244,7 +244,7 @@ def test_another_file_and_a_missing_or_wrong_one(place: Path) -> None:
         (["other.yaml"], "other.yaml:1: workflow has no key"),
         (["nothing.yaml"], "there is no nothing.yaml"),
     ):
-        done = start(place, [], [*COMMAND[:2], "holdfast.cli.console.repl", *arguments])
+        done = start(place, [], [*COMMAND[:2], "surehold.cli.console.repl", *arguments])
         assert done.returncode == 2 and says in done.stderr
 
 
@@ -261,15 +261,15 @@ def test_hostile_text_is_shown_and_does_nothing(place: Path) -> None:
 
 def test_a_storage_that_code_registers_is_found_after_its_module_is_imported(place: Path) -> None:
     (place / "shelves.py").write_text(
-        "from holdfast.storage.memory import MemoryStorage\n"
-        "from holdfast import register_checkpoint_store\n"
-        "from holdfast.runtime.models.model import register_provider\n"
+        "from surehold.storage.memory import MemoryStorage\n"
+        "from surehold import register_checkpoint_store\n"
+        "from surehold.runtime.models.model import register_provider\n"
         "from tests.cli.console.console_program import open_scripted\n"
         "register_checkpoint_store('shelf', MemoryStorage)\n"
         "register_provider('test', open_scripted)\n"
     )
     (place / "workflow.yaml").write_text(WORKFLOW.replace("sqlite:///runs.db", "shelf"))
-    command = [*COMMAND[:2], "holdfast", "repl"]
+    command = [*COMMAND[:2], "surehold", "repl"]
     assert start(place, ["status"], command).returncode == 2
     done = start(place, ["status"], [*command, "--import", "shelves"])
     assert done.returncode == 0, done.stderr

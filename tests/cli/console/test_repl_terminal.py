@@ -131,7 +131,7 @@ def test_commands_and_ids_are_completed_and_lines_remembered(
     terminal.prompt()
     terminal.send("quit\r")
     terminal.child.expect(pexpect.EOF)
-    history = place / ".holdfast" / "console_history"
+    history = place / ".surehold" / "console_history"
     assert "+checkpoints" in history.read_text() and history.stat().st_mode & 0o077 == 0
 
 

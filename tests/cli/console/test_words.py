@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.cli.console.words import COMMANDS, ConsoleCommand, Mistake, Task, read_line
+from surehold.cli.console.words import COMMANDS, ConsoleCommand, Mistake, Task, read_line
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,9 @@ from typing import Any
 import apsw
 import msgspec
 import pytest
-from tests.cli.conftest import Holdfast, call, validator
+from tests.cli.conftest import Surehold, call, validator
 
-from holdfast import CheckpointManager, State
+from surehold import CheckpointManager, State
 
 ON_A_RUN = [
     *(["log"], ["show"], ["cat"], ["diff"], ["blame"], ["watch"], ["tree"], ["resume"], ["fork"]),
@@ -49,10 +49,10 @@ def told(err: str) -> dict[str, Any]:
     ],
 )
 def test_what_is_wrong_with_an_option_is_said_of_the_option(
-    on: Holdfast, words: list[str], said: str
+    on: Surehold, words: list[str], said: str
 ) -> None:
     result = on(*words)
-    assert result.code == 2 and result.err.startswith(f"holdfast: {said}")
+    assert result.code == 2 and result.err.startswith(f"surehold: {said}")
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_what_is_wrong_with_an_option_is_said_of_the_option(
         (["tag", "crawl@2", ""], "at least one character"),
     ],
 )
-def test_a_wrong_value_comes_with_a_right_one(on: Holdfast, words: list[str], hint: str) -> None:
+def test_a_wrong_value_comes_with_a_right_one(on: Surehold, words: list[str], hint: str) -> None:
     result = on(*words)
     assert result.code == 2 and hint in result.err
 
@@ -73,14 +73,14 @@ def test_an_encrypted_run_is_named_where_its_key_is_missing(tmp_path: Path) -> N
         manager.save_checkpoint(State.new({"n": 1}, run_id="secret"))
     result = call("-s", db, "cat", "secret")
     assert result.code == 12
-    assert result.err.startswith("holdfast: run 'secret' is encrypted, and no key is given (set ")
+    assert result.err.startswith("surehold: run 'secret' is encrypted, and no key is given (set ")
 
 
 @pytest.mark.parametrize("command", ON_A_RUN, ids=lambda command: command[0])
-def test_no_such_run(on: Holdfast, command: list[str]) -> None:
+def test_no_such_run(on: Surehold, command: list[str]) -> None:
     result = on(*words_on(command, "nope"))
     assert (result.code, result.out) == (4, "")
-    assert "nope" in result.err and "holdfast runs" in result.err
+    assert "nope" in result.err and "surehold runs" in result.err
     assert told(on(*words_on(command, "nope"), "--jsonl").err)["code"] == 4
 
 
@@ -88,11 +88,11 @@ PYTHON = re.compile(r"\w\(\)|=True|=\[|\w+_\w+=")
 """Advice for those who write Python, which does not help at a prompt."""
 
 
-def test_advice_is_for_the_command_line(on: Holdfast, tmp_path: Path) -> None:
-    on("export", "crawl", "-o", "there.holdfast")
+def test_advice_is_for_the_command_line(on: Surehold, tmp_path: Path) -> None:
+    on("export", "crawl", "-o", "there.surehold")
     for words in (
-        *(["show", "nope"], ["export", "crawl", "-o", "there.holdfast"], ["rotate-key"]),
-        *(["import", "there.holdfast"], ["import", "nope.holdfast"], ["fork", "report-mon"]),
+        *(["show", "nope"], ["export", "crawl", "-o", "there.surehold"], ["rotate-key"]),
+        *(["import", "there.surehold"], ["import", "nope.surehold"], ["fork", "report-mon"]),
         *(["resume", "crawl", "--yes"], ["answer", "crawl", "1"], ["approve", "crawl"]),
         *(["diff", "crawl", "nope"], ["repair", "nope"], ["copy", "--to", "nope://"]),
         *(["show", "0199"], ["fork", "crawl", "--as", "report-mon"], ["export", "nope"]),
@@ -103,7 +103,7 @@ def test_advice_is_for_the_command_line(on: Holdfast, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ON_A_RUN, ids=lambda command: command[0])
-def test_an_ambiguous_prefix(on: Holdfast, command: list[str]) -> None:
+def test_an_ambiguous_prefix(on: Surehold, command: list[str]) -> None:
     result = on(*words_on(command, "report-"))
     assert (result.code, result.out) == (2, "")
     assert "report-tue, report-mon" in result.err and "give more of the id" in result.err
@@ -124,7 +124,7 @@ def test_a_missing_storage_is_told_and_not_made(
     monkeypatch.chdir(tmp_path)
     result = call("-s", url, *words)
     assert (result.code, result.out) == (10, "")
-    assert url in result.err and "holdfast init" in result.err
+    assert url in result.err and "surehold init" in result.err
     assert list(tmp_path.iterdir()) == []
 
 
@@ -139,15 +139,15 @@ def test_a_password_is_never_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     for words in (["runs"], ["doctor"], ["doctor", "--json"], ["status"], ["runs", "--json"]):
         for result in (
             call("-s", url, *words, "--debug"),
-            call(*words, environ={"HOLDFAST_STORAGE": url}),
+            call(*words, environ={"SUREHOLD_STORAGE": url}),
         ):
             assert "hunter2" not in result.out + result.err
-    (tmp_path / "holdfast.toml").write_text(f'storage = "{url}"\n')
+    (tmp_path / "surehold.toml").write_text(f'storage = "{url}"\n')
     assert "hunter2" not in call("doctor").out
 
 
 def test_a_locked_storage(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from holdfast.storage.sqlite import storage as sqlite
+    from surehold.storage.sqlite import storage as sqlite
 
     monkeypatch.setattr(
         sqlite.SQLiteStorage.__init__, "__kwdefaults__", {"compress": False, "busy_timeout": 0.05}
@@ -169,22 +169,22 @@ def test_a_wrong_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         manager.save_checkpoint(State.new({"diary": "kelp"}, run_id="mine"))
     for key in (None, secrets.token_hex(32)):
         if key is not None:
-            monkeypatch.setenv("HOLDFAST_ENCRYPTION_KEY", key)
+            monkeypatch.setenv("SUREHOLD_ENCRYPTION_KEY", key)
         for words in (["show", "mine"], ["log", "mine"], ["cat", "mine"]):
             result = call("-s", address, *words)
             assert result.code == 12, words
-            assert "HOLDFAST_ENCRYPTION_KEY" in result.err
+            assert "SUREHOLD_ENCRYPTION_KEY" in result.err
         assert call("-s", address, "runs").code == 0  # headers are in the clear
 
 
-def test_a_damaged_storage(on: Holdfast, database: Path) -> None:
+def test_a_damaged_storage(on: Surehold, database: Path) -> None:
     data = bytearray(database.read_bytes())
     at = data.rfind(b"Did you know? Kelp")
     data[at] ^= 1
     database.write_bytes(data)
     result = on("show", "report-mon-kids")
     assert result.code == 7
-    assert "holdfast verify" in result.err or "holdfast repair" in result.err
+    assert "surehold verify" in result.err or "surehold repair" in result.err
     assert on("status").code == 1
 
 
@@ -197,14 +197,14 @@ def test_what_is_no_database(tmp_path: Path) -> None:
 
 LIMITED = """
 import resource, sys
-from holdfast.cli.app import main
+from surehold.cli.app import main
 sys.dont_write_bytecode = True
 resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, resource.RLIM_INFINITY))
 sys.exit(main(sys.argv[1:]))
 """
 
 
-def test_a_full_disk(on: Holdfast, database: Path, tmp_path: Path) -> None:
+def test_a_full_disk(on: Surehold, database: Path, tmp_path: Path) -> None:
     url = f"file:{tmp_path}/small"
     on("copy", "--to", url)
     largest = max(file.stat().st_size for file in (tmp_path / "small").rglob("*.jsonl"))
@@ -214,13 +214,13 @@ def test_a_full_disk(on: Holdfast, database: Path, tmp_path: Path) -> None:
         [sys.executable, "-c", script, *words], capture_output=True, text=True, check=False
     )
     assert done.returncode == 1
-    assert "holdfast prune" in done.stderr and "Traceback" not in done.stderr
+    assert "surehold prune" in done.stderr and "Traceback" not in done.stderr
     assert call("-s", url, "verify", "--read-data").code == 0
     assert call(*words).code == 0  # with room again
 
 
 def test_a_full_disk_under_an_export_leaves_no_file(
-    on: Holdfast, database: Path, tmp_path: Path
+    on: Surehold, database: Path, tmp_path: Path
 ) -> None:
     on("copy", "--to", "file:there")
     words = ["-s", "file:there", "export", "report-mon", "--html", "-o", "page.html"]
@@ -235,7 +235,7 @@ def test_a_full_disk_under_an_export_leaves_no_file(
     assert not list(tmp_path.glob("*page*")) and not list(tmp_path.glob(".page*"))
 
 
-def test_a_storage_that_may_not_be_written(on: Holdfast, database: Path, tmp_path: Path) -> None:
+def test_a_storage_that_may_not_be_written(on: Surehold, database: Path, tmp_path: Path) -> None:
     target = tmp_path / "no" / "such" / "place"
     shutil.copy(database, tmp_path / "copy.db")
     result = on("export", "crawl", "--json", "-o", str(target / "x.json"))

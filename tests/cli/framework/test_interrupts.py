@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import call
 
-from holdfast import CheckpointManager, State, StateManager
-from holdfast.storage.base import RunQuery
-from holdfast.storage.registry import open_storage
+from surehold import CheckpointManager, State, StateManager
+from surehold.storage.base import RunQuery
+from surehold.storage.registry import open_storage
 
 RUNS = 20
 
@@ -44,7 +44,7 @@ def many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 INTERRUPTED = """
 import os, signal, sys
-from holdfast.cli.app import main
+from surehold.cli.app import main
 
 files = 0
 
@@ -96,7 +96,7 @@ def test_import(many: str) -> None:
     files.mkdir()
     with CheckpointManager(many) as manager:
         for n in range(RUNS):
-            manager.export_run(f"run-{n:03}", files / f"{n:03}.holdfast")
+            manager.export_run(f"run-{n:03}", files / f"{n:03}.surehold")
     target = "file:taken"
     names = sorted(map(str, files.iterdir()))
     words = ["-s", target, "import", *names]

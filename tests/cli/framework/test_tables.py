@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.cli.framework.terminal import (
+from surehold.cli.framework.terminal import (
     Cell,
     Column,
     Line,

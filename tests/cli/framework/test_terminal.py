@@ -11,8 +11,8 @@ import pexpect
 import pytest
 from tests.cli.conftest import call
 
-from holdfast import CheckpointManager, State
-from holdfast.cli.framework import short_id
+from surehold import CheckpointManager, State
+from surehold.cli.framework import short_id
 
 
 def spawn(database: Path, *words: str, columns: int = 80, **environ: str) -> pexpect.spawn:
@@ -20,7 +20,7 @@ def spawn(database: Path, *words: str, columns: int = 80, **environ: str) -> pex
     inherited = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
     return pexpect.spawn(
         sys.executable,
-        ["-m", "holdfast", "-s", f"sqlite:///{database}", *words],
+        ["-m", "surehold", "-s", f"sqlite:///{database}", *words],
         env={**inherited, "TERM": "xterm", **environ},  # type: ignore[arg-type]
         encoding="utf-8",
         dimensions=(24, columns),

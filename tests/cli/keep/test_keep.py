@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.conftest import Holdfast, call
+from tests.cli.conftest import Surehold, call
 
-import holdfast
-from holdfast import CheckpointManager, State
+import surehold
+from surehold import CheckpointManager, State
 
 
-def steps(on: Holdfast, run: str) -> list[int]:
+def steps(on: Surehold, run: str) -> list[int]:
     return [row["step"] for row in on("log", run, "--all", "--json").json()["checkpoints"]]
 
 
-def test_forget_shows_why_each_checkpoint_stays_or_goes(on: Holdfast) -> None:
+def test_forget_shows_why_each_checkpoint_stays_or_goes(on: Surehold) -> None:
     result = on("forget", "crawl", "--keep-last", "2", "--dry-run")
     assert result.code == 0
     lines = [line.split(maxsplit=4) for line in result.out.splitlines()[1:-1]]
@@ -33,7 +33,7 @@ def test_forget_shows_why_each_checkpoint_stays_or_goes(on: Holdfast) -> None:
     assert steps(on, "crawl") == [5, 5, 4, 3, 2, 1]
 
 
-def test_what_destroys_is_refused_without_a_terminal_and_without_yes(on: Holdfast) -> None:
+def test_what_destroys_is_refused_without_a_terminal_and_without_yes(on: Surehold) -> None:
     for words in (
         ["forget", "--keep-last", "1"],
         ["forget", "crawl", "--whole-run"],
@@ -46,7 +46,7 @@ def test_what_destroys_is_refused_without_a_terminal_and_without_yes(on: Holdfas
     assert steps(on, "crawl") == [5, 5, 4, 3, 2, 1]
 
 
-def test_forget_and_prune_free_the_space(on: Holdfast, manager: CheckpointManager) -> None:
+def test_forget_and_prune_free_the_space(on: Surehold, manager: CheckpointManager) -> None:
     state = State.new({"text": "x" * 4000}, run_id="big")
     for step in range(1, 30):
         # Every state is new as a whole, so that there are many keyframes.
@@ -63,7 +63,7 @@ def test_forget_and_prune_free_the_space(on: Holdfast, manager: CheckpointManage
     assert len(on("cat", "big:state.text").out) == 4001
 
 
-def test_forget_prune_does_both(on: Holdfast, manager: CheckpointManager) -> None:
+def test_forget_prune_does_both(on: Surehold, manager: CheckpointManager) -> None:
     for step in range(1, 30):
         manager.save_checkpoint(
             State.new({"text": secrets.token_hex(2000)}, run_id="big").at(step=step)
@@ -72,7 +72,7 @@ def test_forget_prune_does_both(on: Holdfast, manager: CheckpointManager) -> Non
     assert on("prune", "-n").out == "there is nothing to free\n"
 
 
-def test_rules_count_within_each_run_or_over_a_name(on: Holdfast) -> None:
+def test_rules_count_within_each_run_or_over_a_name(on: Surehold) -> None:
     document = on("forget", "--keep-last", "1", "-n", "--json").json()
     kept = [row["run_id"] for row in document["decisions"] if row["keep"] and not row["scope"]]
     assert sorted(set(kept)) == [
@@ -109,33 +109,33 @@ def test_rules_count_within_each_run_or_over_a_name(on: Holdfast) -> None:
         (["--max-age", "1d"], "within 1d"),
     ],
 )
-def test_every_rule_of_restic_is_an_option(on: Holdfast, words: list[str], reason: str) -> None:
+def test_every_rule_of_restic_is_an_option(on: Surehold, words: list[str], reason: str) -> None:
     document = on("forget", *words, "-n", "--json").json()
     assert any(reason in row["reasons"] for row in document["decisions"])
     assert document["origin"] == "options"
 
 
-def test_without_rules_nothing_is_dropped_and_that_is_said(on: Holdfast) -> None:
+def test_without_rules_nothing_is_dropped_and_that_is_said(on: Surehold) -> None:
     result = on("forget", "--yes")
     assert result.code == 0
     assert "nothing is dropped" in result.err and "drop 0" in result.out
 
 
-def test_the_rules_of_the_settings_hold_when_none_are_given(on: Holdfast, tmp_path: Path) -> None:
-    (tmp_path / "holdfast.toml").write_text('[retention]\nkeep-last = 3\nkeep-tags = ["x"]\n')
+def test_the_rules_of_the_settings_hold_when_none_are_given(on: Surehold, tmp_path: Path) -> None:
+    (tmp_path / "surehold.toml").write_text('[retention]\nkeep-last = 3\nkeep-tags = ["x"]\n')
     shown = on("policy", "show")
-    assert "keep-last     3" in shown.out and "holdfast.toml" in shown.out
+    assert "keep-last     3" in shown.out and "surehold.toml" in shown.out
     document = on("policy", "--json").json()
     assert document["rules"] == {"keep-last": 3, "keep-tags": ["x"]}
     assert on("forget", "crawl", "-n", "--json").json()["forgotten"] == 3
     assert on("forget", "crawl", "--keep-last", "1", "-n", "--json").json()["forgotten"] == 5
-    (tmp_path / "holdfast.toml").write_text("[retention]\nkeep-lost = 3\n")
+    (tmp_path / "surehold.toml").write_text("[retention]\nkeep-lost = 3\n")
     result = on("forget", "-n")
     assert result.code == 2 and "keep_last" in result.err
     assert on("policy", "change").code == 2
 
 
-def test_wrong_rules_are_refused(on: Holdfast) -> None:
+def test_wrong_rules_are_refused(on: Surehold) -> None:
     assert on("forget", "--keep-last", "0").code == 2
     assert on("forget", "--keep-within", "3w").code == 2
     assert on("forget", "--keep-last", "1", "--group-by", "planet").code == 2
@@ -143,7 +143,7 @@ def test_wrong_rules_are_refused(on: Holdfast) -> None:
     assert on("forget", "crawl", "--whole-run", "--keep-last", "1", "--yes").code == 2
 
 
-def test_a_whole_run_is_deleted_by_name(on: Holdfast) -> None:
+def test_a_whole_run_is_deleted_by_name(on: Surehold) -> None:
     assert on("forget", "report-mon", "--whole-run", "-n").out == "report-mon would be deleted\n"
     assert on("show", "report-mon").code == 0
     document = on("forget", "report-mon", "--whole-run", "--yes", "--json").json()
@@ -154,7 +154,7 @@ def test_a_whole_run_is_deleted_by_name(on: Holdfast) -> None:
     assert on("verify", "--read-data").code == 0
 
 
-def test_verify_says_what_is_sound(on: Holdfast) -> None:
+def test_verify_says_what_is_sound(on: Surehold) -> None:
     for words in ([], ["--read-data"], ["crawl"]):
         result = on("verify", *words)
         assert result.code == 0 and "sound" in result.out
@@ -171,11 +171,11 @@ def damage(database: Path) -> None:
     database.write_bytes(data)
 
 
-def test_damage_is_found_named_and_repaired(on: Holdfast, database: Path) -> None:
+def test_damage_is_found_named_and_repaired(on: Surehold, database: Path) -> None:
     damage(database)
     result = on("verify", "--read-data")
     assert result.code == 7
-    assert "damaged" in result.out and "holdfast repair" in result.err
+    assert "damaged" in result.out and "surehold repair" in result.err
     planned: Any = on("repair", "-n", "--json").json()
     assert not planned["clean"] and (planned["medium"] or planned["runs"])
     assert on("repair").code == 6
@@ -184,7 +184,7 @@ def test_damage_is_found_named_and_repaired(on: Holdfast, database: Path) -> Non
     assert on("verify", "--read-data").code == 0
 
 
-def test_repair_of_what_is_sound_does_nothing(on: Holdfast) -> None:
+def test_repair_of_what_is_sound_does_nothing(on: Surehold) -> None:
     assert on("repair").out == "nothing is damaged\n"
     assert on("repair", "crawl", "--json").json()["clean"]
     assert on("repair", "nope").code == 4
@@ -198,16 +198,16 @@ def test_keys_are_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     with CheckpointManager(address, encryption_key=old) as manager:
         for run in ("a", "b"):
             manager.save_checkpoint(State.new({"diary": "kelp"}, run_id=run))
-    monkeypatch.setenv("HOLDFAST_ENCRYPTION_KEY_FILE", str(new))
+    monkeypatch.setenv("SUREHOLD_ENCRYPTION_KEY_FILE", str(new))
     assert call("-s", address, "show", "a").code == 12
-    environ = {"HOLDFAST_ENCRYPTION_KEY_FILE": str(new)}
+    environ = {"SUREHOLD_ENCRYPTION_KEY_FILE": str(new)}
     words = ["-s", address, "rotate-key", "--old-key-file", str(old)]
     rotated = call(*words, "--json", environ=environ)
     assert rotated.json()["runs"] == 2
     again = call(*words, environ=environ)
     assert again.out == "0 of 2 runs changed keys\n"
     assert call("-s", address, "cat", "a:state.diary").out == "kelp\n"
-    monkeypatch.delenv("HOLDFAST_ENCRYPTION_KEY_FILE")
+    monkeypatch.delenv("SUREHOLD_ENCRYPTION_KEY_FILE")
     refused = call("-s", address, "rotate-key")
     assert refused.code == 2 and "--old-key-file" in refused.err
 
@@ -221,11 +221,11 @@ def test_clear_runs_are_encrypted(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             manager.save_checkpoint(State.new({"diary": "kelp"}, run_id=run))
     words = ["-s", address, "encrypt", "--scratch", str(tmp_path / "scratch")]
     refused = call(*words)
-    assert refused.code == 2 and "HOLDFAST_ENCRYPTION_KEY" in refused.err
-    environ = {"HOLDFAST_ENCRYPTION_KEY_FILE": str(key)}
-    monkeypatch.setenv("HOLDFAST_ENCRYPTION_KEY_FILE", str(key))
+    assert refused.code == 2 and "SUREHOLD_ENCRYPTION_KEY" in refused.err
+    environ = {"SUREHOLD_ENCRYPTION_KEY_FILE": str(key)}
+    monkeypatch.setenv("SUREHOLD_ENCRYPTION_KEY_FILE", str(key))
     clear = call("-s", address, "show", "a")
-    assert clear.code == 12 and "holdfast encrypt a" in clear.err
+    assert clear.code == 12 and "surehold encrypt a" in clear.err
     assert call("-s", address, "verify", "--read-data").code == 0
     assert call(*words, "a", "--json", environ=environ).json()["runs"] == ["a"]
     assert call(*words, environ=environ).out == "1 of 2 runs encrypted\n"
@@ -236,9 +236,9 @@ def test_an_encryption_is_no_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     address = f"sqlite:///{tmp_path}/clear.db"
     with CheckpointManager(address) as manager:
         manager.save_checkpoint(State.new({"n": 1}, run_id="plain").at(step=1))
-        with holdfast.run("loop", storage=manager) as run:
+        with surehold.run("loop", storage=manager) as run:
             run.checkpoint(n=1)
-    monkeypatch.setenv("HOLDFAST_ENCRYPTION_KEY", secrets.token_hex(32))
+    monkeypatch.setenv("SUREHOLD_ENCRYPTION_KEY", secrets.token_hex(32))
     scratch = ("--scratch", str(tmp_path / "scratch"))
     assert call("-s", address, "encrypt", *scratch).out == "2 of 2 runs encrypted\n"
     assert call("-s", address, "stats", "--json").json()["resumes"] == []
@@ -250,24 +250,24 @@ def test_an_encryption_is_no_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert call("-s", address, "status").code == 0
 
 
-def test_forget_states_what_prune_frees(on: Holdfast, manager: CheckpointManager) -> None:
+def test_forget_states_what_prune_frees(on: Surehold, manager: CheckpointManager) -> None:
     for step in range(1, 30):
         state = State.new({"text": secrets.token_hex(2000)}, run_id="big")
         manager.save_checkpoint(state.at(step=step))
     planned = on("forget", "--keep-last", "1", "-n", "--json").json()["freed_bytes"]
     done = on("forget", "--keep-last", "1", "--yes")
-    assert "would" not in done.out and "dropped" in done.out and "holdfast prune frees" in done.out
+    assert "would" not in done.out and "dropped" in done.out and "surehold prune frees" in done.out
     assert on("prune", "-n", "--json").json()["bytes"] == planned > 50_000
 
 
-def test_forget_says_when_prune_frees_nothing_yet(on: Holdfast) -> None:
+def test_forget_says_when_prune_frees_nothing_yet(on: Surehold) -> None:
     said = on("forget", "crawl", "--keep-last", "1", "--yes").out
     assert said.startswith("dropped 5 checkpoints of 1 run, kept 1 (prune frees nothing yet")
     assert on("prune", "-n").out == "there is nothing to free\n"
 
 
 def test_forget_of_a_long_run_prints_a_bounded_plan(
-    on: Holdfast, manager: CheckpointManager
+    on: Surehold, manager: CheckpointManager
 ) -> None:
     for step in range(1, 101):
         manager.save_checkpoint(State.new({"n": step}, run_id="long").at(step=step))
@@ -277,7 +277,7 @@ def test_forget_of_a_long_run_prints_a_bounded_plan(
     assert len(on("forget", "long", "--keep-last", "1", "-n", "--jsonl").lines()) == 100
 
 
-def test_the_effects_of_dropped_steps_are_not_shown(on: Holdfast) -> None:
+def test_the_effects_of_dropped_steps_are_not_shown(on: Surehold) -> None:
     assert "search@3" in on("log", "report-mon").out
     on("pin", "report-mon@3", "--remove")
     assert on("forget", "report-mon", "--keep-last", "1", "--yes").code == 0
@@ -285,19 +285,19 @@ def test_the_effects_of_dropped_steps_are_not_shown(on: Holdfast) -> None:
     assert "search@3" not in said and "write@5" not in said and "approve@6" in said
 
 
-def test_a_run_that_a_live_process_holds_is_not_deleted(on: Holdfast, database: Path) -> None:
-    with holdfast.run("live", storage=f"sqlite:///{database}") as run:
+def test_a_run_that_a_live_process_holds_is_not_deleted(on: Surehold, database: Path) -> None:
+    with surehold.run("live", storage=f"sqlite:///{database}") as run:
         run.checkpoint(n=1)
         refused = on("forget", "live", "--whole-run", "--yes")
-        assert refused.code == 5 and "holdfast watch live" in refused.err
+        assert refused.code == 5 and "surehold watch live" in refused.err
         assert on("show", "live").code == 0
     assert on("forget", "live", "--whole-run", "--yes").code == 0
 
 
 def test_nothing_of_a_run_that_a_live_process_holds_is_dropped(
-    on: Holdfast, database: Path
+    on: Surehold, database: Path
 ) -> None:
-    with holdfast.run("live", storage=f"sqlite:///{database}") as run:
+    with surehold.run("live", storage=f"sqlite:///{database}") as run:
         for n in range(3):
             run.checkpoint(n=n)
         assert "live" in on("forget", "live", "--keep-last", "1", "--dry-run").out.split()

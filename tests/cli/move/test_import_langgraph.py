@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypedDict
 import pytest
 from tests.cli.conftest import call
 
-import holdfast
+import surehold
 
 sqlite = pytest.importorskip("langgraph.checkpoint.sqlite")
 langgraph = pytest.importorskip("langgraph.graph")
@@ -78,14 +78,14 @@ def test_a_file_that_is_none_of_langgraphs_is_told_what_it_is(
     Path("folder").mkdir()
     with closing(sqlite3.connect("other.sqlite")) as other:
         other.execute("CREATE TABLE invoices(id)")
-    with holdfast.run("a", storage="sqlite:///own.db") as run:
+    with surehold.run("a", storage="sqlite:///own.db") as run:
         run.checkpoint(n=1)
     for file, what, helps in (
         ("empty.sqlite", "it is empty", "SqliteSaver.from_conn_string"),
         ("notes.txt", "it is no SQLite file", "SqliteSaver.from_conn_string"),
         ("folder", "it is a directory", "SqliteSaver.from_conn_string"),
         ("other.sqlite", "a SQLite file with other tables: invoices", "from_conn_string"),
-        ("own.db", "it is a Holdfast database", "own.db runs lists them"),
+        ("own.db", "it is a Surehold database", "own.db runs lists them"),
     ):
         result = call("-s", "sqlite:///ours.db", "import-langgraph", "sqlite", file)
         assert result.code == 2 and result.out == ""

@@ -10,29 +10,29 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from tests.cli.conftest import Holdfast, call
+from tests.cli.conftest import Surehold, call
 
-import holdfast
-from holdfast import CheckpointManager, State
-from holdfast.core.state.migration import Migrations, migrations
+import surehold
+from surehold import CheckpointManager, State
+from surehold.core.state.migration import Migrations, migrations
 
 
-def test_a_run_goes_to_a_file_and_comes_back_as_it_was(on: Holdfast, tmp_path: Path) -> None:
-    result = on("export", "report-mon", "-o", "mon.holdfast")
-    assert (result.code, result.out.split()[0]) == (0, "mon.holdfast")
+def test_a_run_goes_to_a_file_and_comes_back_as_it_was(on: Surehold, tmp_path: Path) -> None:
+    result = on("export", "report-mon", "-o", "mon.surehold")
+    assert (result.code, result.out.split()[0]) == (0, "mon.surehold")
     other = f"sqlite:///{tmp_path}/other.db"
-    taken = call("-s", other, "import", "mon.holdfast", "--json")
+    taken = call("-s", other, "import", "mon.surehold", "--json")
     assert taken.json()["run_id"] == "report-mon"
     for words in (["show", "report-mon@3"], ["log", "report-mon"], ["diff", "report-mon@2"]):
         assert call("-s", other, *words).out == on(*words).out
-    again = call("-s", other, "import", "mon.holdfast")
+    again = call("-s", other, "import", "mon.surehold")
     assert again.code == 5 and "--skip-existing" in again.err
-    assert call("-s", other, "import", "mon.holdfast", "--skip-existing").code == 0
-    assert call("-s", other, "import", "mon.holdfast", "--as", "copy").code == 0
+    assert call("-s", other, "import", "mon.surehold", "--skip-existing").code == 0
+    assert call("-s", other, "import", "mon.surehold", "--as", "copy").code == 0
     assert call("-s", other, "cat", "copy:state.topic").out == "kelp\n"
 
 
-def test_an_export_replaces_no_file_unless_told(on: Holdfast, tmp_path: Path) -> None:
+def test_an_export_replaces_no_file_unless_told(on: Surehold, tmp_path: Path) -> None:
     for words in ([], ["--html"], ["--json"]):
         (tmp_path / "there").write_text("mine")
         refused = on("export", "crawl", "-o", "there", *words)
@@ -43,38 +43,38 @@ def test_an_export_replaces_no_file_unless_told(on: Holdfast, tmp_path: Path) ->
         assert (tmp_path / "there").stat().st_mode & 0o077 == 0
 
 
-def test_a_hyphen_is_stdout_and_no_file(on: Holdfast, tmp_path: Path) -> None:
+def test_a_hyphen_is_stdout_and_no_file(on: Surehold, tmp_path: Path) -> None:
     refused = on("export", "crawl", "-o", "-")
-    assert refused.code == 2 and "-o crawl.holdfast" in refused.err
+    assert refused.code == 2 and "-o crawl.surehold" in refused.err
     for words in (["--html"], ["--json"]):
         assert on("export", "crawl", "-o", "-", *words).out == on("export", "crawl", *words).out
     assert not (tmp_path / "-").exists()
 
 
 def test_the_file_is_named_by_the_run_where_no_name_is_given(
-    on: Holdfast, manager: CheckpointManager, tmp_path: Path
+    on: Surehold, manager: CheckpointManager, tmp_path: Path
 ) -> None:
     manager.save_checkpoint(State.new({"n": 1}, run_id="../evil"))
     assert on("export", "../evil").code == 0
-    assert on("export", "crawl").out.startswith("crawl.holdfast")
+    assert on("export", "crawl").out.startswith("crawl.surehold")
     assert not list(tmp_path.parent.glob("*evil*"))
 
 
 @pytest.mark.parametrize(
     ("style", "key"), [("agent", "agent_id"), ("graph", "checkpoint_node"), ("fleet", "context")]
 )
-def test_json_is_in_the_form_that_is_asked_for(on: Holdfast, style: str, key: str) -> None:
+def test_json_is_in_the_form_that_is_asked_for(on: Surehold, style: str, key: str) -> None:
     rows = json.loads(on("export", "report-mon", "--json", "--style", style).out)
     assert len(rows) == 8 and all(key in row for row in rows)
     assert on("export", "report-mon", "--json", "--style", "baroque").code == 2
 
 
 def test_secrets_can_be_left_out_of_a_file(
-    on: Holdfast, manager: CheckpointManager, tmp_path: Path
+    on: Surehold, manager: CheckpointManager, tmp_path: Path
 ) -> None:
     manager.save_checkpoint(State.new({"password": "hunter2hunter2"}, run_id="leaky"))
     assert on("export", "leaky", "--redact").code == 0
-    assert call("-s", "sqlite:///new.db", "import", "leaky.holdfast").code == 0
+    assert call("-s", "sqlite:///new.db", "import", "leaky.surehold").code == 0
     assert "hunter2" not in call("-s", "sqlite:///new.db", "show", "leaky").out
     assert on("export", "leaky", "--redact", "--html").code == 2
 
@@ -99,7 +99,7 @@ class Reader(HTMLParser):
         self.text += data
 
 
-def test_a_page_holds_timeline_states_and_diffs_and_fetches_nothing(on: Holdfast) -> None:
+def test_a_page_holds_timeline_states_and_diffs_and_fetches_nothing(on: Surehold) -> None:
     page = on("export", "report-mon", "--html").out
     reader = Reader()
     reader.feed(page)
@@ -114,8 +114,8 @@ def test_a_page_holds_timeline_states_and_diffs_and_fetches_nothing(on: Holdfast
     assert "default-src 'none'; style-src 'sha256-" in page
 
 
-def test_a_page_of_a_long_run_is_in_pages(on: Holdfast, manager: CheckpointManager) -> None:
-    with holdfast.run("long", storage=manager) as run:
+def test_a_page_of_a_long_run_is_in_pages(on: Surehold, manager: CheckpointManager) -> None:
+    with surehold.run("long", storage=manager) as run:
         for n in range(120):
             run.checkpoint(node="read", n=n)
     page = on("export", "long", "--html").out
@@ -124,7 +124,7 @@ def test_a_page_of_a_long_run_is_in_pages(on: Holdfast, manager: CheckpointManag
     assert page.count('href="#p') == 3
 
 
-def test_what_is_stored_is_text_on_a_page(on: Holdfast, manager: CheckpointManager) -> None:
+def test_what_is_stored_is_text_on_a_page(on: Surehold, manager: CheckpointManager) -> None:
     evil = "</pre><script>alert(1)</script><img src=x onerror=alert(1)>\x1b[31m"
     state = State.new({evil: evil, "long": [evil] * 9}, run_id="evil", name=evil)
     manager.save_checkpoint(state.at(step=1, node=evil, tags=[evil], metadata={evil: evil}))
@@ -136,7 +136,7 @@ def test_what_is_stored_is_text_on_a_page(on: Holdfast, manager: CheckpointManag
     assert html.escape("<script>alert(1)</script>") in page
 
 
-def test_a_copy_is_brought_up_to_date_and_no_more(on: Holdfast, tmp_path: Path) -> None:
+def test_a_copy_is_brought_up_to_date_and_no_more(on: Surehold, tmp_path: Path) -> None:
     to = f"file:{tmp_path}/copies"
     first = on("copy", "--to", to, "--json").json()
     assert first["records"] > 30 and len(first["runs"]) == 5
@@ -151,7 +151,7 @@ def test_a_copy_is_brought_up_to_date_and_no_more(on: Holdfast, tmp_path: Path) 
 
 
 def test_a_copy_that_went_its_own_way_is_told_and_the_rest_goes_on(
-    on: Holdfast, tmp_path: Path
+    on: Surehold, tmp_path: Path
 ) -> None:
     to = f"sqlite:///{tmp_path}/copy.db"
     on("copy", "crawl", "report-tue", "--to", to)
@@ -172,7 +172,7 @@ def no_migrations(monkeypatch: pytest.MonkeyPatch) -> Migrations:
 
 
 def test_runs_are_brought_to_the_newest_version(
-    on: Holdfast,
+    on: Surehold,
     manager: CheckpointManager,
     tmp_path: Path,
     no_migrations: Migrations,
@@ -183,9 +183,9 @@ def test_runs_are_brought_to_the_newest_version(
     done = State.new({"full": "Ada L"}, run_id="p3", name="person").at(status="completed")
     manager.save_checkpoint(done)
     (tmp_path / "upgrades_here.py").write_text(
-        "import holdfast\n"
-        "holdfast.migrations.register('person', 0, 1, lambda s: {'names': s['full'].split()})\n"
-        "holdfast.migrations.register('report', 5, 6, lambda s: s)\n"
+        "import surehold\n"
+        "surehold.migrations.register('person', 0, 1, lambda s: {'names': s['full'].split()})\n"
+        "surehold.migrations.register('report', 5, 6, lambda s: s)\n"
     )
     monkeypatch.setattr(sys, "path", [*sys.path])
     planned = on("migrate", "--import", "upgrades_here", "-n", "--json")
@@ -205,7 +205,7 @@ def test_runs_are_brought_to_the_newest_version(
 
 
 def test_what_a_run_waits_for_is_still_open_after_it_was_migrated(
-    on: Holdfast, no_migrations: Migrations
+    on: Surehold, no_migrations: Migrations
 ) -> None:
     no_migrations.register("report", 0, 1, lambda state: {**state, "version": 1})
     row = on("migrate", "report-wed", "--json").json()["runs"][0]
@@ -241,9 +241,9 @@ def test_a_directory_of_another_systems_checkpoint_files_is_imported(tmp_path: P
     assert call("-s", f"sqlite:///{tmp_path}/b.db", "import", str(files)).code == 7
 
 
-def test_what_is_no_export_is_refused_with_what_to_do_instead(on: Holdfast, database: Path) -> None:
+def test_what_is_no_export_is_refused_with_what_to_do_instead(on: Surehold, database: Path) -> None:
     result = on("import", str(database))
     assert result.code == 7 and "is a SQLite database, not an exported run" in result.err
-    assert f"holdfast -s sqlite:///{database} copy --to URL" in result.err
+    assert f"surehold -s sqlite:///{database} copy --to URL" in result.err
     Path("empty").mkdir()
     assert "(looked for *.jsonl, *.jsonl.gz, *.json)" in on("import", "empty").err

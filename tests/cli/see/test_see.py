@@ -13,21 +13,21 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.cli.conftest import Holdfast, call
+from tests.cli.conftest import Surehold, call
 
-import holdfast
-from holdfast import CheckpointManager, SQLiteStorage, State, StateManager
-from holdfast.checkpoint.journal import Note
-from holdfast.checkpoint.leases import RunLease
-from holdfast.cli.commands.see.lanes import draw, newest_first
-from holdfast.cli.demo.graph import graph
-from holdfast.errors import StorageFullError
-from holdfast.storage.memory.storage import MemoryStorage
+import surehold
+from surehold import CheckpointManager, SQLiteStorage, State, StateManager
+from surehold.checkpoint.journal import Note
+from surehold.checkpoint.leases import RunLease
+from surehold.cli.commands.see.lanes import draw, newest_first
+from surehold.cli.demo.graph import graph
+from surehold.errors import StorageFullError
+from surehold.storage.memory.storage import MemoryStorage
 
 FAMILY = ["report-mon-kids", "report-wed", "report-tue", "report-mon", "crawl"]
 
 
-def test_runs_lists_status_steps_size_cost_and_forks(on: Holdfast) -> None:
+def test_runs_lists_status_steps_size_cost_and_forks(on: Surehold) -> None:
     lines = on("runs").out.splitlines()
     assert lines[0].split() == [
         *("RUN", "NAME", "STATUS", "STEPS", "LAST", "CHECKPOINT", "SIZE", "COST", "FORKS")
@@ -56,7 +56,7 @@ def test_runs_lists_status_steps_size_cost_and_forks(on: Holdfast) -> None:
     ],
 )
 def test_runs_are_filtered_searched_and_sorted(
-    on: Holdfast, words: list[str], found: list[str]
+    on: Surehold, words: list[str], found: list[str]
 ) -> None:
     document = on("runs", *words, "--json").json()
     ids = [run["run_id"] for run in document["runs"]]
@@ -65,7 +65,7 @@ def test_runs_are_filtered_searched_and_sorted(
 
 
 def test_runs_that_wait_are_found_under_either_stored_status(
-    on: Holdfast, manager: CheckpointManager
+    on: Surehold, manager: CheckpointManager
 ) -> None:
     def found(status: str) -> list[str]:
         return [run["run_id"] for run in on("runs", "--status", status, "--json").json()["runs"]]
@@ -79,7 +79,7 @@ def test_runs_that_wait_are_found_under_either_stored_status(
     assert found("interrupted") == ["stopped", *interrupted]
 
 
-def test_runs_as_lines_are_one_for_each(on: Holdfast) -> None:
+def test_runs_as_lines_are_one_for_each(on: Surehold) -> None:
     lines = on("runs", "--jsonl").lines()
     assert [line["run_id"] for line in lines] == FAMILY
     assert {line["type"] for line in lines} == {"run"}
@@ -87,7 +87,7 @@ def test_runs_as_lines_are_one_for_each(on: Holdfast) -> None:
     assert (kids["run_id"], kids["step"]) == ("report-mon", 3)
 
 
-def test_log_shows_what_each_step_changed_with_effects_and_marks(on: Holdfast) -> None:
+def test_log_shows_what_each_step_changed_with_effects_and_marks(on: Surehold) -> None:
     out = on("log", "report-mon").out
     assert 'facts + "kelp is a brown alga"' in out
     assert 'search@3 "kelp is a brown alga" ($0.002)' in out
@@ -98,7 +98,7 @@ def test_log_shows_what_each_step_changed_with_effects_and_marks(on: Holdfast) -
     assert steps == sorted(steps, reverse=True) and steps[-1] == 0
 
 
-def test_log_is_limited_and_says_so(on: Holdfast) -> None:
+def test_log_is_limited_and_says_so(on: Surehold) -> None:
     result = on("log", "report-mon", "-n", "2")
     assert len(result.out.splitlines()) == 1 + 2 + 2  # heads, steps, question and answer
     assert "--all" in result.err
@@ -106,14 +106,14 @@ def test_log_is_limited_and_says_so(on: Holdfast) -> None:
     assert on("log", "report-mon", "--all", "--json").json()["more"] is False
 
 
-def test_log_graph_draws_forks_in_lanes(on: Holdfast) -> None:
+def test_log_graph_draws_forks_in_lanes(on: Surehold) -> None:
     lines = [line.split("  ")[0] for line in on("log", "report-mon", "--graph").out.splitlines()]
     assert lines == ["*", "*", "*", "*", "| *", "| *", "| *", "| *", "|/", "*", "*", "*", "*"]
     same = on("log", "report-mon-kids", "-g").out
     assert same == on("log", "report-mon", "-g").out
 
 
-def test_log_operations_shows_every_record(on: Holdfast, manager: CheckpointManager) -> None:
+def test_log_operations_shows_every_record(on: Surehold, manager: CheckpointManager) -> None:
     rows = on("log", "report-wed", "--operations", "--all", "--json").json()["checkpoints"]
     run = manager.reader.run("report-wed")
     assert run is not None
@@ -122,27 +122,27 @@ def test_log_operations_shows_every_record(on: Holdfast, manager: CheckpointMana
 
 
 @pytest.mark.parametrize("command", ["log", "show", "diff"])
-def test_a_name_of_several_runs_says_which_was_taken(on: Holdfast, command: str) -> None:
+def test_a_name_of_several_runs_says_which_was_taken(on: Surehold, command: str) -> None:
     result = on(command, "report")
     assert result.err.startswith("using report-mon-kids, the newest of 4 runs named 'report'")
-    assert result.err.count("\n") == 1 and "holdfast runs report" in result.err
+    assert result.err.count("\n") == 1 and "surehold runs report" in result.err
     for words in (["--json"], ["--jsonl"]):
         assert on(command, "report", *words).err == ""
     assert on(command, "report-mon").err == on(command, "crawl").err == ""
 
 
-def test_an_empty_argument_is_no_run(on: Holdfast) -> None:
+def test_an_empty_argument_is_no_run(on: Surehold) -> None:
     for words in (["log", ""], ["show", ""], ["cat", ":state"], ["tree", ""], ["resume", "@2"]):
         result = on(*words)
         assert result.code == 2 and result.out == ""
-        assert "holdfast: no run is named" in result.err and "latest" in result.err
+        assert "surehold: no run is named" in result.err and "latest" in result.err
 
 
-def test_log_and_show_tell_what_a_run_failed_with(on: Holdfast, database: Path) -> None:
+def test_log_and_show_tell_what_a_run_failed_with(on: Surehold, database: Path) -> None:
     with (
         CheckpointManager(f"sqlite:///{database}") as manager,
         pytest.raises(ValueError, match="page 3"),
-        holdfast.run("own", storage=manager) as run,
+        surehold.run("own", storage=manager) as run,
     ):
         run.checkpoint(page=3)
         raise ValueError("page 3 of https://me:hunter2@example.org\nhas no title " + "x" * 200)
@@ -160,7 +160,7 @@ def test_log_and_show_tell_what_a_run_failed_with(on: Holdfast, database: Path) 
     assert "hunter2" not in str(document) and "has no title" in str(document)
 
 
-def test_log_and_show_tell_what_a_graph_failed_with(on: Holdfast) -> None:
+def test_log_and_show_tell_what_a_graph_failed_with(on: Surehold) -> None:
     text = "ConnectionError: search.example is not reachable"
     assert f"failed in   search\nerror       {text}\n" in on("show", "report-tue").out
     assert "    error  " in on("log", "report-tue").out
@@ -184,7 +184,7 @@ def test_lanes_end_where_their_parent_stands() -> None:
     assert drawn == ["* y", "| * x", "| | * c", "| |/", "|/|", "* | b", "|/", "* a", "* lost"]
 
 
-def test_show_tells_where_a_checkpoint_stands_and_what_it_holds(on: Holdfast) -> None:
+def test_show_tells_where_a_checkpoint_stands_and_what_it_holds(on: Surehold) -> None:
     out = on("show", "report-mon@3").out
     assert "run         report-mon of report" in out
     assert "step        3 after search" in out
@@ -207,7 +207,7 @@ def test_show_tells_where_a_checkpoint_stands_and_what_it_holds(on: Holdfast) ->
         ("report-tue:metadata.error", "ConnectionError\n"),
     ],
 )
-def test_cat_prints_one_value(on: Holdfast, what: str, shown: str | None) -> None:
+def test_cat_prints_one_value(on: Surehold, what: str, shown: str | None) -> None:
     result = on("cat", what)
     if shown is None:
         assert result.code == 4 and "has no" in result.err
@@ -216,12 +216,12 @@ def test_cat_prints_one_value(on: Holdfast, what: str, shown: str | None) -> Non
         assert on("cat", what, "--json").json()["path"] == what.partition(":")[2]
 
 
-def test_cat_refuses_what_is_no_path(on: Holdfast) -> None:
+def test_cat_refuses_what_is_no_path(on: Surehold) -> None:
     assert on("cat", "report-mon:state.a[b").code == 2
 
 
 def test_text_out_of_a_checkpoint_cannot_write_to_the_terminal(
-    on: Holdfast, manager: CheckpointManager
+    on: Surehold, manager: CheckpointManager
 ) -> None:
     evil = "\x1b]0;owned\x07\x1b[2J\x9b1m"
     state = State.new({evil: evil, "key": evil}, run_id=f"r{evil}", name=evil)
@@ -245,7 +245,7 @@ def test_text_out_of_a_checkpoint_cannot_write_to_the_terminal(
     assert not set(asked.err) & set("\x1b\x07\x9b")
 
 
-def test_diff_is_structural(on: Holdfast, manager: CheckpointManager) -> None:
+def test_diff_is_structural(on: Surehold, manager: CheckpointManager) -> None:
     for step in (1, 2):
         tree = {"a": step, "b": step, "c": step}
         manager.save_checkpoint(State.new({"tree": tree}, run_id="nested").at(step=step))
@@ -262,7 +262,7 @@ def test_diff_is_structural(on: Holdfast, manager: CheckpointManager) -> None:
     assert document["dollars"] == pytest.approx(0.004)
 
 
-def test_diff_with_one_side_compares_with_the_parent(on: Holdfast) -> None:
+def test_diff_with_one_side_compares_with_the_parent(on: Surehold) -> None:
     document = on("diff", "report-mon@3", "--json").json()
     assert (document["a"]["step"], document["b"]["step"]) == (2, 3)
     assert on("diff", "report-mon@0").code == 4
@@ -271,7 +271,7 @@ def test_diff_with_one_side_compares_with_the_parent(on: Holdfast) -> None:
     assert on("diff", "report-mon", "report-mon").out.endswith("the states are the same\n")
 
 
-def test_blame_names_the_step_that_wrote_a_value(on: Holdfast) -> None:
+def test_blame_names_the_step_that_wrote_a_value(on: Surehold) -> None:
     assert on("blame", "report-mon", "topic").out.startswith("report-mon@0")
     document = on("blame", "report-mon", "facts[1]", "--json").json()
     assert (document["checkpoint"]["step"], document["value"]) == (3, "kelp is a brown alga")
@@ -280,7 +280,7 @@ def test_blame_names_the_step_that_wrote_a_value(on: Holdfast) -> None:
     assert on("blame", "report-mon", "nothing").code == 4
 
 
-def test_status_is_healthy_when_nothing_is_wrong(on: Holdfast) -> None:
+def test_status_is_healthy_when_nothing_is_wrong(on: Surehold) -> None:
     assert on("forget", "report-tue", "--whole-run", "--yes").code == 0
     result = on("status")
     assert result.code == 0
@@ -290,7 +290,7 @@ def test_status_is_healthy_when_nothing_is_wrong(on: Holdfast) -> None:
     assert document["runs"] == {"completed": 3, "waiting": 1}
 
 
-def test_status_tells_of_a_run_that_failed(on: Holdfast) -> None:
+def test_status_tells_of_a_run_that_failed(on: Surehold) -> None:
     result = on("status")
     assert result.code == 1
     document = on("status", "--json").json()
@@ -330,7 +330,7 @@ def test_checkpoints_of_a_group_are_no_resumes(tmp_path: Path) -> None:
     url = f"file:{tmp_path}/runs"
     with CheckpointManager(url) as manager:
         manager.save_checkpoint(State.new({"n": 1}, run_id="job").at(step=1))
-        crew = holdfast.group("crew", ["job"], storage=manager)
+        crew = surehold.group("crew", ["job"], storage=manager)
         for _ in range(3):
             crew.checkpoint()
     assert call("-s", url, "stats", "--json").json()["resumes"] == []
@@ -359,10 +359,10 @@ def test_resumes_whose_saves_were_pruned_are_not_failures(tmp_path: Path) -> Non
     assert resumes["failed"] == 0
 
 
-def test_status_tells_of_a_run_whose_process_died(on: Holdfast, database: Path) -> None:
+def test_status_tells_of_a_run_whose_process_died(on: Surehold, database: Path) -> None:
     script = (
-        "import holdfast, os, signal\n"
-        "with holdfast.run('victim', storage=os.environ['WHERE']) as run:\n"
+        "import surehold, os, signal\n"
+        "with surehold.run('victim', storage=os.environ['WHERE']) as run:\n"
         "    run.checkpoint(n=1)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
@@ -395,7 +395,7 @@ class FullAtTimes(MemoryStorage):
 
 
 def test_saves_that_were_only_warned_of_are_told_by_the_next_one(
-    on: Holdfast, tmp_path: Path
+    on: Surehold, tmp_path: Path
 ) -> None:
     storage = FullAtTimes()
     with CheckpointManager(storage, on_save_failure="warn") as manager:
@@ -413,7 +413,7 @@ def test_saves_that_were_only_warned_of_are_told_by_the_next_one(
     assert "2 saves failed with only a warning" in result.out
 
 
-def test_stats_counts_bytes_resumes_and_times(on: Holdfast, database: Path) -> None:
+def test_stats_counts_bytes_resumes_and_times(on: Surehold, database: Path) -> None:
     document = on("stats", "--json").json()
     assert document["runs"] == 5
     assert document["logical_bytes"] > document["stored_bytes"] > 0
@@ -426,7 +426,7 @@ def test_stats_counts_bytes_resumes_and_times(on: Holdfast, database: Path) -> N
     assert "RESUMED AFTER" in on("stats").out
 
 
-def test_stats_tells_resumes_that_failed(on: Holdfast, manager: CheckpointManager) -> None:
+def test_stats_tells_resumes_that_failed(on: Surehold, manager: CheckpointManager) -> None:
     with pytest.raises(Exception, match="not reachable"):
         graph.over(StateManager(manager.storage)).resume_sync("report-tue")
     document = on("stats", "--json").json()
@@ -434,7 +434,7 @@ def test_stats_tells_resumes_that_failed(on: Holdfast, manager: CheckpointManage
     assert failed == {"wait": (1, 0), "failure": (1, 1)}
 
 
-def test_tree_shows_forks_below_what_they_came_from(on: Holdfast) -> None:
+def test_tree_shows_forks_below_what_they_came_from(on: Surehold) -> None:
     lines = on("tree").out.splitlines()
     at = next(n for n, line in enumerate(lines) if line.startswith("report-mon "))
     assert lines[at + 1].startswith("└─ report-mon-kids report completed at step 6, from step 3")
@@ -446,14 +446,14 @@ def test_tree_shows_forks_below_what_they_came_from(on: Holdfast) -> None:
 
 
 @pytest.mark.parametrize(("run", "code"), [("crawl", 0), ("report-wed", 20), ("report-tue", 1)])
-def test_watch_ends_with_the_run(on: Holdfast, run: str, code: int) -> None:
+def test_watch_ends_with_the_run(on: Surehold, run: str, code: int) -> None:
     result = on("watch", run)
     assert result.code == code
     assert run in result.err and result.out
 
 
 def test_watch_of_a_run_that_was_asked_to_stop_needs_no_person(
-    on: Holdfast, manager: CheckpointManager
+    on: Surehold, manager: CheckpointManager
 ) -> None:
     manager.save_checkpoint(State.new({}, run_id="stopped").at(status="interrupted"))
     assert on("watch", "stopped").code == 130
@@ -461,8 +461,8 @@ def test_watch_of_a_run_that_was_asked_to_stop_needs_no_person(
 
 def test_watch_follows_a_run_as_it_goes_on(database: Path, tmp_path: Path) -> None:
     script = (
-        "import holdfast, os, sys, time\n"
-        "with holdfast.run('live', storage=os.environ['WHERE']) as run:\n"
+        "import surehold, os, sys, time\n"
+        "with surehold.run('live', storage=os.environ['WHERE']) as run:\n"
         "    run.checkpoint(n=0)\n"
         "    print('begun', flush=True)\n"
         "    sys.stdin.readline()\n"
@@ -481,7 +481,7 @@ def test_watch_follows_a_run_as_it_goes_on(database: Path, tmp_path: Path) -> No
         assert child.stdout.readline() == "begun\n"
         words = ["-s", url, "watch", "live", "--interval", "0.05", "--jsonl"]
         with subprocess.Popen(
-            [sys.executable, "-m", "holdfast", *words], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-m", "surehold", *words], stdout=subprocess.PIPE, text=True
         ) as watching:
             assert watching.stdout is not None
             lines = [msgspec.json.decode(watching.stdout.readline())]
@@ -494,7 +494,7 @@ def test_watch_follows_a_run_as_it_goes_on(database: Path, tmp_path: Path) -> No
     assert lines[-1]["checkpoint"]["status"] == "completed"
 
 
-def test_ages_are_shown_in_the_readers_zone(on: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ages_are_shown_in_the_readers_zone(on: Surehold, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "Asia/Kathmandu")
     time.tzset()
     try:
@@ -526,25 +526,25 @@ def test_an_empty_storage_is_no_error(tmp_path: Path) -> None:
     ],
 )
 def test_a_mistyped_word_is_refused_with_a_suggestion(
-    on: Holdfast, words: list[str], says: str
+    on: Surehold, words: list[str], says: str
 ) -> None:
     result = on(*words)
     assert result.code in (2, 4) and result.out == ""
     assert says in result.err
 
 
-def test_help_is_a_command(on: Holdfast) -> None:
+def test_help_is_a_command(on: Surehold) -> None:
     assert on("help").out == on("--help").out
     assert on("help", "log").out == on("log", "--help").out
 
 
-def test_a_settled_effect_is_not_in_doubt(on: Holdfast, manager: CheckpointManager) -> None:
+def test_a_settled_effect_is_not_in_doubt(on: Surehold, manager: CheckpointManager) -> None:
     async def pay(state: State) -> dict[str, Any]:
-        return {"receipt": await holdfast.effect("pay", asyncio.sleep, 0, "paid")}
+        return {"receipt": await surehold.effect("pay", asyncio.sleep, 0, "paid")}
 
-    shop = holdfast.StateGraph(
-        holdfast.GraphConfig(
-            name="shop", checkpoint=holdfast.CheckpointConfig(interval=1, preserve=True)
+    shop = surehold.StateGraph(
+        surehold.GraphConfig(
+            name="shop", checkpoint=surehold.CheckpointConfig(interval=1, preserve=True)
         ),
         manager=StateManager(manager.storage),
     )
@@ -564,7 +564,7 @@ def test_a_settled_effect_is_not_in_doubt(on: Holdfast, manager: CheckpointManag
     assert "in doubt" not in on("log", "order", "-o").out
 
 
-def test_log_graph_respects_scope_and_operations(on: Holdfast) -> None:
+def test_log_graph_respects_scope_and_operations(on: Surehold) -> None:
     assert on("log", "report-mon", "-g", "--scope", "nowhere", "--json").json()["checkpoints"] == []
     plain, full = on("log", "report-mon", "-g").out, on("log", "report-mon", "-g", "-o").out
     assert "effect done" in full and "effect done" not in plain
@@ -573,13 +573,13 @@ def test_log_graph_respects_scope_and_operations(on: Holdfast) -> None:
     ]
 
 
-def test_many_empty_keys_are_counted(on: Holdfast, manager: CheckpointManager) -> None:
+def test_many_empty_keys_are_counted(on: Surehold, manager: CheckpointManager) -> None:
     empty = dict.fromkeys(("plan", "answer", "error", "usage", "child"))
     manager.save_checkpoint(State.new({"task": "x", **empty}, run_id="agent"))
     assert 'task = "x", 5 empty keys\n' in on("log", "agent").out
 
 
-def test_piped_columns_line_up_whatever_changed(on: Holdfast) -> None:
+def test_piped_columns_line_up_whatever_changed(on: Surehold) -> None:
     lines = on("log", "report-mon").out.splitlines()
     at = lines[0].index("WHAT CHANGED")
     assert all(line[at - 1] == " " != line[at] for line in lines[1:])
@@ -587,7 +587,7 @@ def test_piped_columns_line_up_whatever_changed(on: Holdfast) -> None:
 
 def test_a_run_id_that_begins_with_a_dash_follows_two(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/runs.db"
-    with holdfast.run("-x", storage=url) as run:
+    with surehold.run("-x", storage=url) as run:
         run.checkpoint(n=1)
     assert call("-s", url, "cat", "--", "-x:state.n").out == "1\n"
     assert call("log", "-s", url, "--json", "--", "-x").json()["run_id"] == "-x"

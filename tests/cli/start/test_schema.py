@@ -8,10 +8,10 @@ from typing import Any
 
 import jsonschema
 import pytest
-from tests.cli.conftest import Holdfast
+from tests.cli.conftest import Surehold
 
-from holdfast.cli.app import COMMANDS
-from holdfast.cli.commands.start.schema import make_schemas
+from surehold.cli.app import COMMANDS
+from surehold.cli.commands.start.schema import make_schemas
 
 CALLS = {
     "runs": "runs",
@@ -39,8 +39,8 @@ CALLS = {
     "repair": "repair",
     "policy": "policy",
     "storage": "storage upgrade",
-    "export": "export crawl -o out.holdfast",
-    "import": "import there.holdfast --as taken",
+    "export": "export crawl -o out.surehold",
+    "import": "import there.surehold --as taken",
     "copy": "copy --to sqlite:///copy.db",
     "migrate": "migrate -n",
     "queue": "queue",
@@ -73,16 +73,16 @@ def test_every_document_has_the_shape_that_was_reviewed() -> None:
     assert TABLE.read_text("utf-8") == shapes()
 
 
-def test_schema_prints_a_valid_schema_of_every_document(on: Holdfast) -> None:
+def test_schema_prints_a_valid_schema_of_every_document(on: Surehold) -> None:
     names = on("schema").out.split()
     assert names == on("schema", "--json").json()["names"] == sorted(make_schemas())
     for name in names:
         schema = json.loads(on("schema", name).out)
         jsonschema.Draft202012Validator.check_schema(schema)
-        assert schema["title"] == f"holdfast {name}, version 1"
+        assert schema["title"] == f"surehold {name}, version 1"
 
 
-def test_schema_of_an_unknown_document_names_the_nearest(on: Holdfast) -> None:
+def test_schema_of_an_unknown_document_names_the_nearest(on: Surehold) -> None:
     result = on("schema", "statuss")
     assert result.code == 4 and "did you mean status?" in result.err
 
@@ -124,8 +124,8 @@ def test_every_command_is_checked_here_or_in_a_test_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_json_is_one_versioned_document(on: Holdfast, name: str, tmp_path: Path) -> None:
-    on("export", "crawl", "-o", "there.holdfast")
+def test_json_is_one_versioned_document(on: Surehold, name: str, tmp_path: Path) -> None:
+    on("export", "crawl", "-o", "there.surehold")
     if name in ONLY_LINES:
         return
     result = on(*CALLS[name].split(), "--json")
@@ -138,8 +138,8 @@ def test_json_is_one_versioned_document(on: Holdfast, name: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_jsonl_is_a_line_for_each(on: Holdfast, name: str, tmp_path: Path) -> None:
-    on("export", "crawl", "-o", "there.holdfast")
+def test_jsonl_is_a_line_for_each(on: Surehold, name: str, tmp_path: Path) -> None:
+    on("export", "crawl", "-o", "there.surehold")
     result = on(*CALLS[name].split(), "--jsonl")
     for line in result.lines():
         assert line["version"] == 1 and line["type"]

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pexpect
 import pytest
-from tests.cli.conftest import Holdfast, call
+from tests.cli.conftest import Surehold, call
 
-from holdfast.cli.app import COMMANDS
+from surehold.cli.app import COMMANDS
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_the_demo_kills_a_job_and_leaves_runs_to_look_at(here: Path) -> None:
 
 def test_ctrl_c_ends_the_demo_without_a_traceback(here: Path) -> None:
     script = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler);"
-    script += "from holdfast.cli.app import main; sys.exit(main(['demo']))"
+    script += "from surehold.cli.app import main; sys.exit(main(['demo']))"
     words = [sys.executable, "-u", "-c", script]
     pipe = subprocess.PIPE
     with subprocess.Popen(
@@ -55,7 +55,7 @@ def test_ctrl_c_ends_the_demo_without_a_traceback(here: Path) -> None:
 
 
 def test_what_the_demo_suggests_can_be_pasted_into_a_shell(here: Path) -> None:
-    command = Path(sys.executable).with_name("holdfast")
+    command = Path(sys.executable).with_name("surehold")
     bare = {"PATH": "/usr/bin:/bin", "HOME": str(here)}
     done = subprocess.run([command, "demo"], env=bare, capture_output=True, text=True, check=True)
     suggested = done.stdout.partition("Now look around:\n")[2]
@@ -67,7 +67,7 @@ def test_what_the_demo_suggests_can_be_pasted_into_a_shell(here: Path) -> None:
     assert "report-mon-kids" in pasted.stdout
 
 
-def test_the_demo_does_not_mix_with_what_is_there(on: Holdfast) -> None:
+def test_the_demo_does_not_mix_with_what_is_there(on: Surehold) -> None:
     result = on("demo")
     assert result.code == 5
     assert "a storage of its own" in result.err
@@ -75,9 +75,9 @@ def test_the_demo_does_not_mix_with_what_is_there(on: Holdfast) -> None:
 
 def test_init_makes_a_storage_and_settings_that_name_it(here: Path) -> None:
     document = call("init", "--json").json()
-    assert document["made"] == [".holdfast/holdfast.db", "holdfast.toml"]
-    settings = tomllib.loads((here / "holdfast.toml").read_text())
-    assert settings == {"storage": "sqlite:///.holdfast/holdfast.db"}
+    assert document["made"] == [".surehold/surehold.db", "surehold.toml"]
+    settings = tomllib.loads((here / "surehold.toml").read_text())
+    assert settings == {"storage": "sqlite:///.surehold/surehold.db"}
     assert call("runs").code == 0
     assert call("init").code == 5
     assert call("init", "--force").code == 0
@@ -86,7 +86,7 @@ def test_init_makes_a_storage_and_settings_that_name_it(here: Path) -> None:
 def test_init_elsewhere_and_with_another_storage(here: Path) -> None:
     assert call("-s", "file:journals", "init", "project").code == 0
     assert (here / "project" / "journals").is_dir()
-    assert tomllib.loads((here / "project/holdfast.toml").read_text())["storage"] == "file:journals"
+    assert tomllib.loads((here / "project/surehold.toml").read_text())["storage"] == "file:journals"
 
 
 def test_settings_hold_in_the_directories_below(
@@ -97,11 +97,11 @@ def test_settings_hold_in_the_directories_below(
     below.mkdir(parents=True)
     monkeypatch.chdir(below)
     assert call("runs").code == 0
-    assert not (below / ".holdfast").exists()
+    assert not (below / ".surehold").exists()
     (storage,) = (
         one for one in call("doctor", "--json").json()["settings"] if one["name"] == "storage"
     )
-    assert storage["origin"] == str(here / "holdfast.toml")
+    assert storage["origin"] == str(here / "surehold.toml")
 
 
 def test_each_value_tells_where_it_came_from(here: Path) -> None:
@@ -110,11 +110,11 @@ def test_each_value_tells_where_it_came_from(here: Path) -> None:
         (storage,) = (one for one in settings if one["name"] == "storage")
         return storage["value"], storage["origin"]
 
-    assert origin() == ("sqlite:///.holdfast/holdfast.db", "default")
-    (here / "holdfast.toml").write_text('storage = "sqlite:///toml.db"\n')
-    assert origin() == ("sqlite:///toml.db", str(here / "holdfast.toml"))
-    named = {"HOLDFAST_STORAGE": "sqlite:///env.db"}
-    assert origin(**named) == ("sqlite:///env.db", "HOLDFAST_STORAGE")
+    assert origin() == ("sqlite:///.surehold/surehold.db", "default")
+    (here / "surehold.toml").write_text('storage = "sqlite:///toml.db"\n')
+    assert origin() == ("sqlite:///toml.db", str(here / "surehold.toml"))
+    named = {"SUREHOLD_STORAGE": "sqlite:///env.db"}
+    assert origin(**named) == ("sqlite:///env.db", "SUREHOLD_STORAGE")
     assert origin("-s", "sqlite:///opt.db", **named) == ("sqlite:///opt.db", "--storage")
 
 
@@ -122,13 +122,13 @@ def test_each_value_tells_where_it_came_from(here: Path) -> None:
     "text", ["storage = 3\n", "store = 'x'\n", "storage = \n", "retention = 'all'\n", "\x00"]
 )
 def test_wrong_settings_are_refused(here: Path, text: str) -> None:
-    (here / "holdfast.toml").write_text(text)
+    (here / "surehold.toml").write_text(text)
     result = call("runs")
     assert result.code == 2
-    assert "holdfast.toml" in result.err
+    assert "surehold.toml" in result.err
 
 
-def test_doctor_tells_what_is_installed_and_guaranteed(on: Holdfast, here: Path) -> None:
+def test_doctor_tells_what_is_installed_and_guaranteed(on: Surehold, here: Path) -> None:
     result = on("doctor")
     assert result.code == 0
     for word in ("python", "sqlite", "msgspec", "survives crashes and power loss", "encryption"):
@@ -137,13 +137,13 @@ def test_doctor_tells_what_is_installed_and_guaranteed(on: Holdfast, here: Path)
     assert document["reachable"] and document["versions"]["python"] == sys.version.split()[0]
     missing = call("-s", "sqlite:///gone.db", "doctor", "--json")
     assert missing.code == 10 and not missing.json()["reachable"]
-    key = {"HOLDFAST_ENCRYPTION_KEY": "ab" * 32}
+    key = {"SUREHOLD_ENCRYPTION_KEY": "ab" * 32}
     told = on("doctor", environ=key).out
     assert "ab" * 32 not in told and "on " in told
 
 
 def test_a_program_that_is_not_there_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "holdfast.testing.validation", None)
+    monkeypatch.setitem(sys.modules, "surehold.testing.validation", None)
     result = call("selftest")
     assert result.code in (1, 2)
     assert "Traceback" not in result.err
@@ -153,32 +153,32 @@ def test_a_program_that_is_not_there_says_so(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def completed(*words: str, environ: dict[str, str] | None = None) -> list[str]:
-    result = call(*words, environ={"HOLDFAST_COMPLETE": "1", **(environ or {})})
+    result = call(*words, environ={"SUREHOLD_COMPLETE": "1", **(environ or {})})
     assert (result.code, result.err) == (0, "")
     return result.out.splitlines()
 
 
 def test_commands_options_runs_and_tags_are_completed(database: Path) -> None:
-    storage = {"HOLDFAST_STORAGE": f"sqlite:///{database}"}
+    storage = {"SUREHOLD_STORAGE": f"sqlite:///{database}"}
     assert completed("re") == ["resume", "reject", "repair", "repl"]
     assert set(COMMANDS) <= set(completed(""))
     assert completed("forget", "--keep-l") == ["--keep-last"]
     assert completed("log", "report-w", environ=storage) == ["report-wed"]
     assert completed("show", "tag:", environ=storage) == ["tag:published"]
-    assert completed("-s", storage["HOLDFAST_STORAGE"], "show", "cra") == ["crawl"]
+    assert completed("-s", storage["SUREHOLD_STORAGE"], "show", "cra") == ["crawl"]
     assert "report" in completed("log", "rep", environ=storage)
     assert completed("completion", "z") == ["zsh"]
 
 
 def test_completion_makes_no_storage_and_no_noise(here: Path) -> None:
     assert completed("log", "x") == []
-    assert completed("log", "x", environ={"HOLDFAST_STORAGE": "nonsense://"}) == []
+    assert completed("log", "x", environ={"SUREHOLD_STORAGE": "nonsense://"}) == []
     assert list(here.iterdir()) == []
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_script_is_printed_for_each_shell(shell: str) -> None:
-    assert "HOLDFAST_COMPLETE=1" in call("completion", shell).out
+    assert "SUREHOLD_COMPLETE=1" in call("completion", shell).out
     assert call("completion", shell, "--json").json()["name"] == shell
     if shutil.which(shell):
         script = call("completion", shell).out
@@ -194,16 +194,16 @@ def test_completion_for_another_shell_is_refused() -> None:
 def shell(database: Path, here: Path) -> dict[str, str]:
     """An environment in which the command is found, on the runs of the demo."""
     (here / "bin").mkdir()
-    (here / "bin/holdfast").write_text(f'#!/bin/sh\nexec {sys.executable} -m holdfast "$@"\n')
-    (here / "bin/holdfast").chmod(0o755)
+    (here / "bin/surehold").write_text(f'#!/bin/sh\nexec {sys.executable} -m surehold "$@"\n')
+    (here / "bin/surehold").chmod(0o755)
     paths = f"{here}/bin:{os.environ['PATH']}"
     storage = f"sqlite:///{database}"
-    return os.environ | {"PATH": paths, "HOLDFAST_STORAGE": storage, "HOME": str(here)}
+    return os.environ | {"PATH": paths, "SUREHOLD_STORAGE": storage, "HOME": str(here)}
 
 
 def test_bash_completes_run_ids(shell: dict[str, str]) -> None:
     script = call("completion", "bash").out + (
-        'COMP_WORDS=(holdfast log report-w)\nCOMP_CWORD=2\n_holdfast\necho "${COMPREPLY[@]}"\n'
+        'COMP_WORDS=(surehold log report-w)\nCOMP_CWORD=2\n_surehold\necho "${COMPREPLY[@]}"\n'
     )
     done = subprocess.run(
         ["bash", "-c", script], env=shell, capture_output=True, text=True, check=True
@@ -213,7 +213,7 @@ def test_bash_completes_run_ids(shell: dict[str, str]) -> None:
 
 @pytest.mark.skipif(not shutil.which("fish"), reason="fish is not installed")
 def test_fish_completes_run_ids(shell: dict[str, str]) -> None:
-    script = "holdfast completion fish | source; complete -C 'holdfast log report-w'"
+    script = "surehold completion fish | source; complete -C 'surehold log report-w'"
     done = subprocess.run(
         ["fish", "-c", script], env=shell, capture_output=True, text=True, check=True
     )
@@ -232,12 +232,12 @@ def test_zsh_completes_run_ids(shell: dict[str, str]) -> None:
     # Keys are sent when the line editor says that it reads them, and it tells the line that they
     # made: how it draws the line depends on when they come.
     for line in (
-        "autoload -U compinit; compinit -u -D; source <(holdfast completion zsh)",
+        "autoload -U compinit; compinit -u -D; source <(surehold completion zsh)",
         "tell() { print -r -- 'li'ne=$BUFFER= }; zle -N tell; bindkey '^P' tell",
         "zle-line-init() { print -r -- 'edi'ting }; zle -N zle-line-init",
     ):
         child.sendline(line)
     child.expect_exact("editing")
-    child.send("holdfast log report-w\t\x10")
-    child.expect_exact("line=holdfast log report-wed =")
+    child.send("surehold log report-w\t\x10")
+    child.expect_exact("line=surehold log report-wed =")
     child.close(force=True)

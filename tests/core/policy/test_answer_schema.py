@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
-from holdfast.core.policy.answer_schema import describe_schema, validate_answer
+from surehold.core.policy.answer_schema import describe_schema, validate_answer
 
 
 class Size(msgspec.Struct, forbid_unknown_fields=True):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.policy.drift import (
+from surehold.core.policy.drift import (
     DriftMonitor,
     DriftReport,
     Finding,
@@ -19,7 +19,7 @@ from holdfast.core.policy.drift import (
     level_threshold,
     report_threshold,
 )
-from holdfast.core.policy.drift_detectors import (
+from surehold.core.policy.drift_detectors import (
     Backlog,
     Corruption,
     ErrorRate,
@@ -34,7 +34,7 @@ from holdfast.core.policy.drift_detectors import (
     Uncaptured,
     default_detectors,
 )
-from holdfast.errors import UsageError
+from surehold.errors import UsageError
 
 Trace = Sequence[Observation]
 

@@ -18,10 +18,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.policy.redaction import KEYS, PATTERNS, Redactor, make_rules, redact
-from holdfast.core.state.state import State
-from holdfast.core.values.frozen import FrozenDict, FrozenList
-from holdfast.errors import UsageError
+from surehold.core.policy.redaction import KEYS, PATTERNS, Redactor, make_rules, redact
+from surehold.core.state.state import State
+from surehold.core.values.frozen import FrozenDict, FrozenList
+from surehold.errors import UsageError
 
 RULES = make_rules()
 
@@ -320,8 +320,8 @@ def test_what_is_remembered_changes_no_answer(first: Any, second: Any) -> None:
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.core.policy.redaction._REMEMBERED", 10_000)
-    monkeypatch.setattr("holdfast.core.policy.redaction._REMEMBERED_KEYS", 10)
+    monkeypatch.setattr("surehold.core.policy.redaction._REMEMBERED", 10_000)
+    monkeypatch.setattr("surehold.core.policy.redaction._REMEMBERED_KEYS", 10)
     redactor = Redactor(RULES)
     for number in range(1000):
         redactor.redact({f"key{number}": f"text {number}"})

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.policy.retention import Decision, plan_prune
-from holdfast.core.policy.rules import Age, Rules
-from holdfast.core.records.record import Header
-from holdfast.errors import UsageError
+from surehold.core.policy.retention import Decision, plan_prune
+from surehold.core.policy.rules import Age, Rules
+from surehold.core.records.record import Header
+from surehold.errors import UsageError
 
 NOW = datetime(2024, 5, 15, 12, 0, tzinfo=UTC)  # a Wednesday
 

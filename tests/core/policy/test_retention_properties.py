@@ -10,9 +10,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.policy.retention import Decision, drop_beyond_last, plan_prune
-from holdfast.core.policy.rules import Age, Rules
-from holdfast.core.records.record import Header
+from surehold.core.policy.retention import Decision, drop_beyond_last, plan_prune
+from surehold.core.policy.rules import Age, Rules
+from surehold.core.records.record import Header
 
 NOW = datetime(2024, 5, 15, 12, 0, tzinfo=UTC)
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.policy.rules import Age, Rules
-from holdfast.errors import UsageError
+from surehold.core.policy.rules import Age, Rules
+from surehold.errors import UsageError
 
 NOW = datetime(2024, 5, 15, 12, 0, tzinfo=UTC)
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.policy.triggers import Clockwork, Triggers
-from holdfast.errors import UsageError
+from surehold.core.policy.triggers import Clockwork, Triggers
+from surehold.errors import UsageError
 
 
 def test_with_no_trigger_every_call_is_due() -> None:

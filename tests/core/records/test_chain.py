@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.core.records import Chain, Gap, Record, chained, read_prune_note
-from holdfast.testing.journal import JournalWriter
+from surehold.core.records import Chain, Gap, Record, chained, read_prune_note
+from surehold.testing.journal import JournalWriter
 
 
 def records(count: int) -> list[Record]:

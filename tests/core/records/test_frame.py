@@ -21,9 +21,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.records import frame
-from holdfast.core.records.record import Header, open_record, seal
-from holdfast.errors import (
+from surehold.core.records import frame
+from surehold.core.records.record import Header, open_record, seal
+from surehold.errors import (
     CorruptError,
     DataError,
     EncodeError,
@@ -123,7 +123,7 @@ def test_unknown_compression_names_the_known_ones() -> None:
         frame.compress(b"{}", "lz4")
 
 
-@pytest.mark.parametrize("text", [b"[1]", b"\x1f\x8b{", b"\x28\xb5\x2f\xfd{", b"HFE1{", b" {}"])
+@pytest.mark.parametrize("text", [b"[1]", b"\x1f\x8b{", b"\x28\xb5\x2f\xfd{", b"SHE1{", b" {}"])
 def test_a_body_that_would_not_come_back_is_refused(text: bytes) -> None:
     with pytest.raises(EncodeError):
         frame.compress(text, None)
@@ -191,7 +191,7 @@ def test_a_gzip_body_that_holds_more_than_it_says_is_refused() -> None:
 
 
 def test_an_encrypted_body_read_without_a_key_says_that_it_is_encrypted() -> None:
-    with pytest.raises(WrongKeyError, match="HOLDFAST_ENCRYPTION_KEY"):
+    with pytest.raises(WrongKeyError, match="SUREHOLD_ENCRYPTION_KEY"):
         frame.decompress(encrypted())
 
 
@@ -245,8 +245,8 @@ BOMBS = {
 
 CHILD = """
 import sys, time
-from holdfast.core.records import frame as frame
-from holdfast.errors import DataError
+from surehold.core.records import frame as frame
+from surehold.errors import DataError
 import zstandard
 body = sys.stdin.buffer.read()
 began = time.process_time()
@@ -395,7 +395,7 @@ def test_without_the_extra_the_error_has_the_pip_line(monkeypatch: pytest.Monkey
         lambda: frame.unwrap_key(note, [KEY], run_id="r"),
     ]
     for call in calls:
-        with pytest.raises(MissingExtraError, match=r"pip install 'holdfast\[crypto\]'"):
+        with pytest.raises(MissingExtraError, match=r"pip install 'surehold\[crypto\]'"):
             call()
 
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.core.records.ids import check_run_id, medium_name
-from holdfast.core.records.record import new_id
-from holdfast.errors import UsageError
+from surehold.core.records.ids import check_run_id, medium_name
+from surehold.core.records.record import new_id
+from surehold.errors import UsageError
 
 times = st.integers(0, (1 << 48) * 1_000_000 - 1)
 entropy = st.binary(min_size=8, max_size=8)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.records.lease import Lease, Owner, check_free, released, renewed, taken
-from holdfast.errors import ConflictError, LeaseHeldError
+from surehold.core.records.lease import Lease, Owner, check_free, released, renewed, taken
+from surehold.errors import ConflictError, LeaseHeldError
 
 OWNER = Owner(host="box/1234", boot="b", pid=77, started="9")
 HELD = Lease("r", 3, OWNER, expires_at=100.0)

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.records import (
+from surehold.core.records import (
     Range,
     covers,
     gaps_between,

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.values import plain_values
 
-from holdfast.core.records.record import (
+from surehold.core.records.record import (
     FORMAT,
     KINDS,
     STATUSES,
@@ -23,7 +23,7 @@ from holdfast.core.records.record import (
     read_status,
     seal,
 )
-from holdfast.errors import CorruptError, EncodeError
+from surehold.errors import CorruptError, EncodeError
 
 NOW = datetime(2026, 11, 15, 20, 21, 19, tzinfo=UTC)
 BODY = b'{"state":{"a":1}}'
@@ -128,7 +128,7 @@ def test_a_header_of_a_newer_format_is_refused_with_what_to_do() -> None:
     newer = seal(header(format=FORMAT + 1), BODY, prev="")
     with pytest.raises(CorruptError, match="reads up to") as caught:
         open_header(newer.text, newer.header.digest)
-    assert caught.value.hint == "update holdfast"
+    assert caught.value.hint == "update surehold"
 
 
 def test_fields_that_a_later_version_adds_are_passed_over() -> None:
@@ -207,7 +207,7 @@ def test_what_this_process_sealed_or_opened_is_not_hashed_again(
 ) -> None:
     sealed = seal(Header(run_id="r", seq=1, id="a", frame="key", saved_at=NOW), BODY, prev="")
     opened = open_record(sealed.text, sealed.header.digest, sealed.body)
-    monkeypatch.setattr("holdfast.core.records.record.digest_of", lambda data: "0" * 32)
+    monkeypatch.setattr("surehold.core.records.record.digest_of", lambda data: "0" * 32)
     assert sealed.verified() is sealed
     assert opened.verified() is opened
 

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.values import exactly_equal, plain_values
 
-from holdfast import AgentState, StateSnapshot
-from holdfast.core.state.state import State
-from holdfast.errors import DecodeError
+from surehold import AgentState, StateSnapshot
+from surehold.core.state.state import State
+from surehold.errors import DecodeError
 
 DEFAULTS: dict[str, Any] = {
     "agent_id": "",

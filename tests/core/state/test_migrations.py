@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.state.migration import Migrations, migrations
-from holdfast.core.values.codec import decode, encode
-from holdfast.core.values.frozen import FrozenDict, freeze
-from holdfast.errors import SchemaError, UsageError
+from surehold.core.state.migration import Migrations, migrations
+from surehold.core.values.codec import decode, encode
+from surehold.core.values.frozen import FrozenDict, freeze
+from surehold.errors import SchemaError, UsageError
 
 
 def step(to: int) -> Any:

@@ -16,12 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.values import Point, exactly_equal, has_only_frozen_containers, plain_values, values
 
-from holdfast.core.state.position import Lineage, Place, Secrets, read_metadata, read_tags
-from holdfast.core.state.state import State
-from holdfast.core.values.codec import decode, encode
-from holdfast.core.values.frozen import DEPTH_LIMIT, FrozenDict, FrozenList, Nature
-from holdfast.core.values.patch import LAZY_BYTES, Lazy
-from holdfast.errors import EncodeError, UsageError
+from surehold.core.state.position import Lineage, Place, Secrets, read_metadata, read_tags
+from surehold.core.state.state import State
+from surehold.core.values.codec import decode, encode
+from surehold.core.values.frozen import DEPTH_LIMIT, FrozenDict, FrozenList, Nature
+from surehold.core.values.patch import LAZY_BYTES, Lazy
+from surehold.errors import EncodeError, UsageError
 
 keys = st.text(min_size=1, max_size=4)
 states = st.builds(State.new, st.dictionaries(keys, values, max_size=4))
@@ -471,7 +471,7 @@ def test_a_long_value_is_decoded_when_it_is_first_looked_at(
         decoded.append(text)
         return decode(text, frozen=frozen)
 
-    monkeypatch.setattr("holdfast.core.values.patch.decode", counted)
+    monkeypatch.setattr("surehold.core.values.patch.decode", counted)
     state = State.new({"long": LONG, "short": 1})
     back = restored(state)
     decoded.clear()
@@ -532,8 +532,8 @@ def test_a_state_is_saved_through_a_manager() -> None:
 
 
 def test_without_a_manager_a_state_says_how_to_get_one() -> None:
-    """The core alone has none; a process of its own keeps the rest of holdfast out."""
-    program = "from holdfast.core.state.state import State; State.new().checkpoint()"
+    """The core alone has none; a process of its own keeps the rest of surehold out."""
+    program = "from surehold.core.state.state import State; State.new().checkpoint()"
     ran = subprocess.run(
         [sys.executable, "-c", program],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -542,7 +542,7 @@ def test_without_a_manager_a_state_says_how_to_get_one() -> None:
         timeout=500,
         check=False,
     )
-    assert "UsageError: there is no manager to save through (import holdfast" in ran.stderr
+    assert "UsageError: there is no manager to save through (import surehold" in ran.stderr
 
 
 def test_a_subclass_keeps_its_class() -> None:

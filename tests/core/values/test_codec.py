@@ -43,8 +43,8 @@ from tests.values import (
     values,
 )
 
-from holdfast.core.values import codec
-from holdfast.core.values.codec import (
+from surehold.core.values import codec
+from surehold.core.values.codec import (
     Opaque,
     UnknownTypeWarning,
     decode,
@@ -56,8 +56,8 @@ from holdfast.core.values.codec import (
     take_in,
     weigh,
 )
-from holdfast.core.values.frozen import DEPTH_LIMIT, FrozenDict, FrozenList, FrozenSet, Nature
-from holdfast.errors import DecodeError, EncodeError, HoldfastError, UsageError
+from surehold.core.values.frozen import DEPTH_LIMIT, FrozenDict, FrozenList, FrozenSet, Nature
+from surehold.errors import DecodeError, EncodeError, SureholdError, UsageError
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -619,14 +619,14 @@ def test_an_object_in_an_object_costs_what_it_holds_and_not_twice_as_much() -> N
 
 HOSTILE = """
 import sys, warnings
-from holdfast.core.values.codec import decode, encode_tree
-from holdfast.errors import DecodeError
+from surehold.core.values.codec import decode, encode_tree
+from surehold.errors import DecodeError
 
 warnings.simplefilter("ignore")
 seen = []
 watching = False
 sys.addaudithook(lambda event, args: seen.append(event) if watching else None)
-tags = ["os.system", "builtins.eval", "subprocess.Popen", "holdfast.errors.UsageError"]
+tags = ["os.system", "builtins.eval", "subprocess.Popen", "surehold.errors.UsageError"]
 trees = [
     tree
     for tag in tags
@@ -784,7 +784,7 @@ def test_no_text_can_raise_anything_but_our_own_errors(text: bytes) -> None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 decode(text, frozen=frozen)
-        except HoldfastError:
+        except SureholdError:
             pass
 
 

@@ -24,9 +24,9 @@ from tests.values import (
     values,
 )
 
-from holdfast.core.values.codec import encode, take_in
-from holdfast.core.values.frozen import FrozenDict, FrozenList, FrozenSet, Nature
-from holdfast.errors import UsageError
+from surehold.core.values.codec import encode, take_in
+from surehold.core.values.frozen import FrozenDict, FrozenList, FrozenSet, Nature
+from surehold.errors import UsageError
 
 LIST_MUTATORS: dict[str, Callable[[Any], object]] = {
     "append": lambda v: v.append(1),
@@ -133,7 +133,7 @@ def test_copies_and_pickles_of_frozen_values_are_ordinary(value: Any) -> None:
 
 
 def no_frozen_in(value: Any) -> bool:
-    return "holdfast.core.values.frozen" not in repr(pickle.dumps(value)) and not has_frozen(value)
+    return "surehold.core.values.frozen" not in repr(pickle.dumps(value)) and not has_frozen(value)
 
 
 def has_frozen(value: Any) -> bool:

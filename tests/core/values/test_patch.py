@@ -15,18 +15,18 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.values import Meter, Node, Person, Point, exactly_equal, plain_values, text, values
 
-from holdfast.core.state import state as state_module
-from holdfast.core.state.state import State
-from holdfast.core.values.codec import decode, encode, parse, take_in
-from holdfast.core.values.frozen import Nature
-from holdfast.core.values.patch import (
+from surehold.core.state import state as state_module
+from surehold.core.state.state import State
+from surehold.core.values.codec import decode, encode, parse, take_in
+from surehold.core.values.frozen import Nature
+from surehold.core.values.patch import (
     Base,
     Lazy,
     changes,
     whole,
 )
-from holdfast.core.values.rebuild import Operation, Rebuilt, operations, touches
-from holdfast.errors import CorruptError, EncodeError
+from surehold.core.values.rebuild import Operation, Rebuilt, operations, touches
+from surehold.errors import CorruptError, EncodeError
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 
@@ -358,7 +358,7 @@ def test_a_lazy_value_is_one_object_for_all_threads(monkeypatch: pytest.MonkeyPa
         both_decode.wait(timeout=300)
         return decode(text, frozen=frozen)
 
-    monkeypatch.setattr("holdfast.core.values.patch.decode", slow)
+    monkeypatch.setattr("surehold.core.values.patch.decode", slow)
     lazy = Lazy(encode([Point(1)]))
     assert not lazy.resolved
     seen: list[Any] = []

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.values.codec import encode, parse
-from holdfast.core.values.frozen import Nature
-from holdfast.core.values.list_snapshot import SeenList
-from holdfast.core.values.patch import changes, whole
-from holdfast.core.values.rebuild import Rebuilt
+from surehold.core.values.codec import encode, parse
+from surehold.core.values.frozen import Nature
+from surehold.core.values.list_snapshot import SeenList
+from surehold.core.values.patch import changes, whole
+from surehold.core.values.rebuild import Rebuilt
 
 LIVE = {"x": Nature.LIVE}
 

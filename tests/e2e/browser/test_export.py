@@ -1,4 +1,4 @@
-"""`holdfast export --html` in a real Chromium: one file, the same page, however long the run."""
+"""`surehold export --html` in a real Chromium: one file, the same page, however long the run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, expect
 
 def exported(address: str, run: str, path: Path) -> str:
     """The address of the file that the command writes."""
-    command = [sys.executable, "-m", "holdfast", "-s", address, "export", run, "--html"]
+    command = [sys.executable, "-m", "surehold", "-s", address, "export", run, "--html"]
     subprocess.run([*command, "-o", str(path)], check=True, capture_output=True)
     return path.as_uri()
 

@@ -20,8 +20,8 @@ import pytest
 from docs.page_screens import PATIENCE, new_context, served, sign_in
 from playwright.sync_api import Browser, Page, expect
 
-import holdfast
-from holdfast import CheckpointManager
+import surehold
+from surehold import CheckpointManager
 
 
 def cpu_seconds(pid: int) -> float:
@@ -50,7 +50,7 @@ def test_an_approval_shows_in_another_browser_in_another_tab_and_in_the_command(
     expect(two.locator(".open")).to_contain_text("after the newest checkpoint")
     expect(inbox.locator("#report-wed")).to_have_count(0)
     said = subprocess.run(
-        [sys.executable, "-m", "holdfast", "-s", storage, "pending", "--json"],
+        [sys.executable, "-m", "surehold", "-s", storage, "pending", "--json"],
         capture_output=True,
         text=True,
         check=True,
@@ -90,7 +90,7 @@ def test_a_rewind_from_the_page_makes_an_earlier_checkpoint_the_head(
 def watched(browser: Browser, tmp_path: Path) -> Any:
     """A run that grows, and a page that shows it."""
     address = f"sqlite:///{tmp_path}/runs.db"
-    with holdfast.run("watched", storage=address) as run:
+    with surehold.run("watched", storage=address) as run:
         run.checkpoint(node="first", n=1)
         context = new_context(browser)
         yield address, run, context
@@ -283,9 +283,9 @@ def asking(tmp_path: Path) -> Iterator[str]:
     """A storage with runs that wait for an approval."""
     address = f"sqlite:///{tmp_path}/asking.db"
 
-    @holdfast.workflow
+    @surehold.workflow
     async def publish() -> bool:
-        return bool(await holdfast.interrupt("Publish?", schema=bool))
+        return bool(await surehold.interrupt("Publish?", schema=bool))
 
     async def ask() -> None:
         for number in range(APPROVALS):
@@ -313,7 +313,7 @@ def test_an_approval_shows_in_the_other_browser_and_in_the_command_within_a_seco
     browser: Browser, asking: str, tell: Any
 ) -> None:
     """Measured from the click to the change of the other browser's document."""
-    command = [sys.executable, "-m", "holdfast", "-s", asking, "pending", "--follow", "--jsonl"]
+    command = [sys.executable, "-m", "surehold", "-s", asking, "pending", "--follow", "--jsonl"]
     printed: list[tuple[float, set[str]]] = []
     with (
         served(asking) as (_, link),
@@ -375,7 +375,7 @@ MOUNTED = """
 import socket, sys, uvicorn
 from starlette.applications import Starlette
 from starlette.routing import Mount
-from holdfast.web import app
+from surehold.web import app
 
 page = app(sys.argv[1], auth=lambda request: request.cookies.get("user"), read_only=True)
 config = uvicorn.Config(Starlette(routes=[Mount("/agents", page)]), log_level="warning")

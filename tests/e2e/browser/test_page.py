@@ -9,8 +9,8 @@ from typing import Any
 from docs.page_screens import new_context, served, sign_in
 from playwright.sync_api import Browser, expect
 
-import holdfast
-from holdfast import CheckpointManager
+import surehold
+from surehold import CheckpointManager
 
 
 def test_reading_needs_no_script(open_page: Any) -> None:
@@ -109,7 +109,7 @@ def test_steps_scrubber_and_detail_are_one_selection(open_page: Any) -> None:
 
 def test_script_in_a_state_does_not_run(open_page: Any, storage: str) -> None:
     attack = "<img src=x onerror='window.owned=1'><script>alert(1)</script>"
-    with holdfast.run(f"attack {attack}", storage=storage) as run:
+    with surehold.run(f"attack {attack}", storage=storage) as run:
         run.checkpoint(node=attack, messages=[{"role": "user", "content": attack}])
     page = open_page("/?search=attack")
     page.locator("a.row").first.click()
@@ -153,5 +153,5 @@ def test_the_arguments_of_a_payment_are_edited_before_it_is_approved(
     expect(page.locator("main")).to_contain_text('{"invoice":"A-81","amount":99.5}')
     page.get_by_role("button", name="Approve with these arguments").click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("clerk-nov")
-    left = [one.run_id for one in holdfast.pending(storage=storage)]
+    left = [one.run_id for one in surehold.pending(storage=storage)]
     assert not any(run_id.startswith("clerk-nov") for run_id in left)

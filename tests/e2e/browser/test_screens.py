@@ -13,10 +13,10 @@ from axe_playwright_python.sync_playwright import Axe
 from docs.page_screens import LONG_SCREENS, SCREENS, SHAPES, new_context, served, sign_in
 from playwright.sync_api import Browser, Page, expect
 
-import holdfast.web
-from holdfast import CheckpointManager
+import surehold.web
+from surehold import CheckpointManager
 
-ASSETS = Path(holdfast.web.__file__).parent / "static"
+ASSETS = Path(surehold.web.__file__).parent / "static"
 
 
 @pytest.fixture(scope="module", params=SHAPES)

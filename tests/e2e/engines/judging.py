@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 from tests.executors.counting import STEPS, count, expected
 
-from holdfast import RecordQuery, RunQuery, Storage
+from surehold import RecordQuery, RunQuery, Storage
 
 
 class Line(msgspec.Struct, frozen=True, array_like=True):

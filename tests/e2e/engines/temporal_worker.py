@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 
-from holdfast.executors import TemporalWorker
+from surehold.executors import TemporalWorker
 
 if __name__ == "__main__":
     storage, server, seconds, *serves = sys.argv[1:]

@@ -14,8 +14,8 @@ from tests.e2e.engines.clusters import RayCluster, TemporalServer
 from tests.executors.contract import ExecutorContract
 from tests.servers import postgres
 
-from holdfast import Storage, open_storage
-from holdfast.executors import Executor, RayExecutor, TemporalExecutor
+from surehold import Storage, open_storage
+from surehold.executors import Executor, RayExecutor, TemporalExecutor
 
 SERVES = "tests.executors.counting"
 
@@ -41,7 +41,7 @@ class OnPostgres(ExecutorContract):
             tempfile.TemporaryDirectory() as made,
             pytest.MonkeyPatch.context() as environment,
         ):
-            environment.setenv("HOLDFAST_TEST_LOG", f"{made}/executions")
+            environment.setenv("SUREHOLD_TEST_LOG", f"{made}/executions")
             yield Path(made) / "executions"
 
 

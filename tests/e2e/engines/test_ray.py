@@ -11,7 +11,7 @@ from tests.e2e.engines import processes
 from tests.e2e.engines.clusters import RayCluster
 from tests.e2e.engines.trial import Trial
 
-from holdfast.executors import RayExecutor
+from surehold.executors import RayExecutor
 
 LEASE = 10.0
 ACTORS = 6

@@ -13,7 +13,7 @@ from tests.e2e.engines import processes
 from tests.e2e.engines.clusters import TemporalServer
 from tests.e2e.engines.trial import Trial
 
-from holdfast.executors import TemporalExecutor
+from surehold.executors import TemporalExecutor
 
 LEASE = 10.0
 WORKERS = 4

@@ -13,8 +13,8 @@ from tests.e2e.engines.judging import Log, Verdict
 from tests.executors.counting import STEPS, count
 from tests.servers import postgres
 
-from holdfast import RunQuery, Storage, open_storage
-from holdfast.errors import StorageError
+from surehold import RunQuery, Storage, open_storage
+from surehold.errors import StorageError
 
 
 class Trial:
@@ -27,8 +27,8 @@ class Trial:
         self._batch: list[str] = []
         self.seeds = {f"run-{number:04}": number for number in range(runs)}
         # Processes that are started from now on inherit these.
-        os.environ["HOLDFAST_TEST_LOG"] = str(self.log.path)
-        os.environ["HOLDFAST_TEST_PAUSE"] = str(pause)
+        os.environ["SUREHOLD_TEST_LOG"] = str(self.log.path)
+        os.environ["SUREHOLD_TEST_PAUSE"] = str(pause)
 
     def start(self, share: float = 1.0) -> list[str]:
         """Queue a share of all runs, after those that were queued before; their ids."""

@@ -8,9 +8,9 @@ import pytest
 from tests.crash.processes import ForkServer
 from tests.servers import Postgres, Redis, valkey_program
 
-from holdfast.storage.base import Storage
-from holdfast.storage.postgres import PostgresStorage
-from holdfast.storage.redis import RedisStorage
+from surehold.storage.base import Storage
+from surehold.storage.postgres import PostgresStorage
+from surehold.storage.redis import RedisStorage
 
 
 @pytest.fixture(scope="session")
@@ -24,7 +24,7 @@ def forks() -> Iterator[ForkServer]:
 @pytest.fixture
 def home() -> Iterator[Path]:
     """A directory whose name is short enough for a socket."""
-    with TemporaryDirectory(prefix="holdfast-") as made:
+    with TemporaryDirectory(prefix="surehold-") as made:
         yield Path(made)
 
 

@@ -12,9 +12,9 @@ import redis
 from redis.crc import key_slot
 from tests.servers import RedisCluster, valkey_program
 
-from holdfast.storage.base import RecordQuery, RunQuery
-from holdfast.storage.redis import RedisStorage
-from holdfast.testing import JournalWriter
+from surehold.storage.base import RecordQuery, RunQuery
+from surehold.storage.redis import RedisStorage
+from surehold.testing import JournalWriter
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_servers_may_restart_and_slots_may_move(cluster: RedisCluster) -> None:
         assert not failures
         assert len(list(storage.read("run"))) == done[0]
         assert len(list(storage.headers(RecordQuery()))) == done[0]
-        _move_slot(cluster, key_slot(b"holdfast:run:{moved}:"))
+        _move_slot(cluster, key_slot(b"surehold:run:{moved}:"))
         writer = JournalWriter("moved")
         for _ in range(3):
             writer.save(storage)

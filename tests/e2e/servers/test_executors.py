@@ -10,10 +10,10 @@ from tests.executors import test_contract
 from tests.executors.jobs import doubled
 from tests.servers import postgres, valkey, valkey_cluster
 
-from holdfast import Storage
-from holdfast.errors import UsageError
-from holdfast.storage.postgres import PostgresStorage
-from holdfast.storage.redis import RedisStorage
+from surehold import Storage
+from surehold.errors import UsageError
+from surehold.storage.postgres import PostgresStorage
+from surehold.storage.redis import RedisStorage
 
 
 class TestWorkerOnPostgres(test_contract.TestWorker):

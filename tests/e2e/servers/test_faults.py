@@ -13,9 +13,9 @@ from tests.crash.media import FULL, times
 from tests.cutting import MOMENTS, CuttingProxy
 from tests.servers import Postgres, Redis, valkey_program
 
-from holdfast import CheckpointManager, State
-from holdfast.storage.base import RunQuery, Storage
-from holdfast.storage.redis import RedisStorage
+from surehold import CheckpointManager, State
+from surehold.storage.base import RunQuery, Storage
+from surehold.storage.redis import RedisStorage
 
 pytestmark = pytest.mark.timeout(7_200 if FULL else 600)
 
@@ -135,7 +135,7 @@ def cut_while_they_save(proxy: CuttingProxy, writers: Writers, cuts: int) -> Non
 def test_cut_connections_lose_nothing_and_double_nothing(
     own_server: Postgres | Redis, open_on: Open, finding: Callable[..., None]
 ) -> None:
-    cuts = times(24, 500, "HOLDFAST_CUTS")
+    cuts = times(24, 500, "SUREHOLD_CUTS")
     medium = type(own_server).__name__.lower()
     with (
         CuttingProxy(own_server.connect) as proxy,

@@ -12,11 +12,11 @@ import pytest
 from tests.cli.conftest import call
 from tests.servers import Postgres, Redis, postgres, seaweedfs, valkey, valkey_program
 
-import holdfast
-from holdfast import CheckpointManager, ResilientStorage, State
-from holdfast.errors import StorageUnavailableError
-from holdfast.storage.base import RecordQuery
-from holdfast.storage.registry import open_storage
+import surehold
+from surehold import CheckpointManager, ResilientStorage, State
+from surehold.errors import StorageUnavailableError
+from surehold.storage.base import RecordQuery
+from surehold.storage.registry import open_storage
 
 
 class Crash(Exception):
@@ -26,7 +26,7 @@ class Crash(Exception):
 def work(address: str, *, crash_after: int | None = None) -> list[int]:
     """Do six items, each once; the numbers that were done by this call."""
     done = []
-    with holdfast.run("journey", storage=address, name="job") as run:
+    with surehold.run("journey", storage=address, name="job") as run:
         for number in run.each(range(6)):
             if number == crash_after:
                 raise Crash

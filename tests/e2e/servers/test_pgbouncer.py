@@ -15,10 +15,10 @@ from tests.contract.test_postgres import schema_of
 from tests.e2e.servers.test_faults import Writers
 from tests.servers import PgBouncer, pgbouncer_program, postgres
 
-from holdfast import CheckpointManager
-from holdfast.storage.base import RunWatch, Storage
-from holdfast.storage.postgres import PostgresStorage
-from holdfast.testing import JournalWriter, StorageContract
+from surehold import CheckpointManager
+from surehold.storage.base import RunWatch, Storage
+from surehold.storage.postgres import PostgresStorage
+from surehold.testing import JournalWriter, StorageContract
 
 pytestmark = pytest.mark.skipif(
     pgbouncer_program() is None, reason="pgbouncer is not installed: make system"
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.skipif(
 @cache
 def pooler() -> PgBouncer:
     """One for all tests; its few connections change hands at every transaction."""
-    directory = Path(mkdtemp(prefix="holdfast-pgbouncer-"))
+    directory = Path(mkdtemp(prefix="surehold-pgbouncer-"))
     return PgBouncer(postgres(), directory, size=3).start()
 
 
@@ -47,9 +47,9 @@ class TestThroughPgBouncer(StorageContract):
 
 def _pooler_url() -> str:
     """The address of the pooler, which processes of a test have in their environment."""
-    if "HOLDFAST_TEST_POOLER" not in os.environ:
-        os.environ["HOLDFAST_TEST_POOLER"] = pooler().url
-    return os.environ["HOLDFAST_TEST_POOLER"]
+    if "SUREHOLD_TEST_POOLER" not in os.environ:
+        os.environ["SUREHOLD_TEST_POOLER"] = pooler().url
+    return os.environ["SUREHOLD_TEST_POOLER"]
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ import pytest
 from tests.crash.media import FULL, open_medium, times
 from tests.crash.processes import ForkServer
 
-from holdfast.errors import ConflictError, LeaseHeldError
-from holdfast.storage.base import Leasing, this_process
-from holdfast.testing import JournalWriter
+from surehold.errors import ConflictError, LeaseHeldError
+from surehold.storage.base import Leasing, this_process
+from surehold.testing import JournalWriter
 
 pytestmark = pytest.mark.timeout(7_200 if FULL else 600)
 

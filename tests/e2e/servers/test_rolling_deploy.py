@@ -10,19 +10,19 @@ from textwrap import dedent
 
 from tests.servers import Postgres
 
-from holdfast import RunQuery
-from holdfast.storage.postgres import PostgresStorage
+from surehold import RunQuery
+from surehold.storage.postgres import PostgresStorage
 
 RUNS = 20
 CODE = dedent("""
     import sys
-    import holdfast
+    import surehold
 
-    @holdfast.step(in_doubt="retry")
+    @surehold.step(in_doubt="retry")
     def work(number: int) -> str:
         return f"version {version}: {{number}}"
 
-    @holdfast.workflow(version={version})
+    @surehold.workflow(version={version})
     def job(number: int) -> list[str]:
         return [work(number) for _ in range({version} + 1)]
 
@@ -44,7 +44,7 @@ def test_old_and_new_workers_complete_the_runs_that_fit_them(tmp_path: Path, hom
     for place, first, last in ((places[0], 0, half), (places[1], half, RUNS)):
         command = [sys.executable, "-m", "rolling", server.url, str(first), str(last)]
         subprocess.run(command, cwd=place, check=True, timeout=120)
-    worker = [sys.executable, "-m", "holdfast", "worker", "rolling", "-s", server.url]
+    worker = [sys.executable, "-m", "surehold", "worker", "rolling", "-s", server.url]
     workers = [
         subprocess.Popen(
             [*worker, "--until-idle"], cwd=place, stdout=subprocess.DEVNULL, env={**os.environ}

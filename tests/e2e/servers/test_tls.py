@@ -30,9 +30,9 @@ from tests.servers import (
     system_postgres,
 )
 
-from holdfast import errors
-from holdfast.storage.registry import open_storage
-from holdfast.testing import JournalWriter
+from surehold import errors
+from surehold.storage.registry import open_storage
+from surehold.testing import JournalWriter
 
 SECRET = "s3cr3t-p@ss"
 QUOTED = "s3cr3t-p%40ss"

@@ -24,9 +24,9 @@ from tests.executors.fleet_of_workers import (
 )
 from tests.servers import Postgres, Redis
 
-from holdfast.storage.queueing import Queueing
+from surehold.storage.queueing import Queueing
 
-RUNS = times(40, 2_000, "HOLDFAST_WORKER_RUNS")
+RUNS = times(40, 2_000, "SUREHOLD_WORKER_RUNS")
 FAULTS = times(2, 12)
 LEASE = 3.0
 PATIENCE = 1800.0

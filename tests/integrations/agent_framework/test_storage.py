@@ -25,15 +25,15 @@ from agent_framework import (
 from agent_framework._workflows._runner_context import WorkflowMessage
 from agent_framework.exceptions import WorkflowCheckpointException
 
-from holdfast.checkpoint.manager.blocking import CheckpointManager
-from holdfast.errors import EncodeError, StorageError
-from holdfast.integrations.agent_framework.storage import HoldfastCheckpointStorage
-from holdfast.storage.memory.storage import MemoryStorage
+from surehold.checkpoint.manager.blocking import CheckpointManager
+from surehold.errors import EncodeError, StorageError
+from surehold.integrations.agent_framework.storage import SureholdCheckpointStorage
+from surehold.storage.memory.storage import MemoryStorage
 
 
 @pytest.fixture
-async def storage(address: str) -> AsyncIterator[HoldfastCheckpointStorage]:
-    async with HoldfastCheckpointStorage(address) as made:
+async def storage(address: str) -> AsyncIterator[SureholdCheckpointStorage]:
+    async with SureholdCheckpointStorage(address) as made:
         yield made
 
 
@@ -58,7 +58,7 @@ class Basket:
 
 
 async def test_a_checkpoint_comes_back_whole_and_is_a_copy(
-    storage: HoldfastCheckpointStorage,
+    storage: SureholdCheckpointStorage,
 ) -> None:
     event: Any = WorkflowEvent.request_info(
         request_id="r", source_executor_id="a", request_data=Order(1), response_type=list[str]
@@ -87,7 +87,7 @@ async def test_a_checkpoint_comes_back_whole_and_is_a_copy(
 
 
 async def test_the_latest_is_the_one_with_the_newest_time_and_of_equals_the_last(
-    storage: HoldfastCheckpointStorage,
+    storage: SureholdCheckpointStorage,
 ) -> None:
     made = [_made(minutes=minutes) for minutes in (1, 5, 3, 5, 2)]
     for one in made:
@@ -105,7 +105,7 @@ async def test_the_latest_is_the_one_with_the_newest_time_and_of_equals_the_last
 
 
 async def test_many_are_listed_in_the_order_in_which_they_were_saved(
-    storage: HoldfastCheckpointStorage,
+    storage: SureholdCheckpointStorage,
 ) -> None:
     made = [_made(state={"n": n}) for n in range(20)]
     for one in made:
@@ -115,7 +115,7 @@ async def test_many_are_listed_in_the_order_in_which_they_were_saved(
 
 
 async def test_saving_an_id_again_overwrites_and_deleting_says_whether_it_was_there(
-    storage: HoldfastCheckpointStorage,
+    storage: SureholdCheckpointStorage,
 ) -> None:
     one = _made(state={"n": 1})
     await storage.save(one)
@@ -131,7 +131,7 @@ async def test_saving_an_id_again_overwrites_and_deleting_says_whether_it_was_th
 
 async def test_namespaces_keep_workflows_of_one_name_apart(address: str) -> None:
     manager = CheckpointManager(address)
-    ann, bob = (HoldfastCheckpointStorage(manager, namespace=name) for name in ("ann", "bob"))
+    ann, bob = (SureholdCheckpointStorage(manager, namespace=name) for name in ("ann", "bob"))
     mine = _made(state={"of": "ann"})
     await ann.save(mine)
     assert await bob.get_latest(workflow_name="flow") is None
@@ -145,7 +145,7 @@ async def test_namespaces_keep_workflows_of_one_name_apart(address: str) -> None
 
 
 def test_an_empty_storage_is_true() -> None:
-    assert bool(HoldfastCheckpointStorage("memory://")) is True
+    assert bool(SureholdCheckpointStorage("memory://")) is True
 
 
 class Count(Executor):
@@ -179,7 +179,7 @@ def _workflow(storage: Any) -> tuple[Workflow, Count]:
 
 
 async def test_a_workflow_resumes_where_it_was_and_its_growth_costs_what_was_added(
-    storage: HoldfastCheckpointStorage,
+    storage: SureholdCheckpointStorage,
 ) -> None:
     workflow, _ = _workflow(storage)
     await workflow.run(1)
@@ -210,7 +210,7 @@ async def test_a_failed_save_leaves_a_trace_though_the_framework_goes_on() -> No
 
     told: list[str] = []
     medium = _Full()
-    storage = HoldfastCheckpointStorage(
+    storage = SureholdCheckpointStorage(
         medium, on_failure=lambda checkpoint, error: told.append(error.message)
     )
     workflow, _ = _workflow(storage)
@@ -221,7 +221,7 @@ async def test_a_failed_save_leaves_a_trace_though_the_framework_goes_on() -> No
     with tracer.start_as_current_span("run") as span:
         with pytest.raises(StorageError, match="no room"):
             await storage.save(_made())
-        assert [event.name for event in span.events] == ["holdfast.checkpoint_not_saved"]
+        assert [event.name for event in span.events] == ["surehold.checkpoint_not_saved"]
     with pytest.raises(StorageError, match="no room"):
         storage.raise_failures()
     storage.raise_failures()
@@ -231,7 +231,7 @@ async def test_a_failed_save_leaves_a_trace_though_the_framework_goes_on() -> No
 
 
 async def test_what_cannot_be_stored_is_refused_with_its_path(
-    storage: HoldfastCheckpointStorage,
+    storage: SureholdCheckpointStorage,
 ) -> None:
     with pytest.raises(EncodeError, match=r"state\.call"):
         await storage.save(_made(state={"call": lambda: None}))
@@ -241,10 +241,10 @@ async def test_what_cannot_be_stored_is_refused_with_its_path(
 
 READER = """
 import asyncio, sys
-from holdfast.errors import DecodeError
-from holdfast.integrations.agent_framework.storage import HoldfastCheckpointStorage
+from surehold.errors import DecodeError
+from surehold.integrations.agent_framework.storage import SureholdCheckpointStorage
 async def main():
-    async with HoldfastCheckpointStorage(sys.argv[1]) as storage:
+    async with SureholdCheckpointStorage(sys.argv[1]) as storage:
         print((await storage.get_latest(workflow_name="known")).messages["a"][0].data.text)
         try:
             await storage.get_latest(workflow_name="unknown")
@@ -259,7 +259,7 @@ async def test_another_process_reads_the_framework_s_types_and_tells_of_others(
 ) -> None:
     address = f"sqlite:///{tmp_path}/w.db"
     message = WorkflowMessage(data=Message("user", ["hello"]), source_id="b")
-    async with HoldfastCheckpointStorage(address) as storage:
+    async with SureholdCheckpointStorage(address) as storage:
         await storage.save(_made("known", messages={"a": [message]}))
         await storage.save(_made("unknown", state={"order": Order(1)}))
     text, told = subprocess.run(
@@ -273,7 +273,7 @@ async def test_a_namespace_holds_no_checkpoint_of_another_whatever_they_are_call
 ) -> None:
     manager = CheckpointManager(address)
     outer, inner, none = (
-        HoldfastCheckpointStorage(manager, namespace=name) for name in ("a", "a/b", "")
+        SureholdCheckpointStorage(manager, namespace=name) for name in ("a", "a/b", "")
     )
     saved = dataclasses.replace(_made(), workflow_name="c")
     await inner.save(saved)
@@ -289,7 +289,7 @@ async def test_a_save_that_was_only_warned_of_is_a_failure_all_the_same() -> Non
     medium = _Full()
     medium.full = True
     manager = CheckpointManager(medium, on_save_failure="warn")
-    storage = HoldfastCheckpointStorage(manager)
+    storage = SureholdCheckpointStorage(manager)
     saved = _made()
     assert await storage.save(saved) == saved.checkpoint_id
     [failure] = storage.failures

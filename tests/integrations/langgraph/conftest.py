@@ -9,13 +9,13 @@ import pytest
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.base.id import uuid6
 
-from holdfast.integrations.langgraph.saver import HoldfastSaver
+from surehold.integrations.langgraph.saver import SureholdSaver
 
 
 class Side:
     """A saver, called through its blocking methods or through the awaited ones."""
 
-    def __init__(self, saver: HoldfastSaver, awaited: bool) -> None:
+    def __init__(self, saver: SureholdSaver, awaited: bool) -> None:
         self.saver = saver
         self._awaited = awaited
 
@@ -59,5 +59,5 @@ def id_of(config: dict[str, Any]) -> str:
 
 @pytest.fixture(params=["blocking", "awaited"])
 def side(request: pytest.FixtureRequest, address: str) -> Iterator[Side]:
-    with HoldfastSaver(address) as saver:
+    with SureholdSaver(address) as saver:
         yield Side(saver, request.param == "awaited")

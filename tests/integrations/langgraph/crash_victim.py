@@ -14,7 +14,7 @@ from typing import TypedDict
 
 from langgraph.graph import END, START, StateGraph
 
-from holdfast.integrations.langgraph.saver import HoldfastSaver
+from surehold.integrations.langgraph.saver import SureholdSaver
 
 STEPS, FATAL = 60, 50
 
@@ -39,7 +39,7 @@ def main(database: str, log: str, side: str, survive: bool) -> None:
     builder.add_node("step", step if side == "blocking" else awaited_step)
     builder.add_edge(START, "step")
     builder.add_conditional_edges("step", lambda state: END if state["count"] >= STEPS else "step")
-    with HoldfastSaver(f"sqlite:///{database}") as saver:
+    with SureholdSaver(f"sqlite:///{database}") as saver:
         graph = builder.compile(checkpointer=saver)
         config = {"configurable": {"thread_id": "t"}, "recursion_limit": 100}
         start = None if survive else {"count": 0}

@@ -14,7 +14,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from tests.integrations.langgraph.conftest import Side, id_of, thread
 
-from holdfast.integrations.langgraph.saver import HoldfastSaver
+from surehold.integrations.langgraph.saver import SureholdSaver
 
 
 async def test_t1_versions_of_two_branches_never_meet(side: Side) -> None:
@@ -50,7 +50,7 @@ async def test_t3_writes_may_come_before_their_checkpoint(side: Side) -> None:
 
 
 def test_t4_threads_of_one_run_put_and_write_at_once(address: str) -> None:
-    with HoldfastSaver(address) as saver, ThreadPoolExecutor(8) as pool:
+    with SureholdSaver(address) as saver, ThreadPoolExecutor(8) as pool:
         root = _put(saver, thread(), {"n": 0})
         jobs = [pool.submit(_put, saver, thread(ns=f"sub:{n}"), {"n": n}) for n in range(20)]
         jobs += [pool.submit(saver.put_writes, root, [("n", n)], f"task-{n:02}") for n in range(20)]
@@ -93,7 +93,7 @@ async def test_t7_writes_are_ordered_by_path_then_task_then_place(side: Side) ->
 
 
 def test_t8_put_writes_takes_a_task_path() -> None:
-    for method in (HoldfastSaver.put_writes, HoldfastSaver.aput_writes):
+    for method in (SureholdSaver.put_writes, SureholdSaver.aput_writes):
         assert "task_path" in inspect.signature(method).parameters
 
 
@@ -212,7 +212,7 @@ async def test_t14_a_delta_snapshot_comes_back_as_it_was(side: Side) -> None:
     assert type(found) is _DeltaSnapshot and found == snapshot
 
 
-def _put(saver: HoldfastSaver, config: Any, values: dict[str, Any]) -> Any:
+def _put(saver: SureholdSaver, config: Any, values: dict[str, Any]) -> Any:
     checkpoint = empty_checkpoint()
     checkpoint["channel_values"] = values
     checkpoint["channel_versions"] = dict.fromkeys(values, 1)

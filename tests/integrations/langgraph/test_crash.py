@@ -16,8 +16,8 @@ import pytest
 from langgraph.graph import END, START, StateGraph
 from tests.crash.media import times
 
-from holdfast.errors import ConflictError
-from holdfast.integrations.langgraph.saver import HoldfastSaver
+from surehold.errors import ConflictError
+from surehold.integrations.langgraph.saver import SureholdSaver
 
 VICTIM = Path(__file__).with_name("crash_victim.py")
 
@@ -45,7 +45,7 @@ class State(TypedDict):
     text: str
 
 
-def _graph(saver: HoldfastSaver, both: threading.Barrier) -> Any:
+def _graph(saver: SureholdSaver, both: threading.Barrier) -> Any:
     def say(state: State) -> State:
         if state["text"].startswith("both"):
             both.wait(300)
@@ -63,11 +63,11 @@ def _race(address: str, single_writer: bool) -> tuple[list[Any], Any]:
     config: Any = {"configurable": {"thread_id": "t"}}
     both = threading.Barrier(2, timeout=300)
     outcomes: list[Any] = []
-    first = HoldfastSaver(address, single_writer=single_writer)
-    second = HoldfastSaver(address, single_writer=single_writer)
+    first = SureholdSaver(address, single_writer=single_writer)
+    second = SureholdSaver(address, single_writer=single_writer)
     _graph(first, both).invoke({"text": "begin"}, config)
 
-    def invoke(saver: HoldfastSaver, text: str) -> None:
+    def invoke(saver: SureholdSaver, text: str) -> None:
         try:
             outcomes.append(_graph(saver, both).invoke({"text": text}, config)["text"])
         except ConflictError as error:
@@ -106,7 +106,7 @@ def test_without_single_writer_both_succeed_as_with_any_other_saver(tmp_path: Pa
 
 def test_a_single_writer_may_fork_and_update(tmp_path: Path) -> None:
     config: Any = {"configurable": {"thread_id": "t"}}
-    with HoldfastSaver(f"sqlite:///{tmp_path}/threads.db", single_writer=True) as saver:
+    with SureholdSaver(f"sqlite:///{tmp_path}/threads.db", single_writer=True) as saver:
         graph = _graph(saver, threading.Barrier(1))
         graph.invoke({"text": "one"}, config)
         graph.invoke({"text": "two"}, config)
@@ -117,7 +117,7 @@ def test_a_single_writer_may_fork_and_update(tmp_path: Path) -> None:
 
 
 async def test_async_graphs_keep_their_order_and_lose_nothing(tmp_path: Path) -> None:
-    async with HoldfastSaver(f"sqlite:///{tmp_path}/threads.db") as saver:
+    async with SureholdSaver(f"sqlite:///{tmp_path}/threads.db") as saver:
         graph = _graph(saver, threading.Barrier(1))
         configs: Any = [{"configurable": {"thread_id": f"t{n}"}} for n in range(20)]
         await asyncio.gather(*(graph.ainvoke({"text": "x"}, one) for one in configs))
@@ -125,4 +125,4 @@ async def test_async_graphs_keep_their_order_and_lose_nothing(tmp_path: Path) ->
             history = [one async for one in graph.aget_state_history(config)]
             assert [one.metadata["step"] for one in history] == [1, 0, -1]
             assert (await graph.aget_state(config)).values == {"text": "x!"}
-    assert all(HoldfastSaver(f"sqlite:///{tmp_path}/threads.db").manager.verify())
+    assert all(SureholdSaver(f"sqlite:///{tmp_path}/threads.db").manager.verify())

@@ -16,9 +16,9 @@ from langgraph.graph.message import add_messages
 from langgraph.types import Command, interrupt
 from pydantic import BaseModel
 
-from holdfast.errors import CorruptError, NotFoundError, UsageError
-from holdfast.integrations.langgraph.importer import import_threads
-from holdfast.integrations.langgraph.saver import HoldfastSaver
+from surehold.errors import CorruptError, NotFoundError, UsageError
+from surehold.integrations.langgraph.importer import import_threads
+from surehold.integrations.langgraph.saver import SureholdSaver
 
 
 class Plan(BaseModel):
@@ -62,7 +62,7 @@ def source(tmp_path: Path) -> Path:
 
 def test_threads_come_over_whole_and_go_on(source: Path, tmp_path: Path) -> None:
     before = hashlib.sha256(source.read_bytes()).digest()
-    with HoldfastSaver(f"sqlite:///{tmp_path}/ours.db") as saver:
+    with SureholdSaver(f"sqlite:///{tmp_path}/ours.db") as saver:
         told = list(import_threads("sqlite", str(source), saver))
         assert [(one.thread_id, one.checkpoints, one.added) for one in told] == [
             *(("a", 8, 8), ("b", 8, 8))
@@ -79,7 +79,7 @@ def test_threads_come_over_whole_and_go_on(source: Path, tmp_path: Path) -> None
 
 
 def test_an_import_that_was_interrupted_goes_on(source: Path, tmp_path: Path) -> None:
-    with HoldfastSaver(f"sqlite:///{tmp_path}/ours.db") as saver:
+    with SureholdSaver(f"sqlite:///{tmp_path}/ours.db") as saver:
         assert next(import_threads("sqlite", str(source), saver)).thread_id == "a"
         newest = saver.manager.list_checkpoints("a")[0].checkpoint_id
         saver.manager.delete_checkpoint(newest)
@@ -91,7 +91,7 @@ def test_an_import_that_was_interrupted_goes_on(source: Path, tmp_path: Path) ->
 
 
 def test_a_difference_between_the_two_sides_is_told(source: Path, tmp_path: Path) -> None:
-    with HoldfastSaver(f"sqlite:///{tmp_path}/ours.db") as saver:
+    with SureholdSaver(f"sqlite:///{tmp_path}/ours.db") as saver:
         list(import_threads("sqlite", str(source), saver))
         with closing(sqlite3.connect(source)) as database, database:
             database.execute("DELETE FROM writes WHERE thread_id = 'a'")
@@ -105,7 +105,7 @@ def test_classes_are_loaded_only_if_they_are_named(tmp_path: Path) -> None:
         _graph(theirs).invoke(
             {"messages": [HumanMessage("x", id="1")], "plan": Plan(steps=["a"])}, _config("a")
         )
-    with HoldfastSaver("memory://") as saver:
+    with SureholdSaver("memory://") as saver:
         with pytest.raises(UsageError, match=r"Plan.*types="):
             list(import_threads("sqlite", str(path), saver))
         assert saver.get_tuple(_config("a")) is None
@@ -114,7 +114,7 @@ def test_classes_are_loaded_only_if_they_are_named(tmp_path: Path) -> None:
 
 
 def test_what_is_no_source_says_so(tmp_path: Path) -> None:
-    with HoldfastSaver("memory://") as saver:
+    with SureholdSaver("memory://") as saver:
         with pytest.raises(NotFoundError):
             list(import_threads("sqlite", str(tmp_path / "none"), saver))
         (tmp_path / "other.db").write_bytes(b"not a database, but long enough to be looked at")

@@ -1,4 +1,4 @@
-"""Step, node, status and questions of LangGraph threads, as the rest of Holdfast sees them."""
+"""Step, node, status and questions of LangGraph threads, as the rest of Surehold sees them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, Interrupt, Send, interrupt
 from tests.integrations.langgraph.conftest import Side, id_of, thread
 
-import holdfast
-from holdfast.integrations.langgraph.saver import HoldfastSaver
+import surehold
+from surehold.integrations.langgraph.saver import SureholdSaver
 
 THREAD: Any = {"configurable": {"thread_id": "t"}}
 
@@ -23,7 +23,7 @@ class Log(TypedDict):
     log: Annotated[list[str], operator.add]
 
 
-def _graph(saver: HoldfastSaver, **nodes: Any) -> Any:
+def _graph(saver: SureholdSaver, **nodes: Any) -> Any:
     """A graph that runs these nodes one after another."""
     builder = StateGraph(Log)
     for name, node in nodes.items():
@@ -43,13 +43,13 @@ def _write(text: str) -> Any:
     return lambda state: {"log": [text]}
 
 
-def _status(saver: HoldfastSaver) -> str:
+def _status(saver: SureholdSaver) -> str:
     return saver.manager.list_checkpoints("t")[0].status
 
 
 @pytest.mark.parametrize("durability", ["sync", "async"])
 def test_steps_and_nodes_are_langgraphs_own(address: str, durability: Any) -> None:
-    with HoldfastSaver(address) as saver:
+    with SureholdSaver(address) as saver:
         graph = _graph(saver, one=_write("1"), two=_write("2"))
         graph.invoke({"log": []}, THREAD, durability=durability)
         listed = saver.manager.list_checkpoints("t")
@@ -70,7 +70,7 @@ def test_nodes_of_one_step_are_named_together_and_those_that_were_sent_are_not(
     builder.add_edge(START, "b")
     builder.add_edge(["a", "b"], "join")
     builder.add_conditional_edges("join", lambda state: [Send("sent", state)] * 2)
-    with HoldfastSaver(address) as saver:
+    with SureholdSaver(address) as saver:
         graph = builder.compile(checkpointer=saver)
         for _ in range(2):
             graph.invoke({"log": []}, THREAD)
@@ -80,7 +80,7 @@ def test_nodes_of_one_step_are_named_together_and_those_that_were_sent_are_not(
 
 def test_a_thread_whose_graph_has_ended_is_completed(address: str) -> None:
     seen: list[str] = []
-    with HoldfastSaver(address) as saver:
+    with SureholdSaver(address) as saver:
 
         def look(state: Log) -> dict[str, Any]:
             seen.append(_status(saver))
@@ -97,7 +97,7 @@ def test_a_thread_whose_graph_has_ended_is_completed(address: str) -> None:
 
 def test_tasks_that_were_sent_keep_a_thread_running(address: str) -> None:
     seen: list[str] = []
-    with HoldfastSaver(address) as saver:
+    with SureholdSaver(address) as saver:
 
         def work(item: Any) -> dict[str, Any]:
             seen.append(_status(saver))
@@ -115,7 +115,7 @@ def test_tasks_that_were_sent_keep_a_thread_running(address: str) -> None:
 
 
 def test_a_thread_of_the_functional_interface_is_completed_too(address: str) -> None:
-    with HoldfastSaver(address) as saver:
+    with SureholdSaver(address) as saver:
 
         @entrypoint(checkpointer=saver)
         def double(number: int) -> int:
@@ -126,15 +126,15 @@ def test_a_thread_of_the_functional_interface_is_completed_too(address: str) -> 
 
 
 def test_what_a_thread_asks_is_pending_until_langgraph_resumes_it(address: str) -> None:
-    with HoldfastSaver(address) as saver:
+    with SureholdSaver(address) as saver:
         graph = _graph(saver, ask=_ask)
         graph.invoke({"log": []}, THREAD, durability="sync")
-        (asked,) = holdfast.pending(storage=saver.manager)
+        (asked,) = surehold.pending(storage=saver.manager)
         shown = graph.get_state(THREAD).interrupts[0]
         assert (asked.run_id, asked.id, asked.node) == ("t", shown.id, "ask")
         assert asked.question == {"question": "publish?"}
         graph.invoke(Command(resume="yes"), THREAD, durability="sync")
-        assert holdfast.pending(storage=saver.manager) == []
+        assert surehold.pending(storage=saver.manager) == []
         assert graph.get_state(THREAD).values == {"log": ["answer yes"]}
 
 
@@ -142,14 +142,14 @@ def test_a_question_that_was_answered_from_outside_resumes_the_graph(address: st
     def ask_twice(state: Log) -> dict[str, Any]:
         return {"log": [interrupt("first?"), interrupt("second?")]}
 
-    with HoldfastSaver(address) as saver:
+    with SureholdSaver(address) as saver:
         graph = _graph(saver, ask=ask_twice)
         graph.invoke({"log": []}, THREAD, durability="sync")
         for question, answer in (("first?", "one"), ("second?", "two")):
-            (asked,) = holdfast.pending("t", storage=saver.manager)
+            (asked,) = surehold.pending("t", storage=saver.manager)
             assert asked.question == question
-            holdfast.resolve("t", asked.id, answer, storage=saver.manager)
-            assert holdfast.pending("t", storage=saver.manager) == []
+            surehold.resolve("t", asked.id, answer, storage=saver.manager)
+            assert surehold.pending("t", storage=saver.manager) == []
             graph.invoke(None, THREAD, durability="sync")
         assert graph.get_state(THREAD).values == {"log": ["one", "two"]}
         assert _status(saver) == "completed"
@@ -164,28 +164,28 @@ async def test_a_question_that_overtook_its_checkpoint_is_pending(side: Side) ->
     await side.step(first, {"log": ["asks"]}, id=id_of(later), step=1)
     manager = side.saver.manager
     for run_id in (None, "t"):
-        (waiting,) = holdfast.pending(run_id, storage=manager)
+        (waiting,) = surehold.pending(run_id, storage=manager)
         assert (waiting.id, waiting.question, waiting.node) == ("q", "publish?", "ask")
-    holdfast.answer("t", "q", "yes", storage=manager)
-    assert holdfast.pending(storage=manager) == []
+    surehold.answer("t", "q", "yes", storage=manager)
+    assert surehold.pending(storage=manager) == []
     found = await side("get_tuple", thread())
     assert ("task", "__resume__", ["yes"]) in found.pending_writes
     await side.step(later, {"log": ["asks", "yes"]}, step=2)
-    assert holdfast.pending("t", storage=manager) == []
+    assert surehold.pending("t", storage=manager) == []
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 def test_a_question_is_answered_from_outside_in_any_durability(
     address: str, durability: Any
 ) -> None:
-    with HoldfastSaver(address) as saver:
+    with SureholdSaver(address) as saver:
         graph = _graph(saver, one=_write("1"), ask=_ask)
         for number in range(10):
             config: Any = {"configurable": {"thread_id": f"t{number}"}}
             graph.invoke({"log": []}, config, durability=durability)
-            (asked,) = holdfast.pending(f"t{number}", storage=saver.manager)
-            holdfast.answer(f"t{number}", asked.id, "yes", storage=saver.manager)
-            assert holdfast.pending(f"t{number}", storage=saver.manager) == []
+            (asked,) = surehold.pending(f"t{number}", storage=saver.manager)
+            surehold.answer(f"t{number}", asked.id, "yes", storage=saver.manager)
+            assert surehold.pending(f"t{number}", storage=saver.manager) == []
             graph.invoke(None, config, durability=durability)
             assert graph.get_state(config).values == {"log": ["1", "answer yes"]}
 
@@ -194,12 +194,12 @@ def test_an_answer_from_outside_follows_one_given_to_langgraph(address: str) -> 
     def ask_twice(state: Log) -> dict[str, Any]:
         return {"log": [interrupt("first?"), interrupt("second?")]}
 
-    with HoldfastSaver(address) as saver:
+    with SureholdSaver(address) as saver:
         graph = _graph(saver, ask=ask_twice)
         graph.invoke({"log": []}, THREAD, durability="sync")
         graph.invoke(Command(resume="one"), THREAD, durability="sync")
-        (asked,) = holdfast.pending("t", storage=saver.manager)
-        holdfast.resolve("t", asked.id, "two", storage=saver.manager)
+        (asked,) = surehold.pending("t", storage=saver.manager)
+        surehold.resolve("t", asked.id, "two", storage=saver.manager)
         graph.invoke(None, THREAD, durability="sync")
         assert graph.get_state(THREAD).values == {"log": ["one", "two"]}
 
@@ -215,7 +215,7 @@ def test_a_node_that_failed_after_an_answer_gets_only_the_answers_that_were_give
             raise ConnectionError("away")
         return {"log": [first, interrupt("second?")]}
 
-    with HoldfastSaver(address) as saver:
+    with SureholdSaver(address) as saver:
         graph = _graph(saver, ask=ask)
         graph.invoke({"log": []}, THREAD)
         with pytest.raises(ConnectionError):
@@ -231,21 +231,21 @@ def test_a_node_that_failed_after_an_answer_gets_only_the_answers_that_were_give
 @pytest.mark.parametrize("how", ["prune", "copy"])
 @pytest.mark.parametrize("answered", [True, False])
 def test_what_a_thread_asks_and_the_answer_survive(address: str, how: str, answered: bool) -> None:
-    with HoldfastSaver(address) as saver:
+    with SureholdSaver(address) as saver:
         graph = _graph(saver, one=_write("1"), ask=_ask)
         graph.invoke({"log": []}, THREAD)
-        (asked,) = holdfast.pending("t", storage=saver.manager)
+        (asked,) = surehold.pending("t", storage=saver.manager)
         if answered:
-            holdfast.answer("t", asked.id, "yes", storage=saver.manager)
+            surehold.answer("t", asked.id, "yes", storage=saver.manager)
         if how == "prune":
             saver.prune(["t"])
         else:
             saver.copy_thread("t", "copy")
         where = "t" if how == "prune" else "copy"
-        listed = [one.id for one in holdfast.pending(where, storage=saver.manager)]
+        listed = [one.id for one in surehold.pending(where, storage=saver.manager)]
         assert listed == ([] if answered else [asked.id])
         if not answered:
-            holdfast.answer(where, asked.id, "yes", storage=saver.manager)
+            surehold.answer(where, asked.id, "yes", storage=saver.manager)
         assert graph.invoke(None, thread(where))["log"] == ["1", "answer yes"]
 
 
@@ -258,11 +258,11 @@ def test_an_answer_that_a_graph_has_taken_is_not_given_again_after_prune(address
             raise ConnectionError("away")
         return {"log": [first]}
 
-    with HoldfastSaver(address) as saver:
+    with SureholdSaver(address) as saver:
         graph = _graph(saver, one=_write("1"), ask=ask)
         graph.invoke({"log": []}, THREAD)
-        (asked,) = holdfast.pending("t", storage=saver.manager)
-        holdfast.answer("t", asked.id, "yes", storage=saver.manager)
+        (asked,) = surehold.pending("t", storage=saver.manager)
+        surehold.answer("t", asked.id, "yes", storage=saver.manager)
         with pytest.raises(ConnectionError):
             graph.invoke(None, THREAD)
         before = saver.get_tuple(THREAD)
@@ -281,10 +281,10 @@ def _asking_subgraph(name: str) -> Any:
     return builder.compile()
 
 
-def _answer_all(saver: HoldfastSaver, thread_id: str = "t") -> list[Any]:
-    asked = holdfast.pending(thread_id, storage=saver.manager)
+def _answer_all(saver: SureholdSaver, thread_id: str = "t") -> list[Any]:
+    asked = surehold.pending(thread_id, storage=saver.manager)
     for one in asked:
-        holdfast.answer(thread_id, one.id, f"to {one.question}", storage=saver.manager)
+        surehold.answer(thread_id, one.id, f"to {one.question}", storage=saver.manager)
     return [one.question for one in asked]
 
 
@@ -295,7 +295,7 @@ def test_a_question_of_a_subgraph_is_answered_from_outside(address: str) -> None
         said = called.invoke({"log": []})["log"]
         return {"log": [*said, f"own: {interrupt('own?')}"]}
 
-    with HoldfastSaver(address) as saver:
+    with SureholdSaver(address) as saver:
         builder = StateGraph(Log)
         builder.add_node("nested", _graph(None, deep=_graph(None, inner=inner)))  # type: ignore[arg-type]
         builder.add_node("calls", calls)
@@ -316,7 +316,7 @@ def test_a_question_of_a_subgraph_is_answered_from_outside(address: str) -> None
 def test_what_a_subgraph_asks_and_the_answer_survive(
     address: str, how: str, answered: bool
 ) -> None:
-    with HoldfastSaver(address) as saver:
+    with SureholdSaver(address) as saver:
         graph = _graph(saver, one=_write("1"), sub=_asking_subgraph("sub"))
         graph.invoke({"log": []}, THREAD)
         if answered:

@@ -30,25 +30,25 @@ from langgraph.types import Command, Interrupt, Overwrite, Send
 from pydantic import BaseModel
 from tests.integrations.langgraph.conftest import Side, thread
 
-from holdfast.checkpoint.hooks.events import HookEvent, HookResult
-from holdfast.checkpoint.hooks.manager import HookManager
-from holdfast.checkpoint.manager.blocking import CheckpointManager
-from holdfast.core.policy.rules import Rules
-from holdfast.core.state.position import Lineage, Place
-from holdfast.core.state.state import State
-from holdfast.errors import DecodeError, EncodeError, UsageError
-from holdfast.integrations.langgraph.message_cache import value_of
-from holdfast.integrations.langgraph.records import Address
-from holdfast.integrations.langgraph.saver import HoldfastSaver
-from holdfast.integrations.langgraph.threads import draft_of
-from holdfast.storage.base import RecordQuery
+from surehold.checkpoint.hooks.events import HookEvent, HookResult
+from surehold.checkpoint.hooks.manager import HookManager
+from surehold.checkpoint.manager.blocking import CheckpointManager
+from surehold.core.policy.rules import Rules
+from surehold.core.state.position import Lineage, Place
+from surehold.core.state.state import State
+from surehold.errors import DecodeError, EncodeError, UsageError
+from surehold.integrations.langgraph.message_cache import value_of
+from surehold.integrations.langgraph.records import Address
+from surehold.integrations.langgraph.saver import SureholdSaver
+from surehold.integrations.langgraph.threads import draft_of
+from surehold.storage.base import RecordQuery
 
 
 class Chat(TypedDict):
     messages: Annotated[list[Any], add_messages]
 
 
-def _chat(saver: HoldfastSaver) -> Any:
+def _chat(saver: SureholdSaver) -> Any:
     def answer(state: Chat) -> dict[str, Any]:
         count = len(state["messages"])
         return {"messages": [AIMessage(f"answer {count}", id=f"a{count}")]}
@@ -66,7 +66,7 @@ def _say(graph: Any, text: str, name: str = "t", **metadata: Any) -> Any:
 
 
 def test_everything_that_works_on_runs_works_on_threads(address: str, tmp_path: Path) -> None:
-    with HoldfastSaver(address) as saver:
+    with SureholdSaver(address) as saver:
         graph = _chat(saver)
         for text in ("one", "two"):
             _say(graph, text)
@@ -84,8 +84,8 @@ def test_everything_that_works_on_runs_works_on_threads(address: str, tmp_path: 
         state = manager.load_checkpoint(last)
         assert isinstance(state, State) and state["messages"][-1].content == "answer 3"
         assert all(manager.verify("t"))
-        manager.export_run("t", tmp_path / "t.holdfast")
-        assert manager.import_run(tmp_path / "t.holdfast", run_id="again") == "again"
+        manager.export_run("t", tmp_path / "t.surehold")
+        assert manager.import_run(tmp_path / "t.surehold", run_id="again") == "again"
         assert [m.content for m in _values(graph, "again")] == [
             "one",
             "answer 1",
@@ -95,7 +95,7 @@ def test_everything_that_works_on_runs_works_on_threads(address: str, tmp_path: 
 
 
 def test_a_thread_that_was_forked_by_the_manager_goes_on_as_a_thread(address: str) -> None:
-    with HoldfastSaver(address) as saver:
+    with SureholdSaver(address) as saver:
         graph = _chat(saver)
         _say(graph, "one")
         saver.manager.fork_from_checkpoint(
@@ -114,7 +114,7 @@ def _values(graph: Any, name: str) -> list[Any]:
 
 def test_retention_rules_apply_to_threads(address: str) -> None:
     manager = CheckpointManager(address, retention=Rules(keep_last=2, group_by="run"))
-    saver = HoldfastSaver(manager)
+    saver = SureholdSaver(manager)
     graph = _chat(saver)
     for n in range(20):
         _say(graph, f"message {n}")
@@ -130,7 +130,7 @@ class Log(TypedDict):
     count: int
 
 
-def _delta_graph(saver: HoldfastSaver) -> Any:
+def _delta_graph(saver: SureholdSaver) -> Any:
     builder = StateGraph(Log)
     builder.add_node("step", lambda s: {"log": f"entry {s['count']}", "count": s["count"] + 1})
     builder.add_edge(START, "step")
@@ -161,11 +161,11 @@ async def test_prune_keeps_what_a_delta_channel_is_rebuilt_from(side: Side) -> N
 def test_retention_and_a_delta_channel_are_refused_together() -> None:
     manager = CheckpointManager("memory://", retention=Rules(keep_last=1, group_by="run"))
     with pytest.raises(UsageError, match="DeltaChannel"):
-        _delta_graph(HoldfastSaver(manager)).invoke({"count": 0}, thread(), durability="sync")
+        _delta_graph(SureholdSaver(manager)).invoke({"count": 0}, thread(), durability="sync")
 
 
 async def test_pruning_frees_the_space(tmp_path: Path) -> None:
-    with HoldfastSaver(f"sqlite:///{tmp_path}/t.db") as saver:
+    with SureholdSaver(f"sqlite:///{tmp_path}/t.db") as saver:
         side = Side(saver, True)
         config = thread()
         messages: list[Any] = []
@@ -181,7 +181,7 @@ async def test_pruning_frees_the_space(tmp_path: Path) -> None:
         await side("prune", ["t"], strategy="delete")
         assert await side("get_tuple", thread()) is None
     with pytest.raises(UsageError, match="strategy"):
-        HoldfastSaver("memory://").prune(["t"], strategy="some")
+        SureholdSaver("memory://").prune(["t"], strategy="some")
 
 
 async def test_a_copied_thread_has_it_all_and_goes_its_own_way(side: Side) -> None:
@@ -325,14 +325,14 @@ def test_messages_that_this_process_saved_come_back_as_another_process_reads_the
     said[5] = AIMessage("", id="a5", tool_calls=[call], response_metadata={"cost": 1, "ok": True})
     said[6] = ToolMessage("seen", tool_call_id="c", artifact={"pages": [1, 2]})
     said[7] = HumanMessage([{"type": "text", "text": "hi"}], name="ann")
-    with HoldfastSaver(address) as saver:
+    with SureholdSaver(address) as saver:
         config: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
         for count in (9, 12, 20, 15):
             checkpoint: Any = empty_checkpoint()
             checkpoint["channel_values"] = {"messages": said[:count]}
             config = saver.put(config, checkpoint, {"source": "loop", "step": count}, {})
             first, second = (saver.get_tuple(config) for _ in range(2))
-            with HoldfastSaver(address) as other:
+            with SureholdSaver(address) as other:
                 read = other.get_tuple(config)
             assert first is not None and second is not None and read is not None
             values = [one.checkpoint["channel_values"]["messages"] for one in (first, second, read)]
@@ -354,7 +354,7 @@ def test_messages_that_this_process_saved_come_back_as_another_process_reads_the
 def test_of_a_thread_the_last_checkpoints_are_kept_in_memory_if_they_are_small(
     size: int, kept: int
 ) -> None:
-    with HoldfastSaver("memory://") as saver:
+    with SureholdSaver("memory://") as saver:
         config: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
         for step in range(20):
             checkpoint: Any = empty_checkpoint()
@@ -369,7 +369,7 @@ def test_of_a_thread_the_last_checkpoints_are_kept_in_memory_if_they_are_small(
 @pytest.mark.parametrize(("trimmed", "kept"), [(False, 16), (True, 1)])
 def test_lists_that_are_not_shared_are_not_kept_in_memory(trimmed: bool, kept: int) -> None:
     said = [HumanMessage(f"{n} ".ljust(10_000, "-"), id=str(n)) for n in range(40)]
-    with HoldfastSaver("memory://") as saver:
+    with SureholdSaver("memory://") as saver:
         config: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
         for step in range(20):
             first = step if trimmed else 0
@@ -384,12 +384,12 @@ def test_a_thread_that_another_process_deleted_and_began_anew_can_be_gone_on_wit
 ) -> None:
     address = f"sqlite:///{tmp_path}/threads.db"
 
-    def put(saver: HoldfastSaver, config: Any, text: str) -> Any:
+    def put(saver: SureholdSaver, config: Any, text: str) -> Any:
         checkpoint: Any = empty_checkpoint()
         checkpoint["channel_values"] = {"text": text}
         return saver.put(config, checkpoint, {"source": "loop", "step": 0}, {})
 
-    with HoldfastSaver(address) as ours, HoldfastSaver(address) as other:
+    with SureholdSaver(address) as ours, SureholdSaver(address) as other:
         first: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
         put(ours, put(ours, first, "one"), "two")
         other.delete_thread("t")
@@ -429,41 +429,41 @@ async def test_what_cannot_be_stored_is_refused_with_its_path_and_nothing_is_wri
 
 OTHER_PROCESS = """
 import sys
-from holdfast.errors import DecodeError
-from holdfast.integrations.langgraph.saver import HoldfastSaver
-from holdfast.integrations.langgraph.records import Address
-from holdfast.integrations.langgraph.message_cache import value_of
-from holdfast.integrations.langgraph.threads import draft_of
+from surehold.errors import DecodeError
+from surehold.integrations.langgraph.saver import SureholdSaver
+from surehold.integrations.langgraph.records import Address
+from surehold.integrations.langgraph.message_cache import value_of
+from surehold.integrations.langgraph.threads import draft_of
 config = {"configurable": {"thread_id": "t"}}
 import zstandard
 before = set(sys.modules)
-with HoldfastSaver(sys.argv[1]) as saver:
+with SureholdSaver(sys.argv[1]) as saver:
     before |= set(sys.modules)
     try:
         print(saver.get_tuple(config))
     except DecodeError as error:
         print(error)
-    print(sorted(name for name in set(sys.modules) - before if not name.startswith("holdfast")))
+    print(sorted(name for name in set(sys.modules) - before if not name.startswith("surehold")))
 """
 
 
 def test_a_class_that_another_process_has_not_registered_is_told(tmp_path: Path) -> None:
     address = f"sqlite:///{tmp_path}/t.db"
-    with HoldfastSaver(address) as saver:
+    with SureholdSaver(address) as saver:
         _put(saver, {"plan": Plan(steps=["a"])})
     assert _elsewhere(address) == ["no type is registered as", f"{__name__}.Plan"]
-    with HoldfastSaver(address, types=[Plan]) as saver:
+    with SureholdSaver(address, types=[Plan]) as saver:
         found = saver.get_tuple(thread())
         assert found is not None and found.checkpoint["channel_values"]["plan"].steps == ["a"]
     with pytest.raises(UsageError, match="register_type"):
-        HoldfastSaver("memory://", types=[Path])
+        SureholdSaver("memory://", types=[Path])
 
 
 @pytest.mark.parametrize("tag", ["antigravity.geohash", "os.system", "builtins.eval"])
 def test_a_crafted_record_neither_imports_nor_calls_anything(tag: str, tmp_path: Path) -> None:
     address = f"sqlite:///{tmp_path}/t.db"
     crafted = msgspec.json.encode([{"$t": tag, "v": ["touch", {"$t": tag, "v": "x"}]}])
-    with HoldfastSaver(address) as saver:
+    with SureholdSaver(address) as saver:
         _put(saver, {"n": 0})
         found = saver._threads.reading.find(Address("t", "", None))
         assert found is not None
@@ -479,7 +479,7 @@ def test_a_crafted_record_neither_imports_nor_calls_anything(tag: str, tmp_path:
     "parts", [{}, {"fields": {}}, {"fields": {"content": "x", "other": 1}}, [], 1, {"fields": 1}]
 )
 def test_a_message_that_is_none_is_a_decode_error(parts: Any) -> None:
-    HoldfastSaver("memory://")
+    SureholdSaver("memory://")
     text = msgspec.json.encode([{"$t": "langchain_core.HumanMessage", "v": parts}])
     with pytest.raises(DecodeError, match="HumanMessage"):
         value_of(text)
@@ -495,7 +495,7 @@ def _elsewhere(address: str) -> list[str]:
     return [said, name.partition("'")[0]]
 
 
-def _put(saver: HoldfastSaver, values: dict[str, Any]) -> Any:
+def _put(saver: SureholdSaver, values: dict[str, Any]) -> Any:
     checkpoint = empty_checkpoint()
     checkpoint["channel_values"] = values
     return saver.put(thread(), checkpoint, {"source": "loop", "step": 0}, {})
@@ -504,7 +504,7 @@ def _put(saver: HoldfastSaver, values: dict[str, Any]) -> Any:
 def test_threads_can_be_encrypted_even_if_writes_come_first(tmp_path: Path) -> None:
     key = os.urandom(32)
     manager = CheckpointManager(f"sqlite:///{tmp_path}/t.db", encryption_key=key)
-    saver = HoldfastSaver(manager)
+    saver = SureholdSaver(manager)
     early = thread(id="1ef00000-0000-6000-8000-000000000001")
     saver.put_writes(early, [("n", "secret word")], "task")
     _say(_chat(saver), "secret word", "chat")
@@ -515,7 +515,7 @@ def test_threads_can_be_encrypted_even_if_writes_come_first(tmp_path: Path) -> N
 
 
 def test_a_run_that_is_no_thread_says_so() -> None:
-    with HoldfastSaver("memory://") as saver:
+    with SureholdSaver("memory://") as saver:
         saver.manager.save_checkpoint(State.new({"a": 1}, run_id="t"))
         with pytest.raises(UsageError, match="no LangGraph thread"):
             saver.get_tuple(thread())
@@ -528,7 +528,7 @@ def test_a_growing_conversation_is_stored_as_what_was_added(
     compress: str, most: int, tmp_path: Path, figure: Callable[[str], None]
 ) -> None:
     words = [f"{Random(n).randrange(10**6):x}" for n in range(400)]
-    with HoldfastSaver(f"sqlite:///{tmp_path}/t.db{compress}") as saver:
+    with SureholdSaver(f"sqlite:///{tmp_path}/t.db{compress}") as saver:
         config: Any = thread()
         messages: list[Any] = []
         for n in range(100):
@@ -546,12 +546,12 @@ def test_a_growing_conversation_is_stored_as_what_was_added(
 
 def test_the_missing_extra_is_named() -> None:
     code = (
-        "import sys; sys.modules['langgraph'] = None\nimport holdfast.integrations.langgraph.saver"
+        "import sys; sys.modules['langgraph'] = None\nimport surehold.integrations.langgraph.saver"
     )
     told = subprocess.run(
         [sys.executable, "-c", code], check=False, capture_output=True, text=True
     ).stderr
-    assert "pip install 'holdfast[langgraph]'" in told
+    assert "pip install 'surehold[langgraph]'" in told
 
 
 async def test_reading_and_writing_inside_a_listing_does_not_block(side: Side) -> None:
@@ -570,7 +570,7 @@ async def test_reading_and_writing_inside_a_listing_does_not_block(side: Side) -
 
 
 def test_channels_of_a_listing_are_a_dict_like_any_other() -> None:
-    with HoldfastSaver("memory://") as saver:
+    with SureholdSaver("memory://") as saver:
         _put(saver, {"a": (1,), "b": {2}, "c": 3, "d": 4})
 
         def channels() -> Any:
@@ -598,7 +598,7 @@ def test_hooks_see_and_change_what_a_graph_saves() -> None:
         return HookResult(success=True, data={"state": state.set("n", "redacted")})
 
     hooks.register(HookEvent.PRE_CHECKPOINT_SAVE, redact)
-    with HoldfastSaver(CheckpointManager("memory://", hook_manager=hooks)) as saver:
+    with SureholdSaver(CheckpointManager("memory://", hook_manager=hooks)) as saver:
         _put(saver, {"n": "secret"})
         found = saver.get_tuple(thread())
         assert found is not None and found.checkpoint["channel_values"] == {"n": "redacted"}
@@ -612,7 +612,7 @@ class Schema(BaseModel):
 
 
 def test_types_that_langgraph_takes_from_a_schema_can_be_read() -> None:
-    with HoldfastSaver("memory://") as saver:
+    with SureholdSaver("memory://") as saver:
         text = b'{"$t":"%b.Schema","v":{"fields":{"n":1},"set":["n"]}}' % __name__.encode()
         with pytest.raises(DecodeError, match="Schema"):
             saver._value(text)

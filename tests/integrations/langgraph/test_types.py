@@ -15,9 +15,9 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.types import Interrupt
 from tests.integrations.langgraph.conftest import Side, thread
 
-from holdfast.errors import DecodeError, EncodeError
-from holdfast.integrations.langgraph.saver import HoldfastSaver
-from holdfast.integrations.langgraph.types import decode_value
+from surehold.errors import DecodeError, EncodeError
+from surehold.integrations.langgraph.saver import SureholdSaver
+from surehold.integrations.langgraph.types import decode_value
 
 
 @dataclasses.dataclass
@@ -76,14 +76,14 @@ async def test_a_cycle_with_an_exception_in_it_is_refused(side: Side) -> None:
 def test_a_new_process_reads_graph_types_without_importing_langgraph_first(tmp_path: Path) -> None:
     """Without a graph, LangGraph's own types are loaded only for a value that needs them."""
     address = f"sqlite:///{tmp_path}/threads.db"
-    with HoldfastSaver(address) as saver:
+    with SureholdSaver(address) as saver:
         config = saver.put(thread(), _checkpoint({"n": 1}), {}, {})
         saver.put_writes(config, [("__interrupt__", [Interrupt("ask", id="1")])], "task")
         saver.put(thread("plain"), _checkpoint({"n": 1}), {}, {})
     code = f"""
 import sys
-from holdfast.integrations.langgraph import HoldfastSaver
-with HoldfastSaver({address!r}) as saver:
+from surehold.integrations.langgraph import SureholdSaver
+with SureholdSaver({address!r}) as saver:
     saver.get_tuple({{"configurable": {{"thread_id": "plain"}}}})
     assert "langgraph.types" not in sys.modules
     found = saver.get_tuple({{"configurable": {{"thread_id": "t"}}}})
@@ -98,13 +98,13 @@ def test_a_new_process_reads_documents_and_loads_their_models_only_for_them(
 ) -> None:
     address = f"sqlite:///{tmp_path}/threads.db"
     values = {"both": [Interrupt("ask", id="1"), Document("text", id="d")]}
-    with HoldfastSaver(address) as saver:
+    with SureholdSaver(address) as saver:
         saver.put(thread("plain"), _checkpoint({"messages": [HumanMessage("hi")]}), {}, {})
         saver.put(thread(), _checkpoint(values), {}, {})
     code = f"""
 import sys
-from holdfast.integrations.langgraph import HoldfastSaver
-with HoldfastSaver({address!r}) as saver:
+from surehold.integrations.langgraph import SureholdSaver
+with SureholdSaver({address!r}) as saver:
     saver.get_tuple({{"configurable": {{"thread_id": "plain"}}}})
     assert "langchain_core.documents.base" not in sys.modules
     found = saver.get_tuple({{"configurable": {{"thread_id": "t"}}}})
@@ -126,14 +126,14 @@ NOT_FOR_READING = (
 def test_a_new_process_that_reads_a_thread_loads_only_what_reading_needs(tmp_path: Path) -> None:
     """Loading the rest took longer than the reading."""
     address = f"sqlite:///{tmp_path}/threads.db"
-    with HoldfastSaver(address) as saver:
+    with SureholdSaver(address) as saver:
         saver.put(thread(), _checkpoint({"messages": [HumanMessage("hi")]}), {}, {})
     code = f"""
 import sys
-from holdfast.integrations.langgraph import HoldfastSaver
-with HoldfastSaver({address!r}) as saver:
+from surehold.integrations.langgraph import SureholdSaver
+with SureholdSaver({address!r}) as saver:
     assert saver.get_tuple({{"configurable": {{"thread_id": "t"}}}})
-print(*[name for name in {NOT_FOR_READING!r} if "holdfast." + name in sys.modules])
+print(*[name for name in {NOT_FOR_READING!r} if "surehold." + name in sys.modules])
 """
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert done.stdout == "\n", done.stderr

@@ -11,14 +11,14 @@ import pytest
 from pydantic import BaseModel
 from tests.runtime.agents import Counted, build, call, manager_in, turns
 
-from holdfast import AgentState, HookEvent, HookManager, HookResult, StateManager
-from holdfast.errors import StepError, UsageError
-from holdfast.runtime.agent.agent import BaseAutonomousAgent
-from holdfast.runtime.agent.config import AutonomousConfig
-from holdfast.runtime.models.model import Reply, ToolCall
-from holdfast.runtime.tools.definition import tool
-from holdfast.runtime.tools.signature import InputField, OutputField, Signature
-from holdfast.testing.scripted import ScriptedModel
+from surehold import AgentState, HookEvent, HookManager, HookResult, StateManager
+from surehold.errors import StepError, UsageError
+from surehold.runtime.agent.agent import BaseAutonomousAgent
+from surehold.runtime.agent.config import AutonomousConfig
+from surehold.runtime.models.model import Reply, ToolCall
+from surehold.runtime.tools.definition import tool
+from surehold.runtime.tools.signature import InputField, OutputField, Signature
+from surehold.testing.scripted import ScriptedModel
 
 PLAN = '{"steps": ["look", "write", "check"]}'
 
@@ -192,7 +192,7 @@ async def test_it_stops_before_a_cycle_that_would_exceed_the_budget(tmp_path: Pa
 
 
 async def test_an_unknown_price_is_said_to_be_unknown(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, "holdfast.agent"):
+    with caplog.at_level(logging.WARNING, "surehold.agent"):
         agent = BaseAutonomousAgent(
             AutonomousConfig(planning_enabled=False, budget_usd=1.0),
             model=ScriptedModel(["done"], name="model without a price"),
@@ -229,7 +229,7 @@ async def test_a_failure_is_in_the_state_and_a_resume_tries_again(tmp_path: Path
 async def test_without_any_model_it_fails_at_run_and_not_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.delenv("HOLDFAST_MODEL", raising=False)
+    monkeypatch.delenv("SUREHOLD_MODEL", raising=False)
     agent = BaseAutonomousAgent(AutonomousConfig(max_cycles=3))
     with pytest.raises(UsageError, match="no model is set"):
         await agent.run("go")

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from tests.runtime.agents import Counted, call, manager_in, turns
 
-import holdfast
-from holdfast import CheckpointManager, HookEvent, HookManager, StateManager
-from holdfast.errors import Interrupted, NotFoundError, UsageError
-from holdfast.runtime.agent import Parent
-from holdfast.runtime.agent.agent import BaseAutonomousAgent
-from holdfast.runtime.agent.config import AutonomousConfig
-from holdfast.runtime.models.model import Reply, ToolCall
-from holdfast.runtime.tools.definition import tool
-from holdfast.storage.base import RunQuery
-from holdfast.testing.scripted import ScriptedModel
+import surehold
+from surehold import CheckpointManager, HookEvent, HookManager, StateManager
+from surehold.errors import Interrupted, NotFoundError, UsageError
+from surehold.runtime.agent import Parent
+from surehold.runtime.agent.agent import BaseAutonomousAgent
+from surehold.runtime.agent.config import AutonomousConfig
+from surehold.runtime.models.model import Reply, ToolCall
+from surehold.runtime.tools.definition import tool
+from surehold.storage.base import RunQuery
+from surehold.testing.scripted import ScriptedModel
 
 IMMEDIATE = {"mode": "immediate"}
 
@@ -154,7 +154,7 @@ async def test_a_failed_child_is_told_to_the_parent(manager: StateManager, tmp_p
 async def test_a_child_that_is_set_up_wrongly_fails_its_parent_which_goes_on_once_it_is_mended(
     manager: StateManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("HOLDFAST_MODEL", raising=False)
+    monkeypatch.delenv("SUREHOLD_MODEL", raising=False)
     family = Family(tmp_path, [Counted().search])
     parent, child = family.build(manager)
     child._model = None
@@ -236,7 +236,7 @@ async def test_what_a_child_waits_for_the_parent_waits_for(
     assert parked.waiting[0].run_id == child.state.run_id != parked.run_id
     with CheckpointManager(manager.storage) as outside:
         waiting = parked.waiting[0]
-        holdfast.resolve(waiting.run_id, waiting.id, True, storage=outside)
+        surehold.resolve(waiting.run_id, waiting.id, True, storage=outside)
     parent, _ = family.build(manager)
     assert (await parent.run()).status == "completed"
     assert purse.paid == ["pay"]
@@ -254,16 +254,16 @@ async def test_a_question_two_agents_below_is_answered_through_the_first(
     assert waiting.question["approve"] == "pay"
     with CheckpointManager(manager.storage) as outside:
         for run_id in runs[:2]:
-            assert holdfast.pending(run_id, storage=outside) == [waiting]
-        (own,) = holdfast.pending(runs[2], storage=outside)
-        assert holdfast.pending(storage=outside) == [own]
+            assert surehold.pending(run_id, storage=outside) == [waiting]
+        (own,) = surehold.pending(runs[2], storage=outside)
+        assert surehold.pending(storage=outside) == [own]
     assert (own.run_id, f"{own.run_id}/{own.id}") == (waiting.run_id, waiting.id)
     result = await line.build(manager).run(answer=True)
     assert (result.status, result.run_id, purse.paid) == ("completed", parked.run_id, ["pay"])
     assert line.runs() == runs
     assert line.agents[2].state.approval_history[0]["approved"] is True
     with CheckpointManager(manager.storage) as outside:
-        assert holdfast.pending(parked.run_id, storage=outside) == []
+        assert surehold.pending(parked.run_id, storage=outside) == []
 
 
 async def test_an_answer_below_is_given_by_its_id_and_may_be_no(manager: StateManager) -> None:
@@ -337,7 +337,7 @@ async def test_the_id_that_a_question_has_in_its_own_run_is_refused_by_the_runs_
         CheckpointManager(manager.storage) as outside,
         pytest.raises(NotFoundError, match="nothing named"),
     ):
-        await asyncio.to_thread(holdfast.resolve, parked.run_id, own, True, storage=outside)
+        await asyncio.to_thread(surehold.resolve, parked.run_id, own, True, storage=outside)
     assert family.purse.paid == []
 
 
@@ -351,7 +351,7 @@ async def test_a_question_below_is_resolved_by_its_run_or_one_around_it(
     run_id = parked.run_id if by == "parent" else waiting.run_id
     id = waiting.id.removeprefix(f"{run_id}/") if "own" in by else waiting.id
     with CheckpointManager(manager.storage) as outside:
-        await asyncio.to_thread(holdfast.resolve, run_id, id, True, storage=outside)
+        await asyncio.to_thread(surehold.resolve, run_id, id, True, storage=outside)
     (second,) = (await family.build(manager).run()).waiting
     assert (second.question["arguments"], family.purse.paid) == ({"query": "y"}, ["x"])
 
@@ -387,7 +387,7 @@ async def test_an_answer_below_that_does_not_fit_is_refused_and_the_question_sta
     outside = CheckpointManager(manager.storage)
     with pytest.raises(UsageError, match='"perhaps" is not true, false, or '):
         await asyncio.to_thread(
-            holdfast.resolve, waiting.run_id, waiting.id, "perhaps", storage=outside
+            surehold.resolve, waiting.run_id, waiting.id, "perhaps", storage=outside
         )
     assert (await line.build(manager).run(answer=True)).status == "completed"
     assert purse.paid == ["pay"]
@@ -427,7 +427,7 @@ async def test_a_tool_of_a_child_that_asks_a_person_gets_the_answer_through_the_
 
     @tool(read_only=True)
     async def ask_person(query: str) -> str:
-        said: str = await holdfast.interrupt(f"what about {query}?", schema=str)
+        said: str = await surehold.interrupt(f"what about {query}?", schema=str)
         told.append(said)
         return said
 
@@ -667,8 +667,8 @@ async def test_a_hook_before_saves_leaves_a_child_linked_to_its_parent(
     (inside,) = await manager.list_checkpoints("boss/searcher", limit=1)
     linked = {"parent_run": first.run_id, "parent_agent": "boss"}
     assert inside.metadata == ({**linked, "customer": "acme"} if changes else linked)
-    (asked,) = holdfast.pending(first.run_id, storage=manager.storage)
-    holdfast.answer(first.run_id, asked.id, True, storage=manager.storage)
+    (asked,) = surehold.pending(first.run_id, storage=manager.storage)
+    surehold.answer(first.run_id, asked.id, True, storage=manager.storage)
     assert (await family.build(manager)[0].run()).status == "completed"
     assert purse.paid == ["pay"]
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from tests.runtime.agents import build, call, manager_in, turns
 
-from holdfast import AgentState, HookEvent, HookManager, HookResult, StateManager
-from holdfast.errors import VetoError
-from holdfast.runtime.tools.definition import tool
+from surehold import AgentState, HookEvent, HookManager, HookResult, StateManager
+from surehold.errors import VetoError
+from surehold.runtime.tools.definition import tool
 
 
 @pytest.fixture

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from tests.runtime.agents import Counted, build, call, manager_in, turns
 
-from holdfast import AgentState, HookEvent, HookManager, HookResult, StateManager
-from holdfast.errors import LeaseHeldError, UsageError, VetoError
-from holdfast.runtime.agent import agent as agent_module
-from holdfast.runtime.agent.agent import BaseAutonomousAgent
-from holdfast.runtime.agent.config import AutonomousConfig
-from holdfast.runtime.models import Reply, ToolCall
-from holdfast.runtime.tools.definition import tool
-from holdfast.testing.scripted import ScriptedModel
+from surehold import AgentState, HookEvent, HookManager, HookResult, StateManager
+from surehold.errors import LeaseHeldError, UsageError, VetoError
+from surehold.runtime.agent import agent as agent_module
+from surehold.runtime.agent.agent import BaseAutonomousAgent
+from surehold.runtime.agent.config import AutonomousConfig
+from surehold.runtime.models import Reply, ToolCall
+from surehold.runtime.tools.definition import tool
+from surehold.testing.scripted import ScriptedModel
 
 PLAN = '{"steps": ["look", "write"]}'
 
@@ -285,7 +285,7 @@ async def test_resuming_under_the_default_id_warns_once(
     manager = manager_in(tmp_path)
     flaky = Flaky(0, "done")
     config = AutonomousConfig(planning_enabled=False, resume_from_checkpoint=True)
-    with caplog.at_level(logging.WARNING, "holdfast.agent"):
+    with caplog.at_level(logging.WARNING, "surehold.agent"):
         for _ in range(3):
             agent = BaseAutonomousAgent(
                 config, state_manager=manager, model=ScriptedModel(flaky), report=lambda line: None

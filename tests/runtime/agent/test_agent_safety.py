@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.runtime.agents import build, call, manager_in, turns
 
-from holdfast import (
+from surehold import (
     AutonomousConfig,
     BaseAutonomousAgent,
     CheckpointConfig,
@@ -27,9 +27,9 @@ from holdfast import (
     ToolCall,
     Usage,
 )
-from holdfast.errors import DriftError, InDoubtError, StepError, UsageError
-from holdfast.runtime.tools.definition import tool
-from holdfast.testing.scripted import ScriptedModel
+from surehold.errors import DriftError, InDoubtError, StepError, UsageError
+from surehold.runtime.tools.definition import tool
+from surehold.testing.scripted import ScriptedModel
 
 
 @pytest.mark.parametrize("how", ["raises", "leaves what cannot be stored"])

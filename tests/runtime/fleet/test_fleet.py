@@ -12,12 +12,12 @@ import pytest
 from tests.runtime.fleets import TEAM, calls, ledger, manager, rounds_done, team, worker
 from tests.runtime.graphs import Heard
 
-from holdfast.errors import StepError, UsageError
-from holdfast.runtime.fleet.fleet import Fleet
-from holdfast.runtime.fleet.participants import ModelParticipant
-from holdfast.runtime.fleet.settings import Callbacks, Limits, PlanReview
-from holdfast.runtime.models.model import Message, Reply, Usage
-from holdfast.testing.scripted import ScriptedModel
+from surehold.errors import StepError, UsageError
+from surehold.runtime.fleet.fleet import Fleet
+from surehold.runtime.fleet.participants import ModelParticipant
+from surehold.runtime.fleet.settings import Callbacks, Limits, PlanReview
+from surehold.runtime.models.model import Message, Reply, Usage
+from surehold.testing.scripted import ScriptedModel
 
 
 async def test_the_participants_take_turns_until_the_manager_is_satisfied(store: str) -> None:
@@ -284,7 +284,7 @@ async def test_what_is_told_can_be_turned_off(db: str, caplog: pytest.LogCapture
     heard = Heard()
     quiet = Callbacks(streaming_enabled=False, log_progress_ledger=False, log_tool_calls=False)
     review = PlanReview(enabled=False)
-    with caplog.at_level("INFO", "holdfast.fleet"):
+    with caplog.at_level("INFO", "surehold.fleet"):
         async with Fleet(
             manager(1), team(), db, callbacks=quiet, plan_review=review, observer=heard
         ) as fleet:
@@ -295,7 +295,7 @@ async def test_what_is_told_can_be_turned_off(db: str, caplog: pytest.LogCapture
 
 
 async def test_ledgers_are_logged(db: str, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level("INFO", "holdfast.fleet"):
+    with caplog.at_level("INFO", "surehold.fleet"):
         async with Fleet(manager(1), team(), db) as fleet:
             await fleet.run("Go")
     assert '"speaker":"researcher"' in caplog.text

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from tests.runtime.fleets import calls, last_of, ledger, manager
 
-import holdfast
-from holdfast import Approval, HookManager, RedactionHook
-from holdfast.errors import StepError
-from holdfast.runtime.agent.agent import BaseAutonomousAgent
-from holdfast.runtime.agent.config import AutonomousConfig
-from holdfast.runtime.fleet.fleet import Fleet
-from holdfast.runtime.models.model import Message, Reply, ToolCall
-from holdfast.runtime.tools.approval import ApprovalRequest
-from holdfast.runtime.tools.definition import tool
-from holdfast.testing.scripted import ScriptedModel
+import surehold
+from surehold import Approval, HookManager, RedactionHook
+from surehold.errors import StepError
+from surehold.runtime.agent.agent import BaseAutonomousAgent
+from surehold.runtime.agent.config import AutonomousConfig
+from surehold.runtime.fleet.fleet import Fleet
+from surehold.runtime.models.model import Message, Reply, ToolCall
+from surehold.runtime.tools.approval import ApprovalRequest
+from surehold.runtime.tools.definition import tool
+from surehold.testing.scripted import ScriptedModel
 
 
 def judge(done: int, messages: Sequence[Message]) -> str:
@@ -74,7 +74,7 @@ async def test_an_agent_takes_part_with_a_run_of_its_own_in_each_round(
 
 
 async def _runs(fleet: Fleet) -> Any:
-    from holdfast.storage.base import RunQuery
+    from surehold.storage.base import RunQuery
 
     return [*fleet.graph.manager.storage.runs(RunQuery())]
 
@@ -146,5 +146,5 @@ async def test_an_answer_to_an_agent_is_stored_without_its_secrets(tmp_path: Pat
     async with Fleet(manager(1, judge=judge), crew, where, hook_manager=hooks) as fleet:
         result = await fleet.run("Go")
         await fleet.answer(result.run_id, Approval(False, reason=f"not with {secret}"))
-        assert holdfast.pending(result.run_id, storage=fleet.graph.manager.storage)
+        assert surehold.pending(result.run_id, storage=fleet.graph.manager.storage)
     assert not [one for one in store.rglob("*.jsonl") if secret in one.read_text()]

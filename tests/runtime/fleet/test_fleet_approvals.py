@@ -13,17 +13,17 @@ import pytest
 from tests.runtime.fleets import calls, last_of, ledger, manager, rounds_done
 from tests.runtime.graphs import Heard
 
-import holdfast
-from holdfast import CheckpointManager
-from holdfast.errors import StepError, UsageError
-from holdfast.runtime.fleet.fleet import Fleet, FleetResult
-from holdfast.runtime.fleet.participants import ModelParticipant
-from holdfast.runtime.fleet.settings import ApprovalSettings, PlanReview
-from holdfast.runtime.models.model import Message, Reply, ToolCall
-from holdfast.runtime.resume.inside import TOOL_FAILED
-from holdfast.runtime.tools.approval import TIMED_OUT, Approval, ApprovalRequest
-from holdfast.runtime.tools.definition import read_tool, tool
-from holdfast.testing.scripted import ScriptedModel
+import surehold
+from surehold import CheckpointManager
+from surehold.errors import StepError, UsageError
+from surehold.runtime.fleet.fleet import Fleet, FleetResult
+from surehold.runtime.fleet.participants import ModelParticipant
+from surehold.runtime.fleet.settings import ApprovalSettings, PlanReview
+from surehold.runtime.models.model import Message, Reply, ToolCall
+from surehold.runtime.resume.inside import TOOL_FAILED
+from surehold.runtime.tools.approval import TIMED_OUT, Approval, ApprovalRequest
+from surehold.runtime.tools.definition import read_tool, tool
+from surehold.testing.scripted import ScriptedModel
 
 ASK = ApprovalSettings(require_approval_for=("code_execution",), trusted_operations=("safe",))
 
@@ -119,7 +119,7 @@ async def test_an_answer_can_be_left_by_any_program(db: str) -> None:
         signal = await parked(fleet.run("Go"))
         (request,) = await fleet.pending()
         await asyncio.to_thread(
-            holdfast.resolve, signal.run_id, request.request_id, False, storage=db
+            surehold.resolve, signal.run_id, request.request_id, False, storage=db
         )
         await parked(fleet.run(resume_from_checkpoint=fleet.current_checkpoint_id))
         assert shell.called == [] and fleet.current_round == 1
@@ -333,7 +333,7 @@ async def test_tool_calls_are_told_to_those_who_watch(
     db: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     heard = Heard()
-    with caplog.at_level("INFO", "holdfast.fleet"):
+    with caplog.at_level("INFO", "surehold.fleet"):
         async with fleet_of(Shell(), db, approvals=None, observer=heard) as fleet:
             await fleet.run("Go")
     assert heard.of("fleet.tool")[0]["arguments"] == {"command": "ls"}
@@ -425,6 +425,6 @@ async def test_time_running_out_rejects_at_every_door_of_a_resume(db: str) -> No
         first = await fleet.run("Go")
         assert first.status == "waiting"
         await asyncio.sleep(0.02)
-        result = await fleet.graph.resume(str(first.run_id))  # as `holdfast resume` and workers do
+        result = await fleet.graph.resume(str(first.run_id))  # as `surehold resume` and workers do
         assert (result.status, shell.called) == ("completed", [])
         assert TIMED_OUT in str(result.state["history"])

@@ -11,14 +11,14 @@ import pytest
 from tests.runtime.fleets import ledger, manager, team
 from tests.runtime.graphs import Heard
 
-from holdfast import Fleet
-from holdfast.errors import LeaseHeldError, StepError, UsageError
-from holdfast.runtime.fleet.execution import Backoff
-from holdfast.runtime.fleet.participants import ModelParticipant
-from holdfast.runtime.fleet.settings import ApprovalSettings, Limits, PlanReview
-from holdfast.runtime.models import Reply, ToolCall
-from holdfast.runtime.tools import Approval, tool
-from holdfast.testing.scripted import ScriptedModel
+from surehold import Fleet
+from surehold.errors import LeaseHeldError, StepError, UsageError
+from surehold.runtime.fleet.execution import Backoff
+from surehold.runtime.fleet.participants import ModelParticipant
+from surehold.runtime.fleet.settings import ApprovalSettings, Limits, PlanReview
+from surehold.runtime.models import Reply, ToolCall
+from surehold.runtime.tools import Approval, tool
+from surehold.testing.scripted import ScriptedModel
 
 
 class Counting:

@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 from tests.runtime.fleets import TEAM, Flaky, calls, ledger, manager, team
 
-from holdfast import MemoryStorage, Rules
-from holdfast.errors import (
+from surehold import MemoryStorage, Rules
+from surehold.errors import (
     LeaseHeldError,
     NotFoundError,
     ShapeError,
     StepError,
     UsageError,
 )
-from holdfast.runtime.fleet.execution import Attempt, Backoff
-from holdfast.runtime.fleet.fleet import Fleet
-from holdfast.runtime.models.model import Message
+from surehold.runtime.fleet.execution import Attempt, Backoff
+from surehold.runtime.fleet.fleet import Fleet
+from surehold.runtime.models.model import Message
 
 
 def failing(log: Path, *, round: int, fails: int = 1) -> dict[str, Any]:
@@ -249,7 +249,7 @@ async def test_the_nearest_ids_are_told(db: str) -> None:
 
 
 async def test_a_checkpoint_of_something_else_is_refused() -> None:
-    from holdfast import CheckpointManager, State
+    from surehold import CheckpointManager, State
 
     storage = MemoryStorage()
     other = CheckpointManager(storage).save_checkpoint(State.new({"n": 1}))
@@ -274,7 +274,7 @@ async def test_without_storage_nothing_is_saved_and_the_result_is_the_same(db: s
 
 
 def _all() -> Any:
-    from holdfast.storage.base import RunQuery
+    from surehold.storage.base import RunQuery
 
     return RunQuery()
 
@@ -469,7 +469,7 @@ async def test_old_completed_runs_go_and_unfinished_ones_keep_their_newest(
         broken = await failed(fleet)
         await fleet.run("Other")
     later = datetime.now(UTC) + timedelta(days=31)
-    monkeypatch.setattr("holdfast.runtime.fleet.checkpoints.datetime", _At(later))
+    monkeypatch.setattr("surehold.runtime.fleet.checkpoints.datetime", _At(later))
     async with Fleet(manager(2), team(), db, cleanup_after_days=40) as fleet:
         assert await fleet.cleanup() == 0
     async with Fleet(manager(2), team(), db, cleanup_after_days=30) as fleet:

@@ -15,17 +15,17 @@ import pytest
 from tests.runtime.fleets import TEAM, last_of, ledger, manager, worker
 from tests.runtime.graphs import Heard
 
-from holdfast import (
+from surehold import (
     FilesystemStorage,
     MemoryStorage,
     SQLiteStorage,
     State,
     register_checkpoint_store,
 )
-from holdfast.errors import NotFoundError, StepError, UsageError
-from holdfast.runtime.fleet.execution import Backoff
-from holdfast.runtime.fleet.fleet import Fleet
-from holdfast.runtime.fleet.settings import (
+from surehold.errors import NotFoundError, StepError, UsageError
+from surehold.runtime.fleet.execution import Backoff
+from surehold.runtime.fleet.fleet import Fleet
+from surehold.runtime.fleet.settings import (
     ApprovalSettings,
     CheckpointSettings,
     ParticipantSettings,
@@ -33,11 +33,11 @@ from holdfast.runtime.fleet.settings import (
     ToolSettings,
     WorkflowSettings,
 )
-from holdfast.runtime.fleet.workflow_file import create_checkpoint_storage, read_workflow
-from holdfast.runtime.models import model as models
-from holdfast.runtime.models.model import Message, Reply, ToolCall
-from holdfast.runtime.tools.definition import read_tool
-from holdfast.testing.scripted import ScriptedModel
+from surehold.runtime.fleet.workflow_file import create_checkpoint_storage, read_workflow
+from surehold.runtime.models import model as models
+from surehold.runtime.models.model import Message, Reply, ToolCall
+from surehold.runtime.tools.definition import read_tool
+from surehold.testing.scripted import ScriptedModel
 
 Write = Callable[[str], Path]
 
@@ -145,7 +145,7 @@ def test_a_storage_type_is_a_medium_or_a_url(text: str, kind: type, write: Write
 
 
 def test_a_storage_path_is_where_it_is(write: Write, tmp_path: Path) -> None:
-    for kind, made in (("file", "x"), ("sqlite", "x/holdfast.db")):
+    for kind, made in (("file", "x"), ("sqlite", "x/surehold.db")):
         text = f"checkpointing: {{storage_type: {kind}, storage_path: ./{kind}/x}}"
         storage = create_checkpoint_storage(read_workflow(write(text)))
         assert storage is not None
@@ -188,7 +188,7 @@ async def test_cleanup_after_days(
         def now(cls, tz: Any = None) -> Any:
             return datetime.now(UTC) + timedelta(days=8)
 
-    monkeypatch.setattr("holdfast.runtime.fleet.checkpoints.datetime", Later)
+    monkeypatch.setattr("surehold.runtime.fleet.checkpoints.datetime", Later)
     _, new = await ran(path)
     async with Fleet.from_yaml(path) as fleet:
         assert {one["workflow_id"] for one in await fleet.list_checkpoints()} == {new.run_id}
@@ -216,7 +216,7 @@ async def test_auto_resume_on_failure(
 
     provider.script = script
     monkeypatch.setattr(
-        "holdfast.runtime.fleet.workflow_file.Backoff", lambda: Backoff(sleep=sleep)
+        "surehold.runtime.fleet.workflow_file.Backoff", lambda: Backoff(sleep=sleep)
     )
     path = write(MODELS + "checkpointing: {auto_resume_on_failure: true}")
     _, result = await ran(path)
@@ -413,10 +413,10 @@ async def test_without_one_of_its_own_the_manager_has_the_default_model(
 async def test_without_any_model_it_is_that_of_the_environment(
     write: Write, provider: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HOLDFAST_MODEL", "test:boss")
+    monkeypatch.setenv("SUREHOLD_MODEL", "test:boss")
     async with Fleet.from_yaml(write("")):
         assert {name for name, _ in provider.opened} == {"boss"}
-    monkeypatch.delenv("HOLDFAST_MODEL")
+    monkeypatch.delenv("SUREHOLD_MODEL")
     with pytest.raises(UsageError, match="no model is set"):
         Fleet.from_yaml(write(""))
 
@@ -679,7 +679,7 @@ def test_what_is_wrong_when_the_fleet_is_made_is_told_with_its_line(
     provider: Provider,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.delenv("HOLDFAST_MODEL", raising=False)
+    monkeypatch.delenv("SUREHOLD_MODEL", raising=False)
     with pytest.raises(UsageError, match=says) as caught:
         Fleet.from_yaml(write(text))
     assert caught.value.line == line

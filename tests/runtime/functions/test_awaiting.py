@@ -12,11 +12,11 @@ from unittest import mock
 import pytest
 from tests.runtime.agents import call, turns
 
-import holdfast
-from holdfast import MemoryStorage, StateGraph, effect, gather, interrupt, step, workflow
-from holdfast.checkpoint.effects import awaiting
-from holdfast.errors import StepError, UsageError
-from holdfast.testing.scripted import ScriptedModel
+import surehold
+from surehold import MemoryStorage, StateGraph, effect, gather, interrupt, step, workflow
+from surehold.checkpoint.effects import awaiting
+from surehold.errors import StepError, UsageError
+from surehold.testing.scripted import ScriptedModel
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +42,7 @@ CALLS = {
     "interrupt": lambda: interrupt("deploy?"),
     "gather": gather,
     "step": charge,
-    "sleep": lambda: holdfast.sleep(5),
+    "sleep": lambda: surehold.sleep(5),
 }
 
 
@@ -108,7 +108,7 @@ def test_an_async_workflow_that_does_not_await_fails(name: str) -> None:
 def test_a_blocking_run_refuses_what_must_be_awaited(name: str) -> None:
     with (
         pytest.raises(UsageError, match="async"),
-        holdfast.run("r", storage=MemoryStorage()),
+        surehold.run("r", storage=MemoryStorage()),
     ):
         CALLS[name]()
 
@@ -117,17 +117,17 @@ def test_an_async_run_with_a_call_that_is_not_awaited_fails() -> None:
     storage = MemoryStorage()
 
     async def main() -> None:
-        async with holdfast.run("r", storage=storage) as run:
+        async with surehold.run("r", storage=storage) as run:
             run.effect("pay", str, 5)
 
     with pytest.raises(UsageError, match="'pay' was called and not awaited"):
         asyncio.run(main())
-    assert [run.status for run in storage.runs(holdfast.RunQuery())] == ["failed"]
+    assert [run.status for run in storage.runs(surehold.RunQuery())] == ["failed"]
 
 
 def test_a_blocking_run_in_async_code_may_await() -> None:
     async def main() -> Any:
-        with holdfast.run("r", storage=MemoryStorage()):
+        with surehold.run("r", storage=MemoryStorage()):
             return await effect("pay", str, 5)
 
     assert asyncio.run(main()) == "5"
@@ -140,7 +140,7 @@ def test_a_tool_that_does_not_await_is_no_done_tool() -> None:
         return "paid"
 
     model = ScriptedModel(turns(call("pay", amount=5), "done"))
-    agent = holdfast.Agent("buyer", model=model, tools=[pay], storage=MemoryStorage())
+    agent = surehold.Agent("buyer", model=model, tools=[pay], storage=MemoryStorage())
     result = asyncio.run(agent.run("buy"))
     assert result.status == "failed"
     assert "effect('pay') was called and not awaited" in (result.error or "")
@@ -149,14 +149,14 @@ def test_a_tool_that_does_not_await_is_no_done_tool() -> None:
 @pytest.mark.parametrize("seconds", [-1, "5", None, True, float("nan"), float("inf")])
 def test_a_sleep_needs_a_number_of_seconds(seconds: Any) -> None:
     with pytest.raises(UsageError, match="seconds"):
-        holdfast.sleep(seconds)
+        surehold.sleep(seconds)
 
 
 @pytest.mark.parametrize("timeout", [-1, "5", 0])
 def test_a_timeout_of_an_event_is_checked(timeout: Any) -> None:
     @workflow(name="waits")
     def waits() -> Any:
-        return holdfast.wait_for("event", timeout=timeout)
+        return surehold.wait_for("event", timeout=timeout)
 
     with pytest.raises(UsageError, match="timeout"):
         waits.run(run_id="r", storage=MemoryStorage())
@@ -176,7 +176,7 @@ def test_a_step_in_a_thread_without_its_run_is_warned_of(door: str) -> None:
         if door == "workflow":
             workflow(name="pooled")(pooled).run(run_id="r", storage=MemoryStorage())
         else:
-            with holdfast.run("r", storage=MemoryStorage()):
+            with surehold.run("r", storage=MemoryStorage()):
                 pooled()
     assert len(warned) == 1
     assert pooled() == [2, 4], "outside of all runs it is a plain call without a warning"
@@ -214,9 +214,9 @@ def test_parts_of_a_graph_that_do_not_await_fail_with_the_hint(part: str) -> Non
 
     async def node(state: Any) -> None:
         if part == "parallel":
-            await holdfast.process_parallel([1], forgets)
+            await surehold.process_parallel([1], forgets)
         elif part == "chain":
-            await holdfast.process_chain([1], state, forgets)
+            await surehold.process_chain([1], state, forgets)
 
     graph = StateGraph("g", storage=MemoryStorage())
     graph.add_node("n", node)

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from tests.runtime.agents import turns
 
-import holdfast
-from holdfast import (
+import surehold
+from surehold import (
     Agent,
     MemoryStorage,
     Reply,
@@ -23,8 +23,8 @@ from holdfast import (
     tool,
     workflow,
 )
-from holdfast.errors import LeaseHeldError, NotFoundError, StepError, UsageError
-from holdfast.testing.scripted import ScriptedModel
+from surehold.errors import LeaseHeldError, NotFoundError, StepError, UsageError
+from surehold.testing.scripted import ScriptedModel
 
 
 class Bank:
@@ -51,7 +51,7 @@ def in_a_workflow(bank: Bank, storage: MemoryStorage) -> Callable[[], Any]:
     def order(name: str) -> str:
         bank.maybe_fail(f"before {name}")
         made = pay(5)
-        holdfast.uuid4()
+        surehold.uuid4()
         bank.maybe_fail(f"after {name}")
         return str(made)
 
@@ -89,7 +89,7 @@ def in_a_graph(bank: Bank, storage: MemoryStorage) -> Callable[[], Any]:
 
 def in_a_run(bank: Bank, storage: MemoryStorage) -> Callable[[], Any]:
     def start() -> Any:
-        with holdfast.run("r", storage=storage) as run:
+        with surehold.run("r", storage=storage) as run:
 
             def order(name: str) -> Any:
                 bank.maybe_fail(f"before {name}")
@@ -187,7 +187,7 @@ def test_a_question_inside_a_nested_graph_is_approved_by_its_run_alone() -> None
     storage = MemoryStorage()
 
     async def ask(state: Any) -> Any:
-        return {"agreed": await holdfast.interrupt("agree?", schema=bool)}
+        return {"agreed": await surehold.interrupt("agree?", schema=bool)}
 
     inner = StateGraph("inner")
     inner.add_node("ask", ask)
@@ -198,7 +198,7 @@ def test_a_question_inside_a_nested_graph_is_approved_by_its_run_alone() -> None
     outer.set_entry_point("inner")
     outer.set_exit_point("inner")
     assert outer.run_sync(run_id="r").waiting[0].id == "inner@1/ask@1"
-    holdfast.approve("r", storage=storage)
+    surehold.approve("r", storage=storage)
     assert outer.resume_sync("r")["agreed"] is True
 
 
@@ -211,7 +211,7 @@ def test_a_step_that_must_not_be_repeated_keeps_the_process_while_it_waits(
     @step(in_doubt=policy)
     def rest() -> str:
         began.append(1)
-        holdfast.sleep(1.1)
+        surehold.sleep(1.1)
         return "rested"
 
     @workflow
@@ -232,7 +232,7 @@ def test_an_event_reaches_a_step_that_must_not_be_repeated() -> None:
     @step
     def hear() -> str:
         began.set()
-        return str(holdfast.wait_for("go"))
+        return str(surehold.wait_for("go"))
 
     @workflow
     def hears() -> str:
@@ -242,7 +242,7 @@ def test_an_event_reaches_a_step_that_must_not_be_repeated() -> None:
         assert began.wait(60)
         for _ in range(6000):
             with contextlib.suppress(NotFoundError, LeaseHeldError):
-                holdfast.answer("r", "go", "now", storage=storage)
+                surehold.answer("r", "go", "now", storage=storage)
                 return
             time.sleep(0.01)
 
@@ -256,7 +256,7 @@ async def test_a_step_asks_only_if_it_may_be_repeated() -> None:
     storage = MemoryStorage()
 
     async def ask() -> str:
-        return str(await holdfast.interrupt("agree?"))
+        return str(await surehold.interrupt("agree?"))
 
     @workflow
     async def asks(policy: str) -> str:
@@ -265,5 +265,5 @@ async def test_a_step_asks_only_if_it_may_be_repeated() -> None:
     with pytest.raises(UsageError, match="must not be made again"):
         await asks.run("ask", run_id="a", storage=storage)
     (asked,) = (await asks.run("retry", run_id="r", storage=storage)).waiting
-    holdfast.answer("r", asked.id, "yes", storage=storage)
+    surehold.answer("r", asked.id, "yes", storage=storage)
     assert (await asks.resume("r", storage=storage)).value == "yes"

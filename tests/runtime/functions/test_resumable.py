@@ -8,20 +8,20 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import call
 
-import holdfast
-from holdfast import CheckpointManager, StateManager, answer
-from holdfast.errors import UsageError
-from holdfast.runtime.resume import load_resumable
+import surehold
+from surehold import CheckpointManager, StateManager, answer
+from surehold.errors import UsageError
+from surehold.runtime.resume import load_resumable
 
 
-@holdfast.workflow
+@surehold.workflow
 def publish(title: str) -> str:
-    return f"{title}, {holdfast.wait_for('approval')}"
+    return f"{title}, {surehold.wait_for('approval')}"
 
 
-@holdfast.workflow
+@surehold.workflow
 async def publish_async(title: str) -> str:
-    return f"{title}, {await holdfast.wait_for('approval')}"
+    return f"{title}, {await surehold.wait_for('approval')}"
 
 
 @pytest.mark.parametrize("name", ["publish", "publish_async"])
@@ -47,14 +47,14 @@ def test_a_workflow_is_resumed_by_its_entry_point(tmp_path: Path, name: str) -> 
     asyncio.run(manager.close())
 
 
-@holdfast.step
+@surehold.step
 def fetch(page: str) -> str:
     if page == "c":
         raise ConnectionError("no route")
     return page.upper()
 
 
-@holdfast.workflow
+@surehold.workflow
 def gather_pages(pages: list[str]) -> str:
     return "".join(fetch(page) for page in pages)
 
@@ -97,16 +97,16 @@ def test_a_dry_run_of_a_workflow_imports_nothing_and_names_what_it_waits_for(
 calls: list[str] = []
 
 
-@holdfast.step(in_doubt="retry")
+@surehold.step(in_doubt="retry")
 def visit(page: str) -> str:
     calls.append(page)
     return page.upper()
 
 
-@holdfast.workflow
+@surehold.workflow
 def tour(pages: list[str]) -> str:
     first = [visit(page) for page in pages]
-    who = holdfast.wait_for("guide")
+    who = surehold.wait_for("guide")
     return "".join([*first, visit(str(who))])
 
 

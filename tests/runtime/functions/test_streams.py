@@ -7,28 +7,28 @@ from typing import Any
 
 import pytest
 
-import holdfast
-from holdfast import Event, MemoryStorage
+import surehold
+from surehold import Event, MemoryStorage
 
 
-@holdfast.step(retries=2, backoff=0.001, in_doubt="retry")
+@surehold.step(retries=2, backoff=0.001, in_doubt="retry")
 def fetch(page: str) -> str:
-    holdfast.emit("model.text", text=page)
+    surehold.emit("model.text", text=page)
     if page == "b" and not failed:
         failed.append(page)
         raise ConnectionError("no network")
     return page.upper()
 
 
-@holdfast.workflow
+@surehold.workflow
 def collect(pages: list[str]) -> str:
     return "".join(fetch(page) for page in pages)
 
 
-@holdfast.workflow
+@surehold.workflow
 async def collect_async(pages: list[str]) -> str:
     texts = "".join([await asyncio.to_thread(fetch, page) for page in pages[:0]])
-    who = await holdfast.wait_for("approval")
+    who = await surehold.wait_for("approval")
     return texts + str(who)
 
 
@@ -51,7 +51,7 @@ async def test_a_plain_workflow_streams_its_calls_and_text() -> None:
     ]
     assert stream.result.value == "AB"
     assert {event.source for event in events} == {"collect"}
-    told = [*holdfast.events("r", storage=storage)]
+    told = [*surehold.events("r", storage=storage)]
     assert [event.type for event in told if event.type.startswith(("effect", "run"))] == [
         *("effect.complete", "effect.retry", "effect.complete", "run.completed"),
     ]
@@ -72,13 +72,13 @@ async def test_an_async_workflow_tells_what_it_waits_for() -> None:
     assert [event.type for event in events] == ["run.waiting"]
     assert [one["name"] for one in events[0].data["waiting"]] == ["approval"]
     assert stream.result.status == "waiting"
-    holdfast.answer("r", "approval", "Ann", storage=storage)
+    surehold.answer("r", "approval", "Ann", storage=storage)
     seen: list[Event] = []
     done: Any = await collect_async.resume("r", storage=storage, on_event=seen.append)
     assert (done.value, [event.type for event in seen]) == ("Ann", ["run.completed"])
 
 
 def test_an_event_outside_a_run_goes_nowhere() -> None:
-    holdfast.emit("model.text", text="x")
-    with pytest.raises(holdfast.errors.UsageError, match="needs a type"):
-        holdfast.emit("")
+    surehold.emit("model.text", text="x")
+    with pytest.raises(surehold.errors.UsageError, match="needs a type"):
+        surehold.emit("")

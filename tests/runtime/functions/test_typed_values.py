@@ -16,8 +16,8 @@ import msgspec
 import pydantic
 import pytest
 
-from holdfast import MemoryStorage, effect, step, workflow
-from holdfast.errors import EncodeError, ShapeError, UsageError
+from surehold import MemoryStorage, effect, step, workflow
+from surehold.errors import EncodeError, ShapeError, UsageError
 
 
 @dataclasses.dataclass

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 import pytest
 
-import holdfast
-from holdfast import (
+import surehold
+from surehold import (
     CheckpointManager,
     RunResult,
     answer,
@@ -27,14 +27,14 @@ from holdfast import (
     wait_for,
     workflow,
 )
-from holdfast.errors import (
+from surehold.errors import (
     EncodeError,
     LeaseHeldError,
     NotFoundError,
     ShapeError,
     UsageError,
 )
-from holdfast.runtime.functions.execution import FunctionRun
+from surehold.runtime.functions.execution import FunctionRun
 
 
 class Killed(BaseException):
@@ -108,7 +108,7 @@ def test_a_recorded_time_or_number_counts_as_no_call(db: str, calls: Calls) -> N
 
     @workflow(name="chance")
     def chance() -> Any:
-        holdfast.now(), holdfast.random(), holdfast.uuid4(), holdfast.patched("p")
+        surehold.now(), surehold.random(), surehold.uuid4(), surehold.patched("p")
         return work(1)
 
     result = chance.run(run_id="r", storage=db)
@@ -370,7 +370,7 @@ def test_old_runs_finish_on_the_version_they_began_with(db: str, calls: Calls) -
     calls.kill_at = "x"
     with pytest.raises(Killed):
         other.run(run_id="o", storage=db)
-    from holdfast.runtime.functions.definition import _versions
+    from surehold.runtime.functions.definition import _versions
 
     _versions["other", __name__].clear()
 
@@ -471,7 +471,7 @@ async def test_gather_gives_failures_in_their_places_if_asked(db: str) -> None:
 
     result = await waits.run(run_id="w", storage=db, wait=False)
     assert result.status == "waiting"  # to wait is no failure
-    holdfast.answer("w", "event", 7, storage=db)
+    surehold.answer("w", "event", 7, storage=db)
     assert (await waits.resume("w", storage=db)).value == ["ValueError('one')", "7"]
 
 
@@ -520,7 +520,7 @@ def test_time_and_chance_are_recorded(db: str, calls: Calls) -> None:
 
     @workflow
     def lucky() -> None:
-        seen.append((holdfast.now(), holdfast.random(), holdfast.uuid4()))
+        seen.append((surehold.now(), surehold.random(), surehold.uuid4()))
         work("a")
 
     calls.kill_at = "a"
@@ -531,14 +531,14 @@ def test_time_and_chance_are_recorded(db: str, calls: Calls) -> None:
         lucky.run(run_id="r", storage=db)
     lucky.resume("r", storage=db)
     assert seen[1] == seen[2] != seen[0]
-    assert holdfast.now().tzinfo is not None and 0 <= holdfast.random() < 1
+    assert surehold.now().tzinfo is not None and 0 <= surehold.random() < 1
 
 
 def test_a_sleep_frees_the_process_and_ends_at_its_time(db: str, calls: Calls) -> None:
     @workflow
     def naps(seconds: float) -> str:
         calls("before")
-        holdfast.sleep(seconds)
+        surehold.sleep(seconds)
         return "awake"
 
     result = naps.run(3600, run_id="long", storage=db, wait=False)
@@ -556,7 +556,7 @@ def test_a_sleep_frees_the_process_and_ends_at_its_time(db: str, calls: Calls) -
 def test_a_sleep_that_is_over_is_not_waited_for(db: str, calls: Calls) -> None:
     @workflow
     def naps() -> Any:
-        holdfast.sleep(0.01)
+        surehold.sleep(0.01)
         return wait_for("approval")
 
     result = naps.run(run_id="r", storage=db, wait=False)
@@ -728,11 +728,11 @@ def test_outside_a_run_steps_and_workflows_are_plain_calls(calls: Calls) -> None
 
 def test_steps_are_recorded_in_a_run_of_ones_own_loop(db: str, calls: Calls) -> None:
     work, _ = working(calls, in_doubt="retry")
-    with pytest.raises(ValueError), holdfast.run("r", storage=db) as run:
+    with pytest.raises(ValueError), surehold.run("r", storage=db) as run:
         work(1)
         run.call(work, 2)
         raise ValueError
-    with holdfast.run("r", storage=db) as run:
+    with surehold.run("r", storage=db) as run:
         assert (work(1), run.call(work, 2)) == ("done 1", "done 2")
     assert calls.made == [1, 2]
 
@@ -808,9 +808,9 @@ def test_retention_keeps_the_calls_of_a_run_that_waits(tmp_path: Path, calls: Ca
 
     db = f"sqlite:///{tmp_path}/kept.db"
     for _ in range(150):
-        with CheckpointManager(db, retention=holdfast.Rules(keep_last=1)) as manager:
+        with CheckpointManager(db, retention=surehold.Rules(keep_last=1)) as manager:
             long.run(run_id="r", storage=manager, wait=False)
-    with CheckpointManager(db, retention=holdfast.Rules(keep_last=1)) as manager:
+    with CheckpointManager(db, retention=surehold.Rules(keep_last=1)) as manager:
         manager.cleanup_old_checkpoints("r")
         answer("r", "go", None, storage=manager)
         assert long.resume("r", storage=manager).completed

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from surehold import (
     CheckpointConfig,
     GraphConfig,
     State,
@@ -21,8 +21,8 @@ from holdfast import (
     key_exists,
     not_,
 )
-from holdfast.errors import NotFoundError, UsageError
-from holdfast.runtime.graph import graph as graph_module
+from surehold.errors import NotFoundError, UsageError
+from surehold.runtime.graph import graph as graph_module
 
 
 def plain(state: State) -> None:
@@ -213,7 +213,7 @@ def test_memory_says_once_that_it_does_not_survive(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(graph_module, "_said", set())
-    with caplog.at_level(logging.WARNING, "holdfast.graph"):
+    with caplog.at_level(logging.WARNING, "surehold.graph"):
         for _ in range(3):
             StateGraph(GraphConfig(checkpoint=CheckpointConfig(interval=1)))
     assert [record.message[:42] for record in caplog.records] == [

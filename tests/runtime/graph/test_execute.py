@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.runtime.graphs import Counting, line
 
-from holdfast import (
+from surehold import (
     CheckpointConfig,
     GraphConfig,
     HookContext,
@@ -25,7 +25,7 @@ from holdfast import (
     effect,
     key_equals,
 )
-from holdfast.errors import (
+from surehold.errors import (
     BudgetError,
     ConflictError,
     NotFoundError,
@@ -34,8 +34,8 @@ from holdfast.errors import (
     StorageUnavailableError,
     UsageError,
 )
-from holdfast.runtime.graph import loop
-from holdfast.storage.base import Batch
+from surehold.runtime.graph import loop
+from surehold.storage.base import Batch
 
 
 class Failing(MemoryStorage):

@@ -12,7 +12,7 @@ from tests.runtime.fleets import manager as chairing
 from tests.runtime.fleets import team
 from tests.runtime.graphs import line
 
-from holdfast import (
+from surehold import (
     CheckpointConfig,
     Fleet,
     GraphConfig,
@@ -28,11 +28,11 @@ from holdfast import (
     process_conditional,
     process_parallel,
 )
-from holdfast.checkpoint.effects.effect_call import CallPolicy, effect_by
-from holdfast.errors import RunError, StepError
-from holdfast.runtime.fleet.participants import ModelParticipant
-from holdfast.runtime.tools.definition import tool
-from holdfast.testing.scripted import ScriptedModel
+from surehold.checkpoint.effects.effect_call import CallPolicy, effect_by
+from surehold.errors import RunError, StepError
+from surehold.runtime.fleet.participants import ModelParticipant
+from surehold.runtime.tools.definition import tool
+from surehold.testing.scripted import ScriptedModel
 
 SECRET = "postgresql://me:hunter2@db/ is away"
 REDACTED = "postgresql://me:[redacted:url_password]@db/ is away"
@@ -215,7 +215,7 @@ async def test_a_hook_that_cannot_redact_does_not_hide_what_failed(
     async def node(state: State) -> None:
         await effect("pay", fail)
 
-    with caplog.at_level(logging.WARNING, "holdfast.checkpoint"):
+    with caplog.at_level(logging.WARNING, "surehold.checkpoint"):
         error, manager = await failing(node, hooks)
     assert isinstance(error.__cause__, KeyError)
     assert kept(manager) == ("failed", "KeyError") and b"hunter2" not in journal(manager)

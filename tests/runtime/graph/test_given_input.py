@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from surehold import (
     HookManager,
     MemoryStorage,
     RedactionHook,
@@ -16,7 +16,7 @@ from holdfast import (
     StateManager,
     interrupt,
 )
-from holdfast.errors import UsageError
+from surehold.errors import UsageError
 
 
 def counting(storage: MemoryStorage | None = None, **options: Any) -> StateGraph:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from tests.runtime.graphs import Counting, line
 
-from holdfast import State, effect
-from holdfast.errors import LeaseHeldError, ShapeError, StepError, UsageError
+from surehold import State, effect
+from surehold.errors import LeaseHeldError, ShapeError, StepError, UsageError
 
 
 class Shop:

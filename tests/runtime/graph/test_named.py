@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import CheckpointConfig, GraphConfig, State, StateGraph, StateManager
-from holdfast.errors import UsageError
+from surehold import CheckpointConfig, GraphConfig, State, StateGraph, StateManager
+from surehold.errors import UsageError
 
 
 def two_nodes(graph: StateGraph) -> StateGraph:
@@ -38,7 +38,7 @@ async def test_a_name_and_a_storage_save_every_node_and_keep_the_history(tmp_pat
 async def test_a_name_alone_uses_the_configured_storage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HOLDFAST_STORAGE", f"file:{tmp_path}/runs")
+    monkeypatch.setenv("SUREHOLD_STORAGE", f"file:{tmp_path}/runs")
     async with two_nodes(StateGraph("report")) as graph:
         assert await steps_of(graph) == [2, 1, 0]
     assert (tmp_path / "runs").is_dir()
@@ -47,7 +47,7 @@ async def test_a_name_alone_uses_the_configured_storage(
 async def test_the_configured_storage_is_opened_once_and_closed_with_the_graph(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HOLDFAST_STORAGE", f"file:{tmp_path}/runs")
+    monkeypatch.setenv("SUREHOLD_STORAGE", f"file:{tmp_path}/runs")
     opened: list[StateManager] = []
     making = StateManager.__init__
 

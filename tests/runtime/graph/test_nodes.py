@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.runtime.graphs import Heard, line
 
-from holdfast import (
+from surehold import (
     ChainNode,
     CheckpointConfig,
     ConditionalNode,
@@ -25,8 +25,8 @@ from holdfast import (
     process_conditional,
     process_parallel,
 )
-from holdfast.errors import RunError, ShapeError, StepError, UsageError
-from holdfast.runtime.graph.progress import read_progress
+from surehold.errors import RunError, ShapeError, StepError, UsageError
+from surehold.runtime.graph.progress import read_progress
 
 
 class Crash(BaseException):
@@ -216,7 +216,7 @@ class TestParallel:
     async def test_a_progress_callback_that_fails_changes_nothing(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
-        with caplog.at_level(logging.WARNING, "holdfast.graph"):
+        with caplog.at_level(logging.WARNING, "surehold.graph"):
             result = await process_parallel(
                 [1, 2], lambda item: item, progress=lambda *facts: 1 / 0
             )

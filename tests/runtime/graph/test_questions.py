@@ -15,7 +15,7 @@ import pydantic
 import pytest
 from tests.runtime.graphs import line
 
-from holdfast import (
+from surehold import (
     CheckpointManager,
     MemoryStorage,
     ParallelNode,
@@ -27,8 +27,8 @@ from holdfast import (
     pending,
     resolve,
 )
-from holdfast.checkpoint.journal import Note
-from holdfast.errors import (
+from surehold.checkpoint.journal import Note
+from surehold.errors import (
     ConflictError,
     Interrupted,
     NotFoundError,
@@ -36,7 +36,7 @@ from holdfast.errors import (
     StorageError,
     UsageError,
 )
-from holdfast.storage.base import Batch
+from surehold.storage.base import Batch
 
 
 @dataclasses.dataclass
@@ -88,7 +88,7 @@ async def test_without_an_answer_it_stays_parked(db: str) -> None:
 
 async def test_the_answer_may_come_from_another_process(tmp_path: Path) -> None:
     code = f"""
-        from holdfast import *
+        from surehold import *
         async def approve(state):
             return {{"answer": await interrupt("ok?", schema=bool)}}
         graph = StateGraph(GraphConfig(checkpoint=CheckpointConfig(
@@ -322,7 +322,7 @@ async def test_a_question_needs_a_run_that_can_be_resumed() -> None:
 
     with pytest.raises(UsageError, match="resumed"):
         await interrupt("?")
-    from holdfast.errors import StepError
+    from surehold.errors import StepError
 
     with pytest.raises(StepError):
         await line(ask).execute({})

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from tests.runtime.graphs import Heard
 
-from holdfast import CheckpointConfig, GraphConfig, State, StateGraph, all_of, not_
-from holdfast.errors import Drained, ShapeError, StepError, UsageError
-from holdfast.storage.memory import MemoryStorage
+from surehold import CheckpointConfig, GraphConfig, State, StateGraph, all_of, not_
+from surehold.errors import Drained, ShapeError, StepError, UsageError
+from surehold.storage.memory import MemoryStorage
 
 
 def saved(name: str, storage: MemoryStorage, interval: int = 1, **more: Any) -> StateGraph:
@@ -222,7 +222,7 @@ def test_a_signal_in_a_node_that_blocks_stops_the_run_at_the_next_node(
 
 def test_a_graph_that_another_module_made_is_found(tmp_path: Path) -> None:
     (tmp_path / "factory.py").write_text(
-        "from holdfast import CheckpointConfig, GraphConfig, StateGraph\n"
+        "from surehold import CheckpointConfig, GraphConfig, StateGraph\n"
         "def make():\n"
         "    checkpoint = CheckpointConfig(store='sqlite:///runs.db', interval=1)\n"
         "    graph = StateGraph(GraphConfig(name='g', checkpoint=checkpoint))\n"

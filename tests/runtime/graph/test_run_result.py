@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-import holdfast
-from holdfast import Event, MemoryStorage, RunResult, State, StateGraph, effect, interrupt
-from holdfast.checkpoint.inspect import status_of_run
-from holdfast.errors import NotFoundError, StepError, UsageError
-from holdfast.storage.base import RunQuery
+import surehold
+from surehold import Event, MemoryStorage, RunResult, State, StateGraph, effect, interrupt
+from surehold.checkpoint.inspect import status_of_run
+from surehold.errors import NotFoundError, StepError, UsageError
+from surehold.storage.base import RunQuery
 
 
 def asking(storage: Any, calls: list[str]) -> StateGraph:
@@ -140,21 +140,21 @@ async def test_another_process_gives_the_recorded_events_after_a_number() -> Non
     live = [event async for event in asking(storage, []).stream({"n": 1}, run_id="r")]
     seen = next(event for event in live if event.type == "effect.complete")
     assert (seen.data["tokens"], seen.data["dollars"]) == (7, 0.5)
-    told = [*holdfast.events("r", storage=storage)]
+    told = [*surehold.events("r", storage=storage)]
     (same,) = [event for event in told if event.type == "effect.complete"]
     assert (same.seq, same.data["effect"], same.data["dollars"]) == (
         *(seen.seq, seen.data["effect"], 0.5),
     )
-    later = [event async for event in holdfast.events("r", since=seen.seq, storage=storage)]
+    later = [event async for event in surehold.events("r", since=seen.seq, storage=storage)]
     assert later == [event for event in told if event.seq > seen.seq]
     assert [event.type for event in later if event.type.startswith("run.")] == [
         *("run.waiting", "run.asked"),
     ]
-    assert [*holdfast.events("r", since=told[-1].seq, storage=storage)] == []
+    assert [*surehold.events("r", since=told[-1].seq, storage=storage)] == []
     with pytest.raises(NotFoundError):
-        [*holdfast.events("other", storage=storage)]
+        [*surehold.events("other", storage=storage)]
     with pytest.raises(UsageError, match="since is -1"):
-        holdfast.events("r", since=-1)
+        surehold.events("r", since=-1)
 
 
 async def test_events_are_followed_until_the_run_is_at_rest() -> None:
@@ -176,7 +176,7 @@ async def test_events_are_followed_until_the_run_is_at_rest() -> None:
     while not [*storage.runs(RunQuery(run_id="r"))]:
         await asyncio.sleep(0.001)
     types: list[str] = []
-    async for event in holdfast.events("r", follow=True, storage=storage):
+    async for event in surehold.events("r", follow=True, storage=storage):
         types.append(event.type)
         if event.type == "effect.complete":
             go.set()
@@ -187,11 +187,11 @@ async def test_events_are_followed_until_the_run_is_at_rest() -> None:
 async def test_a_stream_keeps_so_many_events_and_says_what_it_skipped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("holdfast.runtime.watch.stream._KEPT", 10)
+    monkeypatch.setattr("surehold.runtime.watch.stream._KEPT", 10)
 
     def chatter(state: State) -> None:
         for number in range(100):
-            holdfast.emit("model.text", text=str(number))
+            surehold.emit("model.text", text=str(number))
 
     graph = StateGraph("chat", storage=MemoryStorage())
     graph.add_node("chatter", chatter)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from surehold import (
     AutonomousConfig,
     BaseAutonomousAgent,
     CheckpointConfig,
@@ -23,14 +23,14 @@ from holdfast import (
     StateGraph,
     StateManager,
 )
-from holdfast.errors import DecodeError, MissingExtraError, ShapeError, StepError, UsageError
-from holdfast.runtime.models import model as models
-from holdfast.runtime.models.calls import ask
-from holdfast.runtime.models.json_tool_calls import forced_schema, plain_turns, read_forced
-from holdfast.runtime.models.model import Model, Reply, ToolCall, ToolSpec, Usage, open_model
-from holdfast.runtime.models.prices import cost_of
-from holdfast.storage.base import RunQuery
-from holdfast.testing.scripted import ScriptedModel
+from surehold.errors import DecodeError, MissingExtraError, ShapeError, StepError, UsageError
+from surehold.runtime.models import model as models
+from surehold.runtime.models.calls import ask
+from surehold.runtime.models.json_tool_calls import forced_schema, plain_turns, read_forced
+from surehold.runtime.models.model import Model, Reply, ToolCall, ToolSpec, Usage, open_model
+from surehold.runtime.models.prices import cost_of
+from surehold.storage.base import RunQuery
+from surehold.testing.scripted import ScriptedModel
 
 ADD = ToolSpec(
     "add",
@@ -243,7 +243,7 @@ def test_a_conversation_with_tools_is_told_in_plain_turns() -> None:
 
 
 def test_the_extra_local_brings_all_that_a_local_model_needs() -> None:
-    wanted = [one for one in requires("holdfast") or () if "extra == 'local'" in one]
+    wanted = [one for one in requires("surehold") or () if "extra == 'local'" in one]
     assert any(one.startswith("pydantic-ai-slim[openai]") for one in wanted)
     assert any(one.startswith("xllamacpp") for one in wanted)
 
@@ -386,10 +386,10 @@ async def test_an_agent_whose_model_is_away_says_where_it_looked(closed_port: in
 async def test_the_environment_names_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(models, "_factories", {})
     models.register_provider("mine", lambda model, **settings: ScriptedModel(["hi"], name=model))
-    monkeypatch.setenv("HOLDFAST_MODEL", "mine:small")
+    monkeypatch.setenv("SUREHOLD_MODEL", "mine:small")
     model = open_model()
     assert (model.name, (await model.respond(HELLO)).text) == ("small", "hi")
-    monkeypatch.delenv("HOLDFAST_MODEL")
+    monkeypatch.delenv("SUREHOLD_MODEL")
     with pytest.raises(UsageError, match="no model is set"):
         open_model()
     with pytest.raises(UsageError, match="no name for a provider"):

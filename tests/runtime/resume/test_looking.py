@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from tests.runtime.graphs import Counting, line
 
-from holdfast import State, StateGraph, effect, interrupt
-from holdfast.errors import Interrupted, NotFoundError, StepError, UsageError
-from holdfast.storage.base import RunQuery
+from surehold import State, StateGraph, effect, interrupt
+from surehold.errors import Interrupted, NotFoundError, StepError, UsageError
+from surehold.storage.base import RunQuery
 
 
 async def completed(graph: StateGraph, run_id: str = "r") -> list[Any]:

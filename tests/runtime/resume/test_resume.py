@@ -10,7 +10,7 @@ import pytest
 from tests.checkpoint.repair.test_recovery import damage
 from tests.runtime.graphs import Counting, Heard, line
 
-from holdfast import (
+from surehold import (
     CheckpointConfig,
     GraphConfig,
     MemoryStorage,
@@ -22,7 +22,7 @@ from holdfast import (
     migrations,
     register_checkpoint_store,
 )
-from holdfast.errors import (
+from surehold.errors import (
     BudgetError,
     CorruptError,
     LeaseHeldError,
@@ -33,7 +33,7 @@ from holdfast.errors import (
     StorageError,
     UsageError,
 )
-from holdfast.runtime.graph.progress import read_progress
+from surehold.runtime.graph.progress import read_progress
 
 
 async def failed_at(counting: Counting, graph: StateGraph, at: int, run_id: str = "r") -> None:

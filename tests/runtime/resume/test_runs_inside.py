@@ -10,10 +10,10 @@ import pytest
 from tests.runtime.agents import call, turns
 from tests.runtime.fleets import calls, ledger, manager
 
-import holdfast
-from holdfast import Agent, AgentConfig, Fleet, State, StateGraph
-from holdfast.errors import HoldfastError
-from holdfast.testing.scripted import ScriptedModel
+import surehold
+from surehold import Agent, AgentConfig, Fleet, State, StateGraph
+from surehold.errors import SureholdError
+from surehold.testing.scripted import ScriptedModel
 
 
 def search(query: str) -> str:
@@ -27,14 +27,14 @@ def agent(store: str, log: Path, script: Any = None) -> Agent:
         "a",
         config=AgentConfig(planning_enabled=False),
         storage=store,
-        tools=[holdfast.tool(idempotent=True)(search)],
+        tools=[surehold.tool(idempotent=True)(search)],
         model=ScriptedModel(script or usual, log=log),
         report=lambda line: None,
     )
 
 
 async def in_workflow(work: Callable[[], Awaitable[Any]], store: str) -> None:
-    @holdfast.workflow(name="outer")
+    @surehold.workflow(name="outer")
     async def outer() -> None:
         await work()
 
@@ -42,7 +42,7 @@ async def in_workflow(work: Callable[[], Awaitable[Any]], store: str) -> None:
 
 
 async def in_step(work: Callable[[], Awaitable[Any]], store: str) -> None:
-    @holdfast.step(name="work", in_doubt="retry")
+    @surehold.step(name="work", in_doubt="retry")
     async def step() -> None:
         await work()
 
@@ -62,7 +62,7 @@ async def in_node(work: Callable[[], Awaitable[Any]], store: str) -> None:
 
 
 async def in_run(work: Callable[[], Awaitable[Any]], store: str) -> None:
-    async with holdfast.run("outer", storage=store):
+    async with surehold.run("outer", storage=store):
         await work()
 
 
@@ -81,7 +81,7 @@ async def test_an_agent_that_completed_is_not_executed_again_on_a_replay(
         if len(results) == 1:
             raise ConnectionError("gone")
 
-    with pytest.raises((HoldfastError, ConnectionError)):
+    with pytest.raises((SureholdError, ConnectionError)):
         await door(work, db)
     await door(work, db)
     first, second = ([one.run_id for one in each] for each in results)
@@ -126,7 +126,7 @@ async def test_a_fleet_that_completed_is_not_executed_again_on_a_replay(
         if len(answers) == 1:
             raise ConnectionError("gone")
 
-    with pytest.raises(HoldfastError):
+    with pytest.raises(SureholdError):
         await in_node(work, db)
     made = calls(log)
     await in_node(work, db)
@@ -155,7 +155,7 @@ async def test_a_graph_that_completed_is_not_executed_again_on_a_replay(
         if len(finals) == 1:
             raise ConnectionError("gone")
 
-    with pytest.raises((HoldfastError, ConnectionError)):
+    with pytest.raises((SureholdError, ConnectionError)):
         await door(work, db)
     await door(work, db)
     assert executed == [1, 1, 2]

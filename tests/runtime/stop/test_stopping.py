@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 from tests.runtime.graphs import Heard, line
 
-from holdfast import State
-from holdfast.errors import ConflictError, Drained
+from surehold import State
+from surehold.errors import ConflictError, Drained
 
 PROGRAM = """
 import asyncio, os, sys, time
-from holdfast import *
-from holdfast.errors import *
+from surehold import *
+from surehold.errors import *
 
 def say(*words):
     os.write(1, (" ".join(map(str, words)) + "\\n").encode())

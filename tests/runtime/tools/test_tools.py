@@ -11,9 +11,9 @@ import pytest
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel
 
-from holdfast.errors import UsageError
-from holdfast.runtime.tools.definition import read_tool, text_of, tool
-from holdfast.runtime.tools.signature import InputField, OutputField, Signature, read_signature
+from surehold.errors import UsageError
+from surehold.runtime.tools.definition import read_tool, text_of, tool
+from surehold.runtime.tools.signature import InputField, OutputField, Signature, read_signature
 
 
 class Colour(enum.Enum):

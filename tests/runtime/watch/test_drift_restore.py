@@ -14,8 +14,8 @@ from tests.runtime.fleets import ledger, team
 from tests.runtime.fleets import manager as fleet_manager
 from tests.runtime.graphs import Heard
 
-import holdfast
-from holdfast import (
+import surehold
+from surehold import (
     CheckpointConfig,
     GraphConfig,
     MemoryStorage,
@@ -24,14 +24,14 @@ from holdfast import (
     StateManager,
     tool,
 )
-from holdfast.checkpoint.effects.execution import CURRENT_STEP
-from holdfast.errors import DriftError, InDoubtError, Interrupted, StepError
-from holdfast.runtime.agent.agent import BaseAutonomousAgent
-from holdfast.runtime.agent.result import AgentResult
-from holdfast.runtime.fleet.fleet import Fleet, FleetResult
-from holdfast.runtime.models.model import Message, Reply
-from holdfast.runtime.watch.drift import DriftWatch
-from holdfast.runtime.watch.observers import Event
+from surehold.checkpoint.effects.execution import CURRENT_STEP
+from surehold.errors import DriftError, InDoubtError, Interrupted, StepError
+from surehold.runtime.agent.agent import BaseAutonomousAgent
+from surehold.runtime.agent.result import AgentResult
+from surehold.runtime.fleet.fleet import Fleet, FleetResult
+from surehold.runtime.models.model import Message, Reply
+from surehold.runtime.watch.drift import DriftWatch
+from surehold.runtime.watch.observers import Event
 
 
 class Killed(BaseException):
@@ -355,7 +355,7 @@ class Asking:
         if self.fails_at == step:
             raise ConnectionError("the line is dead")
         how: dict[str, Any] = {"in_doubt": self.policy, "usage": lambda _: {"tokens": 1}}
-        said = await holdfast.effect("answer", self.answer, step, **how)
+        said = await surehold.effect("answer", self.answer, step, **how)
         return {"said": said, "seen": [*state.get("seen", []), said]}
 
     def graph(self, *observers: Any, store: str = "memory://", interval: int = 1) -> StateGraph:
@@ -443,7 +443,7 @@ async def test_an_effect_that_nobody_knows_the_outcome_of_is_still_asked_about(d
     async def look(state: State) -> dict[str, Any]:
         if state.step == 5:
             with suppress(InDoubtError):
-                await holdfast.effect("ship", ship)
+                await surehold.effect("ship", ship)
         return await Asking.look(asking, state)
 
     asking.look = look  # type: ignore[method-assign]
@@ -453,7 +453,7 @@ async def test_an_effect_that_nobody_knows_the_outcome_of_is_still_asked_about(d
         await watch.execute(graph, State.new(run_id="r"))
     (waits,) = caught.value.waiting
     assert waits.id == "ship@6" and len(told) == 1
-    holdfast.resolve("r", "ship@6", "shipped", storage=db)
+    surehold.resolve("r", "ship@6", "shipped", storage=db)
     assert list((await watch.resume(graph, "r"))["seen"]) == GOOD
     assert len(told) == 1
     await graph.close()

@@ -13,8 +13,8 @@ from tests.runtime.fleets import ledger, team
 from tests.runtime.fleets import manager as fleet_manager
 from tests.runtime.graphs import Heard
 
-import holdfast
-from holdfast import (
+import surehold
+from surehold import (
     AgentState,
     CheckpointConfig,
     CheckpointManager,
@@ -23,14 +23,14 @@ from holdfast import (
     StateGraph,
     tool,
 )
-from holdfast.checkpoint.effects.execution import CURRENT_STEP
-from holdfast.core.policy.drift_detectors import Invariants, StalledProgress, default_detectors
-from holdfast.errors import Drained, DriftError, StepError, UsageError
-from holdfast.runtime.fleet.fleet import Fleet
-from holdfast.runtime.models.model import Message, Reply
-from holdfast.runtime.watch.drift import DriftWatch
-from holdfast.runtime.watch.drift_history import look_back
-from holdfast.runtime.watch.observers import Event
+from surehold.checkpoint.effects.execution import CURRENT_STEP
+from surehold.core.policy.drift_detectors import Invariants, StalledProgress, default_detectors
+from surehold.errors import Drained, DriftError, StepError, UsageError
+from surehold.runtime.fleet.fleet import Fleet
+from surehold.runtime.models.model import Message, Reply
+from surehold.runtime.watch.drift import DriftWatch
+from surehold.runtime.watch.drift_history import look_back
+from surehold.runtime.watch.observers import Event
 
 
 def pages(state: State) -> float:
@@ -80,7 +80,7 @@ async def test_the_policy_warn_says_so_once_and_the_run_goes_on(
     heard = Heard()
     watch = DriftWatch(progress=pages)
     graph = Reading(tries=20).graph(watch, heard)
-    with caplog.at_level(logging.WARNING, "holdfast.drift"):
+    with caplog.at_level(logging.WARNING, "surehold.drift"):
         assert (await watch.execute(graph, start()))["pages"] == 10
     (told,) = heard.of("drift.found")
     assert told["run_id"] == "r" and told["policy"] == "warn"
@@ -214,7 +214,7 @@ async def test_a_configuration_file_names_it(caplog: pytest.LogCaptureFixture) -
     graph.add_edge("wait", "wait")
     graph.set_entry_point("wait")
     graph.set_exit_point("done")
-    with caplog.at_level(logging.WARNING, "holdfast.drift"):
+    with caplog.at_level(logging.WARNING, "surehold.drift"):
         await graph.execute({"n": 0})
     assert "wait, which changed nothing: 3 times in a row" in caplog.text
 
@@ -335,7 +335,7 @@ async def test_a_fleet_that_takes_turns_is_left_alone() -> None:
 
 
 def test_the_journal_of_a_run_is_looked_at_from_outside(db: str) -> None:
-    with holdfast.run("nightly", storage=db) as run:
+    with surehold.run("nightly", storage=db) as run:
         for _ in range(8):
             run.checkpoint(rows=3)
     with CheckpointManager(db) as manager:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.runtime.graphs import Counting, Heard, line
 
-from holdfast import (
+from surehold import (
     ChainNode,
     CheckpointConfig,
     ConditionalNode,
@@ -22,8 +22,8 @@ from holdfast import (
     interrupt,
     register_observer,
 )
-from holdfast.errors import Interrupted, NotFoundError, StepError, UsageError
-from holdfast.runtime.watch.observers import LogObserver, NoopObserver, get_observer
+from surehold.errors import Interrupted, NotFoundError, StepError, UsageError
+from surehold.runtime.watch.observers import LogObserver, NoopObserver, get_observer
 
 
 async def test_a_run_tells_its_story_in_order(db: str) -> None:
@@ -112,7 +112,7 @@ async def test_an_observer_that_raises_changes_nothing(caplog: pytest.LogCapture
 
     heard = Heard()
     graph = Counting(2).graph(observer=[Broken(), heard])
-    with caplog.at_level(logging.WARNING, "holdfast.graph"):
+    with caplog.at_level(logging.WARNING, "surehold.graph"):
         assert (await graph.execute({"n": 0}))["n"] == 2
     assert "graph.complete" in heard.types()
     assert len(caplog.records) == len(heard.events)
@@ -147,7 +147,7 @@ async def test_the_log_observer_logs_failures_as_warnings(
     counting = Counting(3)
     counting.fails_at = 1
     graph = counting.graph(observer="log", name="count")
-    with caplog.at_level(logging.INFO, "holdfast.graph"), pytest.raises(StepError):
+    with caplog.at_level(logging.INFO, "surehold.graph"), pytest.raises(StepError):
         await graph.execute({"n": 0})
     levels = {record.levelname for record in caplog.records}
     assert levels == {"INFO", "WARNING"}
@@ -155,7 +155,7 @@ async def test_the_log_observer_logs_failures_as_warnings(
 
 
 async def test_noop_makes_no_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    from holdfast.runtime.watch import observers
+    from surehold.runtime.watch import observers
 
     monkeypatch.setattr(observers, "Event", None)
     assert (await Counting(1).graph(observer="noop").execute({"n": 0}))["n"] == 1

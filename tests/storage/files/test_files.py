@@ -18,25 +18,25 @@ from typing import Any
 import pytest
 import zstandard
 
-import holdfast
-from holdfast.errors import (
+import surehold
+from surehold.errors import (
     ConflictError,
     CorruptError,
     StorageError,
     StorageUnavailableError,
     UsageError,
 )
-from holdfast.storage.base import Batch, Leasing, Owner, RecordQuery, RunQuery, this_process
-from holdfast.storage.files.dirfd import Folder, open_root
-from holdfast.storage.files.reader import JournalFiles
-from holdfast.storage.files.storage import FilesystemStorage
-from holdfast.testing import JournalWriter
+from surehold.storage.base import Batch, Leasing, Owner, RecordQuery, RunQuery, this_process
+from surehold.storage.files.dirfd import Folder, open_root
+from surehold.storage.files.reader import JournalFiles
+from surehold.storage.files.storage import FilesystemStorage
+from surehold.testing import JournalWriter
 
 CODECS = [False, "gzip", "zstd"]
 OWNER = Owner("elsewhere", "boot", 1, "0")
 
 HEAD = Path(".heads/run")
-EXHAUSTIVE = os.environ.get("HOLDFAST_EXHAUSTIVE") == "1"
+EXHAUSTIVE = os.environ.get("SUREHOLD_EXHAUSTIVE") == "1"
 
 Compress = bool | str
 
@@ -431,7 +431,7 @@ class TestTornWrites:
                 assert seqs(storage) == [1, 2]
                 assert [info.seq for info in storage.runs(RunQuery())] == [2]
             assert len(storage.notices) == 1
-            assert [record.name for record in caplog.records] == ["holdfast.storage"]
+            assert [record.name for record in caplog.records] == ["surehold.storage"]
             assert caplog.records[0].levelno == logging.WARNING
             JournalWriter.after(storage, "run").save(storage)
             assert seqs(storage) == [1, 2, 3]
@@ -844,7 +844,7 @@ class TestMissingFiles:
 def test_a_lock_whose_holder_was_stopped_is_not_waited_for_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.storage.files.dirfd.LOCK_SECONDS", 0.05)
+    monkeypatch.setattr("surehold.storage.files.dirfd.LOCK_SECONDS", 0.05)
     save(tmp_path, 1)
     with contextlib.ExitStack() as stack:
         for path in (tmp_path / ".locks").iterdir():
@@ -879,7 +879,7 @@ def test_a_lock_that_many_hold_in_turn_is_waited_for(
                 turn.enter_context(folder.lock("00"))
 
     clock, turn = SlowClock(), contextlib.ExitStack()
-    monkeypatch.setattr("holdfast.storage.files.dirfd.time", clock)
+    monkeypatch.setattr("surehold.storage.files.dirfd.time", clock)
     with open_root(tmp_path) as folder:
         assert folder is not None
         turn.enter_context(folder.lock("00"))
@@ -941,7 +941,7 @@ def test_a_run_whose_directory_was_moved_away_is_not_taken_over(tmp_path: Path) 
     url = f"file://{tmp_path}/runs"
     with (
         pytest.raises(ConflictError, match="no longer in the storage") as caught,
-        holdfast.run("r", storage=url) as run,
+        surehold.run("r", storage=url) as run,
     ):
         run.call(len, "a")
         (tmp_path / "runs").rename(tmp_path / "moved")

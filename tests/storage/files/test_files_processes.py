@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.errors import StorageError, StorageFullError, StorageUnavailableError
-from holdfast.storage.base import RunQuery, this_process
-from holdfast.storage.files.dirfd import os_errors
-from holdfast.storage.files.storage import FilesystemStorage
-from holdfast.testing import JournalWriter
+from surehold.errors import StorageError, StorageFullError, StorageUnavailableError
+from surehold.storage.base import RunQuery, this_process
+from surehold.storage.files.dirfd import os_errors
+from surehold.storage.files.storage import FilesystemStorage
+from surehold.testing import JournalWriter
 
-EXHAUSTIVE = os.environ.get("HOLDFAST_EXHAUSTIVE") == "1"
+EXHAUSTIVE = os.environ.get("SUREHOLD_EXHAUSTIVE") == "1"
 KILLS = 1_000 if EXHAUSTIVE else 15
 SOURCE = Path(__file__).parents[3] / "src"
 
@@ -46,9 +46,9 @@ def run(code: str, *arguments: object, under: tuple[str, ...] = ()) -> str:
 
 WORKER = """
     import os, sys, time
-    from holdfast.storage.base import this_process
-    from holdfast.storage.files.storage import FilesystemStorage
-    from holdfast.testing import JournalWriter
+    from surehold.storage.base import this_process
+    from surehold.storage.files.storage import FilesystemStorage
+    from surehold.testing import JournalWriter
 
     def tell(*words):
         os.write(1, (" ".join(map(str, words)) + "\\n").encode())
@@ -139,9 +139,9 @@ def test_a_call_that_fails_acknowledges_nothing_and_can_be_tried_again(
 ) -> None:
     script = """
         import sys
-        from holdfast.errors import StorageError
-        from holdfast.storage.files.storage import FilesystemStorage
-        from holdfast.testing import JournalWriter
+        from surehold.errors import StorageError
+        from surehold.storage.files.storage import FilesystemStorage
+        from surehold.testing import JournalWriter
         compress = sys.argv[2] if sys.argv[2] != "no" else False
         storage, writer = FilesystemStorage(sys.argv[1], compress), JournalWriter()
         for n in range(6):
@@ -181,9 +181,9 @@ def test_a_call_that_fails_acknowledges_nothing_and_can_be_tried_again(
 def test_what_can_neither_be_synced_nor_taken_back_is_written_anew(tmp_path: Path) -> None:
     script = """
         import sys
-        from holdfast.errors import StorageError
-        from holdfast.storage.files.storage import FilesystemStorage
-        from holdfast.testing import JournalWriter
+        from surehold.errors import StorageError
+        from surehold.storage.files.storage import FilesystemStorage
+        from surehold.testing import JournalWriter
         storage, writer = FilesystemStorage(sys.argv[1]), JournalWriter()
         writer.save(storage)
         batch = writer.batch()
@@ -207,9 +207,9 @@ def test_what_can_neither_be_synced_nor_taken_back_is_written_anew(tmp_path: Pat
 def test_a_file_that_may_not_grow_is_full_and_keeps_what_it_has(tmp_path: Path) -> None:
     script = """
         import resource, sys
-        from holdfast.errors import StorageFullError
-        from holdfast.storage.files.storage import FilesystemStorage
-        from holdfast.testing import JournalWriter
+        from surehold.errors import StorageFullError
+        from surehold.storage.files.storage import FilesystemStorage
+        from surehold.testing import JournalWriter
         storage, writer = FilesystemStorage(sys.argv[1]), JournalWriter()
         writer.save(storage)
         sys.dont_write_bytecode = True  # it would be cut short by the limit
@@ -229,9 +229,9 @@ def test_a_file_that_may_not_grow_is_full_and_keeps_what_it_has(tmp_path: Path) 
 def test_too_many_open_files_may_be_tried_again(tmp_path: Path) -> None:
     script = """
         import os, resource, sys
-        from holdfast.errors import StorageUnavailableError
-        from holdfast.storage.files.storage import FilesystemStorage
-        from holdfast.testing import JournalWriter
+        from surehold.errors import StorageUnavailableError
+        from surehold.storage.files.storage import FilesystemStorage
+        from surehold.testing import JournalWriter
         storage, writer = FilesystemStorage(sys.argv[1]), JournalWriter()
         writer.save(storage)
         batch, failed = writer.batch(), 0
@@ -252,8 +252,8 @@ def test_too_many_open_files_may_be_tried_again(tmp_path: Path) -> None:
 def test_a_child_forked_while_threads_save_can_save_as_well(tmp_path: Path) -> None:
     script = """
         import os, sys, threading, warnings
-        from holdfast.storage.files.storage import FilesystemStorage
-        from holdfast.testing import JournalWriter
+        from surehold.storage.files.storage import FilesystemStorage
+        from surehold.testing import JournalWriter
         warnings.simplefilter("ignore", DeprecationWarning)
         storage, stop = FilesystemStorage(sys.argv[1]), threading.Event()
 
@@ -286,8 +286,8 @@ def test_a_lock_is_free_when_its_holder_is_killed(tmp_path: Path) -> None:
     hold = """
         import sys, time
         from pathlib import Path
-        from holdfast.storage.files.dirfd import open_root
-        from holdfast.storage.files.reader import JournalFiles
+        from surehold.storage.files.dirfd import open_root
+        from surehold.storage.files.reader import JournalFiles
         with open_root(Path(sys.argv[1])) as root, JournalFiles("", print).lock(root, "run"):
             print("held", flush=True)
             time.sleep(600)
@@ -305,10 +305,10 @@ def test_a_lock_is_free_when_its_holder_is_killed(tmp_path: Path) -> None:
 def test_a_read_only_medium_can_be_read(tmp_path: Path) -> None:
     script = """
         import sys
-        from holdfast.errors import StorageError
-        from holdfast.storage.base import RunQuery
-        from holdfast.storage.files.storage import FilesystemStorage
-        from holdfast.testing import JournalWriter
+        from surehold.errors import StorageError
+        from surehold.storage.base import RunQuery
+        from surehold.storage.files.storage import FilesystemStorage
+        from surehold.testing import JournalWriter
         with FilesystemStorage(sys.argv[1]) as storage:
             print([info.seq for info in storage.runs(RunQuery())], len(storage.notices))
             try:

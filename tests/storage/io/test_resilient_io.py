@@ -22,7 +22,7 @@ import msgspec
 import pytest
 from stamina.instrumentation import RetryDetails, get_on_retry_hooks, set_on_retry_hooks
 
-from holdfast.errors import (
+from surehold.errors import (
     DecodeError,
     EncodeError,
     NotFoundError,
@@ -31,10 +31,10 @@ from holdfast.errors import (
     StorageUnavailableError,
     UsageError,
 )
-from holdfast.storage.files.storage import FilesystemStorage
-from holdfast.storage.io import resilient_io as io
-from holdfast.storage.replicated.retries import Retry, is_transient, retried, within
-from holdfast.testing import JournalWriter
+from surehold.storage.files.storage import FilesystemStorage
+from surehold.storage.io import resilient_io as io
+from surehold.storage.replicated.retries import Retry, is_transient, retried, within
+from surehold.testing import JournalWriter
 
 FAST = Retry(first_wait=0.001, jitter=0.001)
 ONCE = Retry(retries=0)
@@ -44,7 +44,7 @@ LARGE = os.urandom(3 * io.CHUNK + 17)
 @contextmanager
 def child(code: str, *arguments: object) -> Iterator[subprocess.Popen[str]]:
     """A process that runs *code* and has said that it is ready."""
-    prelude = "import os, sys, time\nfrom holdfast.storage.io import resilient_io as io\n"
+    prelude = "import os, sys, time\nfrom surehold.storage.io import resilient_io as io\n"
     with subprocess.Popen(
         [sys.executable, "-c", prelude + code, *map(str, arguments)],
         stdin=subprocess.PIPE,
@@ -307,7 +307,7 @@ def test_what_is_missing_fails_at_once(
 
 
 _AS_NOBODY = """
-from holdfast.errors import StorageError
+from surehold.errors import StorageError
 from stamina.instrumentation import set_on_retry_hooks
 retries = []
 set_on_retry_hooks([retries.append])
@@ -322,7 +322,7 @@ except StorageError as error:
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become another user")
 def test_a_refused_permission_fails_at_once() -> None:
-    path = Path(f"/tmp/holdfast-secret-{os.getpid()}")
+    path = Path(f"/tmp/surehold-secret-{os.getpid()}")
     io.write_file(path, "mine")
     try:
         with child(_AS_NOBODY, path):
@@ -401,7 +401,7 @@ def test_a_call_that_hangs_is_given_up_at_the_deadline(tmp_path: Path, what: str
     with pipe.open("wb"):
         pass
     for thread in threading.enumerate():
-        if thread.name == "holdfast-io":
+        if thread.name == "surehold-io":
             thread.join()
     assert {one.name for one in tmp_path.iterdir()} == {"pipe"}
 
@@ -420,7 +420,7 @@ def test_work_that_was_given_up_stops_before_it_changes_anything(tmp_path: Path)
         io.write_file(path, slow(), retry=Retry(deadline=0.1))
     hold.set()
     for thread in threading.enumerate():
-        if thread.name == "holdfast-io":
+        if thread.name == "surehold-io":
             thread.join()
     assert io.read_file(path) == "old"
     assert [one.name for one in tmp_path.iterdir()] == ["file"]
@@ -445,8 +445,8 @@ def test_within_gives_what_the_call_gives() -> None:
 
 _READS_RUNS = """
 import sys
-from holdfast.storage.base import RunQuery
-from holdfast.storage.files.storage import FilesystemStorage
+from surehold.storage.base import RunQuery
+from surehold.storage.files.storage import FilesystemStorage
 with FilesystemStorage(sys.argv[1]) as storage:
     print(*(run.run_id for run in storage.runs(RunQuery())))
 """

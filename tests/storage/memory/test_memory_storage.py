@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.errors import CorruptError, UsageError
-from holdfast.storage.base import Batch, RecordQuery, RunQuery
-from holdfast.storage.memory.storage import MemoryStorage
-from holdfast.testing import JournalWriter, make_records
+from surehold.errors import CorruptError, UsageError
+from surehold.storage.base import Batch, RecordQuery, RunQuery
+from surehold.storage.memory.storage import MemoryStorage
+from surehold.testing import JournalWriter, make_records
 
 
 @pytest.mark.parametrize("part", ["text", "body"])

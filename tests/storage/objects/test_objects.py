@@ -16,13 +16,13 @@ from tests.cutting import MOMENTS, CuttingProxy
 from tests.fake_objects import FakeObjects
 from tests.servers import SeaweedFS, seaweedfs
 
-from holdfast import CheckpointManager, Rules, State, errors
-from holdfast.storage.base import Owner, RecordQuery, RunQuery, Storage
-from holdfast.storage.objects import ObjectStorage, packs, run_log
-from holdfast.storage.objects.bucket import ListedObject
-from holdfast.storage.objects.run_names import RunTip
-from holdfast.storage.registry import open_storage
-from holdfast.testing import JournalWriter
+from surehold import CheckpointManager, Rules, State, errors
+from surehold.storage.base import Owner, RecordQuery, RunQuery, Storage
+from surehold.storage.objects import ObjectStorage, packs, run_log
+from surehold.storage.objects.bucket import ListedObject
+from surehold.storage.objects.run_names import RunTip
+from surehold.storage.registry import open_storage
+from surehold.testing import JournalWriter
 
 ANNA = Owner("somewhere-else", "boot", 1, "1")
 BERT = Owner("another-place", "boot", 2, "2")
@@ -661,7 +661,7 @@ def test_a_run_moves_between_files_and_a_bucket(
     """Saved in a file, copied to a bucket, resumed there, exported and imported to SQLite."""
     local, last = f"file:{tmp_path}/runs", f"sqlite:///{tmp_path}/last.db"
     key = {"encryption_key": "6b" * 32}
-    monkeypatch.setenv("HOLDFAST_ENCRYPTION_KEY", key["encryption_key"])
+    monkeypatch.setenv("SUREHOLD_ENCRYPTION_KEY", key["encryption_key"])
     with CheckpointManager(local, **key) as manager:
         state = State.new({"done": 0}, run_id="run")
         for n in range(5):

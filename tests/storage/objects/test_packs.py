@@ -12,12 +12,12 @@ import msgspec
 import pytest
 from tests.fake_objects import FakeObjects
 
-from holdfast import CheckpointManager, MemoryStorage, State, errors
-from holdfast.storage.base import RecordQuery, RunQuery, Storage
-from holdfast.storage.objects import ObjectStorage, packs
-from holdfast.storage.objects.bucket import ListedObject
-from holdfast.storage.objects.segments import PackRef
-from holdfast.testing import JournalWriter
+from surehold import CheckpointManager, MemoryStorage, State, errors
+from surehold.storage.base import RecordQuery, RunQuery, Storage
+from surehold.storage.objects import ObjectStorage, packs
+from surehold.storage.objects.bucket import ListedObject
+from surehold.storage.objects.segments import PackRef
+from surehold.testing import JournalWriter
 
 ADDRESS = "s3://bucket/runs"
 
@@ -273,10 +273,10 @@ def test_a_newer_layout_is_refused_and_one_without_a_mark_is_read(fake: FakeObje
         assert fake.objects["runs/format"][0] == b"2"
     for newer in (b"3", b"10", b"x"):
         fake.put("runs/format", newer, None)
-        told = f"newer Holdfast .format {newer.decode()}, "
+        told = f"newer Surehold .format {newer.decode()}, "
         with pytest.raises(errors.SchemaError, match=told) as refused:
             ObjectStorage(ADDRESS)
-        assert refused.value.hint == "update holdfast"
+        assert refused.value.hint == "update surehold"
     del fake.objects["runs/format"]
     with ObjectStorage(ADDRESS) as storage:
         assert [record.header.id for record in storage.read("long")] == ids

@@ -20,13 +20,13 @@ from tests.cli.conftest import call
 from tests.cutting import MOMENTS, CuttingProxy, Moment
 from tests.servers import Postgres, postgres
 
-import holdfast
-from holdfast import CheckpointManager, State, errors
-from holdfast.storage.base import Owner, RecordQuery, RunQuery, RunWatch
-from holdfast.storage.postgres import PostgresStorage
-from holdfast.storage.postgres.schema import VERSION
-from holdfast.storage.registry import open_storage
-from holdfast.testing import JournalWriter
+import surehold
+from surehold import CheckpointManager, State, errors
+from surehold.storage.base import Owner, RecordQuery, RunQuery, RunWatch
+from surehold.storage.postgres import PostgresStorage
+from surehold.storage.postgres.schema import VERSION
+from surehold.storage.registry import open_storage
+from surehold.testing import JournalWriter
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_a_schema_of_a_newer_version_is_refused(server: Postgres, schema: str) -
     PostgresStorage(server.url, schema=schema).close()
     with psycopg.connect(server.url, autocommit=True) as db:
         db.execute(f"UPDATE {schema}.version SET number = 99")
-    with pytest.raises(errors.SchemaError, match="newer Holdfast"):
+    with pytest.raises(errors.SchemaError, match="newer Surehold"):
         PostgresStorage(server.url, schema=schema)
 
 
@@ -345,7 +345,7 @@ def test_a_schema_of_an_earlier_version_is_upgraded_with_its_runs(
     with pytest.raises(errors.SchemaError, match="has format 1"):
         open_storage(address)
     check = call("storage", "upgrade", "--check", "-s", address)
-    assert (check.code, f"has format 1, and this Holdfast needs {VERSION}" in check.out) == (
+    assert (check.code, f"has format 1, and this Surehold needs {VERSION}" in check.out) == (
         8,
         True,
     )
@@ -396,7 +396,7 @@ def test_a_check_creates_no_schema(beside: str, server: Postgres, schema: str) -
 def worker(server: Postgres, storage: PostgresStorage, schema: str) -> Iterator[str]:
     """The address of a role that has just the rights that the documentation grants."""
     page = Path("docs/how-to/postgres.md").read_text("utf-8")
-    grants = page.partition("```sql\n")[2].partition("```")[0].replace("holdfast", schema)
+    grants = page.partition("```sql\n")[2].partition("```")[0].replace("surehold", schema)
     role = f"w{uuid4().hex[:12]}"
     with psycopg.connect(server.url, autocommit=True) as db:
         db.execute(f"CREATE ROLE {role} LOGIN")
@@ -411,7 +411,7 @@ def test_a_role_with_few_rights_can_do_all_that_a_worker_does(
 ) -> None:
     with open_storage(worker) as storage, CheckpointManager(storage) as manager:
         assert isinstance(storage, PostgresStorage)
-        with holdfast.run("run", storage=storage) as run:
+        with surehold.run("run", storage=storage) as run:
             run.checkpoint(done=1)
         manager.delete_checkpoint(manager.list_checkpoints("run")[0].checkpoint_id)
         assert all(manager.verify())
@@ -442,7 +442,7 @@ def test_doctor_tells_what_is_wrong_with_a_server_and_what_to_do(
     wrong = {name: fact["hint"] for name, fact in facts.items() if fact["problem"]}
     assert wrong == {
         "synchronous_commit": f"ALTER ROLE {role} SET synchronous_commit = on",
-        "indexes": "holdfast repair -s URL creates them",
+        "indexes": "surehold repair -s URL creates them",
         "rights": f'GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA "{schema}"'
         f' TO "{role}"',
     }
@@ -586,7 +586,7 @@ def _save_at_once(manager: CheckpointManager, runs: int, saves: int) -> None:
 
 
 def test_credentials_are_never_shown(server: Postgres, schema: str) -> None:
-    with pytest.raises(errors.HoldfastError) as failure:
+    with pytest.raises(errors.SureholdError) as failure:
         PostgresStorage(
             "postgresql://someone:hunter2@127.0.0.1:1/db", schema=schema, patience=0, timeout=1
         )

@@ -9,11 +9,11 @@ import pytest
 import redis
 from tests.servers import RedisCluster, valkey_cluster
 
-from holdfast.errors import StorageError
-from holdfast.storage.base import RecordQuery, RunQuery
-from holdfast.storage.redis import RedisStorage
-from holdfast.storage.redis.indexes import Indexes
-from holdfast.testing import JournalWriter
+from surehold.errors import StorageError
+from surehold.storage.base import RecordQuery, RunQuery
+from surehold.storage.redis import RedisStorage
+from surehold.storage.redis.indexes import Indexes
+from surehold.testing import JournalWriter
 
 
 @pytest.fixture

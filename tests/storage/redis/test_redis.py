@@ -20,14 +20,14 @@ from tests.cli.conftest import call
 from tests.cutting import MOMENTS, CuttingProxy
 from tests.servers import Redis, redis_program, valkey, valkey_program
 
-from holdfast import CheckpointManager, State, errors
-from holdfast.storage.base import Owner, RecordQuery, RunQuery, RunWatch
-from holdfast.storage.redis import RedisStorage, scripts
-from holdfast.storage.redis.acknowledgements import Acknowledgements
-from holdfast.storage.redis.durability import Facts, decide
-from holdfast.storage.redis.scripts import Script
-from holdfast.storage.registry import open_storage
-from holdfast.testing import JournalWriter
+from surehold import CheckpointManager, State, errors
+from surehold.storage.base import Owner, RecordQuery, RunQuery, RunWatch
+from surehold.storage.redis import RedisStorage, scripts
+from surehold.storage.redis.acknowledgements import Acknowledgements
+from surehold.storage.redis.durability import Facts, decide
+from surehold.storage.redis.scripts import Script
+from surehold.storage.registry import open_storage
+from surehold.testing import JournalWriter
 
 ANNA = Owner("somewhere-else", "boot", 1, "1")
 BERT = Owner("another-place", "boot", 2, "2")
@@ -131,7 +131,7 @@ def test_a_server_that_would_lose_appends_is_refused_with_the_reason(
     assert "CONFIG SET appendonly yes" in refused.value.hint
     assert "durability=relaxed" in refused.value.hint
     with (
-        caplog.at_level(logging.WARNING, "holdfast.storage"),
+        caplog.at_level(logging.WARNING, "surehold.storage"),
         open_storage(f"{url}?durability=relaxed") as storage,
     ):
         assert "keeps no append-only file" in caplog.text
@@ -293,7 +293,7 @@ def test_without_the_fence_a_stale_writer_would_append(
     unfenced.text = unfenced.text.replace("tonumber(epoch) < newest", "false")
     assert unfenced.text != scripts.APPEND.text
     unfenced.digest = sha1(unfenced.text.encode()).hexdigest()
-    monkeypatch.setattr("holdfast.storage.redis.storage.APPEND", unfenced)
+    monkeypatch.setattr("surehold.storage.redis.storage.APPEND", unfenced)
     assert _wake_after_takeover(storage) is None
 
 
@@ -568,9 +568,9 @@ def test_a_newer_layout_is_refused_and_one_without_a_mark_is_the_first(
     assert raw.get(mark) == b"1"
     for newer in ("2", "10", "x"):
         raw.set(mark, newer)
-        with pytest.raises(errors.SchemaError, match=f"newer Holdfast .format {newer}, ") as told:
+        with pytest.raises(errors.SchemaError, match=f"newer Surehold .format {newer}, ") as told:
             RedisStorage(server.url, prefix=prefix)
-        assert told.value.hint == "update holdfast"
+        assert told.value.hint == "update surehold"
     raw.delete(mark)
     with RedisStorage(server.url, prefix=prefix) as old:
         assert [record.header.seq for record in old.read("run")] == [1]

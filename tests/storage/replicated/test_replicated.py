@@ -22,9 +22,9 @@ import apsw
 import pytest
 from tests.checkpoint.repair.test_recovery import damage
 
-from holdfast import CheckpointManager, MemoryStorage, State, Storage
-from holdfast.core.records.record import Record
-from holdfast.errors import (
+from surehold import CheckpointManager, MemoryStorage, State, Storage
+from surehold.core.records.record import Record
+from surehold.errors import (
     ConflictError,
     CorruptError,
     DivergedError,
@@ -33,19 +33,19 @@ from holdfast.errors import (
     StorageUnavailableError,
     UsageError,
 )
-from holdfast.storage.base import Batch, Owner, RecordQuery, RunQuery, this_process
-from holdfast.storage.files.storage import FilesystemStorage
-from holdfast.storage.registry import open_storage
-from holdfast.storage.replicated.breaker import Breaker, BreakerRules
-from holdfast.storage.replicated.copies import bring_up, visible
-from holdfast.storage.replicated.replicas import StorageEvent
-from holdfast.storage.replicated.retries import Retry
-from holdfast.storage.replicated.storage import ResilientStorage
-from holdfast.storage.sqlite.page_checksums import checked_pages
-from holdfast.storage.sqlite.storage import SQLiteStorage
-from holdfast.testing import JournalWriter
+from surehold.storage.base import Batch, Owner, RecordQuery, RunQuery, this_process
+from surehold.storage.files.storage import FilesystemStorage
+from surehold.storage.registry import open_storage
+from surehold.storage.replicated.breaker import Breaker, BreakerRules
+from surehold.storage.replicated.copies import bring_up, visible
+from surehold.storage.replicated.replicas import StorageEvent
+from surehold.storage.replicated.retries import Retry
+from surehold.storage.replicated.storage import ResilientStorage
+from surehold.storage.sqlite.page_checksums import checked_pages
+from surehold.storage.sqlite.storage import SQLiteStorage
+from surehold.testing import JournalWriter
 
-FULL = os.environ.get("HOLDFAST_FULL") == "1"
+FULL = os.environ.get("SUREHOLD_FULL") == "1"
 FAST = Retry(retries=2, first_wait=0.001, jitter=0.001)
 ANNA = Owner("anna.example", "boot-1", 17, "1000")
 BERT = Owner("bert.example", "boot-2", 17, "1000")
@@ -910,11 +910,11 @@ def test_whatever_fails_in_whatever_order_nothing_that_was_acknowledged_is_lost(
 _SAVES = """
 import sys
 from pathlib import Path
-from holdfast.storage.replicated.breaker import BreakerRules
-from holdfast.storage.files.storage import FilesystemStorage
-from holdfast.storage.replicated.storage import ResilientStorage
-from holdfast.storage.replicated.retries import Retry
-from holdfast.testing import JournalWriter
+from surehold.storage.replicated.breaker import BreakerRules
+from surehold.storage.files.storage import FilesystemStorage
+from surehold.storage.replicated.storage import ResilientStorage
+from surehold.storage.replicated.retries import Retry
+from surehold.testing import JournalWriter
 storage = ResilientStorage(
     FilesystemStorage(sys.argv[1]),
     FilesystemStorage(sys.argv[2]),
@@ -983,12 +983,12 @@ def test_a_damaged_run_does_not_stop_the_saves_of_others(setup: Setup) -> None:
 
 _HOLDS_A_LEASE = """
 import sys, time
-from holdfast.errors import HoldfastError
-from holdfast.storage.base import this_process
-from holdfast.storage.files.storage import FilesystemStorage
-from holdfast.storage.replicated.storage import ResilientStorage
-from holdfast.storage.replicated.retries import Retry
-from holdfast.testing import JournalWriter
+from surehold.errors import SureholdError
+from surehold.storage.base import this_process
+from surehold.storage.files.storage import FilesystemStorage
+from surehold.storage.replicated.storage import ResilientStorage
+from surehold.storage.replicated.retries import Retry
+from surehold.testing import JournalWriter
 storage = ResilientStorage(
     FilesystemStorage(sys.argv[1]), FilesystemStorage(sys.argv[2]), retry=Retry(retries=0)
 )
@@ -999,7 +999,7 @@ for batch in writer_batches:
     sys.stdin.readline()
     try:
         print(storage.append([batch])[0] is None, flush=True)
-    except HoldfastError as error:
+    except SureholdError as error:
         print(type(error).__name__, flush=True)
 """
 

@@ -12,19 +12,19 @@ from typing import Any
 import apsw
 import pytest
 
-from holdfast.core.records import Record
-from holdfast.errors import CorruptError, HoldfastError
-from holdfast.storage.base import RecordQuery, RunQuery, this_process
-from holdfast.storage.sqlite.page_checksums import (
+from surehold.core.records import Record
+from surehold.errors import CorruptError, SureholdError
+from surehold.storage.base import RecordQuery, RunQuery, this_process
+from surehold.storage.sqlite.page_checksums import (
     PAGE,
     RESERVED,
     checked_pages,
     strictly_checked_pages,
 )
-from holdfast.storage.sqlite.storage import SQLiteStorage
-from holdfast.testing import JournalWriter
+from surehold.storage.sqlite.storage import SQLiteStorage
+from surehold.testing import JournalWriter
 
-EXHAUSTIVE = os.environ.get("HOLDFAST_EXHAUSTIVE") == "1"
+EXHAUSTIVE = os.environ.get("SUREHOLD_EXHAUSTIVE") == "1"
 HEADER = 100
 
 
@@ -92,7 +92,7 @@ def silent(path: Path, damages: Iterable[tuple[str, bytes]], expected: list[Any]
         try:
             if look(path) != expected:
                 missed.append(what)
-        except HoldfastError:
+        except SureholdError:
             pass
     return missed
 

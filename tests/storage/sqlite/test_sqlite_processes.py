@@ -14,10 +14,10 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from holdfast.errors import StorageError
-from holdfast.storage.base import RecordQuery, RunQuery
-from holdfast.storage.sqlite.storage import SQLiteStorage
-from holdfast.testing import JournalWriter
+from surehold.errors import StorageError
+from surehold.storage.base import RecordQuery, RunQuery
+from surehold.storage.sqlite.storage import SQLiteStorage
+from surehold.testing import JournalWriter
 
 HELLO = b"."
 
@@ -156,7 +156,7 @@ class TestForks:
         self, path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """As a signal handler may: the call cannot end before the fork."""
-        monkeypatch.setattr("holdfast.storage.sqlite.connections._PATIENCE", 0.05)
+        monkeypatch.setattr("surehold.storage.sqlite.connections._PATIENCE", 0.05)
         with SQLiteStorage(path) as storage:
 
             def work(child: Child) -> None:
@@ -188,8 +188,8 @@ def script(text: str, *arguments: str) -> subprocess.Popen[str]:
 
 SAVE = """
 import sys
-from holdfast.storage.sqlite.storage import SQLiteStorage
-from holdfast.testing import JournalWriter
+from surehold.storage.sqlite.storage import SQLiteStorage
+from surehold.testing import JournalWriter
 sys.stdin.read(1)
 storage = SQLiteStorage(sys.argv[1])
 writer = JournalWriter(sys.argv[2], name="agent")

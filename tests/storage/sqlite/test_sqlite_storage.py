@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.records.record import Header
-from holdfast.errors import (
+from surehold.core.records.record import Header
+from surehold.errors import (
     ConflictError,
     CorruptError,
     SchemaError,
@@ -24,11 +24,11 @@ from holdfast.errors import (
     StorageUnavailableError,
     UsageError,
 )
-from holdfast.storage.base import Batch, Leasing, RecordQuery, RunQuery, this_process
-from holdfast.storage.memory.storage import MemoryStorage
-from holdfast.storage.sqlite.page_checksums import PAGE, RESERVED, checked_pages
-from holdfast.storage.sqlite.storage import SQLiteStorage
-from holdfast.testing import JournalWriter
+from surehold.storage.base import Batch, Leasing, RecordQuery, RunQuery, this_process
+from surehold.storage.memory.storage import MemoryStorage
+from surehold.storage.sqlite.page_checksums import PAGE, RESERVED, checked_pages
+from surehold.storage.sqlite.storage import SQLiteStorage
+from surehold.testing import JournalWriter
 
 
 @pytest.fixture
@@ -651,7 +651,7 @@ class TestErrors:
         db.execute(setup).fetchall()
         db.close()
         before = path.read_bytes()
-        with pytest.raises(CorruptError, match="not one of Holdfast's"):
+        with pytest.raises(CorruptError, match="not one of Surehold's"):
             SQLiteStorage(path)
         assert path.read_bytes() == before
         assert [file.name for file in path.parent.iterdir()] == [path.name]
@@ -698,7 +698,7 @@ class TestErrors:
         db = raw(path)
         db.pragma("user_version", 99)
         db.close()
-        with pytest.raises(SchemaError, match="newer Holdfast") as caught:
+        with pytest.raises(SchemaError, match="newer Surehold") as caught:
             SQLiteStorage(path)
         assert "update" in caught.value.hint
 
@@ -756,7 +756,7 @@ class TestErrors:
     def test_a_file_that_is_gone_takes_no_more_records(
         self, path: Path, how: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("holdfast.storage.sqlite.connections._LOOKS_EVERY", 0.0)
+        monkeypatch.setattr("surehold.storage.sqlite.connections._LOOKS_EVERY", 0.0)
         storage, writer = SQLiteStorage(path), JournalWriter()
         writer.save(storage)
         path.rename(path.with_suffix(".old"))
@@ -770,7 +770,7 @@ class TestErrors:
     def test_a_log_that_is_gone_takes_no_more_records(
         self, path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("holdfast.storage.sqlite.connections._LOOKS_EVERY", 0.0)
+        monkeypatch.setattr("surehold.storage.sqlite.connections._LOOKS_EVERY", 0.0)
         storage, writer = SQLiteStorage(path), JournalWriter()
         for _ in range(3):
             writer.save(storage)

@@ -1,3 +1,0 @@
-from holdfast.checkpoint.agent.manager import (
-    ResilientCheckpointManager as ResilientCheckpointManager,
-)

@@ -1,1 +1,0 @@
-"""The `holdfast` command; each module has a few commands: parse, call, show."""

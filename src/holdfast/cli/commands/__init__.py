@@ -1,1 +1,0 @@
-"""The commands of `holdfast`, a room for each group of `holdfast --help`."""

@@ -1,7 +1,0 @@
-"""Commands that change a run: resume, fork, tag, pin, answer."""
-
-from __future__ import annotations
-
-from holdfast.lazy import attach
-
-__getattr__, __dir__, __all__ = attach(__name__, __file__)

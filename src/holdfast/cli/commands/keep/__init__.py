@@ -1,7 +1,0 @@
-"""Commands that maintain a storage: forget, prune, verify, repair, encrypt, ..."""
-
-from __future__ import annotations
-
-from holdfast.lazy import attach
-
-__getattr__, __dir__, __all__ = attach(__name__, __file__)

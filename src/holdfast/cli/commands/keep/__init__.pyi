@@ -1,2 +1,0 @@
-from holdfast.cli.commands.keep.forget import plan_forget as plan_forget
-from holdfast.cli.commands.keep.verify import Verify as Verify

@@ -1,3 +1,0 @@
-from holdfast.cli.commands.start.completion import candidates as candidates
-from holdfast.cli.commands.start.demo import make_runs as make_runs
-from holdfast.cli.commands.start.schema import make_schemas as make_schemas

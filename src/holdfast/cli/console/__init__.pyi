@@ -1,1 +1,0 @@
-from holdfast.cli.console import repl as repl

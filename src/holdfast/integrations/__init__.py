@@ -1,1 +1,0 @@
-"""Holdfast behind the interfaces of other frameworks, each imported on its own."""

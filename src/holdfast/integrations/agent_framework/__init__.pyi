@@ -1,3 +1,0 @@
-from holdfast.integrations.agent_framework.storage import (
-    HoldfastCheckpointStorage as HoldfastCheckpointStorage,
-)

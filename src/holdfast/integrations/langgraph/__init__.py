@@ -1,7 +1,0 @@
-"""Checkpointer for LangGraph: `HoldfastSaver`, and an importer of threads."""
-
-from __future__ import annotations
-
-from holdfast.lazy import attach
-
-__getattr__, __dir__, __all__ = attach(__name__, __file__)

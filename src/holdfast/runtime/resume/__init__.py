@@ -1,7 +1,0 @@
-"""Resume, fork and rewind: where a run continues, and with what."""
-
-from __future__ import annotations
-
-from holdfast.lazy import attach
-
-__getattr__, __dir__, __all__ = attach(__name__, __file__)

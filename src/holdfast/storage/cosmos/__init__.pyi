@@ -1,1 +1,0 @@
-from holdfast.storage.cosmos.storage import CosmosStorage as CosmosStorage

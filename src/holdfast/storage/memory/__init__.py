@@ -1,7 +1,0 @@
-"""Runs in this process's memory, for tests and short-lived work."""
-
-from __future__ import annotations
-
-from holdfast.lazy import attach
-
-__getattr__, __dir__, __all__ = attach(__name__, __file__)

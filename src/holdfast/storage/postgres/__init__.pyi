@@ -1,1 +1,0 @@
-from holdfast.storage.postgres.storage import PostgresStorage as PostgresStorage

@@ -1,1 +1,0 @@
-from holdfast.storage.redis.storage import RedisStorage as RedisStorage

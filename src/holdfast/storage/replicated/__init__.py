@@ -1,7 +1,0 @@
-"""One storage over several: a primary, copies, retries and circuit breakers."""
-
-from __future__ import annotations
-
-from holdfast.lazy import attach
-
-__getattr__, __dir__, __all__ = attach(__name__, __file__)

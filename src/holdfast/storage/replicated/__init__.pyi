@@ -1,9 +1,0 @@
-from holdfast.storage.replicated.breaker import BreakerRules as BreakerRules
-from holdfast.storage.replicated.replicas import StorageEvent as StorageEvent
-from holdfast.storage.replicated.retries import TRANSIENT as TRANSIENT
-from holdfast.storage.replicated.retries import CallProgress as CallProgress
-from holdfast.storage.replicated.retries import Retry as Retry
-from holdfast.storage.replicated.retries import is_transient as is_transient
-from holdfast.storage.replicated.retries import retried as retried
-from holdfast.storage.replicated.retries import within as within
-from holdfast.storage.replicated.storage import ResilientStorage as ResilientStorage

@@ -1,1 +1,0 @@
-from holdfast.storage.sqlite.storage import SQLiteStorage as SQLiteStorage

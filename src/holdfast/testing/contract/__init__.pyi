@@ -1,1 +1,0 @@
-from holdfast.testing.contract.suite import StorageContract as StorageContract

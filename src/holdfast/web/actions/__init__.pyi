@@ -1,1 +1,0 @@
-from holdfast.web.actions.handler import Actions as Actions

@@ -1,0 +1,11 @@
+"""Checkpoints of agents: routine, before operations, on drift; and their restore.
+
+Holds the managers that think in agents and the providers of their state. The journal and its
+records belong to `checkpoint.journal`.
+"""
+
+from __future__ import annotations
+
+from surehold.lazy import attach
+
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -1,0 +1,3 @@
+from surehold.checkpoint.agent.manager import (
+    ResilientCheckpointManager as ResilientCheckpointManager,
+)

@@ -1,0 +1,13 @@
+from surehold.checkpoint.hooks.builtin import LoggingHook as LoggingHook
+from surehold.checkpoint.hooks.builtin import MetricsHook as MetricsHook
+from surehold.checkpoint.hooks.builtin import RedactionHook as RedactionHook
+from surehold.checkpoint.hooks.builtin import TracingHook as TracingHook
+from surehold.checkpoint.hooks.builtin import hide_secrets as hide_secrets
+from surehold.checkpoint.hooks.builtin import redacted as redacted
+from surehold.checkpoint.hooks.builtin import redacting_hooks as redacting_hooks
+from surehold.checkpoint.hooks.events import HookContext as HookContext
+from surehold.checkpoint.hooks.events import HookEvent as HookEvent
+from surehold.checkpoint.hooks.events import HookPriority as HookPriority
+from surehold.checkpoint.hooks.events import HookResult as HookResult
+from surehold.checkpoint.hooks.events import pre_outcome as pre_outcome
+from surehold.checkpoint.hooks.manager import HookManager as HookManager

@@ -1,0 +1,11 @@
+from surehold.checkpoint.transfer import runs as runs
+from surehold.checkpoint.transfer.container import Manifest as Manifest
+from surehold.checkpoint.transfer.container import cannot_write as cannot_write
+from surehold.checkpoint.transfer.encrypt import encrypt_runs as encrypt_runs
+from surehold.checkpoint.transfer.json_form import Style as Style
+from surehold.checkpoint.transfer.json_form import fleet_status as fleet_status
+from surehold.checkpoint.transfer.limits import LIMITS as LIMITS
+from surehold.checkpoint.transfer.limits import UNLIMITED as UNLIMITED
+from surehold.checkpoint.transfer.limits import ImportLimits as ImportLimits
+from surehold.checkpoint.transfer.reseal import Redact as Redact
+from surehold.checkpoint.transfer.runs import json_lines as json_lines

@@ -1,0 +1,1 @@
+"""The `surehold` command; each module has a few commands: parse, call, show."""

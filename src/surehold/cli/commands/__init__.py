@@ -1,0 +1,1 @@
+"""The commands of `surehold`, a room for each group of `surehold --help`."""

@@ -1,0 +1,144 @@
+"""`surehold worker`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from surehold.cli import framework as ui
+from surehold.errors import UsageError
+from surehold.executors import Worker, schedules_in, serve_metrics, served_by
+
+_LETTING_GO = 2.0
+"""Seconds that the process takes at most to let go of its runs when it ends."""
+
+
+class WorkerEvent(ui.Document, kw_only=True, tag="worker"):
+    """``worker``: one line for each event, always as JSON"""
+
+    at: datetime
+    event: str
+    """Its name: worker.start, run.start, run.completed, run.failed, lease.lost and others."""
+    facts: dict[str, Any]
+
+
+@ui.command
+def worker(
+    cli: ui.Cli,
+    code: Annotated[
+        list[str],
+        ui.Argument(metavar="MODULE[:NAME]", help="Workflows, graphs, agents or fleets to serve."),
+    ],
+    queues: Annotated[
+        str, ui.Option(metavar="A,B", help="The queues that it takes runs from.")
+    ] = "default",
+    concurrency: Annotated[
+        int, ui.Option(help="Runs that it executes at the same time.", min=1)
+    ] = 8,
+    lease: Annotated[
+        float, ui.Option(help="After so long a silence others take its runs.", min=1)
+    ] = 30.0,
+    grace: Annotated[
+        float, ui.Option(help="How long a stop waits for steps to end.", min=0)
+    ] = 30.0,
+    listen: Annotated[
+        str | None, ui.Option(metavar="HOST:PORT", help="Serve /healthz and /metrics there.")
+    ] = None,
+    until_idle: Annotated[bool, ui.Option(help="End when no run is ready or executed.")] = False,
+) -> int:
+    """Execute queued runs until it is stopped.
+
+    Any number of workers may share a PostgreSQL database, or a Redis or Valkey server; those of
+    one machine a SQLite file. A run is given only to a worker that serves its code in its
+    version. SIGTERM or Ctrl-C stops it: each run ends its step, is saved, and is continued by
+    another worker. A second one, or the end of --grace, leaves steps in the middle: another
+    worker continues their runs at once.
+
+    Each event is a line of JSON on stdout.
+    """
+    ui.import_from_here()
+    names = [name.strip() for name in queues.split(",") if name.strip()]
+    if not names:
+        raise UsageError(f"--queues is {queues!r}", hint="name queues: --queues mail,default")
+    out, lock = cli.terminal.stdout, threading.Lock()
+
+    def log(event: str, facts: dict[str, Any]) -> None:
+        line = ui.safe_json(WorkerEvent(at=datetime.now(UTC), event=event, facts=facts))
+        with lock:
+            out.write(line + "\n")
+            out.flush()
+
+    served, schedules = served_by(code), schedules_in(code)
+    place = _place(listen) if listen is not None else None
+    opened = cli.open()
+    made = Worker(
+        opened.storage,
+        served,
+        queues=names,
+        concurrency=concurrency,
+        lease_seconds=lease,
+        schedules=schedules,
+        log=log,
+        hook_manager=opened.hook_manager,
+    )
+    server = None
+    if place is not None:
+        host, port = place
+        server = serve_metrics(
+            host,
+            port,
+            metrics=lambda: made.metrics.text(active=made.active),
+            is_healthy=lambda: made.is_healthy,
+        )
+        log("worker.listen", {"address": f"{host}:{server.server_address[1]}"})
+    with _Stopping(made, grace):
+        made.run(until_idle=until_idle)
+    if server is not None:
+        server.shutdown()
+    return 0
+
+
+def _place(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    if not port.isdigit() or int(port) > 65535:
+        raise UsageError(f"--listen is {text!r}", hint="give HOST:PORT, as in 127.0.0.1:9100")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+class _Stopping:
+    """Turns SIGTERM and SIGINT into a stop, and ends the process if it takes too long."""
+
+    def __init__(self, worker: Worker, grace: float) -> None:
+        self._worker = worker
+        self._grace = grace
+        self._before: dict[int, Any] = {}
+        self._heard = 0
+
+    def _on_signal(self, number: int, frame: object) -> None:
+        self._heard += 1
+        if self._heard > 2:
+            os._exit(128 + number)
+        threading.Thread(target=self._end, args=(number, self._heard), daemon=True).start()
+
+    def _end(self, number: int, heard: int) -> None:
+        if heard == 1:
+            self._worker.stop(f"the worker got {signal.Signals(number).name}")
+            time.sleep(self._grace)
+        ending = threading.Timer(_LETTING_GO, os._exit, (128 + number,))
+        ending.daemon = True
+        ending.start()
+        self._worker.let_go()
+        os._exit(128 + number)
+
+    def __enter__(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGINT):
+                self._before[number] = signal.signal(number, self._on_signal)
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)

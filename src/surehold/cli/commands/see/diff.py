@@ -1,0 +1,144 @@
+"""`surehold diff`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import msgspec
+
+from surehold.checkpoint.inspect import changes_between, spent
+from surehold.checkpoint.journal import Loaded
+from surehold.checkpoint.manager import CheckpointManager
+from surehold.cli import framework as ui
+from surehold.core.records import Header
+from surehold.core.values import decode
+from surehold.errors import NotFoundError
+
+_INLINE = 60
+"""An old and a new value of this many characters share a line."""
+_LONGEST = 200
+_SIGNS = {
+    "add": ui.Cell("+ ", "green"),
+    "remove": ui.Cell("- ", "red"),
+    "replace": ui.Cell("~ ", "yellow"),
+}
+
+
+class Diff(ui.Document, kw_only=True, tag="diff"):
+    """``diff``"""
+
+    a: ui.CheckpointInfo
+    b: ui.CheckpointInfo
+    changes: Annotated[list[ui.ChangeRow], ui.Rows("change")]
+    keys: list[str]
+    """The keys of the state that differ."""
+    appended: dict[str, int]
+    """By how many items lists of the state grew."""
+    tokens: int
+    dollars: float
+    """The cost of the effects between the two; less than 0 if *a* cost more."""
+
+
+@ui.command
+def diff(
+    cli: ui.Cli,
+    a: Annotated[str, ui.Argument(help="A checkpoint; a run stands for its newest.")],
+    b: Annotated[
+        str | None, ui.Argument(help="Another; else A is compared with its parent.")
+    ] = None,
+    quiet: Annotated[
+        bool, ui.Option("--quiet", "-q", help="Print nothing; exit 1 if they differ.")
+    ] = False,
+) -> int:
+    """Show what turns the state of A into that of B: keys, items of lists, cost."""
+    document = read_diff(cli.manager, *_both(cli, a, b))
+    if quiet:
+        return 1 if document.changes else 0
+    cli.give(document, lambda: diff_lines(document))
+    return 0
+
+
+def _both(cli: ui.Cli, a: str, b: str | None) -> tuple[Header, Header]:
+    if b is not None:
+        return cli.finder.checkpoint(a), cli.finder.checkpoint(b)
+    second = cli.finder.checkpoint(a)
+    if second.parent is None:
+        raise NotFoundError(
+            f"{a} is the first checkpoint of its run",
+            hint="give two checkpoints",
+            run_id=second.run_id,
+        )
+    return cli.finder.checkpoint(second.parent), second
+
+
+def read_diff(manager: CheckpointManager, a: Header, b: Header) -> Diff:
+    """The changes that turn the state of *a* into that of *b*."""
+    reader = manager.reader
+    before, after = reader.load_visible(a), reader.load_visible(b)
+    changes = ui.change_rows(changes_between(before, after))
+    for row in changes:
+        if row.op != "add":
+            row.old = ui.raw(_old(before, row.path))
+    ends = [row.path for row in changes if row.path.endswith("/-")]
+    costs = [spent(manager.storage, header.run_id, header.seq) for header in (a, b)]
+    return Diff(
+        a=ui.CheckpointInfo.of(a),
+        b=ui.CheckpointInfo.of(b),
+        changes=changes,
+        keys=list(dict.fromkeys(ui.keys_of(row.path)[0] for row in changes)),
+        appended=dict(Counter(path.removesuffix("/-") for path in ends)),
+        tokens=costs[1].tokens - costs[0].tokens,
+        dollars=costs[1].dollars - costs[0].dollars,
+    )
+
+
+def _old(before: Loaded, path: str) -> Any:
+    """The value at a JSON Pointer before the change."""
+    first, *rest = ui.keys_of(path)
+    value: Any = decode(before.texts[first])
+    for key in rest:
+        value = value[int(key)] if isinstance(value, list) else value[key]
+    return value
+
+
+def diff_lines(document: Diff) -> Iterator[object]:
+    """The difference for people."""
+    for sign, info in (("---", document.a), ("+++", document.b)):
+        yield ui.Line.of(
+            ui.Cell(f"{sign} {info.run_id}@{info.step}", "bold"),
+            ui.Cell(f"  {ui.clock(info.saved_at)}  {info.checkpoint_id}", "dim"),
+        )
+    for row in document.changes:
+        shown = [_SIGNS[row.op], ui.Cell(row.path[1:].removesuffix("/-"), "blue"), " "]
+        old, new = _written(row.old), _written(row.value)
+        match row.op:
+            case "add":
+                yield ui.Line.of(*shown, ui.Cell(ui.cut(new, _LONGEST), "green"))
+            case "remove":
+                yield ui.Line.of(*shown, ui.Cell(ui.cut(old, _LONGEST), "red"))
+            case _ if len(old) + len(new) <= _INLINE:
+                yield ui.Line.of(*shown, ui.Cell(old, "red"), " -> ", ui.Cell(new, "green"))
+            case _:
+                yield ui.Line.of(*shown)
+                yield ui.Line.of(ui.Cell(f"  - {ui.cut(old, _LONGEST)}", "red"))
+                yield ui.Line.of(ui.Cell(f"  + {ui.cut(new, _LONGEST)}", "green"))
+    yield ui.Line.of(ui.Cell(_summary(document), "dim"))
+
+
+def _written(value: Any) -> str:
+    return bytes(value).decode() if isinstance(value, msgspec.Raw) else ""
+
+
+def _summary(document: Diff) -> str:
+    if not document.changes:
+        return "the states are the same"
+    differ = "differs" if len(document.keys) == 1 else "differ"
+    key = "top-level key" if len(document.changes) > len(document.keys) else "key"
+    parts = [f"{ui.counted(len(document.keys), key)} {differ}"]
+    parts += (f"{place[1:]} +{count}" for place, count in document.appended.items())
+    if document.dollars or document.tokens:
+        sign = "-" if document.dollars < 0 else "+"
+        parts.append(f"cost {sign}{ui.money(abs(document.dollars)) or '$0'}")
+    return ", ".join(parts)

@@ -1,0 +1,225 @@
+"""`surehold log`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Annotated
+
+import msgspec
+
+from surehold.checkpoint.inspect import NoteView, TimelineEntry, status_of_run, timeline
+from surehold.checkpoint.manager import CheckpointManager
+from surehold.cli import framework as ui
+from surehold.core.records import Header
+from surehold.storage.base import RunInfo
+
+_SHOWN = 30
+_WORDS = 100
+"""Characters of an error that a line shows."""
+_LEFT_OUT = ("item", "key", "prune", "pin", "tag", "release", "writes")
+"""Kinds of notes that only --operations shows: other columns or commands show their effect."""
+
+
+class Log(ui.Document, kw_only=True, tag="log"):
+    """``log``"""
+
+    run_id: str
+    status: str
+    checkpoints: Annotated[list[ui.Checkpoint], ui.Rows("checkpoint")]
+    open: list[NoteView]
+    """Notes after the newest checkpoint."""
+    more: bool
+
+
+class History(msgspec.Struct, kw_only=True):
+    """Entries of a log, newest first, as `log` and its forms read them."""
+
+    run_id: str
+    status: str
+    moments: list[TimelineEntry]
+    after: tuple[NoteView, ...] = ()
+    more: bool = False
+
+    def document(self) -> Log:
+        """The entries as JSON."""
+        return Log(
+            run_id=self.run_id,
+            status=self.status,
+            checkpoints=[ui.checkpoint_of(moment) for moment in self.moments],
+            open=[ui.note_of(note) for note in self.after],
+            more=self.more,
+        )
+
+
+@ui.command
+def log(
+    cli: ui.Cli,
+    run: Annotated[str, ui.Argument(help="The run.")] = "latest",
+    graph: Annotated[
+        bool, ui.Option("--graph", "-g", help="With its forks, in lanes beside it.")
+    ] = False,
+    operations: Annotated[
+        bool, ui.Option("--operations", "-o", help="Every record of the journal.")
+    ] = False,
+    scope: Annotated[
+        str | None, ui.Option(help="Only the checkpoints of this nested graph.")
+    ] = None,
+    limit: ui.Limit = _SHOWN,
+    all: ui.All = False,
+) -> None:
+    """Show what each step of a run changed, the newest first.
+
+    Effects and questions stand below the checkpoint that followed them.
+    """
+    found, most = cli.finder.run(run), None if all else limit
+    if graph:
+        from surehold.cli.commands.see.graph_log import graph_lines, read_family
+
+        history = read_family(cli.manager, found, scope=scope or "", limit=most)
+        cli.give(history.document(), lambda: graph_lines(history.moments, notes=operations))
+    elif operations:
+        from surehold.cli.commands.see.operations import operations_table, read_operations
+
+        history = read_operations(cli.manager, found, scope=scope, limit=most)
+        cli.give(history.document(), lambda: operations_table(history.moments))
+    else:
+        history = read_log(cli.manager, found, scope=scope or "", limit=most)
+        cli.give(history.document(), lambda: _table(history))
+    if cli.for_people and history.more:
+        cli.say(ui.Cell("there are earlier ones: -n or --all", "dim"))
+
+
+def read_log(
+    manager: CheckpointManager, run: RunInfo, *, scope: str = "", limit: int | None = _SHOWN
+) -> History:
+    """The newest *limit* checkpoints of a scope of the run, with their notes."""
+    moments, after = timeline(manager.reader, manager.retention, run, limit=limit, scope=scope)
+    status = status_of_run(manager.storage, run)
+    settled: set[tuple[str, str]] = set()
+    after = with_settled(after, settled, running=status == "running")
+    moments = [
+        msgspec.structs.replace(moment, notes=with_settled(moment.notes, settled))
+        for moment in moments
+    ]
+    return History(
+        run_id=run.run_id,
+        status=status,
+        moments=moments,
+        after=after,
+        more=limit is not None and len(moments) == limit and moments[-1].header.parent is not None,
+    )
+
+
+def with_settled(
+    notes: Iterable[NoteView], settled: set[tuple[str, str]], *, running: bool = False
+) -> tuple[NoteView, ...]:
+    """Notes in which an effect is in doubt only if no later note settles it.
+
+    *settled* holds the effects that later notes settle, and is added to; notes must be passed
+    newest first. While the run is *running*, an open effect is in progress, not in doubt.
+    """
+    made: list[NoteView] = []
+    for note in reversed([*notes]):
+        key = (note.scope, note.id)
+        if note.kind == "effect":
+            if note.state == "in doubt" and (running or key in settled):
+                made.append(msgspec.structs.replace(note, state="begun"))
+                continue
+            if note.state in ("done", "failed"):
+                settled.add(key)
+        made.append(note)
+    return tuple(reversed(made))
+
+
+def _table(history: History) -> Iterator[object]:
+    rows = [_note_row(note) for note in shown_notes(history.after)]
+    for moment in history.moments:
+        rows.append(_row(moment))
+        if moment.error:
+            rows.append(
+                ["", "", ui.Cell("  error", "dim"), "", "", ui.Cell(error_words(moment), "red")]
+            )
+        rows += map(_note_row, shown_notes(moment.notes))
+    columns = (
+        ui.Column("step", right=True),
+        ui.Column("time", gives=True, rank=3, whole=True),
+        ui.Column("node", gives=True, rank=4),
+        ui.Column("marks", gives=True, rank=1),
+        ui.Column("size", right=True, gives=True, rank=2),
+        ui.Column("what changed", gives=True, enough=28),
+    )
+    yield ui.Table(columns, rows)
+
+
+def _row(moment: TimelineEntry) -> list[object]:
+    header = moment.header
+    return [
+        ui.Cell(header.step, "bold"),
+        ui.Cell(ui.when(header.saved_at), "dim"),
+        header.node or "",
+        mark_words(header, moment.pinned),
+        ui.Cell(ui.size(header.size), "dim"),
+        ui.change_words(moment.changes)
+        or ui.Cell("cannot be read" if moment.damaged else "nothing", "dim"),
+    ]
+
+
+def mark_words(header: Header, pinned: bool) -> ui.Cell:
+    """A checkpoint's kind and status where they are unusual, its pin and its tags."""
+    plain = ("routine", "final", "interrupt" if header.status == "waiting" else "")
+    words = [header.kind] if header.kind not in plain else []
+    words += [header.status] if header.status not in ("running", "interrupted") else []
+    words += ["pinned"] if pinned else []
+    words += [f"#{tag}" for tag in header.tags]
+    style = {"failed": "red", "completed": "green"}.get(header.status, "cyan")
+    return ui.Cell(" ".join(words), style)
+
+
+def moment_cells(moment: TimelineEntry, width: int) -> list[object]:
+    """A line about a checkpoint, after its name; changes in *width* characters."""
+    header = moment.header
+    marks = mark_words(header, moment.pinned)
+    return [
+        ui.Cell(f"{ui.when(header.saved_at)}  ", "dim"),
+        f"{header.node or '':<12}  ",
+        marks,
+        "  " if marks.text else "",
+        ui.change_words(moment.changes, width),
+        *([ui.Cell(f"  {error_words(moment)}", "red")] if moment.error else []),
+    ]
+
+
+def error_words(moment: TimelineEntry) -> str:
+    """The error that a run failed with, and its node, in one line."""
+    where = f"in {moment.failed_in}: " if moment.error and moment.failed_in else ""
+    return ui.cut(where + " ".join(moment.error.split()), _WORDS)
+
+
+def shown_notes(notes: Iterable[NoteView]) -> Iterator[NoteView]:
+    """The notes that a log shows, newest first."""
+    for note in reversed([*notes]):
+        if note.kind not in _LEFT_OUT and note.state != "begun":
+            yield note
+
+
+def _note_row(note: NoteView) -> list[object]:
+    styles = {"done": "green", "failed": "red", "in doubt": "yellow", "repeat": "yellow"}
+    mark = ui.Cell(note.state, styles.get(note.state, ""))
+    return ["", "", ui.Cell(f"  {note.kind}", "dim"), mark, "", note_words(note)]
+
+
+def note_words(note: NoteView) -> str:
+    """A note in one line."""
+    if note.kind in ("question", "answer"):
+        return f"{note.id}: {ui.value_text(note.value)}"
+    if note.kind == "timer" and not note.error:
+        return f"{note.id} until {ui.when(note.value)}" if note.value is not None else note.id
+    if note.kind != "effect":
+        return note.error or (ui.value_text(note.facts) if note.facts else "")
+    parts = [note.id]
+    if note.error:
+        parts.append(note.error)
+    elif note.state == "done":
+        parts.append(ui.value_text(note.value, 40))
+    cost = ui.money(note.dollars)
+    return " ".join([*parts, f"({cost})"] if cost else parts)

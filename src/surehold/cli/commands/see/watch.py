@@ -1,0 +1,87 @@
+"""`surehold watch`."""
+
+from __future__ import annotations
+
+from itertools import takewhile
+from typing import Annotated
+
+from surehold.checkpoint.inspect import (
+    UNDER_WAY,
+    TimelineEntry,
+    entries_from,
+    status_of_run,
+    timeline,
+)
+from surehold.checkpoint.manager import CheckpointManager
+from surehold.cli import framework as ui
+from surehold.cli.commands.see.log import moment_cells
+from surehold.errors import NotFoundError
+from surehold.storage.base import RecordQuery, RunInfo, RunWatch
+
+_ENDED = {
+    "completed": 0,
+    "interrupted": ui.exits.INTERRUPTED,
+    "waiting": ui.exits.WAITING,
+    **dict.fromkeys(
+        ("max_rounds_reached", "max_cycles_reached", "budget_exhausted"), ui.exits.LIMIT
+    ),
+}
+
+
+class Watch(ui.Document, kw_only=True, tag="checkpoint"):
+    """``watch``: one document for each checkpoint"""
+
+    checkpoint: ui.Checkpoint
+
+
+@ui.command
+def watch(
+    cli: ui.Cli,
+    run: Annotated[str, ui.Argument(help="The run.")] = "latest",
+    interval: Annotated[
+        float, ui.Option(help="Seconds between two looks.", min=0.05, max=3600)
+    ] = 0.5,
+    limit: Annotated[
+        int, ui.Option("-n", "--limit", help="Earlier checkpoints to begin with.", min=0)
+    ] = 5,
+) -> int:
+    """Follow a run: print each checkpoint when it is saved, until the run ends.
+
+    Exits with 0 when it is completed, 20 when it is waiting, 130 when it was interrupted, 1 when
+    it failed or its process died.
+    """
+    manager = cli.manager
+    found = cli.finder.run(run)
+    moments, _ = timeline(manager.reader, manager.retention, found, limit=limit or 1)
+    for moment in reversed(moments[:limit]):
+        _emit(cli, moment)
+    with RunWatch(cli.storage, found.run_id, every=interval) as changes:
+        while True:
+            status = status_of_run(cli.storage, found)
+            now = manager.reader.run(found.run_id)
+            if now is None:
+                raise NotFoundError(f"run {found.run_id!r} was deleted", run_id=found.run_id)
+            if now.seq > found.seq:
+                for moment in _since(cli.manager, now, found.seq + 1):
+                    _emit(cli, moment)
+            found = now
+            if status not in UNDER_WAY:
+                break
+            changes.wait(interval)
+    advice = f" ({ui.how_to_resume(cli, found)})" if status in ("stale", "dead", "failed") else ""
+    at = f" at step {found.step}{advice}"
+    cli.say(ui.Cell(found.run_id, "bold"), " ", ui.status_cell(status), at)
+    return _ENDED.get(status, ui.exits.FAILED)
+
+
+def _since(manager: CheckpointManager, run: RunInfo, first: int) -> list[TimelineEntry]:
+    newest_first = manager.storage.headers(RecordQuery(run_id=run.run_id, scope=""))
+    headers = [*takewhile(lambda header: header.seq >= first, newest_first)]
+    moments, _ = entries_from(manager.reader, manager.retention, run, first, headers)
+    return moments
+
+
+def _emit(cli: ui.Cli, moment: TimelineEntry) -> None:
+    step = ui.Cell(f"{moment.header.step:>5}  ", "bold")
+    line = ui.Line.of(step, *moment_cells(moment, 40))
+    cli.stream(Watch(checkpoint=ui.checkpoint_of(moment)), lambda: [line])

@@ -1,0 +1,1 @@
+from surehold.cli.console import repl as repl

@@ -1,0 +1,139 @@
+"""Base classes of the JSON documents that commands print with --json.
+
+Every document states its `type` and `version`. Within a version fields are added, never changed;
+`surehold schema NAME` prints the JSON Schema of one. With --jsonl a document that has a list
+becomes one line per item of the list that `Rows` marks; any other document is one line.
+
+Values of a state are written as the journal writes them, so nothing is lost: a value that JSON
+cannot express is an object with the key ``$t``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Any, Literal, Self, get_type_hints
+
+import msgspec
+
+from surehold.checkpoint.inspect import Change, NoteView, TimelineEntry, facts_of
+from surehold.core.records import Header
+from surehold.core.values import encode
+
+
+def raw(value: Any) -> msgspec.Raw:
+    """A value of a state as the journal writes it."""
+    return msgspec.Raw(encode(value))
+
+
+class Rows(msgspec.Struct, frozen=True):
+    """Marks the list whose items are lines of --jsonl, each of the type *type*."""
+
+    type: str
+
+
+class Document(msgspec.Struct, kw_only=True, tag_field="type"):
+    """The root of a document; its tag is the `type`."""
+
+    version: int = 1
+
+    def parts(self) -> Iterator[Any]:
+        """The lines of --jsonl."""
+        for field, hint in get_type_hints(type(self), include_extras=True).items():
+            for mark in getattr(hint, "__metadata__", ()):
+                if isinstance(mark, Rows):
+                    yield from (self._line(mark.type, item) for item in getattr(self, field))
+                    return
+        yield self
+
+    def _line(self, type: str, item: Any) -> dict[str, Any]:
+        fields = msgspec.structs.asdict(item)
+        fields = {name: value for name, value in fields.items() if value is not msgspec.UNSET}
+        return {"type": type, "version": self.version, **fields}
+
+
+class ChangeRow(msgspec.Struct, kw_only=True):
+    """One change; `path` is a JSON Pointer."""
+
+    op: Literal["add", "replace", "remove"]
+    path: str
+    value: Any = msgspec.UNSET
+    """The new value; absent after a removal."""
+    old: Any = msgspec.UNSET
+    """The value before, where a document states it."""
+
+
+def change_rows(changes: Iterable[Change]) -> list[ChangeRow]:
+    """Changes as documents hold them."""
+    return [
+        ChangeRow(
+            op=change.op,  # type: ignore[arg-type]
+            path=change.path,
+            value=msgspec.UNSET if change.op == "remove" else raw(change.value),
+        )
+        for change in changes
+    ]
+
+
+class CheckpointInfo(msgspec.Struct, kw_only=True):
+    """A checkpoint without its state."""
+
+    run_id: str
+    name: str
+    checkpoint_id: str
+    parent_checkpoint_id: str | None
+    scope: str
+    seq: int
+    step: int
+    node: str | None
+    kind: str
+    status: str
+    saved_at: datetime
+    size_bytes: int
+    stored_bytes: int
+    tags: tuple[str, ...]
+    metadata: dict[str, Any]
+
+    @classmethod
+    def of(cls, header: Header, **more: Any) -> Self:
+        """The fields of *header*, and *more* fields of a subclass."""
+        return cls(**facts_of(header, CheckpointInfo.__struct_fields__), **more)
+
+
+class Checkpoint(CheckpointInfo, kw_only=True):
+    """A checkpoint with its changes and the notes before it."""
+
+    pinned: bool
+    changes: list[ChangeRow]
+    notes: list[NoteView]
+    error: str = ""
+    """The class and text of the error that its run failed with."""
+    failed_in: str = ""
+    """The node that its run failed in; `node` is the last one that was executed."""
+
+
+def checkpoint_of(moment: TimelineEntry) -> Checkpoint:
+    """A timeline entry as documents hold it."""
+    return Checkpoint.of(
+        moment.header,
+        pinned=moment.pinned,
+        changes=change_rows(moment.changes),
+        notes=[note_of(note) for note in moment.notes],
+        error=moment.error,
+        failed_in=moment.failed_in,
+    )
+
+
+def note_of(note: NoteView) -> NoteView:
+    """A note whose value is written as the journal writes it."""
+    return msgspec.structs.replace(note, value=raw(note.value))
+
+
+class Failure(Document, kw_only=True, tag="error"):
+    """An error, on stderr."""
+
+    code: int
+    """The exit code."""
+    error: str
+    message: str
+    hint: str

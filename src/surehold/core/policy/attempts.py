@@ -1,0 +1,101 @@
+"""Attempts of a call: how many, how far apart, how long, and how many at a time."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from math import isfinite
+from typing import Any
+
+import msgspec
+
+from surehold.errors import RunError, StepError, StorageError, SureholdError, UsageError
+
+_LONGEST_PAUSE = 60.0
+_MISTAKES = (
+    TypeError,
+    AttributeError,
+    NameError,
+    LookupError,
+    ArithmeticError,
+    AssertionError,
+    ImportError,
+    NotImplementedError,
+)
+"""Errors of the program itself, which another attempt does not avoid."""
+
+
+class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True, weakref=True, eq=False):
+    """Attempts, time limit and concurrency of a node, a step or a tool.
+
+    An attempt that raises is followed by up to *retries* more, *backoff* seconds after the first
+    and twice as long after each of the next, at most a minute; mistakes in the code (`TypeError`,
+    `KeyError`, ...) are not tried again. *timeout* limits each attempt, in seconds. *concurrency*
+    is the number of attempts at a time, in this process, of everything that shares the value.
+
+    >>> policy = RetryPolicy(retries=3, backoff=0.5)
+    >>> [policy.pause_after(failures, OSError()) for failures in range(4)]
+    [0.5, 1.0, 2.0, None]
+    """
+
+    retries: int = 0
+    backoff: float = 1.0
+    timeout: float | None = None
+    concurrency: int | None = None
+
+    def __post_init__(self) -> None:
+        _check("retries", self.retries, whole=True)
+        _check("backoff", self.backoff)
+        if self.timeout is not None:
+            _check("timeout", self.timeout, above=0)
+        if self.concurrency is not None:
+            _check("concurrency", self.concurrency, whole=True, above=0)
+
+    def pause_after(self, failures: int, error: Exception) -> float | None:
+        """Seconds before the attempt after one more than *failures*; None for no attempt."""
+        if failures >= self.retries or not may_help(error):
+            return None
+        return float(min(self.backoff * 2.0**failures, _LONGEST_PAUSE))
+
+
+def may_help(error: Exception) -> bool:
+    """Return True if another attempt may help: not if program or data are wrong."""
+    cause = error.__cause__ if isinstance(error, StepError) and error.__cause__ else error
+    if isinstance(cause, StorageError):
+        return bool(cause.retryable)
+    if isinstance(cause, SureholdError):
+        return type(cause) in (RunError, StepError)
+    return not isinstance(cause, _MISTAKES)
+
+
+def read_policy(policy: RetryPolicy | None, given: dict[str, Any]) -> RetryPolicy:
+    """The policy that is given as one value or as its fields; not both."""
+    fields = {name: value for name, value in given.items() if value is not None}
+    if policy is None:
+        return RetryPolicy(**fields)
+    if not isinstance(policy, RetryPolicy):
+        raise UsageError(f"policy is {policy!r}", hint="give a surehold.RetryPolicy")
+    if fields:
+        raise UsageError(f"policy= and {next(iter(fields))}= are given", hint="give one of them")
+    return policy
+
+
+def refuse_options(what: str, unknown: dict[str, Any], known: tuple[str, ...]) -> None:
+    """Raise a `UsageError` for an option that *what* lacks, with the nearest name.
+
+    >>> refuse_options("step", {"retry": 3}, ("name", "retries"))
+    Traceback (most recent call last):
+    surehold.errors.UsageError: step has no option 'retry' (did you mean retries=?)
+    """
+    for name in unknown:
+        near = get_close_matches(name, known, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]}=?" if near else f"it has: {', '.join(known)}"
+        raise UsageError(f"{what} has no option {name!r}", hint=hint)
+
+
+def _check(name: str, value: Any, *, whole: bool = False, above: int | None = None) -> None:
+    kinds = (int,) if whole else (int, float)
+    fits = isinstance(value, kinds) and not isinstance(value, bool) and isfinite(value)
+    if not fits or value < 0 or (above is not None and value <= above):
+        number = "a whole number" if whole else "a number"
+        least = f"above {above}" if above is not None else "from 0"
+        raise UsageError(f"{name} is {value!r}", hint=f"give {number} {least}")

@@ -1,0 +1,161 @@
+"""Objects of a user's class as values that can be stored, and back.
+
+An object is its fields. No ``__init__`` runs when it is put together, so that it comes back as it
+was and not as its constructor would make it now; what is no field is not stored. A field that
+the class has gained since gets its default. Parts that the class has no place for are an error:
+nothing is left out silently.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from enum import Enum, Flag
+from typing import Any
+
+import msgspec
+
+from surehold.errors import EncodeError, UsageError
+
+
+class ObjectParts(msgspec.Struct, frozen=True):
+    """Splits objects of one class into parts, and rebuilds them."""
+
+    take: Callable[[Any], Any]
+    make: Callable[[Any], Any]
+    live: bool = True
+    """True if such an object may change."""
+
+
+def parts_of(cls: Any) -> ObjectParts:
+    """The parts of an enum, a dataclass, a `msgspec.Struct` or a pydantic model."""
+    if issubclass(cls, Flag):
+        return ObjectParts(lambda value: value.value, cls, live=False)
+    if issubclass(cls, Enum):
+        return ObjectParts(lambda value: value.name, lambda name: cls[name], live=False)
+    if issubclass(cls, msgspec.Struct):
+        return _struct_parts(cls)
+    if hasattr(cls, "model_fields") and hasattr(cls, "__pydantic_fields__"):
+        return _pydantic_parts(cls)
+    if dataclasses.is_dataclass(cls):
+        return _dataclass_parts(cls)
+    raise UsageError(
+        f"{cls.__qualname__} is no enum, dataclass, msgspec.Struct or pydantic model",
+        hint="pass encode= and decode=",
+    )
+
+
+def _no_place(names: Iterable[str]) -> ValueError:
+    return ValueError(f"the class has no field {', '.join(map(repr, names))}")
+
+
+def _not_set(name: str) -> EncodeError:
+    return EncodeError(f"the field {name!r} is not set")
+
+
+def _missing(name: str) -> ValueError:
+    return ValueError(f"the field {name!r} has no stored value and no default")
+
+
+def _dataclass_parts(cls: Any) -> ObjectParts:
+    try:
+        object.__new__(cls)
+    except TypeError as error:
+        raise UsageError(
+            f"{cls.__qualname__} is more than its fields: {error}", hint="pass encode= and decode="
+        ) from error
+    fields = {field.name: field for field in dataclasses.fields(cls)}
+
+    def take(value: Any) -> dict[str, Any]:
+        try:
+            return {name: getattr(value, name) for name in fields}
+        except AttributeError:
+            parts = {name: getattr(value, name) for name in fields if hasattr(value, name)}
+        for name, field in fields.items():
+            if field.init and name not in parts:
+                raise _not_set(name)
+        return parts
+
+    def make(parts: dict[str, Any]) -> Any:
+        made = object.__new__(cls)
+        for name, item in parts.items():
+            object.__setattr__(made, name, item)
+        if parts.keys() != fields.keys():
+            _fill(made, parts, fields)
+        return made
+
+    return ObjectParts(take, make)
+
+
+def _fill(made: Any, parts: dict[str, Any], fields: dict[str, dataclasses.Field[Any]]) -> None:
+    """Set the fields that have no stored value to their defaults."""
+    if not parts.keys() <= fields.keys():
+        raise _no_place(parts.keys() - fields.keys())
+    for name, field in fields.items():
+        if name not in parts:
+            if field.default is not dataclasses.MISSING:
+                object.__setattr__(made, name, field.default)
+            elif field.default_factory is not dataclasses.MISSING:
+                object.__setattr__(made, name, field.default_factory())
+            elif field.init:
+                raise _missing(name)
+
+
+def _struct_parts(cls: Any) -> ObjectParts:
+    names = cls.__struct_fields__
+    put = msgspec.structs.force_setattr
+
+    def take(value: Any) -> dict[str, Any]:
+        try:
+            return {name: getattr(value, name) for name in names}
+        except AttributeError as error:
+            raise EncodeError(f"a field is not set: {error}") from None
+
+    def make(parts: dict[str, Any]) -> Any:
+        made = cls(**parts)
+        # A struct can only be made by calling its class: undo what that has changed.
+        if hasattr(cls, "__post_init__"):
+            for name, item in parts.items():
+                put(made, name, item)
+        return made
+
+    return ObjectParts(take, make)
+
+
+def _pydantic_parts(cls: Any) -> ObjectParts:
+    def take(value: Any) -> dict[str, Any]:
+        state = value.__getstate__()
+        values = state["__dict__"]
+        for name in cls.model_fields:
+            if name not in values:
+                raise _not_set(name)
+        parts = {
+            "fields": {name: values[name] for name in cls.model_fields},
+            "set": sorted(state["__pydantic_fields_set__"]),
+        }
+        for name in ("extra", "private"):
+            if state.get(f"__pydantic_{name}__") is not None:
+                parts[name] = state[f"__pydantic_{name}__"]
+        return parts
+
+    def make(parts: dict[str, Any]) -> Any:
+        values = dict(parts["fields"])
+        if not values.keys() <= cls.model_fields.keys():
+            raise _no_place(values.keys() - cls.model_fields.keys())
+        for name, field in cls.model_fields.items():
+            if name not in values:
+                if field.is_required():
+                    raise _missing(name)
+                values[name] = field.get_default(call_default_factory=True)
+        made = cls.__new__(cls)
+        made.__setstate__(
+            {
+                "__dict__": values,
+                "__pydantic_fields_set__": set(parts["set"]),
+                "__pydantic_extra__": dict(parts["extra"]) if "extra" in parts else None,
+                "__pydantic_private__": dict(parts["private"]) if "private" in parts else None,
+            }
+        )
+        return made
+
+    return ObjectParts(take, make)

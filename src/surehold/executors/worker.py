@@ -1,0 +1,469 @@
+"""The worker: claims ready runs, drives them, and recovers those of dead workers."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Self
+from uuid import uuid4
+
+import msgspec
+
+from surehold.checkpoint.hooks import HookManager
+from surehold.checkpoint.journal import Note
+from surehold.checkpoint.leases import LEASE_SECONDS, GrantedLease
+from surehold.checkpoint.manager import CheckpointManager
+from surehold.core.policy import DEAD, QueueEntry, QueueSettings, after_death, after_drive
+from surehold.core.records import Header
+from surehold.errors import ConflictError, DataError, StorageError, SureholdError, UsageError
+from surehold.executors.driving import Driven, Outcome, drive, has_progressed
+from surehold.executors.schedules import Schedule
+from surehold.executors.serving import Served, schedules_in, served_by
+from surehold.executors.worker_metrics import WorkerMetrics
+from surehold.runtime.stop import StopScope
+from surehold.storage.base import Storage, is_dead, this_process
+from surehold.storage.queueing import (
+    Claim,
+    ClaimQuery,
+    EntryQuery,
+    StaleClaim,
+    WorkerInfo,
+    check_queues,
+)
+
+Log = Callable[[str, dict[str, Any]], None]
+"""Called with the name of each event and its facts."""
+
+logger = logging.getLogger("surehold.executors")
+
+_POLL = 0.5
+"""Seconds between two looks for ready runs, on average, while there are none."""
+_HERD = 0.02
+"""Seconds over which workers spread that wait for one due time."""
+_LOOKS_FOR_CANCELLED = 1.0
+_MOST_OFFERED = 10_000
+_CANCELLED = "it was cancelled"
+
+
+class _Active(msgspec.Struct):
+    """A run that a thread of this worker executes."""
+
+    claim: Claim
+    grant: GrantedLease
+    scope: StopScope
+    began: Header | None = None
+    """The checkpoint that a run begins with which failed before."""
+
+
+class Worker:
+    """Executes queued runs of *served* code in threads, *concurrency* at a time.
+
+    Any number of workers may share a storage. Claims, leases and limits are the storage's, so that
+    a worker may be started, stopped, killed or frozen at any time: what it held is found by others
+    once its lease has ended, at once if it died on their host. Leases are renewed by one thread,
+    however long a step takes. Without *claims* it executes only what `take` is called with.
+    *hook_manager* is for runs whose code names no hooks.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        served: Sequence[Served],
+        *,
+        queues: Sequence[str] = ("default",),
+        concurrency: int = 8,
+        lease_seconds: float = LEASE_SECONDS,
+        schedules: Sequence[Schedule] = (),
+        log: Log | None = None,
+        claims: bool = True,
+        hook_manager: HookManager | None = None,
+    ) -> None:
+        queue = check_queues(storage)
+        if not served:
+            raise UsageError("there is nothing to serve", hint="name modules or module:name")
+        if concurrency < 1 or lease_seconds <= 0:
+            raise UsageError("concurrency and lease_seconds must be positive")
+        self.metrics = WorkerMetrics()
+        self._storage = storage
+        self._queue = queue
+        self._manager = CheckpointManager(storage, hook_manager=hook_manager)
+        self._queues = tuple(queues)
+        self._targets = tuple(one.target for one in served)
+        self._concurrency = concurrency
+        self._lease_seconds = lease_seconds
+        self._schedules = tuple(schedules)
+        self._log: Log = log or (lambda event, facts: None)
+        self._claims = claims
+        self._offered: deque[str] = deque(maxlen=_MOST_OFFERED)
+        self._owner = this_process()
+        self._info = WorkerInfo(
+            id=uuid4().hex,
+            owner=self._owner,
+            queues=self._queues,
+            targets=self._targets,
+            concurrency=concurrency,
+            since=time.time(),
+        )
+        self._active: dict[str, _Active] = {}
+        self._idle = False
+        """True if the last claim found nothing."""
+        self._due_in: float | None = None
+        """Seconds until the next run is due, at the last look."""
+        self._lock = threading.Lock()
+        self._claiming = threading.Lock()
+        """Held from a claim until its run is active, so that a sweep does not take it for lost."""
+        self._wake = threading.Event()
+        self._stopping = threading.Event()
+        self._ended = threading.Event()
+        self._beat = time.monotonic()
+
+    @classmethod
+    def of_modules(
+        cls,
+        storage: Storage,
+        serves: Sequence[str],
+        queues: Sequence[str],
+        concurrency: int,
+        lease_seconds: float,
+        *,
+        claims: bool = True,
+    ) -> Self:
+        """Make a worker of what modules or ``module:name`` hold, which logs its events."""
+        return cls(
+            storage,
+            served_by(serves),
+            queues=queues,
+            concurrency=concurrency,
+            lease_seconds=lease_seconds,
+            schedules=schedules_in(serves),
+            log=lambda event, facts: logger.info("%s %s", event, facts),
+            claims=claims,
+        )
+
+    def run(self, *, until_idle: bool = False) -> None:
+        """Work until `stop` is called or, with *until_idle*, until nothing is left to do.
+
+        Returns when every run that was begun has been let go.
+        """
+        self._tell("worker.start", queues=self._queues, serves=self._targets)
+        renewing = threading.Thread(target=self._renew, name="surehold-leases", daemon=True)
+        renewing.start()
+        pool = ThreadPoolExecutor(self._concurrency, thread_name_prefix="surehold-run")
+        try:
+            self._loop(pool, until_idle=until_idle)
+            while self._active:
+                self._wake.wait(_POLL)
+                self._wake.clear()
+        finally:
+            self._ended.set()
+            renewing.join()
+            pool.shutdown(wait=False, cancel_futures=True)
+            self._announce(0)
+            self._tell("worker.stop", left=len(self._active))
+
+    def stop(self, reason: str = "the worker is stopping") -> None:
+        """Claim nothing more, stop runs at their next step; from any thread or signal."""
+        self._stopping.set()
+        for active in [*self._active.values()]:
+            active.scope.stop(reason)
+        self._wake.set()
+
+    def offer(self, run_id: str) -> None:
+        """Claim this run before others if a thread is free soon: a hint, from any thread."""
+        self._offered.append(run_id)
+        self._wake.set()
+
+    def take(self, run_id: str) -> str:
+        """Claim this run and execute it in this thread; ``held`` without a claim."""
+        with self._claiming:
+            begun = [self._begin(claim) for claim in self._ask(1, run_id)]
+        return self._execute(begun[0]) if begun else "held"
+
+    def let_go(self) -> None:
+        """Make the runs that are still executed ready for others, in the middle of a step.
+
+        For a process that ends now. It counts as no failure, and no worker waits for their leases.
+        """
+        for run_id, active in [*self._active.items()]:
+            driven = Driven(run_id=run_id, outcome="interrupted")
+            self._tell("run.let_go", run_id=run_id, state=self._settled(active, driven))
+
+    def cancel(self, run_id: str) -> None:
+        """Stop this run at its next step, if it is executed here; no worker continues it."""
+        active = self._active.get(run_id)
+        if active is not None:
+            active.scope.stop(_CANCELLED)
+
+    def ready(self, limit: int) -> list[str]:
+        """The ids of runs that it could take next."""
+        query = ClaimQuery(queues=self._queues, targets=self._targets, limit=limit)
+        return [entry.run_id for entry in self._queue.ready(query, now=time.time())]
+
+    @property
+    def is_healthy(self) -> bool:
+        """True while the worker looks for runs, or is full."""
+        return time.monotonic() - self._beat < max(30.0, 3 * self._lease_seconds)
+
+    @property
+    def active(self) -> int:
+        """The number of runs that it executes."""
+        return len(self._active)
+
+    # Claiming
+
+    def _loop(self, pool: ThreadPoolExecutor, *, until_idle: bool) -> None:
+        sweep_at = cancel_at = fire_at = 0.0
+        pause = _POLL
+        while not self._stopping.is_set():
+            found, idle = 0, until_idle
+            try:
+                now = time.monotonic()
+                if now >= sweep_at:
+                    self._sweep()
+                    self._announce(self._lease_seconds)
+                    sweep_at = now + self._lease_seconds / 3 * random.uniform(0.8, 1.2)
+                if now >= cancel_at:
+                    self._stop_cancelled()
+                    cancel_at = now + _LOOKS_FOR_CANCELLED
+                if self._schedules and time.time() >= fire_at:
+                    fire_at = self._fire()
+                found = self._claim(pool) if self._claims else 0
+                self._beat = time.monotonic()
+                pause = _POLL
+            except StorageError as error:
+                self._tell("storage.error", error=str(error))
+                pause, idle = min(2 * pause, 10.0), False
+            if idle and not found and not self._active:
+                return
+            self._wake.wait(self._until_next_look(pause))
+            self._wake.clear()
+
+    def _until_next_look(self, pause: float) -> float:
+        seconds = pause * random.uniform(0.5, 1.5)
+        if self._due_in is None:
+            return seconds
+        return min(seconds, self._due_in + random.uniform(0, _HERD))
+
+    def _announce(self, ttl: float) -> None:
+        """List this worker in the storage; it works without."""
+        try:
+            self._queue.announce(self._info, now=time.time(), ttl=ttl)
+        except SureholdError as error:
+            self._tell("worker.not_announced", error=str(error))
+
+    def _fire(self) -> float:
+        """Begin the runs that schedules name for now; the time of the next ones."""
+        more = False
+        for one in self._schedules:
+            try:
+                fired = one.fire(self._manager)
+                more = more or len(fired) > 1  # of many that were missed, there may be others
+                for run_id in fired:
+                    self._tell("schedule.fired", schedule=one.name, run_id=run_id)
+            except StorageError:
+                raise
+            except SureholdError as error:
+                self._tell("schedule.error", schedule=one.name, error=str(error))
+        return 0.0 if more else min(one.next().timestamp() for one in self._schedules)
+
+    def _claim(self, pool: ThreadPoolExecutor) -> int:
+        free = self._concurrency - len(self._active)
+        if free < 1:
+            return 0
+        offered = [self._offered.popleft() for _ in range(min(free, len(self._offered)))]
+        found = sum(self._start(pool, 1, run_id) for run_id in offered)
+        query = ClaimQuery(queues=self._queues, targets=self._targets)
+        if self._idle and not found:
+            # One look instead of the steps of a claim.
+            self._due_in = self._queue.idle_for(query, now=time.time())
+            if self._due_in != 0:
+                return 0
+        self._due_in = None
+        started = self._start(pool, free - found)
+        self._idle = not started
+        return found + started
+
+    def _start(self, pool: ThreadPoolExecutor, limit: int, run_id: str | None = None) -> int:
+        claims = self._ask(limit, run_id) if limit else []
+        for claim in claims:
+            pool.submit(self._execute, self._begin(claim))
+        return len(claims)
+
+    def _ask(self, limit: int, run_id: str | None = None) -> list[Claim]:
+        query = ClaimQuery(queues=self._queues, targets=self._targets, run_id=run_id, limit=limit)
+        return self._queue.claim(query, self._owner, now=time.time(), ttl=self._lease_seconds)
+
+    def _begin(self, claim: Claim) -> _Active:
+        """Count a claimed run as active, from when on its lease is renewed."""
+        active = _Active(claim, GrantedLease(claim.lease), StopScope())
+        if claim.entry.cancelled:
+            active.scope.stop(_CANCELLED)
+        if self._stopping.is_set():
+            active.scope.stop("the worker is stopping")
+        with self._lock:
+            self._active[claim.entry.run_id] = active
+        self.metrics.count("claimed")
+        return active
+
+    def _execute(self, active: _Active) -> str:
+        entry = active.claim.entry
+        facts = {"run_id": entry.run_id, "target": entry.target, "epoch": active.claim.lease.epoch}
+        self._tell("run.start", **facts, queue=entry.queue)
+        try:
+            driven = self._drive(active)
+            state = self._settled(active, driven)
+            told = {"seconds": round(driven.seconds, 6), "state": state}
+            if driven.error:
+                told["error"] = driven.error
+            self.metrics.driven(driven.outcome, driven.seconds)
+            self._tell(f"run.{driven.outcome}", **facts, **told)
+            return driven.outcome
+        finally:
+            with self._lock:
+                self._active.pop(entry.run_id, None)
+            self._wake.set()
+
+    def _drive(self, active: _Active) -> Driven:
+        entry = active.claim.entry
+        try:
+            if entry.failures:
+                with contextlib.suppress(DataError):  # drive reports it
+                    active.began = self._manager.reader.newest_of(entry.run_id)
+            return drive(
+                entry.run_id,
+                storage=self._storage,
+                entry_point=entry.target.rpartition("@")[0],
+                lease=active.grant,
+                stop=active.scope,
+                hook_manager=self._manager.hook_manager,
+            )
+        except StorageError as error:
+            self.metrics.count("storage_errors")
+            outcome: Outcome = "interrupted" if error.retryable else "failed"
+            return Driven(run_id=entry.run_id, outcome=outcome, error=str(error))
+        except BaseException as error:  # of the run's code: sys.exit() in a step, say
+            text = f"{type(error).__name__}: {error}"
+            return Driven(run_id=entry.run_id, outcome="failed", error=text)
+
+    def _settled(self, active: _Active, driven: Driven) -> str:
+        """`_settle`, or ``kept`` if the storage fails: then a sweep finds the run."""
+        try:
+            return self._settle(active, driven)
+        except SureholdError as error:
+            self._tell("run.kept", run_id=driven.run_id, error=str(error))
+            return "kept"
+
+    def _settle(self, active: _Active, driven: Driven) -> str:
+        """Store what becomes of the run; the state that its entry has then."""
+        entry, now = active.claim.entry, time.time()
+        if driven.outcome == "lost" or driven.outcome == "held":
+            return driven.outcome
+        if driven.outcome == "completed":
+            self._queue.settle(active.claim.lease, None, now=now)
+            return "completed"
+        if active.scope.message == _CANCELLED:
+            entry = msgspec.structs.replace(entry, cancelled=True)
+        settings, progressed = QueueSettings(), False
+        if driven.outcome == "failed":
+            settings = self._queue.settings_of(entry.queue)
+            progressed = has_progressed(self._storage, active.claim.lease, active.began)
+        after = after_drive(
+            entry,
+            driven.outcome,
+            settings,
+            now=now,
+            due=driven.due,
+            reason=driven.error,
+            progressed=progressed,
+        )
+        if self._queue.settle(active.claim.lease, after, now=now) and after.state == "dead":
+            self._bury(after)
+        return after.state
+
+    def _bury(self, entry: QueueEntry) -> None:
+        """Record in the journal that the run is a dead letter."""
+        self.metrics.count("dead")
+        note = Note(kind=DEAD, content={}, metadata={"reason": entry.reason})
+        try:
+            self._manager.append_notes(entry.run_id, (note,))
+        except ConflictError as error:
+            self._tell("run.not_buried", run_id=entry.run_id, error=str(error))
+        self._tell("run.dead", run_id=entry.run_id, reason=entry.reason)
+
+    # Looking after others
+
+    def _sweep(self) -> None:
+        """Take back the runs of workers that died or outlived their leases."""
+        with self._claiming:
+            for stale in self._queue.stale_claims(now=time.time()):
+                owner = stale.lease.owner
+                if owner is not None and owner == self._owner:
+                    if stale.entry.run_id not in self._active:
+                        # A claim whose answer was lost.
+                        self._take_back(stale, ours=True)
+                elif stale.expired or (owner is not None and is_dead(owner)):
+                    self._take_back(stale, ours=False)
+
+    def _take_back(self, stale: StaleClaim, *, ours: bool) -> None:
+        now, entry = time.time(), stale.entry
+        if ours:
+            after = after_drive(entry, "interrupted", QueueSettings(), now=now)
+        else:
+            settings = self._queue.settings_of(entry.queue)
+            progressed = has_progressed(self._storage, stale.lease)
+            after = after_death(entry, settings, now=now, progressed=progressed)
+        if self._queue.settle(stale.lease, after, now=now, expired=stale.expired):
+            self.metrics.count("taken_back")
+            epoch = stale.lease.epoch
+            self._tell("run.taken_back", run_id=entry.run_id, epoch=epoch, state=after.state)
+            if after.state == "dead":
+                self._bury(after)
+
+    def _stop_cancelled(self) -> None:
+        if not self._active:
+            return
+        for entry in self._queue.entries(EntryQuery(state="running", cancelled=True)):
+            active = self._active.get(entry.run_id)
+            if active is not None:
+                active.scope.stop(_CANCELLED)
+
+    def _renew(self) -> None:
+        while not self._ended.wait(self._lease_seconds / 3):
+            held = [active.grant for active in [*self._active.values()]]
+            if not held:
+                continue
+            began = time.time()
+            try:
+                lost = self._queue.renew_claims(
+                    [grant.lease for grant in held], now=began, ttl=self._lease_seconds
+                )
+            except SureholdError as error:
+                self._tell("leases.not_renewed", error=str(error))
+                for grant in held:
+                    if time.time() > grant.lease.expires_at:
+                        grant.lose(error)
+                continue
+            for grant in held:
+                lease = grant.lease
+                if lease.run_id in lost:
+                    self._lose(grant)
+                else:
+                    until = began + self._lease_seconds
+                    grant.lease = msgspec.structs.replace(lease, expires_at=until)
+
+    def _lose(self, grant: GrantedLease) -> None:
+        run_id = grant.lease.run_id
+        if run_id in self._active:  # it may have been settled meanwhile
+            self._tell("lease.lost", run_id=run_id, epoch=grant.lease.epoch)
+            grant.lose(
+                ConflictError(f"run {run_id!r} was taken over by another worker", run_id=run_id)
+            )
+
+    def _tell(self, event: str, **facts: Any) -> None:
+        self._log(event, facts)

@@ -1,0 +1,1 @@
+"""Surehold behind the interfaces of other frameworks, each imported on its own."""

@@ -1,0 +1,3 @@
+from surehold.integrations.agent_framework.storage import (
+    SureholdCheckpointStorage as SureholdCheckpointStorage,
+)

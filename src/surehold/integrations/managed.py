@@ -1,0 +1,30 @@
+"""The manager of an integration, blocking and awaited."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from surehold.checkpoint.manager import CheckpointManager, StateManager, manager_for
+from surehold.core.closing import Closing
+from surehold.storage.base import Storage
+
+
+class Managed(Closing):
+    """Opens a manager, unless one is given, and closes what it opened."""
+
+    def _manage(self, storage: CheckpointManager | Storage | str | None) -> None:
+        self.manager = manager_for(storage)
+        self._awaited = StateManager.beside(self.manager)
+        self._closes = not isinstance(storage, CheckpointManager)
+
+    def close(self) -> None:
+        """Close the storage, if it was opened by this object."""
+        self._awaited.finish()
+        if self._closes:
+            self.manager.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
+        self.close()

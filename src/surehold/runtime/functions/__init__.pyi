@@ -1,0 +1,14 @@
+from surehold.runtime.functions.definition import AsyncStep as AsyncStep
+from surehold.runtime.functions.definition import AsyncWorkflow as AsyncWorkflow
+from surehold.runtime.functions.definition import Step as Step
+from surehold.runtime.functions.definition import Workflow as Workflow
+from surehold.runtime.functions.definition import step as step
+from surehold.runtime.functions.definition import workflow as workflow
+from surehold.runtime.functions.recorded import gather as gather
+from surehold.runtime.functions.recorded import now as now
+from surehold.runtime.functions.recorded import patched as patched
+from surehold.runtime.functions.recorded import random as random
+from surehold.runtime.functions.recorded import uuid4 as uuid4
+from surehold.runtime.functions.resumable import FunctionRuns as FunctionRuns
+from surehold.runtime.functions.waits import sleep as sleep
+from surehold.runtime.functions.waits import wait_for as wait_for

@@ -1,0 +1,10 @@
+"""The state graph: nodes, edges, the loop that runs them.
+
+Choosing where to resume belongs to `runtime.resume`.
+"""
+
+from __future__ import annotations
+
+from surehold.lazy import attach
+
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -1,0 +1,11 @@
+from surehold.runtime.models.calls import ask as ask
+from surehold.runtime.models.model import VARIABLE as VARIABLE
+from surehold.runtime.models.model import Message as Message
+from surehold.runtime.models.model import Model as Model
+from surehold.runtime.models.model import Reply as Reply
+from surehold.runtime.models.model import ToolCall as ToolCall
+from surehold.runtime.models.model import ToolSpec as ToolSpec
+from surehold.runtime.models.model import Usage as Usage
+from surehold.runtime.models.model import open_model as open_model
+from surehold.runtime.models.model import register_provider as register_provider
+from surehold.runtime.models.prices import shown as shown

@@ -1,0 +1,11 @@
+from surehold.runtime.watch.drift import DriftWatch as DriftWatch
+from surehold.runtime.watch.drift_history import look_back as look_back
+from surehold.runtime.watch.observers import Event as Event
+from surehold.runtime.watch.observers import Listener as Listener
+from surehold.runtime.watch.observers import Observer as Observer
+from surehold.runtime.watch.observers import emitter as emitter
+from surehold.runtime.watch.observers import register_observer as register_observer
+from surehold.runtime.watch.observers import resolve_observers as resolve_observers
+from surehold.runtime.watch.recorded_events import emit as emit
+from surehold.runtime.watch.recorded_events import events as events
+from surehold.runtime.watch.stream import EventStream as EventStream

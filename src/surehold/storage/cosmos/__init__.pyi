@@ -1,0 +1,1 @@
+from surehold.storage.cosmos.storage import CosmosStorage as CosmosStorage

@@ -1,0 +1,1 @@
+from surehold.storage.postgres.storage import PostgresStorage as PostgresStorage

@@ -1,0 +1,1 @@
+from surehold.storage.redis.storage import RedisStorage as RedisStorage

@@ -1,0 +1,17 @@
+from surehold.storage.sql.conditions import conditions_of_runs as conditions_of_runs
+from surehold.storage.sql.conditions import conditions_of_times as conditions_of_times
+from surehold.storage.sql.keys import HIDDEN as HIDDEN
+from surehold.storage.sql.keys import NESTED as NESTED
+from surehold.storage.sql.keys import NOTE as NOTE
+from surehold.storage.sql.keys import id_key as id_key
+from surehold.storage.sql.keys import id_range as id_range
+from surehold.storage.sql.keys import kind_key as kind_key
+from surehold.storage.sql.keys import micros as micros
+from surehold.storage.sql.keys import query_keys as query_keys
+from surehold.storage.sql.keys import record_keys as record_keys
+from surehold.storage.sql.keys import scope_key as scope_key
+from surehold.storage.sql.keys import state_of as state_of
+from surehold.storage.sql.rows import Listing as Listing
+from surehold.storage.sql.rows import head_of_row as head_of_row
+from surehold.storage.sql.rows import open_row as open_row
+from surehold.storage.sql.rows import record_of as record_of

@@ -1,0 +1,1 @@
+from surehold.storage.sqlite.storage import SQLiteStorage as SQLiteStorage

@@ -1,0 +1,1 @@
+from surehold.testing.contract.suite import StorageContract as StorageContract

@@ -1,0 +1,1 @@
+from surehold.web.actions.handler import Actions as Actions

@@ -1,0 +1,254 @@
+"""The actions that continue a run: resume, or rewind to a checkpoint first."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from collections import Counter
+from threading import Lock
+
+import msgspec
+
+from surehold.checkpoint.effects import Waiting
+from surehold.cli.commands.act import rewind_text
+from surehold.cli.framework import money, recorded_entry
+from surehold.core.records import Header
+from surehold.errors import ConflictError, SureholdError, UsageError
+from surehold.runtime.resume import IN_DOUBT, ResumePlan, explain
+from surehold.storage.base import RunInfo, RunQuery
+from surehold.web.actions.plan import (
+    Action,
+    ActionPlan,
+    checkpoint_in,
+    note_action,
+    page_of,
+    run_in,
+)
+from surehold.web.forms import Given
+from surehold.web.site import Site
+
+_LISTED = 60
+
+
+class ResumeProcesses:
+    """Starts ``surehold resume``. User code never runs in the page's process."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._started: dict[str, subprocess.Popen[bytes]] = {}
+        self._lock = Lock()
+
+    @property
+    def possible(self) -> bool:
+        """True if another process can open the storage."""
+        return bool(self._address) and not self._address.startswith("memory")
+
+    def start(self, run_id: str, entry: str, target: str) -> None:
+        """Start the process; its outcome is in the journal, its output on our stderr.
+
+        The address is handed over in the environment: it may hold a password.
+        """
+        with self._lock:
+            alive = {k: p for k, p in self._started.items() if p.poll() is None}
+            self._started = alive
+            if run_id in alive:
+                raise ConflictError(
+                    f"run {run_id!r} is being resumed by process {alive[run_id].pid}", run_id=run_id
+                )
+            words = ["resume", "--yes", "--entry", entry, "--", target]
+            alive[run_id] = subprocess.Popen(
+                [sys.executable, "-m", "surehold", *words],
+                env={**os.environ, "SUREHOLD_STORAGE": self._address},
+                stdin=subprocess.DEVNULL,
+                stdout=sys.stderr,
+                start_new_session=True,
+            )
+
+
+class ResumeAction(Action):
+    """Continues a run from its newest checkpoint."""
+
+    def __init__(self, site: Site, processes: ResumeProcesses) -> None:
+        super().__init__(site)
+        self._processes = processes
+
+    def ask(self, given: Given) -> ActionPlan:
+        run = run_in(self._site, given)
+        entry, problem = self.entry_of(run)
+        try:
+            plan = explain(self._site.manager.reader, None, run.run_id)
+        except SureholdError as error:
+            return self._plan(run, entry, [], [], problem or str(error))
+        rows, estimate = self._rows(run, plan)
+        said = [plan.tell().splitlines()[0], *estimate]
+        return self._plan(run, entry, said, rows, problem or plan.problem)
+
+    def _plan(
+        self, run: RunInfo, entry: str, said: list[str], rows: list[tuple[str, ...]], problem: str
+    ) -> ActionPlan:
+        name = entry.partition(":")[2] or "graph"
+        imports = [f"A new process on this machine imports {entry}."] if entry else []
+        return ActionPlan(
+            title=f"Resume {run.run_id}",
+            what=[*said, *imports],
+            command=shlex.join(["surehold", "resume", run.run_id, "--yes"]),
+            python=f"{name}.resume_sync({run.run_id!r})",
+            button="Resume",
+            hidden={"id": run.run_id},
+            heads=("What", "Which", "Then"),
+            table=rows[:_LISTED],
+            left_out=max(0, len(rows) - _LISTED),
+            problem=problem,
+            back=page_of(run.run_id),
+        )
+
+    def do(self, given: Given, who: str) -> str:
+        run = run_in(self._site, given)
+        self.start(run, run.run_id, "resumed it", who)
+        return page_of(run.run_id)
+
+    def start(self, run: RunInfo, target: str, did: str, who: str) -> None:
+        """Note who it is, and start the process."""
+        entry, problem = self.entry_of(run)
+        if problem:
+            raise UsageError(problem)
+        note_action(self._site, run.run_id, did, who, run.step)
+        self._processes.start(run.run_id, entry, target)
+
+    def entry_of(self, run: RunInfo) -> tuple[str, str]:
+        """The code that executes a run, or the reason why it cannot be resumed here."""
+        if not self._processes.possible:
+            return "", "This page does not know the storage's address: use the command."
+        entry = self._site.graphs.get(run.name) or recorded_entry(self._site.manager, run)
+        if entry == "":
+            return "", "This is a LangGraph thread: graph.invoke(None, config) resumes it."
+        if entry is None:
+            return "", (
+                "The run does not record which graph or agent executes it: name it in [graphs] of"
+                " surehold.toml, or start the program that began it again."
+            )
+        return entry, ""
+
+    def _rows(self, run: RunInfo, plan: ResumePlan) -> tuple[list[tuple[str, ...]], list[str]]:
+        """The calls that a resume executes, returns, asks, repeats; and its likely cost."""
+        rows: list[tuple[str, ...]] = []
+        if plan.next and plan.status != "completed":
+            rows.append(("step", plan.next, "runs first"))
+        likely, estimate = self._estimate(run, plan)
+        rows += [("step", node, "runs next, if it goes as the other run did") for node in likely]
+        rows += [("step", node, "runs again: it had begun") for node in plan.again]
+        rows += [("inside", one, "continues") for one in plan.inside]
+        rows += [("effect", one, "its recorded outcome is returned") for one in plan.reused]
+        rows += [("effect", one.id, IN_DOUBT[one.policy][True]) for one in plan.in_doubt]
+        rows += [(one.kind, one.id, _wait(one)) for one in plan.questions]
+        rows += [
+            ("step", f"{node} x{count}" if count > 1 else node, "is not executed again")
+            for node, count in Counter(plan.skipped).items()
+        ]
+        spent = plan.saves
+        saved = f"{spent.seconds:.1f} s, {spent.tokens:,} tokens, {money(spent.dollars) or '$0'}"
+        return rows, [*estimate, f"It does not repeat {saved} of recorded work."]
+
+    def _estimate(self, run: RunInfo, plan: ResumePlan) -> tuple[list[str], list[str]]:
+        """The later steps that a completed run of the name took, and their cost."""
+        if plan.status == "completed" or not run.name:
+            return [], []
+        storage = self._site.manager.storage
+        query = RunQuery(name=run.name, status="completed", limit=1)
+        other = next(iter(storage.runs(query)), None)
+        if other is None:
+            return [], ["The cost cannot be estimated: no run of this name is completed."]
+        try:
+            path = explain(self._site.manager.reader, None, other.run_id).skipped
+        except SureholdError:
+            path = ()
+        left = [*path]
+        for node in plan.skipped:
+            if node in left:
+                left.remove(node)
+        if not left:
+            return [], []
+        visits = Counter(path)
+        costs = {one.node: one for one in self._site.costs.up_to(other, other.seq)}
+        priced = [(costs[node], visits[node]) for node in left if node in costs]
+        dollars = sum(cost.dollars / times for cost, times in priced)
+        tokens = sum(cost.tokens / times for cost, times in priced)
+        said = f"Estimated cost: {money(dollars) or '$0'} and {tokens:,.0f} tokens"
+        after = left[1:] if left[0] == plan.next else left
+        return after, [f"{said}, as its {len(left)} remaining steps cost in {other.run_id}."]
+
+
+class RewindAction(Action):
+    """Continues a run from an earlier checkpoint, which becomes its head."""
+
+    def __init__(self, site: Site, resume: ResumeAction) -> None:
+        super().__init__(site)
+        self._resume = resume
+
+    def ask(self, given: Given) -> ActionPlan:
+        header = checkpoint_in(self._site, given)
+        run = run_in(self._site, {"id": header.run_id})
+        entry, problem = self._resume.entry_of(run)
+        said: list[str] = []
+        try:
+            plan = explain(self._site.manager.reader, None, run.run_id)
+            said = [rewind_text(self._site.manager.storage, plan, header, now=False)]
+            problem = problem or _too_late(plan, header) or plan.problem
+        except SureholdError as error:
+            problem = problem or str(error)
+        name = entry.partition(":")[2] or "graph"
+        target = f"{run.run_id}@{header.step}"
+        return ActionPlan(
+            title=f"Rewind {run.run_id} to step {header.step}",
+            what=[
+                *said,
+                "The records after that step stay in the journal, on an abandoned branch.",
+                *([f"A new process on this machine imports {entry}."] if entry else []),
+            ],
+            command=shlex.join(["surehold", "resume", target, "--yes"]),
+            python=f"{name}.resume_sync({run.run_id!r}, checkpoint_id={header.id!r})",
+            button="Rewind and resume",
+            hidden={"checkpoint": header.id},
+            heads=("What", "Which", "Then"),
+            table=[] if problem else self._rows(run, header),
+            problem=problem,
+            back=page_of(run.run_id, header.seq),
+        )
+
+    def do(self, given: Given, who: str) -> str:
+        header = checkpoint_in(self._site, given)
+        run = run_in(self._site, {"id": header.run_id})
+        if header.scope:
+            raise UsageError("the checkpoint is of a nested scope", hint="choose one of the run")
+        did = f"rewound it to step {header.step}"
+        self._resume.start(run, header.id, did, who)
+        return page_of(run.run_id)
+
+    def _rows(self, run: RunInfo, header: Header) -> list[tuple[str, ...]]:
+        """The effects recorded after the checkpoint, whose outcomes are returned."""
+        rows: dict[str, tuple[str, ...]] = {}
+        reader = self._site.manager.reader
+        for record in reader.records(run.run_id, header.seq + 1, run.seq):
+            if record.header.frame == "note" and record.header.kind == "effect":
+                try:
+                    told = msgspec.json.decode(reader.sealer.open(record))
+                except SureholdError:
+                    continue
+                rows[told["id"]] = ("effect", told["id"], "its recorded outcome is returned")
+        return [*rows.values()][:_LISTED]
+
+
+def _too_late(plan: ResumePlan, header: Header) -> str:
+    if header.scope:
+        return "This checkpoint is of a nested scope: choose one of the run itself."
+    if header.id == plan.checkpoint_id:
+        return "This is the newest checkpoint: resume the run instead."
+    return ""
+
+
+def _wait(one: Waiting) -> str:
+    if one.until is not None:
+        return f"is waited for until {one.until:%Y-%m-%d %H:%M:%S} UTC"
+    return "is waited for"

@@ -1,0 +1,89 @@
+"""The JSON under `/api`: the documents that the commands print with ``--json``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from surehold.checkpoint.effects import pending
+from surehold.cli.commands.act import Pending, QueueList, WorkerList
+from surehold.cli.commands.see import RunList, read_checkpoint, read_diff, read_log
+from surehold.cli.commands.start import make_schemas
+from surehold.errors import UsageError
+from surehold.web.site import Site, asked, filter_of, named
+from surehold.web.views import PER_PAGE, read_queues, read_runs
+
+_MOST = 500
+DOCUMENTS = ("runs", "log", "show", "diff", "pending", "queues", "workers")
+"""Each is a document at the address of that name, and a method of `Api`."""
+
+
+class Api:
+    """The handlers of documents."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    def runs(self, request: Request) -> Response:
+        """``runs``; the header Link names the next page."""
+        wanted = filter_of(request)
+        found = read_runs(self._site.manager, self._site.texts, wanted, _limit(request, PER_PAGE))
+        answer = _json(RunList(runs=found.runs, more=found.next is not None))
+        if found.next is not None:
+            address = request.url.include_query_params(before=found.next)
+            answer.headers["link"] = f'<{address.path}?{address.query}>; rel="next"'
+        return answer
+
+    def log(self, request: Request) -> Response:
+        """``log`` of a run."""
+        run = self._site.finder.run(named(request, "run"))
+        history = read_log(self._site.manager, run, limit=_limit(request, 30))
+        return _json(history.document())
+
+    def show(self, request: Request) -> Response:
+        """``show`` of a checkpoint."""
+        header = self._site.finder.checkpoint(named(request, "checkpoint"))
+        return _json(read_checkpoint(self._site.manager, header))
+
+    def diff(self, request: Request) -> Response:
+        """``diff`` of two checkpoints."""
+        find = self._site.finder.checkpoint
+        a, b = find(named(request, "a")), find(named(request, "b"))
+        return _json(read_diff(self._site.manager, a, b))
+
+    def pending(self, request: Request) -> Response:
+        """``pending``, of one run or all."""
+        run = asked(request, "run")
+        run_id = None if run is None else self._site.finder.run(run).run_id
+        return _json(Pending.of(pending(run_id, storage=self._site.manager)))
+
+    def queues(self, request: Request) -> Response:
+        """``queues``; empty where the storage keeps none."""
+        view = read_queues(self._site.manager, None, None)
+        if view is None:
+            return _json(QueueList(queues=[], unserved=[]))
+        return _json(QueueList(queues=view.queues, unserved=view.unserved))
+
+    def workers(self, request: Request) -> Response:
+        """``queue workers``; empty where the storage keeps no queues."""
+        view = read_queues(self._site.manager, None, None)
+        return _json(WorkerList(workers=view.workers if view is not None else []))
+
+    def schema(self, request: Request) -> Response:
+        """The addresses of documents, and the JSON Schema of each."""
+        schemas = make_schemas()
+        return _json({f"/api/{name}": schemas[name] for name in DOCUMENTS})
+
+
+def _limit(request: Request, usual: int) -> int:
+    limit: int = asked(request, "limit", int) or usual
+    if not 1 <= limit <= _MOST:
+        raise UsageError(f"limit is {limit}", hint=f"from 1 to {_MOST}")
+    return limit
+
+
+def _json(document: Any) -> Response:
+    return Response(msgspec.json.encode(document), media_type="application/json")

@@ -1,0 +1,78 @@
+"""Forms for JSON values: one field for each key, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from surehold.cli.framework import readable
+from surehold.errors import UsageError
+
+_MOST = 40
+"""Keys that get a field of their own; a form may have 100 fields."""
+_LONGEST = 20_000
+PREFIX = "k-"
+"""Begins the names of fields that stand for keys of a value."""
+Given = Mapping[str, str]
+"""The parameters of an address, or the fields of a form."""
+
+
+class Field(msgspec.Struct, frozen=True, kw_only=True):
+    """A field of a form that confirms an action."""
+
+    name: str
+    label: str
+    value: str = ""
+    kind: Literal["text", "lines", "choice"] = "text"
+    choices: tuple[str, ...] = ()
+    rows: int = 6
+    help: str = ""
+
+
+def fields_of(values: Mapping[str, Any]) -> list[Field]:
+    """A field for each key, by its value's kind; long values and late keys left out."""
+    found: list[Field] = []
+    for key, value in values.items():
+        text = readable(value)
+        if len(found) == _MOST or len(text) > _LONGEST:
+            continue
+        name = f"{PREFIX}{key}"
+        if isinstance(value, bool):
+            choices = ("true", "false")
+            found.append(Field(name=name, label=key, value=text, kind="choice", choices=choices))
+        elif isinstance(value, list | dict) or "\n" in text or len(text) > 80:
+            rows = min(12, max(2, text.count("\n") + 1))
+            found.append(Field(name=name, label=key, value=text, kind="lines", rows=rows))
+        else:
+            found.append(Field(name=name, label=key, value=text))
+    return found
+
+
+def read_changes(values: Mapping[str, Any], given: Given) -> dict[str, Any]:
+    """The keys whose field differs from what `fields_of` wrote, with their new values."""
+    changed: dict[str, Any] = {}
+    for key, value in values.items():
+        text = given.get(f"{PREFIX}{key}")
+        if text is not None and _normal(text) != _normal(readable(value)):
+            is_text = isinstance(value, str)  # text stays text
+            changed[key] = (
+                text.replace("\r\n", "\n") if is_text else read_json(text, f"the value of {key}")
+            )
+    return changed
+
+
+def _normal(text: str) -> str:
+    """The text without what a browser changes in a field: line ends."""
+    return text.replace("\r\n", "\n").strip("\n")
+
+
+def read_json(text: str, what: str) -> Any:
+    """A JSON value; *what* names it in the error."""
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.MsgspecError as error:
+        raise UsageError(
+            f"{what} is no JSON: {error}", hint='text is written "like this"'
+        ) from error

@@ -1,0 +1,210 @@
+"""One run for its page: a window of steps, the chosen one, and the cost so far."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from threading import Lock
+from typing import Any
+
+import msgspec
+
+from surehold.checkpoint.inspect import (
+    EffectCost,
+    NoteView,
+    RunSummary,
+    TimelineEntry,
+    entries_from,
+    fork_origins,
+    summaries,
+)
+from surehold.checkpoint.manager import CheckpointManager
+from surehold.checkpoint.repair import state_text
+from surehold.cli.commands.see import with_settled
+from surehold.cli.framework import keys_of
+from surehold.core.records import Header
+from surehold.core.values import remember
+from surehold.errors import NotFoundError
+from surehold.storage.base import RecordQuery, RunInfo
+
+WINDOW = 50
+_NEWER = 6
+"""Steps newer than the chosen one that a window begins with, if each has one note."""
+_BLAMED = 500
+"""Checkpoints that the search for writers looks back."""
+_RUNS_KNOWN = 64
+_CHILDREN = 200
+"""Records of runs inside a run that are looked at."""
+
+
+class Spending(EffectCost, frozen=True, kw_only=True):
+    """The cost of the effects of one node."""
+
+    node: str
+    calls: int = 0
+
+
+class RunView(msgspec.Struct, frozen=True, kw_only=True):
+    """A window of a run's steps, newest first, with one of them chosen."""
+
+    run: RunInfo
+    summary: RunSummary
+    entries: list[TimelineEntry]
+    chosen: TimelineEntry
+    after: tuple[NoteView, ...]
+    """Notes after the newest checkpoint."""
+    newer: int | None
+    """The record to choose for the window of newer steps."""
+    older: int | None
+    forks: dict[str, list[str]]
+    """The runs that were forked from a checkpoint, by its id."""
+    follows: bool
+    """True if no step was asked for: the page shows the newest."""
+    parent: str
+    """The run that this one is inside of, if any."""
+    children: list[str]
+    """The runs of agents inside this one, the newest first."""
+
+
+def run_of(manager: CheckpointManager, run_id: str) -> RunInfo:
+    """The run with that id, or a `NotFoundError`."""
+    run = manager.reader.run(run_id)
+    if run is None:
+        raise NotFoundError(f"there is no run {run_id!r}", run_id=run_id)
+    return run
+
+
+def read_run(
+    manager: CheckpointManager, run_id: str, *, at: int | None, step: int | None, nested: bool
+) -> RunView:
+    """A run with the checkpoint at record *at*, of *step*, or the newest chosen."""
+    run = run_of(manager, run_id)
+    scope = None if nested else ""
+    if at is None and step is not None:
+        at = _record_of_step(manager, run, step, scope)
+    is_newest_window = at is None or run.seq - at < WINDOW
+    start = None if is_newest_window else record_after(manager, run, (at or 0) + 2 * _NEWER)
+    query = RecordQuery(run_id=run_id, scope=scope, before=start, limit=WINDOW + 1)
+    headers = manager.reader.readable_headers(run, query)
+    if not headers:
+        raise NotFoundError(f"run {run_id!r} has no checkpoint", run_id=run_id)
+    older = headers.pop().seq if len(headers) > WINDOW else None
+    last = run.seq if start is None else headers[0].seq
+    upto = msgspec.structs.replace(run, seq=last)
+    first = (older or 0) + 1
+    entries, after = entries_from(manager.reader, manager.retention, upto, first, headers)
+    summary = summaries(manager.retention, manager.storage, [run])[0]
+    settled: set[tuple[str, str]] = set()
+    after = with_settled(after, settled, running=summary.status == "running")
+    shown = [
+        msgspec.structs.replace(one, notes=with_settled(one.notes, settled))
+        for one in reversed(entries)
+    ]
+    chosen = shown[0] if at is None else next((m for m in shown if m.header.seq <= at), shown[-1])
+    parent = headers[0].metadata.get("parent_run")
+    return RunView(
+        run=run,
+        summary=summary,
+        entries=shown,
+        chosen=chosen,
+        after=after if start is None else (),
+        newer=None if start is None else min(run.seq, headers[0].seq + WINDOW - _NEWER),
+        older=older,
+        forks=_forks(manager, run_id),
+        follows=at is None,
+        parent=parent if isinstance(parent, str) else "",
+        children=_children(manager, run_id),
+    )
+
+
+def _children(manager: CheckpointManager, run_id: str) -> list[str]:
+    query = RecordQuery(metadata={"parent_run": run_id}, limit=_CHILDREN)
+    return [*dict.fromkeys(header.run_id for header in manager.storage.headers(query))]
+
+
+def _forks(manager: CheckpointManager, run_id: str) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for fork, origin in fork_origins(manager.storage).items():
+        if origin.run_id == run_id:
+            found.setdefault(origin.checkpoint_id, []).append(fork)
+    return found
+
+
+def _record_of_step(manager: CheckpointManager, run: RunInfo, step: int, scope: str | None) -> int:
+    """The newest checkpoint of a step, or else the last one before it."""
+    for header in manager.storage.headers(RecordQuery(run_id=run.run_id, scope=scope)):
+        if header.step <= step:
+            return header.seq
+    raise NotFoundError(f"run {run.run_id!r} has nothing at step {step}", run_id=run.run_id)
+
+
+def record_after(manager: CheckpointManager, run: RunInfo, seq: int) -> str | None:
+    """The id of the next record after *seq*; None at the head."""
+    for record in manager.reader.records(run.run_id, seq + 1, run.seq):
+        return record.header.id
+    return None
+
+
+def state_at(manager: CheckpointManager, header: Header) -> bytes:
+    """The text of the state of a checkpoint, as the journal writes it."""
+    return state_text(manager.reader.load_visible(header).texts)
+
+
+def last_writers(
+    manager: CheckpointManager, run: RunInfo, header: Header, keys: list[str]
+) -> dict[str, Header | None]:
+    """The checkpoint up to *header* that last wrote each key; None if too old."""
+    before = record_after(manager, run, header.seq)
+    query = RecordQuery(run_id=run.run_id, scope=header.scope, limit=_BLAMED, before=before)
+    headers = list(manager.storage.headers(query))
+    writers: dict[str, Header | None] = dict.fromkeys(keys)
+    if headers:
+        upto = msgspec.structs.replace(run, seq=header.seq)
+        entries, _ = entries_from(manager.reader, manager.retention, upto, headers[-1].seq, headers)
+        for entry in entries:
+            for change in entry.changes:
+                key = keys_of(change.path)[0]
+                if key in writers:
+                    writers[key] = entry.header
+    return writers
+
+
+class Costs:
+    """Recorded costs of runs up to any record; bounded, and read incrementally."""
+
+    def __init__(self, manager: CheckpointManager) -> None:
+        self._manager = manager
+        self._known: OrderedDict[tuple[str, int], list[tuple[int, str, int, float]]] = OrderedDict()
+        self._lock = Lock()
+
+    def up_to(self, run: RunInfo, seq: int) -> list[Spending]:
+        """The costs by node of the effects up to a record, the most expensive first."""
+        made: dict[str, Spending] = {}
+        for at, node, tokens, dollars in self._entries(run):
+            if at <= seq:
+                old = made.get(node, Spending(node=node))
+                made[node] = Spending(
+                    node=node,
+                    calls=old.calls + 1,
+                    tokens=old.tokens + tokens,
+                    dollars=old.dollars + dollars,
+                )
+        return sorted(made.values(), key=lambda one: (-one.dollars, -one.tokens, one.node))
+
+    def _entries(self, run: RunInfo) -> list[tuple[int, str, int, float]]:
+        key = (run.run_id, run.ordinal)
+        with self._lock:
+            known = self._known.get(key, [])
+        newest = known[-1][0] if known else 0
+        fresh: list[tuple[int, str, int, float]] = []
+        query = RecordQuery(run_id=run.run_id, kind="effect", notes=True)
+        for header in self._manager.storage.headers(query):
+            if header.seq <= newest:
+                break
+            told: Any = header.metadata.get("spent")
+            if isinstance(told, dict):
+                spent = int(told.get("tokens", 0)), float(told.get("dollars", 0.0))
+                fresh.append((header.seq, header.node or "", *spent))
+        whole = [*known, *reversed(fresh)]
+        with self._lock:
+            remember(self._known, key, whole, most=_RUNS_KNOWN)
+        return whole
